@@ -1,1 +1,182 @@
-//! (being written)
+//! The plug between a protocol and the engine: what one connection is, without a socket.
+//!
+//! A [`Session`] gets bytes, events and ticks, and fills an [`Outbox`] with bytes for its peer and commands for the engine,
+//! *in the order in which they are to take effect*: bytes put behind a command are sent behind the events that answer it.
+//! So a session that answers `ECHO` at once keeps its place behind a `SUBMIT` whose acknowledgement waits for the disk.
+//!
+//! Whoever drives a session (the server, or a test) does, in this order:
+//! [`Session::on_open`] once; [`Session::on_bytes`] when bytes have come; [`Session::on_event`] for each event of the
+//! engine for this client; [`Session::on_tick`] when [`Session::next_deadline`] has come; nothing after [`Outbox::hang_up`].
+//! The driver sends [`windlass_engine::Command::Close`] itself when the connection is gone.
+
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{Command, Event, Tag, Timestamp};
+
+/// One connection's side of a protocol.
+pub trait Session: Send + fmt::Debug {
+    /// The connection is there. Puts [`Command::Open`] first, and whatever the protocol says before it is spoken to.
+    fn on_open(&mut self, now: Timestamp, out: &mut Outbox);
+
+    /// More bytes are there. Takes from `input` every message that is complete, or as many as it wants to have in
+    /// flight at once, and leaves the rest: it is called again, with the same rest at the front, when more has come or
+    /// when the driver has room for more.
+    fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox);
+
+    /// The engine has something to tell. What is put out here takes effect behind everything put out before.
+    fn on_event(&mut self, now: Timestamp, event: Event, out: &mut Outbox);
+
+    /// A deadline has come.
+    fn on_tick(&mut self, _now: Timestamp, _out: &mut Outbox) {}
+
+    /// When [`Session::on_tick`] is to be called next, if ever.
+    fn next_deadline(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// How many bytes more a message that has begun needs before it can be taken: a hint for the reader, already
+    /// judged against the session's limits.
+    fn needs_bytes(&self) -> usize {
+        0
+    }
+
+    /// The peer has closed its side. Whatever is due to it is still sent; a session that has nothing to wait for hangs up.
+    fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
+        out.hang_up(Reason::PeerClosed);
+    }
+
+    /// The daemon is about to stop: last words, if the protocol has any.
+    fn on_shutdown(&mut self, _now: Timestamp, _out: &mut Outbox) {}
+}
+
+/// What a session wants done, in order.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    items: Vec<Item>,
+    /// Bytes being gathered for the peer; they become one item when something else follows.
+    bytes: BytesMut,
+    hang_up: Option<Reason>,
+}
+
+/// One thing to be done.
+#[derive(Debug)]
+pub enum Item {
+    /// For the engine; the tag comes back with the answer.
+    Command(Tag, Command),
+    /// For the peer, behind the answers to the commands before.
+    Bytes(Bytes),
+}
+
+/// Why a session ends its connection: for the log, and for nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// Nothing more to say to each other.
+    #[error("peer closed")]
+    PeerClosed,
+    /// The protocol's own goodbye.
+    #[error("session ended")]
+    Ended,
+    /// The peer sent what its protocol does not allow.
+    #[error("protocol error: {0}")]
+    Protocol(String),
+    /// The peer did not do in time what it had to.
+    #[error("timed out: {0}")]
+    TimedOut(&'static str),
+    /// The peer asked for more than it may have.
+    #[error("limit exceeded: {0}")]
+    Limit(&'static str),
+    /// The engine has given the peer up.
+    #[error("dismissed")]
+    Dismissed,
+    /// The daemon stops.
+    #[error("shutting down")]
+    Shutdown,
+}
+
+impl Outbox {
+    /// Asks the engine for something.
+    pub fn command(&mut self, tag: Tag, command: Command) {
+        if self.hang_up.is_none() {
+            self.flush_bytes();
+            self.items.push(Item::Command(tag, command));
+        }
+    }
+
+    /// Where bytes for the peer are written. What is written after [`Outbox::hang_up`] is not sent.
+    pub const fn bytes(&mut self) -> &mut BytesMut {
+        &mut self.bytes
+    }
+
+    /// Ends the connection once everything put out before has been sent. Commands put out before still take effect.
+    pub fn hang_up(&mut self, reason: Reason) {
+        if self.hang_up.is_none() {
+            self.flush_bytes();
+            self.hang_up = Some(reason);
+        }
+    }
+
+    /// Why the session wants to end, once it does.
+    #[must_use]
+    pub const fn reason(&self) -> Option<&Reason> {
+        self.hang_up.as_ref()
+    }
+
+    /// Whether there is nothing to be done but, perhaps, to hang up.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty() && (self.bytes.is_empty() || self.hang_up.is_some())
+    }
+
+    /// Whether any command is among what is to be done.
+    #[must_use]
+    pub fn has_commands(&self) -> bool {
+        self.items.iter().any(|item| matches!(item, Item::Command(..)))
+    }
+
+    /// Takes out what is to be done, in order. The reason to hang up stays.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Item> {
+        if self.hang_up.is_none() {
+            self.flush_bytes();
+        }
+        self.items.drain(..)
+    }
+
+    /// Takes out only bytes, if there is nothing else to be done: the short way for a batch that asks the engine nothing.
+    pub fn take_bytes(&mut self) -> Option<BytesMut> {
+        (self.items.is_empty() && self.hang_up.is_none()).then(|| self.bytes.split())
+    }
+
+    fn flush_bytes(&mut self) {
+        if !self.bytes.is_empty() {
+            self.items.push(Item::Bytes(self.bytes.split().freeze()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_keep_their_place_among_commands() {
+        let mut out = Outbox::default();
+        out.bytes().extend_from_slice(b"a");
+        out.bytes().extend_from_slice(b"b");
+        out.command(Tag(1), Command::Stats);
+        out.bytes().extend_from_slice(b"c");
+        out.hang_up(Reason::Ended);
+        out.bytes().extend_from_slice(b"never sent");
+        out.command(Tag(2), Command::Stats);
+        let items: Vec<String> = out
+            .drain()
+            .map(|item| match item {
+                Item::Command(tag, _) => format!("command {}", tag.0),
+                Item::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            })
+            .collect();
+        assert_eq!(items, ["ab", "command 1", "c"]);
+        assert_eq!(out.reason(), Some(&Reason::Ended));
+        assert!(out.is_empty());
+    }
+}

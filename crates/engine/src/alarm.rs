@@ -1,0 +1,102 @@
+//! When something is due: one heap of alarms that are cancelled by being forgotten.
+//!
+//! An alarm that no longer means anything is thrown away when it rings, or when there are more of those than of live
+//! ones. Places that are listed by time (scheduled, retrying, dead, done) are sorted sets instead: see [`Sets`].
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use crate::ids::{ClientId, JobId, Timestamp};
+use crate::job::Place;
+
+/// What may be due besides a job's place in [`Sets`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Alarm {
+    /// A lease may have run out.
+    Lease(JobId),
+    /// A job's time to be worked on may be over.
+    Expiry(JobId),
+    /// A job's hold on its key may be over.
+    Key(JobId),
+    /// A taker may have waited long enough.
+    Wait(ClientId),
+    /// A named worker may have been silent too long.
+    Beat(u64),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Alarms {
+    heap: BinaryHeap<Reverse<(Timestamp, Alarm)>>,
+    /// How many in the heap still mean something.
+    live: usize,
+}
+
+impl Alarms {
+    pub(crate) fn set(&mut self, at: Timestamp, alarm: Alarm) {
+        if at < Timestamp::NEVER {
+            self.live += 1;
+            self.heap.push(Reverse((at, alarm)));
+        }
+    }
+
+    /// One alarm set for a time other than `NEVER` means nothing any more.
+    pub(crate) const fn forget(&mut self, at: Timestamp) {
+        if at.0 < Timestamp::NEVER.0 {
+            self.live = self.live.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn next_at(&self) -> Option<Timestamp> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The earliest alarm. The caller says with [`Alarms::forget`] that a live one has rung.
+    pub(crate) fn pop(&mut self) -> Option<(Timestamp, Alarm)> {
+        self.heap.pop().map(|Reverse(entry)| entry)
+    }
+
+    /// Whether dead alarms outnumber live ones so far that the heap should be swept.
+    pub(crate) fn is_cluttered(&self) -> bool {
+        self.heap.len() > 2 * self.live + 1024
+    }
+
+    /// Keeps those that still mean something.
+    pub(crate) fn sweep(&mut self, means_something: impl Fn(Timestamp, Alarm) -> bool) {
+        self.heap.retain(|Reverse((at, alarm))| means_something(*at, *alarm));
+        self.live = self.heap.len();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+}
+
+/// Jobs in the places that have a time, sorted by it.
+#[derive(Debug, Default)]
+pub(crate) struct Sets {
+    pub(crate) scheduled: BTreeSet<(Timestamp, JobId)>,
+    pub(crate) retrying: BTreeSet<(Timestamp, JobId)>,
+    pub(crate) dead: BTreeSet<(Timestamp, JobId)>,
+    pub(crate) done: BTreeSet<(Timestamp, JobId)>,
+}
+
+impl Sets {
+    /// The set a place belongs to, and the time it is sorted by there.
+    pub(crate) const fn of_mut(&mut self, place: &Place) -> Option<(&mut BTreeSet<(Timestamp, JobId)>, Timestamp)> {
+        match place {
+            Place::Scheduled(at) => Some((&mut self.scheduled, *at)),
+            Place::Retrying(at) => Some((&mut self.retrying, *at)),
+            Place::Dead(at) => Some((&mut self.dead, *at)),
+            Place::Done(at) => Some((&mut self.done, *at)),
+            Place::Ready | Place::Leased(_) | Place::Shelved => None,
+        }
+    }
+
+    /// The first job due, whatever its set.
+    pub(crate) fn next(&self) -> Option<(Timestamp, JobId)> {
+        [&self.scheduled, &self.retrying, &self.dead, &self.done]
+            .into_iter()
+            .filter_map(|set| set.first().copied())
+            .min()
+    }
+}

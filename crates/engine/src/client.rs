@@ -1,0 +1,97 @@
+//! What the engine knows of connections and of workers known by name.
+//!
+//! Not here: anything one connection alone can see (half-read bytes, handshakes): that is its session's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::command::{ClientInfo, LeaseTerms, Select, WorkerState};
+use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+
+/// One connection.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    pub(crate) info: ClientInfo,
+    pub(crate) label: Bytes,
+    /// In the order they were declared, repetitions included.
+    pub(crate) abilities: Vec<Served>,
+    pub(crate) waiting: Waiting,
+    pub(crate) credit: Credit,
+    /// Jobs it holds under connection-bound leases.
+    pub(crate) held: BTreeSet<JobId>,
+    /// Jobs it listens to, and how often.
+    pub(crate) hears: BTreeMap<JobId, u32>,
+    /// The named worker it belongs to.
+    pub(crate) worker: Option<u64>,
+    /// The queue it was last given a job of, for taking turns.
+    pub(crate) last_queue: Option<QueueId>,
+}
+
+impl Client {
+    /// Whether it waits for work in any shape.
+    pub(crate) const fn waits(&self) -> bool {
+        matches!(self.waiting, Waiting::Job(_) | Waiting::Wake { .. }) || self.credit.left > 0
+    }
+
+    /// Until when a blocked take waits.
+    pub(crate) fn waits_until(&self) -> Option<Timestamp> {
+        match &self.waiting {
+            Waiting::Job(blocked) => Some(blocked.until),
+            Waiting::Nothing | Waiting::Wake { .. } | Waiting::Awake { .. } => None,
+        }
+    }
+}
+
+/// A queue a client serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    pub(crate) queue: QueueId,
+    pub(crate) weight: u32,
+    pub(crate) lease: LeaseTerms,
+}
+
+/// What a client waits for.
+#[derive(Debug, Default)]
+pub(crate) enum Waiting {
+    #[default]
+    Nothing,
+    /// One job.
+    Job(Box<Blocked>),
+    /// To be woken; `seq` is its turn in every queue it serves.
+    Wake { seq: u64 },
+    /// It was woken for this queue and has not asked for work since.
+    Awake { queue: QueueId, seq: u64 },
+}
+
+/// A take that found nothing and waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Blocked {
+    pub(crate) tag: Tag,
+    /// What it would take from, in the taker's order.
+    pub(crate) sources: Vec<Served>,
+    pub(crate) worker: Bytes,
+    pub(crate) until: Timestamp,
+    pub(crate) seq: u64,
+}
+
+/// Jobs a client may be sent unasked.
+#[derive(Debug, Default)]
+pub(crate) struct Credit {
+    pub(crate) left: u32,
+    pub(crate) select: Option<Select>,
+    /// Its turn in every queue it serves, while `left` is not 0.
+    pub(crate) seq: u64,
+}
+
+/// A worker known by name.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) about: Bytes,
+    pub(crate) state: WorkerState,
+    pub(crate) beat_at: Timestamp,
+    pub(crate) clients: BTreeSet<ClientId>,
+    /// Jobs it holds under time-bound leases taken since it is known.
+    pub(crate) held: BTreeSet<JobId>,
+}

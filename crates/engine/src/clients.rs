@@ -1,0 +1,175 @@
+//! Connections come, say what they can do, and go.
+//!
+//! Not here: waiting (`wait`), workers known by name (`workers`).
+
+use bytes::Bytes;
+
+use crate::client::{Client, Served};
+use crate::command::{Ability, ClientInfo, QueueKind};
+use crate::engine::Engine;
+use crate::event::Refusal;
+use crate::ids::{ClientId, JobId, QueueId};
+use crate::job::PlaceKind;
+use crate::queue::QueueImage;
+use crate::turn::{Change, Turn};
+
+impl Engine {
+    pub(crate) fn open(&mut self, id: ClientId, info: ClientInfo) -> Result<(), Refusal> {
+        if self.clients.contains_key(&id) {
+            return Err(Refusal::OutOfPlace);
+        }
+        self.clients.insert(id, Client { info, ..Client::default() });
+        Ok(())
+    }
+
+    /// Everything that ends with a connection. Closing one that is not open does nothing.
+    pub(crate) fn close(&mut self, id: ClientId, turn: &mut Turn) {
+        self.unwait(id, turn);
+        self.forget_abilities(id, |_| true, turn);
+        // Out of the table first, so that nothing is handed to it any more.
+        let Some(client) = self.clients.remove(&id) else { return };
+        for job in client.held {
+            self.lose_job(job, turn);
+        }
+        for job in client.hears.into_keys() {
+            self.stop_hearing(job, id, turn);
+        }
+        if let Some(worker) = client.worker {
+            self.leave_worker(worker, id, turn);
+        }
+    }
+
+    pub(crate) fn label(&mut self, id: ClientId, label: &Bytes) -> Result<(), Refusal> {
+        self.check_name(label)?;
+        self.client(id)?.label = Self::own(label);
+        Ok(())
+    }
+
+    pub(crate) fn serve_queue(&mut self, id: ClientId, ability: Ability, turn: &mut Turn) -> Result<(), Refusal> {
+        self.check_name(&ability.queue)?;
+        let limit = self.limits.abilities_max;
+        if self.client(id)?.abilities.len() >= limit as usize {
+            return Err(Refusal::AbilitiesFull { limit });
+        }
+        let queue = self.queues.find_or_make(&ability.queue, QueueKind::Work, self.limits.queues_max)?;
+        self.make_known(queue, turn);
+        let served = Served { queue, weight: ability.weight, lease: ability.lease };
+        let client = self.client(id)?;
+        client.abilities.push(served);
+        if let Some(queue) = self.queues.at_mut(queue) {
+            queue.workers += 1;
+        }
+        // A sleeper, or one with credits, now waits at this queue too.
+        self.wait_also_at(id, served);
+        self.serve(queue, turn);
+        Ok(())
+    }
+
+    pub(crate) fn unserve(
+        &mut self,
+        id: ClientId,
+        name: &Bytes,
+        requeue: bool,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        self.client(id)?;
+        if let Some(queue) = self.queues.named(name) {
+            self.forget_abilities(id, |served| served.queue == queue, turn);
+            if requeue {
+                self.give_back(id, Some(queue), turn);
+            }
+            self.drop_if_unknown(queue);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unserve_all(&mut self, id: ClientId, requeue: bool, turn: &mut Turn) -> Result<(), Refusal> {
+        self.client(id)?;
+        self.forget_abilities(id, |_| true, turn);
+        if requeue {
+            self.give_back(id, None, turn);
+        }
+        Ok(())
+    }
+
+    /// Takes abilities away. A sleeper or creditor keeps waiting at what is left.
+    fn forget_abilities(&mut self, id: ClientId, which: impl Fn(&Served) -> bool, turn: &mut Turn) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let (gone, kept): (Vec<_>, Vec<_>) = client.abilities.drain(..).partition(|served| which(served));
+        client.abilities = kept;
+        for served in &gone {
+            self.wait_no_more_at(id, *served);
+        }
+        for served in gone {
+            if let Some(queue) = self.queues.at_mut(served.queue) {
+                queue.workers = queue.workers.saturating_sub(1);
+            }
+            self.wake_in_stead(id, served.queue, turn);
+            self.drop_if_unknown(served.queue);
+        }
+    }
+
+    /// Gives back what a connection holds, of one queue or of all.
+    fn give_back(&mut self, id: ClientId, queue: Option<QueueId>, turn: &mut Turn) {
+        let Some(client) = self.clients.get(&id) else { return };
+        let held: Vec<JobId> = client.held.iter().copied().collect();
+        for job in held {
+            if queue.is_none() || self.job(job).map(|j| j.queue) == queue {
+                self.lose_job(job, turn);
+            }
+        }
+    }
+
+    /// A listener has gone. A job that lived for its listeners goes with the last of them, unless it is worked on.
+    fn stop_hearing(&mut self, id: JobId, client: ClientId, turn: &mut Turn) {
+        let Some(slot) = self.jobs.slot(id) else { return };
+        self.jobs.reweigh(slot, |job| {
+            if let Some(extra) = job.extra.as_deref_mut() {
+                extra.listeners.retain(|listener| *listener != client);
+            }
+        });
+        let Some(job) = self.jobs.at(slot) else { return };
+        if !job.durable && job.listeners().is_empty() && job.lease().is_none() {
+            self.head.totals.cancelled += 1;
+            self.remove_job(slot, turn);
+        }
+    }
+
+    // ---- queues that are known, and those that are only waited at ----------------------------------------------------
+
+    /// From now on the queue shows in listings and in the journal.
+    pub(crate) fn make_known(&mut self, id: QueueId, turn: &mut Turn) {
+        if self.queues.at(id).is_some_and(|queue| !queue.image.known) {
+            self.set_queue(id, |image| image.known = true, turn);
+        }
+    }
+
+    /// Changes what the journal keeps of a queue.
+    pub(crate) fn set_queue(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage), turn: &mut Turn) {
+        if let Some(queue) = self.queues.at_mut(id) {
+            set(&mut queue.image);
+            queue.journalled = true;
+            turn.remember(Change::QueueSet(id));
+        }
+    }
+
+    /// A queue nobody made known goes when the last thing that needs its name has gone.
+    pub(crate) fn drop_if_unknown(&mut self, id: QueueId) {
+        if let Some(queue) = self.queues.at(id).filter(|queue| !queue.image.known && queue.is_idle()) {
+            if queue.journalled {
+                self.dropped.push(id);
+            }
+            self.queues.remove(id);
+        }
+    }
+
+    pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), Refusal> {
+        let limit = self.limits.name_bytes_max;
+        let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        if given > limit { Err(Refusal::NameTooLong { given, limit }) } else { Ok(()) }
+    }
+
+    pub(crate) fn ready(&self, id: QueueId) -> u32 {
+        self.queues.at(id).map_or(0, |queue| queue.jobs(PlaceKind::Ready))
+    }
+}

@@ -1,0 +1,519 @@
+//! What a client may ask of the engine. Commands are verbs and own their data.
+//!
+//! Each is documented with the events that answer it; [`crate::Refusal`] can answer any of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::ids::{JobId, Origin, Priority, Timestamp, Token};
+use crate::job::{Failure, Job, KeyUntil, OnExpiry, PlaceKind, Retry};
+
+/// One request of one client.
+#[derive(Clone, Debug)]
+pub enum Command {
+    // ---- connections -------------------------------------------------------------------------------------------
+    /// A connection begins. Must be its first command.
+    Open(ClientInfo),
+    /// A connection has ended: its connection-bound leases, waits, listeners and abilities end with it.
+    Close,
+    /// The client's own name for itself (Gearman `SET_CLIENT_ID`).
+    Label(Bytes),
+
+    // ---- what a worker can do ----------------------------------------------------------------------------------
+    /// The client can work on a queue (Gearman `CAN_DO`, EventMQ `INFORM`). Twice counts twice.
+    Serve(Ability),
+    /// It no longer can. `requeue` gives back what it holds of that queue.
+    Unserve {
+        /// The queue's name.
+        queue: Bytes,
+        /// Give back what is held of it.
+        requeue: bool,
+    },
+    /// It no longer can work on anything.
+    UnserveAll {
+        /// Give back all that is held.
+        requeue: bool,
+    },
+
+    // ---- jobs in -----------------------------------------------------------------------------------------------
+    /// A new job. Answer: `Pushed`.
+    Push(Box<NewJob>),
+
+    // ---- jobs out ----------------------------------------------------------------------------------------------
+    /// Take one job. Answer: `Taken`, or `Empty` when there is none within the wait.
+    Take(Take),
+    /// Sleep until there is work on a queue the client serves (Gearman `PRE_SLEEP`). Answer: one `Woken`, then or later.
+    Sleep,
+    /// The engine may send this many more jobs, unasked, from the queues the client serves (EventMQ `READY`). Answers: `Taken`, one each.
+    Credit {
+        /// How many more.
+        credits: u32,
+        /// How a queue is chosen when several have work.
+        select: Select,
+    },
+    /// Withdraw a pending `Take`, `Sleep` and all credits; nothing answers what is withdrawn.
+    Unwait,
+
+    // ---- jobs done ---------------------------------------------------------------------------------------------
+    /// A leased job succeeded. Answer: `Finished`. Listeners hear `Ended`.
+    Finish {
+        /// Which.
+        job: JobRef,
+        /// By what right.
+        proof: Proof,
+        /// What came of it, for listeners and for those who ask later.
+        result: Bytes,
+    },
+    /// A leased job failed; its retry policy decides what follows. Answer: `Failed`. Listeners of a job that is not retried hear `Ended`.
+    Fail {
+        /// Which.
+        job: JobRef,
+        /// By what right.
+        proof: Proof,
+        /// What the worker said; `at` is set by the engine.
+        failure: Box<Failure>,
+    },
+    /// Give a leased job back unworked, to its own place or to the front; no failure is counted. Answer: `Done`.
+    Release {
+        /// Which.
+        job: JobRef,
+        /// By what right.
+        proof: Proof,
+        /// To the very front instead of its own place.
+        front: bool,
+    },
+    /// Move the end of a lease to this time (never past what [`crate::Limits::lease_ms_max`] allows). Answer: `Done`.
+    Extend {
+        /// Which.
+        job: JobRef,
+        /// By what right.
+        proof: Proof,
+        /// The new end.
+        until: Timestamp,
+        /// Only ever later, never earlier (FWP); otherwise either way (spiderq).
+        only_later: bool,
+    },
+    /// Put a leased entry of a `cycle` queue back (spiderq `Repay`). Answer: `Done`.
+    Repay {
+        /// Which.
+        job: JobRef,
+        /// By what right.
+        proof: Proof,
+        /// Its new value.
+        body: Bytes,
+        /// Where to.
+        to: RepayTo,
+    },
+    /// Progress, data or a warning from the worker of a leased job. Answer: `Done`. Listeners hear `Told`.
+    Tell {
+        /// Which.
+        job: JobRef,
+        /// By what right.
+        proof: Proof,
+        /// What.
+        note: Note,
+    },
+
+    // ---- one job, from outside ---------------------------------------------------------------------------------
+    /// Replace a job's body wherever it is (spiderq `Update`). Answer: `Done`.
+    Replace {
+        /// Which.
+        job: JobRef,
+        /// The new body.
+        body: Bytes,
+    },
+    /// Remove a job wherever it is; listeners hear `Ended` with `Cancelled`. A leased one is gone too: its worker's end of it is refused as unknown. Answer: `Done`.
+    Cancel(JobRef),
+    /// Everything about one job. Answer: `Looked`.
+    Look(JobRef),
+
+    // ---- queues ------------------------------------------------------------------------------------------------
+    /// Make a queue known without pushing to it. Answer: `Done`; refused if it exists as another kind.
+    CreateQueue {
+        /// Its name.
+        queue: Bytes,
+        /// Its kind.
+        kind: QueueKind,
+    },
+    /// Remove a queue. Answer: `Done`.
+    RemoveQueue {
+        /// Its name.
+        queue: Bytes,
+        /// Refuse if a worker serves it or a job of it is leased; otherwise those jobs go too.
+        only_idle: bool,
+    },
+    /// Stop or resume handing out jobs of a queue; a name not known is not an error. Answer: `Done`.
+    PauseQueue {
+        /// Its name.
+        queue: Bytes,
+        /// Pause or resume.
+        paused: bool,
+    },
+    /// Set how many jobs a queue may hold at a submit of each priority. Answer: `Done`.
+    LimitQueue {
+        /// Its name; unknown names are made known.
+        queue: Bytes,
+        /// By [`Priority::lane`]; `None` = no limit.
+        jobs_max: [Option<u32>; Priority::COUNT],
+    },
+
+    // ---- listings, a page at a time ----------------------------------------------------------------------------
+    /// Queues with their figures. Answer: `Queues`.
+    ListQueues {
+        /// Where the last page ended.
+        after: Cursor,
+        /// Rows at most.
+        limit: u32,
+    },
+    /// Jobs that match. Answer: `Jobs`.
+    ListJobs {
+        /// Which.
+        filter: Filter,
+        /// Where the last page ended.
+        after: Cursor,
+        /// Rows at most.
+        limit: u32,
+    },
+    /// Connections. Answer: `Clients`.
+    ListClients {
+        /// Where the last page ended.
+        after: Cursor,
+        /// Rows at most.
+        limit: u32,
+    },
+    /// Totals since the data directory was made, and what is there now. Answer: `Stats`.
+    Stats,
+    /// Do something to jobs that match, a bounded number at a time. Answer: `Mutated`, with where to go on.
+    Mutate {
+        /// Which.
+        filter: Filter,
+        /// What.
+        action: Mutation,
+        /// Where the last round ended.
+        after: Cursor,
+        /// Jobs at most this time.
+        limit: u32,
+    },
+
+    // ---- workers known by name across connections --------------------------------------------------------------
+    /// This connection belongs to the named worker, which lives while it beats or has a connection. Answer: `Done`.
+    Enlist {
+        /// The worker's name (FWP `wid`).
+        worker: Bytes,
+        /// What it says of itself, for listings.
+        about: Bytes,
+    },
+    /// The named worker is alive; `state` moves it on, never back. Answer: `Beaten`.
+    Beat {
+        /// The worker's name.
+        worker: Bytes,
+        /// What it wants to be, if it says.
+        state: Option<WorkerState>,
+    },
+    /// An operator moves a worker on (all workers if the name is empty). Answer: `Done`.
+    Signal {
+        /// The worker's name.
+        worker: Bytes,
+        /// What it shall be.
+        state: WorkerState,
+    },
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct ClientInfo {
+    /// The address, as text for people; empty for a Unix socket.
+    pub address: Box<str>,
+    /// The protocol it speaks.
+    pub origin: Option<Origin>,
+    /// A small number for people: gearmand shows a file descriptor here.
+    pub number: u32,
+}
+
+/// A queue a client can work on, and on what terms it takes from it unasked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ability {
+    /// The queue's name.
+    pub queue: Bytes,
+    /// Who is served first among clients with credits: higher first (EventMQ).
+    pub weight: u32,
+    /// The lease a job of this queue is taken under.
+    pub lease: LeaseTerms,
+}
+
+/// The lease a taker asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseTerms {
+    /// Ends with the connection; otherwise with time only.
+    pub connection_bound: bool,
+    /// Milliseconds until it ends by itself; `None` = never (a job's own wish comes first, see [`NewJob::lease_ms`]).
+    pub lease_ms: Option<u64>,
+    /// What its end by time means.
+    pub on_expiry: OnExpiry,
+}
+
+impl LeaseTerms {
+    /// Until the connection ends.
+    pub const CONNECTION: Self = Self { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Requeue };
+}
+
+/// A job to be.
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    /// The queue's name; it is made known if it is not. Its kind must be what the queue is.
+    pub queue: Bytes,
+    /// What kind of queue is meant.
+    pub kind: QueueKind,
+    /// The protocol it is born in.
+    pub origin: Origin,
+    /// Taken in this order.
+    pub priority: Priority,
+    /// Kept in the journal; otherwise it lives while somebody listens.
+    pub durable: bool,
+    /// The producer is told of progress and the end.
+    pub listen: bool,
+    /// Before its equals instead of behind them.
+    pub front: bool,
+    /// The producer's own bytes.
+    pub body: Bytes,
+    /// The producer's public name for it.
+    pub name: Option<Bytes>,
+    /// Refuse (`NotUnique`) a name that a job has already.
+    pub name_unique: bool,
+    /// What the session wants back with it.
+    pub meta: Bytes,
+    /// Coalescing, if wanted.
+    pub unique: Option<Unique>,
+    /// Not to be taken before.
+    pub not_before: Option<Timestamp>,
+    /// Discarded if not taken before.
+    pub expires_at: Option<Timestamp>,
+    /// What failure means.
+    pub retry: Retry,
+    /// How long the result is kept; 0 = not.
+    pub result_keep_ms: u64,
+    /// The lease the job itself asks for; it goes before what a time-bound taker asks.
+    pub lease_ms: Option<u64>,
+}
+
+impl NewJob {
+    /// The plainest job: durable, normal priority, no retry, nobody listening.
+    #[must_use]
+    pub fn new(origin: Origin, queue: Bytes, body: Bytes) -> Self {
+        Self {
+            queue,
+            kind: QueueKind::Work,
+            origin,
+            priority: Priority::NORMAL,
+            durable: true,
+            listen: false,
+            front: false,
+            body,
+            name: None,
+            name_unique: false,
+            meta: Bytes::new(),
+            unique: None,
+            not_before: None,
+            expires_at: None,
+            retry: Retry::NONE,
+            result_keep_ms: 0,
+            lease_ms: None,
+        }
+    }
+}
+
+/// A coalescing key and what a clash means to the submitter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unique {
+    /// Compared inside (queue, origin).
+    pub key: Bytes,
+    /// What a clash means.
+    pub clash: Clash,
+    /// When it is let go.
+    pub until: KeyUntil,
+}
+
+/// What a submitter is told when the key is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clash {
+    /// It becomes a listener of the job that is there (Gearman).
+    Attach,
+    /// It is refused (FWP).
+    Refuse,
+    /// The job that is there is kept as it is (spiderq).
+    Keep,
+}
+
+/// The two kinds of queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum QueueKind {
+    /// Finished is gone.
+    #[default]
+    Work,
+    /// Repaid goes round again.
+    Cycle,
+}
+
+/// A wish to take one job.
+#[derive(Clone, Debug)]
+pub struct Take {
+    /// Where from.
+    pub from: From,
+    /// How a queue is chosen when several have work.
+    pub select: Select,
+    /// How long to wait when none has.
+    pub wait: Wait,
+    /// The worker's name, for a time-bound lease.
+    pub worker: Bytes,
+}
+
+/// Which queues to take from.
+#[derive(Clone, Debug)]
+pub enum From {
+    /// Those the client serves, each on its own terms.
+    Abilities,
+    /// These, on these terms.
+    Listed {
+        /// Names, in order.
+        queues: Vec<Bytes>,
+        /// The terms.
+        lease: LeaseTerms,
+    },
+}
+
+/// How a queue is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Select {
+    /// The first in the list that has work.
+    ListOrder,
+    /// The one with the most urgent job; among equals the job that was born first.
+    BestPriority,
+    /// The one with the most urgent job; among equals each queue in its turn.
+    RoundRobin,
+    /// The one the client weighs most; among equals the job that was born first.
+    Weighted,
+}
+
+/// How long a taker waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// Until then.
+    Until(Timestamp),
+    /// As long as the connection lives.
+    Forever,
+}
+
+/// Which job is meant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobRef {
+    /// By its number.
+    Id(JobId),
+    /// By its producer's public name; a leased one before any other, else the oldest.
+    Name(Bytes),
+    /// By its coalescing key.
+    Key {
+        /// The queue's name.
+        queue: Bytes,
+        /// The protocol of the key space.
+        origin: Origin,
+        /// The key.
+        key: Bytes,
+    },
+}
+
+/// By what right a worker speaks of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// This connection holds the lease.
+    Connection,
+    /// The lease has this token.
+    Token(Token),
+    /// It is leased, by whomever (FWP: any connection may `ACK`).
+    AnyLease,
+}
+
+/// Where a repaid entry goes (spiderq §Repay).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RepayTo {
+    /// Towards the tail: one reward less.
+    Penalty,
+    /// Nearer the head: one reward more.
+    Reward,
+    /// The very front.
+    Front,
+    /// Out of the queue; the value stays.
+    Drop,
+}
+
+/// What a worker says while it works.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// So much of so much; `raw` is what listeners get verbatim.
+    Progress {
+        /// So much,
+        numerator: u32,
+        /// of so much.
+        denominator: u32,
+        /// A sentence, or the worker's own bytes.
+        raw: Bytes,
+    },
+    /// Part of the result.
+    Data(Bytes),
+    /// Something a person should know.
+    Warning(Bytes),
+}
+
+/// Where a listing goes on; start from the default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cursor(pub u64, pub u64);
+
+/// Which jobs. Everything given must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// In this kind of place; `None` = any.
+    pub place: Option<PlaceKind>,
+    /// In this queue.
+    pub queue: Option<Bytes>,
+    /// Born in this protocol.
+    pub origin: Option<Origin>,
+    /// With one of these public names, if any is given.
+    pub names: Vec<Bytes>,
+    /// And whatever the session wants to look at besides.
+    pub test: Option<Test>,
+}
+
+/// A condition of a protocol's own (FWP's glob over a job's text). Must be a pure function of the job.
+#[derive(Clone)]
+pub struct Test(pub Arc<dyn Fn(&Job) -> bool + Send + Sync>);
+
+impl fmt::Debug for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Test(..)")
+    }
+}
+
+/// What to do to jobs in bulk. Leased jobs are left alone by all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutation {
+    /// Remove them.
+    Discard,
+    /// To the dead set.
+    Kill,
+    /// Ready at once, behind what is there.
+    Requeue,
+}
+
+/// What a worker known by name is asked to be. Only ever moves on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum WorkerState {
+    /// Working.
+    Running,
+    /// Finish what it has, take no more.
+    Quiet,
+    /// Finish and go.
+    Terminate,
+}

@@ -1,0 +1,85 @@
+//! `cycle` queues: what comes back goes round again, at a place it has earned.
+//!
+//! Spec: `spiderq-protocol`, "Repay". With `min` the head's priority and `region = serial + 1 - min`, a repaid entry
+//! goes to `min + (region >> boost)`: the tail for boost 0, half way for 1, a quarter of the way for 2.
+
+use bytes::Bytes;
+
+use crate::command::{JobRef, Proof, QueueKind, RepayTo};
+use crate::engine::Engine;
+use crate::event::Refusal;
+use crate::ids::{ClientId, Tag};
+use crate::job::{Cycle, Place};
+use crate::line::Slot;
+use crate::turn::Turn;
+
+impl Engine {
+    pub(crate) fn repay(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        proof: Proof,
+        (body, to): (Bytes, RepayTo),
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let slot = self.leased(client, job, proof)?;
+        self.must_be(slot, QueueKind::Cycle)?;
+        self.jobs.reweigh(slot, |job| job.body = body);
+        self.head.totals.succeeded += 1;
+        if to == RepayTo::Drop {
+            self.move_job(slot, Place::Shelved);
+        } else {
+            self.go_round(slot, to, turn);
+        }
+        // The value changed as well as the standing.
+        self.remember_put(slot, turn);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    fn go_round(&mut self, slot: Slot, to: RepayTo, turn: &mut Turn) {
+        let Some(job) = self.jobs.at(slot) else { return };
+        let (queue_id, boost) = (job.queue, job.cycle().map_or(0, |cycle| cycle.boost));
+        let Some(queue) = self.queues.at(queue_id) else { return };
+        let min = queue.line.cycle_head();
+        let region = (queue.image.serial + 1).saturating_sub(min);
+        let boost = match to {
+            RepayTo::Penalty => boost.saturating_sub(1),
+            RepayTo::Reward if region.checked_shr(boost + 1).unwrap_or(0) != 0 => boost + 1,
+            RepayTo::Reward | RepayTo::Front | RepayTo::Drop => boost,
+        };
+        self.next_serial(queue_id, true, turn);
+        let priority = match to {
+            RepayTo::Front => 0,
+            RepayTo::Penalty | RepayTo::Reward | RepayTo::Drop => min + region.checked_shr(boost).unwrap_or(0),
+        };
+        self.enter_cycle(slot, Cycle { priority, boost }, turn);
+    }
+
+    /// A lease ran out: back to the front with its boost kept.
+    pub(crate) fn return_to_front(&mut self, slot: Slot, turn: &mut Turn) {
+        let Some(job) = self.jobs.at(slot) else { return };
+        self.head.totals.lost += 1;
+        match job.cycle() {
+            None => {
+                let rank = self.rank(true);
+                self.make_ready(slot, Some(rank), turn);
+            }
+            Some(cycle) => {
+                let queue = job.queue;
+                self.next_serial(queue, true, turn);
+                self.enter_cycle(slot, Cycle { priority: 0, boost: cycle.boost }, turn);
+            }
+        }
+    }
+
+    /// Back into the line at this standing, behind its equals.
+    fn enter_cycle(&mut self, slot: Slot, cycle: Cycle, turn: &mut Turn) {
+        // On the shelf, where no index depends on it, the standing may change.
+        self.move_job(slot, Place::Shelved);
+        self.jobs.reweigh(slot, |job| job.extra_mut().cycle = Some(cycle));
+        let rank = self.rank(false);
+        self.make_ready(slot, Some(rank), turn);
+    }
+}

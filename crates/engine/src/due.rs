@@ -1,0 +1,136 @@
+//! What time brings: everything due is done before anything is asked, in the order in which it fell due.
+
+use crate::alarm::Alarm;
+use crate::engine::Engine;
+use crate::event::End;
+use crate::ids::{JobId, Timestamp};
+use crate::job::Place;
+use crate::place::{expiry, key_limit};
+use crate::turn::{Change, Turn};
+
+impl Engine {
+    /// Brings the engine up to `turn.now`. Time that goes back is ignored.
+    pub(crate) fn catch_up(&mut self, turn: &mut Turn) {
+        self.now = self.now.max(turn.now);
+        turn.now = self.now;
+        while let Some(due) = self.next_due() {
+            match due {
+                Due::Alarm => self.ring(turn),
+                Due::Set(id) => self.place_due(id, turn),
+                Due::Awake => {
+                    if let Some((_, client, seq)) = self.awake.pop_front() {
+                        self.overslept(client, seq, turn);
+                    }
+                }
+            }
+        }
+        self.tell_dropped(turn);
+        if self.alarms.is_cluttered() {
+            self.sweep_alarms();
+        }
+    }
+
+    /// Queues that are gone for good are gone from the journal too.
+    pub(crate) fn tell_dropped(&mut self, turn: &mut Turn) {
+        for queue in self.dropped.drain(..) {
+            turn.remember(Change::QueueGone(queue));
+        }
+    }
+
+    fn next_due(&self) -> Option<Due> {
+        let alarm = self.alarms.next_at().map(|at| (at, Due::Alarm));
+        let set = self.sets.next().map(|(at, id)| (at, Due::Set(id)));
+        let awake = self.awake.front().map(|(at, ..)| (*at, Due::Awake));
+        let first = [set, alarm, awake].into_iter().flatten().min_by_key(|(at, _)| *at);
+        first.filter(|(at, _)| *at <= self.now).map(|(_, due)| due)
+    }
+
+    /// A job in one of the sorted places has come to its time.
+    fn place_due(&mut self, id: JobId, turn: &mut Turn) {
+        let Some(slot) = self.jobs.slot(id) else { return };
+        match self.jobs.at(slot).map(|job| &job.place) {
+            Some(Place::Scheduled(_) | Place::Retrying(_)) => {
+                let rank = self.rank(false);
+                self.make_ready(slot, Some(rank), turn);
+            }
+            Some(Place::Dead(_) | Place::Done(_)) => {
+                self.remove_job(slot, turn);
+            }
+            Some(Place::Ready | Place::Leased(_) | Place::Shelved) | None => {}
+        }
+    }
+
+    fn ring(&mut self, turn: &mut Turn) {
+        let Some((at, alarm)) = self.alarms.pop() else { return };
+        if !self.means_something(at, alarm) {
+            return;
+        }
+        self.alarms.forget(at);
+        match alarm {
+            Alarm::Lease(id) => self.lease_due(id, turn),
+            Alarm::Expiry(id) => self.expire_job(id, turn),
+            Alarm::Key(id) => {
+                if let Some(slot) = self.jobs.slot(id) {
+                    self.jobs.release_key(slot);
+                }
+            }
+            Alarm::Wait(client) => self.give_up_waiting(client, turn),
+            Alarm::Beat(worker) => self.miss_beat(worker, turn),
+        }
+    }
+
+    /// A lease has run out, or its end has moved later since the alarm was set.
+    fn lease_due(&mut self, id: JobId, turn: &mut Turn) {
+        let Some(slot) = self.jobs.slot(id) else { return };
+        let now = self.now;
+        let Some(Place::Leased(lease)) = self.jobs.at_mut(slot).map(|job| &mut job.place) else { return };
+        lease.alarm_at = lease.until;
+        self.alarms.set(lease.until, Alarm::Lease(id));
+        if lease.until <= now {
+            self.expire_lease(slot, turn);
+        }
+    }
+
+    /// A job's time to be worked on is over: it goes unless somebody works on it, or it is kept for people to see.
+    fn expire_job(&mut self, id: JobId, turn: &mut Turn) {
+        let Some(slot) = self.jobs.slot(id) else { return };
+        // The alarm has rung: leaving the table must not forget it a second time.
+        self.jobs.reweigh(slot, |job| job.extra_mut().expires_at = None);
+        match self.jobs.at(slot).map(|job| &job.place) {
+            Some(Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) => {
+                self.head.totals.expired += 1;
+                self.tell_end(slot, &End::Expired, turn);
+                self.remove_job(slot, turn);
+            }
+            Some(Place::Leased(_) | Place::Dead(_) | Place::Done(_) | Place::Shelved) | None => {}
+        }
+    }
+
+    /// Whether an alarm set for this time still stands for anything.
+    fn means_something(&self, at: Timestamp, alarm: Alarm) -> bool {
+        let job = |id: JobId| self.jobs.slot(id).and_then(|slot| Some((slot, self.jobs.at(slot)?)));
+        match alarm {
+            Alarm::Lease(id) => job(id).and_then(|(_, job)| job.lease()).is_some_and(|lease| lease.alarm_at == at),
+            Alarm::Expiry(id) => job(id).is_some_and(|(_, job)| expiry(job) == at),
+            Alarm::Key(id) => job(id).is_some_and(|(slot, job)| {
+                let key = job.key.as_deref().unwrap_or_default();
+                key_limit(job) == at && self.jobs.keyed(job.queue, job.origin, key) == Some(slot)
+            }),
+            Alarm::Wait(client) => self.clients.get(&client).is_some_and(|client| client.waits_until() == Some(at)),
+            Alarm::Beat(worker) => self.workers.contains_key(&worker),
+        }
+    }
+
+    /// Throws dead alarms away.
+    fn sweep_alarms(&mut self) {
+        let mut alarms = std::mem::take(&mut self.alarms);
+        alarms.sweep(|at, alarm| self.means_something(at, alarm));
+        self.alarms = alarms;
+    }
+}
+
+enum Due {
+    Alarm,
+    Set(JobId),
+    Awake,
+}

@@ -1,0 +1,121 @@
+//! One job, from outside: looked at, rewritten, removed. And a queue's settings.
+
+use bytes::Bytes;
+
+use crate::command::{JobRef, QueueKind};
+use crate::engine::Engine;
+use crate::event::{End, Event, JobView, Refusal};
+use crate::ids::{ClientId, Priority, QueueId, Tag};
+use crate::job::{Job, PlaceKind};
+use crate::line::Slot;
+use crate::queue::QueueImage;
+use crate::turn::Turn;
+
+impl Engine {
+    pub(crate) fn replace(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        body: &Bytes,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let slot = self.find(job)?;
+        let body = Self::own(body);
+        self.jobs.reweigh(slot, |job| job.body = body);
+        self.remember_put(slot, turn);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    pub(crate) fn cancel(&mut self, client: ClientId, tag: Tag, job: &JobRef, turn: &mut Turn) -> Result<(), Refusal> {
+        let slot = self.find(job)?;
+        self.discard(slot, turn);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    /// Removes a job and tells whoever listens.
+    pub(crate) fn discard(&mut self, slot: Slot, turn: &mut Turn) {
+        self.head.totals.cancelled += 1;
+        self.tell_end(slot, &End::Cancelled, turn);
+        self.remove_job(slot, turn);
+    }
+
+    pub(crate) fn look(&self, client: ClientId, tag: Tag, job: &JobRef, turn: &mut Turn) {
+        let job = self.find(job).ok().and_then(|slot| self.view(self.jobs.at(slot)?)).map(Box::new);
+        turn.tell(client, Event::Looked { tag, job });
+    }
+
+    pub(crate) fn view(&self, job: &Job) -> Option<JobView> {
+        Some(JobView { job: job.clone(), queue: self.queues.at(job.queue)?.image.name.clone() })
+    }
+
+    // ---- queues ----------------------------------------------------------------------------------------------------
+
+    pub(crate) fn create_queue(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        kind: QueueKind,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        self.check_name(name)?;
+        let queue = self.queues.find_or_make(name, kind, self.limits.queues_max)?;
+        self.make_known(queue, turn);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    /// Ready jobs go with their queue; leased, scheduled and retrying ones keep it alive, unseen, until they are through.
+    pub(crate) fn remove_queue(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        only_idle: bool,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let known = |id: &QueueId| self.queues.at(*id).is_some_and(|queue| queue.image.known);
+        let id = self.queues.named(name).filter(known).ok_or(Refusal::UnknownQueue)?;
+        let Some(queue) = self.queues.at(id) else { return Err(Refusal::UnknownQueue) };
+        if only_idle && (queue.workers > 0 || queue.jobs(PlaceKind::Leased) > 0) {
+            return Err(Refusal::QueueInUse);
+        }
+        let ready: Vec<Slot> = queue.line.slots().collect();
+        let forget = |image: &mut QueueImage| {
+            (image.known, image.paused, image.jobs_max) = (false, false, [None; Priority::COUNT]);
+        };
+        self.set_queue(id, forget, turn);
+        ready.into_iter().for_each(|slot| self.discard(slot, turn));
+        self.drop_if_unknown(id);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    pub(crate) fn pause_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, paused: bool, turn: &mut Turn) {
+        if let Some(id) = self.queues.named(name)
+            && self.queues.at(id).is_some_and(|queue| queue.image.paused != paused)
+        {
+            self.set_queue(id, |image| image.paused = paused, turn);
+            self.serve(id, turn);
+        }
+        self.tell_done(client, tag, turn);
+    }
+
+    pub(crate) fn limit_queue(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        jobs_max: [Option<u32>; Priority::COUNT],
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        self.check_name(name)?;
+        let id = self.queues.find_or_make(name, QueueKind::Work, self.limits.queues_max)?;
+        self.set_queue(id, |image| (image.known, image.jobs_max) = (true, jobs_max), turn);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+}

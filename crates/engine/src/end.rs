@@ -1,0 +1,321 @@
+//! How work on a job ends: finished, failed, released, lost with its worker, run out of time. And what its worker says meanwhile.
+
+use bytes::Bytes;
+
+use crate::command::{JobRef, Note, Proof, QueueKind};
+use crate::engine::Engine;
+use crate::event::{End, Event, Fate, Refusal};
+use crate::ids::{ClientId, JobId, Tag, Timestamp};
+use crate::job::{Backoff, Failure, Holder, Job, OnExpiry, Place, Progress};
+use crate::line::Slot;
+use crate::turn::Turn;
+
+/// What a lease that ran out is put down as, where that is a failure.
+const EXPIRED_KIND: &[u8] = b"ReservationExpired";
+const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
+
+impl Engine {
+    pub(crate) fn finish(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        proof: Proof,
+        result: Bytes,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let slot = self.leased(client, job, proof)?;
+        self.must_be(slot, QueueKind::Work)?;
+        let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
+        let id = job.id;
+        let keep_ms = job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms);
+        self.head.totals.succeeded += 1;
+        self.tell_end(slot, &End::Succeeded(result.clone()), turn);
+        if keep_ms > 0 {
+            let until = self.now.after_ms(keep_ms);
+            self.jobs.reweigh(slot, |job| {
+                job.body = Bytes::new();
+                job.extra_mut().result = Some(Self::own(&result));
+            });
+            self.move_job(slot, Place::Done(until));
+            self.remember_put(slot, turn);
+        } else {
+            self.remove_job(slot, turn);
+        }
+        if tag != Tag::NONE {
+            turn.tell(client, Event::Finished { tag, job: id });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fail(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        proof: Proof,
+        failure: Box<Failure>,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let slot = self.leased(client, job, proof)?;
+        self.must_be(slot, QueueKind::Work)?;
+        let id = self.jobs.at(slot).map(|job| job.id).ok_or(Refusal::UnknownJob)?;
+        let end = End::Failed(failure.clone());
+        let fate = self.fail_job(slot, failure, &end, turn);
+        if tag != Tag::NONE {
+            turn.tell(client, Event::Failed { tag, job: id, fate });
+        }
+        Ok(())
+    }
+
+    /// Takes a failure down and does what the job's policy says.
+    fn fail_job(&mut self, slot: Slot, mut failure: Box<Failure>, end: &End, turn: &mut Turn) -> Fate {
+        failure.at = self.now;
+        self.head.totals.failed += 1;
+        self.jobs.reweigh(slot, |job| {
+            job.failures = job.failures.saturating_add(1);
+            job.extra_mut().failure = Some(failure);
+        });
+        let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
+        let (retry, failures) = (job.retry, job.failures);
+        if i64::from(failures) > i64::from(retry.failures_max) {
+            return self.give_up(slot, end, turn);
+        }
+        let wait_ms = backoff_ms(retry.backoff, failures - 1, turn);
+        let at = self.now.after_ms(wait_ms);
+        if wait_ms == 0 {
+            let rank = self.rank(false);
+            self.make_ready(slot, Some(rank), turn);
+        } else {
+            self.move_job(slot, Place::Retrying(at));
+            self.remember_move(slot, turn);
+        }
+        Fate::Retried(at)
+    }
+
+    /// A job is not tried again: to the dead set, if it is one of those that are kept, else gone.
+    fn give_up(&mut self, slot: Slot, end: &End, turn: &mut Turn) -> Fate {
+        self.tell_end(slot, end, turn);
+        let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
+        if job.retry.failures_max == 0 || !job.durable {
+            self.remove_job(slot, turn);
+            return Fate::Discarded;
+        }
+        Fate::Buried(self.bury(slot, turn))
+    }
+
+    /// Into the dead set.
+    pub(crate) fn bury(&mut self, slot: Slot, turn: &mut Turn) -> Timestamp {
+        let until = self.now.after_ms(self.limits.dead_ms);
+        self.head.totals.buried += 1;
+        self.move_job(slot, Place::Dead(until));
+        self.remember_move(slot, turn);
+        until
+    }
+
+    pub(crate) fn release(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        proof: Proof,
+        front: bool,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let slot = self.leased(client, job, proof)?;
+        self.must_be(slot, QueueKind::Work)?;
+        let rank = front.then(|| self.rank(true));
+        self.make_ready(slot, rank, turn);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    pub(crate) fn extend(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        proof: Proof,
+        (until, only_later): (Timestamp, bool),
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let slot = self.leased(client, job, proof)?;
+        let until = until.min(self.now.after_ms(self.limits.lease_ms_max));
+        let now = self.now;
+        let mut alarm = None;
+        if let Some(Place::Leased(lease)) = self.jobs.at_mut(slot).map(|job| &mut job.place)
+            && !(only_later && until <= lease.until)
+        {
+            lease.until = until;
+            // A later end is noticed when the alarm rings; an earlier one needs an alarm of its own.
+            if until < lease.alarm_at {
+                alarm = Some((lease.alarm_at, until.max(now)));
+                lease.alarm_at = until.max(now);
+            }
+        }
+        if let (Some((before, at)), Some(id)) = (alarm, self.jobs.at(slot).map(|job| job.id)) {
+            self.alarms.forget(before);
+            self.alarms.set(at, crate::alarm::Alarm::Lease(id));
+        }
+        if self.jobs.at(slot).and_then(Job::lease).is_some_and(|lease| !lease.connection_bound()) {
+            self.remember_move(slot, turn);
+        }
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    pub(crate) fn hear(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        proof: Proof,
+        note: Note,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let slot = self.leased(client, job, proof)?;
+        if let Note::Progress { numerator, denominator, raw } = &note {
+            let progress = Progress { numerator: *numerator, denominator: *denominator, text: Self::own(raw) };
+            self.jobs.reweigh(slot, |job| job.extra_mut().progress = Some(progress));
+        }
+        if let Some(job) = self.jobs.at(slot) {
+            // The newest listener hears first.
+            for listener in job.listeners().iter().rev() {
+                turn.tell(*listener, Event::Told { job: job.id, note: note.clone() });
+            }
+        }
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    /// A worker is gone and with it a delivery: back to the job's own place, unless that happened too often.
+    pub(crate) fn lose_job(&mut self, id: JobId, turn: &mut Turn) {
+        let Some(slot) = self.jobs.slot(id) else { return };
+        self.head.totals.lost += 1;
+        self.jobs.reweigh(slot, |job| {
+            if let Some(extra) = job.extra.as_deref_mut() {
+                extra.progress = None;
+            }
+        });
+        let Some(job) = self.jobs.at(slot) else { return };
+        let (limit, abandoned) = (job.retry.losses_max, !job.durable && job.listeners().is_empty());
+        if abandoned {
+            self.remove_job(slot, turn);
+        } else if limit > 0 && job.attempts >= limit {
+            self.give_up(slot, &End::Lost, turn);
+        } else {
+            self.make_ready(slot, None, turn);
+        }
+    }
+
+    /// A lease has run out.
+    pub(crate) fn expire_lease(&mut self, slot: Slot, turn: &mut Turn) {
+        let Some(job) = self.jobs.at(slot) else { return };
+        let id = job.id;
+        match job.lease().map(|lease| lease.on_expiry) {
+            None => {}
+            Some(OnExpiry::Requeue) => self.lose_job(id, turn),
+            Some(OnExpiry::Front) => self.return_to_front(slot, turn),
+            Some(OnExpiry::Fail) => {
+                let failure = Failure {
+                    at: self.now,
+                    kind: Bytes::from_static(EXPIRED_KIND),
+                    message: Bytes::from_static(EXPIRED_MESSAGE),
+                    backtrace: Vec::new(),
+                };
+                self.fail_job(slot, Box::new(failure), &End::TimedOut, turn);
+            }
+        }
+    }
+
+    // ---- shared ----------------------------------------------------------------------------------------------------
+
+    /// The job that is meant, wherever it is.
+    pub(crate) fn find(&self, job: &JobRef) -> Result<Slot, Refusal> {
+        let slot = match job {
+            JobRef::Id(id) => self.jobs.slot(*id),
+            JobRef::Name(name) => self.jobs.named(name),
+            JobRef::Key { queue, origin, key } => {
+                self.queues.named(queue).and_then(|queue| self.jobs.keyed(queue, *origin, key))
+            }
+        };
+        slot.ok_or(Refusal::UnknownJob)
+    }
+
+    /// The job that is meant, if it is leased and the claim to it holds.
+    pub(crate) fn leased(&self, client: ClientId, job: &JobRef, proof: Proof) -> Result<Slot, Refusal> {
+        let slot = self.find(job)?;
+        let lease = self.jobs.at(slot).and_then(Job::lease).ok_or(Refusal::NotHeld)?;
+        let proved = match proof {
+            Proof::AnyLease => true,
+            Proof::Token(token) => lease.token == token,
+            Proof::Connection => matches!(lease.holder, Holder::Connection(holder) if holder == client),
+        };
+        if proved { Ok(slot) } else { Err(Refusal::NotHeld) }
+    }
+
+    pub(crate) fn must_be(&self, slot: Slot, kind: QueueKind) -> Result<(), Refusal> {
+        let queue = self.jobs.at(slot).and_then(|job| self.queues.at(job.queue));
+        if queue.is_some_and(|queue| queue.image.kind == kind) { Ok(()) } else { Err(Refusal::WrongKind) }
+    }
+
+    /// Tells every listener how a job ended, the newest first, once for each time it asked, and lets them go.
+    pub(crate) fn tell_end(&mut self, slot: Slot, end: &End, turn: &mut Turn) {
+        let Some((id, listeners)) = self.jobs.at(slot).map(|job| (job.id, job.listeners().to_vec())) else { return };
+        if listeners.is_empty() {
+            return;
+        }
+        for listener in listeners.into_iter().rev() {
+            turn.tell(listener, Event::Ended { job: id, end: end.clone() });
+            if let Some(client) = self.clients.get_mut(&listener) {
+                client.hears.remove(&id);
+            }
+        }
+        self.jobs.reweigh(slot, |job| job.extra_mut().listeners = Vec::new());
+    }
+
+    pub(crate) fn tell_done(&self, client: ClientId, tag: Tag, turn: &mut Turn) {
+        if tag != Tag::NONE {
+            turn.tell(client, Event::Done { tag });
+        }
+    }
+}
+
+/// How long to wait after the `n`th failure, `n` from 0.
+fn backoff_ms(backoff: Backoff, n: u32, turn: &mut Turn) -> u64 {
+    const HOUR_MS: u64 = 3_600_000;
+    match backoff {
+        Backoff::None => 0,
+        Backoff::Fixed(ms) => ms.into(),
+        Backoff::Doubling(ms) => u64::from(ms).saturating_mul(1 << n.min(32)).min(HOUR_MS),
+        Backoff::Faktory => {
+            let n = u64::from(n);
+            let seconds = n.saturating_pow(4).saturating_add(15).saturating_add(turn.roll(30).saturating_mul(n + 1));
+            seconds.saturating_mul(1_000)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_off() {
+        let ms = |backoff, n| backoff_ms(backoff, n, &mut Turn::new(Timestamp(0), 1));
+        let table = [
+            (Backoff::None, 7, 0, 0),
+            (Backoff::Fixed(250), 3, 250, 250),
+            (Backoff::Doubling(1_000), 0, 1_000, 1_000),
+            (Backoff::Doubling(1_000), 3, 8_000, 8_000),
+            (Backoff::Doubling(1_000), 4_000_000, 3_600_000, 3_600_000),
+            (Backoff::Faktory, 0, 15_000, 15_000 + 29_000),
+            (Backoff::Faktory, 2, 31_000, 31_000 + 3 * 29_000),
+            (Backoff::Faktory, u32::MAX, u64::MAX, u64::MAX),
+        ];
+        for (backoff, n, least, most) in table {
+            let ms = ms(backoff, n);
+            assert!((least..=most).contains(&ms), "{backoff:?} after {n}: {ms}");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The state, and the table of contents of what moves it.
+//!
+//! One `match` from command to method; each method lives in the file named after its topic.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::alarm::{Alarms, Sets};
+use crate::client::{Client, Worker};
+use crate::command::{Command, WorkerState};
+use crate::event::{Event, Refusal, Totals};
+use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::job::Job;
+use crate::limits::Limits;
+use crate::queue::{Queue, QueueImage, Queues};
+use crate::table::Jobs;
+use crate::turn::{Change, Turn};
+
+/// Job numbers set aside in the journal at a time: after a crash numbering goes on behind the block.
+pub(crate) const ID_BLOCK: u64 = 1 << 16;
+
+/// Ranks start in the middle: jobs put to the front count down from here, others up.
+pub(crate) const RANK_MIDDLE: u64 = 1 << 62;
+
+/// The queue.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) limits: Limits,
+    pub(crate) now: Timestamp,
+    pub(crate) jobs: Jobs,
+    pub(crate) queues: Queues,
+    pub(crate) clients: HashMap<ClientId, Client, FixedState>,
+    pub(crate) workers: BTreeMap<u64, Worker>,
+    pub(crate) worker_names: HashMap<Box<[u8]>, u64, FixedState>,
+    pub(crate) alarms: Alarms,
+    pub(crate) sets: Sets,
+    /// Sleepers that were woken, and until when they may take to ask for work; sorted, because the time they get is one.
+    pub(crate) awake: VecDeque<(Timestamp, ClientId, u64)>,
+    /// Queues that are gone and the journal has yet to hear of.
+    pub(crate) dropped: Vec<QueueId>,
+    pub(crate) head: Head,
+    pub(crate) next_worker: u64,
+    pub(crate) next_wait: u64,
+    pub(crate) rank_back: u64,
+    pub(crate) rank_front: u64,
+    #[cfg(debug_assertions)]
+    pub(crate) checks: crate::check::Pace,
+}
+
+/// What the journal keeps of the engine itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The number the next job gets.
+    pub next_job: u64,
+    /// Numbers below this one may be in use by jobs the journal does not keep.
+    pub reserved: u64,
+    /// The counters.
+    pub totals: Totals,
+}
+
+impl Engine {
+    /// An empty engine. `seed` keys the hash tables against crafted keys; it changes no output.
+    #[must_use]
+    pub fn new(limits: Limits, seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self {
+            limits,
+            now: Timestamp(0),
+            jobs: Jobs::new(seed),
+            queues: Queues::new(seed),
+            clients: HashMap::with_hasher(hasher.clone()),
+            workers: BTreeMap::new(),
+            worker_names: HashMap::with_hasher(hasher.clone()),
+            alarms: Alarms::default(),
+            sets: Sets::default(),
+            awake: VecDeque::new(),
+            dropped: Vec::new(),
+            head: Head { next_job: 1, reserved: 1, totals: Totals::default() },
+            next_worker: 1,
+            next_wait: 1,
+            rank_back: RANK_MIDDLE,
+            rank_front: RANK_MIDDLE - 1,
+            #[cfg(debug_assertions)]
+            checks: crate::check::Pace::default(),
+        }
+    }
+
+    /// Does what a client asks, after everything that is due. `tag` comes back in the direct answer.
+    pub fn apply(&mut self, client: ClientId, tag: Tag, command: Command, turn: &mut Turn) {
+        self.catch_up(turn);
+        if let Err(why) = self.dispatch(client, tag, command, turn) {
+            turn.tell(client, Event::Refused { tag, why });
+        }
+        self.tell_dropped(turn);
+        self.check_now_and_then();
+    }
+
+    /// Does what is due at `turn.now`. To be called at [`Engine::next_deadline`], or not at all: `apply` does it too.
+    pub fn tick(&mut self, turn: &mut Turn) {
+        self.catch_up(turn);
+        self.check_now_and_then();
+    }
+
+    #[expect(clippy::unit_arg, reason = "a table of contents reads best with a line a command")]
+    fn dispatch(&mut self, client: ClientId, tag: Tag, command: Command, turn: &mut Turn) -> Result<(), Refusal> {
+        match command {
+            // connections: `clients`
+            Command::Open(info) => self.open(client, info),
+            Command::Close => Ok(self.close(client, turn)),
+            Command::Label(label) => self.label(client, &label),
+            // what a worker can do: `clients`
+            Command::Serve(ability) => self.serve_queue(client, ability, turn),
+            Command::Unserve { queue, requeue } => self.unserve(client, &queue, requeue, turn),
+            Command::UnserveAll { requeue } => self.unserve_all(client, requeue, turn),
+            // jobs in: `push`
+            Command::Push(job) => self.push(client, tag, *job, turn),
+            // jobs out: `take`, `wait`
+            Command::Take(take) => self.take(client, tag, take, turn),
+            Command::Sleep => self.sleep(client, turn),
+            Command::Credit { credits, select } => self.credit(client, credits, select, turn),
+            Command::Unwait => Ok(self.unwait(client, turn)),
+            // jobs done: `end`, `cycle`
+            Command::Finish { job, proof, result } => self.finish(client, tag, &job, proof, result, turn),
+            Command::Fail { job, proof, failure } => self.fail(client, tag, &job, proof, failure, turn),
+            Command::Release { job, proof, front } => self.release(client, tag, &job, proof, front, turn),
+            Command::Extend { job, proof, until, only_later } => {
+                self.extend(client, tag, &job, proof, (until, only_later), turn)
+            }
+            Command::Repay { job, proof, body, to } => self.repay(client, tag, &job, proof, (body, to), turn),
+            Command::Tell { job, proof, note } => self.hear(client, tag, &job, proof, note, turn),
+            // one job, from outside: `edit`
+            Command::Replace { job, body } => self.replace(client, tag, &job, &body, turn),
+            Command::Cancel(job) => self.cancel(client, tag, &job, turn),
+            Command::Look(job) => Ok(self.look(client, tag, &job, turn)),
+            // queues: `queues`
+            Command::CreateQueue { queue, kind } => self.create_queue(client, tag, &queue, kind, turn),
+            Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, &queue, only_idle, turn),
+            Command::PauseQueue { queue, paused } => Ok(self.pause_queue(client, tag, &queue, paused, turn)),
+            Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, &queue, jobs_max, turn),
+            // listings: `list`
+            Command::ListQueues { after, limit } => Ok(self.list_queues(client, tag, (after, limit), turn)),
+            Command::ListJobs { filter, after, limit } => {
+                Ok(self.list_jobs(client, tag, &filter, (after, limit), turn))
+            }
+            Command::ListClients { after, limit } => Ok(self.list_clients(client, tag, (after, limit), turn)),
+            Command::Stats => Ok(self.tell_stats(client, tag, turn)),
+            Command::Mutate { filter, action, after, limit } => {
+                Ok(self.mutate(client, tag, &filter, action, (after, limit), turn))
+            }
+            // workers by name: `workers`
+            Command::Enlist { worker, about } => self.enlist(client, tag, &worker, about, turn),
+            Command::Beat { worker, state } => self.beat(client, tag, &worker, state, turn),
+            Command::Signal { worker, state } => self.signal(client, tag, &worker, state, turn),
+        }
+    }
+
+    // ---- what can be read ------------------------------------------------------------------------------------------
+
+    /// When something is due next, if ever.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let set = self.sets.next().map(|(at, _)| at);
+        let awake = self.awake.front().map(|(at, ..)| *at);
+        [self.alarms.next_at(), set, awake].into_iter().flatten().min()
+    }
+
+    /// A job, wherever it is.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.at(self.jobs.slot(id)?)
+    }
+
+    /// All jobs, in no order that means anything.
+    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.slots_from(0).map(|(_, job)| job)
+    }
+
+    /// How many jobs there are, in all places.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// A queue by its number.
+    #[must_use]
+    pub fn queue(&self, id: QueueId) -> Option<&Queue> {
+        self.queues.at(id)
+    }
+
+    /// All queues, by number.
+    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.queues.iter()
+    }
+
+    /// What the journal keeps of the engine itself.
+    #[must_use]
+    pub const fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// What a worker known by name is asked to be.
+    #[must_use]
+    pub fn worker_state(&self, name: &[u8]) -> Option<WorkerState> {
+        self.workers.get(self.worker_names.get(name)?).map(|worker| worker.state)
+    }
+
+    // ---- recovery: head, then queues, then jobs, then `wake_up` -----------------------------------------------------
+
+    /// Takes up the head the journal remembers. `clean` says that the daemon stopped in order, so that no number
+    /// was used that the journal does not know.
+    pub fn recall_head(&mut self, head: Head, clean: bool) {
+        let next_job = if clean { head.next_job } else { head.next_job.max(head.reserved) };
+        self.head = Head { next_job, reserved: next_job, totals: head.totals };
+    }
+
+    /// Takes up a queue the journal remembers.
+    pub fn recall_queue(&mut self, image: QueueImage) {
+        self.queues.recall(image);
+    }
+
+    /// Takes up a job the journal remembers. Its queue must have been recalled and its number must be new;
+    /// says whether that was so. A connection-bound lease is not remembered: such a job is ready.
+    pub fn recall_job(&mut self, job: Job) -> bool {
+        if self.queues.at(job.queue).is_none() || self.jobs.slot(job.id).is_some() {
+            return false;
+        }
+        self.head.next_job = self.head.next_job.max(job.id.0 + 1);
+        self.head.reserved = self.head.reserved.max(self.head.next_job);
+        self.rank_back = self.rank_back.max(job.rank + 1);
+        self.rank_front = self.rank_front.min(job.rank.saturating_sub(1));
+        self.settle_recalled(job);
+        true
+    }
+
+    /// The last step of recovery: queues nothing needs any more are dropped.
+    pub fn wake_up(&mut self) {
+        let unknown: Vec<QueueId> =
+            self.queues.iter().filter(|queue| !queue.image.known).map(|queue| queue.image.id).collect();
+        unknown.into_iter().for_each(|queue| self.drop_if_unknown(queue));
+        self.check_now_and_then();
+    }
+
+    /// The daemon is about to stop in order: no number was used beyond the next.
+    pub const fn settle_head(&mut self) {
+        self.head.reserved = self.head.next_job;
+    }
+
+    /// A name's bytes in its own memory: the read buffer a command's bytes came in must not live on in a job.
+    pub(crate) fn own(bytes: &Bytes) -> Bytes {
+        Bytes::copy_from_slice(bytes)
+    }
+
+    pub(crate) fn new_job_id(&mut self, turn: &mut Turn) -> JobId {
+        let id = self.head.next_job;
+        self.head.next_job += 1;
+        if self.head.next_job > self.head.reserved {
+            self.head.reserved = self.head.next_job + ID_BLOCK;
+            turn.remember(Change::Head);
+        }
+        JobId(id)
+    }
+
+    pub(crate) const fn rank(&mut self, front: bool) -> u64 {
+        if front {
+            self.rank_front -= 1;
+            self.rank_front + 1
+        } else {
+            self.rank_back += 1;
+            self.rank_back - 1
+        }
+    }
+
+    pub(crate) const fn wait_seq(&mut self) -> u64 {
+        self.next_wait += 1;
+        self.next_wait - 1
+    }
+
+    pub(crate) fn client(&mut self, client: ClientId) -> Result<&mut Client, Refusal> {
+        self.clients.get_mut(&client).ok_or(Refusal::OutOfPlace)
+    }
+}

@@ -1,0 +1,446 @@
+//! What the engine tells clients. Events are past participles; those with a tag answer one command.
+
+use bytes::Bytes;
+
+use crate::command::{Cursor, Note, QueueKind, WorkerState};
+use crate::ids::{JobId, Origin, Priority, Tag, Timestamp, Token};
+use crate::job::{Failure, Job, PlaceKind};
+
+/// One thing told to one client.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A job is kept.
+    Pushed {
+        /// Of the push.
+        tag: Tag,
+        /// The new job, or the one that was there.
+        job: JobId,
+        /// Which of the two.
+        how: Pushed,
+        /// Whether saying so promises anything (see [`Event::acknowledges`]).
+        durable: bool,
+    },
+    /// A job is handed to this client.
+    Taken {
+        /// Of the take; [`Tag::NONE`] for a job sent on credit.
+        tag: Tag,
+        /// The job.
+        job: Box<Taken>,
+    },
+    /// There was nothing to take.
+    Empty {
+        /// Of the take.
+        tag: Tag,
+    },
+    /// There is work for a client that sleeps.
+    Woken,
+    /// A job succeeded.
+    Finished {
+        /// Of the finish.
+        tag: Tag,
+        /// Which.
+        job: JobId,
+    },
+    /// A job's failure was taken down.
+    Failed {
+        /// Of the fail.
+        tag: Tag,
+        /// Which.
+        job: JobId,
+        /// What became of it.
+        fate: Fate,
+    },
+    /// Done as asked.
+    Done {
+        /// Of the command.
+        tag: Tag,
+    },
+    /// Not done.
+    Refused {
+        /// Of the command.
+        tag: Tag,
+        /// Why.
+        why: Refusal,
+    },
+    /// A listener hears from the worker.
+    Told {
+        /// Which job.
+        job: JobId,
+        /// What.
+        note: Note,
+    },
+    /// A listener hears of the end.
+    Ended {
+        /// Which job.
+        job: JobId,
+        /// How.
+        end: End,
+    },
+    /// One job, as it stands.
+    Looked {
+        /// Of the look.
+        tag: Tag,
+        /// The job, if there is one.
+        job: Option<Box<JobView>>,
+    },
+    /// A page of queues.
+    Queues {
+        /// Of the listing.
+        tag: Tag,
+        /// The rows.
+        rows: Vec<QueueRow>,
+        /// Where to go on; `None` = that was all.
+        next: Option<Cursor>,
+    },
+    /// A page of jobs.
+    Jobs {
+        /// Of the listing.
+        tag: Tag,
+        /// The rows.
+        rows: Vec<JobView>,
+        /// Where to go on; `None` = that was all. A page may be short, or even empty, and not be the last.
+        next: Option<Cursor>,
+    },
+    /// A page of connections.
+    Clients {
+        /// Of the listing.
+        tag: Tag,
+        /// The rows.
+        rows: Vec<ClientRow>,
+        /// Where to go on; `None` = that was all.
+        next: Option<Cursor>,
+    },
+    /// The figures.
+    Stats {
+        /// Of the request.
+        tag: Tag,
+        /// The figures.
+        stats: Box<Stats>,
+    },
+    /// A round of a bulk mutation.
+    Mutated {
+        /// Of the mutation.
+        tag: Tag,
+        /// Jobs changed in this round.
+        changed: u32,
+        /// Where to go on; `None` = that was all.
+        next: Option<Cursor>,
+    },
+    /// A worker's beat was heard.
+    Beaten {
+        /// Of the beat.
+        tag: Tag,
+        /// What it is asked to be.
+        state: WorkerState,
+    },
+    /// The worker this connection belongs to is taken for dead: hang up.
+    Dismissed,
+}
+
+impl Event {
+    /// Whether this promises that something is remembered: it must not be sent before the journal has it.
+    #[must_use]
+    pub const fn acknowledges(&self) -> bool {
+        match self {
+            Self::Pushed { durable, .. } => *durable,
+            Self::Finished { .. } | Self::Failed { .. } | Self::Done { .. } | Self::Mutated { .. } => true,
+            Self::Taken { .. }
+            | Self::Empty { .. }
+            | Self::Woken
+            | Self::Refused { .. }
+            | Self::Told { .. }
+            | Self::Ended { .. }
+            | Self::Looked { .. }
+            | Self::Queues { .. }
+            | Self::Jobs { .. }
+            | Self::Clients { .. }
+            | Self::Stats { .. }
+            | Self::Beaten { .. }
+            | Self::Dismissed => false,
+        }
+    }
+
+    /// The tag of the command this answers, if it answers one.
+    #[must_use]
+    pub const fn tag(&self) -> Option<Tag> {
+        match self {
+            Self::Pushed { tag, .. }
+            | Self::Taken { tag, .. }
+            | Self::Empty { tag }
+            | Self::Finished { tag, .. }
+            | Self::Failed { tag, .. }
+            | Self::Done { tag }
+            | Self::Refused { tag, .. }
+            | Self::Looked { tag, .. }
+            | Self::Queues { tag, .. }
+            | Self::Jobs { tag, .. }
+            | Self::Clients { tag, .. }
+            | Self::Stats { tag, .. }
+            | Self::Mutated { tag, .. }
+            | Self::Beaten { tag, .. } => Some(*tag),
+            Self::Woken | Self::Told { .. } | Self::Ended { .. } | Self::Dismissed => None,
+        }
+    }
+}
+
+/// What a push led to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pushed {
+    /// A new job.
+    New,
+    /// The producer now listens (or would) to the job that was there.
+    Attached,
+    /// The job that was there is kept as it is.
+    Kept,
+}
+
+/// A job as its worker gets it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
+    /// Its number.
+    pub id: JobId,
+    /// Proves the lease.
+    pub token: Token,
+    /// Its queue's name.
+    pub queue: Bytes,
+    /// The protocol it was born in.
+    pub origin: Origin,
+    /// Its priority.
+    pub priority: Priority,
+    /// The producer's bytes.
+    pub body: Bytes,
+    /// The producer's public name.
+    pub name: Bytes,
+    /// What the origin's session wanted back.
+    pub meta: Bytes,
+    /// Its coalescing key, empty if it has none.
+    pub key: Bytes,
+    /// Deliveries, this one included.
+    pub attempts: u32,
+    /// Failures so far.
+    pub failures: u32,
+    /// What failure means for it.
+    pub failures_max: i32,
+    /// The last failure.
+    pub failure: Option<Box<Failure>>,
+    /// When it came to be ready.
+    pub ready_at: Timestamp,
+    /// When the lease ends by itself.
+    pub until: Timestamp,
+    /// Somebody hears what the worker says.
+    pub heard: bool,
+}
+
+/// How a job ended, to those who listen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// It succeeded, with this result.
+    Succeeded(Bytes),
+    /// It failed and is not tried again.
+    Failed(Box<Failure>),
+    /// Its workers were lost too often.
+    Lost,
+    /// Its lease ran out and it is not tried again.
+    TimedOut,
+    /// Its time to be worked on ran out.
+    Expired,
+    /// Somebody removed it.
+    Cancelled,
+}
+
+/// What became of a job that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Ready again at this time.
+    Retried(Timestamp),
+    /// In the dead set until this time.
+    Buried(Timestamp),
+    /// Gone.
+    Discarded,
+}
+
+/// Why something was not done: for the session to put in its protocol's words. Answering is never a promise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    // refused: ours to explain
+    /// The queue holds as many jobs as it may at this priority.
+    #[error("queue holds {held} jobs, limit {limit}")]
+    QueueFull {
+        /// Jobs it holds.
+        held: u32,
+        /// Jobs it may hold.
+        limit: u32,
+    },
+    /// The daemon holds as many jobs as it may.
+    #[error("daemon holds {held} jobs, limit {limit}")]
+    JobsFull {
+        /// Jobs it holds.
+        held: u64,
+        /// Jobs it may hold.
+        limit: u64,
+    },
+    /// The daemon holds as many bytes of jobs as it may.
+    #[error("daemon holds {held} bytes of jobs, limit {limit}")]
+    BytesFull {
+        /// Bytes it holds.
+        held: u64,
+        /// Bytes it may hold.
+        limit: u64,
+    },
+    /// There are as many queues as there may be.
+    #[error("daemon knows {limit} queues, the limit")]
+    QueuesFull {
+        /// Queues there may be.
+        limit: u32,
+    },
+    /// The client serves as many queues as it may.
+    #[error("client serves {limit} queues, the limit")]
+    AbilitiesFull {
+        /// Queues it may serve.
+        limit: u32,
+    },
+    /// A name is longer than names may be.
+    #[error("name of {given} bytes, limit {limit}")]
+    NameTooLong {
+        /// Bytes given.
+        given: u32,
+        /// Bytes allowed.
+        limit: u32,
+    },
+    /// The key or name is taken.
+    #[error("job not unique")]
+    NotUnique,
+    /// There is no such job.
+    #[error("job unknown")]
+    UnknownJob,
+    /// There is such a job, but the lease is not the one that was claimed.
+    #[error("lease not held")]
+    NotHeld,
+    /// There is no such queue.
+    #[error("queue unknown")]
+    UnknownQueue,
+    /// The queue is served or worked on.
+    #[error("queue in use")]
+    QueueInUse,
+    /// The queue is of the other kind.
+    #[error("queue of the other kind")]
+    WrongKind,
+    /// There is no such worker.
+    #[error("worker unknown")]
+    UnknownWorker,
+    /// The client waits already, or is not open.
+    #[error("out of place")]
+    OutOfPlace,
+    // unavailable: try again
+    /// The store does not answer; nothing was done.
+    #[error("store unavailable")]
+    Unavailable,
+    // unknown: it may have happened
+    /// The store stopped answering after it was asked: it may or may not have been done.
+    #[error("outcome unknown")]
+    Unknown,
+}
+
+/// One job in a listing or an answer to `Look`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobView {
+    /// The job itself; its body shares memory with the engine's.
+    pub job: Job,
+    /// Its queue's name.
+    pub queue: Bytes,
+}
+
+/// One queue in a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueRow {
+    /// Its name.
+    pub name: Bytes,
+    /// Its kind.
+    pub kind: QueueKind,
+    /// Nothing is handed out.
+    pub paused: bool,
+    /// Ready jobs by [`Priority::lane`] (a `cycle` queue has all in the lane of the normal priority).
+    pub ready: [u32; Priority::COUNT],
+    /// Jobs by place, in the order of [`PlaceKind::ALL`].
+    pub places: [u32; PlaceKind::ALL.len()],
+    /// Abilities registered: a client that said so twice counts twice.
+    pub workers: u32,
+    /// When its oldest ready job came to be ready.
+    pub oldest_ready_at: Option<Timestamp>,
+}
+
+impl QueueRow {
+    /// Jobs in one kind of place.
+    #[must_use]
+    pub fn jobs(&self, place: PlaceKind) -> u32 {
+        self.places.get(place as usize).copied().unwrap_or_default()
+    }
+
+    /// Jobs that wait, are worked on or will be: all but the dead, the shelved and the done.
+    #[must_use]
+    pub fn live(&self) -> u32 {
+        [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled, PlaceKind::Retrying]
+            .into_iter()
+            .map(|p| self.jobs(p))
+            .sum()
+    }
+}
+
+/// One connection in a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientRow {
+    /// A small number for people.
+    pub number: u32,
+    /// Its address.
+    pub address: Box<str>,
+    /// Its own name for itself.
+    pub label: Bytes,
+    /// The protocol it speaks.
+    pub origin: Option<Origin>,
+    /// The queues it serves, in the order it said so.
+    pub abilities: Vec<Bytes>,
+    /// Jobs it holds.
+    pub held: u32,
+}
+
+/// The figures of the whole engine.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Stats {
+    /// Since the data directory was made.
+    pub totals: Totals,
+    /// Jobs now, by place, in the order of [`PlaceKind::ALL`].
+    pub places: [u64; PlaceKind::ALL.len()],
+    /// Jobs now.
+    pub jobs: u64,
+    /// Bytes they are counted as.
+    pub bytes: u64,
+    /// Queues known.
+    pub queues: u32,
+    /// Connections open.
+    pub clients: u32,
+    /// Workers known by name.
+    pub workers: u32,
+    /// Takers that wait, sleepers and clients with credits.
+    pub waiting: u32,
+}
+
+/// Counted since the data directory was made; journalled with every commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Jobs pushed, those attached to another not included.
+    pub pushed: u64,
+    /// Deliveries.
+    pub taken: u64,
+    /// Jobs that succeeded.
+    pub succeeded: u64,
+    /// Failures, leases that ran out with that meaning included.
+    pub failed: u64,
+    /// Jobs that went to the dead set.
+    pub buried: u64,
+    /// Deliveries lost with their worker.
+    pub lost: u64,
+    /// Jobs whose time to be worked on ran out.
+    pub expired: u64,
+    /// Jobs removed from outside.
+    pub cancelled: u64,
+}

@@ -1,0 +1,50 @@
+//! Every limit the engine keeps, with its default. The server fills it from the configuration.
+
+/// Limits and periods. Everything has one, judged before anything is allocated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Jobs in all places together.
+    pub jobs_max: u64,
+    /// Bytes they may be counted as ([`crate::Job::weight_bytes`]).
+    pub jobs_bytes_max: u64,
+    /// Queues known.
+    pub queues_max: u32,
+    /// Queues one client may serve, repetitions included.
+    pub abilities_max: u32,
+    /// Bytes of a queue's name, a job's public name or a coalescing key.
+    pub name_bytes_max: u32,
+    /// Clients that listen to one job.
+    pub listeners_max: u32,
+    /// The longest lease, in milliseconds.
+    pub lease_ms_max: u64,
+    /// How long the dead set keeps a job, in milliseconds.
+    pub dead_ms: u64,
+    /// How long a woken sleeper may take to ask for work before another is woken in its stead, in milliseconds.
+    pub wake_ms: u64,
+    /// How long a named worker may be silent, in milliseconds.
+    pub beat_ms: u64,
+    /// Give back what a dead named worker held, instead of letting the leases run out.
+    pub requeue_dead_workers: bool,
+    /// Rows or jobs one listing or bulk command may look at.
+    pub page_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const DAY_MS: u64 = 86_400_000;
+        Self {
+            jobs_max: 50_000_000,
+            jobs_bytes_max: u64::MAX,
+            queues_max: 1_000_000,
+            abilities_max: 10_000,
+            name_bytes_max: 8_192,
+            listeners_max: 10_000,
+            lease_ms_max: 365 * DAY_MS,
+            dead_ms: 180 * DAY_MS,
+            wake_ms: 1_000,
+            beat_ms: 60_000,
+            requeue_dead_workers: false,
+            page_max: 1_000,
+        }
+    }
+}

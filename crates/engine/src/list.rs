@@ -1,0 +1,200 @@
+//! Listings and bulk changes, a page at a time: no command looks at more than `page_max` rows, so none stalls the others.
+
+use crate::command::{Cursor, Filter, Mutation};
+use crate::engine::Engine;
+use crate::event::{ClientRow, Event, JobView, QueueRow, Stats};
+use crate::ids::{ClientId, JobId, Tag, Timestamp};
+use crate::job::{Job, PlaceKind};
+use crate::line::{Slot, Standing};
+use crate::turn::Turn;
+
+/// Rows looked at for each row that may be returned: a filter that matches little must not look at everything.
+const LOOKS_PER_ROW: usize = 16;
+
+impl Engine {
+    pub(crate) fn list_queues(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), turn: &mut Turn) {
+        let limit = self.page(limit);
+        let first = u32::try_from(after.0).unwrap_or(u32::MAX);
+        let mut known = self.queues.from(first).filter(|queue| queue.image.known);
+        let rows: Vec<QueueRow> =
+            known.by_ref().take(limit).map(|queue| queue.row(self.oldest_ready(queue.image.id))).collect();
+        let next = known.next().map(|queue| Cursor(queue.image.id.0.into(), 0));
+        turn.tell(client, Event::Queues { tag, rows, next });
+    }
+
+    pub(crate) fn list_clients(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), turn: &mut Turn) {
+        // Sorted by number: hash order must not show.
+        let mut ids: Vec<ClientId> = self.clients.keys().copied().filter(|id| id.0 >= after.0).collect();
+        ids.sort_unstable();
+        let limit = self.page(limit);
+        let next = ids.get(limit).map(|id| Cursor(id.0, 0));
+        let row = |id: &ClientId| {
+            let client = self.clients.get(id)?;
+            let name = |queue| self.queues.at(queue).map(|queue| queue.image.name.clone());
+            Some(ClientRow {
+                number: client.info.number,
+                address: client.info.address.clone(),
+                label: client.label.clone(),
+                origin: client.info.origin,
+                abilities: client.abilities.iter().filter_map(|served| name(served.queue)).collect(),
+                held: u32::try_from(client.held.len()).unwrap_or(u32::MAX),
+            })
+        };
+        let rows = ids.iter().take(limit).filter_map(row).collect();
+        turn.tell(client, Event::Clients { tag, rows, next });
+    }
+
+    pub(crate) fn list_jobs(
+        &self,
+        client: ClientId,
+        tag: Tag,
+        filter: &Filter,
+        (after, limit): (Cursor, u32),
+        turn: &mut Turn,
+    ) {
+        let limit = self.page(limit);
+        let (slots, next) = self.matching(filter, after, limit);
+        let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| self.view(self.jobs.at(slot)?)).collect();
+        turn.tell(client, Event::Jobs { tag, rows, next });
+    }
+
+    pub(crate) fn mutate(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        filter: &Filter,
+        action: Mutation,
+        (after, limit): (Cursor, u32),
+        turn: &mut Turn,
+    ) {
+        let (slots, next) = self.matching(filter, after, self.page(limit));
+        let mut changed = 0;
+        for slot in slots {
+            changed += u32::from(self.mutate_one(slot, action, turn));
+        }
+        turn.tell(client, Event::Mutated { tag, changed, next });
+    }
+
+    fn mutate_one(&mut self, slot: Slot, action: Mutation, turn: &mut Turn) -> bool {
+        let Some(kind) = self.jobs.at(slot).map(|job| job.place.kind()) else { return false };
+        match (action, kind) {
+            (_, PlaceKind::Leased) => return false,
+            (Mutation::Discard, _) => self.discard(slot, turn),
+            (Mutation::Kill, PlaceKind::Dead | PlaceKind::Done | PlaceKind::Shelved) => return false,
+            (Mutation::Kill, _) => {
+                self.tell_end(slot, &crate::event::End::Cancelled, turn);
+                self.bury(slot, turn);
+            }
+            (Mutation::Requeue, PlaceKind::Ready | PlaceKind::Done | PlaceKind::Shelved) => return false,
+            (Mutation::Requeue, _) => {
+                let rank = self.rank(false);
+                self.make_ready(slot, Some(rank), turn);
+            }
+        }
+        true
+    }
+
+    pub(crate) fn tell_stats(&self, client: ClientId, tag: Tag, turn: &mut Turn) {
+        let mut places = [0; PlaceKind::ALL.len()];
+        for queue in self.queues.iter() {
+            for (sum, n) in places.iter_mut().zip(queue.places) {
+                *sum += u64::from(n);
+            }
+        }
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let stats = Stats {
+            totals: self.head.totals,
+            places,
+            jobs: self.jobs.len() as u64,
+            bytes: self.jobs.bytes(),
+            queues: count(self.queues.iter().filter(|queue| queue.image.known).count()),
+            clients: count(self.clients.len()),
+            workers: count(self.workers.len()),
+            waiting: count(self.clients.values().filter(|client| client.waits()).count()),
+        };
+        turn.tell(client, Event::Stats { tag, stats: Box::new(stats) });
+    }
+
+    // ---- which jobs ------------------------------------------------------------------------------------------------
+
+    /// A page of jobs that match, and where to go on. Names lead straight to their jobs, a place with a time is gone
+    /// through in order of time, a queue's ready jobs in theirs; anything else by slab, in no order that means anything.
+    fn matching(&self, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+        if !filter.names.is_empty() {
+            let named = filter.names.iter().filter_map(|name| self.jobs.named(name));
+            return (named.filter(|slot| self.matches(filter, *slot)).collect(), None);
+        }
+        let set = match filter.place {
+            Some(PlaceKind::Scheduled) => Some(&self.sets.scheduled),
+            Some(PlaceKind::Retrying) => Some(&self.sets.retrying),
+            Some(PlaceKind::Dead) => Some(&self.sets.dead),
+            Some(PlaceKind::Done) => Some(&self.sets.done),
+            Some(PlaceKind::Ready | PlaceKind::Leased | PlaceKind::Shelved) | None => None,
+        };
+        if let Some(set) = set {
+            let from = (Timestamp(after.0), JobId(after.1));
+            let rows = set.range(from..).filter_map(|(at, id)| Some((Cursor(at.0, id.0), self.jobs.slot(*id)?)));
+            return self.page_of(filter, rows, limit);
+        }
+        match (&filter.queue, filter.place) {
+            (Some(name), Some(PlaceKind::Ready)) => self.matching_ready(filter, name, after, limit),
+            (Some(_) | None, _) => {
+                let first = u32::try_from(after.0).unwrap_or(u32::MAX);
+                let rows = self.jobs.slots_from(first).map(|(slot, _)| (Cursor(slot.0.into(), 0), slot));
+                self.page_of(filter, rows, limit)
+            }
+        }
+    }
+
+    fn matching_ready(&self, filter: &Filter, name: &[u8], after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+        let Some(queue) = self.queues.named(name).and_then(|id| self.queues.at(id)) else { return (Vec::new(), None) };
+        // The cursor names the last standing seen: the lane in the low bits of the second half, which ranks leave free.
+        let from = (after != Cursor::default()).then(|| Standing {
+            lane: u8::try_from(after.1 & 0xf).unwrap_or_default(),
+            major: after.0,
+            minor: after.1 >> 4,
+        });
+        let walk = std::iter::successors(queue.line.after(from), |(at, _)| queue.line.after(Some(*at)));
+        let mut last = after;
+        let rows = walk.map(|(at, slot)| {
+            let before = last;
+            last = Cursor(at.major, at.minor << 4 | u64::from(at.lane));
+            (before, slot)
+        });
+        self.page_of(filter, rows, limit)
+    }
+
+    /// Takes rows until the page is full or enough has been looked at. Each row comes with the cursor that leads back to it.
+    fn page_of(
+        &self,
+        filter: &Filter,
+        rows: impl Iterator<Item = (Cursor, Slot)>,
+        limit: usize,
+    ) -> (Vec<Slot>, Option<Cursor>) {
+        let mut page = Vec::new();
+        for (looked, (cursor, slot)) in rows.enumerate() {
+            if page.len() >= limit || looked >= limit * LOOKS_PER_ROW {
+                return (page, Some(cursor));
+            }
+            if self.matches(filter, slot) {
+                page.push(slot);
+            }
+        }
+        (page, None)
+    }
+
+    fn matches(&self, filter: &Filter, slot: Slot) -> bool {
+        let Some(job) = self.jobs.at(slot) else { return false };
+        let in_queue = |name: &bytes::Bytes| self.queues.named(name) == Some(job.queue);
+        let named = |job: &Job| filter.names.is_empty() || filter.names.iter().any(|name| name == job.name());
+        filter.place.is_none_or(|place| job.place.kind() == place)
+            && filter.queue.as_ref().is_none_or(in_queue)
+            && filter.origin.is_none_or(|origin| job.origin == origin)
+            && named(job)
+            && filter.test.as_ref().is_none_or(|test| (test.0)(job))
+    }
+
+    fn page(&self, limit: u32) -> usize {
+        limit.clamp(1, self.limits.page_max.max(1)) as usize
+    }
+}

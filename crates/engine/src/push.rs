@@ -1,0 +1,201 @@
+//! Jobs in: limits, coalescing, birth.
+
+use crate::command::{Clash, NewJob, QueueKind};
+use crate::engine::Engine;
+use crate::event::{Event, Pushed, Refusal};
+use crate::ids::{ClientId, QueueId, Tag};
+use crate::job::{Cycle, Extra, Job, KeyUntil, Place, PlaceKind};
+use crate::line::Slot;
+use crate::turn::Turn;
+
+impl Engine {
+    pub(crate) fn push(&mut self, client: ClientId, tag: Tag, new: NewJob, turn: &mut Turn) -> Result<(), Refusal> {
+        self.check_new(&new)?;
+        let queue = self.queues.find_or_make(&new.queue, new.kind, self.limits.queues_max)?;
+        let outcome = match self.clash(queue, &new) {
+            Some((slot, clash)) => self.meet(client, slot, clash, &new, turn),
+            None => self.bear(client, queue, new, turn),
+        };
+        self.drop_if_unknown(queue);
+        let (slot, how) = outcome?;
+        let Some(job) = self.jobs.at(slot) else { return Ok(()) };
+        let (job, durable) = (job.id, job.durable);
+        if tag != Tag::NONE {
+            turn.tell(client, Event::Pushed { tag, job, how, durable });
+        }
+        Ok(())
+    }
+
+    fn check_new(&self, new: &NewJob) -> Result<(), Refusal> {
+        self.check_name(&new.queue)?;
+        self.check_name(new.name.as_deref().unwrap_or_default())?;
+        self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))?;
+        match &new.name {
+            Some(name) if new.name_unique && self.jobs.named(name).is_some() => Err(Refusal::NotUnique),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The job that holds the key a new one asks for.
+    fn clash(&self, queue: QueueId, new: &NewJob) -> Option<(Slot, Clash)> {
+        let unique = new.unique.as_ref()?;
+        Some((self.jobs.keyed(queue, new.origin, &unique.key)?, unique.clash))
+    }
+
+    /// The key is taken: what that means is for the submitter's contract to say.
+    fn meet(
+        &mut self,
+        client: ClientId,
+        slot: Slot,
+        clash: Clash,
+        new: &NewJob,
+        turn: &mut Turn,
+    ) -> Result<(Slot, Pushed), Refusal> {
+        match clash {
+            Clash::Refuse => Err(Refusal::NotUnique),
+            Clash::Keep => Ok((slot, Pushed::Kept)),
+            Clash::Attach => {
+                if new.listen {
+                    self.start_hearing(client, slot)?;
+                }
+                // Somebody was promised this job now: it no longer lives for its listeners only.
+                if new.durable && self.jobs.at(slot).is_some_and(|job| !job.durable) {
+                    self.jobs.reweigh(slot, |job| job.durable = true);
+                    self.remember_put(slot, turn);
+                }
+                Ok((slot, Pushed::Attached))
+            }
+        }
+    }
+
+    pub(crate) fn start_hearing(&mut self, client: ClientId, slot: Slot) -> Result<(), Refusal> {
+        let limit = self.limits.listeners_max as usize;
+        let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
+        let (id, held) = (job.id, job.listeners().len());
+        if held >= limit {
+            let limit = self.limits.listeners_max;
+            return Err(Refusal::QueueFull { held: limit, limit });
+        }
+        *self.client(client)?.hears.entry(id).or_default() += 1;
+        self.jobs.reweigh(slot, |job| job.extra_mut().listeners.push(client));
+        Ok(())
+    }
+
+    fn bear(
+        &mut self,
+        client: ClientId,
+        queue: QueueId,
+        new: NewJob,
+        turn: &mut Turn,
+    ) -> Result<(Slot, Pushed), Refusal> {
+        if new.listen || !new.durable {
+            self.client(client)?;
+        }
+        self.check_room(queue, &new)?;
+        self.make_known(queue, turn);
+        let listen = new.listen;
+        let job = self.make_job(queue, new, turn);
+        let slot = self.insert_job(job);
+        if listen {
+            self.start_hearing(client, slot)?;
+        }
+        self.head.totals.pushed += 1;
+        self.remember_put(slot, turn);
+        self.serve(queue, turn);
+        Ok((slot, Pushed::New))
+    }
+
+    /// Judges every limit on how much there may be.
+    fn check_room(&self, queue: QueueId, new: &NewJob) -> Result<(), Refusal> {
+        let limits = &self.limits;
+        let held = self.jobs.len() as u64;
+        if held >= limits.jobs_max {
+            return Err(Refusal::JobsFull { held, limit: limits.jobs_max });
+        }
+        let held = self.jobs.bytes();
+        if held.saturating_add(new.body.len() as u64) > limits.jobs_bytes_max {
+            return Err(Refusal::BytesFull { held, limit: limits.jobs_bytes_max });
+        }
+        let Some(queue) = self.queues.at(queue) else { return Ok(()) };
+        match queue.image.jobs_max.get(new.priority.lane()).copied().flatten() {
+            Some(limit) if queue.live() >= limit => Err(Refusal::QueueFull { held: queue.live(), limit }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn make_job(&mut self, queue: QueueId, new: NewJob, turn: &mut Turn) -> Job {
+        let cycle = match new.kind {
+            QueueKind::Work => None,
+            QueueKind::Cycle => Some(Cycle { priority: self.next_serial(queue, new.front, turn), boost: 0 }),
+        };
+        let (key, key_until) = match new.unique {
+            Some(unique) => (Some(unique.key.as_ref().into()), unique.until),
+            None => (None, KeyUntil::End),
+        };
+        let extra = Extra {
+            name: new.name.map(|name| name.as_ref().into()),
+            meta: new.meta,
+            expires_at: new.expires_at,
+            key_until,
+            cycle,
+            result_keep_ms: new.result_keep_ms,
+            lease_ms: new.lease_ms,
+            ..Extra::default()
+        };
+        let place = match new.not_before {
+            Some(at) if at > self.now => Place::Scheduled(at),
+            Some(_) | None => Place::Ready,
+        };
+        Job {
+            id: self.new_job_id(turn),
+            queue,
+            origin: new.origin,
+            priority: new.priority,
+            durable: new.durable,
+            rank: self.rank(new.front && new.kind == QueueKind::Work),
+            place,
+            ready_at: self.now,
+            body: new.body,
+            key,
+            attempts: 0,
+            failures: 0,
+            retry: new.retry,
+            extra: (extra != Extra::default()).then(|| Box::new(extra)),
+        }
+    }
+
+    /// The serial number after one more step of a `cycle` queue; 0 for what goes to the front.
+    pub(crate) fn next_serial(&mut self, queue: QueueId, front: bool, turn: &mut Turn) -> u64 {
+        self.set_queue(queue, |image| image.serial += 1, turn);
+        let serial = self.queues.at(queue).map_or(0, |queue| queue.image.serial);
+        if front { 0 } else { serial }
+    }
+
+    /// A job becomes ready: at its own place, or behind (before) all its equals with a new rank.
+    pub(crate) fn make_ready(&mut self, slot: Slot, rank: Option<u64>, turn: &mut Turn) {
+        let now = self.now;
+        let Some(job) = self.jobs.at(slot) else { return };
+        let (queue, was_off) = (job.queue, matches!(job.place.kind(), PlaceKind::Dead | PlaceKind::Done));
+        self.depart_for(slot, rank);
+        if let Some(job) = self.jobs.at_mut(slot) {
+            job.ready_at = now;
+        }
+        if was_off {
+            self.reclaim_key(slot);
+        }
+        self.make_known(queue, turn);
+        self.remember_move(slot, turn);
+        self.serve(queue, turn);
+    }
+
+    /// Moves to ready with the rank changed while it stands in no line.
+    fn depart_for(&mut self, slot: Slot, rank: Option<u64>) {
+        let Some(rank) = rank else { return self.move_job(slot, Place::Ready) };
+        // A shelf is a place without an index: the standing may change there.
+        self.move_job(slot, Place::Shelved);
+        if let Some(job) = self.jobs.at_mut(slot) {
+            job.rank = rank;
+        }
+        self.move_job(slot, Place::Ready);
+    }
+}

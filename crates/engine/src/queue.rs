@@ -1,0 +1,234 @@
+//! A queue: its settings, its line of ready jobs, and who waits at it. And the table of all queues.
+//!
+//! Not here: what makes jobs move (`push`, `take`, `end`), who is served next (`wait`).
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::command::QueueKind;
+use crate::event::{QueueRow, Refusal};
+use crate::ids::{ClientId, Priority, QueueId, Timestamp};
+use crate::job::PlaceKind;
+use crate::line::Line;
+
+/// What the journal keeps of a queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueImage {
+    /// Its number.
+    pub id: QueueId,
+    /// Its name.
+    pub name: Bytes,
+    /// Its kind.
+    pub kind: QueueKind,
+    /// Shown in listings. A queue somebody merely waits for is not.
+    pub known: bool,
+    /// Nothing is handed out.
+    pub paused: bool,
+    /// Jobs it may hold at a submit of each priority, by [`Priority::lane`].
+    pub jobs_max: [Option<u32>; Priority::COUNT],
+    /// `cycle` queues: the serial number, which priorities and lend keys are made of. Starts at 1.
+    pub serial: u64,
+}
+
+/// A queue. Read it through [`Queue::image`] and [`Queue::row`].
+#[derive(Debug)]
+pub struct Queue {
+    pub(crate) image: QueueImage,
+    /// The journal has heard of it.
+    pub(crate) journalled: bool,
+    pub(crate) line: Line,
+    /// Jobs by place, ready ones included.
+    pub(crate) places: [u32; PlaceKind::ALL.len()],
+    /// Abilities registered.
+    pub(crate) workers: u32,
+    /// Clients that get a job handed to them: blocked takers and those with credits.
+    pub(crate) takers: BTreeMap<WaitKey, ClientId>,
+    /// Clients that sleep until woken.
+    pub(crate) sleepers: BTreeMap<WaitKey, ClientId>,
+    /// Sleepers woken for this queue who have not asked for work since.
+    pub(crate) woken: u32,
+}
+
+/// Order among waiting clients: heavier first, then first come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct WaitKey {
+    pub(crate) weight: Reverse<u32>,
+    pub(crate) seq: u64,
+}
+
+impl WaitKey {
+    pub(crate) const fn new(weight: u32, seq: u64) -> Self {
+        Self { weight: Reverse(weight), seq }
+    }
+}
+
+impl Queue {
+    fn new(image: QueueImage) -> Self {
+        Self {
+            line: Line::new(image.kind),
+            journalled: false,
+            image,
+            places: [0; PlaceKind::ALL.len()],
+            workers: 0,
+            takers: BTreeMap::new(),
+            sleepers: BTreeMap::new(),
+            woken: 0,
+        }
+    }
+
+    /// What the journal keeps of it.
+    #[must_use]
+    pub const fn image(&self) -> &QueueImage {
+        &self.image
+    }
+
+    /// Jobs in one kind of place.
+    #[must_use]
+    pub fn jobs(&self, place: PlaceKind) -> u32 {
+        self.places.get(place as usize).copied().unwrap_or_default()
+    }
+
+    /// Jobs that wait, are worked on or will be.
+    #[must_use]
+    pub fn live(&self) -> u32 {
+        let dead_or_done = self.jobs(PlaceKind::Dead) + self.jobs(PlaceKind::Done) + self.jobs(PlaceKind::Shelved);
+        self.total() - dead_or_done
+    }
+
+    pub(crate) fn total(&self) -> u32 {
+        self.places.iter().sum()
+    }
+
+    pub(crate) fn count(&mut self, place: PlaceKind, by: i32) {
+        if let Some(n) = self.places.get_mut(place as usize) {
+            debug_assert!(n.checked_add_signed(by).is_some(), "{place:?} of {:?} below nothing", self.image.name);
+            *n = n.saturating_add_signed(by);
+        }
+    }
+
+    /// Whether a job could be handed out.
+    pub(crate) fn has_work(&self) -> bool {
+        self.jobs(PlaceKind::Ready) > 0 && !self.image.paused
+    }
+
+    /// Whether anything but its name keeps it alive.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.total() == 0 && self.workers == 0 && self.takers.is_empty() && self.sleepers.is_empty() && self.woken == 0
+    }
+
+    /// Its figures; the oldest ready job is the caller's to find.
+    pub(crate) fn row(&self, oldest_ready_at: Option<Timestamp>) -> QueueRow {
+        QueueRow {
+            name: self.image.name.clone(),
+            kind: self.image.kind,
+            paused: self.image.paused,
+            ready: self.line.counts(),
+            places: self.places,
+            workers: self.workers,
+            oldest_ready_at,
+        }
+    }
+}
+
+/// All queues, by number and by name.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    by_id: Vec<Option<Queue>>,
+    free: Vec<u32>,
+    by_name: HashMap<Bytes, QueueId, FixedState>,
+}
+
+impl Queues {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { by_id: Vec::new(), free: Vec::new(), by_name: HashMap::with_hasher(FixedState::with_seed(seed)) }
+    }
+
+    pub(crate) fn named(&self, name: &[u8]) -> Option<QueueId> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn at(&self, id: QueueId) -> Option<&Queue> {
+        self.by_id.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn at_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
+        self.by_id.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// In order of their numbers.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Queue> {
+        self.by_id.iter().flatten()
+    }
+
+    /// From a number on.
+    pub(crate) fn from(&self, first: u32) -> impl Iterator<Item = &Queue> {
+        self.by_id.get(first as usize..).unwrap_or_default().iter().flatten()
+    }
+
+    /// The queue of this name, made (unknown as yet) if there is none.
+    pub(crate) fn find_or_make(&mut self, name: &Bytes, kind: QueueKind, limit: u32) -> Result<QueueId, Refusal> {
+        if let Some(id) = self.named(name) {
+            let same = self.at(id).is_some_and(|queue| queue.image.kind == kind);
+            return if same { Ok(id) } else { Err(Refusal::WrongKind) };
+        }
+        let full = Refusal::QueuesFull { limit };
+        if self.len() >= limit as usize {
+            return Err(full);
+        }
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => u32::try_from(self.by_id.len()).map_err(|_| full)?,
+        };
+        // The name outlives the read buffer it came in.
+        let name = Bytes::copy_from_slice(name);
+        self.put(QueueImage {
+            id: QueueId(id),
+            name,
+            kind,
+            known: false,
+            paused: false,
+            jobs_max: [None; Priority::COUNT],
+            serial: 1,
+        });
+        Ok(QueueId(id))
+    }
+
+    /// Puts a queue at its number.
+    fn put(&mut self, image: QueueImage) {
+        let index = image.id.0 as usize;
+        if index >= self.by_id.len() {
+            let first = u32::try_from(self.by_id.len()).unwrap_or(u32::MAX);
+            self.free.extend(first..image.id.0);
+            self.by_id.resize_with(index + 1, || None);
+        }
+        self.by_name.insert(image.name.clone(), image.id);
+        if let Some(place) = self.by_id.get_mut(index) {
+            *place = Some(Queue::new(image));
+        }
+    }
+
+    /// Puts a queue back that the journal remembers.
+    pub(crate) fn recall(&mut self, image: QueueImage) {
+        let id = image.id;
+        self.free.retain(|free| *free != id.0);
+        self.put(image);
+        if let Some(queue) = self.at_mut(id) {
+            queue.journalled = true;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: QueueId) {
+        if let Some(queue) = self.by_id.get_mut(id.0 as usize).and_then(Option::take) {
+            self.by_name.remove(&queue.image.name);
+            self.free.push(id.0);
+        }
+    }
+}

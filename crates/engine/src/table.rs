@@ -1,0 +1,296 @@
+//! All jobs: a slab, and the ways to find one (by number, coalescing key, public name).
+//!
+//! Not here: order (`line`) and time (`alarm`). An index holds slots, never copies of what it is ordered by, but for the
+//! hash it would need again when it grows.
+
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashTable};
+
+use crate::ids::{JobId, Origin, QueueId};
+use crate::job::{Job, KeyUntil, Place};
+use crate::line::Slot;
+
+/// Jobs per slab page: a page is allocated and freed whole, so that a drained queue gives its memory back.
+const PAGE: usize = 256;
+
+#[derive(Debug)]
+struct Page {
+    jobs: Vec<Option<Job>>,
+    used: usize,
+}
+
+/// The jobs and their indexes.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    pages: Vec<Option<Page>>,
+    free: Vec<Slot>,
+    by_id: HashMap<JobId, Slot, FixedState>,
+    by_key: HashTable<Keyed>,
+    /// Named jobs by (hash of the name, number).
+    by_name: BTreeSet<(u64, JobId)>,
+    /// The same, of leased jobs only.
+    leased_by_name: BTreeSet<(u64, JobId)>,
+    hasher: FixedState,
+    bytes: u64,
+}
+
+/// An entry of the key index, with enough of its hash to move it when the table grows.
+#[derive(Clone, Copy, Debug)]
+struct Keyed {
+    hash: u32,
+    slot: Slot,
+}
+
+impl Keyed {
+    /// The table wants 64 bits, high and low ones alike.
+    const fn spread(hash: u32) -> u64 {
+        (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Jobs {
+    pub(crate) fn new(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self {
+            pages: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::with_hasher(hasher.clone()),
+            by_key: HashTable::new(),
+            by_name: BTreeSet::new(),
+            leased_by_name: BTreeSet::new(),
+            hasher,
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn slot(&self, id: JobId) -> Option<Slot> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(crate) fn at(&self, slot: Slot) -> Option<&Job> {
+        let index = slot.0 as usize;
+        self.pages.get(index / PAGE)?.as_ref()?.jobs.get(index % PAGE)?.as_ref()
+    }
+
+    pub(crate) fn at_mut(&mut self, slot: Slot) -> Option<&mut Job> {
+        let index = slot.0 as usize;
+        self.pages.get_mut(index / PAGE)?.as_mut()?.jobs.get_mut(index % PAGE)?.as_mut()
+    }
+
+    /// Adds a job to the slab and to the indexes by number and name. Its key is claimed apart.
+    pub(crate) fn insert(&mut self, job: Job) -> Slot {
+        let id = job.id;
+        self.bytes += job.weight_bytes();
+        if !job.name().is_empty() {
+            self.by_name.insert((self.hasher.hash_one(job.name()), id));
+        }
+        let slot = self.free_slot();
+        let index = slot.0 as usize;
+        if let Some(Some(page)) = self.pages.get_mut(index / PAGE) {
+            page.used += 1;
+            if let Some(place) = page.jobs.get_mut(index % PAGE) {
+                *place = Some(job);
+            }
+        }
+        let before = self.by_id.insert(id, slot);
+        debug_assert!(before.is_none(), "{id:?} twice");
+        slot
+    }
+
+    /// Takes a job out of the slab and of every index of this table.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Job> {
+        self.release_key(slot);
+        self.unname_lease(slot);
+        let index = slot.0 as usize;
+        let page = self.pages.get_mut(index / PAGE)?;
+        let job = page.as_mut()?.jobs.get_mut(index % PAGE)?.take()?;
+        if let Some(inside) = page {
+            inside.used -= 1;
+            if inside.used == 0 {
+                *page = None;
+            }
+        }
+        self.free.push(slot);
+        self.by_id.remove(&job.id);
+        if !job.name().is_empty() {
+            self.by_name.remove(&(self.hasher.hash_one(job.name()), job.id));
+        }
+        self.bytes -= job.weight_bytes();
+        self.shrink();
+        Some(job)
+    }
+
+    /// Changes a job in a way that may change what it weighs.
+    pub(crate) fn reweigh<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
+        let job = self.at_mut(slot)?;
+        let before = job.weight_bytes();
+        let out = change(job);
+        let after = job.weight_bytes();
+        self.bytes = self.bytes - before + after;
+        Some(out)
+    }
+
+    fn free_slot(&mut self) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            // Fill the new page's free list backwards, so that slots are used in order.
+            let page = u32::try_from(self.pages.len()).unwrap_or(u32::MAX / 1024);
+            let size = u32::try_from(PAGE).unwrap_or(u32::MAX);
+            self.pages.push(None);
+            self.free.extend((page * size + 1..(page + 1) * size).rev().map(Slot));
+            Slot(page * size)
+        });
+        if let Some(page) = self.pages.get_mut(slot.0 as usize / PAGE) {
+            page.get_or_insert_with(|| Page { jobs: std::iter::repeat_with(|| None).take(PAGE).collect(), used: 0 });
+        }
+        slot
+    }
+
+    /// Gives the slab's and the indexes' memory back once they are nearly empty.
+    fn shrink(&mut self) {
+        const KEEP: usize = 4096;
+        if self.by_id.is_empty() && self.pages.len() > KEEP / PAGE {
+            self.pages = Vec::new();
+            self.free = Vec::new();
+        }
+        if self.by_id.capacity() > KEEP && self.by_id.len() < self.by_id.capacity() / 16 {
+            self.by_id.shrink_to(self.by_id.len() * 4);
+        }
+        if self.by_key.capacity() > KEEP && self.by_key.len() < self.by_key.capacity() / 16 {
+            self.by_key.shrink_to(self.by_key.len() * 4, |keyed| Keyed::spread(keyed.hash));
+        }
+    }
+
+    /// Slots in use from `first` on, in order.
+    pub(crate) fn slots_from(&self, first: u32) -> impl Iterator<Item = (Slot, &Job)> {
+        let first = first as usize;
+        self.pages.iter().enumerate().skip(first / PAGE).filter_map(|(n, page)| Some((n, page.as_ref()?))).flat_map(
+            move |(n, page)| {
+                page.jobs.iter().enumerate().filter_map(move |(i, job)| {
+                    let index = n * PAGE + i;
+                    (index >= first).then_some(())?;
+                    Some((Slot(u32::try_from(index).ok()?), job.as_ref()?))
+                })
+            },
+        )
+    }
+
+    // ---- coalescing keys -------------------------------------------------------------------------------------------
+
+    fn key_hash(&self, queue: QueueId, origin: Origin, key: &[u8]) -> u32 {
+        let hash = self.hasher.hash_one((queue, origin, key));
+        // The other half is made from this one again: see `Keyed::spread`.
+        u32::try_from(hash >> 32).unwrap_or_default()
+    }
+
+    /// The job that holds a key.
+    pub(crate) fn keyed(&self, queue: QueueId, origin: Origin, key: &[u8]) -> Option<Slot> {
+        let hash = self.key_hash(queue, origin, key);
+        let same = |keyed: &Keyed| {
+            self.at(keyed.slot).is_some_and(|j| j.queue == queue && j.origin == origin && j.key.as_deref() == Some(key))
+        };
+        self.by_key.find(Keyed::spread(hash), same).map(|keyed| keyed.slot)
+    }
+
+    /// Makes the job hold its key, if it has one and nobody else holds it. Says whether it holds it now.
+    pub(crate) fn claim_key(&mut self, slot: Slot) -> bool {
+        let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key.as_deref()?)))
+        else {
+            return false;
+        };
+        if let Some(holder) = self.keyed(queue, origin, key) {
+            return holder == slot;
+        }
+        let hash = self.key_hash(queue, origin, key);
+        self.by_key.insert_unique(Keyed::spread(hash), Keyed { hash, slot }, |keyed| Keyed::spread(keyed.hash));
+        true
+    }
+
+    /// Lets the job's key go, if it holds it. Says whether it did.
+    pub(crate) fn release_key(&mut self, slot: Slot) -> bool {
+        let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key.as_deref()?)))
+        else {
+            return false;
+        };
+        let hash = self.key_hash(queue, origin, key);
+        match self.by_key.find_entry(Keyed::spread(hash), |keyed| keyed.slot == slot) {
+            Ok(entry) => {
+                entry.remove();
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Whether a job in this state should hold its key.
+    pub(crate) fn wants_key(job: &Job) -> bool {
+        let over = matches!(job.place, Place::Dead(_) | Place::Done(_));
+        let until_start =
+            job.extra.as_deref().is_some_and(|e| matches!(e.key_until, KeyUntil::Start | KeyUntil::StartOr(_)));
+        job.key.is_some() && !over && !(until_start && job.attempts > 0)
+    }
+
+    // ---- public names ----------------------------------------------------------------------------------------------
+
+    /// The job meant by a public name: a leased one before any other, else the oldest.
+    pub(crate) fn named(&self, name: &[u8]) -> Option<Slot> {
+        let hash = self.hasher.hash_one(name);
+        [&self.leased_by_name, &self.by_name].into_iter().find_map(|index| {
+            let same_hash = index.range((hash, JobId(0))..=(hash, JobId(u64::MAX)));
+            same_hash.filter_map(|(_, id)| self.slot(*id)).find(|slot| self.at(*slot).is_some_and(|j| j.name() == name))
+        })
+    }
+
+    /// To be called when a job has become leased.
+    pub(crate) fn name_lease(&mut self, slot: Slot) {
+        let Some(job) = self.at(slot).filter(|j| !j.name().is_empty()) else { return };
+        let entry = (self.hasher.hash_one(job.name()), job.id);
+        self.leased_by_name.insert(entry);
+    }
+
+    /// To be called when a job is no longer leased.
+    pub(crate) fn unname_lease(&mut self, slot: Slot) {
+        let Some(job) = self.at(slot).filter(|j| !j.name().is_empty()) else { return };
+        let entry = (self.hasher.hash_one(job.name()), job.id);
+        self.leased_by_name.remove(&entry);
+    }
+
+    /// Asserts what must hold between the indexes of this table.
+    pub(crate) fn check(&self) {
+        let mut bytes = 0;
+        let mut count = 0;
+        let (mut keyed, mut named, mut leased_named) = (0, 0, 0);
+        for (slot, job) in self.slots_from(0) {
+            count += 1;
+            bytes += job.weight_bytes();
+            assert_eq!(self.slot(job.id), Some(slot), "{:?} is not where its number says", job.id);
+            if let Some(key) = job.key.as_deref() {
+                let holds = self.keyed(job.queue, job.origin, key) == Some(slot);
+                assert!(!holds || Self::wants_key(job), "{:?} holds a key it should have let go", job.id);
+                keyed += usize::from(holds);
+            }
+            if !job.name().is_empty() {
+                named += 1;
+                leased_named += usize::from(job.lease().is_some());
+                let entry = (self.hasher.hash_one(job.name()), job.id);
+                assert!(self.by_name.contains(&entry), "{:?} is not found by name", job.id);
+                assert_eq!(self.leased_by_name.contains(&entry), job.lease().is_some(), "{:?}", job.id);
+            }
+        }
+        assert_eq!(bytes, self.bytes, "bytes of jobs");
+        assert_eq!(count, self.by_id.len(), "jobs by number");
+        assert_eq!(keyed, self.by_key.len(), "jobs by key");
+        assert_eq!(named, self.by_name.len(), "jobs by name");
+        assert_eq!(leased_named, self.leased_by_name.len(), "leased jobs by name");
+    }
+}

@@ -1,0 +1,170 @@
+//! Jobs out: choosing a queue, taking its first job, granting the lease.
+//!
+//! Not here: what happens when there is nothing (`wait`).
+
+use bytes::Bytes;
+
+use crate::client::Served;
+use crate::command::{From, LeaseTerms, QueueKind, Select, Take, Wait, WorkerState};
+use crate::engine::Engine;
+use crate::event::{Event, Refusal, Taken};
+use crate::ids::{ClientId, QueueId, Tag, Timestamp, Token};
+use crate::job::{Holder, Job, Lease, Place};
+use crate::line::{Slot, Standing};
+use crate::turn::Turn;
+
+impl Engine {
+    pub(crate) fn take(&mut self, client: ClientId, tag: Tag, take: Take, turn: &mut Turn) -> Result<(), Refusal> {
+        let woken_for = self.stop_waking(client)?;
+        let quiet = self.is_quiet(client, &take.worker);
+        match take.from {
+            From::Abilities => {
+                let abilities = &self.clients.get(&client).ok_or(Refusal::OutOfPlace)?.abilities;
+                match self.choose(client, abilities, take.select).filter(|_| !quiet) {
+                    Some((served, slot)) => self.hand_out(client, tag, slot, served, &take.worker, turn),
+                    None => {
+                        let sources = if quiet || take.wait == Wait::No { Vec::new() } else { abilities.clone() };
+                        self.wait_for_job(client, tag, sources, (take.wait, take.worker), turn);
+                    }
+                }
+            }
+            From::Listed { queues, lease } => {
+                let sources = self.listed(queues, lease)?;
+                match self.choose(client, &sources, take.select).filter(|_| !quiet) {
+                    Some((served, slot)) => self.hand_out(client, tag, slot, served, &take.worker, turn),
+                    None => {
+                        let at = if quiet || take.wait == Wait::No { Vec::new() } else { sources.clone() };
+                        self.wait_for_job(client, tag, at, (take.wait, take.worker), turn);
+                    }
+                }
+                sources.iter().for_each(|served| self.drop_if_unknown(served.queue));
+            }
+        }
+        // It may have taken another job than the one it was woken for.
+        if let Some(queue) = woken_for {
+            self.serve(queue, turn);
+        }
+        Ok(())
+    }
+
+    /// Queues by name, on terms of the taker's. A name nobody knows is a queue to wait at.
+    fn listed(&mut self, names: Vec<Bytes>, lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {
+        let limit = self.limits.abilities_max;
+        if names.len() > limit as usize {
+            return Err(Refusal::AbilitiesFull { limit });
+        }
+        names.iter().try_for_each(|name| self.check_name(name))?;
+        let listed = names.into_iter().map(|name| {
+            let kind =
+                self.queues.named(&name).and_then(|id| self.queues.at(id)).map_or(QueueKind::Work, |q| q.image.kind);
+            let queue = self.queues.find_or_make(&name, kind, self.limits.queues_max)?;
+            Ok(Served { queue, weight: 0, lease })
+        });
+        listed.collect()
+    }
+
+    /// The queue and the job a client gets next.
+    pub(crate) fn choose(&self, client: ClientId, sources: &[Served], select: Select) -> Option<(Served, Slot)> {
+        let last = self.clients.get(&client).and_then(|client| client.last_queue);
+        let next = last.and_then(|last| sources.iter().position(|served| served.queue == last)).map_or(0, |at| at + 1);
+        // How far a queue is behind the one whose turn it is.
+        let turn_of = |index: usize| (index + sources.len() - next) % sources.len().max(1);
+        let ready = sources.iter().enumerate().filter_map(|(index, served)| {
+            let queue = self.queues.at(served.queue).filter(|queue| queue.has_work())?;
+            let (standing, slot) = queue.line.first()?;
+            Some((index, *served, standing, slot))
+        });
+        let best = match select {
+            Select::ListOrder => ready.min_by_key(|(index, ..)| *index),
+            Select::BestPriority => ready.min_by_key(|(_, _, standing, _)| *standing),
+            Select::RoundRobin => ready.min_by_key(|(index, _, standing, _)| (standing.lane, turn_of(*index))),
+            Select::Weighted => {
+                ready.min_by_key(|(_, served, standing, _)| (std::cmp::Reverse(served.weight), *standing))
+            }
+        };
+        best.map(|(_, served, _, slot)| (served, slot))
+    }
+
+    /// Leases a ready job to a client and tells it.
+    pub(crate) fn hand_out(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        slot: Slot,
+        served: Served,
+        worker: &[u8],
+        turn: &mut Turn,
+    ) {
+        let token = self.lease_job(client, slot, served.lease, worker);
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.last_queue = Some(served.queue);
+        }
+        self.head.totals.taken += 1;
+        let Some(job) = self.jobs.at(slot) else { return };
+        // A connection-bound lease ends with the daemon: nothing to remember.
+        if job.lease().is_some_and(|lease| !lease.connection_bound()) {
+            self.remember_move(slot, turn);
+        }
+        if let Some(taken) = self.taken(slot, token) {
+            turn.tell(client, Event::Taken { tag, job: Box::new(taken) });
+        }
+    }
+
+    fn lease_job(&mut self, client: ClientId, slot: Slot, terms: LeaseTerms, worker: &[u8]) -> Token {
+        let now = self.now;
+        let Some(job) = self.jobs.at_mut(slot) else { return Token(0) };
+        job.attempts = job.attempts.saturating_add(1);
+        let token = match job.cycle() {
+            Some(_) => Token(self.queues.at(job.queue).map_or(0, |queue| queue.image.serial)),
+            None => Token(job.attempts.into()),
+        };
+        let holder = match terms.connection_bound {
+            true => Holder::Connection(client),
+            false => Holder::Named(worker.into()),
+        };
+        let wish = job.extra.as_deref().and_then(|extra| extra.lease_ms).filter(|_| !terms.connection_bound);
+        let until = match wish.or(terms.lease_ms) {
+            Some(ms) => now.after_ms(ms.min(self.limits.lease_ms_max)),
+            None => Timestamp::NEVER,
+        };
+        let lease = Lease::new(holder, token, now, until, terms.on_expiry);
+        self.move_job(slot, Place::Leased(Box::new(lease)));
+        token
+    }
+
+    fn taken(&self, slot: Slot, token: Token) -> Option<Taken> {
+        let job = self.jobs.at(slot)?;
+        let queue = self.queues.at(job.queue)?;
+        Some(Taken {
+            id: job.id,
+            token,
+            queue: queue.image.name.clone(),
+            origin: job.origin,
+            priority: job.priority,
+            body: job.body.clone(),
+            name: Bytes::copy_from_slice(job.name()),
+            meta: job.meta(),
+            key: job.key.as_deref().map_or_else(Bytes::new, Bytes::copy_from_slice),
+            attempts: job.attempts,
+            failures: job.failures,
+            failures_max: job.retry.failures_max,
+            failure: job.extra.as_deref().and_then(|extra| extra.failure.clone()),
+            ready_at: job.ready_at,
+            until: job.lease().map_or(Timestamp::NEVER, |lease| lease.until),
+            heard: !job.listeners().is_empty(),
+        })
+    }
+
+    /// Whether a worker has been asked to take no more.
+    pub(crate) fn is_quiet(&self, client: ClientId, worker: &[u8]) -> bool {
+        let own = self.clients.get(&client).and_then(|client| client.worker);
+        let worker = own.or_else(|| self.worker_names.get(worker).copied());
+        worker.and_then(|n| self.workers.get(&n)).is_some_and(|worker| worker.state > WorkerState::Running)
+    }
+
+    /// When the first of a queue's line came to be ready: a job that came back stands before younger ones.
+    pub(crate) fn oldest_ready(&self, queue: QueueId) -> Option<Timestamp> {
+        let (_, slot): (Standing, Slot) = self.queues.at(queue)?.line.first()?;
+        self.jobs.at(slot).map(|job: &Job| job.ready_at)
+    }
+}

@@ -1,0 +1,346 @@
+//! Waiting for work in its three shapes: a blocked take, a sleep until woken, credits. And who is served when work comes.
+//!
+//! First come, first served, heavier weights first. A queue wakes as many sleepers as it has jobs that are not yet
+//! meant for one; a sleeper that is woken and does not come for its job in time is replaced by the next.
+
+use bytes::Bytes;
+
+use crate::alarm::Alarm;
+use crate::client::{Blocked, Served, Waiting};
+use crate::command::{Select, Wait};
+use crate::engine::Engine;
+use crate::event::{Event, Refusal};
+use crate::ids::{ClientId, QueueId, Tag, Timestamp};
+use crate::queue::WaitKey;
+use crate::turn::Turn;
+
+impl Engine {
+    /// A take found nothing.
+    pub(crate) fn wait_for_job(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        sources: Vec<Served>,
+        (wait, worker): (Wait, Bytes),
+        turn: &mut Turn,
+    ) {
+        let until = match wait {
+            Wait::No => None,
+            Wait::Until(at) => Some(at).filter(|at| *at > self.now),
+            Wait::Forever => Some(Timestamp::NEVER),
+        };
+        let Some(until) = until else {
+            return turn.tell(client, Event::Empty { tag });
+        };
+        let seq = self.wait_seq();
+        for served in &sources {
+            if let Some(queue) = self.queues.at_mut(served.queue) {
+                queue.takers.insert(WaitKey::new(0, seq), client);
+            }
+        }
+        self.alarms.set(until, Alarm::Wait(client));
+        let blocked = Blocked { tag, sources, worker, until, seq };
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.waiting = Waiting::Job(Box::new(blocked));
+        }
+    }
+
+    /// A client is about to sleep: if there is work it is woken at once, every time it asks.
+    pub(crate) fn sleep(&mut self, id: ClientId, turn: &mut Turn) -> Result<(), Refusal> {
+        let woken_for = self.stop_waking(id)?;
+        let abilities = &self.clients.get(&id).ok_or(Refusal::OutOfPlace)?.abilities;
+        let work = abilities.iter().map(|served| served.queue).find(|queue| self.has_work(*queue));
+        match work {
+            Some(queue) => self.wake(id, queue, turn),
+            None => self.fall_asleep(id)?,
+        }
+        if let Some(queue) = woken_for {
+            self.serve(queue, turn);
+        }
+        Ok(())
+    }
+
+    fn fall_asleep(&mut self, id: ClientId) -> Result<(), Refusal> {
+        let seq = self.wait_seq();
+        let client = self.client(id)?;
+        client.waiting = Waiting::Wake { seq };
+        for served in client.abilities.clone() {
+            if let Some(queue) = self.queues.at_mut(served.queue) {
+                queue.sleepers.insert(WaitKey::new(served.weight, seq), id);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn credit(
+        &mut self,
+        id: ClientId,
+        credits: u32,
+        select: Select,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let seq = self.wait_seq();
+        let client = self.client(id)?;
+        let had = client.credit.left;
+        client.credit.left = had.saturating_add(credits);
+        client.credit.select = Some(select);
+        if had == 0 {
+            client.credit.seq = seq;
+        }
+        if had == 0 && credits > 0 {
+            self.queue_creditor(id);
+        }
+        self.spend_credits(id, turn);
+        Ok(())
+    }
+
+    /// Gives a client with credits what there is already, in the order it chose itself.
+    fn spend_credits(&mut self, id: ClientId, turn: &mut Turn) {
+        while let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) {
+            let select = client.credit.select.unwrap_or(Select::BestPriority);
+            let Some((served, slot)) = self.choose(id, &client.abilities, select) else { return };
+            self.use_credit(id);
+            self.hand_out(id, Tag::NONE, slot, served, &[], turn);
+        }
+    }
+
+    /// Ends every wait of a client. It is told nothing.
+    pub(crate) fn unwait(&mut self, id: ClientId, turn: &mut Turn) {
+        self.unqueue_creditor(id);
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.credit.left = 0;
+        let waiting = std::mem::take(&mut client.waiting);
+        let woken_for = if let Waiting::Awake { queue, .. } = &waiting { Some(*queue) } else { None };
+        self.leave_wait(id, waiting);
+        if let Some(queue) = woken_for {
+            self.serve(queue, turn);
+        }
+    }
+
+    /// A client that asks for work is neither asleep nor freshly woken any more. Says which queue it was woken for:
+    /// that one must be served again once the client has chosen. Refused if it waits for a job already.
+    pub(crate) fn stop_waking(&mut self, id: ClientId) -> Result<Option<QueueId>, Refusal> {
+        let client = self.client(id)?;
+        let woken_for = match &client.waiting {
+            Waiting::Nothing => return Ok(None),
+            Waiting::Job(_) => return Err(Refusal::OutOfPlace),
+            Waiting::Wake { .. } => None,
+            Waiting::Awake { queue, .. } => Some(*queue),
+        };
+        let waiting = std::mem::take(&mut client.waiting);
+        self.leave_wait(id, waiting);
+        Ok(woken_for)
+    }
+
+    fn leave_wait(&mut self, id: ClientId, waiting: Waiting) {
+        match waiting {
+            Waiting::Nothing => {}
+            Waiting::Job(blocked) => {
+                self.alarms.forget(blocked.until);
+                for served in &blocked.sources {
+                    if let Some(queue) = self.queues.at_mut(served.queue) {
+                        queue.takers.remove(&WaitKey::new(0, blocked.seq));
+                    }
+                    self.drop_if_unknown(served.queue);
+                }
+            }
+            Waiting::Wake { seq } => self.leave_sleepers(id, seq),
+            Waiting::Awake { queue, .. } => {
+                if let Some(queue) = self.queues.at_mut(queue) {
+                    queue.woken = queue.woken.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    /// A client that waits for a job has been asked to take no more: it waits on, at no queue.
+    pub(crate) fn wait_at_nothing(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if !matches!(client.waiting, Waiting::Job(_)) {
+            return;
+        }
+        let Waiting::Job(mut blocked) = std::mem::take(&mut client.waiting) else { return };
+        let sources = std::mem::take(&mut blocked.sources);
+        for served in sources {
+            if let Some(queue) = self.queues.at_mut(served.queue) {
+                queue.takers.remove(&WaitKey::new(0, blocked.seq));
+            }
+            self.drop_if_unknown(served.queue);
+        }
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.waiting = Waiting::Job(blocked);
+        }
+    }
+
+    fn leave_sleepers(&mut self, id: ClientId, seq: u64) {
+        let Some(client) = self.clients.get(&id) else { return };
+        for served in &client.abilities {
+            if let Some(queue) = self.queues.at_mut(served.queue) {
+                queue.sleepers.remove(&WaitKey::new(served.weight, seq));
+            }
+        }
+    }
+
+    /// A client that waits gained an ability.
+    pub(crate) fn wait_also_at(&mut self, id: ClientId, served: Served) {
+        let Some(client) = self.clients.get(&id) else { return };
+        let Some(queue) = self.queues.at_mut(served.queue) else { return };
+        if let Waiting::Wake { seq } = client.waiting {
+            queue.sleepers.insert(WaitKey::new(served.weight, seq), id);
+        }
+        if client.credit.left > 0 {
+            queue.takers.insert(WaitKey::new(served.weight, client.credit.seq), id);
+        }
+    }
+
+    /// A client that waits lost an ability.
+    pub(crate) fn wait_no_more_at(&mut self, id: ClientId, served: Served) {
+        let Some(client) = self.clients.get(&id) else { return };
+        let Some(queue) = self.queues.at_mut(served.queue) else { return };
+        if let Waiting::Wake { seq } = client.waiting {
+            queue.sleepers.remove(&WaitKey::new(served.weight, seq));
+        }
+        if client.credit.left > 0 {
+            queue.takers.remove(&WaitKey::new(served.weight, client.credit.seq));
+        }
+    }
+
+    /// A client woken for this queue can no longer serve it: somebody else must.
+    pub(crate) fn wake_in_stead(&mut self, id: ClientId, queue: QueueId, turn: &mut Turn) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if matches!(client.waiting, Waiting::Awake { queue: woken_for, .. } if woken_for == queue) {
+            let waiting = std::mem::take(&mut client.waiting);
+            self.leave_wait(id, waiting);
+            self.serve(queue, turn);
+        }
+    }
+
+    fn queue_creditor(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(&id) else { return };
+        for served in &client.abilities {
+            if let Some(queue) = self.queues.at_mut(served.queue) {
+                queue.takers.insert(WaitKey::new(served.weight, client.credit.seq), id);
+            }
+        }
+    }
+
+    fn unqueue_creditor(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) else { return };
+        for served in &client.abilities {
+            if let Some(queue) = self.queues.at_mut(served.queue) {
+                queue.takers.remove(&WaitKey::new(served.weight, client.credit.seq));
+            }
+        }
+    }
+
+    /// One credit is spent: the client goes behind its equals, or out when it has none left.
+    fn use_credit(&mut self, id: ClientId) {
+        self.unqueue_creditor(id);
+        let seq = self.wait_seq();
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.credit.left = client.credit.left.saturating_sub(1);
+        client.credit.seq = seq;
+        if client.credit.left > 0 {
+            self.queue_creditor(id);
+        }
+    }
+
+    pub(crate) fn has_work(&self, queue: QueueId) -> bool {
+        self.queues.at(queue).is_some_and(crate::queue::Queue::has_work)
+    }
+
+    // ---- serving ---------------------------------------------------------------------------------------------------
+
+    /// Work has come, or somebody who was to do it has gone: hands out and wakes until one of the two runs out.
+    pub(crate) fn serve(&mut self, queue: QueueId, turn: &mut Turn) {
+        while let Some(next) = self.next_served(queue) {
+            match next {
+                Next::Wake(client) => self.wake(client, queue, turn),
+                Next::HandTo(client) => self.hand_to_waiting(client, queue, turn),
+            }
+        }
+    }
+
+    /// Who is to be served next at a queue. Jobs that a woken sleeper is on its way to are for it, as far as other
+    /// sleepers are concerned; whoever takes directly does not wait for one that may never come.
+    fn next_served(&self, id: QueueId) -> Option<Next> {
+        let queue = self.queues.at(id).filter(|queue| queue.has_work())?;
+        let taker = queue.takers.first_key_value();
+        let unclaimed = self.ready(id) > queue.woken;
+        let sleeper = queue.sleepers.first_key_value().filter(|_| unclaimed);
+        match (taker, sleeper) {
+            (Some((taken, client)), Some((slept, _))) if taken < slept => Some(Next::HandTo(*client)),
+            (_, Some((_, client))) => Some(Next::Wake(*client)),
+            (Some((_, client)), None) => Some(Next::HandTo(*client)),
+            (None, None) => None,
+        }
+    }
+
+    fn wake(&mut self, id: ClientId, queue: QueueId, turn: &mut Turn) {
+        let seq = self.wait_seq();
+        let deadline = self.now.after_ms(self.limits.wake_ms);
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if let Waiting::Wake { seq } = std::mem::replace(&mut client.waiting, Waiting::Awake { queue, seq }) {
+            self.leave_sleepers(id, seq);
+        }
+        if let Some(queue) = self.queues.at_mut(queue) {
+            queue.woken += 1;
+        }
+        self.awake.push_back((deadline, id, seq));
+        turn.tell(id, Event::Woken);
+    }
+
+    fn hand_to_waiting(&mut self, id: ClientId, queue: QueueId, turn: &mut Turn) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some((_, slot)) = self.queues.at(queue).and_then(|queue| queue.line.first()) else { return };
+        match std::mem::take(&mut client.waiting) {
+            Waiting::Job(blocked) => {
+                let served = blocked.sources.iter().find(|served| served.queue == queue).copied();
+                let (tag, worker) = (blocked.tag, blocked.worker.clone());
+                self.leave_wait(id, Waiting::Job(blocked));
+                if let Some(served) = served {
+                    self.hand_out(id, tag, slot, served, &worker, turn);
+                }
+            }
+            other @ (Waiting::Nothing | Waiting::Wake { .. } | Waiting::Awake { .. }) => {
+                client.waiting = other;
+                let served = client.abilities.iter().find(|served| served.queue == queue).copied();
+                self.use_credit(id);
+                if let Some(served) = served {
+                    self.hand_out(id, Tag::NONE, slot, served, &[], turn);
+                }
+            }
+        }
+    }
+
+    /// A sleeper that was woken has not come: its job is for another. It stays awake, and gets work when it asks.
+    pub(crate) fn overslept(&mut self, id: ClientId, seq: u64, turn: &mut Turn) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if matches!(client.waiting, Waiting::Awake { seq: woken, .. } if woken == seq) {
+            let Waiting::Awake { queue, .. } = std::mem::take(&mut client.waiting) else { return };
+            if let Some(queue) = self.queues.at_mut(queue) {
+                queue.woken = queue.woken.saturating_sub(1);
+            }
+            self.serve(queue, turn);
+        }
+    }
+
+    /// A blocked taker has waited long enough.
+    pub(crate) fn give_up_waiting(&mut self, id: ClientId, turn: &mut Turn) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if let Waiting::Job(blocked) = &client.waiting
+            && blocked.until <= self.now
+        {
+            let tag = blocked.tag;
+            let waiting = std::mem::take(&mut client.waiting);
+            self.leave_wait(id, waiting);
+            turn.tell(id, Event::Empty { tag });
+        }
+    }
+}
+
+/// What is to be done next at a queue.
+enum Next {
+    Wake(ClientId),
+    HandTo(ClientId),
+}

@@ -1,0 +1,137 @@
+//! Workers known by name: they span connections, beat, and are asked to go quiet or to go.
+
+use bytes::Bytes;
+
+use crate::alarm::Alarm;
+use crate::client::Worker;
+use crate::command::WorkerState;
+use crate::engine::Engine;
+use crate::event::{Event, Refusal};
+use crate::ids::{ClientId, JobId, Tag};
+use crate::turn::Turn;
+
+impl Engine {
+    pub(crate) fn enlist(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        about: Bytes,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        self.check_name(name)?;
+        if self.client(client)?.worker.is_some() {
+            return Err(Refusal::OutOfPlace);
+        }
+        let number = match self.worker_names.get(name.as_ref()) {
+            Some(number) => *number,
+            None => self.new_worker(name),
+        };
+        if let Some(worker) = self.workers.get_mut(&number) {
+            worker.about = about;
+            worker.clients.insert(client);
+        }
+        self.client(client)?.worker = Some(number);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    fn new_worker(&mut self, name: &[u8]) -> u64 {
+        let number = self.next_worker;
+        self.next_worker += 1;
+        let worker = Worker {
+            name: name.into(),
+            about: Bytes::new(),
+            state: WorkerState::Running,
+            beat_at: self.now,
+            clients: std::collections::BTreeSet::new(),
+            held: std::collections::BTreeSet::new(),
+        };
+        self.worker_names.insert(name.into(), number);
+        self.workers.insert(number, worker);
+        self.alarms.set(self.now.after_ms(self.limits.beat_ms), Alarm::Beat(number));
+        number
+    }
+
+    pub(crate) fn beat(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        state: Option<WorkerState>,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let number = *self.worker_names.get(name.as_ref()).ok_or(Refusal::UnknownWorker)?;
+        let now = self.now;
+        let Some(worker) = self.workers.get_mut(&number) else { return Err(Refusal::UnknownWorker) };
+        worker.beat_at = now;
+        if let Some(state) = state {
+            self.move_worker(number, state);
+        }
+        let state = self.workers.get(&number).map_or(WorkerState::Running, |worker| worker.state);
+        turn.tell(client, Event::Beaten { tag, state });
+        Ok(())
+    }
+
+    pub(crate) fn signal(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        state: WorkerState,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let numbers = match self.worker_names.get(name.as_ref()) {
+            Some(number) => vec![*number],
+            None if name.is_empty() => self.workers.keys().copied().collect(),
+            None => return Err(Refusal::UnknownWorker),
+        };
+        numbers.into_iter().for_each(|number| self.move_worker(number, state));
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    /// Moves a worker on, never back. From quiet on, none of its connections is given work.
+    fn move_worker(&mut self, number: u64, state: WorkerState) {
+        let Some(worker) = self.workers.get_mut(&number).filter(|worker| worker.state < state) else { return };
+        worker.state = state;
+        for client in worker.clients.clone() {
+            self.wait_at_nothing(client);
+        }
+    }
+
+    /// One of a worker's connections has closed; with the last one the worker is forgotten.
+    pub(crate) fn leave_worker(&mut self, number: u64, client: ClientId, turn: &mut Turn) {
+        let Some(worker) = self.workers.get_mut(&number) else { return };
+        worker.clients.remove(&client);
+        if worker.clients.is_empty() {
+            self.forget_worker(number, turn);
+        }
+    }
+
+    /// A worker may have been silent too long.
+    pub(crate) fn miss_beat(&mut self, number: u64, turn: &mut Turn) {
+        let Some(worker) = self.workers.get(&number) else { return };
+        let due = worker.beat_at.after_ms(self.limits.beat_ms);
+        if due > self.now {
+            return self.alarms.set(due, Alarm::Beat(number));
+        }
+        for client in worker.clients.clone() {
+            turn.tell(client, Event::Dismissed);
+            if let Some(client) = self.clients.get_mut(&client) {
+                client.worker = None;
+            }
+        }
+        self.forget_worker(number, turn);
+    }
+
+    /// Its time-bound leases run on, unless the configuration wants them back at once.
+    fn forget_worker(&mut self, number: u64, turn: &mut Turn) {
+        let Some(worker) = self.workers.remove(&number) else { return };
+        self.worker_names.remove(&worker.name);
+        if self.limits.requeue_dead_workers {
+            let held: Vec<JobId> = worker.held.into_iter().collect();
+            held.into_iter().for_each(|job| self.lose_job(job, turn));
+        }
+    }
+}
