@@ -1,0 +1,157 @@
+//! Every line that answers a text command, to the byte. Not which of them to send.
+//!
+//! Spec: `PROTOCOL`, "Administrative Protocol", for the lists; the rest as gearmand words it. Lists end
+//! their lines with LF, refusals and acknowledgements with CRLF.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::wire::number::Decimal;
+
+/// One line. Lists are rows followed by [`End`](Self::End). Names are written as they are: a name with a
+/// tab or a line feed in it makes a confusing row, here as in gearmand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdminReply<'a> {
+    /// Of `version`.
+    Version {
+        /// Such as `1.1.20`.
+        version: &'a str,
+    },
+    /// Of `getpid`.
+    Pid {
+        /// This process.
+        pid: u32,
+    },
+    /// Of `verbose`.
+    Verbosity {
+        /// Such as `INFO`.
+        level: &'a str,
+    },
+    /// The end of a list.
+    End,
+    /// A row of `status`.
+    StatusRow {
+        /// Its name.
+        function: &'a [u8],
+        /// Jobs queued or running.
+        total: u64,
+        /// Jobs running.
+        running: u64,
+        /// Workers that can.
+        workers: u64,
+    },
+    /// A row of `prioritystatus`.
+    PriorityStatusRow {
+        /// Its name.
+        function: &'a [u8],
+        /// Jobs queued, not running.
+        high: u64,
+        /// Jobs queued, not running.
+        normal: u64,
+        /// Jobs queued, not running.
+        low: u64,
+        /// Workers that can.
+        workers: u64,
+    },
+    /// A row of `show jobs`.
+    JobRow {
+        /// The job's.
+        handle: &'a [u8],
+        /// How often it came back from a worker.
+        retries: u64,
+        /// Cancelled or abandoned, and not yet forgotten.
+        ignored: bool,
+        /// A background job; gearmand heads the column "queued".
+        background: bool,
+    },
+    /// A row of `show unique jobs`.
+    UniqueRow {
+        /// May be empty.
+        unique: &'a [u8],
+    },
+    /// `cancel`, `create`, `drop` or `maxqueue` was done.
+    Done,
+    /// Of [`AdminError::UnknownCommand`](super::AdminError::UnknownCommand).
+    UnknownCommand {
+        /// As typed.
+        verb: &'a [u8],
+    },
+    /// Of [`AdminError::WrongArguments`](super::AdminError::WrongArguments).
+    WrongArguments {
+        /// As typed.
+        verb: &'a [u8],
+    },
+    /// Of [`AdminError::UnknownShow`](super::AdminError::UnknownShow).
+    UnknownShow,
+    /// Of [`AdminError::UnknownCancel`](super::AdminError::UnknownCancel).
+    UnknownCancel,
+    /// `cancel job` found none.
+    UnknownJob,
+    /// `drop function` found none.
+    FunctionNotFound,
+    /// `drop function` found workers or running jobs.
+    FunctionBusy,
+}
+
+impl AdminReply<'_> {
+    /// Appends the line.
+    pub fn write(&self, out: &mut BytesMut) {
+        match *self {
+            Self::Version { version } => join(out, &[b"OK ", version.as_bytes(), b"\n"]),
+            Self::Pid { pid } => join(out, &[b"OK ", Decimal::new(pid.into()).bytes(), b"\n"]),
+            Self::Verbosity { level } => join(out, &[b"OK ", level.as_bytes(), b"\n"]),
+            Self::End => out.put_slice(b".\n"),
+            Self::StatusRow { function, total, running, workers } => {
+                row(out, function, &[total, running, workers]);
+            }
+            Self::PriorityStatusRow { function, high, normal, low, workers } => {
+                row(out, function, &[high, normal, low, workers]);
+            }
+            Self::JobRow { handle, retries, ignored, background } => {
+                row(out, handle, &[retries, ignored.into(), background.into()]);
+            }
+            Self::UniqueRow { unique } => row(out, unique, &[]),
+            Self::Done => out.put_slice(b"OK\r\n"),
+            Self::UnknownCommand { verb } => {
+                join(out, &[b"ERR UNKNOWN_COMMAND Unknown+server+command", verb, b"\r\n"]);
+            }
+            Self::WrongArguments { verb } => {
+                let text = b"An+incomplete+set+of+arguments+was+sent+to+this+command+";
+                join(out, &[b"ERR INVALID_ARGUMENTS ", text, verb, b"\r\n"]);
+            }
+            Self::UnknownShow => out.put_slice(b"ERR UNKNOWN_SHOW_ARGUMENTS\r\n"),
+            Self::UnknownCancel => out.put_slice(b"ERR UNKNOWN_ERROR\r\n"),
+            Self::UnknownJob => out.put_slice(b"ERR UNKNOWN_JOB\r\n"),
+            Self::FunctionNotFound => out.put_slice(b"ERR function not found\r\n"),
+            Self::FunctionBusy => {
+                out.put_slice(b"ERR there are still connected workers or executing clients\r\n");
+            }
+        }
+    }
+}
+
+/// Appends a row of `workers`: any connection, with the functions it can perform in the order given
+/// (gearmand: the last registered first). `address` has no port; `id` is `-` until the peer sets one.
+pub fn worker_row<F>(out: &mut BytesMut, fd: u64, address: &str, id: &[u8], functions: F)
+where
+    F: IntoIterator,
+    F::Item: AsRef<[u8]>,
+{
+    let fd = Decimal::new(fd);
+    join(out, &[fd.bytes(), b" ", address.as_bytes(), b" ", id, b" :"]);
+    for function in functions {
+        join(out, &[b" ", function.as_ref()]);
+    }
+    out.put_u8(b'\n');
+}
+
+fn row(out: &mut BytesMut, name: &[u8], columns: &[u64]) {
+    out.put_slice(name);
+    for column in columns {
+        join(out, &[b"\t", Decimal::new(*column).bytes()]);
+    }
+    out.put_u8(b'\n');
+}
+
+fn join(out: &mut BytesMut, parts: &[&[u8]]) {
+    parts.iter().for_each(|part| out.put_slice(part));
+}

@@ -1,0 +1,193 @@
+//! Reads a text line as a command. Not the answers.
+//!
+//! Spec: `PROTOCOL`, "Administrative Protocol". Verbs and keywords in any case; runs of blanks count as
+//! one, except that a line must not start with one.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::AdminReply;
+use crate::wire::ADMIN_WORDS_MAX;
+use crate::wire::number::{Decimal, status_number};
+
+/// A command. Names are views into the line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminRequest {
+    /// `version`: the server's version.
+    Version,
+    /// `getpid`: the process id.
+    Pid,
+    /// `verbose`: the log level.
+    Verbosity,
+    /// `status`: jobs and workers of every function.
+    Status,
+    /// `prioritystatus`: queued jobs of every function by priority.
+    PriorityStatus,
+    /// `workers`: every connection.
+    Workers,
+    /// `show jobs`: every job.
+    ShowJobs,
+    /// `show unique jobs`: the unique of every job.
+    ShowUniqueJobs,
+    /// `cancel job HANDLE`.
+    CancelJob {
+        /// As typed.
+        handle: Bytes,
+    },
+    /// `create function NAME`.
+    CreateFunction {
+        /// Whole, unlike gearmand's after a bare LF.
+        function: Bytes,
+    },
+    /// `drop function NAME`.
+    DropFunction {
+        /// To be found in any case, as gearmand does.
+        function: Bytes,
+    },
+    /// `maxqueue NAME [N | HIGH NORMAL LOW]`.
+    MaxQueue {
+        /// Exact.
+        function: Bytes,
+        /// What may be queued.
+        limits: QueueLimits,
+    },
+}
+
+/// Jobs that a function may have in all when one more of a priority is submitted; 0 for no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueLimits {
+    /// For high priority.
+    pub high: u32,
+    /// For normal priority.
+    pub normal: u32,
+    /// For low priority.
+    pub low: u32,
+}
+
+/// A line that is no command: answer with [`reply`](Self::reply), or close where it has none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdminError {
+    /// No answer: close the connection.
+    #[error("more than {ADMIN_WORDS_MAX} words on a text line")]
+    TooManyWords,
+    /// No such verb; also `show`, `cancel` and `cancel job` with nothing behind, and an empty line.
+    #[error("unknown text command {verb:?}")]
+    UnknownCommand {
+        /// As typed, without what follows it.
+        verb: Bytes,
+    },
+    /// The verb exists, and wants other arguments.
+    #[error("wrong arguments for text command {verb:?}")]
+    WrongArguments {
+        /// As typed.
+        verb: Bytes,
+    },
+    /// `show` of something else.
+    #[error("unknown arguments for show")]
+    UnknownShow,
+    /// `cancel` of something else.
+    #[error("unknown arguments for cancel")]
+    UnknownCancel,
+}
+
+impl AdminError {
+    /// The line that tells the peer; `None` where the connection is to be closed without one.
+    pub fn reply(&self) -> Option<AdminReply<'_>> {
+        match self {
+            Self::TooManyWords => None,
+            Self::UnknownCommand { verb } => Some(AdminReply::UnknownCommand { verb }),
+            Self::WrongArguments { verb } => Some(AdminReply::WrongArguments { verb }),
+            Self::UnknownShow => Some(AdminReply::UnknownShow),
+            Self::UnknownCancel => Some(AdminReply::UnknownCancel),
+        }
+    }
+}
+
+impl AdminRequest {
+    /// Reads a line, without its ending, as [`Message::Line`](crate::wire::Message::Line) has it.
+    ///
+    /// # Errors
+    /// See [`AdminError`]; only one of them ends the connection.
+    pub fn parse(line: &Bytes) -> Result<Self, AdminError> {
+        let (typed, arguments) = words(line)?;
+        let verb = || line.slice_ref(typed);
+        let name = |word: &[u8]| line.slice_ref(word);
+        let function = |word: &[u8]| word.eq_ignore_ascii_case(b"function");
+        match (&*typed.to_ascii_lowercase(), arguments.as_slice()) {
+            (b"version", _) => Ok(Self::Version),
+            (b"getpid", _) => Ok(Self::Pid),
+            (b"verbose", _) => Ok(Self::Verbosity),
+            (b"status", _) => Ok(Self::Status),
+            (b"prioritystatus", _) => Ok(Self::PriorityStatus),
+            (b"workers", _) => Ok(Self::Workers),
+            (b"show", [_, ..]) => show(&arguments),
+            (b"cancel", [what, handle]) if what.eq_ignore_ascii_case(b"job") => {
+                Ok(Self::CancelJob { handle: name(handle) })
+            }
+            (b"cancel", [_, _, ..]) => Err(AdminError::UnknownCancel),
+            (b"create", [what, word]) if function(what) => Ok(Self::CreateFunction { function: name(word) }),
+            (b"drop", [what, word]) if function(what) => Ok(Self::DropFunction { function: name(word) }),
+            (b"maxqueue", [word, sizes @ ..]) => Ok(Self::MaxQueue { function: name(word), limits: limits(sizes) }),
+            (b"create" | b"drop" | b"maxqueue", _) => Err(AdminError::WrongArguments { verb: verb() }),
+            _ => Err(AdminError::UnknownCommand { verb: verb() }),
+        }
+    }
+
+    /// Appends the command and CRLF, with which every server reads the last word whole. Names must hold
+    /// neither blanks nor line feeds.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let mut line = |words: &[&[u8]]| out.put_slice(&words.join(&b' '));
+        match self {
+            Self::Version => line(&[b"version"]),
+            Self::Pid => line(&[b"getpid"]),
+            Self::Verbosity => line(&[b"verbose"]),
+            Self::Status => line(&[b"status"]),
+            Self::PriorityStatus => line(&[b"prioritystatus"]),
+            Self::Workers => line(&[b"workers"]),
+            Self::ShowJobs => line(&[b"show", b"jobs"]),
+            Self::ShowUniqueJobs => line(&[b"show", b"unique", b"jobs"]),
+            Self::CancelJob { handle } => line(&[b"cancel", b"job", handle]),
+            Self::CreateFunction { function } => line(&[b"create", b"function", function]),
+            Self::DropFunction { function } => line(&[b"drop", b"function", function]),
+            Self::MaxQueue { function, limits } => {
+                let [high, normal, low] =
+                    [limits.high, limits.normal, limits.low].map(|jobs| Decimal::new(jobs.into()));
+                line(&[b"maxqueue", function, high.bytes(), normal.bytes(), low.bytes()]);
+            }
+        }
+        out.put_slice(b"\r\n");
+    }
+}
+
+/// The verb and the words behind it. The verb is empty when the line starts with a blank.
+fn words(line: &[u8]) -> Result<(&[u8], Vec<&[u8]>), AdminError> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let verb = words.next().unwrap_or_default();
+    let arguments: Vec<_> = words.filter(|word| !word.is_empty()).take(ADMIN_WORDS_MAX).collect();
+    if arguments.len() == ADMIN_WORDS_MAX {
+        return Err(AdminError::TooManyWords);
+    }
+    Ok((verb, arguments))
+}
+
+fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError> {
+    let lower: Vec<_> = arguments.iter().map(|word| word.to_ascii_lowercase()).collect();
+    match lower.iter().map(Vec::as_slice).collect::<Vec<_>>().as_slice() {
+        [b"jobs"] => Ok(AdminRequest::ShowJobs),
+        [b"unique", b"jobs"] => Ok(AdminRequest::ShowUniqueJobs),
+        _ => Err(AdminError::UnknownShow),
+    }
+}
+
+/// One size is for all priorities, and so is the first of two.
+fn limits(sizes: &[&[u8]]) -> QueueLimits {
+    match sizes {
+        [high, normal, low, ..] => {
+            QueueLimits { high: status_number(high), normal: status_number(normal), low: status_number(low) }
+        }
+        [all, ..] => {
+            let all = status_number(all);
+            QueueLimits { high: all, normal: all, low: all }
+        }
+        [] => QueueLimits::default(),
+    }
+}

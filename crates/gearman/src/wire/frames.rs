@@ -1,0 +1,246 @@
+//! Cuts the stream of one connection into packets and text lines, which may follow each other in any
+//! order. It does not ask what a packet means; a packet with wrong arguments or the wrong direction
+//! is still a packet, and the session answers it.
+//!
+//! Spec: `PROTOCOL`, "Binary Packet" and "Administrative Protocol" (the first byte decides). What ends
+//! a connection is what ends it at gearmand: a false magic, an unknown type, an endless line.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::LINE_BYTES_MAX_DEFAULT;
+use super::packet::{HEADER_BYTES, Kind, Magic, Packet};
+
+/// No frame is larger, whatever the configuration says: sizes on the wire have 32 bits, and a body
+/// that came in must go out again with a longer header.
+pub const FRAME_BYTES_CEILING: usize = 1 << 30;
+
+/// What a peer may make us buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest packet, header included. [`FRAME_BYTES_CEILING`] at most.
+    pub frame_bytes_max: usize,
+    /// Longest text line, its LF excluded.
+    pub line_bytes_max: usize,
+}
+
+impl Limits {
+    /// The given limit for packets and gearmand's limit for lines.
+    pub const fn new(frame_bytes_max: usize) -> Self {
+        Self { frame_bytes_max, line_bytes_max: LINE_BYTES_MAX_DEFAULT }
+    }
+}
+
+/// What a connection sends, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// A binary packet of either direction and a known type.
+    Packet(Packet),
+    /// A text command without its LF or CRLF; may be empty, and never starts with NUL.
+    Line(Bytes),
+}
+
+/// The stream cannot be followed any further: hang up without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The first byte was NUL, but neither `\0REQ` nor `\0RES` came of it.
+    #[error("byte {offset} of a packet's magic is {byte:#04x}")]
+    BadMagic {
+        /// Which of the four bytes is wrong, from 0.
+        offset: usize,
+        /// What it is.
+        byte: u8,
+    },
+    /// The specification has no such packet type.
+    #[error("unknown packet type {}", kind.0)]
+    UnknownKind {
+        /// The type as sent.
+        kind: Kind,
+    },
+    /// The header announces more than we are willing to hold.
+    #[error("{kind} packet of {frame_bytes} bytes, {frame_bytes_max} allowed")]
+    FrameTooLarge {
+        /// The packet's type.
+        kind: Kind,
+        /// Its announced size with the header.
+        frame_bytes: u64,
+        /// The limit.
+        frame_bytes_max: usize,
+    },
+    /// This many bytes of text and no line feed.
+    #[error("text line of more than {line_bytes_max} bytes")]
+    LineTooLong {
+        /// The limit.
+        line_bytes_max: usize,
+    },
+}
+
+/// The decoder of one connection. It remembers how far it has looked into the buffer, so it must be
+/// given the same buffer every time, with bytes added at the end and none taken away.
+#[derive(Debug, Clone)]
+pub struct Frames {
+    limits: Limits,
+    stage: Stage,
+    bytes_wanted: usize,
+    /// Counts the bytes that were looked at, so a test can tell linear work from quadratic.
+    #[cfg(test)]
+    pub(super) bytes_examined: usize,
+}
+
+/// How far the message at the front of the buffer has been understood.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// Nothing is known about it.
+    Start,
+    /// It is text, and no LF is among its first `scanned` bytes.
+    Line { scanned: usize },
+    /// It is a packet whose header was good and has been taken out of the buffer.
+    Body(Header),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    magic: Magic,
+    kind: Kind,
+    body_bytes: usize,
+}
+
+impl Frames {
+    /// A decoder at the start of a stream.
+    pub const fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            stage: Stage::Start,
+            bytes_wanted: 0,
+            #[cfg(test)]
+            bytes_examined: 0,
+        }
+    }
+
+    /// Takes the next message out of `input`; `None` when there is none yet. Bodies and lines are views
+    /// into `input`'s memory, not copies.
+    ///
+    /// # Errors
+    /// The connection is to be closed. Asking again gives the same error again.
+    pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Message>, DecodeError> {
+        loop {
+            match self.stage {
+                Stage::Start => match input.first() {
+                    None => return Ok(self.want(0)),
+                    Some(0) => match self.header(input)? {
+                        Some(header) => self.stage = Stage::Body(header),
+                        None => return Ok(self.want(HEADER_BYTES - input.len())),
+                    },
+                    Some(_) => self.stage = Stage::Line { scanned: 0 },
+                },
+                Stage::Line { scanned } => return self.line(input, scanned),
+                Stage::Body(header) => return Ok(self.body(input, header)),
+            }
+        }
+    }
+
+    /// After a `None` from [`decode`](Self::decode): how many more bytes the message that has begun needs at
+    /// least. 0 between messages, 1 in a text line, else exactly what is missing of the header or of the
+    /// body. Never more than `frame_bytes_max`, so a reader may reserve it at once — or in steps, if it
+    /// does not want to pay for what a peer merely announces.
+    pub const fn bytes_wanted(&self) -> usize {
+        self.bytes_wanted
+    }
+
+    fn want<T>(&mut self, bytes: usize) -> Option<T> {
+        self.bytes_wanted = bytes;
+        None
+    }
+
+    fn found(&mut self, message: Message) -> Option<Message> {
+        self.stage = Stage::Start;
+        self.bytes_wanted = 0;
+        Some(message)
+    }
+
+    /// Judges as much of the header as is there, and takes it out once it is whole.
+    fn header(&mut self, input: &mut BytesMut) -> Result<Option<Header>, DecodeError> {
+        self.examined(input.len().min(HEADER_BYTES));
+        let magic = magic(input)?;
+        let kind = number_at(input, 4).map(Kind);
+        if let Some(kind) = kind.filter(|kind| !kind.is_known()) {
+            return Err(DecodeError::UnknownKind { kind });
+        }
+        let (Some(magic), Some(kind), Some(size)) = (magic, kind, number_at(input, 8)) else {
+            return Ok(None);
+        };
+        let frame_bytes_max = self.limits.frame_bytes_max.min(FRAME_BYTES_CEILING);
+        let body_bytes = size as usize;
+        if body_bytes > frame_bytes_max.saturating_sub(HEADER_BYTES) {
+            let frame_bytes = u64::from(size) + HEADER_BYTES as u64;
+            return Err(DecodeError::FrameTooLarge { kind, frame_bytes, frame_bytes_max });
+        }
+        input.advance(HEADER_BYTES);
+        Ok(Some(Header { magic, kind, body_bytes }))
+    }
+
+    fn body(&mut self, input: &mut BytesMut, header: Header) -> Option<Message> {
+        let Header { magic, kind, body_bytes } = header;
+        if input.len() < body_bytes {
+            return self.want(body_bytes - input.len());
+        }
+        // Most packets of a worker have no body; a view of nothing would still cost a shared buffer.
+        let body = match body_bytes {
+            0 => Bytes::new(),
+            _ => input.split_to(body_bytes).freeze(),
+        };
+        self.found(Message::Packet(Packet { magic, kind, body }))
+    }
+
+    /// Looks for the LF in what came since the last time, never further than a line may reach.
+    fn line(&mut self, input: &mut BytesMut, scanned: usize) -> Result<Option<Message>, DecodeError> {
+        let line_bytes_max = self.limits.line_bytes_max;
+        let end = input.len().min(line_bytes_max.saturating_add(1));
+        let unseen = input.get(scanned..end).unwrap_or_default();
+        let unseen_bytes = unseen.len();
+        let Some(ahead) = unseen.iter().position(|byte| *byte == b'\n') else {
+            self.examined(unseen_bytes);
+            if input.len() > line_bytes_max {
+                return Err(DecodeError::LineTooLong { line_bytes_max });
+            }
+            self.stage = Stage::Line { scanned: scanned + unseen_bytes };
+            return Ok(self.want(1));
+        };
+        self.examined(ahead + 1);
+        let line = input.split_to(scanned + ahead);
+        input.advance(1);
+        Ok(self.found(Message::Line(without_cr(line.freeze()))))
+    }
+
+    #[cfg(test)]
+    fn examined(&mut self, bytes: usize) {
+        self.bytes_examined += bytes;
+    }
+
+    #[cfg(not(test))]
+    fn examined(&mut self, _bytes: usize) {}
+}
+
+/// The magic once all four bytes are there; wrong bytes are an error as soon as they are seen.
+fn magic(input: &[u8]) -> Result<Option<Magic>, DecodeError> {
+    let mut found = None;
+    for (offset, &byte) in input.iter().take(4).enumerate() {
+        match (offset, byte) {
+            (0, 0) | (1, b'R') | (2, b'E') => {}
+            (3, b'Q') => found = Some(Magic::Request),
+            (3, b'S') => found = Some(Magic::Response),
+            _ => return Err(DecodeError::BadMagic { offset, byte }),
+        }
+    }
+    Ok(found)
+}
+
+fn number_at(input: &[u8], offset: usize) -> Option<u32> {
+    input.get(offset..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+}
+
+fn without_cr(mut line: Bytes) -> Bytes {
+    if line.last() == Some(&b'\r') {
+        line.truncate(line.len() - 1);
+    }
+    line
+}

@@ -1,0 +1,148 @@
+//! Job handles: `prefix:number`. Which number belongs to which job is not known here.
+//!
+//! Spec: `PROTOCOL`, "Binary Packet" (64 bytes with the NUL) and its example `H:lap:1`.
+
+use std::fmt;
+use std::ops::Deref;
+
+use bytes::BytesMut;
+
+use super::number::Decimal;
+use super::{HANDLE_BYTES_MAX, HANDLE_PREFIX_BYTES_MAX};
+
+/// What every handle of this server starts with, such as `H:lap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandlePrefix {
+    /// The prefix and its colon.
+    start: Handle,
+}
+
+/// Why a configured prefix cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HandlePrefixError {
+    /// There would be nothing before the colon.
+    #[error("handle prefix is empty")]
+    Empty,
+    /// With a large number the handle would not fit into 64 bytes.
+    #[error("handle prefix of {bytes} bytes, {HANDLE_PREFIX_BYTES_MAX} allowed")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A NUL, blank or control byte would cut handles short on the wire or on a text line.
+    #[error("byte {byte:#04x} at offset {offset} of the handle prefix")]
+    Unprintable {
+        /// Where it is, from 0.
+        offset: usize,
+        /// What it is.
+        byte: u8,
+    },
+}
+
+impl HandlePrefix {
+    /// A prefix as configured, without the colon that follows it.
+    ///
+    /// # Errors
+    /// It is empty, longer than [`HANDLE_PREFIX_BYTES_MAX`], or holds blanks or control bytes.
+    pub fn new(prefix: &[u8]) -> Result<Self, HandlePrefixError> {
+        let bytes = prefix.len();
+        match prefix.iter().position(|byte| !fits_in_handle(*byte)) {
+            _ if bytes == 0 => Err(HandlePrefixError::Empty),
+            _ if bytes > HANDLE_PREFIX_BYTES_MAX => Err(HandlePrefixError::TooLong { bytes }),
+            Some(offset) => {
+                let byte = prefix.get(offset).copied().unwrap_or_default();
+                Err(HandlePrefixError::Unprintable { offset, byte })
+            }
+            None => Ok(Self::of(prefix.iter().copied())),
+        }
+    }
+
+    /// gearmand's own prefix, `H:` and the name of the machine. A name too long is cut, and bytes that
+    /// no handle may hold become dashes.
+    pub fn of_host(name: &[u8]) -> Self {
+        let name = name.iter().map(|byte| if fits_in_handle(*byte) { *byte } else { b'-' });
+        Self::of(b"H:".iter().copied().chain(name).take(HANDLE_PREFIX_BYTES_MAX))
+    }
+
+    fn of(prefix: impl Iterator<Item = u8>) -> Self {
+        let mut start = Handle { bytes: [0; HANDLE_BYTES_MAX], len: 0 };
+        prefix.chain([b':']).for_each(|byte| start.push(byte));
+        Self { start }
+    }
+
+    /// The handle with this number.
+    pub fn handle(&self, number: u64) -> Handle {
+        let mut handle = self.start;
+        Decimal::new(number).bytes().iter().for_each(|digit| handle.push(*digit));
+        handle
+    }
+
+    /// Appends the handle with this number, without a NUL.
+    pub fn write(&self, number: u64, out: &mut BytesMut) {
+        out.extend_from_slice(&self.start);
+        out.extend_from_slice(Decimal::new(number).bytes());
+    }
+
+    /// The number of a handle that this prefix could have written; one NUL after it is forgiven, as
+    /// clients do send it. A leading zero or sign, or a number beyond 64 bits, is no handle of ours.
+    pub fn parse(&self, handle: &[u8]) -> Option<u64> {
+        let handle = handle.strip_suffix(b"\0").unwrap_or(handle);
+        let digits = handle.strip_prefix(&*self.start)?;
+        if digits.is_empty() || (digits.len() > 1 && digits.first() == Some(&b'0')) {
+            return None;
+        }
+        digits.iter().try_fold(0u64, |number, byte| {
+            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+            number.checked_mul(10)?.checked_add(digit)
+        })
+    }
+}
+
+fn fits_in_handle(byte: u8) -> bool {
+    byte > b' ' && byte != 0x7f
+}
+
+/// A handle, kept inline; dereferences to its bytes, without a NUL.
+#[derive(Clone, Copy)]
+pub struct Handle {
+    bytes: [u8; HANDLE_BYTES_MAX],
+    len: usize,
+}
+
+impl Handle {
+    /// The lengths of prefix and number are bounded so that nothing is ever dropped here.
+    fn push(&mut self, byte: u8) {
+        if let Some(slot) = self.bytes.get_mut(self.len) {
+            *slot = byte;
+            self.len += 1;
+        }
+    }
+}
+
+impl Deref for Handle {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Handle {}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.escape_ascii())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

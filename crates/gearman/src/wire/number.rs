@@ -1,0 +1,53 @@
+//! Decimal numbers: written without allocating, and read as leniently as gearmand's C reads them.
+//! Not for handles, whose number has exactly one spelling; those are in `handle`.
+//!
+//! Rules: C's `atoi` and `strtoll` (leading blanks, one sign, digits, anything after them ignored),
+//! minus their overflow.
+
+/// The decimal digits of a number, kept inline.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Decimal {
+    digits: [u8; 20],
+    start: usize,
+}
+
+impl Decimal {
+    pub(super) fn new(mut number: u64) -> Self {
+        let mut digits = [b'0'; 20];
+        let mut start = digits.len();
+        for slot in digits.iter_mut().rev() {
+            *slot = b'0' + (number % 10) as u8;
+            number /= 10;
+            start -= 1;
+            if number == 0 {
+                break;
+            }
+        }
+        Self { digits, start }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.digits.get(self.start..).unwrap_or_default()
+    }
+}
+
+/// The number at the start of `text`: 0 when there is none or it is negative, `None` when it does not
+/// fit.
+pub(super) fn leading_number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii_start();
+    if text.first() == Some(&b'-') {
+        return Some(0);
+    }
+    text.strip_prefix(b"+")
+        .unwrap_or(text)
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .try_fold(0u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
+}
+
+/// What a numerator or denominator of WORK_STATUS counts as: the number it starts with, 0 for anything
+/// else, the largest for larger ones.
+pub fn status_number(text: &[u8]) -> u32 {
+    let number = leading_number(text).unwrap_or(u64::MAX);
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,374 @@
+//! What a packet asks for: every request of the specification, and how it is written; how it is read is
+//! in `parse`. Whether the request
+//! is sensible on this connection is the session's to judge; whether it has the arguments it must have,
+//! and none longer than they may be, is judged here.
+//!
+//! Spec: `PROTOCOL`, the sections "… Requests". Where arguments run short, gearmand waits for a NUL in
+//! the packets that follow; here only the one packet fails.
+
+mod parse;
+
+use bytes::{Bytes, BytesMut};
+
+use super::arguments::until_nul;
+use super::number::Decimal;
+use super::packet::{Kind, Magic, write_packet};
+use super::refusal::ErrorReply;
+use super::{FUNCTION_BYTES_MAX, HANDLE_BYTES_MAX, OPTION_BYTES_MAX, REDUCER_BYTES_MAX, UNIQUE_BYTES_MAX};
+
+/// A request. Its fields are views into the packet's body, so whoever keeps a field for long should
+/// copy it when it is small and the body is large.
+///
+/// The derived `Debug` shows workloads: log [`kind`](Self::kind) instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// CAN_DO.
+    CanDo {
+        /// Any bytes, NULs included, here and in the two below; may be empty.
+        function: Bytes,
+    },
+    /// CAN_DO_TIMEOUT.
+    CanDoTimeout {
+        /// As in `CanDo`, but a NUL ends it.
+        function: Bytes,
+        /// Milliseconds a job may take; 0 for no limit, and for what is no positive number.
+        timeout_ms: u64,
+    },
+    /// CANT_DO.
+    CantDo {
+        /// As in `CanDo`.
+        function: Bytes,
+    },
+    /// RESET_ABILITIES.
+    ResetAbilities,
+    /// PRE_SLEEP.
+    PreSleep,
+    /// ALL_YOURS.
+    AllYours,
+    /// GRAB_JOB, GRAB_JOB_UNIQ, GRAB_JOB_ALL.
+    Grab(AssignForm),
+    /// SUBMIT_JOB and its five sisters.
+    Submit {
+        /// What to run.
+        job: Submission,
+        /// Normal unless the type says `_HIGH` or `_LOW`.
+        priority: Priority,
+        /// `_BG`: the client does not wait for the result.
+        background: bool,
+    },
+    /// SUBMIT_JOB_SCHED: background, normal priority.
+    SubmitSched {
+        /// What to run.
+        job: Submission,
+        /// When.
+        schedule: Box<Schedule>,
+    },
+    /// SUBMIT_JOB_EPOCH: background, normal priority.
+    SubmitEpoch {
+        /// What to run.
+        job: Submission,
+        /// Seconds since 1970 before which it must not run; 0 for what is no positive number.
+        when_s: u64,
+    },
+    /// SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND: normal priority.
+    SubmitReduce {
+        /// What to run.
+        job: Submission,
+        /// The function that puts the parts together.
+        reducer: Bytes,
+        /// The fourth argument that libgearman sends and the specification does not know: empty or
+        /// opaque. `None` in the three-argument form, which a body has when there is no NUL after its
+        /// third.
+        aggregate: Option<Bytes>,
+        /// The client does not wait for the result.
+        background: bool,
+    },
+    /// WORK_STATUS; see [`status_number`](super::status_number) for what the two count as.
+    WorkStatus {
+        /// As the worker sent it; a long one is simply not found. So in all WORK packets but WORK_FAIL.
+        handle: Bytes,
+        /// Forwarded to clients verbatim.
+        numerator: Bytes,
+        /// Forwarded to clients verbatim.
+        denominator: Bytes,
+    },
+    /// WORK_DATA.
+    WorkData {
+        /// Whose.
+        handle: Bytes,
+        /// Opaque.
+        data: Bytes,
+    },
+    /// WORK_WARNING.
+    WorkWarning {
+        /// Whose.
+        handle: Bytes,
+        /// Opaque.
+        data: Bytes,
+    },
+    /// WORK_COMPLETE.
+    WorkComplete {
+        /// Whose.
+        handle: Bytes,
+        /// Opaque.
+        data: Bytes,
+    },
+    /// WORK_EXCEPTION.
+    WorkException {
+        /// Whose.
+        handle: Bytes,
+        /// Opaque.
+        data: Bytes,
+    },
+    /// WORK_FAIL.
+    WorkFail {
+        /// Bare: cut at the NUL that some workers append and that breaks clients.
+        handle: Bytes,
+    },
+    /// GET_STATUS.
+    GetStatus {
+        /// Cut at its first NUL, ready to be sent back.
+        handle: Bytes,
+    },
+    /// GET_STATUS_UNIQUE.
+    GetStatusUnique {
+        /// Cut at its first NUL, ready to be sent back.
+        unique: Bytes,
+    },
+    /// ECHO_REQ.
+    Echo {
+        /// Opaque.
+        data: Bytes,
+    },
+    /// OPTION_REQ; see [`is_exceptions`].
+    SetOption {
+        /// Verbatim, as OPTION_RES sends it back.
+        name: Bytes,
+    },
+    /// SET_CLIENT_ID.
+    SetClientId {
+        /// Cut at its first NUL and after [`CLIENT_ID_BYTES_MAX`](super::CLIENT_ID_BYTES_MAX) bytes; may be empty.
+        id: Bytes,
+    },
+}
+
+/// What every kind of submission has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submission {
+    /// Any bytes but NUL; may be empty.
+    pub function: Bytes,
+    /// Any bytes but NUL; empty and `-` have meanings of their own.
+    pub unique: Bytes,
+    /// Opaque.
+    pub workload: Bytes,
+}
+
+/// Which of the three queues of a function a job goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// `_HIGH`.
+    High,
+    /// Neither.
+    Normal,
+    /// `_LOW`.
+    Low,
+}
+
+/// How much of a job a worker wants to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AssignForm {
+    /// GRAB_JOB, answered by JOB_ASSIGN.
+    Plain,
+    /// GRAB_JOB_UNIQ, answered by JOB_ASSIGN_UNIQ.
+    Unique,
+    /// GRAB_JOB_ALL, answered by JOB_ASSIGN_ALL if the job has a reducer, else by JOB_ASSIGN_UNIQ.
+    All,
+}
+
+/// The five calendar arguments of SUBMIT_JOB_SCHED, as sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    /// 0–59.
+    pub minute: Bytes,
+    /// 0–23.
+    pub hour: Bytes,
+    /// 1–31.
+    pub day_of_month: Bytes,
+    /// 1–12.
+    pub month: Bytes,
+    /// 0–6, and 0 is Monday.
+    pub day_of_week: Bytes,
+}
+
+/// The packet is refused and the connection goes on: answer with [`reply`](Self::reply).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// It calls itself a response.
+    #[error("{kind} with the magic of a response")]
+    ResponseMagic {
+        /// Its type.
+        kind: Kind,
+    },
+    /// Only servers send this type.
+    #[error("{kind} is not a request")]
+    NotARequest {
+        /// Its type.
+        kind: Kind,
+    },
+    /// NULs are missing.
+    #[error("{kind} with {found} arguments, {needed} needed")]
+    TooFewArguments {
+        /// Its type.
+        kind: Kind,
+        /// How many there are.
+        found: usize,
+        /// How many there must be.
+        needed: usize,
+    },
+    /// The limit is [`UNIQUE_BYTES_MAX`].
+    #[error("unique of {bytes} bytes, {UNIQUE_BYTES_MAX} allowed")]
+    UniqueTooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The limit is [`REDUCER_BYTES_MAX`].
+    #[error("reducer of {bytes} bytes, {REDUCER_BYTES_MAX} allowed")]
+    ReducerTooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The limit is [`HANDLE_BYTES_MAX`], judged in WORK_FAIL and GET_STATUS.
+    #[error("handle of {bytes} bytes, {HANDLE_BYTES_MAX} allowed")]
+    HandleTooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The limit is [`FUNCTION_BYTES_MAX`].
+    #[error("function name of {bytes} bytes, {FUNCTION_BYTES_MAX} allowed")]
+    FunctionTooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The limit is [`OPTION_BYTES_MAX`].
+    #[error("option name of {bytes} bytes, {OPTION_BYTES_MAX} allowed")]
+    OptionTooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The time does not fit into 63 bits.
+    #[error("epoch beyond {} seconds", i64::MAX)]
+    EpochOutOfRange,
+}
+
+impl RequestError {
+    /// The ERROR packet that tells the peer.
+    pub const fn reply(&self) -> ErrorReply {
+        match self {
+            Self::ResponseMagic { .. } => ErrorReply::INVALID_MAGIC,
+            Self::NotARequest { .. } => ErrorReply::INVALID_COMMAND,
+            Self::TooFewArguments { .. } => ErrorReply::TOO_FEW_ARGUMENTS,
+            Self::UniqueTooLarge { .. } | Self::ReducerTooLarge { .. } => ErrorReply::UNIQUE_TOO_LARGE,
+            Self::HandleTooLarge { .. } => ErrorReply::HANDLE_TOO_LARGE,
+            Self::FunctionTooLarge { .. } => ErrorReply::FUNCTION_TOO_LARGE,
+            Self::OptionTooLarge { .. } => ErrorReply::UNKNOWN_OPTION,
+            Self::EpochOutOfRange => ErrorReply::EPOCH_OUT_OF_RANGE,
+        }
+    }
+}
+
+/// Whether an OPTION_REQ names the one option there is: any case, a NUL behind it forgiven.
+pub fn is_exceptions(name: &[u8]) -> bool {
+    until_nul(name).eq_ignore_ascii_case(b"exceptions")
+}
+
+impl Request {
+    /// The packet type it travels as.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::CanDo { .. } => Kind::CAN_DO,
+            Self::CanDoTimeout { .. } => Kind::CAN_DO_TIMEOUT,
+            Self::CantDo { .. } => Kind::CANT_DO,
+            Self::ResetAbilities => Kind::RESET_ABILITIES,
+            Self::PreSleep => Kind::PRE_SLEEP,
+            Self::AllYours => Kind::ALL_YOURS,
+            Self::Grab(AssignForm::Plain) => Kind::GRAB_JOB,
+            Self::Grab(AssignForm::Unique) => Kind::GRAB_JOB_UNIQ,
+            Self::Grab(AssignForm::All) => Kind::GRAB_JOB_ALL,
+            Self::Submit { priority, background, .. } => submit_kind(*priority, *background),
+            Self::SubmitSched { .. } => Kind::SUBMIT_JOB_SCHED,
+            Self::SubmitEpoch { .. } => Kind::SUBMIT_JOB_EPOCH,
+            Self::SubmitReduce { background: false, .. } => Kind::SUBMIT_REDUCE_JOB,
+            Self::SubmitReduce { background: true, .. } => Kind::SUBMIT_REDUCE_JOB_BACKGROUND,
+            Self::WorkStatus { .. } => Kind::WORK_STATUS,
+            Self::WorkData { .. } => Kind::WORK_DATA,
+            Self::WorkWarning { .. } => Kind::WORK_WARNING,
+            Self::WorkComplete { .. } => Kind::WORK_COMPLETE,
+            Self::WorkException { .. } => Kind::WORK_EXCEPTION,
+            Self::WorkFail { .. } => Kind::WORK_FAIL,
+            Self::GetStatus { .. } => Kind::GET_STATUS,
+            Self::GetStatusUnique { .. } => Kind::GET_STATUS_UNIQUE,
+            Self::Echo { .. } => Kind::ECHO_REQ,
+            Self::SetOption { .. } => Kind::OPTION_REQ,
+            Self::SetClientId { .. } => Kind::SET_CLIENT_ID,
+        }
+    }
+
+    /// Appends the packet, as clients and workers send it. Arguments that a NUL ends must not hold one.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let mut packet = |arguments: &[&[u8]]| write_packet(out, Magic::Request, self.kind(), arguments);
+        match self {
+            Self::ResetAbilities | Self::PreSleep | Self::AllYours | Self::Grab(_) => packet(&[]),
+            Self::CanDo { function: only }
+            | Self::CantDo { function: only }
+            | Self::WorkFail { handle: only }
+            | Self::GetStatus { handle: only }
+            | Self::GetStatusUnique { unique: only }
+            | Self::Echo { data: only }
+            | Self::SetOption { name: only }
+            | Self::SetClientId { id: only } => packet(&[only]),
+            Self::CanDoTimeout { function, timeout_ms } => {
+                packet(&[function, Decimal::new(*timeout_ms).bytes()]);
+            }
+            Self::WorkStatus { handle, numerator, denominator } => packet(&[handle, numerator, denominator]),
+            Self::WorkData { handle, data }
+            | Self::WorkWarning { handle, data }
+            | Self::WorkComplete { handle, data }
+            | Self::WorkException { handle, data } => packet(&[handle, data]),
+            Self::Submit { job, .. } => packet(&[&job.function, &job.unique, &job.workload]),
+            Self::SubmitSched { job, schedule } => packet(&[
+                &job.function,
+                &job.unique,
+                &schedule.minute,
+                &schedule.hour,
+                &schedule.day_of_month,
+                &schedule.month,
+                &schedule.day_of_week,
+                &job.workload,
+            ]),
+            Self::SubmitEpoch { job, when_s } => {
+                packet(&[&job.function, &job.unique, Decimal::new(*when_s).bytes(), &job.workload]);
+            }
+            Self::SubmitReduce { job, reducer, aggregate: Some(aggregate), .. } => {
+                packet(&[&job.function, &job.unique, reducer, aggregate, &job.workload]);
+            }
+            // A workload with a NUL in it would be taken apart in the three-argument form.
+            Self::SubmitReduce { job, reducer, .. } if job.workload.contains(&0) => {
+                packet(&[&job.function, &job.unique, reducer, b"", &job.workload]);
+            }
+            Self::SubmitReduce { job, reducer, .. } => {
+                packet(&[&job.function, &job.unique, reducer, &job.workload]);
+            }
+        }
+    }
+}
+
+const fn submit_kind(priority: Priority, background: bool) -> Kind {
+    match (priority, background) {
+        (Priority::Normal, false) => Kind::SUBMIT_JOB,
+        (Priority::Normal, true) => Kind::SUBMIT_JOB_BG,
+        (Priority::High, false) => Kind::SUBMIT_JOB_HIGH,
+        (Priority::High, true) => Kind::SUBMIT_JOB_HIGH_BG,
+        (Priority::Low, false) => Kind::SUBMIT_JOB_LOW,
+        (Priority::Low, true) => Kind::SUBMIT_JOB_LOW_BG,
+    }
+}

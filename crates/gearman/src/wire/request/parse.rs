@@ -1,0 +1,198 @@
+//! Reads requests out of packets. Not what they are or how they are written; that is the parent module.
+//!
+//! Spec: `PROTOCOL`, the sections "… Requests"; leniency as in gearmand, whose limits these are.
+
+use bytes::Bytes;
+
+use super::{AssignForm, Priority, Request, RequestError, Schedule, Submission};
+use crate::wire::arguments::{Arguments, until_nul};
+use crate::wire::number::leading_number;
+use crate::wire::packet::{Kind, Magic, Packet};
+use crate::wire::{
+    CLIENT_ID_BYTES_MAX, FUNCTION_BYTES_MAX, HANDLE_BYTES_MAX, OPTION_BYTES_MAX, REDUCER_BYTES_MAX, UNIQUE_BYTES_MAX,
+};
+
+impl Request {
+    /// Reads a packet. Extra bytes in packets without arguments are ignored, as gearmand does.
+    ///
+    /// # Errors
+    /// The packet is to be answered with [`RequestError::reply`]; the connection goes on.
+    pub fn parse(packet: &Packet) -> Result<Self, RequestError> {
+        let kind = packet.kind;
+        if packet.magic == Magic::Response {
+            return Err(RequestError::ResponseMagic { kind });
+        }
+        let fields = Fields { packet, arguments: Arguments::new(&packet.body) };
+        match kind {
+            Kind::CAN_DO => fields.last_function().map(|function| Self::CanDo { function }),
+            Kind::CANT_DO => fields.last_function().map(|function| Self::CantDo { function }),
+            Kind::CAN_DO_TIMEOUT => fields.can_do_timeout(),
+            Kind::RESET_ABILITIES => Ok(Self::ResetAbilities),
+            Kind::PRE_SLEEP => Ok(Self::PreSleep),
+            Kind::ALL_YOURS => Ok(Self::AllYours),
+            Kind::GRAB_JOB => Ok(Self::Grab(AssignForm::Plain)),
+            Kind::GRAB_JOB_UNIQ => Ok(Self::Grab(AssignForm::Unique)),
+            Kind::GRAB_JOB_ALL => Ok(Self::Grab(AssignForm::All)),
+            Kind::SUBMIT_JOB => fields.submit(Priority::Normal, false),
+            Kind::SUBMIT_JOB_BG => fields.submit(Priority::Normal, true),
+            Kind::SUBMIT_JOB_HIGH => fields.submit(Priority::High, false),
+            Kind::SUBMIT_JOB_HIGH_BG => fields.submit(Priority::High, true),
+            Kind::SUBMIT_JOB_LOW => fields.submit(Priority::Low, false),
+            Kind::SUBMIT_JOB_LOW_BG => fields.submit(Priority::Low, true),
+            Kind::SUBMIT_JOB_SCHED => fields.submit_sched(),
+            Kind::SUBMIT_JOB_EPOCH => fields.submit_epoch(),
+            Kind::SUBMIT_REDUCE_JOB => fields.submit_reduce(false),
+            Kind::SUBMIT_REDUCE_JOB_BACKGROUND => fields.submit_reduce(true),
+            Kind::WORK_STATUS => fields.work_status(),
+            Kind::WORK_DATA => fields.work().map(|(handle, data)| Self::WorkData { handle, data }),
+            Kind::WORK_WARNING => fields.work().map(|(handle, data)| Self::WorkWarning { handle, data }),
+            Kind::WORK_COMPLETE => fields.work().map(|(handle, data)| Self::WorkComplete { handle, data }),
+            Kind::WORK_EXCEPTION => fields.work().map(|(handle, data)| Self::WorkException { handle, data }),
+            Kind::WORK_FAIL => fields.last_handle().map(|handle| Self::WorkFail { handle }),
+            Kind::GET_STATUS => fields.last_handle().map(|handle| Self::GetStatus { handle }),
+            Kind::GET_STATUS_UNIQUE => fields.get_status_unique(),
+            Kind::ECHO_REQ => Ok(Self::Echo { data: packet.body.clone() }),
+            Kind::OPTION_REQ => fields.set_option(),
+            Kind::SET_CLIENT_ID => Ok(fields.set_client_id()),
+            _ => Err(RequestError::NotARequest { kind }),
+        }
+    }
+}
+
+/// How many arguments a body must have, opaque data at the end counted as one. A single argument is
+/// always there: it is the body.
+const fn arguments_needed(kind: Kind) -> usize {
+    match kind {
+        Kind::SUBMIT_JOB_SCHED => 8,
+        Kind::SUBMIT_JOB_EPOCH | Kind::SUBMIT_REDUCE_JOB | Kind::SUBMIT_REDUCE_JOB_BACKGROUND => 4,
+        Kind::SUBMIT_JOB
+        | Kind::SUBMIT_JOB_BG
+        | Kind::SUBMIT_JOB_HIGH
+        | Kind::SUBMIT_JOB_HIGH_BG
+        | Kind::SUBMIT_JOB_LOW
+        | Kind::SUBMIT_JOB_LOW_BG
+        | Kind::WORK_STATUS => 3,
+        Kind::CAN_DO_TIMEOUT | Kind::WORK_DATA | Kind::WORK_WARNING | Kind::WORK_COMPLETE | Kind::WORK_EXCEPTION => 2,
+        _ => 1,
+    }
+}
+
+/// The arguments of one packet, taken from the front as views into its body.
+struct Fields<'a> {
+    packet: &'a Packet,
+    arguments: Arguments<'a>,
+}
+
+impl Fields<'_> {
+    fn terminated(&mut self) -> Result<Bytes, RequestError> {
+        let Some(argument) = self.arguments.terminated() else {
+            let kind = self.packet.kind;
+            let needed = arguments_needed(kind);
+            return Err(RequestError::TooFewArguments { kind, found: self.arguments.found, needed });
+        };
+        Ok(self.packet.body.slice_ref(argument))
+    }
+
+    fn rest(&self) -> Bytes {
+        self.packet.body.slice_ref(self.arguments.rest())
+    }
+
+    fn rest_until_nul(&self) -> Bytes {
+        self.packet.body.slice_ref(until_nul(self.arguments.rest()))
+    }
+
+    fn last_function(&self) -> Result<Bytes, RequestError> {
+        within(self.rest(), FUNCTION_BYTES_MAX, |bytes| RequestError::FunctionTooLarge { bytes })
+    }
+
+    fn last_handle(&self) -> Result<Bytes, RequestError> {
+        within(self.rest_until_nul(), HANDLE_BYTES_MAX, |bytes| RequestError::HandleTooLarge { bytes })
+    }
+
+    fn function(&mut self) -> Result<Bytes, RequestError> {
+        within(self.terminated()?, FUNCTION_BYTES_MAX, |bytes| RequestError::FunctionTooLarge { bytes })
+    }
+
+    fn unique(&mut self) -> Result<Bytes, RequestError> {
+        within(self.terminated()?, UNIQUE_BYTES_MAX, |bytes| RequestError::UniqueTooLarge { bytes })
+    }
+
+    fn can_do_timeout(mut self) -> Result<Request, RequestError> {
+        let function = self.function()?;
+        let timeout_ms = leading_number(self.arguments.rest()).unwrap_or(0);
+        Ok(Request::CanDoTimeout { function, timeout_ms })
+    }
+
+    fn submit(mut self, priority: Priority, background: bool) -> Result<Request, RequestError> {
+        let (function, unique) = (self.function()?, self.unique()?);
+        let job = Submission { function, unique, workload: self.rest() };
+        Ok(Request::Submit { job, priority, background })
+    }
+
+    fn submit_sched(mut self) -> Result<Request, RequestError> {
+        let (function, unique) = (self.function()?, self.unique()?);
+        let schedule = Box::new(Schedule {
+            minute: self.terminated()?,
+            hour: self.terminated()?,
+            day_of_month: self.terminated()?,
+            month: self.terminated()?,
+            day_of_week: self.terminated()?,
+        });
+        let job = Submission { function, unique, workload: self.rest() };
+        Ok(Request::SubmitSched { job, schedule })
+    }
+
+    fn submit_epoch(mut self) -> Result<Request, RequestError> {
+        let (function, unique) = (self.function()?, self.unique()?);
+        let when_s = leading_number(&self.terminated()?)
+            .filter(|when_s| i64::try_from(*when_s).is_ok())
+            .ok_or(RequestError::EpochOutOfRange)?;
+        let job = Submission { function, unique, workload: self.rest() };
+        Ok(Request::SubmitEpoch { job, when_s })
+    }
+
+    fn submit_reduce(mut self, background: bool) -> Result<Request, RequestError> {
+        let (function, unique) = (self.function()?, self.unique()?);
+        let reducer = self.terminated()?;
+        let reducer = within(reducer, REDUCER_BYTES_MAX, |bytes| RequestError::ReducerTooLarge { bytes })?;
+        let aggregate = self.terminated().ok();
+        let job = Submission { function, unique, workload: self.rest() };
+        Ok(Request::SubmitReduce { job, reducer, aggregate, background })
+    }
+
+    fn work_status(mut self) -> Result<Request, RequestError> {
+        let (handle, numerator) = (self.terminated()?, self.terminated()?);
+        Ok(Request::WorkStatus { handle, numerator, denominator: self.rest() })
+    }
+
+    /// A handle and opaque data.
+    fn work(mut self) -> Result<(Bytes, Bytes), RequestError> {
+        Ok((self.terminated()?, self.rest()))
+    }
+
+    fn get_status_unique(self) -> Result<Request, RequestError> {
+        let unique = self.rest_until_nul();
+        within(unique, UNIQUE_BYTES_MAX, |bytes| RequestError::UniqueTooLarge { bytes })
+            .map(|unique| Request::GetStatusUnique { unique })
+    }
+
+    fn set_option(self) -> Result<Request, RequestError> {
+        match until_nul(self.arguments.rest()).len() {
+            0..=OPTION_BYTES_MAX => Ok(Request::SetOption { name: self.rest() }),
+            bytes => Err(RequestError::OptionTooLarge { bytes }),
+        }
+    }
+
+    fn set_client_id(self) -> Request {
+        let mut id = self.rest_until_nul();
+        id.truncate(CLIENT_ID_BYTES_MAX);
+        Request::SetClientId { id }
+    }
+}
+
+fn within(argument: Bytes, bytes_max: usize, error: impl FnOnce(usize) -> RequestError) -> Result<Bytes, RequestError> {
+    match argument.len() {
+        bytes if bytes > bytes_max => Err(error(bytes)),
+        _ => Ok(argument),
+    }
+}

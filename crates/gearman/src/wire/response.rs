@@ -1,0 +1,314 @@
+//! What the server says, written, and read back for load generators and tests. When to say what is the
+//! session's to decide.
+//!
+//! Spec: `PROTOCOL`, the sections "… Responses".
+
+use bytes::BytesMut;
+
+use super::arguments::Arguments;
+use super::number::{Decimal, status_number};
+use super::packet::{Kind, Magic, Packet, write_packet};
+
+/// A response; it borrows what it says. Arguments that a NUL ends must not hold one. Handles are bare,
+/// which WORK_FAIL depends on: with a NUL behind the handle it is lost on stock clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Response<'a> {
+    /// NOOP.
+    Noop,
+    /// NO_JOB.
+    NoJob,
+    /// JOB_CREATED.
+    JobCreated {
+        /// New, or that of the job it was attached to.
+        handle: &'a [u8],
+    },
+    /// JOB_ASSIGN.
+    JobAssign {
+        /// The job's.
+        handle: &'a [u8],
+        /// The job's.
+        function: &'a [u8],
+        /// Opaque.
+        workload: &'a [u8],
+    },
+    /// JOB_ASSIGN_UNIQ.
+    JobAssignUniq {
+        /// The job's.
+        handle: &'a [u8],
+        /// The job's.
+        function: &'a [u8],
+        /// As submitted: `-` stays `-`.
+        unique: &'a [u8],
+        /// Opaque.
+        workload: &'a [u8],
+    },
+    /// JOB_ASSIGN_ALL.
+    JobAssignAll {
+        /// The job's.
+        handle: &'a [u8],
+        /// The job's.
+        function: &'a [u8],
+        /// As submitted: `-` stays `-`.
+        unique: &'a [u8],
+        /// The job's, not empty.
+        reducer: &'a [u8],
+        /// Opaque.
+        workload: &'a [u8],
+    },
+    /// WORK_STATUS.
+    WorkStatus {
+        /// The job's.
+        handle: &'a [u8],
+        /// As the worker sent it.
+        numerator: &'a [u8],
+        /// As the worker sent it.
+        denominator: &'a [u8],
+    },
+    /// WORK_DATA.
+    WorkData {
+        /// The job's.
+        handle: &'a [u8],
+        /// Opaque.
+        data: &'a [u8],
+    },
+    /// WORK_WARNING.
+    WorkWarning {
+        /// The job's.
+        handle: &'a [u8],
+        /// Opaque.
+        data: &'a [u8],
+    },
+    /// WORK_COMPLETE.
+    WorkComplete {
+        /// The job's.
+        handle: &'a [u8],
+        /// Opaque.
+        data: &'a [u8],
+    },
+    /// WORK_EXCEPTION.
+    WorkException {
+        /// The job's.
+        handle: &'a [u8],
+        /// Opaque.
+        data: &'a [u8],
+    },
+    /// WORK_FAIL.
+    WorkFail {
+        /// The job's, bare.
+        handle: &'a [u8],
+    },
+    /// STATUS_RES.
+    StatusRes {
+        /// The handle that was asked for.
+        handle: &'a [u8],
+        /// How it is.
+        status: Status,
+    },
+    /// STATUS_RES_UNIQUE.
+    StatusResUnique {
+        /// The unique that was asked for; gearmand's answer to what the specification calls a handle.
+        unique: &'a [u8],
+        /// How it is.
+        status: Status,
+        /// Foreground submissions attached to the job.
+        clients: u32,
+    },
+    /// ECHO_RES.
+    EchoRes {
+        /// Opaque.
+        data: &'a [u8],
+    },
+    /// OPTION_RES.
+    OptionRes {
+        /// Verbatim.
+        name: &'a [u8],
+    },
+    /// ERROR; the server's own are [`ErrorReply`](super::ErrorReply)'s constants.
+    Error {
+        /// Upper case.
+        code: &'a [u8],
+        /// For people.
+        text: &'a [u8],
+    },
+}
+
+/// How a job is; the default is what is said of an unknown one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Status {
+    /// The server has it.
+    pub known: bool,
+    /// A worker has it.
+    pub running: bool,
+    /// Of the last WORK_STATUS of this attempt, else 0.
+    pub numerator: u32,
+    /// Of the last WORK_STATUS of this attempt, else 0.
+    pub denominator: u32,
+}
+
+/// The packet is not a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ResponseError {
+    /// It calls itself a request, or no server sends this type.
+    #[error("{kind} is not a response")]
+    NotAResponse {
+        /// Its type.
+        kind: Kind,
+    },
+    /// NULs are missing.
+    #[error("{kind} with only {found} arguments")]
+    TooFewArguments {
+        /// Its type.
+        kind: Kind,
+        /// How many there are.
+        found: usize,
+    },
+}
+
+impl<'a> Response<'a> {
+    /// The packet type it travels as.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Noop => Kind::NOOP,
+            Self::NoJob => Kind::NO_JOB,
+            Self::JobCreated { .. } => Kind::JOB_CREATED,
+            Self::JobAssign { .. } => Kind::JOB_ASSIGN,
+            Self::JobAssignUniq { .. } => Kind::JOB_ASSIGN_UNIQ,
+            Self::JobAssignAll { .. } => Kind::JOB_ASSIGN_ALL,
+            Self::WorkStatus { .. } => Kind::WORK_STATUS,
+            Self::WorkData { .. } => Kind::WORK_DATA,
+            Self::WorkWarning { .. } => Kind::WORK_WARNING,
+            Self::WorkComplete { .. } => Kind::WORK_COMPLETE,
+            Self::WorkException { .. } => Kind::WORK_EXCEPTION,
+            Self::WorkFail { .. } => Kind::WORK_FAIL,
+            Self::StatusRes { .. } => Kind::STATUS_RES,
+            Self::StatusResUnique { .. } => Kind::STATUS_RES_UNIQUE,
+            Self::EchoRes { .. } => Kind::ECHO_RES,
+            Self::OptionRes { .. } => Kind::OPTION_RES,
+            Self::Error { .. } => Kind::ERROR,
+        }
+    }
+
+    /// Appends the packet. `out` grows at most once; nothing else is allocated.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let mut packet = |arguments: &[&[u8]]| write_packet(out, Magic::Response, self.kind(), arguments);
+        match *self {
+            Self::Noop | Self::NoJob => packet(&[]),
+            Self::JobCreated { handle: only }
+            | Self::WorkFail { handle: only }
+            | Self::EchoRes { data: only }
+            | Self::OptionRes { name: only } => packet(&[only]),
+            Self::JobAssign { handle, function, workload } => packet(&[handle, function, workload]),
+            Self::JobAssignUniq { handle, function, unique, workload } => {
+                packet(&[handle, function, unique, workload]);
+            }
+            Self::JobAssignAll { handle, function, unique, reducer, workload } => {
+                packet(&[handle, function, unique, reducer, workload]);
+            }
+            Self::WorkStatus { handle, numerator, denominator } => packet(&[handle, numerator, denominator]),
+            Self::WorkData { handle, data }
+            | Self::WorkWarning { handle, data }
+            | Self::WorkComplete { handle, data }
+            | Self::WorkException { handle, data } => packet(&[handle, data]),
+            Self::StatusRes { handle, status } => {
+                let numerator = Decimal::new(status.numerator.into());
+                let denominator = Decimal::new(status.denominator.into());
+                let (known, running) = (flag(status.known), flag(status.running));
+                packet(&[handle, known, running, numerator.bytes(), denominator.bytes()]);
+            }
+            Self::StatusResUnique { unique, status, clients } => {
+                let numerator = Decimal::new(status.numerator.into());
+                let denominator = Decimal::new(status.denominator.into());
+                let clients = Decimal::new(clients.into());
+                let (known, running) = (flag(status.known), flag(status.running));
+                packet(&[unique, known, running, numerator.bytes(), denominator.bytes(), clients.bytes()]);
+            }
+            Self::Error { code, text } => packet(&[code, text]),
+        }
+    }
+
+    /// Reads a packet that a server sent. Handles are as the server wrote them; gearmand appends a NUL to
+    /// some of those in WORK_FAIL.
+    ///
+    /// # Errors
+    /// The packet is no response of the specification.
+    pub fn parse(packet: &'a Packet) -> Result<Self, ResponseError> {
+        let kind = packet.kind;
+        if packet.magic != Magic::Response {
+            return Err(ResponseError::NotAResponse { kind });
+        }
+        let mut arguments = Arguments::new(&packet.body);
+        let read = match kind {
+            Kind::NOOP => Some(Self::Noop),
+            Kind::NO_JOB => Some(Self::NoJob),
+            Kind::JOB_CREATED => Some(Self::JobCreated { handle: arguments.rest() }),
+            Kind::WORK_FAIL => Some(Self::WorkFail { handle: arguments.rest() }),
+            Kind::ECHO_RES => Some(Self::EchoRes { data: arguments.rest() }),
+            Kind::OPTION_RES => Some(Self::OptionRes { name: arguments.rest() }),
+            Kind::JOB_ASSIGN | Kind::JOB_ASSIGN_UNIQ | Kind::JOB_ASSIGN_ALL => assignment(kind, &mut arguments),
+            Kind::WORK_STATUS | Kind::WORK_DATA | Kind::WORK_WARNING | Kind::WORK_COMPLETE | Kind::WORK_EXCEPTION => {
+                report(kind, &mut arguments)
+            }
+            Kind::STATUS_RES => status_res(&mut arguments),
+            Kind::STATUS_RES_UNIQUE => status_res_unique(&mut arguments),
+            Kind::ERROR => error(&mut arguments),
+            _ => return Err(ResponseError::NotAResponse { kind }),
+        };
+        read.ok_or(ResponseError::TooFewArguments { kind, found: arguments.found })
+    }
+}
+
+fn assignment<'a>(kind: Kind, arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
+    let (handle, function) = (arguments.terminated()?, arguments.terminated()?);
+    if kind == Kind::JOB_ASSIGN {
+        return Some(Response::JobAssign { handle, function, workload: arguments.rest() });
+    }
+    let unique = arguments.terminated()?;
+    if kind == Kind::JOB_ASSIGN_UNIQ {
+        return Some(Response::JobAssignUniq { handle, function, unique, workload: arguments.rest() });
+    }
+    let reducer = arguments.terminated()?;
+    let workload = arguments.rest();
+    Some(Response::JobAssignAll { handle, function, unique, reducer, workload })
+}
+
+fn report<'a>(kind: Kind, arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
+    let handle = arguments.terminated()?;
+    if kind == Kind::WORK_STATUS {
+        let numerator = arguments.terminated()?;
+        return Some(Response::WorkStatus { handle, numerator, denominator: arguments.rest() });
+    }
+    let data = arguments.rest();
+    Some(match kind {
+        Kind::WORK_DATA => Response::WorkData { handle, data },
+        Kind::WORK_WARNING => Response::WorkWarning { handle, data },
+        Kind::WORK_COMPLETE => Response::WorkComplete { handle, data },
+        _ => Response::WorkException { handle, data },
+    })
+}
+
+fn status_res<'a>(arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
+    let handle = arguments.terminated()?;
+    let (known, running) = (arguments.terminated()? == b"1", arguments.terminated()? == b"1");
+    let numerator = status_number(arguments.terminated()?);
+    let denominator = status_number(arguments.rest());
+    let status = Status { known, running, numerator, denominator };
+    Some(Response::StatusRes { handle, status })
+}
+
+fn status_res_unique<'a>(arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
+    let unique = arguments.terminated()?;
+    let (known, running) = (arguments.terminated()? == b"1", arguments.terminated()? == b"1");
+    let numerator = status_number(arguments.terminated()?);
+    let denominator = status_number(arguments.terminated()?);
+    let clients = status_number(arguments.rest());
+    let status = Status { known, running, numerator, denominator };
+    Some(Response::StatusResUnique { unique, status, clients })
+}
+
+fn error<'a>(arguments: &mut Arguments<'a>) -> Option<Response<'a>> {
+    Some(Response::Error { code: arguments.terminated()?, text: arguments.rest() })
+}
+
+fn flag(set: bool) -> &'static [u8] {
+    if set { b"1" } else { b"0" }
+}

@@ -1,0 +1,155 @@
+//! Text commands and the lines that answer them, to the byte.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::wire::{AdminError, AdminReply, AdminRequest, QueueLimits, worker_row};
+
+fn b(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+fn max_queue(function: &str, high: u32, normal: u32, low: u32) -> AdminRequest {
+    AdminRequest::MaxQueue { function: b(function), limits: QueueLimits { high, normal, low } }
+}
+
+#[test]
+fn every_command_is_understood() {
+    let cancel = |handle| AdminRequest::CancelJob { handle: b(handle) };
+    let create = |function| AdminRequest::CreateFunction { function: b(function) };
+    let drop = |function| AdminRequest::DropFunction { function: b(function) };
+    let cases: &[(&str, AdminRequest)] = &[
+        ("version", AdminRequest::Version),
+        ("VERSION", AdminRequest::Version),
+        ("version ", AdminRequest::Version),
+        ("version  x y z", AdminRequest::Version),
+        ("getpid", AdminRequest::Pid),
+        ("verbose", AdminRequest::Verbosity),
+        ("status", AdminRequest::Status),
+        ("Status", AdminRequest::Status),
+        ("status now please", AdminRequest::Status),
+        ("prioritystatus", AdminRequest::PriorityStatus),
+        ("PriorityStatus x", AdminRequest::PriorityStatus),
+        ("workers", AdminRequest::Workers),
+        ("workers 1 2 3 4 5 6 7", AdminRequest::Workers),
+        ("show jobs", AdminRequest::ShowJobs),
+        ("SHOW   Jobs", AdminRequest::ShowJobs),
+        ("show unique jobs", AdminRequest::ShowUniqueJobs),
+        ("cancel job H:lap:1", cancel("H:lap:1")),
+        ("Cancel  JOB  H:lap:1 ", cancel("H:lap:1")),
+        ("create function foo", create("foo")),
+        ("CREATE FUNCTION Foo", create("Foo")),
+        ("drop function foo", drop("foo")),
+        ("drop function ST_1", drop("ST_1")),
+        ("maxqueue foo", max_queue("foo", 0, 0, 0)),
+        ("maxqueue foo 2", max_queue("foo", 2, 2, 2)),
+        ("maxqueue foo 1 0", max_queue("foo", 1, 1, 1)),
+        ("maxqueue foo 1 0 5", max_queue("foo", 1, 0, 5)),
+        ("maxqueue foo 1 2 3 4 5", max_queue("foo", 1, 2, 3)),
+        ("maxqueue foo -1", max_queue("foo", 0, 0, 0)),
+        ("maxqueue foo abc", max_queue("foo", 0, 0, 0)),
+        ("maxqueue foo 1 -2 x", max_queue("foo", 1, 0, 0)),
+        ("maxqueue foo 99999999999", max_queue("foo", u32::MAX, u32::MAX, u32::MAX)),
+    ];
+    for (line, request) in cases {
+        assert_eq!(AdminRequest::parse(&b(line)).as_ref(), Ok(request), "{line:?}");
+    }
+}
+
+/// As a running gearmand answered them.
+#[test]
+fn every_other_line_is_answered() {
+    let incomplete = "ERR INVALID_ARGUMENTS An+incomplete+set+of+arguments+was+sent+to+this+command+";
+    let unknown = "ERR UNKNOWN_COMMAND Unknown+server+command";
+    let cases: &[(&str, Option<(&str, &str)>)] = &[
+        ("maxqueue", Some((incomplete, "maxqueue"))),
+        ("MaxQueue", Some((incomplete, "MaxQueue"))),
+        ("create", Some((incomplete, "create"))),
+        ("create function", Some((incomplete, "create"))),
+        ("create function ", Some((incomplete, "create"))),
+        ("create foo bar", Some((incomplete, "create"))),
+        ("create function a b", Some((incomplete, "create"))),
+        ("drop", Some((incomplete, "drop"))),
+        ("drop function", Some((incomplete, "drop"))),
+        ("drop x y", Some((incomplete, "drop"))),
+        ("show foo", Some(("ERR UNKNOWN_SHOW_ARGUMENTS", ""))),
+        ("show jobs foo", Some(("ERR UNKNOWN_SHOW_ARGUMENTS", ""))),
+        ("show unique", Some(("ERR UNKNOWN_SHOW_ARGUMENTS", ""))),
+        ("show unique jobs x", Some(("ERR UNKNOWN_SHOW_ARGUMENTS", ""))),
+        ("cancel foo bar", Some(("ERR UNKNOWN_ERROR", ""))),
+        ("cancel job H:lap:1 extra", Some(("ERR UNKNOWN_ERROR", ""))),
+        ("show", Some((unknown, "show"))),
+        ("cancel", Some((unknown, "cancel"))),
+        ("cancel job", Some((unknown, "cancel"))),
+        ("cancel foo", Some((unknown, "cancel"))),
+        ("shutdown", Some((unknown, "shutdown"))),
+        ("shutdown graceful", Some((unknown, "shutdown"))),
+        ("gladiator", Some((unknown, "gladiator"))),
+        ("help", Some((unknown, "help"))),
+        ("foo bar", Some((unknown, "foo"))),
+        ("Foo bar", Some((unknown, "Foo"))),
+        ("GET / HTTP/1.1", Some((unknown, "GET"))),
+        ("", Some((unknown, ""))),
+        ("   ", Some((unknown, ""))),
+        (" version", Some((unknown, ""))),
+        ("versions", Some((unknown, "versions"))),
+        ("version\tx", Some((unknown, "version\tx"))),
+        ("a b c d e f g h", Some((unknown, "a"))),
+        ("a b c d e f g h i", None),
+        ("version b c d e f g h i j k", None),
+    ];
+    for (line, reply) in cases {
+        let error = AdminRequest::parse(&b(line)).expect_err(line);
+        let written = error.reply().map(|reply| written(&reply));
+        let expected = reply.map(|(start, verb)| format!("{start}{verb}\r\n"));
+        assert_eq!(written, expected, "{line:?}");
+        assert_eq!(written.is_none(), error == AdminError::TooManyWords);
+    }
+}
+
+#[test]
+fn every_answer_is_written() {
+    let cases: &[(AdminReply<'_>, &str)] = &[
+        (AdminReply::Version { version: "1.1.20+ds" }, "OK 1.1.20+ds\n"),
+        (AdminReply::Pid { pid: 32005 }, "OK 32005\n"),
+        (AdminReply::Verbosity { level: "INFO" }, "OK INFO\n"),
+        (AdminReply::End, ".\n"),
+        (AdminReply::Done, "OK\r\n"),
+        (AdminReply::StatusRow { function: b"st_1", total: 4, running: 1, workers: 2 }, "st_1\t4\t1\t2\n"),
+        (AdminReply::StatusRow { function: b"", total: 1, running: 0, workers: 0 }, "\t1\t0\t0\n"),
+        (
+            AdminReply::PriorityStatusRow { function: b"st_1", high: 1, normal: 2, low: 3, workers: 4 },
+            "st_1\t1\t2\t3\t4\n",
+        ),
+        (AdminReply::JobRow { handle: b"H:vm:8", retries: 4, ignored: false, background: true }, "H:vm:8\t4\t0\t1\n"),
+        (AdminReply::JobRow { handle: b"H:vm:2", retries: 0, ignored: true, background: false }, "H:vm:2\t0\t1\t0\n"),
+        (AdminReply::UniqueRow { unique: b"u1" }, "u1\n"),
+        (AdminReply::UniqueRow { unique: b"" }, "\n"),
+        (AdminReply::UnknownJob, "ERR UNKNOWN_JOB\r\n"),
+        (AdminReply::FunctionNotFound, "ERR function not found\r\n"),
+        (AdminReply::FunctionBusy, "ERR there are still connected workers or executing clients\r\n"),
+    ];
+    for (reply, line) in cases {
+        assert_eq!(written(reply), *line);
+    }
+}
+
+#[test]
+fn workers_are_listed_with_their_functions() {
+    let cases: &[(u64, &str, &str, &[&str], &str)] = &[
+        (36, "127.0.0.1", "-", &[], "36 127.0.0.1 - :\n"),
+        (37, "127.0.0.1", "", &[], "37 127.0.0.1  :\n"),
+        (37, "::1", "my-worker id", &["st_1", "st_1_b", "st_1"], "37 ::1 my-worker id : st_1 st_1_b st_1\n"),
+        (38, "127.0.0.1", "-", &[""], "38 127.0.0.1 - : \n"),
+    ];
+    for (fd, address, id, functions, line) in cases {
+        let mut out = BytesMut::new();
+        worker_row(&mut out, *fd, address, id.as_bytes(), *functions);
+        assert_eq!(out, line.as_bytes());
+    }
+}
+
+fn written(reply: &AdminReply<'_>) -> String {
+    let mut out = BytesMut::new();
+    reply.write(&mut out);
+    String::from_utf8(out.to_vec()).unwrap()
+}
