@@ -1,1 +1,22 @@
-//! (being written)
+//! A load generator that compares job servers: it starts two or more of them, gives each the same work in turn, and
+//! prints how they relate.
+//!
+//! It is not a test of correctness, but no figure is reported for a run whose jobs were not all accounted for: a job
+//! lost, doubled or answered with another's result fails the run.
+//!
+//! Reading order: [`metric`] (what is measured), [`stats`] (how figures become one), [`compare`] (runs, interleaved),
+//! [`report`] (tables and ratios), [`process`] and [`servers`] (the servers under load), then one module per protocol:
+//! [`gearman`]. A protocol brings its own codec, written apart from the daemon's, so that both cannot share a mistake.
+//!
+//! Invariants: every server is a child on loopback with its data in a temporary directory, and dies with its
+//! [`servers::Server`]; the client side is one thread, so its cost can be told from the server's.
+
+pub mod compare;
+pub mod error;
+pub mod gearman;
+pub mod interrupt;
+pub mod metric;
+pub mod process;
+pub mod report;
+pub mod servers;
+pub mod stats;

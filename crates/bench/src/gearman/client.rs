@@ -1,0 +1,231 @@
+//! Many connections in one thread: read what is there, hand packets to the load, write what the load wrote. No job is
+//! understood here.
+//!
+//! Cheap on purpose, since server and generator share the machine: edge-triggered readiness, one read buffer for all
+//! connections, one write per connection and batch, nothing allocated per packet.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+
+use crate::error::Error;
+use crate::gearman::wire::{self, Packet};
+use crate::interrupt::Interrupt;
+
+/// One read at most; with pipelining a thousand answers come at once.
+const READ_BYTES: usize = 256 * 1024;
+/// Connections looked at per wait.
+const EVENTS_MAX: usize = 1024;
+/// How often clock and interrupt are looked at when nothing arrives.
+const WAIT: Duration = Duration::from_millis(20);
+/// Nothing for so long means that a job or a wake-up was lost.
+const STALL: Duration = Duration::from_secs(20);
+
+/// What the generator does while nothing has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// Sleeps until something does, as clients do. Waking up costs it time that counts as latency.
+    Sleep,
+    /// Looks again and again: no time is lost, but a core.
+    Spin,
+}
+
+/// What happens on the connections of a [`Links`].
+pub trait Load {
+    /// The time from here on, ns since the links were opened.
+    fn at(&mut self, now_nanos: u64);
+    /// A chance to write: once at the start, and on every connection after [`Next::Wake`].
+    fn on_wake(&mut self, link: usize, out: &mut Vec<u8>);
+    /// A packet came on connection `link`; what is appended to `out` goes back on it.
+    ///
+    /// # Errors
+    /// Whatever ends the run.
+    fn on_packet(&mut self, link: usize, packet: Packet<'_>, out: &mut Vec<u8>) -> Result<(), Error>;
+    /// Everything that was there has been handled.
+    ///
+    /// # Errors
+    /// Whatever ends the run.
+    fn on_batch(&mut self) -> Result<Next, Error>;
+    /// What is outstanding, for the message when nothing comes any more.
+    fn state(&self) -> String;
+}
+
+/// How to go on after a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Wait for more.
+    Wait,
+    /// Call [`Load::on_wake`] on every connection, then wait.
+    Wake,
+    /// The run is over.
+    Done,
+}
+
+/// Open connections to one server.
+#[derive(Debug)]
+pub struct Links {
+    poll: Poll,
+    wait: Duration,
+    links: Vec<Link>,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Link {
+    stream: TcpStream,
+    /// The beginning of a packet whose end has not come yet.
+    carry: Vec<u8>,
+    out: Vec<u8>,
+    /// How much of `out` the socket has taken.
+    sent: usize,
+}
+
+impl Links {
+    /// Opens `count` connections, one after the other.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if one is refused.
+    pub fn open(addr: SocketAddr, count: usize, idle: Idle) -> Result<Self, Error> {
+        let wait = if idle == Idle::Spin { Duration::ZERO } else { WAIT };
+        let poll = Poll::new().map_err(Error::io("make a poll"))?;
+        let links = (0..count)
+            .map(|at| Link::open(addr, &poll, Token(at)).map_err(Error::io(format!("open connection {at}"))))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { poll, wait, links, scratch: vec![0; READ_BYTES] })
+    }
+
+    /// Runs the load until it says it is done.
+    ///
+    /// # Errors
+    /// What the load reports, [`Error::Closed`], [`Error::Stalled`], [`Error::Interrupted`], [`Error::Io`].
+    pub fn drive(&mut self, load: &mut impl Load, interrupt: &Interrupt) -> Result<(), Error> {
+        let clock = Clock::start();
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut last_event = Instant::now();
+        load.at(clock.nanos());
+        // A load without warm-up opens its window here, before anything is sent.
+        load.on_batch()?;
+        let mut next = Next::Wake;
+        while next != Next::Done {
+            if next == Next::Wake {
+                self.wake_all(load)?;
+            }
+            self.wait(&mut events)?;
+            for event in &events {
+                load.at(clock.nanos());
+                self.serve(event.token().0, load)?;
+            }
+            interrupt.check()?;
+            if !events.is_empty() {
+                last_event = Instant::now();
+            } else if last_event.elapsed() > STALL {
+                return Err(Error::Stalled { waited: STALL, state: load.state() });
+            }
+            load.at(clock.nanos());
+            next = load.on_batch()?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, events: &mut Events) -> Result<(), Error> {
+        match self.poll.poll(events, Some(self.wait)) {
+            Err(refusal) if refusal.kind() != io::ErrorKind::Interrupted => Err(Error::io("wait")(refusal)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn wake_all(&mut self, load: &mut impl Load) -> Result<(), Error> {
+        for (at, link) in self.links.iter_mut().enumerate() {
+            load.on_wake(at, &mut link.out);
+            link.flush().map_err(Error::io("write"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads and handles all that one connection has, then writes all it got.
+    fn serve(&mut self, at: usize, load: &mut impl Load) -> Result<(), Error> {
+        let Some(link) = self.links.get_mut(at) else {
+            return Ok(());
+        };
+        loop {
+            let count = match link.stream.read(&mut self.scratch) {
+                Ok(0) => return Err(Error::Closed { connection: at }),
+                Ok(count) => count,
+                Err(refusal) if refusal.kind() == io::ErrorKind::WouldBlock => break,
+                Err(refusal) if refusal.kind() == io::ErrorKind::Interrupted => continue,
+                Err(refusal) => return Err(Error::io(format!("read connection {at}"))(refusal)),
+            };
+            link.take_in(self.scratch.get(..count).unwrap_or_default(), at, load)?;
+            // A short read of a stream means there was no more; the next edge will come (see epoll(7), question 9).
+            if count < self.scratch.len() {
+                break;
+            }
+        }
+        link.flush().map_err(Error::io(format!("write connection {at}")))
+    }
+}
+
+impl Link {
+    fn open(addr: SocketAddr, poll: &Poll, token: Token) -> io::Result<Self> {
+        // A blocking connect, so that a thousand of them do not overrun the server's backlog.
+        let stream = std::net::TcpStream::connect(addr)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let mut stream = TcpStream::from_std(stream);
+        poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Self { stream, carry: Vec::new(), out: Vec::new(), sent: 0 })
+    }
+
+    fn take_in(&mut self, bytes: &[u8], at: usize, load: &mut impl Load) -> Result<(), Error> {
+        if self.carry.is_empty() {
+            let rest = hand_over(bytes, at, load, &mut self.out)?;
+            self.carry.extend_from_slice(rest);
+        } else {
+            self.carry.extend_from_slice(bytes);
+            let rest = hand_over(&self.carry, at, load, &mut self.out)?.len();
+            let used = self.carry.len() - rest;
+            self.carry.drain(..used);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.out.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(count) => self.sent += count,
+                Err(refusal) if refusal.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(refusal) if refusal.kind() == io::ErrorKind::Interrupted => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+/// Gives every whole packet in `bytes` to the load and returns the rest.
+fn hand_over<'a>(mut bytes: &'a [u8], at: usize, load: &mut impl Load, out: &mut Vec<u8>) -> Result<&'a [u8], Error> {
+    while let Some((packet, rest)) = wire::split(bytes).map_err(|error| Error::Protocol(error.to_string()))? {
+        load.on_packet(at, packet, out)?;
+        bytes = rest;
+    }
+    Ok(bytes)
+}
+
+/// Nanoseconds since it was started.
+#[derive(Debug, Clone, Copy)]
+struct Clock(Instant);
+
+impl Clock {
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    fn nanos(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,375 @@
+//! All roles of a run together: who may submit, what was done, when the measured window opens and closes. No bytes.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::gearman::client::{Load, Next};
+use crate::gearman::roles::Role;
+use crate::gearman::shapes::{Ending, Shape};
+use crate::gearman::wire::{Dice, Packet, Stamp};
+use crate::metric::{Metric, Sample};
+use crate::process::{self, CpuTimes};
+use crate::stats::Histogram;
+
+/// How long or how much, first unmeasured and then measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// By the clock.
+    Timed {
+        /// Before the window.
+        warm: Duration,
+        /// The window.
+        window: Duration,
+    },
+    /// By jobs; no more than these are submitted.
+    Counted {
+        /// Before the window.
+        warm: u64,
+        /// In the window.
+        window: u64,
+    },
+}
+
+impl Plan {
+    fn is_warm(&self, nanos: u64, done: u64) -> bool {
+        match self {
+            Plan::Timed { warm, .. } => u128::from(nanos) >= warm.as_nanos(),
+            Plan::Counted { warm, .. } => done >= *warm,
+        }
+    }
+
+    /// After so much time in the window, or so many jobs in the whole run.
+    fn is_over(&self, nanos: u64, done: u64) -> bool {
+        match self {
+            Plan::Timed { window, .. } => u128::from(nanos) >= window.as_nanos(),
+            Plan::Counted { .. } => done >= self.jobs_max(),
+        }
+    }
+
+    fn jobs_max(&self) -> u64 {
+        match self {
+            Plan::Timed { .. } => u64::MAX,
+            Plan::Counted { warm, window } => warm.saturating_add(*window),
+        }
+    }
+}
+
+/// What all connections of a run count together, and the only way to start a job.
+#[derive(Debug)]
+pub struct Tally {
+    now_nanos: u64,
+    ending: Ending,
+    jobs_max: u64,
+    backlog_max: u64,
+    /// The backlog was full and is not yet half empty.
+    paused: bool,
+    /// Producers that stopped may go on.
+    resume: bool,
+    stopping: bool,
+    submitted: u64,
+    acknowledged: u64,
+    worked: u64,
+    done: u64,
+    wakes: u64,
+    seen: Seen,
+    latency: Histogram,
+    dice: Dice,
+}
+
+impl Tally {
+    fn new(shape: &Shape, plan: &Plan) -> Self {
+        Self {
+            now_nanos: 0,
+            ending: shape.ending,
+            jobs_max: plan.jobs_max(),
+            backlog_max: shape.backlog_max,
+            paused: false,
+            resume: false,
+            stopping: false,
+            submitted: 0,
+            acknowledged: 0,
+            worked: 0,
+            done: 0,
+            wakes: 0,
+            seen: Seen::default(),
+            latency: Histogram::default(),
+            dice: Dice::new(1),
+        }
+    }
+
+    /// The stamp of the next job, if one may be submitted now.
+    #[inline]
+    pub fn next_stamp(&mut self) -> Option<Stamp> {
+        if self.stopping || self.paused || self.submitted >= self.jobs_max {
+            return None;
+        }
+        let stamp = Stamp { number: self.submitted, sent_nanos: self.now_nanos };
+        self.submitted += 1;
+        self.paused = self.submitted - self.worked >= self.backlog_max;
+        Some(stamp)
+    }
+
+    /// The dice for unique ids.
+    pub fn dice(&mut self) -> &mut Dice {
+        &mut self.dice
+    }
+
+    /// The server has taken a job.
+    #[inline]
+    pub fn acknowledged(&mut self, sent: Stamp) {
+        self.acknowledged += 1;
+        self.end(Ending::Acknowledged, sent);
+    }
+
+    /// The answer to a request is here.
+    #[inline]
+    pub fn answered(&mut self, sent: Stamp) {
+        self.end(Ending::Answered, sent);
+    }
+
+    /// A worker got a job.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if it was never submitted or has been worked before.
+    #[inline]
+    pub fn worked(&mut self, sent: Stamp) -> Result<(), Error> {
+        if sent.number >= self.submitted {
+            return Err(Error::Mismatch(format!("job {} was never submitted", sent.number)));
+        }
+        if !self.seen.insert(sent.number) {
+            return Err(Error::Mismatch(format!("job {} was worked twice", sent.number)));
+        }
+        self.worked += 1;
+        if self.paused && self.submitted - self.worked <= self.backlog_max / 2 {
+            self.paused = false;
+            self.resume = true;
+        }
+        self.end(Ending::Worked, sent);
+        Ok(())
+    }
+
+    /// A sleeping worker got a NOOP.
+    #[inline]
+    pub fn woken(&mut self) {
+        self.wakes += 1;
+    }
+
+    #[inline]
+    fn end(&mut self, ending: Ending, sent: Stamp) {
+        if ending == self.ending {
+            self.done += 1;
+            self.latency.record(self.now_nanos.saturating_sub(sent.sent_nanos));
+        }
+    }
+
+    /// Everything submitted has come to its end, and nothing is on its way.
+    fn is_settled(&self, roles: &Shape) -> bool {
+        let acknowledged = roles.echoers > 0 || self.acknowledged == self.submitted;
+        let worked = roles.workers == 0 || self.worked == self.submitted;
+        acknowledged && worked && self.done == self.submitted
+    }
+}
+
+/// Numbers that have come by, a bit each.
+#[derive(Debug, Default)]
+struct Seen(Vec<u64>);
+
+impl Seen {
+    /// Whether the number is new. The caller bounds it.
+    #[inline]
+    fn insert(&mut self, number: u64) -> bool {
+        let (word, bit) = (usize::try_from(number / 64).unwrap_or(usize::MAX), 1_u64 << (number % 64));
+        if word >= self.0.len() {
+            self.0.resize((word + 1).next_power_of_two(), 0);
+        }
+        let Some(bits) = self.0.get_mut(word) else {
+            return false;
+        };
+        let new = *bits & bit == 0;
+        *bits |= bit;
+        new
+    }
+}
+
+/// A finished window.
+#[derive(Debug)]
+pub struct Measured {
+    /// Its length, ns.
+    pub nanos: u64,
+    /// Jobs done in it.
+    pub jobs: u64,
+    /// Their latencies.
+    pub latency: Histogram,
+    /// CPU time used in it.
+    pub cpu: CpuTimes,
+    /// Workers woken in it.
+    pub wakes: u64,
+    /// The server's resident memory at its end, KiB.
+    pub resident_kib: u64,
+    /// When each tenth of a counted window was done, ns since its start.
+    pub tenths: Vec<u64>,
+    /// Jobs submitted in the whole run, warm-up and closing included.
+    pub submitted: u64,
+}
+
+impl Measured {
+    /// Jobs per second.
+    pub fn rate(&self) -> f64 {
+        self.jobs as f64 * 1e9 / self.nanos.max(1) as f64
+    }
+
+    /// Server CPU per job, µs.
+    pub fn server_micros_per_job(&self) -> f64 {
+        self.micros_per_job(self.cpu.server)
+    }
+
+    /// The columns every load has.
+    pub fn sample(&self) -> Sample {
+        let seconds = self.nanos.max(1) as f64 / 1e9;
+        let percent = |used: Duration, cores: f64| 100.0 * used.as_secs_f64() / (seconds * cores);
+        let mut sample = Sample::from([
+            (Metric::JobsPerSecond, self.rate()),
+            (Metric::ServerMicrosPerJob, self.server_micros_per_job()),
+            (Metric::ClientMicrosPerJob, self.micros_per_job(self.cpu.client)),
+            (Metric::ClientBusyPercent, percent(self.cpu.client, 1.0)),
+            (Metric::OthersBusyPercent, percent(self.cpu.others(), process::cores() as f64)),
+            (Metric::RssMib, self.resident_kib as f64 / 1024.0),
+        ]);
+        for (metric, per_mille) in [(Metric::P50Micros, 500), (Metric::P99Micros, 990)] {
+            let nanos = self.latency.quantile(per_mille);
+            sample.extend(nanos.map(|nanos| (metric, nanos as f64 / 1e3)));
+        }
+        sample
+    }
+
+    /// Workers woken per job.
+    pub fn wakes_per_job(&self) -> f64 {
+        self.wakes as f64 / self.jobs.max(1) as f64
+    }
+
+    fn micros_per_job(&self, used: Duration) -> f64 {
+        used.as_secs_f64() * 1e6 / self.jobs.max(1) as f64
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    Warming,
+    Measuring { since_nanos: u64, done: u64, wakes: u64, cpu: CpuTimes },
+    Closing(Measured),
+}
+
+/// The roles and the tally of one run: the [`Load`] that is driven.
+#[derive(Debug)]
+pub struct Crew {
+    shape: Shape,
+    plan: Plan,
+    server_pid: u32,
+    roles: Vec<Role>,
+    tally: Tally,
+    phase: Phase,
+    tenths: Vec<u64>,
+}
+
+impl Crew {
+    /// The crew of a shape, for the server with this process id.
+    pub fn new(shape: &Shape, plan: &Plan, server_pid: u32) -> Self {
+        let (roles, tally) = (Role::all(shape), Tally::new(shape, plan));
+        Self { shape: *shape, plan: *plan, server_pid, roles, tally, phase: Phase::Warming, tenths: Vec::new() }
+    }
+
+    /// The crew for jobs that are already queued: numbers 0 to `queued`.
+    pub fn for_queued(mut self, queued: u64) -> Self {
+        self.tally.submitted = queued;
+        self.tally.acknowledged = queued;
+        self
+    }
+
+    /// The window, once the run is over.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if it never closed or nothing was done in it.
+    pub fn measured(self) -> Result<Measured, Error> {
+        match self.phase {
+            Phase::Closing(measured) if measured.jobs > 0 => {
+                Ok(Measured { submitted: self.tally.submitted, tenths: self.tenths, ..measured })
+            }
+            Phase::Closing(_) => Err(Error::Mismatch("no job was done in the window; make it longer".to_owned())),
+            Phase::Warming | Phase::Measuring { .. } => Err(Error::Mismatch("the window never closed".to_owned())),
+        }
+    }
+
+    fn open_window(&mut self) -> Result<(), Error> {
+        self.tally.latency.clear();
+        let Tally { now_nanos, done, wakes, .. } = self.tally;
+        self.phase = Phase::Measuring { since_nanos: now_nanos, done, wakes, cpu: CpuTimes::now(self.server_pid)? };
+        Ok(())
+    }
+
+    /// Looks at the open window: counts its tenths and closes it when it is over.
+    fn watch_window(&mut self, since_nanos: u64, done: u64, wakes: u64, cpu: CpuTimes) -> Result<(), Error> {
+        let (nanos, jobs) = (self.tally.now_nanos - since_nanos, self.tally.done - done);
+        if let Plan::Counted { window, .. } = self.plan {
+            let passed = usize::try_from(jobs.saturating_mul(10) / window.max(1)).unwrap_or(0);
+            self.tenths.resize(passed.max(self.tenths.len()).min(10), nanos);
+        }
+        if self.plan.is_over(nanos, self.tally.done) {
+            self.tally.stopping = true;
+            self.phase = Phase::Closing(Measured {
+                nanos,
+                jobs,
+                latency: std::mem::take(&mut self.tally.latency),
+                cpu: CpuTimes::now(self.server_pid)?.since(&cpu),
+                wakes: self.tally.wakes - wakes,
+                resident_kib: process::resident_kib(self.server_pid)?,
+                tenths: Vec::new(),
+                submitted: 0,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Load for Crew {
+    #[inline]
+    fn at(&mut self, now_nanos: u64) {
+        self.tally.now_nanos = now_nanos;
+    }
+
+    fn on_wake(&mut self, link: usize, out: &mut Vec<u8>) {
+        if let Some(role) = self.roles.get_mut(link) {
+            role.on_wake(out, &mut self.tally);
+        }
+    }
+
+    #[inline]
+    fn on_packet(&mut self, link: usize, packet: Packet<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        match self.roles.get_mut(link) {
+            Some(role) => role.on_packet(packet, out, &mut self.tally),
+            None => Ok(()),
+        }
+    }
+
+    fn on_batch(&mut self) -> Result<Next, Error> {
+        match self.phase {
+            Phase::Warming => {
+                if self.plan.is_warm(self.tally.now_nanos, self.tally.done) {
+                    self.open_window()?;
+                }
+            }
+            Phase::Measuring { since_nanos, done, wakes, cpu } => self.watch_window(since_nanos, done, wakes, cpu)?,
+            Phase::Closing(_) => {
+                if self.tally.is_settled(&self.shape) {
+                    return Ok(Next::Done);
+                }
+            }
+        }
+        let resume = std::mem::take(&mut self.tally.resume);
+        Ok(if resume { Next::Wake } else { Next::Wait })
+    }
+
+    fn state(&self) -> String {
+        let Tally { submitted, acknowledged, worked, done, .. } = self.tally;
+        format!("submitted {submitted}, acknowledged {acknowledged}, worked {worked}, done {done}")
+    }
+}

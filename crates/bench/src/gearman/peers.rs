@@ -1,0 +1,260 @@
+//! The servers compared: their names on the command line and how each is started. The only place that knows
+//! `windlass`'s configuration keys and gearmand's options.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::servers::{self, Home, Launch};
+
+/// Where distributions put it; not on every user's PATH.
+const GEARMAND: &str = "/usr/sbin/gearmand";
+/// Both servers get the same, large enough for a thousand connections at once.
+const BACKLOG: &str = "--backlog=1024";
+
+/// What an acknowledgement of `windlass` means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// On the disk.
+    Sync,
+    /// On the disk within 100 ms.
+    Interval,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Sync => "sync",
+            Durability::Interval => "interval",
+        })
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "sync" => Ok(Durability::Sync),
+            "interval" => Ok(Durability::Interval),
+            _ => Err(Error::Usage(format!("durability {text:?} is neither sync nor interval"))),
+        }
+    }
+}
+
+/// A name as written after `--peers`; `windlass` stands for one peer per durability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerName {
+    /// `windlass`.
+    Windlass,
+    /// `gearmand` (its own number of threads) or `gearmand-tN`.
+    Gearmand {
+        /// `--threads`.
+        threads: Option<u8>,
+    },
+    /// `gearmand-sqlite`.
+    GearmandSqlite,
+}
+
+impl FromStr for PeerName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let threads = |digits: &str| digits.parse().map(|count| PeerName::Gearmand { threads: Some(count) });
+        match (text, text.strip_prefix("gearmand-t")) {
+            ("windlass", _) => Ok(PeerName::Windlass),
+            ("gearmand", _) => Ok(PeerName::Gearmand { threads: None }),
+            ("gearmand-sqlite", _) => Ok(PeerName::GearmandSqlite),
+            (_, Some(digits)) if threads(digits).is_ok() => threads(digits).map_err(|_| unknown(text)),
+            _ => Err(unknown(text)),
+        }
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::Usage(format!("peer {name:?} is none of windlass, gearmand, gearmand-tN, gearmand-sqlite"))
+}
+
+/// One server with one setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// Our daemon.
+    Windlass(Durability),
+    /// gearmand, jobs in memory.
+    Gearmand {
+        /// `--threads`, or gearmand's own choice.
+        threads: Option<u8>,
+    },
+    /// gearmand with its libsqlite3 queue.
+    GearmandSqlite,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Windlass(durability) => write!(f, "windlass-{durability}"),
+            Peer::Gearmand { threads: None } => f.write_str("gearmand"),
+            Peer::Gearmand { threads: Some(count) } => write!(f, "gearmand-t{count}"),
+            Peer::GearmandSqlite => f.write_str("gearmand-sqlite"),
+        }
+    }
+}
+
+impl Peer {
+    /// The peers meant by some names, with one `windlass` per durability.
+    pub fn expand(names: &[PeerName], durabilities: &[Durability]) -> Vec<Peer> {
+        let expand = |name: &PeerName| match *name {
+            PeerName::Windlass => durabilities.iter().copied().map(Peer::Windlass).collect(),
+            PeerName::Gearmand { threads } => vec![Peer::Gearmand { threads }],
+            PeerName::GearmandSqlite => vec![Peer::GearmandSqlite],
+        };
+        names.iter().flat_map(expand).collect()
+    }
+
+    /// Whether this is the daemon the others are compared with.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Peer::Windlass(_))
+    }
+
+    /// Whether its jobs survive it.
+    pub fn is_durable(self) -> bool {
+        !matches!(self, Peer::Gearmand { .. })
+    }
+
+    /// Whether cases that ask nothing of the disk are for it.
+    pub fn is_for_memory(self) -> bool {
+        self != Peer::GearmandSqlite
+    }
+
+    /// Whether an acknowledged job may still be on its way to the disk.
+    pub fn writes_late(self) -> bool {
+        self == Peer::Windlass(Durability::Interval)
+    }
+}
+
+/// The programs.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    windlass: PathBuf,
+    gearmand: PathBuf,
+}
+
+impl Programs {
+    /// `windlass` where it was said to be, or beside this program; gearmand where distributions put it.
+    pub fn new(windlass: Option<PathBuf>) -> Self {
+        let beside = || Some(std::env::current_exe().ok()?.parent()?.join("windlass"));
+        let windlass = windlass.or_else(beside).unwrap_or_else(|| PathBuf::from("windlass"));
+        // The server is started in a folder of its own, where a relative path would lead elsewhere.
+        let windlass = windlass.canonicalize().unwrap_or(windlass);
+        Self { windlass, gearmand: PathBuf::from(GEARMAND) }
+    }
+
+    /// The first line of `--version`, after a look whether the program is there at all.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] with what to do about it.
+    pub fn version(&self, peer: Peer) -> Result<String, Error> {
+        let program = self.program(peer);
+        let remedy = if peer.is_ours() {
+            "build it with `cargo build --release`, say where it is with --windlass-bin, or leave it out of --peers"
+        } else {
+            "install Debian's package gearman-job-server, or leave it out of --peers"
+        };
+        let missing = |_| Error::Missing { program: program.to_owned(), remedy: remedy.to_owned() };
+        let output = Command::new(program).arg("--version").output().map_err(missing)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no version").trim().to_owned())
+    }
+
+    /// How to start a peer on a fresh port with its data in `home`. Writes its configuration there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn launch(&self, peer: Peer, home: &Home) -> Result<Launch, Error> {
+        let port = servers::free_port()?;
+        let args = match peer {
+            Peer::Windlass(durability) => {
+                let file = home.path().join("windlass.toml");
+                let text = windlass_configuration(home.path(), durability, port);
+                fs::write(&file, text).map_err(Error::io("write the configuration"))?;
+                vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()]
+            }
+            Peer::Gearmand { threads } => {
+                let mut args = gearmand_args(home.path(), port);
+                args.extend(threads.map(|count| format!("--threads={count}")));
+                args
+            }
+            Peer::GearmandSqlite => {
+                let mut args = gearmand_args(home.path(), port);
+                let file = home.path().join("queue.sqlite");
+                args.push("--queue-type=libsqlite3".to_owned());
+                args.push(format!("--libsqlite3-db={}", file.display()));
+                args
+            }
+        };
+        Ok(Launch { program: self.program(peer).to_owned(), args, port })
+    }
+
+    fn program(&self, peer: Peer) -> &Path {
+        if peer.is_ours() { &self.windlass } else { &self.gearmand }
+    }
+}
+
+fn windlass_configuration(home: &Path, durability: Durability, port: u16) -> String {
+    let data = home.join("data");
+    format!(
+        "data_dir = {:?}\ndurability = \"{durability}\"\ncommit_interval = \"100ms\"\n\n\
+         [gearman]\nlisten = [\"127.0.0.1:{port}\"]\n",
+        data.display().to_string()
+    )
+}
+
+fn gearmand_args(home: &Path, port: u16) -> Vec<String> {
+    let pid_file = home.join("gearmand.pid");
+    let mut args: Vec<String> =
+        ["--listen=127.0.0.1", BACKLOG, "--log-file=stderr", "--verbose=ERROR"].map(str::to_owned).to_vec();
+    args.push(format!("--port={port}"));
+    args.push(format!("--pid-file={}", pid_file.display()));
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_to_peers_and_back() {
+        let cases: [(&str, &[&str]); 5] = [
+            ("windlass", &["windlass-sync", "windlass-interval"]),
+            ("gearmand", &["gearmand"]),
+            ("gearmand-t0", &["gearmand-t0"]),
+            ("gearmand-t16", &["gearmand-t16"]),
+            ("gearmand-sqlite", &["gearmand-sqlite"]),
+        ];
+        for (name, expected) in cases {
+            let peers = Peer::expand(&[name.parse().unwrap()], &[Durability::Sync, Durability::Interval]);
+            assert_eq!(peers.iter().map(Peer::to_string).collect::<Vec<_>>(), expected, "{name}");
+        }
+        for wrong in ["", "gearmand-t", "gearmand-t300", "gearmand-x", "Windlass"] {
+            assert!(wrong.parse::<PeerName>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_missing_program_says_what_to_do() {
+        let programs = Programs::new(Some(PathBuf::from("/nowhere/windlass")));
+        let error = programs.version(Peer::Windlass(Durability::Sync)).unwrap_err().to_string();
+        assert!(error.starts_with("/nowhere/windlass: not found; build it with"), "{error}");
+    }
+
+    #[test]
+    fn the_configuration_of_windlass() {
+        let text = windlass_configuration(Path::new("/tmp/a \"b\""), Durability::Interval, 4730);
+        let expected = "data_dir = \"/tmp/a \\\"b\\\"/data\"\ndurability = \"interval\"\ncommit_interval = \"100ms\"\n\n\
+                        [gearman]\nlisten = [\"127.0.0.1:4730\"]\n";
+        assert_eq!(text, expected);
+    }
+}

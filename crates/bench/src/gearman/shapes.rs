@@ -1,0 +1,100 @@
+//! A load as data: how many connections of which role, and what counts as a job done.
+
+/// The function all jobs are for.
+pub const FUNCTION: &[u8] = b"bench";
+/// The usual size of a job's body, bytes.
+pub const BODY_BYTES: usize = 100;
+/// Submits sent before the first answer is waited for, where a case pipelines.
+pub const PIPELINE: usize = 128;
+/// Producers pause when so many jobs wait for workers, and go on at half of it: a steady state instead of a race that
+/// the faster submitter loses by having the longer queue.
+pub const BACKLOG_MAX: u64 = 4096;
+/// The same where each job costs two disk writes, so that the rest is worked off in a second or so.
+pub const DURABLE_BACKLOG_MAX: u64 = 512;
+
+/// What ends a job, and up to when its latency is counted from its submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// JOB_CREATED has come.
+    Acknowledged,
+    /// A worker was given it (and finished it in the same moment).
+    Worked,
+    /// ECHO_RES or WORK_COMPLETE has come back to the sender.
+    Answered,
+}
+
+/// A load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Connections that send ECHO_REQ, one at a time.
+    pub echoers: usize,
+    /// Connections that submit background jobs.
+    pub producers: usize,
+    /// Submits outstanding per producer.
+    pub window: usize,
+    /// Connections that submit foreground jobs, one at a time, and wait for the result.
+    pub callers: usize,
+    /// Connections that grab jobs, finish them at once, and sleep (PRE_SLEEP) when there are none.
+    pub workers: usize,
+    /// Random unique ids instead of empty ones.
+    pub unique: bool,
+    /// Most jobs submitted and not yet worked; producers pause there.
+    pub backlog_max: u64,
+    /// What ends a job.
+    pub ending: Ending,
+}
+
+impl Shape {
+    /// No connection at all: the base of the others.
+    const NOBODY: Shape = Shape {
+        echoers: 0,
+        producers: 0,
+        window: 1,
+        callers: 0,
+        workers: 0,
+        unique: false,
+        backlog_max: u64::MAX,
+        ending: Ending::Acknowledged,
+    };
+
+    /// Echoes.
+    pub const fn echo(echoers: usize) -> Self {
+        Shape { echoers, ending: Ending::Answered, ..Self::NOBODY }
+    }
+
+    /// Background submits that nobody works on.
+    pub const fn background(producers: usize, window: usize) -> Self {
+        Shape { producers, window, ..Self::NOBODY }
+    }
+
+    /// Background jobs from submit to worker.
+    pub const fn flow(producers: usize, window: usize, workers: usize) -> Self {
+        let backlog_max = BACKLOG_MAX;
+        Shape { producers, window, workers, backlog_max, ending: Ending::Worked, ..Self::NOBODY }
+    }
+
+    /// Foreground jobs.
+    pub const fn foreground(callers: usize, workers: usize) -> Self {
+        Shape { callers, workers, ending: Ending::Answered, ..Self::NOBODY }
+    }
+
+    /// Workers alone, for a queue that is already full.
+    pub const fn drain(workers: usize) -> Self {
+        Shape { workers, ending: Ending::Worked, ..Self::NOBODY }
+    }
+
+    /// The same with random unique ids, which is what a queue keyed by unique id needs to keep every job.
+    pub const fn with_unique_ids(self) -> Self {
+        Shape { unique: true, ..self }
+    }
+
+    /// The same with another backlog.
+    pub const fn with_backlog(self, backlog_max: u64) -> Self {
+        Shape { backlog_max, ..self }
+    }
+
+    /// Connections in all.
+    pub fn connections(&self) -> usize {
+        self.echoers + self.producers + self.callers + self.workers
+    }
+}

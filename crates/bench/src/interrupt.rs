@@ -1,0 +1,32 @@
+//! Ctrl-c and SIGTERM as a flag that every wait looks at, so that leaving always unwinds and every server is stopped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::Error;
+
+/// A flag raised by SIGINT and SIGTERM. Cheap to clone and to look at.
+#[derive(Debug, Clone, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Registers the flag with both signals.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system refuses.
+    pub fn install() -> Result<Self, Error> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(Error::io("register a signal"))?;
+        }
+        Ok(Self(flag))
+    }
+
+    /// Fails once the flag is up.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn check(&self) -> Result<(), Error> {
+        if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,161 @@
+//! `windlass-bench`: the command line. What it does is in the library; a protocol is a sub-command.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use windlass_bench::compare::CaseResult;
+use windlass_bench::error::Error;
+use windlass_bench::gearman::cases;
+use windlass_bench::gearman::client::Idle;
+use windlass_bench::gearman::peers::{Durability, PeerName};
+use windlass_bench::gearman::tournament::{self, Options};
+use windlass_bench::interrupt::Interrupt;
+use windlass_bench::report::{self, Report};
+
+/// Compare job servers under load: the same work for each, in turn, and ratios at the end.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    protocol: Protocol,
+}
+
+#[derive(Debug, Subcommand)]
+enum Protocol {
+    /// Gearman: windlass and gearmand.
+    Gearman(GearmanArgs),
+}
+
+#[derive(Debug, Args)]
+struct GearmanArgs {
+    /// Cases and groups of cases; --list names them.
+    #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',', default_value = "default")]
+    cases: Vec<String>,
+    /// Runs per case and server; figures are medians over them.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Length of the measured window of a steady load.
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    seconds: f64,
+    /// Measure so many jobs instead of a time (no effect on cases that say their number of jobs).
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(10..))]
+    jobs: Option<u64>,
+    /// Who takes part: windlass, gearmand, gearmand-tN (that many threads), gearmand-sqlite.
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        default_value = "windlass,gearmand-t0,gearmand-t1,gearmand-t4,gearmand-sqlite"
+    )]
+    peers: Vec<PeerName>,
+    /// The settings windlass takes part with.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "sync,interval")]
+    durability: Vec<Durability>,
+    /// Let the generator look for answers all the time instead of sleeping: takes its own wake-up out of latencies, and a
+    /// core from the servers.
+    #[arg(long)]
+    spin: bool,
+    /// The daemon [default: `windlass` beside this program].
+    #[arg(long, value_name = "PATH")]
+    windlass_bin: Option<PathBuf>,
+    /// The folder servers keep their data under, on the disk to be measured [default: the folder for temporary files].
+    #[arg(long, value_name = "DIR")]
+    data_root: Option<PathBuf>,
+    /// Write every sample as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the tables as Markdown.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// List cases and groups, and do nothing.
+    #[arg(long)]
+    list: bool,
+}
+
+impl GearmanArgs {
+    fn options(&self) -> Options {
+        Options {
+            cases: self.cases.clone(),
+            peers: self.peers.clone(),
+            durabilities: self.durability.clone(),
+            runs: usize::try_from(self.runs).unwrap_or(1),
+            seconds: self.seconds,
+            jobs: self.jobs,
+            idle: if self.spin { Idle::Spin } else { Idle::Sleep },
+            windlass_bin: self.windlass_bin.clone(),
+            data_root: self.data_root.clone().unwrap_or_else(std::env::temp_dir),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let Protocol::Gearman(args) = Cli::parse().protocol;
+    let outcome = if args.list { list() } else { gearman(&args) };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("windlass-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every run succeeded.
+fn gearman(args: &GearmanArgs) -> Result<bool, Error> {
+    let interrupt = Interrupt::install()?;
+    let mut report = tournament::hold(&args.options(), &interrupt, show)?;
+    report.facts.push(("command".to_owned(), std::env::args().skip(1).collect::<Vec<_>>().join(" ")));
+    if let Some(path) = &args.out {
+        write(path, &report.to_markdown())?;
+    }
+    if let Some(path) = &args.json {
+        write(path, &json(&report)?)?;
+    }
+    Ok(!report.has_failures())
+}
+
+fn show(case: &CaseResult) {
+    // A closed pipe is the reader's wish; the files asked for are still written.
+    let _ = io::stdout().write_all(report::case_text(case).as_bytes());
+}
+
+fn list() -> Result<bool, Error> {
+    let groups = cases::GROUPS.iter().map(|(name, about)| format!("{name:<22}{about}\n"));
+    let cases = cases::named().into_iter().map(|case| format!("{:<22}{}\n", case.name, case.about));
+    let text = format!("groups\n{}\ncases\n{}", groups.collect::<String>(), cases.collect::<String>());
+    io::stdout().write_all(text.as_bytes()).map_err(Error::io("write the list"))?;
+    Ok(true)
+}
+
+fn json(report: &Report) -> Result<String, Error> {
+    serde_json::to_string_pretty(report).map_err(|error| Error::io("write JSON")(error.into()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(Error::io(format!("write {}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lists_are_split_at_commas() {
+        let words = ["windlass-bench", "gearman", "--case", "bg-1,pipe-8", "--peers", "gearmand-t0,windlass"];
+        let Protocol::Gearman(args) = Cli::try_parse_from(words).unwrap().protocol;
+        assert_eq!(args.cases, ["bg-1", "pipe-8"]);
+        assert_eq!(args.peers, [PeerName::Gearmand { threads: Some(0) }, PeerName::Windlass]);
+        assert_eq!(args.durability, [Durability::Sync, Durability::Interval]);
+        assert!(Cli::try_parse_from(["windlass-bench", "gearman", "--peers", "nobody"]).is_err());
+    }
+}

@@ -1,0 +1,313 @@
+//! Results for people: aligned tables for the terminal, the same tables as Markdown, and ratios. Pure.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::compare::{CaseResult, Row};
+use crate::metric::{Direction, Metric};
+use crate::stats::{self, Ratio};
+
+/// Everything one call found out. Serialises as the raw JSON.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// What figures depend on: machine, versions, the command line.
+    pub facts: Vec<(String, String)>,
+    /// The cases in the order they ran.
+    pub cases: Vec<CaseResult>,
+}
+
+impl Report {
+    /// The facts and all cases as Markdown.
+    pub fn to_markdown(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.facts {
+            let _ = writeln!(text, "- {name}: {value}");
+        }
+        for case in &self.cases {
+            let _ = write!(text, "\n### {}\n\n{}\n", case.name, case.about);
+            for table in case_tables(case) {
+                let _ = write!(text, "\n{}", table.to_markdown());
+            }
+            failures(case, &mut text);
+        }
+        text
+    }
+
+    /// The facts for the terminal.
+    pub fn facts_text(&self) -> String {
+        self.facts.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
+    }
+
+    /// Whether any run of any case failed.
+    pub fn has_failures(&self) -> bool {
+        self.cases.iter().flat_map(|case| &case.rows).any(|row| row.failure.is_some())
+    }
+}
+
+/// One case for the terminal.
+pub fn case_text(case: &CaseResult) -> String {
+    let mut text = format!("\n{}: {}\n", case.name, case.about);
+    for table in case_tables(case) {
+        text.push_str(&table.to_text());
+    }
+    failures(case, &mut text);
+    text
+}
+
+/// A grid of words; the first column is left aligned, the others right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Aligned with spaces.
+    pub fn to_text(&self) -> String {
+        let widths = self.widths();
+        let line = |row: &Vec<String>| {
+            let cells = row.iter().zip(&widths).enumerate();
+            let padded = cells.map(
+                |(at, (cell, width))| {
+                    if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+                },
+            );
+            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+        };
+        self.rows.iter().map(|row| format!("  {}", line(row))).collect()
+    }
+
+    /// With pipes.
+    pub fn to_markdown(&self) -> String {
+        let mut text = String::new();
+        for (at, row) in self.rows.iter().enumerate() {
+            let _ = writeln!(text, "| {} |", row.join(" | "));
+            if at == 0 {
+                let _ = writeln!(text, "|---|{}", "---:|".repeat(row.len().saturating_sub(1)));
+            }
+        }
+        text
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |at: usize| self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+        (0..columns).map(|at| width(at).unwrap_or(0)).collect()
+    }
+}
+
+fn case_tables(case: &CaseResult) -> Vec<Table> {
+    let metrics = metrics_of(case);
+    let comparable: Vec<Metric> =
+        metrics.iter().copied().filter(|metric| metric.direction() != Direction::Context).collect();
+    let ratios = ratio_rows(case, &comparable);
+    let mut tables = vec![figures(case, &metrics)];
+    if !ratios.is_empty() {
+        let mut rows = vec![header("ratio (of pairs)", &comparable)];
+        rows.extend(ratios);
+        tables.push(Table { rows });
+    }
+    tables
+}
+
+fn metrics_of(case: &CaseResult) -> Vec<Metric> {
+    let samples = case.rows.iter().flat_map(|row| &row.samples);
+    samples.flat_map(|sample| sample.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Medians, one row per contestant, and how far apart the runs were in the case's first metric.
+fn figures(case: &CaseResult, metrics: &[Metric]) -> Table {
+    let mut titles = header(&format!("median of {}", most_runs(case)), metrics);
+    titles.push("spread".to_owned());
+    let mut rows = vec![titles];
+    for row in case.rows.iter().filter(|row| !row.samples.is_empty()) {
+        let mut cells = vec![row.contestant.name.clone()];
+        cells.extend(metrics.iter().map(|metric| figure(row, *metric)));
+        let spread = metrics.first().and_then(|metric| stats::spread_percent(&row.values(*metric)));
+        cells.push(spread.map_or("–".to_owned(), |percent| format!("{percent:.0} %")));
+        rows.push(cells);
+    }
+    Table { rows }
+}
+
+/// The median, with an exclamation mark if it casts doubt on the row.
+fn figure(row: &Row, metric: Metric) -> String {
+    let mark = |value: f64| if metric.casts_doubt(value) { "!" } else { "" };
+    stats::median(&row.values(metric)).map_or("–".to_owned(), |value| format!("{}{}", number(value), mark(value)))
+}
+
+/// Ours against each other contestant, and against the best of them when there are several. With none of ours, the
+/// first against the rest.
+fn ratio_rows(case: &CaseResult, metrics: &[Metric]) -> Vec<Vec<String>> {
+    let any_ours = case.rows.iter().any(|row| row.contestant.ours);
+    let (ours, theirs): (Vec<_>, Vec<_>) = case
+        .rows
+        .iter()
+        .enumerate()
+        .filter(|(_, row)| !row.samples.is_empty())
+        .partition(|(at, row)| if any_ours { row.contestant.ours } else { *at == 0 });
+    let theirs: Vec<&Row> = theirs.into_iter().map(|(_, row)| row).collect();
+    let mut rows = Vec::new();
+    for (_, our) in ours {
+        for their in &theirs {
+            let label = format!("{} / {}", our.contestant.name, their.contestant.name);
+            rows.push(ratio_row(label, metrics, |metric| stats::ratio(&our.values(metric), &their.values(metric))));
+        }
+        if theirs.len() > 1 {
+            let label = format!("{} / best of {}", our.contestant.name, theirs.len());
+            rows.push(ratio_row(label, metrics, |metric| {
+                stats::ratio(&our.values(metric), &best(&theirs, metric)?.values(metric))
+            }));
+        }
+    }
+    rows
+}
+
+fn ratio_row(label: String, metrics: &[Metric], ratio: impl Fn(Metric) -> Option<Ratio>) -> Vec<String> {
+    let cell = |found: Ratio| format!("{}× ({})", number(found.of_medians), number(found.of_pairs));
+    let cells = metrics.iter().map(|metric| ratio(*metric).map_or("–".to_owned(), cell));
+    std::iter::once(label).chain(cells).collect()
+}
+
+/// The row whose median is best in this metric.
+fn best<'a>(rows: &[&'a Row], metric: Metric) -> Option<&'a Row> {
+    let by_median = |row: &&&Row| stats::median(&row.values(metric));
+    let ranked = rows.iter().filter(|row| by_median(row).is_some());
+    let compare = |a: &&&Row, b: &&&Row| f64::total_cmp(&by_median(a).unwrap_or(0.0), &by_median(b).unwrap_or(0.0));
+    let found = match metric.direction() {
+        Direction::HigherIsBetter => ranked.max_by(compare),
+        Direction::LowerIsBetter | Direction::Context => ranked.min_by(compare),
+    };
+    found.copied()
+}
+
+/// Titles with an arrow that says which way is better.
+fn header(first: &str, metrics: &[Metric]) -> Vec<String> {
+    let title = |metric: &Metric| match metric.direction() {
+        Direction::HigherIsBetter => format!("{} ↑", metric.title()),
+        Direction::LowerIsBetter => format!("{} ↓", metric.title()),
+        Direction::Context => metric.title().to_owned(),
+    };
+    std::iter::once(first.to_owned()).chain(metrics.iter().map(title)).collect()
+}
+
+fn failures(case: &CaseResult, text: &mut String) {
+    for row in &case.rows {
+        if let Some(failure) = &row.failure {
+            let _ = writeln!(text, "\n**FAILED** {} in {}: {failure}", row.contestant.name, case.name);
+        }
+    }
+}
+
+fn most_runs(case: &CaseResult) -> usize {
+    case.rows.iter().map(|row| row.samples.len()).max().unwrap_or(0)
+}
+
+/// Three or more significant digits, thousands apart.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    let plain = match size {
+        _ if size >= 100.0 => format!("{value:.0}"),
+        _ if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    };
+    if size < 10_000.0 { plain } else { grouped(&plain) }
+}
+
+fn grouped(digits: &str) -> String {
+    let length = digits.len();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (length - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::Contestant;
+    use crate::metric::Sample;
+
+    fn row(name: &str, ours: bool, rates: &[f64], micros: f64) -> Row {
+        let sample = |rate: &f64| Sample::from([(Metric::JobsPerSecond, *rate), (Metric::ServerMicrosPerJob, micros)]);
+        let contestant = Contestant { name: name.to_owned(), ours };
+        Row { contestant, samples: rates.iter().map(sample).collect(), failure: None }
+    }
+
+    fn case(rows: Vec<Row>) -> CaseResult {
+        CaseResult { name: "bg-1".into(), about: "one at a time".into(), rows }
+    }
+
+    #[test]
+    fn a_case_as_text() {
+        let text = case_text(&case(vec![
+            row("ours", true, &[20_000.0, 40_000.0, 30_000.0], 10.0),
+            row("slow", false, &[10_000.0, 10_000.0, 10_000.0], 5.0),
+            row("fast", false, &[15_000.0, 15_000.0, 15_000.0], 20.0),
+        ]));
+        let expected = "
+bg-1: one at a time
+  median of 3  jobs/s ↑  server µs/job ↓  spread
+  ours           30,000             10.0    67 %
+  slow           10,000             5.00     0 %
+  fast           15,000             20.0     0 %
+  ratio (of pairs)      jobs/s ↑  server µs/job ↓
+  ours / slow       3.00× (3.00)     2.00× (2.00)
+  ours / fast       2.00× (2.00)     0.50× (0.50)
+  ours / best of 2  2.00× (2.00)     2.00× (2.00)
+";
+        assert_eq!(text, expected, "{text}");
+    }
+
+    #[test]
+    fn without_ours_the_first_is_compared() {
+        let markdown = Report {
+            facts: vec![("cores".into(), "2".into())],
+            cases: vec![case(vec![row("a", false, &[10.0], 1.0), row("b", false, &[20.0], 1.0)])],
+        }
+        .to_markdown();
+        assert!(markdown.starts_with("- cores: 2\n\n### bg-1\n\none at a time\n\n| median of 1 |"), "{markdown}");
+        assert!(markdown.contains("|---|---:|---:|---:|\n"), "{markdown}");
+        assert!(markdown.contains("| a / b | 0.50× (0.50) | 1.00× (1.00) |"), "{markdown}");
+    }
+
+    #[test]
+    fn a_failure_is_loud_and_makes_no_ratio() {
+        let mut lost = row("ours", true, &[], 0.0);
+        lost.failure = Some("count mismatch: 3 lost".into());
+        let report = Report { facts: Vec::new(), cases: vec![case(vec![lost, row("b", false, &[20.0], 1.0)])] };
+        assert!(report.has_failures());
+        let text = case_text(&report.cases[0]);
+        assert!(text.contains("**FAILED** ours in bg-1: count mismatch: 3 lost"), "{text}");
+        assert!(!text.contains('×'), "{text}");
+    }
+
+    #[test]
+    fn a_busy_machine_is_marked() {
+        let mut row = row("b", false, &[20.0], 1.0);
+        row.samples[0].insert(Metric::OthersBusyPercent, 48.0);
+        row.samples[0].insert(Metric::ClientBusyPercent, 48.0);
+        let text = case_text(&case(vec![row]));
+        assert!(text.contains(" 48.0     48.0!  "), "{text}");
+    }
+
+    #[test]
+    fn numbers_keep_three_digits() {
+        for (value, text) in [
+            (0.123, "0.12"),
+            (9.999, "10.00"),
+            (12.34, "12.3"),
+            (999.6, "1000"),
+            (9_999.0, "9999"),
+            (12_345.6, "12,346"),
+            (1_234_567.0, "1,234,567"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

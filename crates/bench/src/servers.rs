@@ -1,0 +1,147 @@
+//! Servers under load: start a program, wait for its port, look at what it costs, stop it. Knows no protocol.
+//!
+//! A [`Server`] dies with its value: on return, on an error, on a panic and on ctrl-c (which is an error, see
+//! [`crate::interrupt`]). Its data goes with its folder.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::process;
+
+/// A replaying server may take long; a hung one should not take for ever.
+const READY_WITHIN: Duration = Duration::from_secs(180);
+/// How often the port is tried. Short, because start-up times are measured with it.
+const READY_POLL: Duration = Duration::from_millis(1);
+/// How much of a failed server's log is shown.
+const LOG_BYTES_SHOWN: usize = 2000;
+
+/// How to start a server.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The loopback port it will listen on.
+    pub port: u16,
+}
+
+/// A folder of its own for one server's data, configuration and log. It outlives restarts.
+#[derive(Debug)]
+pub struct Home(TempDir);
+
+impl Home {
+    /// A new empty folder under `root`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be made.
+    pub fn new(root: &Path) -> Result<Self, Error> {
+        let folder = tempfile::Builder::new().prefix("windlass-bench-").tempdir_in(root);
+        folder.map(Self).map_err(Error::io(format!("make a folder in {}", root.display())))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// What it holds, as the disk counts it, MiB.
+    pub fn disk_mib(&self) -> f64 {
+        process::disk_bytes(self.path()) as f64 / (1024.0 * 1024.0)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path().join("server.log")
+    }
+}
+
+/// A running server. Dropping it kills it and waits until it is gone.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Server {
+    /// Starts the server and waits until its port accepts. Also says how long that took from the start of the process.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be started, [`Error::NotReady`] if it exits or does not listen in time, with the end
+    /// of its log; [`Error::Interrupted`].
+    pub fn start(launch: &Launch, home: &Home, interrupt: &Interrupt) -> Result<(Self, Duration), Error> {
+        let begun = Instant::now();
+        let mut server = Self { child: spawn(launch, home)?, addr: loopback(launch.port) };
+        while TcpStream::connect(server.addr).is_err() {
+            interrupt.check()?;
+            let exited = server.child.try_wait().map_err(Error::io("look at the server"))?.is_some();
+            if exited || begun.elapsed() > READY_WITHIN {
+                return Err(Error::NotReady { port: launch.port, waited: begun.elapsed(), log: log_end(home) });
+            }
+            std::thread::sleep(READY_POLL);
+        }
+        Ok((server, begun.elapsed()))
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it the hard way (SIGKILL), as a crash would, and waits until it is gone.
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill and still something to wait for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port on loopback that is free now.
+///
+/// # Errors
+/// [`Error::Io`] if there is none.
+pub fn free_port() -> Result<u16, Error> {
+    let listener = TcpListener::bind(loopback(0)).map_err(Error::io("find a free port"))?;
+    listener.local_addr().map(|addr| addr.port()).map_err(Error::io("find a free port"))
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+fn spawn(launch: &Launch, home: &Home) -> Result<Child, Error> {
+    let log = File::options().create(true).append(true).open(home.log()).map_err(Error::io("open the server's log"))?;
+    let also = log.try_clone().map_err(Error::io("open the server's log"))?;
+    Command::new(&launch.program)
+        .args(&launch.args)
+        .current_dir(home.path())
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(also)
+        .spawn()
+        .map_err(Error::io(format!("start {}", launch.program.display())))
+}
+
+fn log_end(home: &Home) -> String {
+    let bytes = fs::read(home.log()).unwrap_or_default();
+    let start = bytes.len().saturating_sub(LOG_BYTES_SHOWN);
+    let end = String::from_utf8_lossy(bytes.get(start..).unwrap_or_default()).trim().to_owned();
+    if end.is_empty() { "it logged nothing".to_owned() } else { end }
+}
