@@ -6,7 +6,7 @@
 //!
 //! Whoever drives a session (the server, or a test) does, in this order:
 //! [`Session::on_open`] once; [`Session::on_bytes`] when bytes have come; [`Session::on_event`] for each event of the
-//! engine for this client; [`Session::on_tick`] when [`Session::next_deadline`] has come; nothing after [`Outbox::hang_up`].
+//! engine for this client; [`Session::on_tick`] when [`Session::next_deadline`] has come; after [`Outbox::hang_up`] only the events still due.
 //! The driver sends [`windlass_engine::Command::Close`] itself when the connection is gone.
 
 use std::fmt;
@@ -108,7 +108,7 @@ impl Outbox {
         &mut self.bytes
     }
 
-    /// Ends the connection once everything put out before has been sent. Commands put out before still take effect.
+    /// Ends the connection once everything put out before has been sent, the answers to commands included.
     pub fn hang_up(&mut self, reason: Reason) {
         if self.hang_up.is_none() {
             self.flush_bytes();
@@ -116,35 +116,45 @@ impl Outbox {
         }
     }
 
-    /// Why the session wants to end, once it does.
-    #[must_use]
-    pub const fn reason(&self) -> Option<&Reason> {
-        self.hang_up.as_ref()
+    /// Why the session wants to end, if it has said so since the last time. From then on the driver gives it no more
+    /// bytes, only the events that are still due, and what it makes of those is sent.
+    pub fn take_reason(&mut self) -> Option<Reason> {
+        let reason = self.hang_up.take();
+        if reason.is_some() {
+            self.bytes.clear();
+        }
+        reason
     }
 
-    /// Whether there is nothing to be done but, perhaps, to hang up.
+    /// Whether there is nothing to be done.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && (self.bytes.is_empty() || self.hang_up.is_some())
+        self.items.is_empty() && self.bytes.is_empty()
     }
 
-    /// Whether any command is among what is to be done.
-    #[must_use]
-    pub fn has_commands(&self) -> bool {
-        self.items.iter().any(|item| matches!(item, Item::Command(..)))
-    }
-
-    /// Takes out what is to be done, in order. The reason to hang up stays.
+    /// Takes out what is to be done, in order.
     pub fn drain(&mut self) -> std::vec::Drain<'_, Item> {
-        if self.hang_up.is_none() {
-            self.flush_bytes();
-        }
+        self.flush_bytes();
         self.items.drain(..)
     }
 
-    /// Takes out only bytes, if there is nothing else to be done: the short way for a batch that asks the engine nothing.
+    /// Takes out the bytes, if they are all there is to be done.
     pub fn take_bytes(&mut self) -> Option<BytesMut> {
-        (self.items.is_empty() && self.hang_up.is_none()).then(|| self.bytes.split())
+        (self.items.is_empty() && !self.bytes.is_empty()).then(|| self.bytes.split())
+    }
+
+    /// Takes out the bytes that stand before the first command, if there are any.
+    pub fn take_leading_bytes(&mut self) -> Option<Bytes> {
+        if self.items.is_empty() {
+            return self.take_bytes().map(BytesMut::freeze);
+        }
+        match self.items.remove(0) {
+            Item::Bytes(bytes) => Some(bytes),
+            item @ Item::Command(..) => {
+                self.items.insert(0, item);
+                None
+            }
+        }
     }
 
     fn flush_bytes(&mut self) {
@@ -168,6 +178,7 @@ mod tests {
         out.hang_up(Reason::Ended);
         out.bytes().extend_from_slice(b"never sent");
         out.command(Tag(2), Command::Stats);
+        assert_eq!(out.take_leading_bytes().as_deref(), Some(&b"ab"[..]));
         let items: Vec<String> = out
             .drain()
             .map(|item| match item {
@@ -175,8 +186,10 @@ mod tests {
                 Item::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             })
             .collect();
-        assert_eq!(items, ["ab", "command 1", "c"]);
-        assert_eq!(out.reason(), Some(&Reason::Ended));
+        assert_eq!(items, ["command 1", "c"]);
+        assert_eq!(out.take_reason(), Some(Reason::Ended));
         assert!(out.is_empty());
+        out.bytes().extend_from_slice(b"still due");
+        assert_eq!(out.take_leading_bytes().as_deref(), Some(&b"still due"[..]));
     }
 }
