@@ -101,6 +101,9 @@ fn case_tables(case: &CaseResult) -> Vec<Table> {
     let metrics = metrics_of(case);
     let comparable: Vec<Metric> =
         metrics.iter().copied().filter(|metric| metric.direction() != Direction::Context).collect();
+    if metrics.is_empty() {
+        return Vec::new();
+    }
     let ratios = ratio_rows(case, &comparable);
     let mut tables = vec![figures(case, &metrics)];
     if !ratios.is_empty() {
@@ -285,6 +288,9 @@ bg-1: one at a time
         let text = case_text(&report.cases[0]);
         assert!(text.contains("**FAILED** ours in bg-1: count mismatch: 3 lost"), "{text}");
         assert!(!text.contains('×'), "{text}");
+        let mut nobody = report.cases[0].clone();
+        nobody.rows.truncate(1);
+        assert!(!case_text(&nobody).contains("median"), "a table of nothing");
     }
 
     #[test]

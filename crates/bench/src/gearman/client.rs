@@ -69,6 +69,7 @@ pub enum Next {
 pub struct Links {
     poll: Poll,
     wait: Duration,
+    stall: Duration,
     links: Vec<Link>,
     scratch: Vec<u8>,
 }
@@ -94,7 +95,12 @@ impl Links {
         let links = (0..count)
             .map(|at| Link::open(addr, &poll, Token(at)).map_err(Error::io(format!("open connection {at}"))))
             .collect::<Result<_, _>>()?;
-        Ok(Self { poll, wait, links, scratch: vec![0; READ_BYTES] })
+        Ok(Self { poll, wait, stall: STALL, links, scratch: vec![0; READ_BYTES] })
+    }
+
+    /// The same links, given up on when nothing arrives for `stall`.
+    pub fn stalling_after(self, stall: Duration) -> Self {
+        Self { stall, ..self }
     }
 
     /// Runs the load until it says it is done.
@@ -121,8 +127,8 @@ impl Links {
             interrupt.check()?;
             if !events.is_empty() {
                 last_event = Instant::now();
-            } else if last_event.elapsed() > STALL {
-                return Err(Error::Stalled { waited: STALL, state: load.state() });
+            } else if last_event.elapsed() > self.stall {
+                return Err(Error::Stalled { waited: self.stall, state: load.state() });
             }
             load.at(clock.nanos());
             next = load.on_batch()?;

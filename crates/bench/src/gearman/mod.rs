@@ -7,6 +7,8 @@
 //!
 //! Spec: the Gearman protocol (`PROTOCOL` in gearmand's sources), sections "Binary Packet" to "Administrative Protocol".
 
+#[cfg(test)]
+mod accounting;
 pub mod admin;
 pub mod cases;
 pub mod client;
