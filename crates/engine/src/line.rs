@@ -2,7 +2,8 @@
 //!
 //! Not here: what a rank means (`push`, `cycle`). A line only keeps slots sorted and finds the first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::command::QueueKind;
 use crate::ids::Priority;
@@ -34,17 +35,10 @@ impl Standing {
 /// A queue's ready jobs in order.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// One tree a priority in use, most urgent first.
-    Work(Vec<Lane>),
+    /// One lane a priority in use, most urgent first.
+    Work(Vec<(u8, Lane)>),
     /// One tree by (priority, insertion).
     Cycle(BTreeMap<(u64, u64), Slot>),
-}
-
-/// The ready jobs of one priority.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    number: u8,
-    jobs: BTreeMap<u64, Slot>,
 }
 
 impl Line {
@@ -56,31 +50,32 @@ impl Line {
     }
 
     pub(crate) fn insert(&mut self, at: Standing, slot: Slot) {
-        let before = match self {
-            Self::Cycle(jobs) => jobs.insert((at.major, at.minor), slot),
-            Self::Work(lanes) => {
-                let index = match lanes.binary_search_by_key(&at.lane, |lane| lane.number) {
-                    Ok(index) => index,
-                    Err(index) => {
-                        lanes.insert(index, Lane { number: at.lane, jobs: BTreeMap::new() });
-                        index
-                    }
-                };
-                lanes.get_mut(index).and_then(|lane| lane.jobs.insert(at.major, slot))
+        match self {
+            Self::Cycle(jobs) => {
+                let before = jobs.insert((at.major, at.minor), slot);
+                debug_assert!(before.is_none(), "two jobs at {at:?}");
             }
-        };
-        debug_assert!(before.is_none(), "two jobs at {at:?}");
+            Self::Work(lanes) => {
+                let index = lanes.binary_search_by_key(&at.lane, |(number, _)| *number).unwrap_or_else(|index| {
+                    lanes.insert(index, (at.lane, Lane::default()));
+                    index
+                });
+                if let Some((_, lane)) = lanes.get_mut(index) {
+                    lane.insert(at.major, slot);
+                }
+            }
+        }
     }
 
     /// Takes the job out; a lane that empties is kept, there are nine at most.
     pub(crate) fn remove(&mut self, at: Standing) {
         let gone = match self {
-            Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)),
+            Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)).is_some(),
             Self::Work(lanes) => {
-                lanes.iter_mut().find(|lane| lane.number == at.lane).and_then(|lane| lane.jobs.remove(&at.major))
+                lanes.iter_mut().find(|(number, _)| *number == at.lane).is_some_and(|(_, lane)| lane.remove(at.major))
             }
         };
-        debug_assert!(gone.is_some(), "no job at {at:?}");
+        debug_assert!(gone, "no job at {at:?}");
     }
 
     /// Who is next.
@@ -90,30 +85,26 @@ impl Line {
 
     /// The first job that stands behind `at`.
     pub(crate) fn after(&self, at: Option<Standing>) -> Option<(Standing, Slot)> {
-        use std::ops::Bound::{Excluded, Unbounded};
         match self {
             Self::Cycle(jobs) => {
                 let from = at.map_or(Unbounded, |at| Excluded((at.major, at.minor)));
                 let ((major, minor), slot) = jobs.range((from, Unbounded)).next()?;
                 Some((Standing { lane: 0, major: *major, minor: *minor }, *slot))
             }
-            Self::Work(lanes) => lanes.iter().find_map(|lane| {
-                let from = match at {
-                    Some(at) if lane.number < at.lane => return None,
-                    Some(at) if lane.number == at.lane => Excluded(at.major),
-                    Some(_) | None => Unbounded,
+            Self::Work(lanes) => lanes.iter().find_map(|(number, lane)| {
+                let after = match at {
+                    Some(at) if *number < at.lane => return None,
+                    Some(at) if *number == at.lane => Some(at.major),
+                    Some(_) | None => None,
                 };
-                let (rank, slot) = lane.jobs.range((from, Unbounded)).next()?;
-                Some((Standing { lane: lane.number, major: *rank, minor: 0 }, *slot))
+                let (major, slot) = lane.after(after)?;
+                Some((Standing { lane: *number, major, minor: 0 }, slot))
             }),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        match self {
-            Self::Cycle(jobs) => jobs.is_empty(),
-            Self::Work(lanes) => lanes.iter().all(|lane| lane.jobs.is_empty()),
-        }
+        self.first().is_none()
     }
 
     /// Jobs by lane; a `cycle` queue counts all as normal.
@@ -126,7 +117,7 @@ impl Line {
         };
         match self {
             Self::Cycle(jobs) => add(Priority::NORMAL.lane(), jobs.len()),
-            Self::Work(lanes) => lanes.iter().for_each(|lane| add(lane.number.into(), lane.jobs.len())),
+            Self::Work(lanes) => lanes.iter().for_each(|(number, lane)| add((*number).into(), lane.len())),
         }
         counts
     }
@@ -136,10 +127,138 @@ impl Line {
         self.first().map_or(0, |(at, _)| at.major)
     }
 
-    pub(crate) fn slots(&self) -> Box<dyn Iterator<Item = Slot> + '_> {
-        match self {
-            Self::Cycle(jobs) => Box::new(jobs.values().copied()),
-            Self::Work(lanes) => Box::new(lanes.iter().flat_map(|lane| lane.jobs.values().copied())),
+    /// All of them, in order.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        std::iter::successors(self.first(), |(at, _)| self.after(Some(*at))).map(|(_, slot)| slot)
+    }
+}
+
+/// The ready jobs of one priority, by rank.
+///
+/// Nearly every job joins at the back and leaves at the front: those stand in a ring, 16 bytes each. A job that leaves
+/// from the middle leaves a hole; one that comes back to a place the ring has passed stands in the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    /// Sorted by rank; the front is never a hole.
+    ring: VecDeque<(u64, Slot)>,
+    holes: usize,
+    tree: BTreeMap<u64, Slot>,
+}
+
+/// What stands in the ring where a job has left.
+const HOLE: Slot = Slot(u32::MAX);
+
+/// Holes that are not worth closing.
+const HOLES_FEW: usize = 64;
+
+impl Lane {
+    fn insert(&mut self, rank: u64, slot: Slot) {
+        if self.ring.back().is_none_or(|(back, _)| *back < rank) {
+            self.ring.push_back((rank, slot));
+            return;
+        }
+        match self.ring.binary_search_by_key(&rank, |(rank, _)| *rank) {
+            Ok(index) => {
+                // Back to the hole it left.
+                if let Some(place) = self.ring.get_mut(index) {
+                    debug_assert_eq!(place.1, HOLE, "two jobs at {rank}");
+                    place.1 = slot;
+                    self.holes = self.holes.saturating_sub(1);
+                }
+            }
+            Err(_) => {
+                let before = self.tree.insert(rank, slot);
+                debug_assert!(before.is_none(), "two jobs at {rank}");
+            }
+        }
+    }
+
+    /// Says whether there was a job at this rank.
+    fn remove(&mut self, rank: u64) -> bool {
+        if self.ring.front().is_some_and(|(front, _)| *front == rank) {
+            self.ring.pop_front();
+        } else if let Ok(index) = self.ring.binary_search_by_key(&rank, |(rank, _)| *rank) {
+            let Some(place) = self.ring.get_mut(index).filter(|place| place.1 != HOLE) else { return false };
+            place.1 = HOLE;
+            self.holes += 1;
+        } else {
+            return self.tree.remove(&rank).is_some();
+        }
+        self.tidy();
+        true
+    }
+
+    /// Closes holes at the front, all of them when they are most of the ring, and gives memory back.
+    fn tidy(&mut self) {
+        while self.ring.front().is_some_and(|(_, slot)| *slot == HOLE) {
+            self.ring.pop_front();
+            self.holes = self.holes.saturating_sub(1);
+        }
+        if self.holes > HOLES_FEW && self.holes > self.ring.len() / 2 {
+            self.ring.retain(|(_, slot)| *slot != HOLE);
+            self.holes = 0;
+        }
+        if self.ring.capacity() > 1024 && self.ring.len() < self.ring.capacity() / 8 {
+            self.ring.shrink_to(self.ring.len() * 2);
+        }
+    }
+
+    /// The first job whose rank is greater than `rank`.
+    fn after(&self, rank: Option<u64>) -> Option<(u64, Slot)> {
+        let from = rank.map_or(0, |rank| self.ring.partition_point(|(other, _)| *other <= rank));
+        let ring = self.ring.range(from..).find(|(_, slot)| *slot != HOLE).copied();
+        let tree =
+            self.tree.range((rank.map_or(Unbounded, Excluded), Unbounded)).next().map(|(rank, slot)| (*rank, *slot));
+        match (ring, tree) {
+            (Some(ring), Some(tree)) => Some(if ring.0 < tree.0 { ring } else { tree }),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.ring.len() - self.holes + self.tree.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Timestamp;
+    use crate::turn::Turn;
+
+    /// Random lives of a lane against a sorted map.
+    #[test]
+    fn a_lane_is_a_sorted_map() {
+        for seed in 0..200 {
+            let mut dice = Turn::new(Timestamp(0), seed);
+            let (mut lane, mut model) = (Lane::default(), BTreeMap::new());
+            let (mut next, mut away) = (1_000_u64, Vec::new());
+            for step in 0..600 {
+                match dice.roll(5) {
+                    0 | 1 => {
+                        lane.insert(next, Slot(step));
+                        model.insert(next, Slot(step));
+                        next += 1 + dice.roll(3);
+                    }
+                    2 if !model.is_empty() => {
+                        let pick = if dice.roll(2) == 0 { 0 } else { dice.roll(model.len() as u64) };
+                        let rank = *model.keys().nth(usize::try_from(pick).unwrap()).unwrap();
+                        assert!(lane.remove(rank), "seed {seed}");
+                        away.push((rank, model.remove(&rank).unwrap()));
+                    }
+                    3 if !away.is_empty() => {
+                        let pick = usize::try_from(dice.roll(away.len() as u64)).unwrap();
+                        let (rank, slot) = away.swap_remove(pick);
+                        lane.insert(rank, slot);
+                        model.insert(rank, slot);
+                    }
+                    _ => assert!(!lane.remove(next + 5), "seed {seed}"),
+                }
+                let walk: Vec<_> =
+                    std::iter::successors(lane.after(None), |(rank, _)| lane.after(Some(*rank))).collect();
+                assert_eq!(walk, model.iter().map(|(r, s)| (*r, *s)).collect::<Vec<_>>(), "seed {seed} step {step}");
+                assert_eq!(lane.len(), model.len(), "seed {seed}");
+            }
         }
     }
 }

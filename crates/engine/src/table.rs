@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::HashTable;
 
 use crate::ids::{JobId, Origin, QueueId};
 use crate::job::{Job, KeyUntil, Place};
@@ -27,8 +27,8 @@ struct Page {
 pub(crate) struct Jobs {
     pages: Vec<Option<Page>>,
     free: Vec<Slot>,
-    by_id: HashMap<JobId, Slot, FixedState>,
-    by_key: HashTable<Keyed>,
+    by_id: HashTable<Entry>,
+    by_key: HashTable<Entry>,
     /// Named jobs by (hash of the name, number).
     by_name: BTreeSet<(u64, JobId)>,
     /// The same, of leased jobs only.
@@ -37,18 +37,24 @@ pub(crate) struct Jobs {
     bytes: u64,
 }
 
-/// An entry of the key index, with enough of its hash to move it when the table grows.
+/// An entry of a hash index: a slot, and half of its hash, which is what it takes to move it when the table grows
+/// without going to see the job.
 #[derive(Clone, Copy, Debug)]
-struct Keyed {
+struct Entry {
     hash: u32,
     slot: Slot,
 }
 
-impl Keyed {
+impl Entry {
     /// The table wants 64 bits, high and low ones alike.
     const fn spread(hash: u32) -> u64 {
         (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
+}
+
+/// Numbers are handed out in order: their low bits differ as well as any hash would.
+fn id_hash(id: JobId) -> u32 {
+    u32::try_from(id.0 & u64::from(u32::MAX)).unwrap_or_default()
 }
 
 impl Jobs {
@@ -57,7 +63,7 @@ impl Jobs {
         Self {
             pages: Vec::new(),
             free: Vec::new(),
-            by_id: HashMap::with_hasher(hasher.clone()),
+            by_id: HashTable::new(),
             by_key: HashTable::new(),
             by_name: BTreeSet::new(),
             leased_by_name: BTreeSet::new(),
@@ -75,7 +81,8 @@ impl Jobs {
     }
 
     pub(crate) fn slot(&self, id: JobId) -> Option<Slot> {
-        self.by_id.get(&id).copied()
+        let same = |entry: &Entry| self.at(entry.slot).is_some_and(|job| job.id == id);
+        self.by_id.find(Entry::spread(id_hash(id)), same).map(|entry| entry.slot)
     }
 
     pub(crate) fn at(&self, slot: Slot) -> Option<&Job> {
@@ -103,8 +110,8 @@ impl Jobs {
                 *place = Some(job);
             }
         }
-        let before = self.by_id.insert(id, slot);
-        debug_assert!(before.is_none(), "{id:?} twice");
+        let hash = id_hash(id);
+        self.by_id.insert_unique(Entry::spread(hash), Entry { hash, slot }, |entry| Entry::spread(entry.hash));
         slot
     }
 
@@ -122,7 +129,9 @@ impl Jobs {
             }
         }
         self.free.push(slot);
-        self.by_id.remove(&job.id);
+        if let Ok(entry) = self.by_id.find_entry(Entry::spread(id_hash(job.id)), |entry| entry.slot == slot) {
+            entry.remove();
+        }
         if !job.name().is_empty() {
             self.by_name.remove(&(self.hasher.hash_one(job.name()), job.id));
         }
@@ -163,11 +172,10 @@ impl Jobs {
             self.pages = Vec::new();
             self.free = Vec::new();
         }
-        if self.by_id.capacity() > KEEP && self.by_id.len() < self.by_id.capacity() / 16 {
-            self.by_id.shrink_to(self.by_id.len() * 4);
-        }
-        if self.by_key.capacity() > KEEP && self.by_key.len() < self.by_key.capacity() / 16 {
-            self.by_key.shrink_to(self.by_key.len() * 4, |keyed| Keyed::spread(keyed.hash));
+        for index in [&mut self.by_id, &mut self.by_key] {
+            if index.capacity() > KEEP && index.len() < index.capacity() / 16 {
+                index.shrink_to(index.len() * 4, |entry| Entry::spread(entry.hash));
+            }
         }
     }
 
@@ -189,17 +197,17 @@ impl Jobs {
 
     fn key_hash(&self, queue: QueueId, origin: Origin, key: &[u8]) -> u32 {
         let hash = self.hasher.hash_one((queue, origin, key));
-        // The other half is made from this one again: see `Keyed::spread`.
+        // The other half is made from this one again: see `Entry::spread`.
         u32::try_from(hash >> 32).unwrap_or_default()
     }
 
     /// The job that holds a key.
     pub(crate) fn keyed(&self, queue: QueueId, origin: Origin, key: &[u8]) -> Option<Slot> {
         let hash = self.key_hash(queue, origin, key);
-        let same = |keyed: &Keyed| {
+        let same = |keyed: &Entry| {
             self.at(keyed.slot).is_some_and(|j| j.queue == queue && j.origin == origin && j.key.as_deref() == Some(key))
         };
-        self.by_key.find(Keyed::spread(hash), same).map(|keyed| keyed.slot)
+        self.by_key.find(Entry::spread(hash), same).map(|keyed| keyed.slot)
     }
 
     /// Makes the job hold its key, if it has one and nobody else holds it. Says whether it holds it now.
@@ -212,7 +220,7 @@ impl Jobs {
             return holder == slot;
         }
         let hash = self.key_hash(queue, origin, key);
-        self.by_key.insert_unique(Keyed::spread(hash), Keyed { hash, slot }, |keyed| Keyed::spread(keyed.hash));
+        self.by_key.insert_unique(Entry::spread(hash), Entry { hash, slot }, |keyed| Entry::spread(keyed.hash));
         true
     }
 
@@ -223,7 +231,7 @@ impl Jobs {
             return false;
         };
         let hash = self.key_hash(queue, origin, key);
-        match self.by_key.find_entry(Keyed::spread(hash), |keyed| keyed.slot == slot) {
+        match self.by_key.find_entry(Entry::spread(hash), |keyed| keyed.slot == slot) {
             Ok(entry) => {
                 entry.remove();
                 true
