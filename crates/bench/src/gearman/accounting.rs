@@ -231,7 +231,8 @@ fn a_repeated_wake_up_costs_no_second_grab() {
 
 #[test]
 fn lies_are_caught() {
-    let flow = Shape::flow(2, 1, 3);
+    // One producer: with more, which job the server sees as its 50th is up to the scheduler.
+    let flow = Shape::flow(1, 1, 3);
     let cases = [
         (Lie::LoseJob, flow, "stalled: nothing arrived for 300ms (submitted 300, acknowledged 300, worked 299"),
         (Lie::DoubleJob, flow, "count mismatch: job 49 was worked twice"),
