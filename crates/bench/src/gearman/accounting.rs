@@ -48,7 +48,7 @@ enum Lie {
     Refuse,
     /// Hangs up.
     HangUp,
-    /// Never wakes anybody.
+    /// Says that there is no job, and never wakes anybody.
     NeverWake,
     /// Says the same NOOP three times.
     WakeThrice,
@@ -151,7 +151,8 @@ impl Connection {
 
     fn grab(&mut self) -> Option<()> {
         let mut queue = self.queue.lock().unwrap();
-        let Some(job) = queue.waiting.pop_front() else { return send(&mut self.stream, NO_JOB, b"") };
+        let job = if self.lie == Lie::NeverWake { None } else { queue.waiting.pop_front() };
+        let Some(job) = job else { return send(&mut self.stream, NO_JOB, b"") };
         let body = [job.handle.as_bytes(), b"\0", &job.arguments].concat();
         queue.running.push(job);
         send(&mut self.stream, JOB_ASSIGN, &body)
@@ -159,7 +160,7 @@ impl Connection {
 
     fn sleep(&mut self) -> Option<()> {
         let mut queue = self.queue.lock().unwrap();
-        if queue.waiting.is_empty() {
+        if self.lie == Lie::NeverWake || queue.waiting.is_empty() {
             queue.sleepers.push(self.stream.try_clone().unwrap());
             return Some(());
         }
