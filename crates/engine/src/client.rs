@@ -34,6 +34,11 @@ impl Client {
         matches!(self.waiting, Waiting::Job(_) | Waiting::Wake { .. }) || self.credit.left > 0
     }
 
+    /// Whether it was woken by this wake-up and has not asked for work since.
+    pub(crate) const fn is_awake(&self, by: u64) -> bool {
+        matches!(self.waiting, Waiting::Awake { seq, .. } if seq == by)
+    }
+
     /// Until when a blocked take waits.
     pub(crate) fn waits_until(&self) -> Option<Timestamp> {
         match &self.waiting {

@@ -13,6 +13,7 @@ impl Engine {
     pub(crate) fn catch_up(&mut self, turn: &mut Turn) {
         self.now = self.now.max(turn.now);
         turn.now = self.now;
+        self.forget_who_came();
         while let Some(due) = self.next_due() {
             match due {
                 Due::Alarm => self.ring(turn),
@@ -27,6 +28,15 @@ impl Engine {
         self.tell_dropped(turn);
         if self.alarms.is_cluttered() {
             self.sweep_alarms();
+        }
+    }
+
+    /// Nearly every woken sleeper comes at once: its deadline must not bring the clock round a second later.
+    fn forget_who_came(&mut self) {
+        while let Some((_, id, seq)) = self.awake.front()
+            && !self.clients.get(id).is_some_and(|client| client.is_awake(*seq))
+        {
+            self.awake.pop_front();
         }
     }
 

@@ -78,7 +78,7 @@ impl Engine {
         });
         let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
         let (retry, failures) = (job.retry, job.failures);
-        if i64::from(failures) > i64::from(retry.failures_max) {
+        if i64::from(failures) > i64::from(retry.failures_max) || self.is_abandoned(slot) {
             return self.give_up(slot, end, turn);
         }
         let wait_ms = backoff_ms(retry.backoff, failures - 1, turn);
@@ -198,10 +198,8 @@ impl Engine {
             }
         });
         let Some(job) = self.jobs.at(slot) else { return };
-        let (limit, abandoned) = (job.retry.losses_max, !job.durable && job.listeners().is_empty());
-        if abandoned {
-            self.remove_job(slot, turn);
-        } else if limit > 0 && job.attempts >= limit {
+        let limit = job.retry.losses_max;
+        if limit > 0 && job.attempts >= limit {
             self.give_up(slot, &End::Lost, turn);
         } else {
             self.make_ready(slot, None, turn);

@@ -173,6 +173,10 @@ impl Engine {
 
     /// A job becomes ready: at its own place, or behind (before) all its equals with a new rank.
     pub(crate) fn make_ready(&mut self, slot: Slot, rank: Option<u64>, turn: &mut Turn) {
+        if self.is_abandoned(slot) {
+            self.remove_job(slot, turn);
+            return;
+        }
         let now = self.now;
         let Some(job) = self.jobs.at(slot) else { return };
         let (queue, was_off) = (job.queue, matches!(job.place.kind(), PlaceKind::Dead | PlaceKind::Done));
@@ -186,6 +190,11 @@ impl Engine {
         self.make_known(queue, turn);
         self.remember_move(slot, turn);
         self.serve(queue, turn);
+    }
+
+    /// Whether a job lived for its listeners and they are gone: it is worked on to its end, but not again.
+    pub(crate) fn is_abandoned(&self, slot: Slot) -> bool {
+        self.jobs.at(slot).is_some_and(|job| !job.durable && job.listeners().is_empty())
     }
 
     /// Moves to ready with the rank changed while it stands in no line.

@@ -316,7 +316,7 @@ impl Engine {
     /// A sleeper that was woken has not come: its job is for another. It stays awake, and gets work when it asks.
     pub(crate) fn overslept(&mut self, id: ClientId, seq: u64, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        if matches!(client.waiting, Waiting::Awake { seq: woken, .. } if woken == seq) {
+        if client.is_awake(seq) {
             let Waiting::Awake { queue, .. } = std::mem::take(&mut client.waiting) else { return };
             if let Some(queue) = self.queues.at_mut(queue) {
                 queue.woken = queue.woken.saturating_sub(1);
