@@ -42,7 +42,7 @@ impl Engine {
         } else {
             self.remove_job(slot, turn);
         }
-        if tag != Tag::NONE {
+        if tag.wants_answer() {
             turn.tell(client, Event::Finished { tag, job: id });
         }
         Ok(())
@@ -62,7 +62,7 @@ impl Engine {
         let id = self.jobs.at(slot).map(|job| job.id).ok_or(Refusal::UnknownJob)?;
         let end = End::Failed(failure.clone());
         let fate = self.fail_job(slot, failure, &end, turn);
-        if tag != Tag::NONE {
+        if tag.wants_answer() {
             turn.tell(client, Event::Failed { tag, job: id, fate });
         }
         Ok(())
@@ -273,7 +273,7 @@ impl Engine {
     }
 
     pub(crate) fn tell_done(&self, client: ClientId, tag: Tag, turn: &mut Turn) {
-        if tag != Tag::NONE {
+        if tag.wants_answer() {
             turn.tell(client, Event::Done { tag });
         }
     }

@@ -45,13 +45,42 @@ pub struct ClientId(pub u64);
 
 /// Chosen by a session for one command and repeated in the direct answer to it.
 ///
-/// [`Tag::NONE`] asks for no acknowledgement of success; refusals are sent all the same.
+/// A silent tag ([`Tag::silent`], [`Tag::NONE`]) asks for no acknowledgement of success, so nothing that follows on its
+/// connection waits for the disk; refusals are sent all the same, and say by their tag what was refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tag(pub u64);
 
 impl Tag {
-    /// The session does not want to hear of success.
+    /// The session does not want to hear of success, and has one answer to every refusal.
     pub const NONE: Self = Self(0);
+
+    const SILENT: u64 = 1 << 63;
+
+    /// The session does not want to hear of success, but of what was refused.
+    ///
+    /// ```
+    /// # use windlass_engine::Tag;
+    /// assert!(Tag(7).wants_answer());
+    /// assert!(!Tag::silent(7).wants_answer());
+    /// assert_eq!(Tag::silent(7).number(), 7);
+    /// assert!(!Tag::NONE.wants_answer());
+    /// ```
+    #[must_use]
+    pub const fn silent(number: u64) -> Self {
+        Self(number | Self::SILENT)
+    }
+
+    /// Whether success is acknowledged.
+    #[must_use]
+    pub const fn wants_answer(self) -> bool {
+        self.0 != 0 && self.0 & Self::SILENT == 0
+    }
+
+    /// What the session put into it, below 2^63.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0 & !Self::SILENT
+    }
 }
 
 /// The fencing token of a lease: for a `work` queue the job's count of deliveries, for a `cycle` queue the

@@ -20,7 +20,7 @@ impl Engine {
         let (slot, how) = outcome?;
         let Some(job) = self.jobs.at(slot) else { return Ok(()) };
         let (job, durable) = (job.id, job.durable);
-        if tag != Tag::NONE {
+        if tag.wants_answer() {
             turn.tell(client, Event::Pushed { tag, job, how, durable });
         }
         Ok(())
