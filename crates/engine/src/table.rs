@@ -50,10 +50,17 @@ impl Entry {
     const fn spread(hash: u32) -> u64 {
         (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
+
+    /// The same for numbers handed out in order, which lie side by side in the table as they do in the slab: jobs are
+    /// worked off in about the order of their birth, and the next one's entry is in the cache already.
+    const fn in_order(number: u32) -> u64 {
+        const TAG: u64 = 0xfe << 56;
+        number as u64 | Self::spread(number) & TAG
+    }
 }
 
-/// Numbers are handed out in order: their low bits differ as well as any hash would.
-fn id_hash(id: JobId) -> u32 {
+/// The half of a number that tells jobs apart.
+fn id_number(id: JobId) -> u32 {
     u32::try_from(id.0 & u64::from(u32::MAX)).unwrap_or_default()
 }
 
@@ -82,7 +89,7 @@ impl Jobs {
 
     pub(crate) fn slot(&self, id: JobId) -> Option<Slot> {
         let same = |entry: &Entry| self.at(entry.slot).is_some_and(|job| job.id == id);
-        self.by_id.find(Entry::spread(id_hash(id)), same).map(|entry| entry.slot)
+        self.by_id.find(Entry::in_order(id_number(id)), same).map(|entry| entry.slot)
     }
 
     pub(crate) fn at(&self, slot: Slot) -> Option<&Job> {
@@ -110,8 +117,8 @@ impl Jobs {
                 *place = Some(job);
             }
         }
-        let hash = id_hash(id);
-        self.by_id.insert_unique(Entry::spread(hash), Entry { hash, slot }, |entry| Entry::spread(entry.hash));
+        let hash = id_number(id);
+        self.by_id.insert_unique(Entry::in_order(hash), Entry { hash, slot }, |entry| Entry::in_order(entry.hash));
         slot
     }
 
@@ -129,7 +136,7 @@ impl Jobs {
             }
         }
         self.free.push(slot);
-        if let Ok(entry) = self.by_id.find_entry(Entry::spread(id_hash(job.id)), |entry| entry.slot == slot) {
+        if let Ok(entry) = self.by_id.find_entry(Entry::in_order(id_number(job.id)), |entry| entry.slot == slot) {
             entry.remove();
         }
         if !job.name().is_empty() {
@@ -172,10 +179,12 @@ impl Jobs {
             self.pages = Vec::new();
             self.free = Vec::new();
         }
-        for index in [&mut self.by_id, &mut self.by_key] {
-            if index.capacity() > KEEP && index.len() < index.capacity() / 16 {
-                index.shrink_to(index.len() * 4, |entry| Entry::spread(entry.hash));
-            }
+        let roomy = |index: &HashTable<Entry>| index.capacity() > KEEP && index.len() < index.capacity() / 16;
+        if roomy(&self.by_id) {
+            self.by_id.shrink_to(self.by_id.len() * 4, |entry| Entry::in_order(entry.hash));
+        }
+        if roomy(&self.by_key) {
+            self.by_key.shrink_to(self.by_key.len() * 4, |entry| Entry::spread(entry.hash));
         }
     }
 
