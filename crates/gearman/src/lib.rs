@@ -6,8 +6,10 @@
 //!
 //! **Reading order.** [`wire`], the codec: [`wire::Frames`] cuts a stream into messages,
 //! [`wire::Request`] and [`wire::AdminRequest`] say what they ask for, [`wire::Response`] and
-//! [`wire::AdminReply`] write the answers.
+//! [`wire::AdminReply`] write the answers. Then [`session`], one connection: what each request means to
+//! the engine, and what each of the engine's events means to the peer.
 //!
 //! Spec: the gearmand project's `PROTOCOL` document.
 
+pub mod session;
 pub mod wire;

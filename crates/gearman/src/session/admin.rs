@@ -1,0 +1,165 @@
+//! Text commands: what each asks of the engine, and the one-line answers. Lists are in `listing`.
+//!
+//! Spec: `PROTOCOL`, "Administrative Protocol"; commands it does not list are gearmand's.
+//!
+//! A command that needs the engine is a [`Task`]: until it is done nothing more is read, so that answers keep their
+//! order and no packet stands between the lines of one.
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{Command, Cursor, JobId, JobRef, JobView, Priority, QueueKind, QueueRow, Refusal};
+use windlass_session::{Outbox, Reason};
+
+use super::GearmanSession;
+use super::ask::Ask;
+use super::client::is_live;
+use crate::wire::{AdminReply, AdminRequest, QueueLimits};
+
+/// The text command being answered.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// `status`.
+    Status,
+    /// `prioritystatus`.
+    PriorityStatus,
+    /// `workers`.
+    Workers,
+    /// `show jobs`.
+    Jobs,
+    /// `show unique jobs`.
+    Uniques,
+    /// `drop function`: looks for the function, in any case; `found` is the first that differs in case only.
+    Drop { wanted: Bytes, found: Option<QueueRow> },
+    /// `maxqueue`: looks for the function.
+    Limit { wanted: Bytes, limits: QueueLimits },
+    /// `cancel job`: looks whether it is a job Gearman knows.
+    Cancel(JobId),
+    /// The last step of a command: done, or refused.
+    Confirm,
+}
+
+impl GearmanSession {
+    pub(super) fn line(&mut self, line: &Bytes, out: &mut Outbox) {
+        match AdminRequest::parse(line) {
+            Ok(request) => self.admin(request, out),
+            Err(error) => match error.reply() {
+                Some(reply) => reply.write(out.bytes()),
+                None => self.end(Reason::Protocol(error.to_string()), out),
+            },
+        }
+    }
+
+    fn admin(&mut self, request: AdminRequest, out: &mut Outbox) {
+        let settings = &self.settings;
+        match request {
+            AdminRequest::Version => AdminReply::Version { version: &settings.version_text }.write(out.bytes()),
+            AdminRequest::Pid => AdminReply::Pid { pid: settings.pid }.write(out.bytes()),
+            AdminRequest::Verbosity => AdminReply::Verbosity { level: &settings.verbosity_text }.write(out.bytes()),
+            AdminRequest::Status => self.list(Task::Status, out),
+            AdminRequest::PriorityStatus => self.list(Task::PriorityStatus, out),
+            AdminRequest::Workers => self.list(Task::Workers, out),
+            AdminRequest::ShowJobs => self.list(Task::Jobs, out),
+            AdminRequest::ShowUniqueJobs => self.list(Task::Uniques, out),
+            AdminRequest::DropFunction { function } => self.list(Task::Drop { wanted: function, found: None }, out),
+            AdminRequest::MaxQueue { function, limits } => self.list(Task::Limit { wanted: function, limits }, out),
+            AdminRequest::CreateFunction { function } => {
+                self.confirm(Command::CreateQueue { queue: function, kind: QueueKind::Work }, out);
+            }
+            AdminRequest::CancelJob { handle } => match self.job(&handle) {
+                Some(job) => self.begin(Task::Cancel(job), Command::Look(JobRef::Id(job)), out),
+                None => AdminReply::UnknownJob.write(out.bytes()),
+            },
+        }
+    }
+
+    fn list(&mut self, task: Task, out: &mut Outbox) {
+        let command = task.page(Cursor::default());
+        self.begin(task, command, out);
+    }
+
+    pub(super) fn begin(&mut self, task: Task, command: Command, out: &mut Outbox) {
+        self.task = Some(task);
+        out.command(Ask::Admin.tag(), command);
+    }
+
+    fn confirm(&mut self, command: Command, out: &mut Outbox) {
+        self.begin(Task::Confirm, command, out);
+    }
+
+    /// The last line of an answer; what had to wait for it follows.
+    pub(super) fn answer(&mut self, reply: AdminReply<'_>, out: &mut Outbox) {
+        reply.write(out.bytes());
+        self.finish_task(out.bytes());
+    }
+
+    fn finish_task(&mut self, out: &mut BytesMut) {
+        self.task = None;
+        out.extend_from_slice(&std::mem::take(&mut self.held));
+    }
+
+    // ---- the steps of a command ------------------------------------------------------------------------------------
+
+    /// A function was found, or none was. One that holds jobs is not dropped: they were promised to be run.
+    pub(super) fn found_to_drop(&mut self, row: Option<&QueueRow>, out: &mut Outbox) {
+        match row {
+            None => self.answer(AdminReply::FunctionNotFound, out),
+            Some(row) if row.workers > 0 || row.live() > 0 => self.answer(AdminReply::FunctionBusy, out),
+            Some(row) => self.confirm(Command::RemoveQueue { queue: row.name.clone(), only_idle: true }, out),
+        }
+    }
+
+    /// A function nobody knows has no limit, and saying so is no error.
+    pub(super) fn found_to_limit(&mut self, row: Option<&QueueRow>, limits: QueueLimits, out: &mut Outbox) {
+        match row {
+            None => self.answer(AdminReply::Done, out),
+            Some(row) => {
+                let jobs_max = by_priority(limits);
+                self.confirm(Command::LimitQueue { queue: row.name.clone(), jobs_max }, out);
+            }
+        }
+    }
+
+    pub(super) fn looked_to_cancel(&mut self, view: Option<&JobView>, out: &mut Outbox) {
+        let Some(Task::Cancel(job)) = self.task else { return };
+        if view.is_some_and(|view| is_live(&view.job)) {
+            self.confirm(Command::Cancel(JobRef::Id(job)), out);
+        } else {
+            self.answer(AdminReply::UnknownJob, out);
+        }
+    }
+
+    pub(super) fn admin_done(&mut self, out: &mut Outbox) {
+        self.answer(AdminReply::Done, out);
+    }
+
+    pub(super) fn admin_refused(&mut self, why: Refusal, out: &mut Outbox) {
+        match why {
+            Refusal::UnknownJob => self.answer(AdminReply::UnknownJob, out),
+            Refusal::UnknownQueue => self.answer(AdminReply::FunctionNotFound, out),
+            Refusal::QueueInUse => self.answer(AdminReply::FunctionBusy, out),
+            Refusal::QueueFull { .. }
+            | Refusal::JobsFull { .. }
+            | Refusal::BytesFull { .. }
+            | Refusal::QueuesFull { .. }
+            | Refusal::AbilitiesFull { .. }
+            | Refusal::NameTooLong { .. }
+            | Refusal::NotUnique
+            | Refusal::NotHeld
+            | Refusal::WrongKind
+            | Refusal::UnknownWorker
+            | Refusal::OutOfPlace
+            | Refusal::Unavailable
+            | Refusal::Unknown => {
+                // In the form of gearmand's own: a code, and a sentence with its blanks replaced.
+                let sentence = why.to_string().replace(' ', "+");
+                out.bytes().extend_from_slice(format!("ERR QUEUE_ERROR {sentence}\r\n").as_bytes());
+                self.finish_task(out.bytes());
+            }
+        }
+    }
+}
+
+/// 7–9 are high, 4–6 normal, 1–3 low; 0 is no limit.
+fn by_priority(limits: QueueLimits) -> [Option<u32>; Priority::COUNT] {
+    let [high, normal, low] = [limits.high, limits.normal, limits.low].map(|jobs| (jobs > 0).then_some(jobs));
+    [high, high, high, normal, normal, normal, low, low, low]
+}

@@ -1,0 +1,44 @@
+//! GRAB_JOB, GRAB_JOB_UNIQ, GRAB_JOB_ALL: a job for a worker, or NO_JOB. Never a wait.
+//!
+//! Spec: `PROTOCOL`, "GRAB_JOB …", "JOB_ASSIGN …", "NO_JOB".
+
+use bytes::Bytes;
+use windlass_engine::{Command, From, Select, Tag, Take, Taken, Wait};
+use windlass_session::Outbox;
+
+use super::ask::Ask;
+use super::{GearmanSession, unique};
+use crate::wire::{AssignForm, Response};
+
+impl GearmanSession {
+    pub(super) fn grab(&mut self, form: AssignForm, out: &mut Outbox) {
+        self.excepted = None;
+        self.grabs_open += 1;
+        let select = if self.settings.round_robin { Select::RoundRobin } else { Select::BestPriority };
+        let take = Take { from: From::Abilities, select, wait: Wait::No, worker: Bytes::new() };
+        out.command(Ask::Grab(form).tag(), Command::Take(take));
+    }
+
+    pub(super) fn taken(&mut self, tag: Tag, job: &Taken, out: &mut Outbox) {
+        self.grabs_open = self.grabs_open.saturating_sub(1);
+        let handle: &[u8] = &self.handle(job.id);
+        let (function, workload) = (&*job.queue, &*job.body);
+        let unique = unique::submitted(job.origin, &job.key, &job.meta);
+        let reducer = unique::reducer(job.origin, &job.meta);
+        let response = match Ask::of(tag) {
+            Some(Ask::Grab(AssignForm::All)) if !reducer.is_empty() => {
+                Response::JobAssignAll { handle, function, unique, reducer, workload }
+            }
+            Some(Ask::Grab(AssignForm::All | AssignForm::Unique)) => {
+                Response::JobAssignUniq { handle, function, unique, workload }
+            }
+            _ => Response::JobAssign { handle, function, workload },
+        };
+        response.encode(out.bytes());
+    }
+
+    pub(super) fn none_to_take(&mut self, out: &mut Outbox) {
+        self.grabs_open = self.grabs_open.saturating_sub(1);
+        Response::NoJob.encode(out.bytes());
+    }
+}

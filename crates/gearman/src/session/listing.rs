@@ -1,0 +1,133 @@
+//! Lists in text: `status`, `prioritystatus`, `workers`, `show jobs`, `show unique jobs`. And looking for one function.
+//!
+//! Spec: `PROTOCOL`, "Administrative Protocol"; the order of rows is not specified.
+//!
+//! The engine gives a list a page at a time, so that no list stalls the others. What changes in between may be missing
+//! or shown twice, as in any list of a server that goes on working.
+
+use bytes::BytesMut;
+use windlass_engine::{ClientRow, Command, Cursor, Filter, JobView, Origin, PlaceKind, QueueKind, QueueRow};
+use windlass_session::Outbox;
+
+use super::admin::Task;
+use super::client::is_live;
+use super::{GearmanSession, NAMELESS, unique};
+use crate::wire::{AdminReply, worker_row};
+
+/// Rows asked for at once.
+const PAGE_ROWS: u32 = 500;
+
+impl Task {
+    /// Asks for the page behind `after`.
+    pub(super) fn page(&self, after: Cursor) -> Command {
+        let limit = PAGE_ROWS;
+        match self {
+            Self::Workers => Command::ListClients { after, limit },
+            Self::Jobs | Self::Uniques => Command::ListJobs { filter: Filter::default(), after, limit },
+            Self::Status
+            | Self::PriorityStatus
+            | Self::Drop { .. }
+            | Self::Limit { .. }
+            | Self::Cancel(_)
+            | Self::Confirm => Command::ListQueues { after, limit },
+        }
+    }
+}
+
+impl GearmanSession {
+    pub(super) fn queues(&mut self, rows: &[QueueRow], next: Option<Cursor>, out: &mut Outbox) {
+        let mut rows = rows.iter().filter(|row| row.kind == QueueKind::Work);
+        match self.task.take() {
+            Some(task @ Task::PriorityStatus) => {
+                rows.for_each(|row| priority_row(row, out.bytes()));
+                self.turn_page(task, next, out);
+            }
+            Some(Task::Drop { wanted, found }) => {
+                let exact = rows.clone().find(|row| row.name == wanted);
+                let found = found.or_else(|| rows.find(|row| row.name.eq_ignore_ascii_case(&wanted)).cloned());
+                match (exact, next) {
+                    (None, Some(next)) => self.turn_page(Task::Drop { wanted, found }, Some(next), out),
+                    (row, _) => self.found_to_drop(row.or(found.as_ref()), out),
+                }
+            }
+            Some(Task::Limit { wanted, limits }) => match (rows.find(|row| row.name == wanted), next) {
+                (None, Some(next)) => self.turn_page(Task::Limit { wanted, limits }, Some(next), out),
+                (row, _) => self.found_to_limit(row, limits, out),
+            },
+            Some(task) => {
+                rows.for_each(|row| status_row(row, out.bytes()));
+                self.turn_page(task, next, out);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn jobs(&mut self, rows: &[JobView], next: Option<Cursor>, out: &mut Outbox) {
+        let Some(task) = self.task.take() else { return };
+        for view in rows.iter().filter(|view| is_live(&view.job)) {
+            if matches!(task, Task::Uniques) {
+                let key = view.job.key.as_deref().unwrap_or_default();
+                let unique = unique::submitted(view.job.origin, key, &view.job.meta());
+                AdminReply::UniqueRow { unique }.write(out.bytes());
+            } else {
+                self.job_row(view, out.bytes());
+            }
+        }
+        self.turn_page(task, next, out);
+    }
+
+    pub(super) fn clients(&mut self, rows: &[ClientRow], next: Option<Cursor>, out: &mut Outbox) {
+        let Some(task) = self.task.take() else { return };
+        rows.iter().filter(|row| concerns_gearman(row)).for_each(|row| client_row(row, out.bytes()));
+        self.turn_page(task, next, out);
+    }
+
+    /// Goes on with the list, or ends it.
+    fn turn_page(&mut self, task: Task, next: Option<Cursor>, out: &mut Outbox) {
+        match next {
+            Some(after) => {
+                let command = task.page(after);
+                self.begin(task, command, out);
+            }
+            None => self.answer(AdminReply::End, out),
+        }
+    }
+
+    /// How often it came back is how often it went out, but for the time that has not ended yet.
+    fn job_row(&self, view: &JobView, out: &mut BytesMut) {
+        let job = &view.job;
+        let retries = u64::from(job.attempts).saturating_sub(u64::from(job.lease().is_some()));
+        AdminReply::JobRow { handle: &self.handle(job.id), retries, ignored: false, background: job.durable }
+            .write(out);
+    }
+}
+
+fn status_row(row: &QueueRow, out: &mut BytesMut) {
+    AdminReply::StatusRow {
+        function: &row.name,
+        total: row.live().into(),
+        running: row.jobs(PlaceKind::Leased).into(),
+        workers: row.workers.into(),
+    }
+    .write(out);
+}
+
+/// 7–9 are high, 4–6 normal, 1–3 low. Jobs whose time has not come are counted as normal, which in Gearman they are.
+fn priority_row(row: &QueueRow, out: &mut BytesMut) {
+    let [high, normal, low] = [0, 3, 6].map(|lane| row.ready.iter().skip(lane).take(3).map(|n| u64::from(*n)).sum());
+    let later: u64 = [PlaceKind::Scheduled, PlaceKind::Retrying].map(|place| u64::from(row.jobs(place))).iter().sum();
+    let normal = later + normal;
+    AdminReply::PriorityStatusRow { function: &row.name, high, normal, low, workers: row.workers.into() }.write(out);
+}
+
+/// Connections of other protocols are shown where they count as workers in `status`.
+fn concerns_gearman(row: &ClientRow) -> bool {
+    row.origin == Some(Origin::GEARMAN) || !row.abilities.is_empty()
+}
+
+/// The last function registered comes first, as in gearmand.
+fn client_row(row: &ClientRow, out: &mut BytesMut) {
+    let foreign = row.origin != Some(Origin::GEARMAN);
+    let id = if foreign && row.label.is_empty() { NAMELESS } else { &row.label };
+    worker_row(out, row.number.into(), &row.address, id, row.abilities.iter().rev());
+}

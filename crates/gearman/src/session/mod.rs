@@ -1,0 +1,288 @@
+//! One connection: what each request means to the engine, and what each event means to the peer.
+//!
+//! Reading order: this file, where every packet of the specification has a line; then the topics: [`submit`],
+//! [`worker`], [`grab`], [`work`], [`client`], and [`admin`] and [`listing`] for text lines. What every topic uses: [`ask`] (how an
+//! answer finds its question), [`unique`] (what a unique id means), [`refusal`] (refusals in Gearman's words).
+//!
+//! Invariants: answers leave in the order of their requests, which is the outbox's doing, not ours; nothing a job keeps
+//! holds on to the buffer it was read into; a text command is answered without a packet in its midst.
+//!
+//! Spec: `PROTOCOL`, all of it but SUBMIT_JOB_SCHED and GET_STATUS_UNIQUE, which are answered as gearmand answers what it
+//! does not do.
+
+mod admin;
+mod ask;
+mod client;
+mod grab;
+mod listing;
+mod refusal;
+mod settings;
+mod submit;
+mod unique;
+mod work;
+mod worker;
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{ClientInfo, Command, Event, JobId, JobView, Origin, Refusal, Tag, Timestamp};
+use windlass_session::{Outbox, Reason, Session};
+
+pub use settings::{OnTimeout, Settings};
+
+use crate::wire::{ErrorReply, Frames, Handle, Message, Packet, Request, Response};
+use ask::Ask;
+use submit::Manner;
+
+/// What `workers` shows of a connection that has not named itself.
+const NAMELESS: &[u8] = b"-";
+
+/// Jobs a connection may have asked for and not got yet, before no more is read of what it sends: they come with
+/// workloads, so a few bytes of requests must not make all of them leave at once.
+const GRABS_OPEN_MAX: u32 = 64;
+
+/// Bytes for clients that may wait for the end of a text listing.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// From here on a body gets memory of its own while it is read, and is kept without being copied.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// One Gearman connection: client, worker and administrator at once, as it pleases.
+#[derive(Debug)]
+pub struct GearmanSession {
+    settings: Arc<Settings>,
+    /// Until the connection is open.
+    info: ClientInfo,
+    frames: Frames,
+    /// WORK_EXCEPTION is understood.
+    exceptions: bool,
+    /// The job whose exception this worker sent last, until it asks for another.
+    excepted: Option<JobId>,
+    /// Grabs without an answer.
+    grabs_open: u32,
+    /// The text command being answered. Nothing more is read until it is.
+    task: Option<admin::Task>,
+    /// Packets that may not stand in the midst of that answer.
+    held: BytesMut,
+    /// The buffer was made for the body that is being read.
+    dedicated: bool,
+    /// The packet at hand came in such a buffer.
+    owned: bool,
+    /// Something unread is in the buffer.
+    unread: bool,
+    /// The peer has closed its side.
+    eof: bool,
+    /// The connection is to end: nothing that was sent behind the reason counts.
+    over: bool,
+}
+
+impl GearmanSession {
+    /// A connection that has just been accepted.
+    #[must_use]
+    pub fn new(settings: Arc<Settings>, info: ClientInfo) -> Self {
+        let frames = Frames::new(settings.limits());
+        let exceptions = settings.exceptions;
+        Self {
+            settings,
+            info: ClientInfo { origin: Some(Origin::GEARMAN), ..info },
+            frames,
+            exceptions,
+            excepted: None,
+            grabs_open: 0,
+            task: None,
+            held: BytesMut::new(),
+            dedicated: false,
+            owned: false,
+            unread: false,
+            eof: false,
+            over: false,
+        }
+    }
+
+    fn message(&mut self, message: Message, out: &mut Outbox) {
+        self.owned = std::mem::take(&mut self.dedicated);
+        match message {
+            Message::Packet(packet) => self.packet(&packet, out),
+            Message::Line(line) => self.line(&line, out),
+        }
+    }
+
+    fn packet(&mut self, packet: &Packet, out: &mut Outbox) {
+        match Request::parse(packet) {
+            Ok(request) => self.request(request, out),
+            Err(error) => error.reply().encode(out.bytes()),
+        }
+    }
+
+    /// The specification's table of contents.
+    fn request(&mut self, request: Request, out: &mut Outbox) {
+        match request {
+            // "Client/Worker Requests"
+            Request::Echo { data } => Response::EchoRes { data: &data }.encode(out.bytes()),
+            Request::SetOption { name } => self.set_option(&name, out),
+            // "Client Requests"
+            Request::Submit { job, priority, background } => self.submit(job, Manner::new(priority, background), out),
+            Request::SubmitReduce { job, reducer, background, aggregate: _ } => {
+                self.submit(job, Manner::reduce(reducer, background), out);
+            }
+            Request::SubmitEpoch { job, when_s } => self.submit(job, Manner::at(when_s), out),
+            Request::GetStatus { handle } => self.get_status(&handle, out),
+            Request::SubmitSched { .. } | Request::GetStatusUnique { .. } => {
+                ErrorReply::INVALID_COMMAND.encode(out.bytes());
+            }
+            // "Worker Requests"
+            Request::CanDo { function } => self.can_do(function, 0, out),
+            Request::CanDoTimeout { function, timeout_ms } => self.can_do(function, timeout_ms, out),
+            Request::CantDo { function } => Self::cant_do(function, out),
+            Request::ResetAbilities => Self::reset_abilities(out),
+            Request::PreSleep => Self::pre_sleep(out),
+            Request::Grab(form) => self.grab(form, out),
+            Request::WorkData { handle, data } => self.work_data(&handle, &data, out),
+            Request::WorkWarning { handle, data } => self.work_warning(&handle, &data, out),
+            Request::WorkStatus { handle, numerator, denominator } => {
+                self.work_status(&handle, &numerator, &denominator, out);
+            }
+            Request::WorkComplete { handle, data } => self.work_complete(&handle, &data, out),
+            Request::WorkFail { handle } => self.work_fail(&handle, out),
+            Request::WorkException { handle, data } => self.work_exception(&handle, &data, out),
+            Request::SetClientId { id } => Self::set_client_id(id, out),
+            // Not implemented by any server; a promise that costs us nothing to accept.
+            Request::AllYours => {}
+        }
+    }
+
+    fn event(&mut self, event: Event, out: &mut Outbox) {
+        match event {
+            Event::Pushed { job, .. } => self.pushed(job, out),
+            Event::Taken { tag, job } => self.taken(tag, &job, out),
+            Event::Empty { .. } => self.none_to_take(out),
+            Event::Woken => Response::Noop.encode(self.unasked(out)),
+            Event::Told { job, note } => self.told(job, &note, out),
+            Event::Ended { job, end } => self.ended(job, &end, out),
+            Event::Looked { tag, job } => self.looked(tag, job.as_deref(), out),
+            Event::Refused { tag, why } => self.refused(tag, why, out),
+            Event::Queues { rows, next, .. } => self.queues(&rows, next, out),
+            Event::Jobs { rows, next, .. } => self.jobs(&rows, next, out),
+            Event::Clients { rows, next, .. } => self.clients(&rows, next, out),
+            Event::Done { .. } => self.admin_done(out),
+            Event::Dismissed => self.end(Reason::Dismissed, out),
+            // Answers to what is never asked here, or asked with a silent tag.
+            Event::Finished { .. }
+            | Event::Failed { .. }
+            | Event::Stats { .. }
+            | Event::Mutated { .. }
+            | Event::Beaten { .. } => {}
+        }
+    }
+
+    fn looked(&mut self, tag: Tag, job: Option<&JobView>, out: &mut Outbox) {
+        match Ask::of(tag) {
+            Some(Ask::Status(id)) => self.tell_status(id, job, out),
+            _ => self.looked_to_cancel(job, out),
+        }
+    }
+
+    fn refused(&mut self, tag: Tag, why: Refusal, out: &mut Outbox) {
+        match Ask::of(tag) {
+            None => {}
+            Some(Ask::Admin) => self.admin_refused(why, out),
+            Some(ask) => {
+                if matches!(ask, Ask::Grab(_)) {
+                    self.grabs_open = self.grabs_open.saturating_sub(1);
+                }
+                refusal::reply(ask, why).encode(out.bytes());
+            }
+        }
+    }
+
+    // ---- shared ----------------------------------------------------------------------------------------------------
+
+    fn handle(&self, job: JobId) -> Handle {
+        self.settings.handle_prefix.handle(job.0)
+    }
+
+    /// The job a handle names, if this daemon could have given it out.
+    fn job(&self, handle: &[u8]) -> Option<JobId> {
+        self.settings.handle_prefix.parse(handle).map(JobId)
+    }
+
+    /// Bytes that outlive the buffer they came in.
+    fn keep(&self, bytes: &Bytes) -> Bytes {
+        if self.owned && bytes.len() >= LARGE_BYTES { bytes.clone() } else { Bytes::copy_from_slice(bytes) }
+    }
+
+    /// Where packets go that answer nothing: behind the text listing, if one is on its way.
+    fn unasked<'a>(&'a mut self, out: &'a mut Outbox) -> &'a mut BytesMut {
+        if self.task.is_some() { &mut self.held } else { out.bytes() }
+    }
+
+    /// Whether nothing more is to be read until an answer has come.
+    fn must_wait(&self) -> bool {
+        self.over || self.task.is_some() || self.grabs_open >= GRABS_OPEN_MAX
+    }
+
+    /// Moves the beginning of a large body into a buffer of its own, where it grows as the rest comes.
+    fn dedicate(&mut self, input: &mut BytesMut) {
+        if !self.dedicated && self.frames.bytes_wanted() >= LARGE_BYTES {
+            *input = BytesMut::from(&**input);
+            self.dedicated = true;
+        }
+    }
+
+    fn end(&mut self, reason: Reason, out: &mut Outbox) {
+        self.over = true;
+        out.hang_up(reason);
+    }
+
+    /// The peer has closed its side, and everything it sent before has been answered or soon will be.
+    fn leave_if_done(&mut self, out: &mut Outbox) {
+        if self.eof && !self.unread && !self.must_wait() {
+            self.end(Reason::PeerClosed, out);
+        }
+    }
+}
+
+impl Session for GearmanSession {
+    fn on_open(&mut self, _now: Timestamp, out: &mut Outbox) {
+        out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.info)));
+        out.command(Tag::NONE, Command::Label(Bytes::from_static(NAMELESS)));
+    }
+
+    fn on_bytes(&mut self, _now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+        while !self.must_wait() {
+            match self.frames.decode(input) {
+                Ok(Some(message)) => self.message(message, out),
+                Ok(None) => {
+                    self.dedicate(input);
+                    break;
+                }
+                Err(error) => self.end(Reason::Protocol(error.to_string()), out),
+            }
+        }
+        if self.eof && !self.must_wait() {
+            // A message that was cut short by the end stays so.
+            input.clear();
+        }
+        self.unread = !input.is_empty();
+        self.leave_if_done(out);
+    }
+
+    fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Outbox) {
+        self.event(event, out);
+        if self.held.len() > HELD_BYTES_MAX {
+            self.end(Reason::Limit("held_bytes_max"), out);
+        }
+        self.leave_if_done(out);
+    }
+
+    fn needs_bytes(&self) -> usize {
+        self.frames.bytes_wanted()
+    }
+
+    fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
+        self.eof = true;
+        // What is left when nothing holds us up is the beginning of a message.
+        self.unread &= self.must_wait();
+        self.leave_if_done(out);
+    }
+}

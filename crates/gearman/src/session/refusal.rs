@@ -1,0 +1,44 @@
+//! The engine's refusals in Gearman's words. Packets that are refused for their form alone are the codec's (`wire::refusal`).
+//!
+//! Rules: `PROTOCOL`, "ERROR", names no code; those with a counterpart in gearmand are gearmand's.
+
+use windlass_engine::Refusal;
+
+use super::ask::Ask;
+use crate::wire::ErrorReply;
+
+/// A worker's function name with a NUL in it: no job can be submitted to it, and none could be assigned.
+pub(super) const FUNCTION_WITH_NUL: ErrorReply =
+    ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name holds a NUL" };
+const FUNCTIONS_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Too many functions" };
+const WRONG_KIND: ErrorReply =
+    ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name belongs to a queue of another kind" };
+
+/// What to answer to a packet that could not be granted.
+pub(super) const fn reply(ask: Ask, why: Refusal) -> ErrorReply {
+    match why {
+        Refusal::UnknownJob | Refusal::NotHeld => not_held(ask),
+        Refusal::QueueFull { .. } | Refusal::JobsFull { .. } | Refusal::BytesFull { .. } => ErrorReply::QUEUE_FULL,
+        Refusal::QueuesFull { .. } | Refusal::AbilitiesFull { .. } => FUNCTIONS_FULL,
+        Refusal::NameTooLong { .. } => ErrorReply::FUNCTION_TOO_LARGE,
+        Refusal::WrongKind => WRONG_KIND,
+        Refusal::Unavailable
+        | Refusal::Unknown
+        | Refusal::NotUnique
+        | Refusal::UnknownQueue
+        | Refusal::QueueInUse
+        | Refusal::UnknownWorker
+        | Refusal::OutOfPlace => ErrorReply::QUEUE_ERROR,
+    }
+}
+
+/// What to answer to a worker who speaks of a job it does not hold: one text for each kind of packet.
+pub(super) const fn not_held(ask: Ask) -> ErrorReply {
+    match ask {
+        Ask::Data => ErrorReply::JOB_NOT_FOUND_FOR_DATA,
+        Ask::Exception => ErrorReply::JOB_NOT_FOUND_FOR_EXCEPTION,
+        Ask::Result | Ask::Worker | Ask::Submit | Ask::Grab(_) | Ask::Admin | Ask::Status(_) => {
+            ErrorReply::JOB_NOT_FOUND_FOR_RESULT
+        }
+    }
+}

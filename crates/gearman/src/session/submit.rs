@@ -1,0 +1,76 @@
+//! SUBMIT_JOB and its sisters, SUBMIT_JOB_EPOCH, SUBMIT_REDUCE_JOB: a job in, a handle out.
+//!
+//! Spec: `PROTOCOL`, "SUBMIT_JOB …", "SUBMIT_JOB_EPOCH", "SUBMIT_REDUCE_JOB …", "JOB_CREATED". A foreground job lives
+//! with the clients that wait for it and is not kept on disk; a background job is on disk before its handle is sent.
+
+use bytes::Bytes;
+use windlass_engine::{
+    Backoff, Clash, Command, JobId, KeyUntil, NewJob, Origin, Priority as Urgency, Retry, Timestamp, Unique,
+};
+use windlass_session::Outbox;
+
+use super::ask::Ask;
+use super::{GearmanSession, Settings, unique};
+use crate::wire::{Priority, Response, Submission};
+
+/// How a job is submitted, its words aside.
+pub(super) struct Manner {
+    pub(super) priority: Priority,
+    pub(super) background: bool,
+    pub(super) reducer: Bytes,
+    pub(super) not_before: Option<Timestamp>,
+}
+
+impl Manner {
+    pub(super) const fn new(priority: Priority, background: bool) -> Self {
+        Self { priority, background, reducer: Bytes::new(), not_before: None }
+    }
+
+    /// Background and normal priority; a time of 0, or one that has passed, means at once.
+    pub(super) fn at(seconds: u64) -> Self {
+        let not_before = (seconds > 0).then(|| Timestamp(seconds.saturating_mul(1_000)));
+        Self { not_before, ..Self::new(Priority::Normal, true) }
+    }
+
+    pub(super) fn reduce(reducer: Bytes, background: bool) -> Self {
+        Self { reducer, ..Self::new(Priority::Normal, background) }
+    }
+}
+
+impl GearmanSession {
+    pub(super) fn submit(&self, job: Submission, manner: Manner, out: &mut Outbox) {
+        let Submission { function, unique, workload } = job;
+        let clash = |key| Unique { key, clash: Clash::Attach, until: KeyUntil::End };
+        let new = NewJob {
+            priority: urgency(manner.priority),
+            durable: manner.background,
+            listen: !manner.background,
+            meta: unique::meta(&unique, &workload, &manner.reducer),
+            unique: unique::key(&unique, &workload).map(clash),
+            not_before: manner.not_before,
+            retry: retry(&self.settings, manner.background),
+            ..NewJob::new(Origin::GEARMAN, function, self.keep(&workload))
+        };
+        out.command(Ask::Submit.tag(), Command::Push(Box::new(new)));
+    }
+
+    pub(super) fn pushed(&self, job: JobId, out: &mut Outbox) {
+        let handle = self.handle(job);
+        Response::JobCreated { handle: &handle }.encode(out.bytes());
+    }
+}
+
+/// Gearman has three priorities of the engine's nine.
+const fn urgency(priority: Priority) -> Urgency {
+    match priority {
+        Priority::High => Urgency::clamped(7),
+        Priority::Normal => Urgency::NORMAL,
+        Priority::Low => Urgency::clamped(3),
+    }
+}
+
+/// A failure is final; only a background job has nobody but an operator to tell it to.
+const fn retry(settings: &Settings, background: bool) -> Retry {
+    let failures_max = if background && settings.keep_failed { -1 } else { 0 };
+    Retry { failures_max, losses_max: settings.job_retries, backoff: Backoff::None }
+}

@@ -1,0 +1,116 @@
+//! WORK_STATUS, WORK_DATA, WORK_WARNING, WORK_COMPLETE, WORK_FAIL, WORK_EXCEPTION, from a worker to the engine and
+//! from the engine to the clients that wait.
+//!
+//! Spec: `PROTOCOL`, "Worker Requests" and "Client Responses". A worker hears nothing unless it does not hold the job.
+//! Where it is vague: an exception ends the job, and each client gets exactly one packet of it, WORK_EXCEPTION if it
+//! asked for those, else WORK_FAIL.
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{Command, End, Failure, JobId, JobRef, Note, Proof};
+use windlass_session::Outbox;
+
+use super::ask::Ask;
+use super::{GearmanSession, refusal};
+use crate::wire::{Response, status_number};
+
+/// What a failure is put down as (`Failure::kind`).
+const FAIL: &[u8] = b"GearmanFail";
+const EXCEPTION: &[u8] = b"GearmanException";
+
+/// Longest numerator or denominator that is forwarded as the worker wrote it; of longer ones only the number is.
+/// 20 digits hold any 64-bit number.
+const STATUS_NUMBER_BYTES_MAX: usize = 20;
+
+/// From the worker.
+impl GearmanSession {
+    pub(super) fn work_status(&self, handle: &[u8], numerator: &[u8], denominator: &[u8], out: &mut Outbox) {
+        let verbatim = numerator.len().max(denominator.len()) <= STATUS_NUMBER_BYTES_MAX;
+        let raw = if verbatim { [numerator, b"\0", denominator].concat().into() } else { Bytes::new() };
+        let (numerator, denominator) = (status_number(numerator), status_number(denominator));
+        self.tell(handle, Ask::Result, Note::Progress { numerator, denominator, raw }, out);
+    }
+
+    pub(super) fn work_data(&self, handle: &[u8], data: &Bytes, out: &mut Outbox) {
+        self.tell(handle, Ask::Data, Note::Data(self.keep(data)), out);
+    }
+
+    pub(super) fn work_warning(&self, handle: &[u8], data: &Bytes, out: &mut Outbox) {
+        self.tell(handle, Ask::Data, Note::Warning(self.keep(data)), out);
+    }
+
+    pub(super) fn work_complete(&self, handle: &[u8], data: &Bytes, out: &mut Outbox) {
+        let result = self.keep(data);
+        self.report(handle, Ask::Result, out, |job| Command::Finish { job, proof: Proof::Connection, result });
+    }
+
+    /// Perl workers send it behind their exception as well, where it is too late to mean anything.
+    pub(super) fn work_fail(&mut self, handle: &[u8], out: &mut Outbox) {
+        let job = self.job(handle);
+        if job.is_some() && self.excepted == job {
+            self.excepted = None;
+            return;
+        }
+        self.fail(handle, Ask::Result, FAIL, Bytes::new(), out);
+    }
+
+    pub(super) fn work_exception(&mut self, handle: &[u8], data: &Bytes, out: &mut Outbox) {
+        self.excepted = self.job(handle);
+        self.fail(handle, Ask::Exception, EXCEPTION, self.keep(data), out);
+    }
+
+    fn fail(&self, handle: &[u8], ask: Ask, kind: &'static [u8], message: Bytes, out: &mut Outbox) {
+        let failure = Box::new(Failure { kind: Bytes::from_static(kind), message, ..Failure::default() });
+        self.report(handle, ask, out, |job| Command::Fail { job, proof: Proof::Connection, failure });
+    }
+
+    fn tell(&self, handle: &[u8], ask: Ask, note: Note, out: &mut Outbox) {
+        self.report(handle, ask, out, |job| Command::Tell { job, proof: Proof::Connection, note });
+    }
+
+    /// Only the connection that holds a job may speak of it, and a handle that is not ours is held by nobody.
+    fn report(&self, handle: &[u8], ask: Ask, out: &mut Outbox, command: impl FnOnce(JobRef) -> Command) {
+        match self.job(handle) {
+            Some(job) => out.command(ask.tag(), command(JobRef::Id(job))),
+            None => refusal::not_held(ask).encode(out.bytes()),
+        }
+    }
+}
+
+/// To a client that waits.
+impl GearmanSession {
+    pub(super) fn told(&mut self, job: JobId, note: &Note, out: &mut Outbox) {
+        let handle: &[u8] = &self.handle(job);
+        let out = self.unasked(out);
+        match note {
+            Note::Progress { numerator, denominator, raw } => status(handle, (*numerator, *denominator), raw, out),
+            Note::Data(data) => Response::WorkData { handle, data }.encode(out),
+            Note::Warning(data) => Response::WorkWarning { handle, data }.encode(out),
+        }
+    }
+
+    pub(super) fn ended(&mut self, job: JobId, end: &End, out: &mut Outbox) {
+        let handle: &[u8] = &self.handle(job);
+        let exceptions = self.exceptions;
+        let response = match end {
+            End::Succeeded(data) => Response::WorkComplete { handle, data },
+            End::Failed(failure) if exceptions && failure.kind != FAIL => {
+                Response::WorkException { handle, data: &failure.message }
+            }
+            End::Failed(_) | End::Lost | End::TimedOut | End::Expired | End::Cancelled => Response::WorkFail { handle },
+        };
+        response.encode(self.unasked(out));
+    }
+}
+
+/// A Gearman worker's numbers as it wrote them; those of others, who may have said a sentence instead, as numbers.
+fn status(handle: &[u8], numbers: (u32, u32), raw: &[u8], out: &mut BytesMut) {
+    let mut parts = raw.splitn(2, |byte| *byte == 0);
+    if let (Some(numerator), Some(denominator)) = (parts.next(), parts.next())
+        && (status_number(numerator), status_number(denominator)) == numbers
+    {
+        return Response::WorkStatus { handle, numerator, denominator }.encode(out);
+    }
+    let (numerator, denominator) = (numbers.0.to_string(), numbers.1.to_string());
+    let (numerator, denominator) = (numerator.as_bytes(), denominator.as_bytes());
+    Response::WorkStatus { handle, numerator, denominator }.encode(out);
+}
