@@ -16,6 +16,15 @@ use crate::turn::Turn;
 impl Engine {
     pub(crate) fn take(&mut self, client: ClientId, tag: Tag, take: Take, turn: &mut Turn) -> Result<(), Refusal> {
         let woken_for = self.stop_waking(client)?;
+        let answer = self.take_or_wait(client, tag, take, turn);
+        // It may have taken another job than the one it was woken for, or none.
+        if let Some(queue) = woken_for {
+            self.serve(queue, turn);
+        }
+        answer
+    }
+
+    fn take_or_wait(&mut self, client: ClientId, tag: Tag, take: Take, turn: &mut Turn) -> Result<(), Refusal> {
         let quiet = self.is_quiet(client, &take.worker);
         match take.from {
             From::Abilities => {
@@ -40,10 +49,6 @@ impl Engine {
                 sources.iter().for_each(|served| self.drop_if_unknown(served.queue));
             }
         }
-        // It may have taken another job than the one it was woken for.
-        if let Some(queue) = woken_for {
-            self.serve(queue, turn);
-        }
         Ok(())
     }
 
@@ -54,13 +59,20 @@ impl Engine {
             return Err(Refusal::AbilitiesFull { limit });
         }
         names.iter().try_for_each(|name| self.check_name(name))?;
-        let listed = names.into_iter().map(|name| {
+        let mut listed = Vec::with_capacity(names.len());
+        for name in names {
             let kind =
                 self.queues.named(&name).and_then(|id| self.queues.at(id)).map_or(QueueKind::Work, |q| q.image.kind);
-            let queue = self.queues.find_or_make(&name, kind, self.limits.queues_max)?;
-            Ok(Served { queue, weight: 0, lease })
-        });
-        listed.collect()
+            match self.queues.find_or_make(&name, kind, self.limits.queues_max) {
+                Ok(queue) => listed.push(Served { queue, weight: 0, lease }),
+                Err(why) => {
+                    // Those made for this take alone go with it.
+                    listed.iter().for_each(|served| self.drop_if_unknown(served.queue));
+                    return Err(why);
+                }
+            }
+        }
+        Ok(listed)
     }
 
     /// The queue and the job a client gets next.
