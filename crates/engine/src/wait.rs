@@ -256,7 +256,7 @@ impl Engine {
         while let Some(next) = self.next_served(queue) {
             match next {
                 Next::Wake(client) => self.wake(client, queue, turn),
-                Next::HandTo(client) => self.hand_to_waiting(client, queue, turn),
+                Next::HandTo(client, key) => self.hand_to_waiting(client, key, queue, turn),
             }
         }
     }
@@ -269,9 +269,9 @@ impl Engine {
         let unclaimed = self.ready(id) > queue.woken;
         let sleeper = queue.sleepers.first_key_value().filter(|_| unclaimed);
         match (taker, sleeper) {
-            (Some((taken, client)), Some((slept, _))) if taken < slept => Some(Next::HandTo(*client)),
+            (Some((taken, client)), Some((slept, _))) if taken < slept => Some(Next::HandTo(*client, *taken)),
             (_, Some((_, client))) => Some(Next::Wake(*client)),
-            (Some((_, client)), None) => Some(Next::HandTo(*client)),
+            (Some((taken, client)), None) => Some(Next::HandTo(*client, *taken)),
             (None, None) => None,
         }
     }
@@ -290,11 +290,12 @@ impl Engine {
         turn.tell(id, Event::Woken);
     }
 
-    fn hand_to_waiting(&mut self, id: ClientId, queue: QueueId, turn: &mut Turn) {
+    /// Hands the first job to a client whose turn it is; the key says whether as a blocked taker or on credit.
+    fn hand_to_waiting(&mut self, id: ClientId, key: WaitKey, queue: QueueId, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some((_, slot)) = self.queues.at(queue).and_then(|queue| queue.line.first()) else { return };
         match std::mem::take(&mut client.waiting) {
-            Waiting::Job(blocked) => {
+            Waiting::Job(blocked) if blocked.seq == key.seq => {
                 let served = blocked.sources.iter().find(|served| served.queue == queue).copied();
                 let (tag, worker) = (blocked.tag, blocked.worker.clone());
                 self.leave_wait(id, Waiting::Job(blocked));
@@ -302,7 +303,7 @@ impl Engine {
                     self.hand_out(id, tag, slot, served, &worker, turn);
                 }
             }
-            other @ (Waiting::Nothing | Waiting::Wake { .. } | Waiting::Awake { .. }) => {
+            other @ (Waiting::Nothing | Waiting::Job(_) | Waiting::Wake { .. } | Waiting::Awake { .. }) => {
                 client.waiting = other;
                 let served = client.abilities.iter().find(|served| served.queue == queue).copied();
                 self.use_credit(id);
@@ -342,5 +343,5 @@ impl Engine {
 /// What is to be done next at a queue.
 enum Next {
     Wake(ClientId),
-    HandTo(ClientId),
+    HandTo(ClientId, WaitKey),
 }
