@@ -270,7 +270,7 @@ pub struct NewJob {
     pub origin: Origin,
     /// Taken in this order.
     pub priority: Priority,
-    /// Kept in the journal; otherwise it lives while somebody listens.
+    /// Kept in the journal; otherwise it lives while somebody listens, and its producer must (`OutOfPlace`).
     pub durable: bool,
     /// The producer is told of progress and the end.
     pub listen: bool,

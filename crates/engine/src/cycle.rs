@@ -27,7 +27,9 @@ impl Engine {
         self.must_be(slot, QueueKind::Cycle)?;
         self.jobs.reweigh(slot, |job| job.body = body);
         self.head.totals.succeeded += 1;
-        if to == RepayTo::Drop {
+        if to == RepayTo::Drop && self.is_abandoned(slot) {
+            self.remove_job(slot, turn);
+        } else if to == RepayTo::Drop {
             self.move_job(slot, Place::Shelved);
         } else {
             self.go_round(slot, to, turn);

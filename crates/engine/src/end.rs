@@ -28,7 +28,8 @@ impl Engine {
         self.must_be(slot, QueueKind::Work)?;
         let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
         let id = job.id;
-        let keep_ms = job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms);
+        // What is not kept itself keeps no result.
+        let keep_ms = job.extra.as_deref().filter(|_| job.durable).map_or(0, |extra| extra.result_keep_ms);
         self.head.totals.succeeded += 1;
         self.tell_end(slot, &End::Succeeded(result.clone()), turn);
         if keep_ms > 0 {

@@ -76,11 +76,13 @@ impl Engine {
     }
 
     fn mutate_one(&mut self, slot: Slot, action: Mutation, turn: &mut Turn) -> bool {
-        let Some(kind) = self.jobs.at(slot).map(|job| job.place.kind()) else { return false };
+        let Some((kind, durable)) = self.jobs.at(slot).map(|job| (job.place.kind(), job.durable)) else { return false };
         match (action, kind) {
             (_, PlaceKind::Leased) => return false,
             (Mutation::Discard, _) => self.discard(slot, turn),
             (Mutation::Kill, PlaceKind::Dead | PlaceKind::Done | PlaceKind::Shelved) => return false,
+            // The dead set is for those that are kept.
+            (Mutation::Kill, _) if !durable => self.discard(slot, turn),
             (Mutation::Kill, _) => {
                 self.tell_end(slot, &crate::event::End::Cancelled, turn);
                 self.bury(slot, turn);

@@ -69,16 +69,19 @@ impl Engine {
     }
 
     pub(crate) fn start_hearing(&mut self, client: ClientId, slot: Slot) -> Result<(), Refusal> {
-        let limit = self.limits.listeners_max as usize;
         let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
-        let (id, held) = (job.id, job.listeners().len());
-        if held >= limit {
-            let limit = self.limits.listeners_max;
-            return Err(Refusal::QueueFull { held: limit, limit });
-        }
+        let id = job.id;
+        self.check_ears(client, job.listeners().len())?;
         *self.client(client)?.hears.entry(id).or_default() += 1;
         self.jobs.reweigh(slot, |job| job.extra_mut().listeners.push(client));
         Ok(())
+    }
+
+    /// Whether a client may listen to a job that so many listen to already.
+    fn check_ears(&mut self, client: ClientId, held: usize) -> Result<(), Refusal> {
+        self.client(client)?;
+        let limit = self.limits.listeners_max;
+        if held >= limit as usize { Err(Refusal::QueueFull { held: limit, limit }) } else { Ok(()) }
     }
 
     fn bear(
@@ -88,8 +91,11 @@ impl Engine {
         new: NewJob,
         turn: &mut Turn,
     ) -> Result<(Slot, Pushed), Refusal> {
-        if new.listen || !new.durable {
-            self.client(client)?;
+        if new.listen {
+            self.check_ears(client, 0)?;
+        } else if !new.durable {
+            // Nobody would ever ask for it.
+            return Err(Refusal::OutOfPlace);
         }
         self.check_room(queue, &new)?;
         self.make_known(queue, turn);
