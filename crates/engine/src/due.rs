@@ -112,7 +112,9 @@ impl Engine {
                 self.tell_end(slot, &End::Expired, turn);
                 self.remove_job(slot, turn);
             }
-            Some(Place::Leased(_) | Place::Dead(_) | Place::Done(_) | Place::Shelved) | None => {}
+            // That it was taken in time holds after a restart as well.
+            Some(Place::Leased(_) | Place::Dead(_) | Place::Done(_) | Place::Shelved) => self.remember_put(slot, turn),
+            None => {}
         }
     }
 

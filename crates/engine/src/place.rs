@@ -27,6 +27,13 @@ impl Engine {
         if job.lease().is_some_and(Lease::connection_bound) {
             job.place = Place::Ready;
         }
+        // Of two jobs with one key the younger was born when the older had let it go.
+        if let Some(other) = job.key.as_deref().and_then(|key| self.jobs.keyed(job.queue, job.origin, key))
+            && Jobs::wants_key(&job)
+            && self.jobs.at(other).is_some_and(|other| other.id < job.id)
+        {
+            self.release_key(other);
+        }
         self.insert_job(job);
     }
 
@@ -136,7 +143,7 @@ impl Engine {
     }
 
     /// A job that was out of the running is back in: it holds its key again if nobody else does, and loses it otherwise.
-    pub(crate) fn reclaim_key(&mut self, slot: Slot) {
+    pub(crate) fn reclaim_key(&mut self, slot: Slot, turn: &mut Turn) {
         let Some(job) = self.jobs.at(slot) else { return };
         let (id, limit, now) = (job.id, key_limit(job), self.now);
         if !Jobs::wants_key(job)
@@ -148,6 +155,7 @@ impl Engine {
             self.alarms.set(limit, Alarm::Key(id));
         } else {
             self.jobs.reweigh(slot, |job| job.key = None);
+            self.remember_put(slot, turn);
         }
     }
 

@@ -191,7 +191,7 @@ impl Engine {
             job.ready_at = now;
         }
         if was_off {
-            self.reclaim_key(slot);
+            self.reclaim_key(slot, turn);
         }
         self.make_known(queue, turn);
         self.remember_move(slot, turn);
