@@ -1,6 +1,6 @@
 //! Listings and bulk changes, a page at a time: no command looks at more than `page_max` rows, so none stalls the others.
 
-use crate::command::{Cursor, Filter, Mutation};
+use crate::command::{Cursor, Filter, Mutation, QueueKind};
 use crate::engine::Engine;
 use crate::event::{ClientRow, Event, JobView, QueueRow, Stats};
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
@@ -123,8 +123,7 @@ impl Engine {
     /// through in order of time, a queue's ready jobs in theirs; anything else by slab, in no order that means anything.
     fn matching(&self, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
         if !filter.names.is_empty() {
-            let named = filter.names.iter().filter_map(|name| self.jobs.named(name));
-            return (named.filter(|slot| self.matches(filter, *slot)).collect(), None);
+            return self.matching_names(filter, after, limit);
         }
         let set = match filter.place {
             Some(PlaceKind::Scheduled) => Some(&self.sets.scheduled),
@@ -148,19 +147,33 @@ impl Engine {
         }
     }
 
+    /// Each name once, its jobs by age. The cursor holds which name, and which of its jobs.
+    fn matching_names(&self, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+        let mut names: Vec<&[u8]> = filter.names.iter().map(AsRef::as_ref).collect();
+        names.sort_unstable();
+        names.dedup();
+        let first = usize::try_from(after.0).unwrap_or(usize::MAX);
+        let rows = (0_u64..).zip(names).skip(first).flat_map(|(index, name)| {
+            let oldest = if index == after.0 { JobId(after.1) } else { JobId(0) };
+            self.jobs.all_named(name, oldest).map(move |(id, slot)| (Cursor(index, id.0), slot))
+        });
+        self.page_of(filter, rows, limit)
+    }
+
     fn matching_ready(&self, filter: &Filter, name: &[u8], after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
         let Some(queue) = self.queues.named(name).and_then(|id| self.queues.at(id)) else { return (Vec::new(), None) };
-        // The cursor names the last standing seen: the lane in the low bits of the second half, which ranks leave free.
-        let from = (after != Cursor::default()).then(|| Standing {
-            lane: u8::try_from(after.1 & 0xf).unwrap_or_default(),
-            major: after.0,
-            minor: after.1 >> 4,
+        // The cursor names the last standing seen. A standing's lane says nothing in a `cycle` queue, its minor nothing in
+        // a `work` queue: the other half of the cursor is for the one that does.
+        let is_cycle = queue.image.kind == QueueKind::Cycle;
+        let from = (after != Cursor::default()).then(|| match is_cycle {
+            true => Standing { lane: 0, major: after.0, minor: after.1 },
+            false => Standing { lane: u8::try_from(after.1).unwrap_or(u8::MAX), major: after.0, minor: 0 },
         });
         let walk = std::iter::successors(queue.line.after(from), |(at, _)| queue.line.after(Some(*at)));
         let mut last = after;
         let rows = walk.map(|(at, slot)| {
             let before = last;
-            last = Cursor(at.major, at.minor << 4 | u64::from(at.lane));
+            last = Cursor(at.major, if is_cycle { at.minor } else { at.lane.into() });
             (before, slot)
         });
         self.page_of(filter, rows, limit)

@@ -268,6 +268,14 @@ impl Jobs {
         })
     }
 
+    /// All jobs of a public name from a number on, oldest first.
+    pub(crate) fn all_named<'a>(&'a self, name: &'a [u8], first: JobId) -> impl Iterator<Item = (JobId, Slot)> + 'a {
+        let hash = self.hasher.hash_one(name);
+        let same_hash = self.by_name.range((hash, first)..=(hash, JobId(u64::MAX)));
+        let slots = same_hash.filter_map(|(_, id)| Some((*id, self.slot(*id)?)));
+        slots.filter(move |(_, slot)| self.at(*slot).is_some_and(|job| job.name() == name))
+    }
+
     /// To be called when a job has become leased.
     pub(crate) fn name_lease(&mut self, slot: Slot) {
         let Some(job) = self.at(slot).filter(|j| !j.name().is_empty()) else { return };
