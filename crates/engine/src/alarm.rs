@@ -50,7 +50,7 @@ impl Alarms {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The earliest alarm. The caller says with [`Alarms::forget`] that a live one has rung.
+    /// The earliest alarm. Whatever it stood for says with [`Alarms::forget`] that it is over.
     pub(crate) fn pop(&mut self) -> Option<(Timestamp, Alarm)> {
         self.heap.pop().map(|Reverse(entry)| entry)
     }
@@ -68,6 +68,13 @@ impl Alarms {
 
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
+    }
+
+    /// Asserts that the count of live alarms is right; one that was set twice for the same time counts once.
+    pub(crate) fn check(&self, means_something: impl Fn(Timestamp, Alarm) -> bool) {
+        let live: BTreeSet<(Timestamp, Alarm)> =
+            self.heap.iter().map(|Reverse(entry)| *entry).filter(|(at, alarm)| means_something(*at, *alarm)).collect();
+        assert_eq!(live.len(), self.live, "alarms that mean something, left: set, right: counted");
     }
 }
 

@@ -49,6 +49,7 @@ impl Engine {
             matches!(job.place, Place::Scheduled(_) | Place::Retrying(_) | Place::Dead(_) | Place::Done(_))
         };
         assert_eq!(in_sets, self.jobs().filter(timed).count(), "jobs in places with a time");
+        self.alarms.check(|at, alarm| self.means_something(at, alarm));
         assert!(
             self.alarms.len() <= 4 * (self.jobs.len() * 3 + self.clients.len() + self.workers.len()) + 4096,
             "alarms pile up"

@@ -96,6 +96,8 @@ pub(crate) struct Worker {
     pub(crate) about: Bytes,
     pub(crate) state: WorkerState,
     pub(crate) beat_at: Timestamp,
+    /// When the engine will look at `beat_at` next.
+    pub(crate) alarm_at: Timestamp,
     pub(crate) clients: BTreeSet<ClientId>,
     /// Jobs it holds under time-bound leases taken since it is known.
     pub(crate) held: BTreeSet<JobId>,

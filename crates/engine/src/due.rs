@@ -75,28 +75,28 @@ impl Engine {
         if !self.means_something(at, alarm) {
             return;
         }
-        self.alarms.forget(at);
         match alarm {
-            Alarm::Lease(id) => self.lease_due(id, turn),
+            Alarm::Lease(id) => self.lease_due(id, at, turn),
             Alarm::Expiry(id) => self.expire_job(id, turn),
             Alarm::Key(id) => {
                 if let Some(slot) = self.jobs.slot(id) {
-                    self.jobs.release_key(slot);
+                    self.release_key(slot);
                 }
             }
             Alarm::Wait(client) => self.give_up_waiting(client, turn),
-            Alarm::Beat(worker) => self.miss_beat(worker, turn),
+            Alarm::Beat(worker) => self.miss_beat(worker, at, turn),
         }
     }
 
-    /// A lease has run out, or its end has moved later since the alarm was set.
-    fn lease_due(&mut self, id: JobId, turn: &mut Turn) {
+    /// A lease has run out, or its end has moved later since the alarm was set: then it rings again in its own turn.
+    fn lease_due(&mut self, id: JobId, at: Timestamp, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
-        let now = self.now;
         let Some(Place::Leased(lease)) = self.jobs.at_mut(slot).map(|job| &mut job.place) else { return };
-        lease.alarm_at = lease.until;
-        self.alarms.set(lease.until, Alarm::Lease(id));
-        if lease.until <= now {
+        if lease.until > at {
+            lease.alarm_at = lease.until;
+            self.alarms.forget(at);
+            self.alarms.set(lease.until, Alarm::Lease(id));
+        } else {
             self.expire_lease(slot, turn);
         }
     }
@@ -104,8 +104,9 @@ impl Engine {
     /// A job's time to be worked on is over: it goes unless somebody works on it, or it is kept for people to see.
     fn expire_job(&mut self, id: JobId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
-        // The alarm has rung: leaving the table must not forget it a second time.
-        self.jobs.reweigh(slot, |job| job.extra_mut().expires_at = None);
+        // The alarm has rung.
+        let at = self.jobs.reweigh(slot, |job| job.extra_mut().expires_at.take()).flatten();
+        self.alarms.forget(at.unwrap_or(Timestamp::NEVER));
         match self.jobs.at(slot).map(|job| &job.place) {
             Some(Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) => {
                 self.head.totals.expired += 1;
@@ -119,7 +120,7 @@ impl Engine {
     }
 
     /// Whether an alarm set for this time still stands for anything.
-    fn means_something(&self, at: Timestamp, alarm: Alarm) -> bool {
+    pub(crate) fn means_something(&self, at: Timestamp, alarm: Alarm) -> bool {
         let job = |id: JobId| self.jobs.slot(id).and_then(|slot| Some((slot, self.jobs.at(slot)?)));
         match alarm {
             Alarm::Lease(id) => job(id).and_then(|(_, job)| job.lease()).is_some_and(|lease| lease.alarm_at == at),
@@ -129,7 +130,7 @@ impl Engine {
                 key_limit(job) == at && self.jobs.keyed(job.queue, job.origin, key) == Some(slot)
             }),
             Alarm::Wait(client) => self.clients.get(&client).is_some_and(|client| client.waits_until() == Some(at)),
-            Alarm::Beat(worker) => self.workers.contains_key(&worker),
+            Alarm::Beat(worker) => self.workers.get(&worker).is_some_and(|worker| worker.alarm_at == at),
         }
     }
 

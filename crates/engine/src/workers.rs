@@ -7,7 +7,7 @@ use crate::client::Worker;
 use crate::command::WorkerState;
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
-use crate::ids::{ClientId, JobId, Tag};
+use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::turn::Turn;
 
 impl Engine {
@@ -39,17 +39,19 @@ impl Engine {
     fn new_worker(&mut self, name: &[u8]) -> u64 {
         let number = self.next_worker;
         self.next_worker += 1;
+        let alarm_at = self.now.after_ms(self.limits.beat_ms);
         let worker = Worker {
             name: name.into(),
             about: Bytes::new(),
             state: WorkerState::Running,
             beat_at: self.now,
+            alarm_at,
             clients: std::collections::BTreeSet::new(),
             held: std::collections::BTreeSet::new(),
         };
         self.worker_names.insert(name.into(), number);
         self.workers.insert(number, worker);
-        self.alarms.set(self.now.after_ms(self.limits.beat_ms), Alarm::Beat(number));
+        self.alarms.set(alarm_at, Alarm::Beat(number));
         number
     }
 
@@ -109,11 +111,13 @@ impl Engine {
         }
     }
 
-    /// A worker may have been silent too long.
-    pub(crate) fn miss_beat(&mut self, number: u64, turn: &mut Turn) {
-        let Some(worker) = self.workers.get(&number) else { return };
+    /// A worker may have been silent too long: then its connections are dismissed. Otherwise the alarm is set anew.
+    pub(crate) fn miss_beat(&mut self, number: u64, at: Timestamp, turn: &mut Turn) {
+        let Some(worker) = self.workers.get_mut(&number) else { return };
         let due = worker.beat_at.after_ms(self.limits.beat_ms);
-        if due > self.now {
+        if due > at {
+            worker.alarm_at = due;
+            self.alarms.forget(at);
             return self.alarms.set(due, Alarm::Beat(number));
         }
         for client in worker.clients.clone() {
@@ -128,6 +132,7 @@ impl Engine {
     /// Its time-bound leases run on, unless the configuration wants them back at once.
     fn forget_worker(&mut self, number: u64, turn: &mut Turn) {
         let Some(worker) = self.workers.remove(&number) else { return };
+        self.alarms.forget(worker.alarm_at);
         self.worker_names.remove(&worker.name);
         if self.limits.requeue_dead_workers {
             let held: Vec<JobId> = worker.held.into_iter().collect();
