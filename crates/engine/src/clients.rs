@@ -28,11 +28,12 @@ impl Engine {
         self.forget_abilities(id, |_| true, turn);
         // Out of the table first, so that nothing is handed to it any more.
         let Some(client) = self.clients.remove(&id) else { return };
-        for job in client.held {
-            self.lose_job(job, turn);
-        }
+        // And deaf before its jobs are lost: one that nobody waits for now is not tried again.
         for job in client.hears.into_keys() {
             self.stop_hearing(job, id, turn);
+        }
+        for job in client.held {
+            self.lose_job(job, turn);
         }
         if let Some(worker) = client.worker {
             self.leave_worker(worker, id, turn);
