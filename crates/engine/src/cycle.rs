@@ -76,6 +76,13 @@ impl Engine {
         }
     }
 
+    /// A lease of a `cycle` entry ends without its being repaid: its token must not be granted again.
+    pub(crate) fn void_token(&mut self, slot: Slot, turn: &mut Turn) {
+        if let Some(job) = self.jobs.at(slot).filter(|job| job.cycle().is_some()) {
+            self.next_serial(job.queue, true, turn);
+        }
+    }
+
     /// Back into the line at this standing, behind its equals.
     fn enter_cycle(&mut self, slot: Slot, cycle: Cycle, turn: &mut Turn) {
         // On the shelf, where no index depends on it, the standing may change.

@@ -71,6 +71,7 @@ impl Engine {
 
     /// Takes a failure down and does what the job's policy says.
     fn fail_job(&mut self, slot: Slot, mut failure: Box<Failure>, end: &End, turn: &mut Turn) -> Fate {
+        self.void_token(slot, turn);
         failure.at = self.now;
         self.head.totals.failed += 1;
         self.jobs.reweigh(slot, |job| {
@@ -192,6 +193,7 @@ impl Engine {
     /// A worker is gone and with it a delivery: back to the job's own place, unless that happened too often.
     pub(crate) fn lose_job(&mut self, id: JobId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
+        self.void_token(slot, turn);
         self.head.totals.lost += 1;
         self.jobs.reweigh(slot, |job| {
             if let Some(extra) = job.extra.as_deref_mut() {
