@@ -1,0 +1,134 @@
+//! What no type can say: values that are well formed and make no sense, alone or together.
+
+use std::collections::HashSet;
+
+use windlass_gearman::wire::frames::FRAME_BYTES_CEILING;
+
+use super::error::Error;
+use super::quantity::ByteSize;
+use super::sections::Config;
+use crate::logging;
+
+/// The smallest packet and line that any client could do with.
+const FRAME_BYTES_MIN: u64 = 1024;
+const LINE_BYTES_MIN: u64 = 64;
+
+/// The longest text line: a command names one function and a few numbers.
+const LINE_BYTES_CEILING: u64 = 1 << 20;
+
+/// What a packet may grow by between its producer and its worker: a longer header, the job's handle, a function's name.
+const OUTBOUND_SLACK_BYTES: u64 = 64 * 1024;
+
+/// The longest text `version` may answer.
+const VERSION_BYTES_MAX: usize = 64;
+
+impl Config {
+    /// Looks for what makes no sense, and says what it finds first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`], with the key.
+    pub fn check(&self) -> Result<(), Error> {
+        self.check_zeros()?;
+        self.check_log()?;
+        self.check_times()?;
+        self.check_sizes()?;
+        self.check_gearman()?;
+        self.check_listeners()
+    }
+
+    fn check_zeros(&self) -> Result<(), Error> {
+        let (server, limits, store) = (&self.server, &self.limits, &self.store);
+        let table: [(&'static str, u64); 22] = [
+            ("data_dir", self.data_dir.as_os_str().len() as u64),
+            ("commit_interval", self.commit_interval.as_ms()),
+            ("server.connections_max", server.connections_max as u64),
+            ("server.outbound_bytes_max", server.outbound_bytes_max.0),
+            ("server.read_bytes_max", server.read_bytes_max.0),
+            ("server.unacknowledged_max", server.unacknowledged_max as u64),
+            ("server.shutdown_timeout", server.shutdown_timeout.as_ms()),
+            ("limits.jobs_max", limits.jobs_max),
+            ("limits.jobs_bytes_max", limits.jobs_bytes_max.0),
+            ("limits.queues_max", limits.queues_max.into()),
+            ("limits.abilities_max", limits.abilities_max.into()),
+            ("limits.name_bytes_max", limits.name_bytes_max.0),
+            ("limits.listeners_max", limits.listeners_max.into()),
+            ("limits.lease_max", limits.lease_max.as_ms()),
+            ("limits.dead_ttl", limits.dead_ttl.as_ms()),
+            ("limits.wake_patience", limits.wake_patience.as_ms()),
+            ("limits.beat_timeout", limits.beat_timeout.as_ms()),
+            ("limits.page_max", limits.page_max.into()),
+            ("store.cache", store.cache.0),
+            ("store.compact_floor", store.compact_floor.0),
+            ("store.commit_timeout", store.commit_timeout.as_ms()),
+            ("store.commit_abort", store.commit_abort.as_ms()),
+        ];
+        match table.into_iter().find(|(_, value)| *value == 0) {
+            Some(("data_dir", _)) => senseless("data_dir", "must not be empty"),
+            Some((key, _)) => senseless(key, "must be more than 0"),
+            None => Ok(()),
+        }
+    }
+
+    fn check_log(&self) -> Result<(), Error> {
+        logging::filter(&self.log.level).map(drop).or_else(|error| senseless("log.level", error))
+    }
+
+    fn check_times(&self) -> Result<(), Error> {
+        let (timeout, abort) = (self.store.commit_timeout, self.store.commit_abort);
+        if abort < timeout {
+            return senseless("store.commit_abort", format!("{abort} is before store.commit_timeout, {timeout}"));
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self) -> Result<(), Error> {
+        let (out, frame) = (self.server.outbound_bytes_max, self.gearman.frame_bytes_max);
+        let least = frame.0.saturating_add(OUTBOUND_SLACK_BYTES);
+        within("gearman.frame_bytes_max", frame, FRAME_BYTES_MIN, FRAME_BYTES_CEILING as u64)?;
+        within("gearman.line_bytes_max", self.gearman.line_bytes_max, LINE_BYTES_MIN, LINE_BYTES_CEILING)?;
+        within("limits.name_bytes_max", self.limits.name_bytes_max, 1, u32::MAX.into())?;
+        if out.0 < least {
+            // Otherwise a job could be taken from its producer that can be given to no worker.
+            let least = ByteSize(least);
+            return senseless("server.outbound_bytes_max", format!("{out}, but the largest packet needs {least}"));
+        }
+        Ok(())
+    }
+
+    fn check_gearman(&self) -> Result<(), Error> {
+        if let Err(error) = self.gearman.prefix() {
+            return senseless("gearman.handle_prefix", error);
+        }
+        let version = &self.gearman.version;
+        match version.len() {
+            0 => senseless("gearman.version", "must not be empty"),
+            VERSION_BYTES_MAX.. => senseless("gearman.version", "must be shorter than 64 bytes"),
+            _ if version.chars().any(char::is_control) => senseless("gearman.version", "must be one line of text"),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_listeners(&self) -> Result<(), Error> {
+        let mut seen = HashSet::new();
+        if let Some((_, twice)) = self.listeners().find(|(_, address)| !address.is_any_port() && !seen.insert(*address))
+        {
+            return senseless("gearman.listen", format!("{twice} is there twice"));
+        }
+        match self.listeners().next() {
+            Some(_) => Ok(()),
+            None => senseless("gearman.listen", "no protocol has an address to listen on"),
+        }
+    }
+}
+
+fn within(key: &'static str, size: ByteSize, least: u64, most: u64) -> Result<(), Error> {
+    if (least..=most).contains(&size.0) {
+        return Ok(());
+    }
+    senseless(key, format!("{size} is not between {} and {}", ByteSize(least), ByteSize(most)))
+}
+
+fn senseless(key: &'static str, reason: impl ToString) -> Result<(), Error> {
+    Err(Error::Senseless { key, reason: reason.to_string() })
+}

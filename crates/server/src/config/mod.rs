@@ -1,0 +1,24 @@
+//! The configuration: one TOML file, every key optional, overridden by the environment and that by the command line.
+//!
+//! Reading order: `sections` (what there is, with defaults) · `quantity` and `address` (how values are written) ·
+//! `file` (text to [`Config`]) · `overrides` (single keys from elsewhere) · `check` (what no type can say).
+//! Nothing here listens, opens or logs.
+
+mod address;
+mod check;
+mod error;
+mod file;
+mod overrides;
+mod quantity;
+mod sections;
+#[cfg(test)]
+mod tests;
+
+pub use address::{Address, AddressError, ListenAddress};
+pub use error::Error;
+pub use overrides::Override;
+pub use quantity::{ByteSize, Period, QuantityError};
+pub use sections::{Config, Durability, Gearman, Limits, Log, LogFormat, OnTimeout, Server, Store};
+
+/// The configuration that is in force when nothing else is said, with every key explained.
+pub const DEFAULTS: &str = include_str!("../../../../config/windlass.toml");

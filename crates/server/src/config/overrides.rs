@@ -1,0 +1,171 @@
+//! Single keys from the environment and the command line, over what the file says.
+//!
+//! One key is `section.key` on the command line and `WINDLASS_SECTION_KEY` in the environment. Its value is written as in
+//! TOML; text may go without quotes, and a list without brackets.
+
+use std::ffi::OsString;
+
+use toml::{Table, Value};
+
+use super::error::Error;
+use super::sections::Config;
+
+/// What every variable of ours starts with.
+const PREFIX: &str = "WINDLASS_";
+
+/// Variables with these prefixes steer tests and benchmarks, and are nothing to the daemon.
+const NOT_OURS: [&str; 3] = ["WINDLASS_TEST_", "WINDLASS_SIM_", "WINDLASS_BENCH_"];
+
+/// One key, set outside the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    /// The variable or argument that set it, for messages.
+    origin: String,
+    /// `section.key`, or `key`.
+    key: String,
+    value: Value,
+}
+
+impl Override {
+    /// A key and its value, as text. `origin` says in messages where they come from.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Override`]: there is no such key, or its value is no TOML.
+    pub fn new(origin: &str, key: &str, text: &str) -> Result<Self, Error> {
+        let refuse = |reason| Error::Override { origin: origin.to_owned(), reason };
+        let keys = keys();
+        let Some((_, like)) = keys.iter().find(|(known, _)| known == key) else {
+            let near = nearest(key, keys.iter().map(|(key, _)| key.clone()));
+            return Err(refuse(format!("unknown key `{key}`; the nearest is `{near}`")));
+        };
+        let value = value(text, like).map_err(refuse)?;
+        Ok(Self { origin: origin.to_owned(), key: key.to_owned(), value })
+    }
+
+    /// `section.key=value`, the argument of `--set`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Override::new`]; or there is no `=` in it.
+    pub fn from_assignment(text: &str) -> Result<Self, Error> {
+        let origin = format!("--set {text}");
+        match text.split_once('=') {
+            Some((key, value)) => Self::new(&origin, key.trim(), value),
+            None => Err(Error::Override { origin, reason: "section.key=value expected".to_owned() }),
+        }
+    }
+
+    /// Everything the environment sets, in the order of the variables' names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Override::new`]; or a variable starts like ours and is none, or its value is no Unicode text.
+    pub fn from_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Vec<Self>, Error> {
+        let mut ours: Vec<(String, OsString)> = variables
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .filter(|(name, value)| is_ours(name) && !is_service_link(name, &value.to_string_lossy()))
+            .collect();
+        ours.sort_unstable();
+        ours.into_iter().map(|(name, value)| Self::from_variable(&name, value)).collect()
+    }
+
+    fn from_variable(name: &str, value: OsString) -> Result<Self, Error> {
+        let refuse = |reason| Error::Override { origin: name.to_owned(), reason };
+        let keys = keys();
+        let Some((key, _)) = keys.iter().find(|(key, _)| variable(key) == name) else {
+            let near = nearest(name, keys.iter().map(|(key, _)| variable(key)));
+            return Err(refuse(format!("no key has this variable; the nearest is {near}")));
+        };
+        let text = value.into_string().map_err(|_| refuse("the value is not UTF-8".to_owned()))?;
+        Self::new(name, key, &text)
+    }
+}
+
+impl Config {
+    /// This configuration with single keys replaced, later ones over earlier ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Override`]: a value is not of its key's kind.
+    pub fn with(self, overrides: impl IntoIterator<Item = Override>) -> Result<Self, Error> {
+        overrides.into_iter().try_fold(self, |config, Override { origin, key, value }| {
+            let mut table = config.to_table();
+            put(&mut table, &key, value);
+            table.try_into().map_err(|error: toml::de::Error| {
+                let reason = error.message().trim().replace('\n', "; ");
+                Error::Override { origin, reason }
+            })
+        })
+    }
+
+    fn to_table(&self) -> Table {
+        #[expect(clippy::expect_used, reason = "every type in it has a form in TOML; a test writes them all")]
+        Table::try_from(self).expect("a configuration can be written")
+    }
+}
+
+/// Every key with its default.
+pub(super) fn keys() -> Vec<(String, Value)> {
+    let mut keys = Vec::new();
+    for (name, value) in Config::default().to_table() {
+        if let Value::Table(section) = value {
+            keys.extend(section.into_iter().map(|(key, value)| (format!("{name}.{key}"), value)));
+        } else {
+            keys.push((name, value));
+        }
+    }
+    keys
+}
+
+/// `gearman.listen` is `WINDLASS_GEARMAN_LISTEN`.
+pub(super) fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "_").to_ascii_uppercase())
+}
+
+fn put(table: &mut Table, key: &str, value: Value) {
+    let replaced = match key.split_once('.') {
+        None => table.insert(key.to_owned(), value),
+        Some((section, key)) => match table.get_mut(section) {
+            Some(Value::Table(section)) => section.insert(key.to_owned(), value),
+            _ => None,
+        },
+    };
+    debug_assert!(replaced.is_some(), "{key} is known and was there");
+}
+
+/// Reads a value that is to stand where `like` does.
+fn value(text: &str, like: &Value) -> Result<Value, String> {
+    let text = text.trim();
+    if like.is_str() && !text.starts_with(['"', '\'']) {
+        return Ok(Value::String(text.to_owned()));
+    }
+    // `[::1]:4730` is no list.
+    if like.is_array() && !(text.starts_with('[') && text.ends_with(']')) {
+        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+        return Ok(items.map(|item| Value::String(item.to_owned())).collect::<Vec<_>>().into());
+    }
+    let mut table: Table = toml::from_str(&format!("it = {text}"))
+        .map_err(|_| format!("`{}` is no {} as TOML writes it", text.escape_debug(), like.type_str()))?;
+    match table.remove("it") {
+        Some(value) if table.is_empty() => Ok(value),
+        _ => Err(format!("`{}` is more than one value", text.escape_debug())),
+    }
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with(PREFIX) && !NOT_OURS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Kubernetes tells every container where services are, in variables named after them; a service called `windlass` or
+/// `windlass-gearman` must not keep the daemon from starting.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let place = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
+    let port = name.split_once("_PORT_").is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()));
+    place || port || (name.ends_with("_PORT") && value.contains("://"))
+}
+
+fn nearest(name: &str, among: impl Iterator<Item = String>) -> String {
+    among.min_by_key(|known| strsim::damerau_levenshtein(name, known)).unwrap_or_default()
+}

@@ -1,0 +1,319 @@
+//! What can be configured, section by section, with every default. What a key means for the operator stands in
+//! `config/windlass.toml`; here stands its shape.
+
+use std::path::PathBuf;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use windlass_gearman::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
+
+use super::address::ListenAddress;
+use super::quantity::{ByteSize, Period};
+
+const MIB: u64 = 1 << 20;
+const GEARMAN_PORT: u16 = 4730;
+
+/// Stands for the name of this machine in [`Gearman::handle_prefix`].
+const HOST: &str = "{host}";
+
+/// The whole configuration. Every key is optional, and none is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where the journal is kept; relative to the working directory.
+    pub data_dir: PathBuf,
+    /// What OK means.
+    pub durability: Durability,
+    /// The longest time between two commits with [`Durability::Interval`].
+    pub commit_interval: Period,
+    /// What is said, and how.
+    pub log: Log,
+    /// Threads, connections, and the time things may take.
+    pub server: Server,
+    /// What the queues may hold.
+    pub limits: Limits,
+    /// The journal.
+    pub store: Store,
+    /// Gearman.
+    pub gearman: Gearman,
+}
+
+/// What an acknowledgement promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// It is on the disk.
+    Sync,
+    /// It will be on the disk within [`Config::commit_interval`].
+    Interval,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// A level, or directives as `tracing-subscriber`'s `EnvFilter` takes them.
+    pub level: String,
+    /// How lines are written.
+    pub format: LogFormat,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Threads that serve connections; 0 = one per core.
+    pub threads: usize,
+    /// Connections of all listeners together.
+    pub connections_max: usize,
+    /// Connections of one listener; 0 = only `connections_max` counts.
+    pub connections_max_per_listener: usize,
+    /// What may wait for a peer that does not read.
+    pub outbound_bytes_max: ByteSize,
+    /// What is read from a peer before the engine is visited.
+    pub read_bytes_max: ByteSize,
+    /// Answers of one connection that may wait for the disk before no more is read from it.
+    pub unacknowledged_max: usize,
+    /// How long a protocol's opening exchange may take; 0 = for ever.
+    pub handshake_timeout: Period,
+    /// How long a connection may be silent; 0 = for ever.
+    pub idle_timeout: Period,
+    /// How long connections may take to end when the daemon stops.
+    pub shutdown_timeout: Period,
+}
+
+/// `[limits]`: the engine's, in the operator's units.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Jobs in all places together.
+    pub jobs_max: u64,
+    /// Bytes all jobs together may be counted as.
+    pub jobs_bytes_max: ByteSize,
+    /// Queues known.
+    pub queues_max: u32,
+    /// Queues one client may serve.
+    pub abilities_max: u32,
+    /// Bytes of a queue's name, a job's public name or a coalescing key.
+    pub name_bytes_max: ByteSize,
+    /// Clients that listen to one job.
+    pub listeners_max: u32,
+    /// The longest lease.
+    pub lease_max: Period,
+    /// How long the dead set keeps a job.
+    pub dead_ttl: Period,
+    /// How long a woken worker may take to ask for work.
+    pub wake_patience: Period,
+    /// How long a named worker may be silent.
+    pub beat_timeout: Period,
+    /// Give back what a dead named worker held, instead of letting the leases run out.
+    pub requeue_dead_workers: bool,
+    /// Rows one listing or bulk command looks at.
+    pub page_max: u32,
+}
+
+/// `[store]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// Memory for pages of the database.
+    pub cache: ByteSize,
+    /// A journal smaller than this is never compacted.
+    pub compact_floor: ByteSize,
+    /// A commit that takes longer makes the daemon answer "unavailable".
+    pub commit_timeout: Period,
+    /// A commit that takes longer ends the daemon.
+    pub commit_abort: Period,
+}
+
+/// `[gearman]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gearman {
+    /// Where Gearman is served; nowhere if empty.
+    pub listen: Vec<ListenAddress>,
+    /// The largest packet, header included.
+    pub frame_bytes_max: ByteSize,
+    /// The longest line of the admin protocol.
+    pub line_bytes_max: ByteSize,
+    /// Deliveries before a job is given up; 0 = no limit.
+    pub job_retries: u32,
+    /// Keep jobs that were given up in the dead set.
+    pub keep_failed: bool,
+    /// What the end of `CAN_DO_TIMEOUT`'s time means for the job.
+    pub on_timeout: OnTimeout,
+    /// Serve a worker's functions in turn among jobs of equal priority.
+    pub round_robin: bool,
+    /// Forward exceptions to clients that did not ask for them.
+    pub exceptions: bool,
+    /// What job handles start with; `{host}` stands for the name of the machine.
+    pub handle_prefix: String,
+    /// What `version` answers, behind `OK `.
+    pub version: String,
+    /// Jobs a function may hold unless `maxqueue` says otherwise; 0 = no limit.
+    pub max_queue_size: u32,
+}
+
+/// What becomes of a Gearman job whose worker took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnTimeout {
+    /// It has failed, and its clients hear so (the specification).
+    Fail,
+    /// It goes back to its queue without a word (gearmand).
+    Requeue,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data_dir: "windlass-data".into(),
+            durability: Durability::Sync,
+            commit_interval: Period::from_ms(100),
+            log: Log::default(),
+            server: Server::default(),
+            limits: Limits::default(),
+            store: Store::default(),
+            gearman: Gearman::default(),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            threads: 0,
+            connections_max: 10_000,
+            connections_max_per_listener: 0,
+            outbound_bytes_max: ByteSize(128 * MIB),
+            read_bytes_max: ByteSize(MIB / 4),
+            unacknowledged_max: 4096,
+            handshake_timeout: Period::from_secs(10),
+            idle_timeout: Period::from_ms(0),
+            shutdown_timeout: Period::from_secs(10),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            jobs_max: 50_000_000,
+            jobs_bytes_max: ByteSize(640 * MIB),
+            queues_max: 100_000,
+            abilities_max: 10_000,
+            name_bytes_max: ByteSize(8192),
+            listeners_max: 10_000,
+            lease_max: Period::from_days(365),
+            dead_ttl: Period::from_days(180),
+            wake_patience: Period::from_secs(1),
+            beat_timeout: Period::from_secs(60),
+            requeue_dead_workers: false,
+            page_max: 1000,
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            cache: ByteSize(64 * MIB),
+            compact_floor: ByteSize(64 * MIB),
+            commit_timeout: Period::from_secs(30),
+            commit_abort: Period::from_secs(300),
+        }
+    }
+}
+
+impl Default for Gearman {
+    fn default() -> Self {
+        Self {
+            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: GEARMAN_PORT }],
+            frame_bytes_max: ByteSize(64 * MIB),
+            line_bytes_max: ByteSize(8192),
+            job_retries: 0,
+            keep_failed: true,
+            on_timeout: OnTimeout::Fail,
+            round_robin: false,
+            exceptions: false,
+            handle_prefix: format!("H:{HOST}"),
+            version: "1.1.20".to_owned(),
+            max_queue_size: 0,
+        }
+    }
+}
+
+impl Config {
+    /// The limits in the engine's own units.
+    #[must_use]
+    pub fn engine_limits(&self) -> windlass_engine::Limits {
+        let limits = &self.limits;
+        windlass_engine::Limits {
+            jobs_max: limits.jobs_max,
+            jobs_bytes_max: limits.jobs_bytes_max.into(),
+            queues_max: limits.queues_max,
+            abilities_max: limits.abilities_max,
+            name_bytes_max: u32::try_from(limits.name_bytes_max.0).unwrap_or(u32::MAX),
+            listeners_max: limits.listeners_max,
+            lease_ms_max: limits.lease_max.as_ms(),
+            dead_ms: limits.dead_ttl.as_ms(),
+            wake_ms: limits.wake_patience.as_ms(),
+            beat_ms: limits.beat_timeout.as_ms(),
+            requeue_dead_workers: limits.requeue_dead_workers,
+            page_max: limits.page_max,
+        }
+    }
+
+    /// Every address of every protocol, with the protocol's name.
+    pub fn listeners(&self) -> impl Iterator<Item = (&'static str, &ListenAddress)> {
+        self.gearman.listen.iter().map(|address| ("gearman", address))
+    }
+}
+
+impl Server {
+    /// How many threads serve connections.
+    #[must_use]
+    pub fn threads_or_cores(&self) -> usize {
+        match self.threads {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        }
+    }
+}
+
+impl Gearman {
+    /// What job handles start with, on this machine.
+    ///
+    /// # Errors
+    ///
+    /// No handle can start like this.
+    pub fn prefix(&self) -> Result<HandlePrefix, HandlePrefixError> {
+        HandlePrefix::new(&self.prefix_on(rustix::system::uname().nodename().to_bytes()))
+    }
+
+    /// A host's name is cut to the room there is, and bytes that no handle may hold become dashes.
+    pub(super) fn prefix_on(&self, host: &[u8]) -> Vec<u8> {
+        let Some((before, after)) = self.handle_prefix.split_once(HOST) else {
+            return self.handle_prefix.clone().into_bytes();
+        };
+        let room = HANDLE_PREFIX_BYTES_MAX.saturating_sub(before.len() + after.len());
+        let name = host.iter().take(room).map(|byte| if *byte > b' ' && *byte != 0x7f { *byte } else { b'-' });
+        before.bytes().chain(name).chain(after.bytes()).collect()
+    }
+}

@@ -1,0 +1,198 @@
+//! The configuration as its operator meets it: the document of defaults, values, every way to be wrong.
+
+mod overriding;
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use super::overrides::{keys, variable};
+use super::*;
+
+fn parse(text: &str) -> Result<Config, Error> {
+    Config::parse(Path::new("windlass.toml"), text)
+}
+
+// ---- the document ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_document_shows_every_key_at_its_default() {
+    assert_eq!(parse(DEFAULTS).unwrap(), Config::default());
+    let document: Table = DEFAULTS.parse().unwrap();
+    let mut shown = HashSet::new();
+    for (name, value) in document {
+        if let Value::Table(section) = value {
+            shown.extend(section.keys().map(|key| format!("{name}.{key}")));
+        } else {
+            shown.insert(name);
+        }
+    }
+    let known: HashSet<String> = keys().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(shown, known);
+}
+
+#[test]
+fn the_document_explains_every_key() {
+    let lines: Vec<&str> = DEFAULTS.lines().collect();
+    for (number, line) in lines.iter().enumerate().filter(|(_, line)| line.contains(" = ") && !line.starts_with('#')) {
+        assert!(lines[number - 1].starts_with("# "), "line {}: nothing is said about {line}", number + 1);
+    }
+}
+
+#[test]
+fn the_defaults_make_sense() {
+    Config::default().check().unwrap();
+    assert_eq!(parse("").unwrap(), Config::default());
+}
+
+#[test]
+fn what_was_written_reads_the_same() {
+    let mut config = Config { durability: Durability::Interval, ..Config::default() };
+    config.log.format = LogFormat::Json;
+    config.gearman.on_timeout = OnTimeout::Requeue;
+    config.gearman.listen = vec!["[::1]:1".parse().unwrap(), "unix:/run/x".parse().unwrap()];
+    config.limits.jobs_max = i64::MAX as u64;
+    config.limits.lease_max = Period::from_ms(1);
+    let text = toml::to_string(&config).unwrap();
+    assert_eq!(parse(&text).unwrap(), config, "{text}");
+}
+
+#[test]
+fn variables_are_as_many_as_keys() {
+    let names: HashSet<String> = keys().iter().map(|(key, _)| variable(key)).collect();
+    assert_eq!(names.len(), keys().len());
+}
+
+// ---- values ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_file_says_what_it_says_and_nothing_else() {
+    let config = parse(
+        "data_dir = \"/var/lib/windlass\"\ndurability = \"interval\"\ncommit_interval = \"1s\"\n\
+         [limits]\njobs_bytes_max = \"2GiB\"\nlease_max = \"1h30m\"\n\
+         [gearman]\nlisten = [\"0.0.0.0:4730\", \"unix:/run/windlass.sock\"]\non_timeout = \"requeue\"\nmax_queue_size = 7\n",
+    )
+    .unwrap();
+    let mut expected = Config { data_dir: "/var/lib/windlass".into(), ..Config::default() };
+    expected.durability = Durability::Interval;
+    expected.commit_interval = Period::from_secs(1);
+    expected.limits.jobs_bytes_max = ByteSize(2 << 30);
+    expected.limits.lease_max = Period::from_ms(5_400_000);
+    expected.gearman.listen = vec!["0.0.0.0:4730".parse().unwrap(), "unix:/run/windlass.sock".parse().unwrap()];
+    expected.gearman.on_timeout = OnTimeout::Requeue;
+    expected.gearman.max_queue_size = 7;
+    assert_eq!(config, expected);
+    config.check().unwrap();
+}
+
+#[test]
+fn the_engine_gets_its_own_units() {
+    let config = parse(
+        "[limits]\njobs_max = 1\njobs_bytes_max = \"2KiB\"\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
+         listeners_max = 6\nlease_max = \"7s\"\ndead_ttl = \"8d\"\nwake_patience = \"9ms\"\nbeat_timeout = \"10m\"\n\
+         requeue_dead_workers = true\npage_max = 11\n",
+    )
+    .unwrap();
+    let expected = windlass_engine::Limits {
+        jobs_max: 1,
+        jobs_bytes_max: 2048,
+        queues_max: 3,
+        abilities_max: 4,
+        name_bytes_max: 5,
+        listeners_max: 6,
+        lease_ms_max: 7_000,
+        dead_ms: 691_200_000,
+        wake_ms: 9,
+        beat_ms: 600_000,
+        requeue_dead_workers: true,
+        page_max: 11,
+    };
+    assert_eq!(config.engine_limits(), expected);
+}
+
+#[test]
+fn handles_start_with_the_name_of_the_machine() {
+    let table = [
+        ("H:{host}", "lap", "H:lap"),
+        ("H:{host}", "my lap", "H:my-lap"),
+        (
+            "H:{host}",
+            "a-name-that-is-longer-than-any-handle-has-room-for",
+            "H:a-name-that-is-longer-than-any-handle-ha",
+        ),
+        ("H:eu-{host}:a", "lap", "H:eu-lap:a"),
+        ("jobs", "lap", "jobs"),
+    ];
+    for (template, host, expected) in table {
+        let gearman = Gearman { handle_prefix: template.to_owned(), ..Gearman::default() };
+        let prefix = gearman.prefix_on(host.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&prefix), expected, "{template} {host}");
+    }
+    for host in ["lap", "my lap", "a-name-that-is-longer-than-any-handle-has-room-for", ""] {
+        let ours = windlass_gearman::wire::HandlePrefix::new(&Gearman::default().prefix_on(host.as_bytes()));
+        assert_eq!(
+            ours.unwrap(),
+            windlass_gearman::wire::HandlePrefix::of_host(host.as_bytes()),
+            "{host}: as gearmand"
+        );
+    }
+}
+
+#[test]
+fn threads_are_one_per_core_unless_said() {
+    assert!(Server::default().threads_or_cores() >= 1);
+    assert_eq!(Server { threads: 7, ..Server::default() }.threads_or_cores(), 7);
+}
+
+// ---- every way to be wrong -------------------------------------------------------------------------------------------
+
+/// Whether a text is what was expected, where an expected line may end in `…`.
+fn is_like(text: &str, expected: &str) -> bool {
+    let alike = |(line, expected): (&str, &str)| match expected.strip_suffix('…') {
+        Some(start) => line.starts_with(start),
+        None => line == expected,
+    };
+    text.lines().count() == expected.lines().count() && text.lines().zip(expected.lines()).all(alike)
+}
+
+#[test]
+fn a_malformed_file_shows_where() {
+    for case in include_str!("malformed.txt").split("== ").skip(1) {
+        let (name, rest) = case.split_once('\n').unwrap();
+        let (text, expected) = rest.split_once("\n--\n").unwrap();
+        let said = parse(text).unwrap_err().to_string();
+        assert!(is_like(&said, expected.trim_end()), "{name}:\n{said}\n\nexpected:\n{expected}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let said = Config::read(Path::new("/no/such/file.toml")).unwrap_err().to_string();
+    assert!(said.starts_with("cannot read /no/such/file.toml: "), "{said}");
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused() {
+    for line in include_str!("senseless.txt").lines().filter(|line| line.contains(" -> ")) {
+        let (text, expected) = line.split_once(" -> ").unwrap();
+        let said = parse(&text.replace(" ; ", "\n")).unwrap().check().unwrap_err().to_string();
+        assert!(said.starts_with(expected) && !said.contains('\n'), "{text}: {said}");
+    }
+}
+
+#[test]
+fn values_at_their_bounds_are_taken() {
+    let table = [
+        "gearman.listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]",
+        "gearman.listen = [\"127.0.0.1:1\", \"127.0.0.2:1\", \"127.0.0.1:2\"]",
+        "gearman.frame_bytes_max = \"1GiB\"\nserver.outbound_bytes_max = \"2GiB\"",
+        "server.outbound_bytes_max = \"65600KiB\"",
+        "server.idle_timeout = 0\nserver.handshake_timeout = 0\nserver.threads = 0",
+        "store.commit_timeout = \"30s\"\nstore.commit_abort = \"30s\"",
+        "gearman.handle_prefix = \"H:1234567890123456789012345678901234567890\"",
+    ];
+    for text in table {
+        parse(text).unwrap().check().unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+}

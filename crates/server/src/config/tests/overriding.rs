@@ -1,0 +1,154 @@
+//! What overrides what: the file, the environment over it, the command line over that.
+
+use std::ffi::OsString;
+
+use super::parse;
+use crate::config::overrides::{keys, variable};
+use crate::config::*;
+
+fn environment(variables: &[(&str, &str)]) -> Result<Vec<Override>, Error> {
+    Override::from_environment(variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+}
+
+#[test]
+fn the_environment_sets_any_key() {
+    let overrides = environment(&[
+        ("PATH", "/bin"),
+        ("WINDLASS_DATA_DIR", "/data = x"),
+        ("WINDLASS_DURABILITY", "interval"),
+        ("WINDLASS_COMMIT_INTERVAL", "\"1s\""),
+        ("WINDLASS_LOG_LEVEL", "info,windlass_server=debug"),
+        ("WINDLASS_LIMITS_PAGE_MAX", "10_000"),
+        ("WINDLASS_LIMITS_REQUEUE_DEAD_WORKERS", "true"),
+        ("WINDLASS_STORE_CACHE", "1048576"),
+        ("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:4730, unix:/run/x"),
+    ]);
+    let config = Config::default().with(overrides.unwrap()).unwrap();
+    let mut expected = Config { data_dir: "/data = x".into(), ..Config::default() };
+    expected.durability = Durability::Interval;
+    expected.commit_interval = Period::from_secs(1);
+    expected.log.level = "info,windlass_server=debug".to_owned();
+    expected.limits.page_max = 10_000;
+    expected.limits.requeue_dead_workers = true;
+    expected.store.cache = ByteSize(1 << 20);
+    expected.gearman.listen = vec!["127.0.0.1:4730".parse().unwrap(), "unix:/run/x".parse().unwrap()];
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn every_key_can_be_overridden() {
+    for (key, default) in keys() {
+        let text = default.to_string();
+        let overrides = environment(&[(&variable(&key), &text)]).unwrap();
+        assert_eq!(overrides.len(), 1, "{key}");
+        assert_eq!(Config::default().with(overrides).unwrap(), Config::default(), "{key}");
+        let set = Override::from_assignment(&format!("{key} = {text}")).unwrap();
+        assert_eq!(Config::default().with([set]).unwrap(), Config::default(), "{key}");
+    }
+}
+
+#[test]
+fn what_comes_later_counts() {
+    let file = parse("[log]\nlevel = \"warn\"\nformat = \"json\"\n[server]\nthreads = 1\n").unwrap();
+    let mut overrides = environment(&[("WINDLASS_LOG_LEVEL", "error"), ("WINDLASS_SERVER_THREADS", "2")]).unwrap();
+    overrides.push(Override::from_assignment("server.threads=3").unwrap());
+    overrides.push(Override::new("--log-level", "log.level", "debug").unwrap());
+    let config = file.with(overrides).unwrap();
+    assert_eq!((config.log.level.as_str(), config.log.format, config.server.threads), ("debug", LogFormat::Json, 3));
+}
+
+#[test]
+fn lists_are_written_either_way() {
+    let table: [(&str, &[&str]); 5] = [
+        ("gearman.listen=[\"127.0.0.1:1\",\"unix:/a,b\"]", &["127.0.0.1:1", "unix:/a,b"]),
+        ("gearman.listen=127.0.0.1:1,unix:/x", &["127.0.0.1:1", "unix:/x"]),
+        ("gearman.listen=[::1]:1, [::1]:2", &["[::1]:1", "[::1]:2"]),
+        ("gearman.listen=", &[]),
+        ("gearman.listen=[]", &[]),
+    ];
+    for (text, expected) in table {
+        let config = Override::from_assignment(text).and_then(|set| Config::default().with([set]));
+        match config {
+            Ok(config) => {
+                let listen: Vec<String> = config.gearman.listen.iter().map(ListenAddress::to_string).collect();
+                assert_eq!(listen, expected, "{text}");
+            }
+            Err(error) => panic!("{text}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_not_ours_is_left_alone() {
+    let overrides = environment(&[
+        ("HOME", "/root"),
+        ("WINDLASSES", "3"),
+        ("WINDLASS_TEST_CRASHES", "1000"),
+        ("WINDLASS_SIM_SEEDS", "1000"),
+        ("WINDLASS_BENCH_RUNS", "3"),
+        // What Kubernetes tells a container about services called `windlass` and `windlass-gearman`.
+        ("WINDLASS_SERVICE_HOST", "10.0.0.1"),
+        ("WINDLASS_SERVICE_PORT", "4730"),
+        ("WINDLASS_SERVICE_PORT_GEARMAN", "4730"),
+        ("WINDLASS_PORT", "tcp://10.0.0.1:4730"),
+        ("WINDLASS_PORT_4730_TCP", "tcp://10.0.0.1:4730"),
+        ("WINDLASS_PORT_4730_TCP_ADDR", "10.0.0.1"),
+        ("WINDLASS_GEARMAN_SERVICE_HOST", "10.0.0.1"),
+        ("WINDLASS_GEARMAN_PORT", "tcp://10.0.0.1:4730"),
+        ("WINDLASS_GEARMAN_PORT_4730_TCP_PROTO", "tcp"),
+    ]);
+    assert_eq!(overrides.unwrap(), []);
+}
+
+#[test]
+fn wrong_variables_are_named() {
+    let table = [
+        ("WINDLASS_GEARMAN_LISTENS", "x", "no key has this variable; the nearest is WINDLASS_GEARMAN_LISTEN"),
+        ("WINDLASS_LOGLEVEL", "info", "no key has this variable; the nearest is WINDLASS_LOG_LEVEL"),
+        ("WINDLASS_GEARMAN_PORT", "4730", "no key has this variable; the nearest is WINDLASS_GEARMAN_"),
+        ("WINDLASS_", "", "no key has this variable; the nearest is WINDLASS_"),
+        ("WINDLASS_DURABILITY", "maybe", "unknown variant `maybe`, expected `sync` or `interval`"),
+        ("WINDLASS_SERVER_THREADS", "many", "`many` is no integer as TOML writes it"),
+        ("WINDLASS_SERVER_THREADS", "1\nlog.level = \"info\"", "`1\\nlog.level = \\\"info\\\"` is more than one value"),
+        ("WINDLASS_SERVER_THREADS", "", "`` is no integer as TOML writes it"),
+        ("WINDLASS_SERVER_THREADS", "\"2\"", "invalid type: string \"2\", expected usize"),
+        ("WINDLASS_GEARMAN_EXCEPTIONS", "yes", "`yes` is no boolean as TOML writes it"),
+        ("WINDLASS_GEARMAN_LISTEN", "[4730]", "invalid type: integer `4730`, expected a string"),
+        ("WINDLASS_GEARMAN_LISTEN", "[\"4730\"", "bad address `[\"4730\"`: no port"),
+        ("WINDLASS_GEARMAN_LISTEN", "[4730 4731]", "`[4730 4731]` is no array as TOML writes it"),
+        ("WINDLASS_GEARMAN_LISTEN", "4730", "bad address `4730`: no port"),
+        ("WINDLASS_SERVER_IDLE_TIMEOUT", "10", "`10` has no unit, expected"),
+    ];
+    for (name, value, reason) in table {
+        let outcome = environment(&[(name, value)]).and_then(|overrides| Config::default().with(overrides));
+        let said = outcome.unwrap_err().to_string();
+        assert!(said.starts_with(&format!("{name}: {reason}")), "{name}={value}: {said}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_no_text_is_named() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let variables = [(OsString::from("WINDLASS_DATA_DIR"), OsString::from_vec(b"/\xff".to_vec()))];
+    assert_eq!(
+        Override::from_environment(variables).unwrap_err().to_string(),
+        "WINDLASS_DATA_DIR: the value is not UTF-8"
+    );
+}
+
+#[test]
+fn wrong_assignments_are_named() {
+    let table = [
+        ("gearman.listen", "--set gearman.listen: section.key=value expected"),
+        ("gearman.lisen=x", "--set gearman.lisen=x: unknown key `gearman.lisen`; the nearest is `gearman.listen`"),
+        ("gearman=x", "--set gearman=x: unknown key `gearman`; the nearest is `"),
+        ("=x", "--set =x: unknown key ``; the nearest is `"),
+        ("server.threads=-1", "--set server.threads=-1: invalid value: integer `-1`, expected usize"),
+    ];
+    for (text, expected) in table {
+        let outcome = Override::from_assignment(text).and_then(|set| Config::default().with([set]));
+        let said = outcome.unwrap_err().to_string();
+        assert!(said.starts_with(expected), "{text}: {said}");
+    }
+}

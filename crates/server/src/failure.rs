@@ -1,0 +1,96 @@
+//! Why the daemon ended, by what its supervisor should do about it. The exit code is part of the interface.
+
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::{config, logging};
+
+/// Why the daemon did not start, or did not stop cleanly. What it displays is one line, but for [`Failure::Config`], which
+/// may show a place in a file below.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// It ran and could not go on: the store is dead, a thread cannot be started, there is a bug.
+    #[error("{0}")]
+    Runtime(String),
+    /// It was told something it cannot do.
+    #[error(transparent)]
+    Config(#[from] config::Error),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {reason}")]
+    Listen {
+        /// The address as configured.
+        address: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// The data directory is locked, damaged or out of reach.
+    #[error("cannot open {}: {reason}", data_dir.display())]
+    Data {
+        /// The directory.
+        data_dir: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Failure {
+    /// An address that cannot be listened on.
+    #[must_use]
+    pub fn listen(address: &impl Display, error: &io::Error) -> Self {
+        let address = address.to_string();
+        let in_use = error.kind() == io::ErrorKind::AddrInUse;
+        let reason = if in_use { "the address is in use".to_owned() } else { error.to_string() };
+        Self::Listen { address, reason }
+    }
+
+    /// A data directory that cannot be opened, or whose journal cannot be read.
+    #[must_use]
+    pub fn data(data_dir: &Path, reason: impl Display) -> Self {
+        Self::Data { data_dir: data_dir.to_owned(), reason: reason.to_string() }
+    }
+
+    /// What the process exits with.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Runtime(_) => 1,
+            Self::Config(_) => 2,
+            Self::Listen { .. } => 3,
+            Self::Data { .. } => 4,
+        }
+    }
+}
+
+impl From<logging::Error> for Failure {
+    fn from(error: logging::Error) -> Self {
+        match error {
+            logging::Error::Filter(error) => {
+                Self::Config(config::Error::Senseless { key: "log.level", reason: error.to_string() })
+            }
+            logging::Error::Taken(_) => Self::Runtime(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_supervisor_is_told() {
+        let busy = io::Error::from(io::ErrorKind::AddrInUse);
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let zero = config::Error::Senseless { key: "limits.jobs_max", reason: "must be more than 0".to_owned() };
+        let table = [
+            (1, Failure::Runtime("the store is dead".to_owned()), "the store is dead"),
+            (2, zero.into(), "limits.jobs_max: must be more than 0"),
+            (3, Failure::listen(&"127.0.0.1:4730", &busy), "cannot listen on 127.0.0.1:4730: the address is in use"),
+            (3, Failure::listen(&"unix:/x", &denied), "cannot listen on unix:/x: permission denied"),
+            (4, Failure::data(Path::new("/data"), "locked"), "cannot open /data: locked"),
+        ];
+        for (code, failure, line) in table {
+            assert_eq!((failure.exit_code(), failure.to_string().as_str()), (code, line));
+        }
+    }
+}
