@@ -198,7 +198,8 @@ pub enum Command {
     },
 
     // ---- workers known by name across connections --------------------------------------------------------------
-    /// This connection belongs to the named worker, which lives while it beats or has a connection. Answer: `Done`.
+    /// This connection belongs to the named worker, which lives while it beats and has a connection. From `Quiet` on none
+    /// of its connections is given work, however it waits. Answer: `Done`; the empty name is nobody's.
     Enlist {
         /// The worker's name (FWP `wid`).
         worker: Bytes,

@@ -49,7 +49,8 @@ impl Engine {
     pub(crate) fn sleep(&mut self, id: ClientId, turn: &mut Turn) -> Result<(), Refusal> {
         let woken_for = self.stop_waking(id)?;
         let abilities = &self.clients.get(&id).ok_or(Refusal::OutOfPlace)?.abilities;
-        let work = abilities.iter().map(|served| served.queue).find(|queue| self.has_work(*queue));
+        let quiet = self.is_quiet(id, &[]);
+        let work = abilities.iter().map(|served| served.queue).find(|queue| self.has_work(*queue) && !quiet);
         match work {
             Some(queue) => self.wake(id, queue, turn),
             None => self.fall_asleep(id)?,
@@ -61,10 +62,10 @@ impl Engine {
     }
 
     fn fall_asleep(&mut self, id: ClientId) -> Result<(), Refusal> {
-        let seq = self.wait_seq();
+        let (seq, quiet) = (self.wait_seq(), self.is_quiet(id, &[]));
         let client = self.client(id)?;
         client.waiting = Waiting::Wake { seq };
-        for served in client.abilities.clone() {
+        for served in client.abilities.clone().into_iter().filter(|_| !quiet) {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 queue.sleepers.insert(WaitKey::new(served.weight, seq), id);
             }
@@ -97,6 +98,9 @@ impl Engine {
     /// Gives a client with credits what there is already, in the order it chose itself.
     fn spend_credits(&mut self, id: ClientId, turn: &mut Turn) {
         while let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) {
+            if self.is_quiet(id, &[]) {
+                return;
+            }
             let select = client.credit.select.unwrap_or(Select::BestPriority);
             let Some((served, slot)) = self.choose(id, &client.abilities, select) else { return };
             self.use_credit(id);
@@ -106,15 +110,20 @@ impl Engine {
 
     /// Ends every wait of a client. It is told nothing.
     pub(crate) fn unwait(&mut self, id: ClientId, turn: &mut Turn) {
+        if let Some(queue) = self.stop_waiting(id) {
+            self.serve(queue, turn);
+        }
+    }
+
+    /// The same, but the queue the client was woken for, if it was, is still to be served by the caller.
+    pub(crate) fn stop_waiting(&mut self, id: ClientId) -> Option<QueueId> {
         self.unqueue_creditor(id);
-        let Some(client) = self.clients.get_mut(&id) else { return };
+        let client = self.clients.get_mut(&id)?;
         client.credit.left = 0;
         let waiting = std::mem::take(&mut client.waiting);
         let woken_for = if let Waiting::Awake { queue, .. } = &waiting { Some(*queue) } else { None };
         self.leave_wait(id, waiting);
-        if let Some(queue) = woken_for {
-            self.serve(queue, turn);
-        }
+        woken_for
     }
 
     /// A client that asks for work is neither asleep nor freshly woken any more. Says which queue it was woken for:
@@ -153,22 +162,34 @@ impl Engine {
         }
     }
 
-    /// A client that waits for a job has been asked to take no more: it waits on, at no queue.
-    pub(crate) fn wait_at_nothing(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
-        if !matches!(client.waiting, Waiting::Job(_)) {
-            return;
-        }
-        let Waiting::Job(mut blocked) = std::mem::take(&mut client.waiting) else { return };
-        let sources = std::mem::take(&mut blocked.sources);
-        for served in sources {
-            if let Some(queue) = self.queues.at_mut(served.queue) {
-                queue.takers.remove(&WaitKey::new(0, blocked.seq));
+    /// A client has been asked to take no more: it waits on, at no queue. The one it was woken for, if it was, is still to
+    /// be served by the caller.
+    pub(crate) fn wait_at_nothing(&mut self, id: ClientId) -> Option<QueueId> {
+        self.unqueue_creditor(id);
+        let client = self.clients.get_mut(&id)?;
+        match std::mem::take(&mut client.waiting) {
+            Waiting::Nothing => None,
+            Waiting::Job(mut blocked) => {
+                let sources = std::mem::take(&mut blocked.sources);
+                let seq = blocked.seq;
+                client.waiting = Waiting::Job(blocked);
+                for served in sources {
+                    if let Some(queue) = self.queues.at_mut(served.queue) {
+                        queue.takers.remove(&WaitKey::new(0, seq));
+                    }
+                    self.drop_if_unknown(served.queue);
+                }
+                None
             }
-            self.drop_if_unknown(served.queue);
-        }
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.waiting = Waiting::Job(blocked);
+            Waiting::Wake { seq } => {
+                client.waiting = Waiting::Wake { seq };
+                self.leave_sleepers(id, seq);
+                None
+            }
+            Waiting::Awake { queue, seq } => {
+                self.leave_wait(id, Waiting::Awake { queue, seq });
+                Some(queue)
+            }
         }
     }
 
@@ -183,6 +204,9 @@ impl Engine {
 
     /// A client that waits gained an ability.
     pub(crate) fn wait_also_at(&mut self, id: ClientId, served: Served) {
+        if self.is_quiet(id, &[]) {
+            return;
+        }
         let Some(client) = self.clients.get(&id) else { return };
         let Some(queue) = self.queues.at_mut(served.queue) else { return };
         if let Waiting::Wake { seq } = client.waiting {
@@ -216,6 +240,9 @@ impl Engine {
     }
 
     fn queue_creditor(&mut self, id: ClientId) {
+        if self.is_quiet(id, &[]) {
+            return;
+        }
         let Some(client) = self.clients.get(&id) else { return };
         for served in &client.abilities {
             if let Some(queue) = self.queues.at_mut(served.queue) {

@@ -7,7 +7,7 @@ use crate::client::Worker;
 use crate::command::WorkerState;
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
-use crate::ids::{ClientId, JobId, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
 use crate::turn::Turn;
 
 impl Engine {
@@ -20,6 +20,10 @@ impl Engine {
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
         self.check_name(name)?;
+        // Those who gave no name are not one worker.
+        if name.is_empty() {
+            return Err(Refusal::UnknownWorker);
+        }
         if self.client(client)?.worker.is_some() {
             return Err(Refusal::OutOfPlace);
         }
@@ -32,6 +36,9 @@ impl Engine {
             worker.clients.insert(client);
         }
         self.client(client)?.worker = Some(number);
+        if self.is_quiet(client, name) {
+            self.hush(&[client], turn);
+        }
         self.tell_done(client, tag, turn);
         Ok(())
     }
@@ -68,7 +75,7 @@ impl Engine {
         let Some(worker) = self.workers.get_mut(&number) else { return Err(Refusal::UnknownWorker) };
         worker.beat_at = now;
         if let Some(state) = state {
-            self.move_worker(number, state);
+            self.move_worker(number, state, turn);
         }
         let state = self.workers.get(&number).map_or(WorkerState::Running, |worker| worker.state);
         turn.tell(client, Event::Beaten { tag, state });
@@ -88,18 +95,23 @@ impl Engine {
             None if name.is_empty() => self.workers.keys().copied().collect(),
             None => return Err(Refusal::UnknownWorker),
         };
-        numbers.into_iter().for_each(|number| self.move_worker(number, state));
+        numbers.into_iter().for_each(|number| self.move_worker(number, state, turn));
         self.tell_done(client, tag, turn);
         Ok(())
     }
 
     /// Moves a worker on, never back. From quiet on, none of its connections is given work.
-    fn move_worker(&mut self, number: u64, state: WorkerState) {
+    fn move_worker(&mut self, number: u64, state: WorkerState, turn: &mut Turn) {
         let Some(worker) = self.workers.get_mut(&number).filter(|worker| worker.state < state) else { return };
         worker.state = state;
-        for client in worker.clients.clone() {
-            self.wait_at_nothing(client);
-        }
+        let clients: Vec<ClientId> = worker.clients.iter().copied().collect();
+        self.hush(&clients, turn);
+    }
+
+    /// These take no more; what they were woken for is for others, and not for one another.
+    fn hush(&mut self, clients: &[ClientId], turn: &mut Turn) {
+        let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| self.wait_at_nothing(*client)).collect();
+        woken_for.into_iter().for_each(|queue| self.serve(queue, turn));
     }
 
     /// One of a worker's connections has closed; with the last one the worker is forgotten.
@@ -120,12 +132,16 @@ impl Engine {
             self.alarms.forget(at);
             return self.alarms.set(due, Alarm::Beat(number));
         }
-        for client in worker.clients.clone() {
-            turn.tell(client, Event::Dismissed);
-            if let Some(client) = self.clients.get_mut(&client) {
+        let clients = worker.clients.clone();
+        // Whoever is taken for dead is given nothing more.
+        let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| self.stop_waiting(*client)).collect();
+        for id in clients {
+            turn.tell(id, Event::Dismissed);
+            if let Some(client) = self.clients.get_mut(&id) {
                 client.worker = None;
             }
         }
+        woken_for.into_iter().for_each(|queue| self.serve(queue, turn));
         self.forget_worker(number, turn);
     }
 
