@@ -5,8 +5,11 @@ use std::env;
 use std::io::{self, IsTerminal as _};
 use std::panic::{self, PanicHookInfo};
 
+use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Log, LogFormat};
 
@@ -43,14 +46,22 @@ pub enum FilterError {
 ///
 /// The level cannot be understood, or logging was set up before.
 pub fn init(log: &Log) -> Result<(), Error> {
-    let lines = tracing_subscriber::fmt().with_env_filter(filter(&log.level)?).with_writer(io::stderr);
-    let done = match log.format {
-        LogFormat::Text => lines.with_ansi(wants_colour()).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).try_init(),
-    };
-    done.map_err(|error| Error::Taken(error.to_string()))?;
+    let subscriber = subscriber(log, filter(&log.level)?, io::stderr, wants_colour());
+    subscriber.try_init().map_err(|error| Error::Taken(error.to_string()))?;
     panic::set_hook(Box::new(log_panic));
     Ok(())
+}
+
+fn subscriber<W>(log: &Log, filter: EnvFilter, to: W, colour: bool) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to);
+    match log.format {
+        LogFormat::Text => Box::new(lines.with_ansi(colour).finish()),
+        // An event's own fields stand at the top, where log collectors look.
+        LogFormat::Json => Box::new(lines.json().flatten_event(true).with_span_list(false).finish()),
+    }
 }
 
 /// What a level or a list of directives lets through.
@@ -85,7 +96,65 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is written for the lines of one connection.
+    fn logged(level: &str, format: LogFormat) -> String {
+        let lines = Lines::default();
+        let log = Log { level: level.to_owned(), format };
+        let to = lines.clone();
+        let subscriber = subscriber(&log, filter(level).unwrap(), move || to.clone(), false);
+        tracing::subscriber::with_default(subscriber, || {
+            let _span = tracing::debug_span!("connection", protocol = "gearman", peer = "127.0.0.1").entered();
+            tracing::info!(address = "127.0.0.1:4730", jobs = 3, "listening");
+            tracing::debug!("open");
+        });
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_line_of_json_has_its_fields_at_the_top() {
+        let text = logged("info", LogFormat::Json);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let mut line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let time = line.as_object_mut().unwrap().remove("timestamp").unwrap();
+        assert!(time.as_str().is_some_and(|time| time.ends_with('Z')), "{time}");
+        let expected = serde_json::json!({
+            "level": "INFO", "target": "windlass_server::logging::tests",
+            "message": "listening", "address": "127.0.0.1:4730", "jobs": 3,
+        });
+        assert_eq!(line, expected);
+        let line: serde_json::Value =
+            serde_json::from_str(logged("debug", LogFormat::Json).lines().last().unwrap()).unwrap();
+        assert_eq!(line["span"], serde_json::json!({"name": "connection", "protocol": "gearman", "peer": "127.0.0.1"}));
+    }
+
+    #[test]
+    fn a_line_of_text_is_plain() {
+        let text = logged("debug", LogFormat::Text);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        let rest = "INFO connection{protocol=\"gearman\" peer=\"127.0.0.1\"}: windlass_server::logging::tests: listening \
+                    address=\"127.0.0.1:4730\" jobs=3";
+        assert!(lines[0].ends_with(rest), "{text}");
+    }
 
     #[test]
     fn levels() {
