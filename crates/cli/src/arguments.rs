@@ -1,0 +1,152 @@
+//! The command line: its grammar, and everything `--help` says.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+
+use clap::{Parser, Subcommand};
+
+use crate::settings::Settings;
+
+const AFTER_HELP: &str = "`windlass --help` has examples, the environment, signals and exit codes.";
+
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  windlass
+      Serve Gearman on 127.0.0.1:4730, with the data in ./windlass-data.
+  windlass serve -c /etc/windlass.toml
+      Serve what a file says.
+  windlass --set 'gearman.listen=[\"0.0.0.0:4730\", \"unix:/run/gearman\"]'
+      Serve elsewhere, without a file.
+  windlass config > windlass.toml
+      Begin a file of your own: every key, at its default, explained.
+  windlass check -c windlass.toml
+      Look a file over before a daemon is started with it.
+
+Configuration:
+  Every key is optional. No file is read unless -c names it. The environment
+  overrides the file, --set the environment, the other options --set.
+
+Environment:
+  WINDLASS_<SECTION>_<KEY>
+      Any key: WINDLASS_LOG_LEVEL=debug, WINDLASS_DATA_DIR=/var/lib/windlass,
+      WINDLASS_GEARMAN_LISTEN=0.0.0.0:4730,unix:/run/gearman
+      A variable that starts like this and is no key is an error, unless it is
+      one of WINDLASS_TEST_*, WINDLASS_SIM_* and WINDLASS_BENCH_* (our tests)
+      or one that Kubernetes sets for a service of this name.
+  NO_COLOR=1
+      No colours in the log. There are none but on a terminal.
+  RUST_BACKTRACE=1
+      A stack trace with a panic.
+
+Signals:
+  SIGTERM, SIGINT
+      Stop: accept no more, send what is owed, commit, exit with 0. Whoever
+      has not gone within server.shutdown_timeout is hung up on.
+  SIGKILL loses nothing that was acknowledged (durability = \"sync\").
+
+Exit codes:
+  0   stopped as told, or done
+  1   could not go on (the store is dead, or a bug); starting again is safe
+  2   bad usage or configuration
+  3   cannot listen on an address, for instance because it is in use
+  4   the data directory cannot be opened: another daemon has it, it is
+      damaged, or may not be accessed
+  The reason is on standard error, in a line that starts with `windlass: `.";
+
+/// A job server for clients that nobody will rewrite: Gearman over one durable queue.
+///
+/// Without a command it serves.
+#[derive(Debug, Parser)]
+#[command(
+    name = "windlass",
+    version,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    after_help = AFTER_HELP,
+    after_long_help = AFTER_LONG_HELP
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What the binary can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the daemon in the foreground (what happens without a command, too).
+    Serve(Settings),
+    /// Say whether the configuration can be used and what would be served, and start nothing.
+    Check(Settings),
+    /// Print every configuration key, at its default, explained.
+    Config,
+}
+
+/// What is to be done, or what clap has to say instead.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
+    let Arguments { command, settings } = Arguments::try_parse_from(words)?;
+    Ok(command.unwrap_or(Command::Serve(settings)))
+}
+
+/// Prints what clap has to say, and gives back what to exit with.
+pub(crate) fn answer(said: &clap::Error) -> u8 {
+    if !said.use_stderr() {
+        // Help and version were asked for. A reader that has gone away has read enough.
+        let _ = said.print();
+        return 0;
+    }
+    let text = said.render().to_string();
+    let reason = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    let _ = writeln!(io::stderr(), "windlass: {reason}");
+    2
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    fn parsed(line: &str) -> Result<Command, clap::Error> {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn without_a_command_it_serves() {
+        for line in ["windlass", "windlass -c f", "windlass --set a=b --data-dir d", "windlass serve --durability sync"]
+        {
+            assert!(matches!(parsed(line), Ok(Command::Serve(_))), "{line}");
+        }
+        assert!(matches!(parsed("windlass check -c f"), Ok(Command::Check(_))));
+        assert!(matches!(parsed("windlass config"), Ok(Command::Config)));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        let table = [
+            "windlass swerve",
+            "windlass -c",
+            "windlass -c f check",
+            "windlass config -c f",
+            "windlass serve f",
+            "windlass --durability maybe",
+            "windlass --log-format xml",
+        ];
+        for line in table {
+            assert!(parsed(line).is_err_and(|error| error.use_stderr()), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_fits_a_terminal() {
+        for line in AFTER_LONG_HELP.lines() {
+            assert!(line.len() <= 80, "{line}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What each command does. A new one gets a variant in `arguments` and a function here.
+
+use std::env;
+use std::io::{self, Write as _};
+
+use windlass_server::config::{Config, DEFAULTS, Durability};
+use windlass_server::{Failure, logging};
+
+use crate::arguments::Command;
+use crate::settings::Settings;
+
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(settings) => serve(&settings),
+        Command::Check(settings) => print(&summary(&settings.resolve(env::vars_os())?)),
+        Command::Config => print(DEFAULTS),
+    }
+}
+
+fn serve(settings: &Settings) -> Result<(), Failure> {
+    let config = settings.resolve(env::vars_os())?;
+    logging::init(&config.log)?;
+    windlass_server::run(&config)
+}
+
+/// `ok`, and what would be served: one line per address, for people and for `grep`.
+fn summary(config: &Config) -> String {
+    let durability = match config.durability {
+        Durability::Sync => "sync".to_owned(),
+        Durability::Interval => format!("interval, {}", config.commit_interval),
+    };
+    let listeners = config.listeners().map(|(protocol, address)| format!("listen   {protocol} {address}\n"));
+    let data = format!("data     {} ({durability})\n", config.data_dir.display());
+    format!("ok\n{}{data}", listeners.collect::<String>())
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    match written {
+        // The reader has read enough, as `head` does.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| Failure::Runtime(format!("cannot write: {error}"))),
+    }
+}

@@ -1,0 +1,123 @@
+//! The options that make a configuration: file, then environment, then `--set`, then the options of their own.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use windlass_server::config::{Config, Error, Override};
+
+/// Where the configuration comes from.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Settings {
+    /// Read the configuration from this file (TOML).
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Set one key, as in --set server.threads=4; may be repeated.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// Keep the data in this directory.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// What OK means: on the disk, or on the disk within commit_interval.
+    #[arg(long, value_name = "WHEN", value_parser = ["sync", "interval"])]
+    durability: Option<String>,
+    /// What is logged: off, error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// How it is logged.
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
+    log_format: Option<String>,
+}
+
+impl Settings {
+    /// The configuration that all of this makes, checked.
+    pub(crate) fn resolve(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, Error> {
+        let file = self.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+        let mut config = file.with(Override::from_environment(environment)?)?.with(self.overrides()?)?;
+        if let Some(data_dir) = &self.data_dir {
+            // Past the overrides, which are text: a path need not be.
+            config.data_dir.clone_from(data_dir);
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    fn overrides(&self) -> Result<Vec<Override>, Error> {
+        let mut overrides =
+            self.set.iter().map(|text| Override::from_assignment(text)).collect::<Result<Vec<_>, _>>()?;
+        let options = [
+            ("--durability", "durability", &self.durability),
+            ("--log-level", "log.level", &self.log_level),
+            ("--log-format", "log.format", &self.log_format),
+        ];
+        for (origin, key, text) in options {
+            if let Some(text) = text {
+                overrides.push(Override::new(origin, key, text)?);
+            }
+        }
+        Ok(overrides)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use windlass_server::config::{Durability, LogFormat};
+
+    use super::*;
+
+    fn settings(file: Option<PathBuf>, set: &[&str]) -> Settings {
+        Settings { file, set: set.iter().map(|text| (*text).to_owned()).collect(), ..Settings::default() }
+    }
+
+    fn environment(variables: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+        variables.iter().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+
+    #[test]
+    fn options_over_set_over_environment_over_file_over_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("windlass.toml");
+        let text = "data_dir = \"1\"\ndurability = \"interval\"\n[log]\nlevel = \"trace\"\nformat = \"json\"\n";
+        fs::write(&file, format!("{text}[server]\nthreads = 1\nconnections_max = 1\nunacknowledged_max = 1\n"))
+            .unwrap();
+        let from_environment = environment(&[
+            ("WINDLASS_SERVER_THREADS", "2"),
+            ("WINDLASS_SERVER_CONNECTIONS_MAX", "2"),
+            ("WINDLASS_LOG_LEVEL", "debug"),
+            ("WINDLASS_DATA_DIR", "2"),
+        ]);
+        let mut settings =
+            settings(Some(file), &["server.threads=3", "log.level=info", "log.format=json", "data_dir=3"]);
+        settings.log_level = Some("warn".to_owned());
+        settings.log_format = Some("text".to_owned());
+        settings.durability = Some("sync".to_owned());
+        settings.data_dir = Some("4".into());
+        let mut expected = Config { data_dir: "4".into(), durability: Durability::Sync, ..Config::default() };
+        expected.log.level = "warn".to_owned();
+        expected.log.format = LogFormat::Text;
+        expected.server.threads = 3;
+        expected.server.connections_max = 2;
+        expected.server.unacknowledged_max = 1;
+        assert_eq!(settings.resolve(from_environment).unwrap(), expected);
+    }
+
+    #[test]
+    fn nothing_said_means_the_defaults() {
+        assert_eq!(Settings::default().resolve([]).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_where_it_was_said() {
+        let environment = environment(&[("WINDLASS_SERVER_THREADS", "many")]);
+        let said = Settings::default().resolve(environment).unwrap_err().to_string();
+        assert!(said.starts_with("WINDLASS_SERVER_THREADS: "), "{said}");
+        let said = settings(None, &["server.threads=many"]).resolve([]).unwrap_err().to_string();
+        assert!(said.starts_with("--set server.threads=many: "), "{said}");
+        let loud = Settings { log_level: Some("loud".to_owned()), ..Settings::default() };
+        assert!(loud.resolve([]).unwrap_err().to_string().starts_with("log.level: `loud` is not one of"));
+        let nowhere = Settings { data_dir: Some(PathBuf::new()), ..Settings::default() };
+        assert_eq!(nowhere.resolve([]).unwrap_err().to_string(), "data_dir: must not be empty");
+    }
+}

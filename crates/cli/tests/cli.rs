@@ -1,0 +1,138 @@
+//! The command line from outside: what the built binary prints, and what it exits with.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the binary with nothing in its environment but what is given.
+fn windlass(args: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(args).env_clear().envs(variables.iter().copied()).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// What it printed, if it did and exited with 0.
+fn printed(args: &[&str]) -> String {
+    let output = windlass(args, &[]);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "{args:?}");
+    text(&output.stdout).to_owned()
+}
+
+fn write(dir: &Path, toml: &str) -> String {
+    let path = dir.join("windlass.toml");
+    fs::write(&path, toml).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn version() {
+    assert_eq!(printed(&["--version"]), concat!("windlass ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn help_needs_no_manual() {
+    let help = printed(&["--help"]);
+    let sections = ["Usage:", "Commands:", "Options:", "Examples:", "Environment:", "Signals:", "Exit codes:"];
+    let words = ["serve", "check", "config", "--set", "--data-dir", "SIGTERM", "WINDLASS_<SECTION>_<KEY>", "4730"];
+    for expected in sections.iter().chain(&words) {
+        assert!(help.contains(expected), "{expected} is missing:\n{help}");
+    }
+    let short = printed(&["-h"]);
+    assert!(short.lines().count() < help.lines().count() && short.contains("windlass --help"), "{short}");
+    assert!(printed(&["check", "--help"]).contains("--config <FILE>"));
+}
+
+#[test]
+fn the_printed_configuration_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let defaults = printed(&["config"]);
+    assert_eq!(defaults, include_str!("../../../config/windlass.toml"));
+    let path = write(dir.path(), &defaults);
+    assert_eq!(printed(&["check", "-c", &path]), printed(&["check"]));
+}
+
+#[test]
+fn check_says_what_would_be_served() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(printed(&["check"]), "ok\nlisten   gearman 127.0.0.1:4730\ndata     windlass-data (sync)\n");
+    let listen = "[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n";
+    let path = write(dir.path(), &format!("durability = \"interval\"\n{listen}"));
+    let expected = "ok\nlisten   gearman [::1]:4730\nlisten   gearman unix:/run/windlass.sock\n";
+    let data = dir.path().join("data");
+    assert_eq!(
+        printed(&["check", "--config", &path, "--data-dir", data.to_str().unwrap()]),
+        format!("{expected}data     {} (interval, 100ms)\n", data.display())
+    );
+    assert!(!data.exists(), "nothing is started");
+}
+
+#[test]
+fn the_command_line_is_over_the_environment() {
+    let variables = [("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:1,127.0.0.1:2"), ("WINDLASS_DATA_DIR", "/environment")];
+    let output = windlass(&["check", "--set", "data_dir=/set"], &variables);
+    let expected = "ok\nlisten   gearman 127.0.0.1:1\nlisten   gearman 127.0.0.1:2\ndata     /set (sync)\n";
+    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
+}
+
+#[test]
+fn mistakes_are_told_in_a_line_and_exit_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = write(dir.path(), "data_dir = \"x\"\nno_such_key = 1\n");
+    let spot = format!("{path}:2:1: unknown field `no_such_key`, expected one of ");
+    let table: [(&[&str], &str); 11] = [
+        (&["swerve"], "unrecognized subcommand 'swerve'"),
+        (&["serve", "--sett", "x"], "unexpected argument '--sett' found"),
+        (&["config", "-c", "x"], "unexpected argument '-c' found"),
+        (&["serve", "--durability", "maybe"], "invalid value 'maybe' for '--durability <WHEN>'"),
+        (&["serve", "-c", "/no/such/file"], "cannot read /no/such/file: "),
+        (&["check", "-c", "/no/such/file"], "cannot read /no/such/file: "),
+        (&["serve", "-c", &path], &spot),
+        (&["check", "-c", &path], &spot),
+        (&["-c", &path], &spot),
+        (&["check", "--set", "limits.jobs_max=0"], "limits.jobs_max: must be more than 0"),
+        (&["--log-level", "loud"], "log.level: `loud` is not one of "),
+    ];
+    for (args, reason) in table {
+        assert_refused(&windlass(args, &[]), reason);
+    }
+    let table = [
+        ("WINDLASS_LOGLEVEL", "info", "no key has this variable; the nearest is WINDLASS_LOG_LEVEL"),
+        ("WINDLASS_GEARMAN_LISTEN", "4730", "bad address `4730`: no port"),
+    ];
+    for (name, value, reason) in table {
+        assert_refused(&windlass(&[], &[(name, value)]), &format!("{name}: {reason}"));
+    }
+}
+
+fn assert_refused(output: &Output, reason: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{reason}: {said}");
+    assert!(said.starts_with(&format!("windlass: {reason}")), "{reason}: {said}");
+    assert_eq!(text(&output.stdout), "", "{reason}");
+}
+
+#[test]
+fn carets_show_the_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = write(dir.path(), "[server]\nidle_timeout = 10\n");
+    let expected = format!(
+        "windlass: {path}:2:16: `10` has no unit, expected a number of ms, s, m, h or d, as in \"10s\" or \"1h30m\"\n  \
+         |\n2 | idle_timeout = 10\n  |                ^^\n"
+    );
+    assert_eq!(text(&windlass(&["serve", "-c", &path], &[]).stderr), expected);
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_failure() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    let mut child = command.arg("config").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
