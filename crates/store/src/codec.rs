@@ -1,0 +1,184 @@
+//! Numbers and byte strings as the journal writes them: little varints, and a reader that trusts nothing.
+//!
+//! Not here: what they mean (`record`). A number is LEB128 (seven bits a byte, low ones first), a signed one is
+//! zigzagged first, a byte string is its length and its bytes. Times are written one higher, so that
+//! [`Timestamp::NEVER`] takes one byte.
+
+use bytes::Bytes;
+use windlass_engine::Timestamp;
+
+/// Why bytes are not a record of this format. Whoever reads a journal acts on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// The bytes end before the record does.
+    #[error("the bytes end inside a record")]
+    Short,
+    /// A kind of record this version does not know.
+    #[error("record kind {0} is not known to this version")]
+    Kind(u8),
+    /// A field holds what the engine never writes.
+    #[error("{field} holds {value}, which no engine writes")]
+    Range {
+        /// Which field.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+    },
+}
+
+pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(low_byte(value) | 0x80);
+        value >>= 7;
+    }
+    out.push(low_byte(value));
+}
+
+pub(crate) fn put_u32(out: &mut Vec<u8>, value: u32) {
+    put_u64(out, value.into());
+}
+
+pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
+    put_u64(out, (value.cast_unsigned() << 1) ^ (value >> 63).cast_unsigned());
+}
+
+pub(crate) fn put_time(out: &mut Vec<u8>, value: Timestamp) {
+    put_u64(out, value.0.wrapping_add(1));
+}
+
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u64(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+const fn low_byte(value: u64) -> u8 {
+    value.to_le_bytes()[0]
+}
+
+/// Reads from the front of a slice. Nothing is allocated that is not there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) const fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
+        let (first, rest) = self.rest.split_first().ok_or(DecodeError::Short)?;
+        self.rest = rest;
+        Ok(*first)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, DecodeError> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return Err(DecodeError::Range { field: "a number's tenth byte", value: bits });
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(DecodeError::Range { field: "a number's length", value: 11 })
+    }
+
+    /// A number that must be below `limit`.
+    pub(crate) fn below(&mut self, field: &'static str, limit: u64) -> Result<u64, DecodeError> {
+        let value = self.u64()?;
+        if value < limit { Ok(value) } else { Err(DecodeError::Range { field, value }) }
+    }
+
+    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        let value = self.u64()?;
+        u32::try_from(value).map_err(|_| DecodeError::Range { field, value })
+    }
+
+    pub(crate) fn i64(&mut self) -> Result<i64, DecodeError> {
+        let value = self.u64()?;
+        Ok((value >> 1).cast_signed() ^ -((value & 1).cast_signed()))
+    }
+
+    pub(crate) fn time(&mut self) -> Result<Timestamp, DecodeError> {
+        Ok(Timestamp(self.u64()?.wrapping_sub(1)))
+    }
+
+    pub(crate) fn slice(&mut self, len: u64) -> Result<&'a [u8], DecodeError> {
+        let len = usize::try_from(len).map_err(|_| DecodeError::Short)?;
+        let (slice, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::Short)?;
+        self.rest = rest;
+        Ok(slice)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+        let len = self.u64()?;
+        self.slice(len)
+    }
+
+    /// A byte string in memory of its own: what was read must not keep all that was read with it alive.
+    pub(crate) fn owned(&mut self) -> Result<Bytes, DecodeError> {
+        self.bytes().map(Bytes::copy_from_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_at_their_edges() {
+        let table: [(u64, &[u8]); 6] = [
+            (0, &[0]),
+            (127, &[127]),
+            (128, &[128, 1]),
+            (300, &[0xac, 2]),
+            (u64::MAX >> 1, &[255, 255, 255, 255, 255, 255, 255, 255, 127]),
+            (u64::MAX, &[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
+        ];
+        for (value, bytes) in table {
+            let mut out = Vec::new();
+            put_u64(&mut out, value);
+            assert_eq!(out, bytes, "{value}");
+            assert_eq!(Reader::new(bytes).u64(), Ok(value));
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none() {
+        let too_long = [0x80; 11];
+        let too_big = [255, 255, 255, 255, 255, 255, 255, 255, 255, 2];
+        for bytes in [&too_long[..], &too_big[..]] {
+            assert!(matches!(Reader::new(bytes).u64(), Err(DecodeError::Range { .. })), "{bytes:?}");
+        }
+        assert_eq!(Reader::new(&[0x80]).u64(), Err(DecodeError::Short));
+        assert_eq!(Reader::new(&[200, 1, 7]).bytes(), Err(DecodeError::Short), "a length beyond what is there");
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(n in any::<u64>(), i in any::<i64>(), t in any::<u64>(), b in any::<Vec<u8>>()) {
+            let mut out = Vec::new();
+            put_u64(&mut out, n);
+            put_i64(&mut out, i);
+            put_time(&mut out, Timestamp(t));
+            put_bytes(&mut out, &b);
+            let mut reader = Reader::new(&out);
+            prop_assert_eq!(reader.u64(), Ok(n));
+            prop_assert_eq!(reader.i64(), Ok(i));
+            prop_assert_eq!(reader.time(), Ok(Timestamp(t)));
+            prop_assert_eq!(reader.owned(), Ok(Bytes::from(b)));
+            prop_assert_eq!(reader.left(), 0);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What of an engine a journal keeps, so that two can be compared: for tests of recovery.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use windlass_engine::{Engine, Head, Job, JobId, KeyUntil, PlaceKind, QueueId, QueueImage, Timestamp};
+
+use crate::journal::is_worth_remembering;
+use crate::record::Record;
+
+/// All that recovery must bring back, in a form that compares.
+#[derive(Clone, PartialEq)]
+pub struct Fingerprint {
+    /// What is journalled of every durable job.
+    pub jobs: BTreeMap<JobId, Job>,
+    /// Every queue that is known or holds durable jobs.
+    pub queues: BTreeMap<QueueId, QueueImage>,
+    /// The head's counters; its numbers only ever grow.
+    pub head: Head,
+}
+
+impl Fingerprint {
+    /// An engine's, at a time: what has run out by then counts as run out.
+    ///
+    /// Left out is what ends with the daemon (listeners, connection-bound leases and their deliveries), and what the
+    /// engine changes without saying so: progress.
+    #[must_use]
+    pub fn of(engine: &Engine, now: Timestamp) -> Self {
+        let jobs = engine.jobs().filter(|job| job.durable).map(|job| (job.id, keepable(job, now))).collect();
+        let lasting = |id: QueueId| engine.jobs().any(|job| job.durable && job.queue == id);
+        let queues = engine
+            .queues()
+            .filter(|queue| is_worth_remembering(queue))
+            .filter(|queue| queue.image().known || lasting(queue.image().id))
+            .map(|queue| (queue.image().id, queue.image().clone()))
+            .collect();
+        Self { jobs, queues, head: *engine.head() }
+    }
+}
+
+/// A job as it comes back from the journal.
+fn keepable(job: &Job, now: Timestamp) -> Job {
+    let mut bytes = Vec::new();
+    Record::Put(job.clone()).encode(&mut bytes);
+    let Some(Ok(Record::Put(mut job))) = Record::all(&bytes).next() else { return job.clone() };
+    if let Some(extra) = &mut job.extra {
+        extra.progress = None;
+        // The engine forgets these once they are over, where they mean nothing any more.
+        extra.expires_at = extra.expires_at.filter(|at| *at > now);
+        extra.key_until = match extra.key_until {
+            KeyUntil::EndOr(at) if at <= now => KeyUntil::End,
+            KeyUntil::StartOr(at) if at <= now => KeyUntil::Start,
+            other @ (KeyUntil::End | KeyUntil::Start | KeyUntil::EndOr(_) | KeyUntil::StartOr(_)) => other,
+        };
+        if **extra == windlass_engine::Extra::default() {
+            job.extra = None;
+        }
+    }
+    job
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ready = self.jobs.values().filter(|job| job.place.kind() == PlaceKind::Ready).count();
+        write!(f, "{} jobs ({ready} ready), {} queues, {:?}", self.jobs.len(), self.queues.len(), self.head)
+    }
+}
+
+impl Fingerprint {
+    /// The first difference between two, in words; `None` if there is none. Numbers handed out may have gone on.
+    #[must_use]
+    pub fn differs_from(&self, other: &Self) -> Option<String> {
+        let ids = self.jobs.keys().chain(other.jobs.keys());
+        for id in ids {
+            let (one, two) = (self.jobs.get(id), other.jobs.get(id));
+            if one != two {
+                return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
+            }
+        }
+        let ids = self.queues.keys().chain(other.queues.keys());
+        for id in ids {
+            let (one, two) = (self.queues.get(id), other.queues.get(id));
+            if one != two {
+                return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
+            }
+        }
+        (self.head.totals != other.head.totals)
+            .then(|| format!("totals:\n  {:?}\n  {:?}", self.head.totals, other.head.totals))
+    }
+}

@@ -1,0 +1,163 @@
+//! The frame around a slice of a commit: which commit, which part of how many, and a checksum over all of it.
+//!
+//! A commit's records, one behind the other, are cut into slices; each slice in its frame is one value of the store under
+//! a key of its own. Parts of a commit have consecutive keys, later commits higher ones. Not here: what the records say
+//! (`record`), and which values belong together (`replay`).
+//!
+//! ```text
+//! bytes 0..4    crc32 of the key (big-endian) and all bytes from 4 on
+//!       4       version, 1
+//!       5..13   number of the commit
+//!       13..17  part, from 0
+//!       17..21  parts
+//!       21..25  where the first record that begins in this slice begins; the slice's length if none does
+//!       25..    the slice
+//! ```
+//! Numbers are little-endian. Checksum and version stay where they are in every version to come.
+
+use crate::codec::DecodeError;
+use crate::record::COUNT_MAX;
+
+/// The version that is written.
+pub const VERSION: u8 = 1;
+/// Bytes of a value at most: larger ones make sled's pages so large that it keeps each in a file of its own, which it
+/// never syncs.
+pub const VALUE_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const HEADER_BYTES: usize = 25;
+pub(crate) const SLICE_BYTES_MAX: usize = VALUE_BYTES_MAX - HEADER_BYTES;
+
+/// Why a value is not a frame of this version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// It is not as it was written.
+    #[error("the checksum does not match")]
+    Torn,
+    /// It is as it was written, by a version this one does not know.
+    #[error("format version {0} is not known to this version")]
+    Version(u8),
+    /// It is as it was written, and makes no sense.
+    #[error("the frame contradicts itself")]
+    Nonsense,
+    /// It is as it was written, and its records cannot be read.
+    #[error(transparent)]
+    Record(#[from] DecodeError),
+}
+
+/// A value, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) seq: u64,
+    pub(crate) part: u32,
+    pub(crate) parts: u32,
+    pub(crate) starts_at: u32,
+    pub(crate) slice: &'a [u8],
+}
+
+/// How many parts a commit of so many bytes has.
+pub(crate) fn parts_of(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(SLICE_BYTES_MAX as u64)).unwrap_or(u32::MAX).max(1)
+}
+
+/// Fills in the header that `value` has been given room for.
+pub(crate) fn seal(key: u64, seq: u64, (part, parts): (u32, u32), starts_at: u32, value: &mut [u8]) {
+    let mut header = [0; HEADER_BYTES];
+    let fields = [VERSION]
+        .into_iter()
+        .chain(seq.to_le_bytes())
+        .chain(part.to_le_bytes())
+        .chain(parts.to_le_bytes())
+        .chain(starts_at.to_le_bytes());
+    header.iter_mut().skip(4).zip(fields).for_each(|(to, from)| *to = from);
+    if let Some(place) = value.first_chunk_mut::<HEADER_BYTES>() {
+        *place = header;
+    }
+    let sum = checksum(key, value).to_le_bytes();
+    if let Some(place) = value.first_chunk_mut::<4>() {
+        *place = sum;
+    }
+}
+
+/// Takes a value apart.
+pub(crate) fn open(key: u64, value: &[u8]) -> Result<Frame<'_>, FrameError> {
+    let (sum, rest) = value.split_first_chunk::<4>().ok_or(FrameError::Torn)?;
+    if u32::from_le_bytes(*sum) != checksum(key, value) {
+        return Err(FrameError::Torn);
+    }
+    let (version, rest) = rest.split_first().ok_or(FrameError::Nonsense)?;
+    if *version != VERSION {
+        return Err(FrameError::Version(*version));
+    }
+    let fields = || {
+        let (seq, rest) = rest.split_first_chunk::<8>()?;
+        let (part, rest) = rest.split_first_chunk::<4>()?;
+        let (parts, rest) = rest.split_first_chunk::<4>()?;
+        let (starts_at, slice) = rest.split_first_chunk::<4>()?;
+        let [part, parts, starts_at] = [part, parts, starts_at].map(|field| u32::from_le_bytes(*field));
+        Some(Frame { seq: u64::from_le_bytes(*seq), part, parts, starts_at, slice })
+    };
+    let frame = fields().ok_or(FrameError::Nonsense)?;
+    let sensible = frame.part < frame.parts && frame.starts_at as usize <= frame.slice.len();
+    let placed = u64::from(frame.part) <= key && frame.seq < COUNT_MAX;
+    if sensible && placed { Ok(frame) } else { Err(FrameError::Nonsense) }
+}
+
+/// The checksum of a value under a key: a value that came to stand under another key is found too.
+fn checksum(key: u64, value: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&key.to_be_bytes());
+    hasher.update(value.get(4..).unwrap_or_default());
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sealed(key: u64, slice: &[u8]) -> Vec<u8> {
+        let mut value = vec![0; HEADER_BYTES];
+        value.extend_from_slice(slice);
+        seal(key, 77, (2, 5), 3, &mut value);
+        value
+    }
+
+    #[test]
+    fn what_a_version_to_come_writes_is_told_from_damage() {
+        let mut value = sealed(9, b"records");
+        value[4] = 2;
+        assert_eq!(open(9, &value), Err(FrameError::Torn));
+        let sum = checksum(9, &value).to_le_bytes();
+        value[..4].copy_from_slice(&sum);
+        assert_eq!(open(9, &value), Err(FrameError::Version(2)));
+    }
+
+    #[test]
+    fn frames_that_contradict_themselves() {
+        for (part, parts, starts_at) in [(5, 5, 0), (0, 0, 0), (0, 1, 8), (10, 11, 0)] {
+            let mut value = vec![0; HEADER_BYTES];
+            value.extend_from_slice(b"records");
+            seal(9, 1, (part, parts), starts_at, &mut value);
+            assert_eq!(open(9, &value), Err(FrameError::Nonsense), "part {part} of {parts} from {starts_at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bit_that_flips_is_found(slice in any::<Vec<u8>>(), at in any::<prop::sample::Index>(), bit in 0u32..8) {
+            prop_assume!(slice.len() >= 3);
+            let mut value = sealed(9, &slice);
+            let whole = Frame { seq: 77, part: 2, parts: 5, starts_at: 3, slice: &slice };
+            prop_assert_eq!(open(9, &value), Ok(whole));
+            prop_assert_eq!(open(8, &value), Err(FrameError::Torn), "under another key");
+            let at = at.index(value.len());
+            value[at] ^= 1u8 << bit;
+            prop_assert_eq!(open(9, &value), Err(FrameError::Torn));
+        }
+
+        #[test]
+        fn noise_is_no_frame(key in any::<u64>(), noise in any::<Vec<u8>>()) {
+            prop_assert!(open(key, &noise).is_err());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Facts and their bytes: a job whole, a job's standing, a job gone, a queue, a queue gone, the head.
+//!
+//! Written by hand and never derived from the engine's types, so that renaming a field cannot break a disk. A record says
+//! itself where it ends; the bytes around records are `frame`'s business. What is here must be readable for ever: the
+//! files in `golden/` say so. A record that must change gets a new kind, and the old kind stays readable.
+
+mod job;
+
+use bytes::Bytes;
+use windlass_engine::{Head, Job, JobId, Priority, QueueId, QueueImage, QueueKind, Totals};
+
+use crate::codec::{DecodeError, Reader, put_bytes, put_u32, put_u64};
+pub use job::Moved;
+pub(crate) use job::{Tail, encode_moved, encode_put};
+
+const PUT: u8 = 1;
+const MOVED: u8 = 2;
+const GONE: u8 = 3;
+const QUEUE_SET: u8 = 4;
+const QUEUE_GONE: u8 = 5;
+const HEAD: u8 = 6;
+
+/// Counts, numbers and ranks stay below this, so that going on counting from a journal never overflows.
+pub(crate) const COUNT_MAX: u64 = 1 << 63;
+
+/// One fact of the journal.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// A job, whole. It stands for whatever was said of this job before.
+    Put(Job),
+    /// How a job stands now; the rest of it stays as it is.
+    Moved(Moved),
+    /// A job is gone.
+    Gone(JobId),
+    /// A queue, whole.
+    QueueSet(QueueImage),
+    /// A queue is gone.
+    QueueGone(QueueId),
+    /// The engine's own numbers; every commit has one.
+    Head(HeadRecord),
+}
+
+/// What the journal remembers besides jobs and queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadRecord {
+    /// The engine's numbers.
+    pub head: Head,
+    /// The daemon stopped in order after this commit.
+    pub clean: bool,
+    /// Commits the journal holds once this one is written and what it removes is removed, itself included.
+    pub commits: u64,
+    /// A checksum over the numbers of those commits: one that is lost is noticed.
+    pub census: u64,
+}
+
+/// A commit's share in [`HeadRecord::census`]; the shares are added up, wrapping.
+pub(crate) const fn census_share(seq: u64) -> u64 {
+    let mut z = seq.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+pub(crate) fn encode_gone(id: JobId, out: &mut Vec<u8>) {
+    out.push(GONE);
+    put_u64(out, id.0);
+}
+
+pub(crate) fn encode_queue_gone(id: QueueId, out: &mut Vec<u8>) {
+    out.push(QUEUE_GONE);
+    put_u32(out, id.0);
+}
+
+pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
+    out.push(QUEUE_SET);
+    put_u32(out, image.id.0);
+    put_bytes(out, &image.name);
+    out.push(match image.kind {
+        QueueKind::Work => 0,
+        QueueKind::Cycle => 1,
+    });
+    out.push(u8::from(image.known) | u8::from(image.paused) << 1);
+    for limit in image.jobs_max {
+        put_u64(out, limit.map_or(0, |limit| u64::from(limit) + 1));
+    }
+    put_u64(out, image.serial);
+}
+
+pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
+    let HeadRecord { head, clean, commits, census } = record;
+    let Totals { pushed, taken, succeeded, failed, buried, lost, expired, cancelled } = head.totals;
+    out.push(HEAD);
+    out.push(u8::from(*clean));
+    for n in [head.next_job, head.reserved, pushed, taken, succeeded, failed, buried, lost, expired, cancelled] {
+        put_u64(out, n);
+    }
+    put_u64(out, *commits);
+    out.extend_from_slice(&census.to_le_bytes());
+}
+
+impl Record {
+    /// The record at the front of the reader.
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match from.u8()? {
+            PUT => job::decode_put(from).map(Self::Put),
+            MOVED => job::decode_moved(from).map(Self::Moved),
+            GONE => from.below("a job's number", COUNT_MAX).map(|id| Self::Gone(JobId(id))),
+            QUEUE_SET => decode_queue(from).map(Self::QueueSet),
+            QUEUE_GONE => from.u32("a queue's number").map(|id| Self::QueueGone(QueueId(id))),
+            HEAD => decode_head(from).map(Self::Head),
+            kind => Err(DecodeError::Kind(kind)),
+        }
+    }
+
+    /// Every record of `bytes`, up to the first that cannot be read.
+    pub fn all(bytes: &[u8]) -> impl Iterator<Item = Result<Self, DecodeError>> {
+        let mut reader = Reader::new(bytes);
+        let mut broken = false;
+        std::iter::from_fn(move || {
+            if broken || reader.left() == 0 {
+                return None;
+            }
+            let record = Self::decode(&mut reader);
+            broken = record.is_err();
+            Some(record)
+        })
+    }
+
+    /// Appends the record's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Put(job) => encode_put(job, usize::MAX, out).append_to(out),
+            Self::Moved(moved) => moved.encode(out),
+            Self::Gone(id) => encode_gone(*id, out),
+            Self::QueueSet(image) => encode_queue(image, out),
+            Self::QueueGone(id) => encode_queue_gone(*id, out),
+            Self::Head(head) => encode_head(head, out),
+        }
+    }
+}
+
+fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
+    let id = QueueId(from.u32("a queue's number")?);
+    let name = from.owned()?;
+    let kind = match from.u8()? {
+        0 => QueueKind::Work,
+        1 => QueueKind::Cycle,
+        kind => return Err(DecodeError::Range { field: "a queue's kind", value: kind.into() }),
+    };
+    let flags = from.below("a queue's flags", 4)?;
+    let mut jobs_max = [None; Priority::COUNT];
+    for limit in &mut jobs_max {
+        let coded = from.below("a queue's limit", 1 << 33)?;
+        *limit = coded.checked_sub(1).and_then(|n| u32::try_from(n).ok());
+    }
+    let serial = from.below("a queue's serial", COUNT_MAX)?;
+    Ok(QueueImage { id, name, kind, known: flags & 1 != 0, paused: flags & 2 != 0, jobs_max, serial })
+}
+
+fn decode_head(from: &mut Reader<'_>) -> Result<HeadRecord, DecodeError> {
+    let clean = from.below("the head's flags", 2)? == 1;
+    let mut count = |field| from.below(field, COUNT_MAX);
+    let (next_job, reserved) = (count("the next job's number")?, count("the numbers set aside")?);
+    let mut total = || count("a total");
+    let totals = Totals {
+        pushed: total()?,
+        taken: total()?,
+        succeeded: total()?,
+        failed: total()?,
+        buried: total()?,
+        lost: total()?,
+        expired: total()?,
+        cancelled: total()?,
+    };
+    let commits = count("the count of commits")?;
+    let census = from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    Ok(HeadRecord { head: Head { next_job, reserved, totals }, clean, commits, census })
+}
+
+/// An option as a byte string's presence: the caller has written a bit that says so.
+pub(crate) fn owned_if(from: &mut Reader<'_>, there: bool) -> Result<Option<Bytes>, DecodeError> {
+    if there { from.owned().map(Some) } else { Ok(None) }
+}

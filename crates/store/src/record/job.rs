@@ -1,0 +1,450 @@
+//! A job's bytes: whole, or only what moves about it.
+//!
+//! What ends with a connection is not written: listeners, and a connection-bound lease with the progress made under it.
+//! Such a job is written as ready, its interrupted delivery not counted, which is how it stood when the journal last
+//! heard of it: taking a job under such a lease is no change. So it recovers the same, however often it was rewritten.
+//!
+//! ```text
+//! put   = 1 id queue bits origin priority standing retry [key] [extra] result-len body-len result body
+//! moved = 2 id bits standing [cycle] [failure] [progress]
+//! ```
+
+use bytes::Bytes;
+use windlass_engine::{
+    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, OnExpiry, Origin, Place, Priority, Progress,
+    QueueId, Retry, Timestamp, Token,
+};
+
+use super::{COUNT_MAX, MOVED, PUT, owned_if};
+use crate::codec::{DecodeError, Reader, put_bytes, put_i64, put_time, put_u32, put_u64};
+
+/// Ranks are written as their distance from here, where the engine starts them.
+const RANK_MIDDLE: i64 = 1 << 62;
+/// Halvings of a 64-bit number that mean anything.
+const BOOST_MAX: u64 = 64;
+
+/// What of a job there is to tell, as bits.
+mod has {
+    pub(super) const KEY: u64 = 1;
+    pub(super) const NAME: u64 = 1 << 1;
+    pub(super) const META: u64 = 1 << 2;
+    pub(super) const EXPIRES_AT: u64 = 1 << 3;
+    pub(super) const KEY_UNTIL: u64 = 1 << 4;
+    pub(super) const CYCLE: u64 = 1 << 5;
+    pub(super) const FAILURE: u64 = 1 << 6;
+    pub(super) const PROGRESS: u64 = 1 << 7;
+    pub(super) const RESULT_KEEP: u64 = 1 << 8;
+    pub(super) const LEASE_MS: u64 = 1 << 9;
+    pub(super) const RESULT: u64 = 1 << 10;
+    /// Beyond all of them.
+    pub(super) const END: u64 = 1 << 11;
+}
+
+/// How a job stands: what changes while it lives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moved {
+    /// Which job.
+    pub job: JobId,
+    /// Where it is. Never a connection-bound lease.
+    pub place: Place,
+    /// Its rank among its equals.
+    pub rank: u64,
+    /// When it came to be ready.
+    pub ready_at: Timestamp,
+    /// Deliveries.
+    pub attempts: u32,
+    /// Failures.
+    pub failures: u32,
+    /// It has no coalescing key, or lost it to another job on its way back.
+    pub keyless: bool,
+    /// Its standing in a `cycle` queue.
+    pub cycle: Option<Cycle>,
+    /// Its last failure.
+    pub failure: Option<Box<Failure>>,
+    /// Its last progress.
+    pub progress: Option<Progress>,
+}
+
+impl Moved {
+    /// Brings a job up to this standing.
+    pub(crate) fn apply(self, job: &mut Job) {
+        (job.place, job.rank, job.ready_at) = (self.place, self.rank, self.ready_at);
+        (job.attempts, job.failures) = (self.attempts, self.failures);
+        if self.keyless {
+            job.key = None;
+        }
+        if job.extra.is_none() && self.cycle.is_none() && self.failure.is_none() && self.progress.is_none() {
+            return;
+        }
+        let extra = job.extra.get_or_insert_default();
+        (extra.cycle, extra.failure, extra.progress) = (self.cycle, self.failure, self.progress);
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let standing = Standing {
+            place: &self.place,
+            rank: self.rank,
+            ready_at: self.ready_at,
+            attempts: self.attempts,
+            failures: self.failures,
+        };
+        let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
+        put_moved(self.job, self.keyless, &standing, told, out);
+    }
+}
+
+/// The part of a job's standing that every job has, as it is to be written.
+struct Standing<'a> {
+    place: &'a Place,
+    rank: u64,
+    ready_at: Timestamp,
+    attempts: u32,
+    failures: u32,
+}
+
+impl<'a> Standing<'a> {
+    fn of(job: &'a Job) -> Self {
+        let bound = is_bound(job);
+        Self {
+            place: if bound { &Place::Ready } else { &job.place },
+            rank: job.rank,
+            ready_at: job.ready_at,
+            attempts: job.attempts.saturating_sub(bound.into()),
+            failures: job.failures,
+        }
+    }
+}
+
+fn is_bound(job: &Job) -> bool {
+    job.lease().is_some_and(Lease::connection_bound)
+}
+
+/// The last bytes of a record, not yet copied: a result and a body, in this order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tail {
+    pub(crate) result: Bytes,
+    pub(crate) body: Bytes,
+}
+
+impl Tail {
+    pub(crate) const fn len(&self) -> usize {
+        self.result.len() + self.body.len()
+    }
+
+    pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.result);
+        out.extend_from_slice(&self.body);
+    }
+}
+
+/// Appends a job whole, but for a tail of more than `inline_max` bytes: that is shared, not copied, and the caller's to
+/// append.
+pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tail {
+    let extra = job.extra.as_deref();
+    let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
+    out.push(PUT);
+    put_u64(out, job.id.0);
+    put_u32(out, job.queue.0);
+    put_u64(out, bits(job, extra, progress));
+    out.push(job.origin.0);
+    out.push(job.priority.value());
+    put_standing(&Standing::of(job), out);
+    put_retry(job.retry, out);
+    if let Some(key) = &job.key {
+        put_bytes(out, key);
+    }
+    if let Some(extra) = extra {
+        put_extra(extra, progress, out);
+    }
+    let result = extra.and_then(|e| e.result.as_ref());
+    if let Some(result) = result {
+        put_u64(out, result.len() as u64);
+    }
+    put_u64(out, job.body.len() as u64);
+    let tail_bytes = job.body.len() + result.map_or(0, Bytes::len);
+    if tail_bytes > inline_max {
+        return Tail { result: result.cloned().unwrap_or_default(), body: job.body.clone() };
+    }
+    if let Some(result) = result {
+        out.extend_from_slice(result);
+    }
+    out.extend_from_slice(&job.body);
+    Tail::default()
+}
+
+/// Appends how a job stands.
+pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
+    let extra = job.extra.as_deref();
+    let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
+    let told = (job.cycle(), extra.and_then(|e| e.failure.as_deref()), progress);
+    put_moved(job.id, job.key.is_none(), &Standing::of(job), told, out);
+}
+
+fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
+    let bit = |there: bool, bit: u64| if there { bit } else { 0 };
+    let key = bit(job.key.is_some(), has::KEY);
+    let Some(extra) = extra else { return key };
+    key | bit(extra.name.is_some(), has::NAME)
+        | bit(!extra.meta.is_empty(), has::META)
+        | bit(extra.expires_at.is_some(), has::EXPIRES_AT)
+        | bit(extra.key_until != KeyUntil::End, has::KEY_UNTIL)
+        | bit(extra.cycle.is_some(), has::CYCLE)
+        | bit(extra.failure.is_some(), has::FAILURE)
+        | bit(progress.is_some(), has::PROGRESS)
+        | bit(extra.result_keep_ms != 0, has::RESULT_KEEP)
+        | bit(extra.lease_ms.is_some(), has::LEASE_MS)
+        | bit(extra.result.is_some(), has::RESULT)
+}
+
+fn put_standing(standing: &Standing<'_>, out: &mut Vec<u8>) {
+    match standing.place {
+        // A connection-bound lease never gets here: `Standing::of` has made it ready.
+        Place::Ready => out.push(0),
+        Place::Leased(lease) => put_lease(lease, out),
+        Place::Scheduled(at) => put_tagged_time(2, *at, out),
+        Place::Retrying(at) => put_tagged_time(3, *at, out),
+        Place::Dead(until) => put_tagged_time(4, *until, out),
+        Place::Shelved => out.push(5),
+        Place::Done(until) => put_tagged_time(6, *until, out),
+    }
+    put_i64(out, standing.rank.cast_signed().wrapping_sub(RANK_MIDDLE));
+    put_time(out, standing.ready_at);
+    put_u32(out, standing.attempts);
+    put_u32(out, standing.failures);
+}
+
+fn put_tagged_time(tag: u8, at: Timestamp, out: &mut Vec<u8>) {
+    out.push(tag);
+    put_time(out, at);
+}
+
+fn put_lease(lease: &Lease, out: &mut Vec<u8>) {
+    out.push(1);
+    match &lease.holder {
+        Holder::Named(name) => put_bytes(out, name),
+        Holder::Connection(_) => put_bytes(out, &[]),
+    }
+    put_u64(out, lease.token.0);
+    put_time(out, lease.taken_at);
+    put_time(out, lease.until);
+    out.push(match lease.on_expiry {
+        OnExpiry::Fail => 0,
+        OnExpiry::Requeue => 1,
+        OnExpiry::Front => 2,
+    });
+}
+
+fn put_retry(retry: Retry, out: &mut Vec<u8>) {
+    put_i64(out, retry.failures_max.into());
+    put_u32(out, retry.losses_max);
+    match retry.backoff {
+        Backoff::None => out.push(0),
+        Backoff::Fixed(ms) => put_tagged(1, ms, out),
+        Backoff::Doubling(ms) => put_tagged(2, ms, out),
+        Backoff::Faktory => out.push(3),
+    }
+}
+
+fn put_tagged(tag: u8, value: u32, out: &mut Vec<u8>) {
+    out.push(tag);
+    put_u32(out, value);
+}
+
+/// All that the bits announce, in their order.
+fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
+    if let Some(name) = &extra.name {
+        put_bytes(out, name);
+    }
+    if !extra.meta.is_empty() {
+        put_bytes(out, &extra.meta);
+    }
+    if let Some(at) = extra.expires_at {
+        put_time(out, at);
+    }
+    match extra.key_until {
+        KeyUntil::End => {}
+        KeyUntil::Start => out.push(1),
+        KeyUntil::EndOr(at) => put_tagged_time(2, at, out),
+        KeyUntil::StartOr(at) => put_tagged_time(3, at, out),
+    }
+    put_told((extra.cycle, extra.failure.as_deref(), progress), out);
+    if extra.result_keep_ms != 0 {
+        put_u64(out, extra.result_keep_ms);
+    }
+    if let Some(ms) = extra.lease_ms {
+        put_u64(out, ms);
+    }
+}
+
+type Told<'a> = (Option<Cycle>, Option<&'a Failure>, Option<&'a Progress>);
+
+fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
+    if let Some(Cycle { priority, boost }) = cycle {
+        put_u64(out, priority);
+        put_u32(out, boost);
+    }
+    if let Some(Failure { at, kind, message, backtrace }) = failure {
+        put_time(out, *at);
+        put_bytes(out, kind);
+        put_bytes(out, message);
+        put_u64(out, backtrace.len() as u64);
+        backtrace.iter().for_each(|line| put_bytes(out, line));
+    }
+    if let Some(Progress { numerator, denominator, text }) = progress {
+        put_u32(out, *numerator);
+        put_u32(out, *denominator);
+        put_bytes(out, text);
+    }
+}
+
+fn put_moved(id: JobId, keyless: bool, standing: &Standing<'_>, told: Told<'_>, out: &mut Vec<u8>) {
+    let bit = |there: bool, bit: u64| if there { bit } else { 0 };
+    out.push(MOVED);
+    put_u64(out, id.0);
+    let told_bits =
+        bit(told.0.is_some(), has::CYCLE) | bit(told.1.is_some(), has::FAILURE) | bit(told.2.is_some(), has::PROGRESS);
+    put_u64(out, bit(!keyless, has::KEY) | told_bits);
+    put_standing(standing, out);
+    put_told(told, out);
+}
+
+// ---- reading -------------------------------------------------------------------------------------------------------
+
+pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
+    let id = JobId(from.below("a job's number", COUNT_MAX)?);
+    let queue = QueueId(from.u32("a queue's number")?);
+    let bits = from.below("a job's bits", has::END)?;
+    let origin = Origin(from.u8()?);
+    let priority = match from.u8()? {
+        priority @ 1..=9 => Priority::clamped(priority),
+        other => return Err(DecodeError::Range { field: "a priority", value: other.into() }),
+    };
+    let (place, rank, ready_at, attempts, failures) = read_standing(from)?;
+    let retry = read_retry(from)?;
+    let key = if bits & has::KEY != 0 { Some(from.bytes()?.into()) } else { None };
+    let mut extra = if bits & !has::KEY == 0 { None } else { Some(Box::new(read_extra(from, bits)?)) };
+    let result_bytes = if bits & has::RESULT != 0 { Some(from.u64()?) } else { None };
+    let body_bytes = from.u64()?;
+    if let (Some(extra), Some(bytes)) = (&mut extra, result_bytes) {
+        extra.result = Some(Bytes::copy_from_slice(from.slice(bytes)?));
+    }
+    let body = Bytes::copy_from_slice(from.slice(body_bytes)?);
+    let durable = true;
+    Ok(Job { id, queue, origin, priority, durable, rank, place, ready_at, body, key, attempts, failures, retry, extra })
+}
+
+pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
+    const KNOWN: u64 = has::KEY | has::CYCLE | has::FAILURE | has::PROGRESS;
+    let job = JobId(from.below("a job's number", COUNT_MAX)?);
+    let bits = from.u64()?;
+    if bits & !KNOWN != 0 {
+        return Err(DecodeError::Range { field: "a standing's bits", value: bits });
+    }
+    let (place, rank, ready_at, attempts, failures) = read_standing(from)?;
+    let (cycle, failure, progress) = read_told(from, bits)?;
+    let keyless = bits & has::KEY == 0;
+    Ok(Moved { job, place, rank, ready_at, attempts, failures, keyless, cycle, failure, progress })
+}
+
+fn read_standing(from: &mut Reader<'_>) -> Result<(Place, u64, Timestamp, u32, u32), DecodeError> {
+    let place = match from.u8()? {
+        0 => Place::Ready,
+        1 => Place::Leased(Box::new(read_lease(from)?)),
+        2 => Place::Scheduled(from.time()?),
+        3 => Place::Retrying(from.time()?),
+        4 => Place::Dead(from.time()?),
+        5 => Place::Shelved,
+        6 => Place::Done(from.time()?),
+        other => return Err(DecodeError::Range { field: "a place", value: other.into() }),
+    };
+    let rank = from.i64()?.wrapping_add(RANK_MIDDLE).cast_unsigned();
+    if rank == 0 || rank >= COUNT_MAX {
+        return Err(DecodeError::Range { field: "a rank", value: rank });
+    }
+    Ok((place, rank, from.time()?, from.u32("attempts")?, from.u32("failures")?))
+}
+
+fn read_lease(from: &mut Reader<'_>) -> Result<Lease, DecodeError> {
+    let holder = Holder::Named(from.bytes()?.into());
+    let (token, taken_at, until) = (Token(from.u64()?), from.time()?, from.time()?);
+    let on_expiry = match from.u8()? {
+        0 => OnExpiry::Fail,
+        1 => OnExpiry::Requeue,
+        2 => OnExpiry::Front,
+        other => return Err(DecodeError::Range { field: "a lease's end", value: other.into() }),
+    };
+    Ok(Lease::new(holder, token, taken_at, until, on_expiry))
+}
+
+fn read_retry(from: &mut Reader<'_>) -> Result<Retry, DecodeError> {
+    let failures_max = from.i64()?;
+    let failures_max = i32::try_from(failures_max)
+        .map_err(|_| DecodeError::Range { field: "a retry budget", value: failures_max.cast_unsigned() })?;
+    let losses_max = from.u32("a loss budget")?;
+    let backoff = match from.u8()? {
+        0 => Backoff::None,
+        1 => Backoff::Fixed(from.u32("a back-off")?),
+        2 => Backoff::Doubling(from.u32("a back-off")?),
+        3 => Backoff::Faktory,
+        other => return Err(DecodeError::Range { field: "a back-off", value: other.into() }),
+    };
+    Ok(Retry { failures_max, losses_max, backoff })
+}
+
+fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
+    let has = |bit: u64| bits & bit != 0;
+    let mut extra = Extra::default();
+    if has(has::NAME) {
+        extra.name = Some(from.bytes()?.into());
+    }
+    extra.meta = owned_if(from, has(has::META))?.unwrap_or_default();
+    if has(has::EXPIRES_AT) {
+        extra.expires_at = Some(from.time()?);
+    }
+    if has(has::KEY_UNTIL) {
+        extra.key_until = match from.u8()? {
+            1 => KeyUntil::Start,
+            2 => KeyUntil::EndOr(from.time()?),
+            3 => KeyUntil::StartOr(from.time()?),
+            other => return Err(DecodeError::Range { field: "a key's end", value: other.into() }),
+        };
+    }
+    (extra.cycle, extra.failure, extra.progress) = read_told(from, bits)?;
+    if has(has::RESULT_KEEP) {
+        extra.result_keep_ms = from.u64()?;
+    }
+    if has(has::LEASE_MS) {
+        extra.lease_ms = Some(from.u64()?);
+    }
+    Ok(extra)
+}
+
+type ToldOwned = (Option<Cycle>, Option<Box<Failure>>, Option<Progress>);
+
+fn read_told(from: &mut Reader<'_>, bits: u64) -> Result<ToldOwned, DecodeError> {
+    let cycle = if bits & has::CYCLE == 0 { None } else { Some(read_cycle(from)?) };
+    let failure = if bits & has::FAILURE == 0 { None } else { Some(Box::new(read_failure(from)?)) };
+    let progress = if bits & has::PROGRESS == 0 { None } else { Some(read_progress(from)?) };
+    Ok((cycle, failure, progress))
+}
+
+fn read_cycle(from: &mut Reader<'_>) -> Result<Cycle, DecodeError> {
+    let priority = from.below("a cycle's priority", COUNT_MAX)?;
+    let boost = from.below("a cycle's boost", BOOST_MAX)?;
+    Ok(Cycle { priority, boost: u32::try_from(boost).unwrap_or_default() })
+}
+
+fn read_failure(from: &mut Reader<'_>) -> Result<Failure, DecodeError> {
+    let (at, kind, message) = (from.time()?, from.owned()?, from.owned()?);
+    let lines = from.u64()?;
+    // Grown as the lines are read: the count is only a promise.
+    let mut backtrace = Vec::new();
+    for _ in 0..lines {
+        backtrace.push(from.owned()?);
+    }
+    Ok(Failure { at, kind, message, backtrace })
+}
+
+fn read_progress(from: &mut Reader<'_>) -> Result<Progress, DecodeError> {
+    Ok(Progress { numerator: from.u32("progress")?, denominator: from.u32("progress")?, text: from.owned()? })
+}

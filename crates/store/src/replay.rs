@@ -1,0 +1,209 @@
+//! Values in order of their keys to whole commits: strict about everything but a torn last one.
+//!
+//! Not here: what the commits say (`recover`), and what can be saved of a journal that is refused here (`salvage`).
+
+use crate::frame::{Frame, FrameError, HEADER_BYTES, open};
+use crate::record::COUNT_MAX;
+use crate::store::Error;
+
+/// Why a journal is not taken up. The operator acts on it: restore a copy, or salvage what can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// A commit that was on the disk is damaged.
+    #[error("the journal is damaged at sequence {key}, after commit {after}, and more was written later: {why}")]
+    Damaged {
+        /// The key of the first value that is not as it should be.
+        key: u64,
+        /// The last whole commit before it.
+        after: u64,
+        /// What is wrong with it.
+        why: FrameError,
+    },
+    /// It was written by a version to come.
+    #[error("the journal at sequence {key} has format version {version}; this version reads {known}", known = crate::frame::VERSION)]
+    Version {
+        /// The key of the value.
+        key: u64,
+        /// Its version.
+        version: u8,
+    },
+    /// Commits are missing without a trace.
+    #[error("the journal has lost commits: {found} are there of {expected} (or others than there should be)")]
+    Lost {
+        /// Commits the last one says there are.
+        expected: u64,
+        /// Commits that are there.
+        found: u64,
+    },
+    /// It can be read and makes no sense.
+    #[error("the journal contradicts itself: {0}")]
+    Nonsense(String),
+}
+
+/// What was left of the last commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// Its number, if that can still be read.
+    pub seq: Option<u64>,
+    /// The keys of what is there of it.
+    pub keys: Vec<u64>,
+}
+
+/// A commit, whole.
+#[derive(Debug)]
+pub(crate) struct Whole<'a> {
+    pub(crate) seq: u64,
+    pub(crate) first_key: u64,
+    pub(crate) parts: u32,
+    pub(crate) records: &'a [u8],
+}
+
+impl Whole<'_> {
+    /// Bytes of its values.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.records.len() as u64 + u64::from(self.parts) * HEADER_BYTES as u64
+    }
+}
+
+/// Puts parts together.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    open: Option<Open>,
+    torn: Option<(Torn, FrameError)>,
+    last_seq: u64,
+    last_key: u64,
+    records: Vec<u8>,
+}
+
+/// A commit of which the first parts are there.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    seq: u64,
+    first_key: u64,
+    parts: u32,
+    next_part: u32,
+}
+
+impl Assembler {
+    /// Takes the next value; if it completes a commit, shows it.
+    pub(crate) fn push(
+        &mut self,
+        key: u64,
+        value: &[u8],
+        show: impl FnOnce(&Whole<'_>) -> Result<(), RecoverError>,
+    ) -> Result<(), RecoverError> {
+        if key >= COUNT_MAX {
+            return Err(self.damaged(key, FrameError::Nonsense));
+        }
+        self.last_key = key;
+        let frame = match open(key, value) {
+            Ok(frame) => frame,
+            Err(FrameError::Torn) => {
+                self.tear(Some(key), None);
+                return Ok(());
+            }
+            Err(FrameError::Version(version)) => return Err(RecoverError::Version { key, version }),
+            Err(why @ (FrameError::Nonsense | FrameError::Record(_))) => return Err(self.damaged(key, why)),
+        };
+        if self.torn.is_some() {
+            return self.push_behind_tear(key, &frame);
+        }
+        let whole = match self.open {
+            Some(open) if open.continues(key, &frame) => open,
+            Some(open) => {
+                // A part is missing. What is there of it may be the last thing there is.
+                self.tear(None, Some(open.seq));
+                return self.push_behind_tear(key, &frame);
+            }
+            None if frame.part > 0 => {
+                self.tear(Some(key), Some(frame.seq));
+                return Ok(());
+            }
+            None if frame.seq <= self.last_seq => return Err(self.damaged(key, FrameError::Nonsense)),
+            None => Open { seq: frame.seq, first_key: key, parts: frame.parts, next_part: 0 },
+        };
+        self.extend(whole, &frame, show)
+    }
+
+    fn extend(
+        &mut self,
+        open: Open,
+        frame: &Frame<'_>,
+        show: impl FnOnce(&Whole<'_>) -> Result<(), RecoverError>,
+    ) -> Result<(), RecoverError> {
+        let Open { seq, first_key, parts, next_part } = open;
+        if next_part + 1 < parts {
+            self.records.extend_from_slice(frame.slice);
+            self.open = Some(Open { next_part: next_part + 1, ..open });
+            return Ok(());
+        }
+        (self.open, self.last_seq) = (None, seq);
+        if parts == 1 {
+            return show(&Whole { seq, first_key, parts, records: frame.slice });
+        }
+        self.records.extend_from_slice(frame.slice);
+        let shown = show(&Whole { seq, first_key, parts, records: &self.records });
+        self.records.clear();
+        shown
+    }
+
+    /// Ends it. What is torn now is the last commit, which nobody was told of.
+    pub(crate) fn finish(mut self) -> Option<Torn> {
+        if let Some(open) = self.open {
+            self.tear(None, Some(open.seq));
+        }
+        self.torn.map(|(torn, _)| torn)
+    }
+
+    pub(crate) const fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    pub(crate) const fn last_key(&self) -> u64 {
+        self.last_key
+    }
+
+    /// A commit is torn: `key` is not as it should be, or a part is missing.
+    fn tear(&mut self, key: Option<u64>, seq: Option<u64>) {
+        self.records.clear();
+        let mut keys = Vec::new();
+        let mut torn_seq = seq;
+        if let Some(open) = self.open.take() {
+            keys.extend(open.first_key..open.first_key + u64::from(open.next_part));
+            torn_seq = Some(open.seq);
+        }
+        keys.extend(key);
+        match &mut self.torn {
+            Some((torn, _)) => torn.keys.append(&mut keys),
+            None => self.torn = Some((Torn { seq: torn_seq, keys }, FrameError::Torn)),
+        }
+    }
+
+    /// A good value behind a tear: more of the torn commit, or the proof that the tear is not the end.
+    fn push_behind_tear(&mut self, key: u64, frame: &Frame<'_>) -> Result<(), RecoverError> {
+        let Some((torn, why)) = &mut self.torn else { return Ok(()) };
+        let first_torn = torn.keys.first().copied().unwrap_or(key);
+        let same = key - u64::from(frame.part) <= first_torn && torn.seq.is_none_or(|seq| seq == frame.seq);
+        if frame.part > 0 && same {
+            torn.seq = Some(frame.seq);
+            torn.keys.push(key);
+            return Ok(());
+        }
+        let why = *why;
+        Err(self.damaged(first_torn, why))
+    }
+
+    const fn damaged(&self, key: u64, why: FrameError) -> RecoverError {
+        RecoverError::Damaged { key, after: self.last_seq, why }
+    }
+}
+
+impl Open {
+    fn continues(&self, key: u64, frame: &Frame<'_>) -> bool {
+        let here = self.first_key.checked_add(self.next_part.into());
+        (self.seq, self.parts, self.next_part, here) == (frame.seq, frame.parts, frame.part, Some(key))
+    }
+}

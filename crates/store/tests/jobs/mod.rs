@@ -1,0 +1,141 @@
+//! Jobs and queues of every shape, for tests.
+
+use bytes::Bytes;
+use proptest::option;
+use proptest::prelude::*;
+use windlass_engine::{
+    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, OnExpiry, Origin, Place, Priority, Progress,
+    QueueId, QueueImage, QueueKind, Retry, Timestamp, Token,
+};
+
+/// The plainest job.
+pub(crate) fn plain() -> Job {
+    Job {
+        id: JobId(7),
+        queue: QueueId(0),
+        origin: Origin::GEARMAN,
+        priority: Priority::NORMAL,
+        durable: true,
+        rank: 1 << 62,
+        place: Place::Ready,
+        ready_at: Timestamp(1_700_000_000_000),
+        body: Bytes::from_static(b"cat.png"),
+        key: None,
+        attempts: 0,
+        failures: 0,
+        retry: Retry::NONE,
+        extra: None,
+    }
+}
+
+/// A job that an engine could have, none of it bound to a connection.
+pub(crate) fn any_job() -> impl Strategy<Value = Job> {
+    let number = prop_oneof![0u64..200, 0..1u64 << 63];
+    let numbers = (number, any::<u32>(), any::<u8>(), 1u8..=9, 1..1u64 << 63);
+    let parts = (any_place(), any_time(), any_bytes(), option::of(any_bytes()), any::<(u32, u32)>());
+    (numbers, parts, any_retry(), option::of(any_extra())).prop_map(
+        |((id, queue, origin, priority, rank), (place, ready_at, body, key, (attempts, failures)), retry, extra)| Job {
+            id: JobId(id),
+            queue: QueueId(queue),
+            origin: Origin(origin),
+            priority: Priority::clamped(priority),
+            durable: true,
+            rank,
+            place,
+            ready_at,
+            body,
+            key: key.map(|key| key.as_ref().into()),
+            attempts,
+            failures,
+            retry,
+            extra: extra.filter(|extra| *extra != Extra::default()).map(Box::new),
+        },
+    )
+}
+
+/// Any queue.
+pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
+    let limits = prop::array::uniform9(option::of(any::<u32>()));
+    (any::<u32>(), any_bytes(), any::<[bool; 3]>(), limits, 0..1u64 << 63).prop_map(
+        |(id, name, [cycle, known, paused], jobs_max, serial)| {
+            let kind = if cycle { QueueKind::Cycle } else { QueueKind::Work };
+            QueueImage { id: QueueId(id), name, kind, known, paused, jobs_max, serial }
+        },
+    )
+}
+
+fn any_time() -> impl Strategy<Value = Timestamp> {
+    prop_oneof![Just(Timestamp::NEVER), Just(Timestamp(0)), any::<u64>().prop_map(Timestamp)]
+}
+
+fn any_bytes() -> impl Strategy<Value = Bytes> {
+    prop_oneof![
+        6 => prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from),
+        1 => prop::collection::vec(any::<u8>(), 1000..3000).prop_map(Bytes::from),
+    ]
+}
+
+fn any_place() -> impl Strategy<Value = Place> {
+    let on_expiry = prop_oneof![Just(OnExpiry::Fail), Just(OnExpiry::Requeue), Just(OnExpiry::Front)];
+    let lease = (any_bytes(), any::<u64>(), any_time(), any_time(), on_expiry);
+    prop_oneof![
+        Just(Place::Ready),
+        lease.prop_map(|(name, token, taken_at, until, on_expiry)| {
+            let holder = Holder::Named(name.as_ref().into());
+            Place::Leased(Box::new(Lease::new(holder, Token(token), taken_at, until, on_expiry)))
+        }),
+        any_time().prop_map(Place::Scheduled),
+        any_time().prop_map(Place::Retrying),
+        any_time().prop_map(Place::Dead),
+        Just(Place::Shelved),
+        any_time().prop_map(Place::Done),
+    ]
+}
+
+fn any_retry() -> impl Strategy<Value = Retry> {
+    let backoff = prop_oneof![
+        Just(Backoff::None),
+        any::<u32>().prop_map(Backoff::Fixed),
+        any::<u32>().prop_map(Backoff::Doubling),
+        Just(Backoff::Faktory),
+    ];
+    (any::<i32>(), any::<u32>(), backoff).prop_map(|(failures_max, losses_max, backoff)| Retry {
+        failures_max,
+        losses_max,
+        backoff,
+    })
+}
+
+fn any_extra() -> impl Strategy<Value = Extra> {
+    let key_until = prop_oneof![
+        Just(KeyUntil::End),
+        Just(KeyUntil::Start),
+        any_time().prop_map(KeyUntil::EndOr),
+        any_time().prop_map(KeyUntil::StartOr),
+    ];
+    let cycle = (0..1u64 << 63, 0u32..64).prop_map(|(priority, boost)| Cycle { priority, boost });
+    let failure = (any_time(), any_bytes(), any_bytes(), prop::collection::vec(any_bytes(), 0..4))
+        .prop_map(|(at, kind, message, backtrace)| Box::new(Failure { at, kind, message, backtrace }));
+    let progress = (any::<u32>(), any::<u32>(), any_bytes()).prop_map(|(numerator, denominator, text)| Progress {
+        numerator,
+        denominator,
+        text,
+    });
+    let told = (option::of(cycle), option::of(failure), option::of(progress));
+    let rest = (any::<u64>(), option::of(any::<u64>()), option::of(any_bytes()));
+    (option::of(any_bytes()), any_bytes(), option::of(any_time()), key_until, told, rest).prop_map(
+        |(name, meta, expires_at, key_until, (cycle, failure, progress), (result_keep_ms, lease_ms, result))| Extra {
+            name: name.map(|name| name.as_ref().into()),
+            meta,
+            expires_at,
+            key_until,
+            cycle,
+            failure,
+            progress,
+            result_keep_ms,
+            lease_ms,
+            result,
+            listeners: Vec::new(),
+        },
+    )
+}

@@ -1,0 +1,280 @@
+//! Records: what was written is read, noise is refused, and what was ever written can still be read.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what helps a test may fail like a test")]
+
+mod jobs;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use windlass_engine::{
+    Backoff, ClientId, Cycle, Extra, Failure, Head, Holder, Job, JobId, KeyUntil, Lease, OnExpiry, Place, Priority,
+    Progress, QueueId, QueueImage, QueueKind, Retry, Timestamp, Token, Totals,
+};
+use windlass_store::{DecodeError, HeadRecord, Moved, Record};
+
+fn bytes_of(record: &Record) -> Vec<u8> {
+    let mut out = Vec::new();
+    record.encode(&mut out);
+    out
+}
+
+fn one(bytes: &[u8]) -> Result<Record, DecodeError> {
+    let mut records = Record::all(bytes);
+    let first = records.next().expect("there are bytes");
+    assert!(first.is_err() || records.next().is_none(), "more than one record");
+    first
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        4 => jobs::any_job().prop_map(Record::Put),
+        2 => any_moved().prop_map(Record::Moved),
+        1 => (0..1u64 << 63).prop_map(|id| Record::Gone(JobId(id))),
+        1 => jobs::any_queue().prop_map(Record::QueueSet),
+        1 => any::<u32>().prop_map(|id| Record::QueueGone(QueueId(id))),
+        1 => any_head().prop_map(Record::Head),
+    ]
+}
+
+fn any_moved() -> impl Strategy<Value = Moved> {
+    jobs::any_job().prop_map(|job| {
+        let extra = job.extra.unwrap_or_default();
+        Moved {
+            job: job.id,
+            place: job.place,
+            rank: job.rank,
+            ready_at: job.ready_at,
+            attempts: job.attempts,
+            failures: job.failures,
+            keyless: job.key.is_none(),
+            cycle: extra.cycle,
+            failure: extra.failure,
+            progress: extra.progress,
+        }
+    })
+}
+
+fn any_head() -> impl Strategy<Value = HeadRecord> {
+    (prop::array::uniform10(0..1u64 << 63), any::<bool>(), 0..1u64 << 63, any::<u64>()).prop_map(
+        |(
+            [next_job, reserved, pushed, taken, succeeded, failed, buried, lost, expired, cancelled],
+            clean,
+            n,
+            census,
+        )| {
+            let totals = Totals { pushed, taken, succeeded, failed, buried, lost, expired, cancelled };
+            HeadRecord { head: Head { next_job, reserved, totals }, clean, commits: n, census }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_was_written_is_read(records in prop::collection::vec(any_record(), 0..20)) {
+        let bytes = records.iter().flat_map(bytes_of).collect::<Vec<u8>>();
+        let read: Result<Vec<_>, _> = Record::all(&bytes).collect();
+        prop_assert_eq!(read, Ok(records));
+    }
+
+    #[test]
+    fn a_record_cut_short_is_no_record(record in any_record(), at in any::<prop::sample::Index>()) {
+        let bytes = bytes_of(&record);
+        let at = at.index(bytes.len());
+        prop_assert!(at == 0 || one(&bytes[..at]).is_err(), "{} of {} bytes", at, bytes.len());
+    }
+
+    #[test]
+    fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..8) {
+        let bytes: Vec<u8> = std::iter::once(kind).chain(noise).collect();
+        for record in Record::all(&bytes).flatten() {
+            // What can be read can be written, and is the same then.
+            prop_assert_eq!(one(&bytes_of(&record)), Ok(record));
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_does_no_harm(record in any_record(), at in any::<prop::sample::Index>(), bit in 0u32..8) {
+        let mut bytes = bytes_of(&record);
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1u8 << bit;
+        Record::all(&bytes).for_each(drop);
+    }
+}
+
+#[test]
+fn what_ends_with_a_connection_is_not_written() {
+    let lease = |holder| Lease::new(holder, Token(3), Timestamp(50), Timestamp(90), OnExpiry::Requeue);
+    let extra = Extra {
+        progress: Some(Progress { numerator: 1, denominator: 2, text: Bytes::new() }),
+        listeners: vec![ClientId(4)],
+        ..Extra::default()
+    };
+    let job = Job { attempts: 3, extra: Some(Box::new(extra.clone())), ..jobs::plain() };
+    let read = |place: Place| match one(&bytes_of(&Record::Put(Job { place, ..job.clone() }))) {
+        Ok(Record::Put(job)) => job,
+        other => panic!("{other:?}"),
+    };
+
+    let bound = read(Place::Leased(Box::new(lease(Holder::Connection(ClientId(9))))));
+    assert_eq!((&bound.place, bound.attempts, &bound.extra), (&Place::Ready, 2, &None));
+
+    let named = read(Place::Leased(Box::new(lease(Holder::Named(b"w1"[..].into())))));
+    assert_eq!(named.lease(), Some(&lease(Holder::Named(b"w1"[..].into()))));
+    let kept = Extra { listeners: Vec::new(), ..extra };
+    assert_eq!((named.attempts, named.extra.as_deref()), (3, Some(&kept)));
+}
+
+#[test]
+fn what_no_engine_writes_is_refused() {
+    let job = |bytes: &[u8]| one(&[&[1, 5, 0, 0, 2, 5], bytes].concat());
+    let table: [(&str, Result<Record, DecodeError>); 8] = [
+        ("an unknown kind", one(&[77])),
+        ("kind 0", one(&[0, 0, 0])),
+        ("priority 0", one(&[1, 5, 0, 0, 2, 0, 0])),
+        ("priority 10", one(&[1, 5, 0, 0, 2, 10, 0])),
+        ("place 7", job(&[7])),
+        ("rank 0", job(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0])),
+        ("bits of a version to come", one(&[1, 5, 0, 0x80, 0x10, 2, 5, 0])),
+        ("a body that is not there", job(&[0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f])),
+    ];
+    for (name, read) in table {
+        assert!(read.is_err(), "{name}: {read:?}");
+    }
+    assert!(job(&[0, 0, 1, 0, 0, 0, 0, 0, 2, b'h', b'i']).is_ok(), "the plainest job");
+}
+
+// ---- golden files: written once, readable for ever ------------------------------------------------------------------
+
+/// Every record in the golden files, by the name of its file.
+fn golden() -> Vec<(&'static str, Record)> {
+    let failure = Failure {
+        at: Timestamp(1_700_000_000_123),
+        kind: Bytes::from_static(b"IOError"),
+        message: Bytes::from_static(b"no such file \xff"),
+        backtrace: vec![Bytes::from_static(b"a.rs:1"), Bytes::new(), Bytes::from_static(b"b.rs:22")],
+    };
+    let lease = Lease::new(
+        Holder::Named(b"worker-7"[..].into()),
+        Token(9),
+        Timestamp(1_700_000_000_000),
+        Timestamp::NEVER,
+        OnExpiry::Front,
+    );
+    let full = Job {
+        id: JobId(1 << 40),
+        queue: QueueId(70_000),
+        priority: Priority::MAX,
+        rank: (1 << 62) - 12,
+        place: Place::Leased(Box::new(lease.clone())),
+        body: Bytes::from_static(b"{\"n\":1}\0\xff"),
+        key: Some(b"unique"[..].into()),
+        attempts: 9,
+        failures: 2,
+        retry: Retry { failures_max: -1, losses_max: 3, backoff: Backoff::Doubling(2_000) },
+        extra: Some(Box::new(Extra {
+            name: Some(b"jid-1"[..].into()),
+            meta: Bytes::from_static(b"meta"),
+            expires_at: Some(Timestamp(1_800_000_000_000)),
+            key_until: KeyUntil::StartOr(Timestamp(1_750_000_000_000)),
+            cycle: Some(Cycle { priority: 41, boost: 3 }),
+            failure: Some(Box::new(failure.clone())),
+            progress: Some(Progress { numerator: 3, denominator: 4, text: Bytes::from_static(b"most") }),
+            result_keep_ms: 60_000,
+            lease_ms: Some(1_800_000),
+            result: Some(Bytes::from_static(b"so far")),
+            listeners: Vec::new(),
+        })),
+        ..jobs::plain()
+    };
+    let at = Timestamp(1_700_000_100_000);
+    let placed = |place| Record::Put(Job { place, ..jobs::plain() });
+    let moved = Moved {
+        job: JobId(8),
+        place: Place::Retrying(at),
+        rank: 1 << 62,
+        ready_at: at,
+        attempts: 2,
+        failures: 1,
+        keyless: false,
+        cycle: None,
+        failure: None,
+        progress: None,
+    };
+    let queue = QueueImage {
+        id: QueueId(3),
+        name: Bytes::from_static(b"resize"),
+        kind: QueueKind::Work,
+        known: true,
+        paused: true,
+        jobs_max: [None, Some(0), Some(u32::MAX), None, Some(7), None, None, None, None],
+        serial: 1,
+    };
+    let totals = Totals { pushed: 10, taken: 9, succeeded: 5, failed: 2, buried: 1, lost: 1, expired: 3, cancelled: 4 };
+    let head = Head { next_job: 12, reserved: 65_548, totals };
+    vec![
+        ("put_plain", Record::Put(jobs::plain())),
+        ("put_full", Record::Put(full)),
+        ("put_scheduled", placed(Place::Scheduled(at))),
+        ("put_dead", placed(Place::Dead(at))),
+        ("put_shelved", placed(Place::Shelved)),
+        ("put_done", placed(Place::Done(at))),
+        ("moved_retrying", Record::Moved(moved.clone())),
+        (
+            "moved_full",
+            Record::Moved(Moved {
+                place: Place::Leased(Box::new(lease)),
+                keyless: true,
+                cycle: Some(Cycle { priority: 0, boost: 63 }),
+                failure: Some(Box::new(failure)),
+                progress: Some(Progress::default()),
+                ..moved
+            }),
+        ),
+        ("gone", Record::Gone(JobId(300))),
+        ("queue_set", Record::QueueSet(queue.clone())),
+        (
+            "queue_set_cycle",
+            Record::QueueSet(QueueImage {
+                kind: QueueKind::Cycle,
+                known: false,
+                paused: false,
+                jobs_max: [None; Priority::COUNT],
+                serial: 99,
+                ..queue
+            }),
+        ),
+        ("queue_gone", Record::QueueGone(QueueId(3))),
+        ("head", Record::Head(HeadRecord { head, clean: false, commits: 3, census: 0x0123_4567_89ab_cdef })),
+        ("head_clean", Record::Head(HeadRecord { head, clean: true, commits: 1, census: u64::MAX })),
+    ]
+}
+
+#[test]
+fn golden_records_can_be_read_and_are_still_written_so() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    for (name, record) in golden() {
+        let path = folder.join(format!("{name}.hex"));
+        if std::env::var_os("WINDLASS_GOLDEN").is_some() && !path.exists() {
+            let hex = bytes_of(&record).chunks(32).fold(String::new(), |mut text, line| {
+                line.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+                text + "\n"
+            });
+            std::fs::write(&path, hex).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        let bytes = unhex(&text);
+        assert_eq!(one(&bytes).as_ref(), Ok(&record), "{name}: no longer read as it was written");
+        assert_eq!(bytes_of(&record), bytes, "{name}: written differently; a record that changes needs a new kind");
+    }
+    let files =
+        std::fs::read_dir(&folder).unwrap().filter(|f| f.as_ref().unwrap().path().extension() == Some("hex".as_ref()));
+    assert_eq!(files.count(), golden().len(), "a golden file that nothing reads");
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
