@@ -1,1 +1,4 @@
-//! (being written)
+//! What tests of the daemon are made of.
+
+pub mod memory;
+pub mod transcript;

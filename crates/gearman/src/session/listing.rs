@@ -125,9 +125,11 @@ fn concerns_gearman(row: &ClientRow) -> bool {
     row.origin == Some(Origin::GEARMAN) || !row.abilities.is_empty()
 }
 
-/// The last function registered comes first, as in gearmand.
+/// The last function registered comes first, as in gearmand. Only a Gearman peer may have chosen to have no name; what
+/// is missing otherwise (a name elsewhere, the address of a Unix socket) must not make a column less.
 fn client_row(row: &ClientRow, out: &mut BytesMut) {
     let foreign = row.origin != Some(Origin::GEARMAN);
     let id = if foreign && row.label.is_empty() { NAMELESS } else { &row.label };
-    worker_row(out, row.number.into(), &row.address, id, row.abilities.iter().rev());
+    let address = if row.address.is_empty() { "-" } else { &*row.address };
+    worker_row(out, row.number.into(), address, id, row.abilities.iter().rev());
 }

@@ -1,0 +1,98 @@
+//! Plays every conversation in `tests/transcripts` in memory: sessions on one engine, with a clock that jumps.
+//!
+//! The same files are for a daemon over TCP, but for scenes that move the clock.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+
+mod speech;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::{Limits, Timestamp};
+use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
+use windlass_gearman::wire::HandlePrefix;
+use windlass_testkit::memory::MemoryHub;
+use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
+
+/// Epoch seconds at which every scene begins; transcripts that speak of times know it.
+const START_S: u64 = 1_700_000_000;
+
+macro_rules! transcripts {
+    ($($name:ident)*) => {
+        const ALL: &[&str] = &[$(stringify!($name)),*];
+        $(
+            #[test]
+            fn $name() {
+                play(stringify!($name));
+            }
+        )*
+    };
+}
+
+transcripts! {
+    abilities
+    admin
+    cancel
+    coalescing
+    disconnects
+    echo
+    epoch
+    exceptions
+    functions
+    grab
+    jobs
+    malformed
+    pipelining
+    priorities
+    sleep
+    timeouts
+}
+
+#[test]
+fn every_transcript_is_played() {
+    let mut files: Vec<String> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    files.sort();
+    assert_eq!(files, ALL);
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts")
+}
+
+fn play(name: &str) {
+    let transcript = Transcript::read(&folder().join(name).with_extension("txt")).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!transcript.scenes.is_empty());
+    for scene in &transcript.scenes {
+        let mut wire = wire(scene);
+        scene.play(&mut wire, &speech::Gearman).unwrap_or_else(|failure| panic!("{}: {failure}", scene.name));
+        wire.hub().engine().check();
+    }
+}
+
+fn wire(scene: &Scene) -> MemoryWire<'static> {
+    let settings = Arc::new(settings(scene));
+    let limits = Limits { queues_max: 100, listeners_max: 100, ..Limits::default() };
+    let hub = MemoryHub::new(limits, Timestamp(START_S * 1_000), 7);
+    MemoryWire::new(hub, move |info| Box::new(GearmanSession::new(Arc::clone(&settings), info)))
+}
+
+/// Keys and values as in the daemon's configuration.
+fn settings(scene: &Scene) -> Settings {
+    let mut settings = Settings::new(HandlePrefix::of_host(b"here"));
+    for (key, value) in &scene.settings {
+        match (key.as_str(), value.as_str()) {
+            ("frame_bytes_max", bytes) => settings.frame_bytes_max = bytes.parse().unwrap(),
+            ("job_retries", times) => settings.job_retries = times.parse().unwrap(),
+            ("keep_failed", keep) => settings.keep_failed = keep.parse().unwrap(),
+            ("exceptions", on) => settings.exceptions = on.parse().unwrap(),
+            ("round_robin", on) => settings.round_robin = on.parse().unwrap(),
+            ("on_timeout", "\"fail\"") => settings.on_timeout = OnTimeout::Fail,
+            ("on_timeout", "\"requeue\"") => settings.on_timeout = OnTimeout::Requeue,
+            other => panic!("{}: no setting {other:?}", scene.name),
+        }
+    }
+    settings
+}

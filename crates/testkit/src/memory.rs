@@ -1,0 +1,265 @@
+//! Sessions on one engine, without sockets: what the server's driver does, done in memory and at once.
+//!
+//! It keeps the order that `windlass_session` promises and gates nothing: every commit counts as durable when it is made.
+//! Not here: what the peers say (`transcript`), and whether the engine did right (the simulator).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Limits, Tag, Timestamp, Turn};
+use windlass_session::{Item, Outbox, Reason, Session};
+
+/// No connection has this number.
+const NOBODY: ClientId = ClientId(0);
+
+/// An engine and the connections to it.
+#[derive(Debug)]
+pub struct MemoryHub {
+    engine: Engine,
+    turn: Turn,
+    peers: BTreeMap<ClientId, Peer>,
+    next_client: u64,
+}
+
+#[derive(Debug)]
+struct Peer {
+    session: Box<dyn Session>,
+    /// From the peer, not yet taken by the session.
+    input: BytesMut,
+    /// For the peer, not yet taken by the test.
+    output: BytesMut,
+    outbox: Outbox,
+    mail: VecDeque<Mail>,
+    /// Why the session wants to end, once it does.
+    ending: Option<Reason>,
+    /// Why it has ended.
+    ended: Option<Reason>,
+}
+
+#[derive(Debug)]
+enum Mail {
+    Event(Event),
+    Bytes(Bytes),
+}
+
+impl Peer {
+    /// Keeps what the session said last in its place: it ends once all before is done.
+    fn heed(&mut self) {
+        if let Some(reason) = self.outbox.take_reason()
+            && self.ending.is_none()
+        {
+            self.ending = Some(reason);
+            self.input.clear();
+        }
+    }
+}
+
+impl MemoryHub {
+    /// An engine at this time of day with no connections.
+    #[must_use]
+    pub fn new(limits: Limits, now: Timestamp, seed: u64) -> Self {
+        Self { engine: Engine::new(limits, seed), turn: Turn::new(now, seed), peers: BTreeMap::new(), next_client: 1 }
+    }
+
+    /// A connection from 127.0.0.1 is made and greeted.
+    pub fn open(&mut self, greet: impl FnOnce(ClientInfo) -> Box<dyn Session>) -> ClientId {
+        let client = ClientId(self.next_client);
+        let number = u32::try_from(self.next_client).unwrap_or(u32::MAX);
+        self.next_client += 1;
+        let mut peer = Peer {
+            session: greet(ClientInfo { address: "127.0.0.1".into(), origin: None, number }),
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            outbox: Outbox::default(),
+            mail: VecDeque::new(),
+            ending: None,
+            ended: None,
+        };
+        peer.session.on_open(self.turn.now, &mut peer.outbox);
+        self.peers.insert(client, peer);
+        self.settle(client);
+        client
+    }
+
+    /// Bytes come from a peer. Everything they lead to, for whomever, is there afterwards.
+    pub fn send(&mut self, client: ClientId, bytes: &[u8]) {
+        let now = self.turn.now;
+        let Some(peer) = self.open_peer(client) else { return };
+        peer.input.extend_from_slice(bytes);
+        peer.session.on_bytes(now, &mut peer.input, &mut peer.outbox);
+        self.settle(client);
+    }
+
+    /// A peer closes its side and goes on listening.
+    pub fn half_close(&mut self, client: ClientId) {
+        let now = self.turn.now;
+        let Some(peer) = self.open_peer(client) else { return };
+        peer.session.on_eof(now, &mut peer.outbox);
+        self.settle(client);
+    }
+
+    /// A connection is gone from one moment to the next. What it was still to be sent can be read.
+    pub fn close(&mut self, client: ClientId) {
+        self.finish(client, Reason::PeerClosed);
+        self.settle_all();
+    }
+
+    /// Takes out what a peer has been sent.
+    pub fn take_output(&mut self, client: ClientId) -> BytesMut {
+        self.peers.get_mut(&client).map(|peer| peer.output.split()).unwrap_or_default()
+    }
+
+    /// Why a connection is not open any more.
+    #[must_use]
+    pub fn end_of(&self, client: ClientId) -> Option<&Reason> {
+        self.peers.get(&client)?.ended.as_ref()
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.turn.now
+    }
+
+    /// Moves the clock on, stopping at everything that falls due on the way.
+    pub fn advance_ms(&mut self, ms: u64) {
+        let target = self.turn.now.after_ms(ms);
+        while let Some(due) = self.next_deadline().filter(|due| *due <= target) {
+            self.turn.now = self.turn.now.max(due);
+            self.tick();
+            let now = self.turn.now;
+            assert!(self.next_deadline().is_none_or(|next| next > now), "due at {due:?} and still due after that");
+        }
+        self.turn.now = target;
+    }
+
+    /// The engine, to look at.
+    #[must_use]
+    pub const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    // ---- time ------------------------------------------------------------------------------------------------------
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let open = self.peers.values().filter(|peer| peer.ended.is_none() && peer.ending.is_none());
+        open.filter_map(|peer| peer.session.next_deadline()).chain(self.engine.next_deadline()).min()
+    }
+
+    fn tick(&mut self) {
+        let now = self.turn.now;
+        self.engine.tick(&mut self.turn);
+        self.post(NOBODY, VecDeque::new());
+        for peer in self.peers.values_mut().filter(|peer| peer.ended.is_none() && peer.ending.is_none()) {
+            if peer.session.next_deadline().is_some_and(|due| due <= now) {
+                peer.session.on_tick(now, &mut peer.outbox);
+            }
+        }
+        self.settle_all();
+    }
+
+    // ---- the driver ------------------------------------------------------------------------------------------------
+
+    fn open_peer(&mut self, client: ClientId) -> Option<&mut Peer> {
+        self.peers.get_mut(&client).filter(|peer| peer.ended.is_none() && peer.ending.is_none())
+    }
+
+    /// Does all there is to do for one connection, then for those it led to something for.
+    fn settle(&mut self, client: ClientId) {
+        self.settle_one(client);
+        self.settle_all();
+    }
+
+    fn settle_all(&mut self) {
+        let busy = |peer: &Peer| peer.ended.is_none() && !(peer.mail.is_empty() && peer.outbox.is_empty());
+        while let Some(client) = self.peers.iter().find(|(_, peer)| busy(peer)).map(|(client, _)| *client) {
+            self.settle_one(client);
+        }
+    }
+
+    fn settle_one(&mut self, client: ClientId) {
+        loop {
+            self.visit(client);
+            if !self.read_mail(client) && !self.reread(client) {
+                break;
+            }
+        }
+        let Some(peer) = self.peers.get_mut(&client) else { return };
+        if let Some(reason) = peer.ending.take() {
+            self.finish(client, reason);
+        }
+    }
+
+    /// Everything in a connection's outbox takes effect, in order.
+    fn visit(&mut self, client: ClientId) {
+        let Some(peer) = self.peers.get_mut(&client) else { return };
+        peer.heed();
+        let mut words = VecDeque::new();
+        for item in peer.outbox.drain() {
+            match item {
+                Item::Command(tag, command) => self.engine.apply(client, tag, command, &mut self.turn),
+                Item::Bytes(bytes) => words.push_back((self.turn.events.len(), bytes)),
+            }
+        }
+        self.post(client, words);
+    }
+
+    /// Events to the mailboxes they are for, with the speaker's own words in their places between them.
+    fn post(&mut self, speaker: ClientId, mut words: VecDeque<(usize, Bytes)>) {
+        self.turn.changes.clear();
+        for (index, (client, event)) in self.turn.events.drain(..).enumerate() {
+            while words.front().is_some_and(|(place, _)| *place <= index) {
+                let said = words.pop_front();
+                said.into_iter().for_each(|(_, bytes)| deliver(&mut self.peers, speaker, Mail::Bytes(bytes)));
+            }
+            deliver(&mut self.peers, client, Mail::Event(event));
+        }
+        words.into_iter().for_each(|(_, bytes)| deliver(&mut self.peers, speaker, Mail::Bytes(bytes)));
+    }
+
+    /// Hands the session its mail. Says whether there was any.
+    fn read_mail(&mut self, client: ClientId) -> bool {
+        let now = self.turn.now;
+        let Some(peer) = self.peers.get_mut(&client) else { return false };
+        let mail = std::mem::take(&mut peer.mail);
+        let any = !mail.is_empty();
+        for mail in mail {
+            let Some(peer) = self.peers.get_mut(&client) else { return any };
+            match mail {
+                Mail::Bytes(bytes) => peer.output.extend_from_slice(&bytes),
+                Mail::Event(event) => {
+                    peer.session.on_event(now, event, &mut peer.outbox);
+                    // What it answers at once stands ahead of the rest of the mail; what it asks is new.
+                    if let Some(bytes) = peer.outbox.take_leading_bytes() {
+                        peer.output.extend_from_slice(&bytes);
+                    }
+                    self.visit(client);
+                }
+            }
+        }
+        any
+    }
+
+    /// A session that left input behind may go on. Says whether it did anything.
+    fn reread(&mut self, client: ClientId) -> bool {
+        let now = self.turn.now;
+        let Some(peer) = self.open_peer(client).filter(|peer| !peer.input.is_empty()) else { return false };
+        let before = peer.input.len();
+        peer.session.on_bytes(now, &mut peer.input, &mut peer.outbox);
+        before != peer.input.len() || !peer.outbox.is_empty()
+    }
+
+    fn finish(&mut self, client: ClientId, reason: Reason) {
+        let Some(peer) = self.peers.get_mut(&client).filter(|peer| peer.ended.is_none()) else { return };
+        peer.ended = Some(reason);
+        peer.mail.clear();
+        self.engine.apply(client, Tag::NONE, Command::Close, &mut self.turn);
+        self.post(client, VecDeque::new());
+    }
+}
+
+fn deliver(peers: &mut BTreeMap<ClientId, Peer>, client: ClientId, mail: Mail) {
+    if let Some(peer) = peers.get_mut(&client).filter(|peer| peer.ended.is_none()) {
+        peer.mail.push_back(mail);
+    }
+}
