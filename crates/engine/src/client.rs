@@ -24,8 +24,8 @@ pub(crate) struct Client {
     pub(crate) hears: BTreeMap<JobId, u32>,
     /// The named worker it belongs to.
     pub(crate) worker: Option<u64>,
-    /// The queue it was last given a job of, for taking turns.
-    pub(crate) last_queue: Option<QueueId>,
+    /// The queue it was last given a job of, by birth, for taking turns.
+    pub(crate) last_queue: Option<u64>,
 }
 
 impl Client {

@@ -38,6 +38,8 @@ pub struct QueueImage {
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) image: QueueImage,
+    /// Which of all queues there ever were: other than its number, never used again.
+    pub(crate) birth: u64,
     /// The journal has heard of it.
     pub(crate) journalled: bool,
     pub(crate) line: Line,
@@ -67,9 +69,10 @@ impl WaitKey {
 }
 
 impl Queue {
-    fn new(image: QueueImage) -> Self {
+    fn new(image: QueueImage, birth: u64) -> Self {
         Self {
             line: Line::new(image.kind),
+            birth,
             journalled: false,
             image,
             places: [0; PlaceKind::ALL.len()],
@@ -140,11 +143,13 @@ pub(crate) struct Queues {
     by_id: Vec<Option<Queue>>,
     free: Vec<u32>,
     by_name: HashMap<Bytes, QueueId, FixedState>,
+    births: u64,
 }
 
 impl Queues {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { by_id: Vec::new(), free: Vec::new(), by_name: HashMap::with_hasher(FixedState::with_seed(seed)) }
+        let by_name = HashMap::with_hasher(FixedState::with_seed(seed));
+        Self { by_id: Vec::new(), free: Vec::new(), by_name, births: 0 }
     }
 
     pub(crate) fn named(&self, name: &[u8]) -> Option<QueueId> {
@@ -211,7 +216,8 @@ impl Queues {
         }
         self.by_name.insert(image.name.clone(), image.id);
         if let Some(place) = self.by_id.get_mut(index) {
-            *place = Some(Queue::new(image));
+            *place = Some(Queue::new(image, self.births));
+            self.births += 1;
         }
     }
 

@@ -78,7 +78,11 @@ impl Engine {
     /// The queue and the job a client gets next.
     pub(crate) fn choose(&self, client: ClientId, sources: &[Served], select: Select) -> Option<(Served, Slot)> {
         let last = self.clients.get(&client).and_then(|client| client.last_queue);
-        let next = last.and_then(|last| sources.iter().position(|served| served.queue == last)).map_or(0, |at| at + 1);
+        let birth = |served: &Served| self.queues.at(served.queue).map(|queue| queue.birth);
+        let next = last
+            .filter(|_| select == Select::RoundRobin)
+            .and_then(|last| sources.iter().position(|served| birth(served) == Some(last)))
+            .map_or(0, |at| at + 1);
         // How far a queue is behind the one whose turn it is.
         let turn_of = |index: usize| (index + sources.len() - next) % sources.len().max(1);
         let ready = sources.iter().enumerate().filter_map(|(index, served)| {
@@ -108,8 +112,9 @@ impl Engine {
         turn: &mut Turn,
     ) {
         let token = self.lease_job(client, slot, served.lease, worker);
+        let birth = self.queues.at(served.queue).map(|queue| queue.birth);
         if let Some(client) = self.clients.get_mut(&client) {
-            client.last_queue = Some(served.queue);
+            client.last_queue = birth;
         }
         self.head.totals.taken += 1;
         let Some(job) = self.jobs.at(slot) else { return };
