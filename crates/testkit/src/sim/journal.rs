@@ -1,0 +1,125 @@
+//! A journal in memory, which remembers what the engine's changes say and nothing else: an engine rebuilt from it must
+//! equal the one that died. Rules: the documentation of [`windlass_engine::Change`].
+
+use std::collections::BTreeMap;
+
+use windlass_engine::{Change, Engine, Extra, Head, Job, JobId, Lease, Limits, Place, QueueId, QueueImage};
+
+/// What is remembered.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    head: Option<Head>,
+    queues: BTreeMap<QueueId, QueueImage>,
+    jobs: BTreeMap<JobId, Job>,
+}
+
+impl Journal {
+    /// A turn is over: its changes are written down, as things stand now.
+    pub(crate) fn write(&mut self, engine: &Engine, changes: &[Change]) {
+        for change in changes {
+            match *change {
+                Change::JobPut(id) => {
+                    if let Some(job) = engine.job(id) {
+                        self.jobs.insert(id, image(job));
+                    }
+                }
+                Change::JobMoved(id) => {
+                    if let Some(job) = engine.job(id) {
+                        let Some(kept) = self.jobs.get_mut(&id) else { panic!("{id:?} moved and was never put") };
+                        move_image(kept, &image(job));
+                    }
+                }
+                Change::JobGone(id) => {
+                    self.jobs.remove(&id);
+                }
+                Change::QueueSet(id) => {
+                    if let Some(queue) = engine.queue(id) {
+                        self.queues.insert(id, queue.image().clone());
+                    }
+                }
+                Change::QueueGone(id) => {
+                    assert!(self.jobs.values().all(|job| job.queue != id), "{id:?} is gone before its jobs");
+                    self.queues.remove(&id);
+                }
+                Change::Head => {}
+            }
+        }
+        // Every commit carries the head.
+        self.head = Some(*engine.head());
+        self.compare(engine);
+    }
+
+    /// Asserts that nothing that must be remembered is forgotten or stale.
+    fn compare(&self, engine: &Engine) {
+        let durable = engine.jobs().filter(|job| job.durable);
+        assert_eq!(durable.count(), self.jobs.len(), "jobs in the journal");
+        for (id, kept) in &self.jobs {
+            let Some(job) = engine.job(*id) else { panic!("{id:?} is still in the journal") };
+            let mut now = image(job);
+            // A delivery that ends with the daemon is not remembered, nor is progress for its own sake.
+            if job.lease().is_some_and(Lease::connection_bound) && kept.attempts + 1 == now.attempts {
+                now.attempts = kept.attempts;
+            }
+            assert_eq!(rested(kept), rested(&now), "left: the journal, right: the engine");
+            assert!(self.queues.contains_key(&job.queue), "{id:?} is in a queue the journal does not know");
+        }
+        for queue in engine.queues().map(windlass_engine::Queue::image) {
+            let kept = self.queues.get(&queue.id);
+            assert!(kept.is_none_or(|kept| kept == queue), "left: {kept:?} in the journal, right: {queue:?}");
+            assert!(kept.is_some() || !queue.known, "{queue:?} is not in the journal");
+        }
+        for id in self.queues.keys() {
+            assert!(engine.queue(*id).is_some(), "{id:?} is still in the journal");
+        }
+    }
+
+    /// The engine as it is after the daemon died (or stopped in order: `clean`) and was started again.
+    pub(crate) fn recover(&self, limits: Limits, hash_seed: u64, clean: bool) -> Engine {
+        let mut engine = Engine::new(limits, hash_seed);
+        if let Some(head) = self.head {
+            engine.recall_head(head, clean);
+        }
+        self.queues.values().for_each(|queue| engine.recall_queue(queue.clone()));
+        for job in self.jobs.values() {
+            assert!(engine.recall_job(job.clone()), "{:?} is refused", job.id);
+        }
+        engine.wake_up();
+        engine
+    }
+}
+
+/// A job as the journal keeps it: without what only lives with the daemon's connections.
+fn image(job: &Job) -> Job {
+    let mut job = job.clone();
+    match &job.place {
+        Place::Leased(lease) if lease.connection_bound() => job.place = Place::Ready,
+        Place::Leased(lease) => {
+            let lease = Lease::new(lease.holder.clone(), lease.token, lease.taken_at, lease.until, lease.on_expiry);
+            job.place = Place::Leased(Box::new(lease));
+        }
+        Place::Ready | Place::Scheduled(_) | Place::Retrying(_) | Place::Dead(_) | Place::Shelved | Place::Done(_) => {}
+    }
+    if let Some(extra) = job.extra.as_deref_mut() {
+        extra.listeners.clear();
+    }
+    job
+}
+
+/// Writes a job's new standing, and nothing else of it.
+fn move_image(kept: &mut Job, now: &Job) {
+    kept.place = now.place.clone();
+    kept.rank = now.rank;
+    kept.ready_at = now.ready_at;
+    (kept.attempts, kept.failures) = (now.attempts, now.failures);
+    if let Some(extra) = now.extra.as_deref() {
+        let kept = kept.extra.get_or_insert_default();
+        (kept.cycle, kept.failure, kept.progress) = (extra.cycle, extra.failure.clone(), extra.progress.clone());
+    }
+}
+
+/// A job without what may lag behind in the journal.
+fn rested(job: &Job) -> Job {
+    let mut extra = job.extra.as_deref().cloned().unwrap_or_default();
+    extra.progress = None;
+    Job { extra: (extra != Extra::default()).then(|| Box::new(extra)), ..job.clone() }
+}

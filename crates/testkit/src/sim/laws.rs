@@ -1,0 +1,90 @@
+//! Laws that hold whatever the oracle thinks: they look only at what was asked and what was said.
+//!
+//! - A lease of a job is granted with a greater token than every one before it.
+//! - A listener hears each note, and the end, once for each time it asked to listen.
+//! - One who has left is told nothing.
+//! - A push wakes one sleeper at most, and hands out one job at most.
+
+use std::collections::BTreeMap;
+
+use windlass_engine::{ClientId, Command, Event, JobId, Pushed, Token};
+
+/// What is watched.
+#[derive(Debug, Default)]
+pub(crate) struct Laws {
+    tokens: BTreeMap<JobId, Token>,
+    listening: BTreeMap<(ClientId, JobId), usize>,
+    open: Vec<ClientId>,
+}
+
+impl Laws {
+    /// Something was asked, or time has passed, and this was said.
+    pub(crate) fn watch(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)]) {
+        let asker = asked.map(|(client, _)| client);
+        let strangers = said.iter().any(|(told, _)| Some(*told) != asker && !self.open.contains(told));
+        assert!(!strangers, "told to somebody who has left: {said:?}");
+        self.watch_tokens(said);
+        self.watch_listeners(asked, said);
+        let Some((client, command)) = asked else { return };
+        match command {
+            Command::Open(_) if !self.open.contains(&client) => self.open.push(client),
+            Command::Close => {
+                self.open.retain(|open| *open != client);
+                self.listening.retain(|(listener, _), _| *listener != client);
+            }
+            _ => {}
+        }
+    }
+
+    /// Somebody pushed while nothing was due.
+    pub(crate) fn watch_push(said: &[(ClientId, Event)]) {
+        let count = |is: fn(&Event) -> bool| said.iter().filter(|(_, event)| is(event)).count();
+        assert!(count(|event| matches!(event, Event::Woken)) <= 1, "one push, one woken: {said:?}");
+        assert!(count(|event| matches!(event, Event::Taken { .. })) <= 1, "one push, one taken: {said:?}");
+    }
+
+    /// The daemon was started again: everybody has left, and the deliveries that ended with it may not be remembered.
+    pub(crate) fn survive(&mut self) {
+        self.tokens.values_mut().for_each(|token| token.0 = token.0.saturating_sub(1));
+        (self.listening, self.open) = (BTreeMap::new(), Vec::new());
+    }
+
+    fn watch_tokens(&mut self, said: &[(ClientId, Event)]) {
+        for (_, event) in said {
+            if let Event::Taken { job, .. } = event {
+                let before = self.tokens.insert(job.id, job.token);
+                assert!(before < Some(job.token), "{:?} was leased with {before:?} before", job);
+            }
+        }
+    }
+
+    fn watch_listeners(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)]) {
+        let mut told: BTreeMap<(ClientId, JobId), usize> = BTreeMap::new();
+        let mut ended: BTreeMap<(ClientId, JobId), usize> = BTreeMap::new();
+        for (listener, event) in said {
+            match event {
+                Event::Told { job, .. } => *told.entry((*listener, *job)).or_default() += 1,
+                Event::Ended { job, .. } => *ended.entry((*listener, *job)).or_default() += 1,
+                Event::Pushed { job, how: Pushed::New | Pushed::Attached, .. } if listens(asked) => {
+                    *self.listening.entry((*listener, *job)).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+        for (whom, times) in &told {
+            assert_eq!(self.listening.get(whom), Some(times), "{whom:?} hears a note");
+        }
+        for (_, job) in told.keys().chain(ended.keys()) {
+            let listeners = self.listening.keys().filter(|(_, heard)| heard == job).count();
+            let heard = [&told, &ended].map(|map| map.keys().filter(|(_, of)| of == job).count());
+            assert!(heard.contains(&listeners), "a listener of {job:?} was left out: {said:?}");
+        }
+        for (whom, times) in &ended {
+            assert_eq!(self.listening.remove(whom).as_ref(), Some(times), "{whom:?} hears of the end");
+        }
+    }
+}
+
+fn listens(asked: Option<(ClientId, &Command)>) -> bool {
+    matches!(asked, Some((_, Command::Push(new))) if new.listen)
+}

@@ -1,0 +1,338 @@
+//! A broker's life from one seed: dice decide who asks what and when, a jumping clock decides how late it is, and an
+//! oracle says what the engine must answer.
+//!
+//! After every command the engine's answers, jobs, queues and figures are held against the oracle's, its own indexes
+//! against each other ([`Engine::check`]), its changes against a journal it could be rebuilt from, and now and then it
+//! *is* rebuilt. Whatever fails, the seed is printed: a seed is a bug report.
+#![expect(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a checker reports by panicking, and the guard prints the seed"
+)]
+#![expect(clippy::wildcard_enum_match_arm, reason = "the script and the laws single out what they are about")]
+
+mod journal;
+mod laws;
+mod oracle;
+mod script;
+mod script_jobs;
+mod tally;
+mod world;
+
+use std::collections::VecDeque;
+
+use windlass_engine::{ClientId, Command, Cursor, Engine, Event, Filter, JobId, Mutation, Tag, Timestamp, Turn};
+
+use crate::clock::JumpingClock;
+use crate::dice::Dice;
+
+use journal::Journal;
+use laws::Laws;
+use oracle::{Oracle, Waiting, same_events};
+use script::{Kind, Script};
+pub use tally::Tally;
+use world::World;
+
+/// How many of the last commands a failure prints.
+const TRACE_MAX: usize = 25;
+
+/// What is to be lived.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Decides everything.
+    pub seed: u64,
+    /// How many things happen.
+    pub steps: u32,
+    /// Keys the engine's hash tables; must change nothing.
+    pub hash_seed: u64,
+    /// Fingerprints everything the engine says, at a cost.
+    pub fingerprint: bool,
+}
+
+/// Lives one life. Answers what happened in it.
+///
+/// # Panics
+///
+/// If the engine does not do what the oracle says; prints the seed and the last commands.
+#[must_use]
+pub fn live(plan: Plan) -> Tally {
+    let mut life = Life::new(plan);
+    for step in 0..plan.steps {
+        life.step = step;
+        life.happen();
+    }
+    std::mem::take(&mut life.tally)
+}
+
+struct Life {
+    plan: Plan,
+    step: u32,
+    dice: Dice,
+    world: World,
+    clock: JumpingClock,
+    engine: Engine,
+    turn: Turn,
+    oracle: Oracle,
+    journal: Journal,
+    laws: Laws,
+    tally: Tally,
+    tags: u64,
+    trace: VecDeque<String>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let trace = self.trace.make_contiguous().join("\n  ");
+            let (seed, step) = (self.plan.seed, self.step);
+            eprintln!("seed {seed}, step {step}; the last commands:\n  {trace}\nreplay: WINDLASS_SIM_SEED={seed}");
+        }
+    }
+}
+
+impl Life {
+    fn new(plan: Plan) -> Self {
+        let mut dice = Dice::new(plan.seed);
+        let world = World::new(&mut dice);
+        let limits = world.limits.clone();
+        let now = Timestamp(1_700_000_000_000);
+        Self {
+            plan,
+            step: 0,
+            dice,
+            world,
+            clock: JumpingClock::new(now),
+            engine: Engine::new(limits.clone(), plan.hash_seed),
+            turn: Turn::new(now, 0),
+            oracle: Oracle::new(limits),
+            journal: Journal::default(),
+            laws: Laws::default(),
+            tally: Tally::default(),
+            tags: 0,
+            trace: VecDeque::new(),
+        }
+    }
+
+    /// One turn: time passes, a few commands come at once, the journal is written.
+    fn happen(&mut self) {
+        self.pass_time();
+        self.begin();
+        if self.dice.chance(10) {
+            self.tick();
+        }
+        for _ in 0..self.dice.one_of([1, 1, 1, 2, 4]) {
+            let kind = self.kind();
+            let mut script = Script { dice: &mut self.dice, world: &self.world, oracle: &self.oracle };
+            match (kind, script.command(kind)) {
+                (Kind::Crash, _) => self.crash(),
+                (_, (client, Command::ListJobs { filter, limit, .. })) => self.walk(client, &filter, limit),
+                (_, (client, Command::Mutate { filter, action, limit, .. })) => {
+                    self.mutate(client, &filter, action, limit);
+                }
+                (_, (client, command)) => self.ask(client, command),
+            }
+        }
+        self.journal.write(&self.engine, &self.turn.changes);
+        self.tally.note_changes(self.plan.fingerprint, &self.turn.changes);
+    }
+
+    /// What happens next: not always, but mostly, something that can.
+    fn kind(&mut self) -> Kind {
+        let kind = self.world.pick(&mut self.dice);
+        let leased =
+            |cycle| move |memo: &oracle::JobMemo| memo.job.lease().is_some() && memo.job.cycle().is_some() == cycle;
+        let open = self.oracle.clients.len();
+        let free = |client: &oracle::ClientMemo| !matches!(client.waiting, Waiting::Job { .. });
+        let possible = match kind {
+            Kind::Open => open < self.world.clients_max,
+            _ if open == 0 => false,
+            Kind::Finish | Kind::Fail | Kind::Release | Kind::Extend | Kind::Tell => {
+                self.oracle.jobs.iter().any(leased(false))
+            }
+            Kind::Repay => self.oracle.jobs.iter().any(leased(true)),
+            Kind::Take | Kind::Sleep => self.oracle.clients.iter().any(free),
+            Kind::Beat | Kind::Signal => !self.oracle.workers.is_empty(),
+            _ => true,
+        };
+        if possible || self.dice.chance(5) {
+            return kind;
+        }
+        match self.dice.below(10) {
+            _ if open == 0 => Kind::Open,
+            0..6 => Kind::Take,
+            6 => Kind::Serve,
+            7 => Kind::Unwait,
+            _ => Kind::Push,
+        }
+    }
+
+    // ---- time and turns --------------------------------------------------------------------------------------------
+
+    fn pass_time(&mut self) {
+        let next = self.engine.next_deadline().filter(|at| *at < Timestamp::NEVER);
+        match (self.dice.below(12), next) {
+            (0..5, _) => self.clock.advance_ms(self.dice.below(self.world.pace_ms)),
+            (5, Some(at)) => self.clock.jump_to(at),
+            (6, Some(at)) => self.clock.jump_to(Timestamp(at.0 - 1)),
+            (7, Some(at)) => self.clock.jump_to(Timestamp(at.0 + 1)),
+            (8, _) => self.clock.advance_ms(self.dice.below(self.world.pace_ms * 10)),
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self) {
+        let seed = self.dice.throw();
+        // The engine ignores a clock that goes back.
+        let back = if self.dice.chance(3) { self.dice.below(100) } else { 0 };
+        let now = Timestamp(self.clock.now().0 - back);
+        self.turn = Turn::new(now, seed);
+        self.oracle.begin(now, seed);
+    }
+
+    fn tick(&mut self) {
+        self.engine.tick(&mut self.turn);
+        self.engine.check();
+        self.note("tick");
+        let said = self.oracle.wait();
+        let heard = std::mem::take(&mut self.turn.events);
+        self.judge(None, &heard, &said);
+    }
+
+    // ---- asking ----------------------------------------------------------------------------------------------------
+
+    fn ask(&mut self, client: ClientId, command: Command) {
+        let tag = self.tag(&command);
+        self.note(&format!("{client:?} {tag:?} {command:?}"));
+        let due = self.oracle.next_deadline().is_some_and(|at| at <= self.turn.now);
+        let heard = self.hear(client, tag, command.clone());
+        let said = self.oracle.apply(client, tag, &command);
+        self.judge(Some((client, &command)), &heard, &said);
+        if matches!(command, Command::Push(_)) && !due {
+            Laws::watch_push(&heard);
+        }
+        self.tally.note_command(&command);
+    }
+
+    /// Asks the engine alone.
+    fn hear(&mut self, client: ClientId, tag: Tag, command: Command) -> Vec<(ClientId, Event)> {
+        self.engine.apply(client, tag, command, &mut self.turn);
+        self.engine.check();
+        std::mem::take(&mut self.turn.events)
+    }
+
+    fn judge(&mut self, asked: Option<(ClientId, &Command)>, heard: &[(ClientId, Event)], said: &[(ClientId, Event)]) {
+        same_events(heard, said);
+        self.laws.watch(asked, heard);
+        self.oracle.compare(&self.engine);
+        self.tally.note_events(self.plan.fingerprint, heard);
+    }
+
+    /// A number for the answer; none now and then, where the answer is not needed to follow what happens.
+    fn tag(&mut self, command: &Command) -> Tag {
+        let needed = matches!(command, Command::Push(new) if new.listen) || self.dice.chance(80);
+        self.tags += 1;
+        let silent = self.dice.one_of([Tag::NONE, Tag::silent(self.tags)]);
+        if needed { Tag(self.tags) } else { silent }
+    }
+
+    fn note(&mut self, what: &str) {
+        if self.trace.len() == TRACE_MAX {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(format!("{} {:?} {what}", self.step, self.turn.now));
+    }
+
+    // ---- listings --------------------------------------------------------------------------------------------------
+
+    /// Asks for one page of jobs. Whatever is due happens, and nothing else; each row must match and be told once.
+    fn page(&mut self, client: ClientId, filter: &Filter, after: Cursor, limit: u32) -> (Vec<JobId>, Option<Cursor>) {
+        self.note(&format!("{client:?} page {filter:?} {after:?} {limit}"));
+        let command = Command::ListJobs { filter: filter.clone(), after, limit };
+        self.tally.note_command(&command);
+        let mut heard = self.hear(client, Tag(1), command);
+        let Some((_, Event::Jobs { rows, next, .. })) = heard.pop() else { panic!("no page: {heard:?}") };
+        let said = self.oracle.wait();
+        self.judge(None, &heard, &said);
+        assert!(rows.len() <= limit.clamp(1, self.world.limits.page_max) as usize, "{} rows", rows.len());
+        for row in &rows {
+            let Some(memo) = self.oracle.job(row.job.id) else { panic!("{:?} is listed and gone", row.job.id) };
+            assert!(self.oracle.matches(&memo.job, filter), "{:?} does not match {filter:?}", row.job);
+            assert_eq!(oracle::plain(&row.job), oracle::plain(&memo.job));
+        }
+        (rows.into_iter().map(|row| row.job.id).collect(), next)
+    }
+
+    /// Goes through all jobs that match, a page at a time.
+    fn walk(&mut self, client: ClientId, filter: &Filter, limit: u32) {
+        let (mut found, mut after) = (Vec::new(), Cursor::default());
+        let (wanted, ordered) = loop {
+            let (rows, next) = self.page(client, filter, after, limit);
+            found.extend(rows);
+            match next {
+                Some(next) => after = next,
+                None => break self.oracle.matching(filter),
+            }
+            assert!(found.len() <= self.oracle.jobs.len(), "the listing goes round in a circle");
+        };
+        if ordered {
+            assert_eq!(found, wanted, "left: what was listed, right: what matches");
+        } else {
+            let (mut found, mut wanted) = (found, wanted);
+            found.sort_unstable();
+            wanted.sort_unstable();
+            assert_eq!(found, wanted, "left: what was listed, right: what matches");
+        }
+    }
+
+    /// Changes all jobs that match, a page at a time: the page a listing shows is the page that is changed.
+    fn mutate(&mut self, client: ClientId, filter: &Filter, action: Mutation, limit: u32) {
+        let mut after = Cursor::default();
+        for _ in 0..200 {
+            let (rows, next) = self.page(client, filter, after, limit);
+            self.note(&format!("{client:?} {action:?} {rows:?}"));
+            let command = Command::Mutate { filter: filter.clone(), action, after, limit };
+            self.tally.note_command(&command);
+            let heard = self.hear(client, Tag(2), command.clone());
+            let (changed, mut said) = self.oracle.mutate(&rows, action);
+            said.push((client, Event::Mutated { tag: Tag(2), changed, next }));
+            self.judge(Some((client, &command)), &heard, &said);
+            match next {
+                Some(next) => after = next,
+                None if action == Mutation::Discard => return self.expect_none_but_leased(filter),
+                None => return,
+            }
+        }
+    }
+
+    /// What was to be removed is gone.
+    fn expect_none_but_leased(&self, filter: &Filter) {
+        let (left, _) = self.oracle.matching(filter);
+        for id in left {
+            let leased = self.oracle.job(id).is_some_and(|memo| memo.job.lease().is_some());
+            assert!(leased, "{id:?} was to be removed");
+        }
+    }
+
+    // ---- the daemon's end ------------------------------------------------------------------------------------------
+
+    /// The daemon dies, or stops in order, and is started again.
+    fn crash(&mut self) {
+        let clean = self.dice.chance(30);
+        self.note(if clean { "restart" } else { "crash" });
+        self.tally.note_restart(clean);
+        if clean {
+            self.engine.settle_head();
+        }
+        self.journal.write(&self.engine, &std::mem::take(&mut self.turn.changes));
+        self.engine = self.journal.recover(self.world.limits.clone(), self.plan.hash_seed.wrapping_add(1), clean);
+        self.engine.check();
+        self.laws.survive();
+        self.oracle.survive(&self.engine);
+        self.oracle.compare(&self.engine);
+        let (now, seed) = (self.oracle.now, self.dice.throw());
+        self.turn = Turn::new(now, seed);
+        self.oracle.begin(now, seed);
+        self.tick();
+    }
+}

@@ -1,0 +1,93 @@
+//! Connections come, say what they can do, and go.
+
+use bytes::Bytes;
+use windlass_engine::{Ability, ClientId, ClientInfo, JobId, QueueId, QueueKind, Refusal};
+
+use super::memo::Served;
+use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
+
+impl Oracle {
+    pub(super) fn open(&mut self, id: ClientId, info: &ClientInfo) -> Answer {
+        if self.client(id).is_some() {
+            return Err(Refusal::OutOfPlace);
+        }
+        self.clients.push(ClientMemo::new(id, info.clone()));
+        self.clients.sort_by_key(|client| client.id);
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, id: ClientId) -> Answer {
+        if self.client(id).is_none() {
+            return Ok(());
+        }
+        self.unwait(id)?;
+        let worker = self.client(id).and_then(|client| client.worker);
+        self.clients.retain(|client| client.id != id);
+        // Deaf first: what it was told is told to nobody.
+        for job in self.jobs_where(|memo| memo.job.listeners().contains(&id)) {
+            self.deafen(job, id);
+        }
+        for job in self.jobs_where(|memo| memo.connection() == Some(id)) {
+            self.lose(job);
+        }
+        if let Some(worker) = worker {
+            self.leave_worker(worker);
+        }
+        Ok(())
+    }
+
+    fn jobs_where(&self, which: impl Fn(&JobMemo) -> bool) -> Vec<JobId> {
+        self.jobs.iter().filter(|memo| which(memo)).map(id_of).collect()
+    }
+
+    /// A listener has gone. What lived for its listeners goes with the last, unless somebody works on it.
+    fn deafen(&mut self, id: JobId, client: ClientId) {
+        let memo = self.job_mut(id);
+        memo.extra().listeners.retain(|listener| *listener != client);
+        if memo.is_abandoned() && memo.job.lease().is_none() {
+            self.totals.cancelled += 1;
+            self.remove(id);
+        }
+    }
+
+    pub(super) fn label(&mut self, id: ClientId, label: &Bytes) -> Answer {
+        self.check_name(label)?;
+        self.open_client(id)?.label = label.clone();
+        Ok(())
+    }
+
+    pub(super) fn serve_queue(&mut self, id: ClientId, ability: &Ability) -> Answer {
+        self.check_name(&ability.queue)?;
+        let limit = self.limits.abilities_max;
+        if self.open_client(id)?.abilities.len() >= limit as usize {
+            return Err(Refusal::AbilitiesFull { limit });
+        }
+        let queue = self.find_or_make_queue(&ability.queue, QueueKind::Work)?;
+        self.queue_mut(queue).known = true;
+        let served = Served { queue, weight: ability.weight, lease: ability.lease };
+        self.open_client(id)?.abilities.push(served);
+        self.serve(queue);
+        Ok(())
+    }
+
+    /// One queue less, or all.
+    pub(super) fn unserve(&mut self, id: ClientId, name: Option<&Bytes>, requeue: bool) -> Answer {
+        let known = |name: &Bytes| self.queue_named(name).map(|queue| queue.number);
+        let queues: Vec<QueueId> = match name {
+            Some(name) => known(name).into_iter().collect(),
+            None => self.queues.iter().map(|queue| queue.number).collect(),
+        };
+        let client = self.open_client(id)?;
+        client.abilities.retain(|served| !queues.contains(&served.queue));
+        if let Some(queue) = client.woken_for().filter(|queue| queues.contains(queue)) {
+            client.waiting = Waiting::Nothing;
+            self.serve(queue);
+        }
+        if requeue {
+            for job in self.jobs_where(|memo| memo.connection() == Some(id) && queues.contains(&memo.job.queue)) {
+                self.lose(job);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! The engine held against the oracle: what it said and how everything stands.
+
+use std::collections::BTreeMap;
+
+use windlass_engine::{ClientId, Engine, Event, Job, Place, PlaceKind, Timestamp};
+
+use super::{Oracle, QueueMemo, plain};
+
+/// Asserts that each client was told the same, in the same order.
+pub(crate) fn same_events(engine: &[(ClientId, Event)], oracle: &[(ClientId, Event)]) {
+    let by_client = |events: &[(ClientId, Event)]| {
+        let mut told: BTreeMap<ClientId, Vec<Event>> = BTreeMap::new();
+        for (client, event) in events {
+            told.entry(*client).or_default().push(comparable(event.clone()));
+        }
+        told
+    };
+    let (engine, oracle) = (by_client(engine), by_client(oracle));
+    assert_eq!(engine, oracle, "left: what the engine said, right: what the oracle says");
+}
+
+fn comparable(mut event: Event) -> Event {
+    if let Event::Looked { job: Some(view), .. } = &mut event {
+        view.job = plain(&view.job);
+    }
+    event
+}
+
+impl Oracle {
+    /// Asserts that the engine stands as the oracle says. Learns the engine's numbers of new queues.
+    pub(crate) fn compare(&mut self, engine: &Engine) {
+        self.compare_queues(engine);
+        self.compare_jobs(engine);
+        let head = engine.head();
+        assert_eq!((head.totals, head.next_job), (self.totals, self.next_job), "the engine's totals and numbers");
+        for worker in &self.workers {
+            assert_eq!(engine.worker_state(&worker.name), Some(worker.state), "{:?}", worker.name);
+        }
+        // An alarm may ring for nothing, but none may be missed.
+        if let Some(due) = self.next_deadline() {
+            assert!(
+                engine.next_deadline().is_some_and(|at| at <= due.max(self.now)),
+                "a deadline at {due:?} is missed"
+            );
+        }
+    }
+
+    fn compare_queues(&mut self, engine: &Engine) {
+        for image in engine.queues().map(windlass_engine::Queue::image) {
+            let Some(queue) = self.queues.iter_mut().find(|queue| queue.name == image.name) else {
+                panic!("the engine has a queue {:?}", image.name);
+            };
+            assert_eq!(queue.id.unwrap_or(image.id), image.id, "{:?} changed its number", image.name);
+            queue.id = Some(image.id);
+            let of = |q: &QueueMemo| (q.kind, q.known, q.paused, q.jobs_max, q.serial);
+            assert_eq!((image.kind, image.known, image.paused, image.jobs_max, image.serial), of(queue), "{image:?}");
+        }
+        assert_eq!(engine.queues().count(), self.queues.len(), "queues: {:?}", self.queues);
+        for queue in &self.queues {
+            let id = queue.id.expect("every queue was just found");
+            let counts = PlaceKind::ALL.map(|place| engine.queue(id).map_or(0, |queue| queue.jobs(place)));
+            assert_eq!(counts, PlaceKind::ALL.map(|place| self.count(queue.number, place)), "{:?}", queue.name);
+        }
+    }
+
+    fn compare_jobs(&self, engine: &Engine) {
+        assert_eq!(engine.job_count(), self.jobs.len(), "jobs");
+        let mut lines: BTreeMap<_, Vec<&Job>> = BTreeMap::new();
+        for memo in &self.jobs {
+            let Some(job) = engine.job(memo.job.id) else { panic!("the engine lost {:?}", memo.job) };
+            assert_eq!(plain(job), plain(&memo.job), "left: the engine's job, right: the oracle's");
+            assert_eq!(self.queue(memo.job.queue).id, Some(job.queue), "{:?} is in another queue", job.id);
+            if job.place == Place::Ready {
+                lines.entry(memo.job.queue).or_default().push(job);
+            }
+        }
+        for (queue, mut line) in lines {
+            line.sort_by_key(|job| match job.cycle() {
+                Some(cycle) => (0, cycle.priority, job.rank),
+                None => (job.priority.lane(), job.rank, 0),
+            });
+            let line: Vec<_> = line.into_iter().map(|job| job.id).collect();
+            assert_eq!(line, self.line(queue), "order in {:?}", self.queue(queue).name);
+        }
+    }
+}
+
+impl Oracle {
+    /// The daemon died, or stopped, and this engine is what was recovered: what only lived with connections is gone.
+    pub(crate) fn survive(&mut self, engine: &Engine) {
+        self.clients.clear();
+        self.workers.clear();
+        self.awake.clear();
+        self.jobs.retain(|memo| memo.job.durable);
+        for memo in &mut self.jobs {
+            let Some(job) = engine.job(memo.job.id) else { panic!("{:?} was acknowledged and is lost", memo.job.id) };
+            let was_held = memo.connection().is_some();
+            if was_held {
+                memo.job.place = Place::Ready;
+                assert!(job.attempts == memo.job.attempts || job.attempts + 1 == memo.job.attempts, "{job:?}");
+                memo.job.attempts = job.attempts;
+            }
+            memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
+            memo.lease_worker = None;
+            memo.extra().listeners.clear();
+            memo.extra().progress = job.extra.as_deref().and_then(|extra| extra.progress.clone());
+            let mut recovered = job.clone();
+            recovered.extra.get_or_insert_default();
+            assert_eq!(plain(&recovered), plain(&memo.job), "left: the job recovered, right: as it was");
+            memo.job.extra.clone_from(&job.extra);
+        }
+        self.settle_keys();
+        self.forget_idle_queues();
+        assert!(engine.head().next_job >= self.next_job, "a number is used again");
+        self.next_job = engine.head().next_job;
+    }
+
+    /// Of several jobs that might hold a key the youngest does: it was born when the others had let go.
+    fn settle_keys(&mut self) {
+        let same = |one: &Job, other: &Job| {
+            one.queue == other.queue && one.origin == other.origin && one.key == other.key && one.id > other.id
+        };
+        let holds: Vec<bool> = self
+            .jobs
+            .iter()
+            .map(|memo| memo.wants_key() && !self.jobs.iter().any(|j| j.wants_key() && same(&j.job, &memo.job)))
+            .collect();
+        for (memo, holds) in self.jobs.iter_mut().zip(holds) {
+            memo.holds_key = holds;
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! How work on a job ends, and what its worker says meanwhile.
+
+use bytes::Bytes;
+use windlass_engine::{
+    Backoff, ClientId, Cycle, End, Event, Failure, Fate, Holder, JobId, JobRef, Note, OnExpiry, Place, Progress, Proof,
+    QueueKind, Refusal, RepayTo, Tag, Timestamp,
+};
+
+use super::{Answer, Oracle};
+
+type Claim<'a> = (&'a JobRef, Proof);
+
+impl Oracle {
+    /// The job, if it is leased and the claim to it holds.
+    fn claimed(&self, client: ClientId, (job, proof): Claim) -> Result<JobId, Refusal> {
+        let id = self.find(job)?;
+        let lease = self.job(id).and_then(|memo| memo.job.lease()).ok_or(Refusal::NotHeld)?;
+        let holds = match proof {
+            Proof::AnyLease => true,
+            Proof::Token(token) => token == lease.token,
+            Proof::Connection => lease.holder == Holder::Connection(client),
+        };
+        if holds { Ok(id) } else { Err(Refusal::NotHeld) }
+    }
+
+    fn claimed_of(&self, client: ClientId, claim: Claim, kind: QueueKind) -> Result<JobId, Refusal> {
+        let id = self.claimed(client, claim)?;
+        let right = self.job(id).is_some_and(|memo| self.queue(memo.job.queue).kind == kind);
+        if right { Ok(id) } else { Err(Refusal::WrongKind) }
+    }
+
+    pub(super) fn finish(&mut self, client: ClientId, tag: Tag, claim: Claim, result: &Bytes) -> Answer {
+        let id = self.claimed_of(client, claim, QueueKind::Work)?;
+        self.totals.succeeded += 1;
+        self.tell_end(id, &End::Succeeded(result.clone()));
+        let until = |ms| self.now.after_ms(ms);
+        let memo = self.job(id).expect("it was just found");
+        let keep_ms = memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms);
+        if keep_ms > 0 && memo.job.durable {
+            self.put(id, Place::Done(until(keep_ms)));
+            let memo = self.job_mut(id);
+            memo.job.body = Bytes::new();
+            memo.extra().result = Some(result.clone());
+        } else {
+            self.remove(id);
+        }
+        if tag.wants_answer() {
+            self.say(client, Event::Finished { tag, job: id });
+        }
+        Ok(())
+    }
+
+    pub(super) fn fail(&mut self, client: ClientId, tag: Tag, claim: Claim, failure: &Failure) -> Answer {
+        let id = self.claimed_of(client, claim, QueueKind::Work)?;
+        let end = End::Failed(Box::new(failure.clone()));
+        let fate = self.fail_job(id, failure.clone(), &end);
+        if tag.wants_answer() {
+            self.say(client, Event::Failed { tag, job: id, fate });
+        }
+        Ok(())
+    }
+
+    fn fail_job(&mut self, id: JobId, failure: Failure, end: &End) -> Fate {
+        let now = self.now;
+        self.void_token(id);
+        self.totals.failed += 1;
+        let memo = self.job_mut(id);
+        memo.job.failures += 1;
+        memo.extra().failure = Some(Box::new(Failure { at: now, ..failure }));
+        let (failures, retry) = (memo.job.failures, memo.job.retry);
+        if i64::from(failures) > i64::from(retry.failures_max) || memo.is_abandoned() {
+            return self.give_up(id, end);
+        }
+        let wait_ms = self.backoff_ms(retry.backoff, failures);
+        let at = now.after_ms(wait_ms);
+        if wait_ms > 0 {
+            self.put(id, Place::Retrying(at));
+        } else {
+            let rank = self.rank(false);
+            self.make_ready(id, Some(rank));
+        }
+        Fate::Retried(at)
+    }
+
+    fn backoff_ms(&mut self, backoff: Backoff, failures: u32) -> u64 {
+        let before = failures - 1;
+        match backoff {
+            Backoff::None => 0,
+            Backoff::Fixed(ms) => ms.into(),
+            Backoff::Doubling(ms) => (0..before).fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000)).min(3_600_000),
+            Backoff::Faktory => {
+                let n = u64::from(before);
+                let seconds = n * n * n * n + 15 + self.dice.roll(30) * (n + 1);
+                assert!((15 + n.pow(4)..=15 + n.pow(4) + 29 * (n + 1)).contains(&seconds), "back-off out of bounds");
+                seconds * 1_000
+            }
+        }
+    }
+
+    fn give_up(&mut self, id: JobId, end: &End) -> Fate {
+        self.tell_end(id, end);
+        let job = &self.job_mut(id).job;
+        if job.retry.failures_max == 0 || !job.durable {
+            self.remove(id);
+            return Fate::Discarded;
+        }
+        Fate::Buried(self.bury(id))
+    }
+
+    pub(super) fn bury(&mut self, id: JobId) -> Timestamp {
+        let until = self.now.after_ms(self.limits.dead_ms);
+        self.totals.buried += 1;
+        self.put(id, Place::Dead(until));
+        until
+    }
+
+    pub(super) fn release(&mut self, client: ClientId, tag: Tag, claim: Claim, front: bool) -> Answer {
+        let id = self.claimed_of(client, claim, QueueKind::Work)?;
+        let rank = front.then(|| self.rank(true));
+        self.make_ready(id, rank);
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn extend(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        claim: Claim,
+        until: Timestamp,
+        only_later: bool,
+    ) -> Answer {
+        let id = self.claimed(client, claim)?;
+        let (now, longest) = (self.now, self.now.after_ms(self.limits.lease_ms_max));
+        let until = until.min(longest);
+        let memo = self.job_mut(id);
+        if let Place::Leased(lease) = &mut memo.job.place
+            && (until > lease.until || !only_later)
+        {
+            lease.until = until;
+            memo.lease_due = until.max(now);
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn repay(&mut self, client: ClientId, tag: Tag, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
+        let id = self.claimed_of(client, claim, QueueKind::Cycle)?;
+        self.totals.succeeded += 1;
+        let memo = self.job_mut(id);
+        memo.job.body = body.clone();
+        let (abandoned, boost) = (memo.is_abandoned(), memo.job.cycle().map_or(0, |cycle| cycle.boost));
+        if to == RepayTo::Drop {
+            if abandoned { self.remove(id) } else { self.put(id, Place::Shelved) }
+        } else {
+            let queue = memo.job.queue;
+            let head = self.line(queue).first().and_then(|id| self.job(*id)?.job.cycle());
+            let min = head.map_or(0, |cycle| cycle.priority);
+            let region = self.queue(queue).serial + 1 - min;
+            let halved = |times: u32| (0..times).fold(region, |way, _| way / 2);
+            let boost = match to {
+                RepayTo::Penalty => boost.saturating_sub(1),
+                RepayTo::Reward if halved(boost + 1) > 0 => boost + 1,
+                RepayTo::Reward | RepayTo::Front | RepayTo::Drop => boost,
+            };
+            let priority = if to == RepayTo::Front { 0 } else { min + halved(boost) };
+            self.go_round(id, Cycle { priority, boost });
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    fn go_round(&mut self, id: JobId, cycle: Cycle) {
+        let queue = self.job_mut(id).job.queue;
+        self.next_serial(queue);
+        let rank = self.rank(false);
+        self.job_mut(id).extra().cycle = Some(cycle);
+        self.make_ready(id, Some(rank));
+    }
+
+    /// The token of a `cycle` entry is its queue's number, which must have moved on before the entry is lent again.
+    fn void_token(&mut self, id: JobId) {
+        let job = &self.job_mut(id).job;
+        let (queue, is_cycle) = (job.queue, job.cycle().is_some());
+        if is_cycle {
+            self.next_serial(queue);
+        }
+    }
+
+    pub(super) fn tell(&mut self, client: ClientId, tag: Tag, claim: Claim, note: &Note) -> Answer {
+        let id = self.claimed(client, claim)?;
+        let memo = self.job_mut(id);
+        if let Note::Progress { numerator, denominator, raw } = note {
+            let progress = Progress { numerator: *numerator, denominator: *denominator, text: raw.clone() };
+            memo.extra().progress = Some(progress);
+        }
+        for listener in memo.job.listeners().to_vec() {
+            self.say(listener, Event::Told { job: id, note: note.clone() });
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    /// A worker is gone and with it a delivery.
+    pub(super) fn lose(&mut self, id: JobId) {
+        self.void_token(id);
+        self.totals.lost += 1;
+        let memo = self.job_mut(id);
+        if let Some(extra) = memo.job.extra.as_deref_mut() {
+            extra.progress = None;
+        }
+        let losses_max = memo.job.retry.losses_max;
+        if losses_max > 0 && memo.job.attempts >= losses_max {
+            self.give_up(id, &End::Lost);
+        } else {
+            self.make_ready(id, None);
+        }
+    }
+
+    pub(super) fn lease_due(&mut self, id: JobId) {
+        let memo = self.job_mut(id);
+        let Some(on_expiry) = memo.job.lease().map(|lease| lease.on_expiry) else { return };
+        let cycle = memo.job.cycle();
+        match on_expiry {
+            OnExpiry::Requeue => self.lose(id),
+            OnExpiry::Fail => {
+                let (kind, message) = ("ReservationExpired".into(), "job reservation expired".into());
+                let failure = Failure { kind, message, ..Failure::default() };
+                self.fail_job(id, failure, &End::TimedOut);
+            }
+            OnExpiry::Front => {
+                self.totals.lost += 1;
+                match cycle {
+                    Some(cycle) => self.go_round(id, Cycle { priority: 0, ..cycle }),
+                    None => {
+                        let rank = self.rank(true);
+                        self.make_ready(id, Some(rank));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn place_due(&mut self, id: JobId) {
+        if matches!(self.job_mut(id).job.place, Place::Dead(_) | Place::Done(_)) {
+            return self.remove(id);
+        }
+        let rank = self.rank(false);
+        self.make_ready(id, Some(rank));
+    }
+
+    /// A job's time to be taken is over. One that was taken in time, or is over itself, stays.
+    pub(super) fn expire(&mut self, id: JobId) {
+        let memo = self.job_mut(id);
+        memo.extra().expires_at = None;
+        if matches!(memo.job.place, Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) {
+            self.totals.expired += 1;
+            self.tell_end(id, &End::Expired);
+            self.remove(id);
+        }
+    }
+
+    pub(super) fn tell_end(&mut self, id: JobId, end: &End) {
+        let memo = self.job_mut(id);
+        let listeners = memo.job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners));
+        for listener in listeners.unwrap_or_default() {
+            self.say(listener, Event::Ended { job: id, end: end.clone() });
+        }
+    }
+}

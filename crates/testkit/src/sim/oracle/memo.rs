@@ -1,0 +1,181 @@
+//! What the oracle remembers of jobs, queues, clients and workers: plain facts in plain lists.
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientId, ClientInfo, Extra, Holder, Job, JobId, KeyUntil, Lease, LeaseTerms, Place, Priority, QueueId, QueueKind,
+    Select, Tag, Timestamp, WorkerState,
+};
+
+/// A job. Its `queue` is the oracle's own number of the queue, its `rank` the oracle's own rank.
+#[derive(Clone, Debug)]
+pub(crate) struct JobMemo {
+    pub(crate) job: Job,
+    /// It holds its coalescing key now.
+    pub(crate) holds_key: bool,
+    /// When its lease runs out: what the lease says, but never before it was said.
+    pub(crate) lease_due: Timestamp,
+    /// The named worker, by number, that was known when it took the job.
+    pub(crate) lease_worker: Option<u64>,
+}
+
+impl JobMemo {
+    pub(crate) const fn new(job: Job) -> Self {
+        Self { job, holds_key: false, lease_due: Timestamp::NEVER, lease_worker: None }
+    }
+
+    pub(crate) fn extra(&mut self) -> &mut Extra {
+        self.job.extra.get_or_insert_default()
+    }
+
+    /// The connection that holds it, if one does.
+    pub(crate) fn connection(&self) -> Option<ClientId> {
+        match self.job.lease().map(|lease| &lease.holder) {
+            Some(Holder::Connection(client)) => Some(*client),
+            Some(Holder::Named(_)) | None => None,
+        }
+    }
+
+    /// It lived for its listeners, and they are gone.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        !self.job.durable && self.job.listeners().is_empty()
+    }
+
+    pub(crate) fn expires_at(&self) -> Timestamp {
+        self.job.extra.as_deref().and_then(|extra| extra.expires_at).unwrap_or(Timestamp::NEVER)
+    }
+
+    fn key_until(&self) -> KeyUntil {
+        self.job.extra.as_deref().map(|extra| extra.key_until).unwrap_or_default()
+    }
+
+    /// When its key is let go, come what may.
+    pub(crate) fn key_limit(&self) -> Timestamp {
+        match self.key_until() {
+            KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => at,
+            KeyUntil::End | KeyUntil::Start => Timestamp::NEVER,
+        }
+    }
+
+    /// It has a key, and is in a state in which keys are held.
+    pub(crate) fn wants_key(&self) -> bool {
+        let started = matches!(self.key_until(), KeyUntil::Start | KeyUntil::StartOr(_)) && self.job.attempts > 0;
+        self.job.key.is_some() && !started && !matches!(self.job.place, Place::Dead(_) | Place::Done(_))
+    }
+
+    /// Order among ready jobs: entries of `cycle` queues by their own number, jobs by priority, then by rank.
+    pub(crate) fn standing(&self) -> (usize, bool, u64, u64) {
+        match self.job.cycle() {
+            Some(cycle) => (0, false, cycle.priority, self.job.rank),
+            None => (self.job.priority.lane(), true, self.job.rank, 0),
+        }
+    }
+
+    /// The lane a choice between queues sees.
+    pub(crate) fn lane(&self) -> usize {
+        self.standing().0
+    }
+}
+
+/// A job without what only its owner can compare: ranks, queue numbers, the engine's own alarm.
+pub(crate) fn plain(job: &Job) -> Job {
+    let mut job = job.clone();
+    (job.rank, job.queue) = (0, QueueId(0));
+    if let Place::Leased(lease) = &mut job.place {
+        **lease = Lease::new(lease.holder.clone(), lease.token, lease.taken_at, lease.until, lease.on_expiry);
+    }
+    job
+}
+
+/// A queue.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueMemo {
+    /// The oracle's own number, never used twice.
+    pub(crate) number: QueueId,
+    /// The engine's number, once it has been seen.
+    pub(crate) id: Option<QueueId>,
+    pub(crate) name: Bytes,
+    pub(crate) kind: QueueKind,
+    pub(crate) known: bool,
+    pub(crate) paused: bool,
+    pub(crate) jobs_max: [Option<u32>; Priority::COUNT],
+    pub(crate) serial: u64,
+}
+
+/// A queue and the terms on which a client takes from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    pub(crate) queue: QueueId,
+    pub(crate) weight: u32,
+    pub(crate) lease: LeaseTerms,
+}
+
+/// What a client waits for.
+#[derive(Clone, Debug)]
+pub(crate) enum Waiting {
+    Nothing,
+    Job { tag: Tag, from: Vec<Served>, worker: Bytes, until: Timestamp, since: u64 },
+    Asleep { since: u64 },
+    Awake { queue: QueueId, since: u64 },
+}
+
+/// A connection.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientMemo {
+    pub(crate) id: ClientId,
+    pub(crate) info: ClientInfo,
+    pub(crate) label: Bytes,
+    pub(crate) abilities: Vec<Served>,
+    pub(crate) waiting: Waiting,
+    pub(crate) credits: u32,
+    pub(crate) credit_since: u64,
+    pub(crate) select: Select,
+    pub(crate) worker: Option<u64>,
+    pub(crate) last_queue: Option<QueueId>,
+}
+
+impl ClientMemo {
+    pub(crate) fn new(id: ClientId, info: ClientInfo) -> Self {
+        Self {
+            id,
+            info,
+            label: Bytes::new(),
+            abilities: Vec::new(),
+            waiting: Waiting::Nothing,
+            credits: 0,
+            credit_since: 0,
+            select: Select::BestPriority,
+            worker: None,
+            last_queue: None,
+        }
+    }
+
+    /// The queue it was woken for, if it has not come for work since.
+    pub(crate) const fn woken_for(&self) -> Option<QueueId> {
+        match &self.waiting {
+            Waiting::Awake { queue, .. } => Some(*queue),
+            Waiting::Nothing | Waiting::Job { .. } | Waiting::Asleep { .. } => None,
+        }
+    }
+}
+
+/// A worker known by name.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerMemo {
+    pub(crate) number: u64,
+    pub(crate) name: Bytes,
+    pub(crate) state: WorkerState,
+    pub(crate) beat_at: Timestamp,
+}
+
+/// A sleeper that was woken, and until when it may take to ask for work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wakeup {
+    pub(crate) until: Timestamp,
+    pub(crate) client: ClientId,
+    pub(crate) since: u64,
+}
+
+/// The number of a job.
+pub(crate) const fn id_of(memo: &JobMemo) -> JobId {
+    memo.job.id
+}

@@ -1,0 +1,359 @@
+//! The oracle: the engine's rules kept the obvious slow way, in plain lists searched from end to end.
+//!
+//! It says what every command must be answered with, event by event, and how everything must stand afterwards. It shares
+//! the engine's vocabulary (commands, events, jobs) and none of its code. Its rules are those in the documentation of
+//! [`windlass_engine::Command`], [`windlass_engine::Event`] and [`windlass_engine::Job`].
+
+mod clients;
+mod compare;
+mod end;
+mod memo;
+mod outside;
+mod push;
+mod serve;
+mod take;
+mod workers;
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientId, Command, Event, Job, JobId, JobRef, Limits, Place, PlaceKind, QueueId, QueueKind, Refusal, Tag,
+    Timestamp, Totals, Turn,
+};
+
+pub(crate) use compare::same_events;
+pub(crate) use memo::{ClientMemo, JobMemo, QueueMemo, Waiting, id_of, plain};
+use memo::{Wakeup, WorkerMemo};
+
+type Answer = Result<(), Refusal>;
+
+/// The oracle's ranks start here, as far from 0 as from the end.
+const MIDDLE: u64 = 1 << 62;
+
+/// Everything the oracle knows.
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    pub(crate) limits: Limits,
+    pub(crate) now: Timestamp,
+    /// In order of birth.
+    pub(crate) jobs: Vec<JobMemo>,
+    pub(crate) queues: Vec<QueueMemo>,
+    next_queue: u32,
+    /// In order of their numbers.
+    pub(crate) clients: Vec<ClientMemo>,
+    /// In order of their numbers.
+    pub(crate) workers: Vec<WorkerMemo>,
+    /// In the order in which they were woken.
+    awake: Vec<Wakeup>,
+    pub(crate) totals: Totals,
+    pub(crate) next_job: u64,
+    next_worker: u64,
+    /// Ranks given out: behind all others upwards, before all others downwards.
+    back: u64,
+    front: u64,
+    /// Counts who began to wait.
+    waits: u64,
+    dice: Turn,
+    said: Vec<(ClientId, Event)>,
+}
+
+/// What is due: in this order among things due at the same millisecond.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Due {
+    Place(JobId),
+    Lease(JobId),
+    Expiry(JobId),
+    Key(JobId),
+    Wait(ClientId),
+    Beat(u64),
+    Awake(u64),
+}
+
+impl Oracle {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            now: Timestamp(0),
+            jobs: Vec::new(),
+            queues: Vec::new(),
+            next_queue: 0,
+            clients: Vec::new(),
+            workers: Vec::new(),
+            awake: Vec::new(),
+            totals: Totals::default(),
+            next_job: 1,
+            next_worker: 1,
+            back: MIDDLE,
+            front: MIDDLE,
+            waits: 0,
+            dice: Turn::new(Timestamp(0), 0),
+            said: Vec::new(),
+        }
+    }
+
+    /// A turn begins.
+    pub(crate) fn begin(&mut self, now: Timestamp, seed: u64) {
+        self.dice = Turn::new(now, seed);
+    }
+
+    /// What must be said when this is asked, and what was due before it.
+    pub(crate) fn apply(&mut self, client: ClientId, tag: Tag, command: &Command) -> Vec<(ClientId, Event)> {
+        self.tick();
+        if let Err(why) = self.ask(client, tag, command) {
+            self.say(client, Event::Refused { tag, why });
+        }
+        self.forget_idle_queues();
+        std::mem::take(&mut self.said)
+    }
+
+    /// What must be said when nothing is asked but time has passed.
+    pub(crate) fn wait(&mut self) -> Vec<(ClientId, Event)> {
+        self.tick();
+        std::mem::take(&mut self.said)
+    }
+
+    /// What must be said when these jobs, found by a listing, are changed in this order. Answers how many are.
+    pub(crate) fn mutate(
+        &mut self,
+        page: &[JobId],
+        action: windlass_engine::Mutation,
+    ) -> (u32, Vec<(ClientId, Event)>) {
+        let changed = page.iter().filter(|id| self.mutate_one(**id, action)).count();
+        self.forget_idle_queues();
+        (u32::try_from(changed).unwrap_or(u32::MAX), std::mem::take(&mut self.said))
+    }
+
+    fn ask(&mut self, client: ClientId, tag: Tag, command: &Command) -> Answer {
+        match command {
+            Command::Open(info) => self.open(client, info),
+            Command::Close => self.close(client),
+            Command::Label(label) => self.label(client, label),
+            Command::Serve(ability) => self.serve_queue(client, ability),
+            Command::Unserve { queue, requeue } => self.unserve(client, Some(queue), *requeue),
+            Command::UnserveAll { requeue } => self.unserve(client, None, *requeue),
+            Command::Push(new) => self.push(client, tag, new),
+            Command::Take(take) => self.take(client, tag, take),
+            Command::Sleep => self.sleep(client),
+            Command::Credit { credits, select } => self.credit(client, *credits, *select),
+            Command::Unwait => self.unwait(client),
+            Command::Finish { job, proof, result } => self.finish(client, tag, (job, *proof), result),
+            Command::Fail { job, proof, failure } => self.fail(client, tag, (job, *proof), failure),
+            Command::Release { job, proof, front } => self.release(client, tag, (job, *proof), *front),
+            Command::Extend { job, proof, until, only_later } => {
+                self.extend(client, tag, (job, *proof), *until, *only_later)
+            }
+            Command::Repay { job, proof, body, to } => self.repay(client, tag, (job, *proof), body, *to),
+            Command::Tell { job, proof, note } => self.tell(client, tag, (job, *proof), note),
+            Command::Replace { job, body } => self.replace(client, tag, job, body),
+            Command::Cancel(job) => self.cancel(client, tag, job),
+            Command::Look(job) => self.look(client, tag, job),
+            Command::CreateQueue { queue, kind } => self.create_queue(client, tag, queue, *kind),
+            Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, queue, *only_idle),
+            Command::PauseQueue { queue, paused } => self.pause_queue(client, tag, queue, *paused),
+            Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, queue, jobs_max),
+            Command::ListQueues { after, limit } => self.list_queues(client, tag, *after, *limit),
+            Command::ListClients { after, limit } => self.list_clients(client, tag, *after, *limit),
+            Command::Stats => self.stats(client, tag),
+            Command::Enlist { worker, .. } => self.enlist(client, tag, worker),
+            Command::Beat { worker, state } => self.beat(client, tag, worker, *state),
+            Command::Signal { worker, state } => self.signal(client, tag, worker, *state),
+            Command::ListJobs { .. } | Command::Mutate { .. } => unreachable!("the simulator walks listings itself"),
+        }
+    }
+
+    // ---- time ------------------------------------------------------------------------------------------------------
+
+    /// When something is due next, if ever.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.next_due().map(|(at, _)| at)
+    }
+
+    fn tick(&mut self) {
+        self.now = self.now.max(self.dice.now);
+        while let Some((_, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
+            match due {
+                Due::Place(id) => self.place_due(id),
+                Due::Lease(id) => self.lease_due(id),
+                Due::Expiry(id) => self.expire(id),
+                Due::Key(id) => self.job_mut(id).holds_key = false,
+                Due::Wait(client) => self.give_up_waiting(client),
+                Due::Beat(worker) => self.miss_beat(worker),
+                Due::Awake(since) => self.oversleep(since),
+            }
+        }
+        self.forget_idle_queues();
+    }
+
+    fn next_due(&self) -> Option<(Timestamp, Due)> {
+        let jobs = self.jobs.iter().flat_map(|memo| {
+            let id = id_of(memo);
+            let place = match memo.job.place {
+                Place::Scheduled(at) | Place::Retrying(at) | Place::Dead(at) | Place::Done(at) => (at, Due::Place(id)),
+                Place::Leased(_) => (memo.lease_due, Due::Lease(id)),
+                Place::Ready | Place::Shelved => (Timestamp::NEVER, Due::Place(id)),
+            };
+            let key_limit = if memo.holds_key { memo.key_limit() } else { Timestamp::NEVER };
+            [place, (memo.expires_at(), Due::Expiry(id)), (key_limit, Due::Key(id))]
+        });
+        let waits = self.clients.iter().filter_map(|client| match &client.waiting {
+            Waiting::Job { until, .. } => Some((*until, Due::Wait(client.id))),
+            Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. } => None,
+        });
+        let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));
+        let not_come = |wakeup: &&Wakeup| {
+            self.client(wakeup.client)
+                .is_some_and(|c| matches!(c.waiting, Waiting::Awake { since, .. } if since == wakeup.since))
+        };
+        let awake = self.awake.iter().filter(not_come).map(|wakeup| (wakeup.until, Due::Awake(wakeup.since)));
+        jobs.chain(waits).chain(beats).chain(awake).filter(|(at, _)| *at < Timestamp::NEVER).min()
+    }
+
+    // ---- finding things --------------------------------------------------------------------------------------------
+
+    pub(crate) fn job(&self, id: JobId) -> Option<&JobMemo> {
+        self.jobs.iter().find(|memo| memo.job.id == id)
+    }
+
+    fn job_mut(&mut self, id: JobId) -> &mut JobMemo {
+        self.jobs.iter_mut().find(|memo| memo.job.id == id).expect("the oracle asked for this job")
+    }
+
+    pub(crate) fn queue(&self, number: QueueId) -> &QueueMemo {
+        self.queues.iter().find(|queue| queue.number == number).expect("the oracle asked for this queue")
+    }
+
+    fn queue_mut(&mut self, number: QueueId) -> &mut QueueMemo {
+        self.queues.iter_mut().find(|queue| queue.number == number).expect("the oracle asked for this queue")
+    }
+
+    fn queue_named(&self, name: &[u8]) -> Option<&QueueMemo> {
+        self.queues.iter().find(|queue| queue.name == name)
+    }
+
+    pub(crate) fn client(&self, id: ClientId) -> Option<&ClientMemo> {
+        self.clients.iter().find(|client| client.id == id)
+    }
+
+    fn open_client(&mut self, id: ClientId) -> Result<&mut ClientMemo, Refusal> {
+        self.clients.iter_mut().find(|client| client.id == id).ok_or(Refusal::OutOfPlace)
+    }
+
+    /// A name that a producer gave: a leased job before any other, else the oldest.
+    fn named(&self, name: &[u8]) -> Option<JobId> {
+        let named = || self.jobs.iter().filter(|memo| !name.is_empty() && memo.job.name() == name);
+        named().find(|memo| memo.job.lease().is_some()).or_else(|| named().next()).map(id_of)
+    }
+
+    /// Who holds a coalescing key.
+    fn keyed(&self, queue: QueueId, origin: windlass_engine::Origin, key: &[u8]) -> Option<JobId> {
+        let holds = |job: &Job| job.queue == queue && job.origin == origin && job.key.as_deref() == Some(key);
+        self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
+    }
+
+    pub(crate) fn find(&self, job: &JobRef) -> Result<JobId, Refusal> {
+        let id = match job {
+            JobRef::Id(id) => self.job(*id).map(id_of),
+            JobRef::Name(name) => self.named(name),
+            JobRef::Key { queue, origin, key } => {
+                self.queue_named(queue).and_then(|queue| self.keyed(queue.number, *origin, key))
+            }
+        };
+        id.ok_or(Refusal::UnknownJob)
+    }
+
+    /// A queue's ready jobs, the next to be taken first.
+    pub(crate) fn line(&self, queue: QueueId) -> Vec<JobId> {
+        let ready = |memo: &&JobMemo| memo.job.queue == queue && memo.job.place == Place::Ready;
+        let mut line: Vec<&JobMemo> = self.jobs.iter().filter(ready).collect();
+        line.sort_by_key(|memo| memo.standing());
+        line.into_iter().map(id_of).collect()
+    }
+
+    fn count(&self, queue: QueueId, place: PlaceKind) -> u32 {
+        let there = |memo: &&JobMemo| memo.job.queue == queue && memo.job.place.kind() == place;
+        u32::try_from(self.jobs.iter().filter(there).count()).unwrap_or(u32::MAX)
+    }
+
+    // ---- small steps everybody takes -------------------------------------------------------------------------------
+
+    fn say(&mut self, client: ClientId, event: Event) {
+        self.said.push((client, event));
+    }
+
+    fn say_done(&mut self, client: ClientId, tag: Tag) {
+        if tag.wants_answer() {
+            self.say(client, Event::Done { tag });
+        }
+    }
+
+    fn check_name(&self, name: &[u8]) -> Answer {
+        let limit = self.limits.name_bytes_max;
+        let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
+        if given > limit { Err(Refusal::NameTooLong { given, limit }) } else { Ok(()) }
+    }
+
+    fn find_or_make_queue(&mut self, name: &Bytes, kind: QueueKind) -> Result<QueueId, Refusal> {
+        if let Some(queue) = self.queue_named(name) {
+            return if queue.kind == kind { Ok(queue.number) } else { Err(Refusal::WrongKind) };
+        }
+        let limit = self.limits.queues_max;
+        if self.queues.len() >= limit as usize {
+            return Err(Refusal::QueuesFull { limit });
+        }
+        let number = QueueId(self.next_queue);
+        self.next_queue += 1;
+        self.queues.push(QueueMemo {
+            number,
+            id: None,
+            name: name.clone(),
+            kind,
+            known: false,
+            paused: false,
+            jobs_max: [None; 9],
+            serial: 1,
+        });
+        Ok(number)
+    }
+
+    /// A queue nobody made known is there only as long as something needs its name.
+    fn forget_idle_queues(&mut self) {
+        let needed = |queue: &QueueMemo| {
+            queue.known
+                || self.jobs.iter().any(|memo| memo.job.queue == queue.number)
+                || self.clients.iter().any(|client| client.abilities.iter().any(|s| s.queue == queue.number))
+                || self.clients.iter().any(|client| match &client.waiting {
+                    Waiting::Job { from, .. } => from.iter().any(|served| served.queue == queue.number),
+                    Waiting::Awake { queue: woken_for, .. } => *woken_for == queue.number,
+                    Waiting::Nothing | Waiting::Asleep { .. } => false,
+                })
+        };
+        let kept = self.queues.iter().filter(|queue| needed(queue)).cloned().collect();
+        self.queues = kept;
+    }
+
+    /// Puts a job in a place; a key that is not wanted there is let go.
+    fn put(&mut self, id: JobId, place: Place) {
+        let memo = self.job_mut(id);
+        memo.job.place = place;
+        memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
+        memo.lease_worker = None;
+        memo.holds_key &= memo.wants_key();
+    }
+
+    fn remove(&mut self, id: JobId) {
+        self.jobs.retain(|memo| memo.job.id != id);
+    }
+
+    const fn rank(&mut self, front: bool) -> u64 {
+        if front {
+            self.front -= 1;
+            return self.front;
+        }
+        self.back += 1;
+        self.back
+    }
+
+    const fn next_wait(&mut self) -> u64 {
+        self.waits += 1;
+        self.waits
+    }
+}

@@ -1,0 +1,217 @@
+//! One job from outside, queues, listings, bulk changes.
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobView, Mutation, Place, PlaceKind, Priority,
+    QueueKind, QueueRow, Refusal, Stats, Tag,
+};
+
+use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
+
+impl Oracle {
+    pub(super) fn replace(&mut self, client: ClientId, tag: Tag, job: &JobRef, body: &Bytes) -> Answer {
+        let id = self.find(job)?;
+        self.job_mut(id).job.body = body.clone();
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn cancel(&mut self, client: ClientId, tag: Tag, job: &JobRef) -> Answer {
+        let id = self.find(job)?;
+        self.discard(id);
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    fn discard(&mut self, id: JobId) {
+        self.totals.cancelled += 1;
+        self.tell_end(id, &End::Cancelled);
+        self.remove(id);
+    }
+
+    pub(super) fn look(&mut self, client: ClientId, tag: Tag, job: &JobRef) -> Answer {
+        let found = self.find(job).ok().and_then(|id| self.job(id));
+        let view = |job: &Job| Box::new(JobView { job: job.clone(), queue: self.queue(job.queue).name.clone() });
+        let job = found.map(|memo| view(&memo.job));
+        self.say(client, Event::Looked { tag, job });
+        Ok(())
+    }
+
+    // ---- queues ----------------------------------------------------------------------------------------------------
+
+    pub(super) fn create_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, kind: QueueKind) -> Answer {
+        self.check_name(name)?;
+        let queue = self.find_or_make_queue(name, kind)?;
+        self.queue_mut(queue).known = true;
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn remove_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, only_idle: bool) -> Answer {
+        let queue = self.queue_named(name).filter(|queue| queue.known).ok_or(Refusal::UnknownQueue)?.number;
+        if only_idle && (self.workers_of(queue) > 0 || self.count(queue, PlaceKind::Leased) > 0) {
+            return Err(Refusal::QueueInUse);
+        }
+        let memo = self.queue_mut(queue);
+        (memo.known, memo.paused, memo.jobs_max) = (false, false, [None; Priority::COUNT]);
+        for id in self.line(queue) {
+            self.discard(id);
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn pause_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, paused: bool) -> Answer {
+        if let Some(queue) = self.queue_named(name).map(|queue| queue.number) {
+            self.queue_mut(queue).paused = paused;
+            self.serve(queue);
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn limit_queue(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        jobs_max: &[Option<u32>; Priority::COUNT],
+    ) -> Answer {
+        self.check_name(name)?;
+        let queue = self.find_or_make_queue(name, QueueKind::Work)?;
+        let memo = self.queue_mut(queue);
+        (memo.known, memo.jobs_max) = (true, *jobs_max);
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    // ---- listings --------------------------------------------------------------------------------------------------
+
+    fn page(&self, limit: u32) -> usize {
+        limit.clamp(1, self.limits.page_max.max(1)) as usize
+    }
+
+    pub(super) fn list_queues(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
+        let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
+        let mut known: Vec<&QueueMemo> = self.queues.iter().filter(|q| q.known && number(q) >= after.0).collect();
+        known.sort_by_key(|queue| number(queue));
+        let limit = self.page(limit);
+        let rows = known.iter().take(limit).map(|queue| self.row(queue)).collect();
+        let next = known.get(limit).map(|queue| Cursor(number(queue), 0));
+        self.say(client, Event::Queues { tag, rows, next });
+        Ok(())
+    }
+
+    pub(crate) fn row(&self, queue: &QueueMemo) -> QueueRow {
+        let line = self.line(queue.number);
+        let mut ready = [0; Priority::COUNT];
+        for memo in line.iter().filter_map(|id| self.job(*id)) {
+            let priority = if queue.kind == QueueKind::Cycle { Priority::NORMAL } else { memo.job.priority };
+            ready[priority.lane()] += 1;
+        }
+        QueueRow {
+            name: queue.name.clone(),
+            kind: queue.kind,
+            paused: queue.paused,
+            ready,
+            places: PlaceKind::ALL.map(|place| self.count(queue.number, place)),
+            workers: self.workers_of(queue.number),
+            oldest_ready_at: line.first().and_then(|id| Some(self.job(*id)?.job.ready_at)),
+        }
+    }
+
+    fn workers_of(&self, queue: windlass_engine::QueueId) -> u32 {
+        let abilities = self.clients.iter().flat_map(|client| &client.abilities);
+        u32::try_from(abilities.filter(|served| served.queue == queue).count()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn list_clients(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
+        let limit = self.page(limit);
+        let wanted: Vec<_> = self.clients.iter().filter(|client| client.id.0 >= after.0).collect();
+        let held = |id: ClientId| self.jobs.iter().filter(|memo| memo.connection() == Some(id)).count();
+        let row = |client: &&super::ClientMemo| ClientRow {
+            number: client.info.number,
+            address: client.info.address.clone(),
+            label: client.label.clone(),
+            origin: client.info.origin,
+            abilities: client.abilities.iter().map(|served| self.queue(served.queue).name.clone()).collect(),
+            held: u32::try_from(held(client.id)).unwrap_or(u32::MAX),
+        };
+        let rows = wanted.iter().take(limit).map(row).collect();
+        let next = wanted.get(limit).map(|client| Cursor(client.id.0, 0));
+        self.say(client, Event::Clients { tag, rows, next });
+        Ok(())
+    }
+
+    pub(super) fn stats(&mut self, client: ClientId, tag: Tag) -> Answer {
+        let waits = |client: &&super::ClientMemo| {
+            client.credits > 0 || matches!(client.waiting, Waiting::Job { .. } | Waiting::Asleep { .. })
+        };
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let in_place = |place| self.jobs.iter().filter(|memo| memo.job.place.kind() == place).count() as u64;
+        let stats = Stats {
+            totals: self.totals,
+            places: PlaceKind::ALL.map(in_place),
+            jobs: self.jobs.len() as u64,
+            bytes: self.bytes(),
+            queues: count(self.queues.iter().filter(|queue| queue.known).count()),
+            clients: count(self.clients.len()),
+            workers: count(self.workers.len()),
+            waiting: count(self.clients.iter().filter(waits).count()),
+        };
+        self.say(client, Event::Stats { tag, stats: Box::new(stats) });
+        Ok(())
+    }
+
+    // ---- jobs by filter --------------------------------------------------------------------------------------------
+
+    pub(crate) fn matches(&self, job: &Job, filter: &Filter) -> bool {
+        filter.place.is_none_or(|place| job.place.kind() == place)
+            && filter.queue.as_ref().is_none_or(|name| self.queue(job.queue).name == name)
+            && filter.origin.is_none_or(|origin| job.origin == origin)
+            && (filter.names.is_empty() || filter.names.iter().any(|name| !name.is_empty() && name == job.name()))
+            && filter.test.as_ref().is_none_or(|test| (test.0)(job))
+    }
+
+    /// All jobs that match, in the order a listing has to have, where it has to have one.
+    pub(crate) fn matching(&self, filter: &Filter) -> (Vec<JobId>, bool) {
+        let mut found: Vec<_> = self.jobs.iter().filter(|memo| self.matches(&memo.job, filter)).collect();
+        let by_time = |place: &Place| match place {
+            Place::Scheduled(at) | Place::Retrying(at) | Place::Dead(at) | Place::Done(at) => Some(*at),
+            Place::Ready | Place::Leased(_) | Place::Shelved => None,
+        };
+        let ordered = match filter.place {
+            Some(_) if !filter.names.is_empty() => false,
+            Some(PlaceKind::Ready) if filter.queue.is_some() => {
+                found.sort_by_key(|memo| memo.standing());
+                true
+            }
+            Some(PlaceKind::Scheduled | PlaceKind::Retrying | PlaceKind::Dead | PlaceKind::Done) => {
+                found.sort_by_key(|memo| (by_time(&memo.job.place), memo.job.id));
+                true
+            }
+            Some(PlaceKind::Ready | PlaceKind::Leased | PlaceKind::Shelved) | None => false,
+        };
+        (found.into_iter().map(id_of).collect(), ordered)
+    }
+
+    pub(super) fn mutate_one(&mut self, id: JobId, action: Mutation) -> bool {
+        let Some(kind) = self.job(id).map(|memo| memo.job.place.kind()) else { return false };
+        let durable = self.job_mut(id).job.durable;
+        match (action, kind) {
+            (_, PlaceKind::Leased)
+            | (Mutation::Kill, PlaceKind::Dead | PlaceKind::Done | PlaceKind::Shelved)
+            | (Mutation::Requeue, PlaceKind::Ready | PlaceKind::Done | PlaceKind::Shelved) => return false,
+            (Mutation::Kill, _) if durable => {
+                self.tell_end(id, &End::Cancelled);
+                self.bury(id);
+            }
+            (Mutation::Discard | Mutation::Kill, _) => self.discard(id),
+            (Mutation::Requeue, _) => {
+                let rank = self.rank(false);
+                self.make_ready(id, Some(rank));
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,175 @@
+//! Jobs in, and back in.
+
+use windlass_engine::{
+    Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, NewJob, Place, PlaceKind, Pushed, QueueId, QueueKind,
+    Refusal, Tag,
+};
+
+use super::{Answer, JobMemo, Oracle};
+
+impl Oracle {
+    pub(super) fn push(&mut self, client: ClientId, tag: Tag, new: &NewJob) -> Answer {
+        self.check_name(&new.queue)?;
+        self.check_name(new.name.as_deref().unwrap_or_default())?;
+        self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))?;
+        if new.name_unique && new.name.as_ref().is_some_and(|name| self.named(name).is_some()) {
+            return Err(Refusal::NotUnique);
+        }
+        let queue = self.find_or_make_queue(&new.queue, new.kind)?;
+        let clash = new.unique.as_ref().and_then(|u| Some((self.keyed(queue, new.origin, &u.key)?, u.clash)));
+        let (id, how) = match clash {
+            Some((_, Clash::Refuse)) => return Err(Refusal::NotUnique),
+            Some((id, Clash::Keep)) => (id, Pushed::Kept),
+            Some((id, Clash::Attach)) => (self.attach(client, id, new)?, Pushed::Attached),
+            None => (self.bear(client, queue, new)?, Pushed::New),
+        };
+        if let Some(durable) = self.job(id).map(|memo| memo.job.durable)
+            && tag.wants_answer()
+        {
+            self.say(client, Event::Pushed { tag, job: id, how, durable });
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, client: ClientId, id: JobId, new: &NewJob) -> Result<JobId, Refusal> {
+        if new.listen {
+            self.listen(client, id)?;
+        }
+        self.job_mut(id).job.durable |= new.durable;
+        Ok(id)
+    }
+
+    fn listen(&mut self, client: ClientId, id: JobId) -> Answer {
+        self.judge_listener(client, self.job(id).map_or(0, |memo| memo.job.listeners().len()))?;
+        self.job_mut(id).extra().listeners.push(client);
+        Ok(())
+    }
+
+    fn judge_listener(&mut self, client: ClientId, others: usize) -> Answer {
+        self.open_client(client)?;
+        let limit = self.limits.listeners_max;
+        if others >= limit as usize { Err(Refusal::QueueFull { held: limit, limit }) } else { Ok(()) }
+    }
+
+    fn bear(&mut self, client: ClientId, queue: QueueId, new: &NewJob) -> Result<JobId, Refusal> {
+        if new.listen {
+            self.judge_listener(client, 0)?;
+        } else if !new.durable {
+            return Err(Refusal::OutOfPlace);
+        }
+        self.judge_room(queue, new)?;
+        self.queue_mut(queue).known = true;
+        let id = self.make(queue, new);
+        if new.listen {
+            self.listen(client, id)?;
+        }
+        self.totals.pushed += 1;
+        self.serve(queue);
+        Ok(id)
+    }
+
+    fn judge_room(&self, queue: QueueId, new: &NewJob) -> Answer {
+        let (jobs_max, bytes_max) = (self.limits.jobs_max, self.limits.jobs_bytes_max);
+        let jobs = self.jobs.len() as u64;
+        if jobs >= jobs_max {
+            return Err(Refusal::JobsFull { held: jobs, limit: jobs_max });
+        }
+        let bytes = self.bytes();
+        if bytes + new.body.len() as u64 > bytes_max {
+            return Err(Refusal::BytesFull { held: bytes, limit: bytes_max });
+        }
+        let held = [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled, PlaceKind::Retrying]
+            .into_iter()
+            .map(|place| self.count(queue, place))
+            .sum();
+        match self.queue(queue).jobs_max[new.priority.lane()] {
+            Some(limit) if held >= limit => Err(Refusal::QueueFull { held, limit }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.jobs.iter().map(|memo| memo.job.weight_bytes()).sum()
+    }
+
+    fn make(&mut self, queue: QueueId, new: &NewJob) -> JobId {
+        let is_cycle = new.kind == QueueKind::Cycle;
+        let cycle = is_cycle.then(|| {
+            let serial = self.next_serial(queue);
+            Cycle { priority: if new.front { 0 } else { serial }, boost: 0 }
+        });
+        let extra = Extra {
+            name: new.name.as_ref().map(|name| name.as_ref().into()),
+            meta: new.meta.clone(),
+            expires_at: new.expires_at,
+            key_until: new.unique.as_ref().map_or(KeyUntil::End, |unique| unique.until),
+            cycle,
+            result_keep_ms: new.result_keep_ms,
+            lease_ms: new.lease_ms,
+            ..Extra::default()
+        };
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        let mut memo = JobMemo::new(Job {
+            id,
+            queue,
+            origin: new.origin,
+            priority: new.priority,
+            durable: new.durable,
+            rank: self.rank(new.front && !is_cycle),
+            place: new.not_before.filter(|at| *at > self.now).map_or(Place::Ready, Place::Scheduled),
+            ready_at: self.now,
+            body: new.body.clone(),
+            key: new.unique.as_ref().map(|unique| unique.key.as_ref().into()),
+            attempts: 0,
+            failures: 0,
+            retry: new.retry,
+            extra: (extra != Extra::default()).then(|| Box::new(extra)),
+        });
+        // Nobody else holds the key: that would have been a clash.
+        memo.holds_key = memo.wants_key();
+        self.jobs.push(memo);
+        id
+    }
+
+    pub(super) fn next_serial(&mut self, queue: QueueId) -> u64 {
+        let queue = self.queue_mut(queue);
+        queue.serial += 1;
+        queue.serial
+    }
+
+    /// A job is ready, at its own place or at a new one; its queue shows, and whoever waits is served.
+    pub(super) fn make_ready(&mut self, id: JobId, rank: Option<u64>) {
+        if self.job_mut(id).is_abandoned() {
+            return self.remove(id);
+        }
+        let now = self.now;
+        let was_over = matches!(self.job_mut(id).job.place, Place::Dead(_) | Place::Done(_));
+        self.put(id, Place::Ready);
+        let job = &mut self.job_mut(id).job;
+        job.ready_at = now;
+        job.rank = rank.unwrap_or(job.rank);
+        let queue = job.queue;
+        if was_over {
+            self.reclaim_key(id);
+        }
+        self.queue_mut(queue).known = true;
+        self.serve(queue);
+    }
+
+    /// A job that is back in the running holds its key again if it may; else it has none any more.
+    fn reclaim_key(&mut self, id: JobId) {
+        let memo = self.job_mut(id);
+        let (wants, limit, job) = (memo.wants_key(), memo.key_limit(), memo.job.clone());
+        if !wants {
+            return;
+        }
+        let key = job.key.as_deref().unwrap_or_default();
+        let free = limit > self.now && self.keyed(job.queue, job.origin, key).is_none();
+        let memo = self.job_mut(id);
+        memo.holds_key = free;
+        if !free {
+            memo.job.key = None;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Waiting in its three shapes, and who is served when work comes.
+
+use std::cmp::Reverse;
+
+use bytes::Bytes;
+use windlass_engine::{ClientId, Event, JobId, QueueId, Refusal, Select, Tag};
+
+use super::memo::Wakeup;
+use super::{Answer, ClientMemo, Oracle, Waiting};
+
+/// Heavier first, then first come.
+type Turn = (Reverse<u32>, u64);
+
+/// Somebody who gets a job handed to them.
+#[derive(Clone, Copy)]
+enum Taker {
+    Blocked(ClientId),
+    Creditor(ClientId),
+}
+
+impl Oracle {
+    pub(super) fn sleep(&mut self, id: ClientId) -> Answer {
+        let woken_for = self.stop_waking(id)?;
+        let queues: Vec<QueueId> = self.open_client(id)?.abilities.iter().map(|served| served.queue).collect();
+        let work = queues.into_iter().find(|queue| self.has_work(*queue)).filter(|_| !self.is_quiet(id));
+        match work {
+            Some(queue) => self.wake(id, queue),
+            None => {
+                let since = self.next_wait();
+                self.open_client(id)?.waiting = Waiting::Asleep { since };
+            }
+        }
+        if let Some(queue) = woken_for {
+            self.serve(queue);
+        }
+        Ok(())
+    }
+
+    pub(super) fn credit(&mut self, id: ClientId, credits: u32, select: Select) -> Answer {
+        let since = self.next_wait();
+        let client = self.open_client(id)?;
+        if client.credits == 0 {
+            client.credit_since = since;
+        }
+        client.credits = client.credits.saturating_add(credits);
+        client.select = select;
+        // It chooses itself from what is there.
+        while let Some(client) = self.client(id).filter(|client| client.credits > 0 && !self.is_quiet(id)) {
+            let Some((served, job)) = self.choose(id, &client.abilities, select) else { break };
+            self.spend(id);
+            self.hand_out(id, Tag::NONE, job, served.lease, &Bytes::new());
+        }
+        Ok(())
+    }
+
+    /// One credit less, and behind the others.
+    fn spend(&mut self, id: ClientId) {
+        let since = self.next_wait();
+        if let Ok(client) = self.open_client(id) {
+            client.credits -= 1;
+            client.credit_since = since;
+        }
+    }
+
+    pub(super) fn unwait(&mut self, id: ClientId) -> Answer {
+        if let Some(queue) = self.stop_waiting(id) {
+            self.serve(queue);
+        }
+        Ok(())
+    }
+
+    /// No more waiting of any shape. Says which queue it was woken for.
+    pub(super) fn stop_waiting(&mut self, id: ClientId) -> Option<QueueId> {
+        let client = self.open_client(id).ok()?;
+        client.credits = 0;
+        let woken_for = client.woken_for();
+        client.waiting = Waiting::Nothing;
+        woken_for
+    }
+
+    /// A client that asks for work is not asleep any more. Says which queue it was woken for.
+    pub(super) fn stop_waking(&mut self, id: ClientId) -> Result<Option<QueueId>, Refusal> {
+        let client = self.open_client(id)?;
+        if matches!(client.waiting, Waiting::Job { .. }) {
+            return Err(Refusal::OutOfPlace);
+        }
+        let woken_for = client.woken_for();
+        client.waiting = Waiting::Nothing;
+        Ok(woken_for)
+    }
+
+    /// Work has come or a helper has gone: hands out and wakes while there is both work and somebody for it.
+    pub(super) fn serve(&mut self, queue: QueueId) {
+        while self.has_work(queue) {
+            let ready = self.line(queue).len();
+            let taker = self.next_taker(queue);
+            let sleeper = self.next_sleeper(queue).filter(|_| ready > self.woken(queue));
+            match (taker, sleeper) {
+                (Some((before, taker)), Some((after, _))) if before < after => self.hand_to(taker, queue),
+                (_, Some((_, sleeper))) => self.wake(sleeper, queue),
+                (Some((_, taker)), None) => self.hand_to(taker, queue),
+                (None, None) => return,
+            }
+        }
+    }
+
+    /// Sleepers that were woken for a queue and have not come yet.
+    fn woken(&self, queue: QueueId) -> usize {
+        self.clients.iter().filter(|client| client.woken_for() == Some(queue)).count()
+    }
+
+    fn next_taker(&self, queue: QueueId) -> Option<(Turn, Taker)> {
+        let blocked = self.clients.iter().filter_map(|client| match &client.waiting {
+            Waiting::Job { from, since, .. } if from.iter().any(|served| served.queue == queue) => {
+                Some(((Reverse(0), *since), Taker::Blocked(client.id)))
+            }
+            Waiting::Job { .. } | Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. } => None,
+        });
+        let creditors = self.clients.iter().filter(|client| client.credits > 0 && !self.is_quiet(client.id));
+        let creditors = creditors.filter_map(|client| {
+            Some(((Reverse(heaviest(client, queue)?), client.credit_since), Taker::Creditor(client.id)))
+        });
+        blocked.chain(creditors).min_by_key(|(turn, _)| *turn)
+    }
+
+    fn next_sleeper(&self, queue: QueueId) -> Option<(Turn, ClientId)> {
+        let sleepers = self.clients.iter().filter(|client| !self.is_quiet(client.id));
+        let turns = sleepers.filter_map(|client| match &client.waiting {
+            Waiting::Asleep { since } => Some(((Reverse(heaviest(client, queue)?), *since), client.id)),
+            Waiting::Nothing | Waiting::Job { .. } | Waiting::Awake { .. } => None,
+        });
+        turns.min()
+    }
+
+    fn wake(&mut self, id: ClientId, queue: QueueId) {
+        let since = self.next_wait();
+        let until = self.now.after_ms(self.limits.wake_ms);
+        if let Ok(client) = self.open_client(id) {
+            client.waiting = Waiting::Awake { queue, since };
+        }
+        self.awake.push(Wakeup { until, client: id, since });
+        self.say(id, Event::Woken);
+    }
+
+    fn hand_to(&mut self, taker: Taker, queue: QueueId) {
+        let Some(job) = self.line(queue).first().copied() else { return };
+        match taker {
+            Taker::Blocked(id) => self.hand_to_blocked(id, queue, job),
+            Taker::Creditor(id) => {
+                let Ok(client) = self.open_client(id) else { return };
+                let served = client.abilities.iter().find(|served| served.queue == queue).copied();
+                self.spend(id);
+                if let Some(served) = served {
+                    self.hand_out(id, Tag::NONE, job, served.lease, &Bytes::new());
+                }
+            }
+        }
+    }
+
+    fn hand_to_blocked(&mut self, id: ClientId, queue: QueueId, job: JobId) {
+        let Ok(client) = self.open_client(id) else { return };
+        let waiting = std::mem::replace(&mut client.waiting, Waiting::Nothing);
+        if let Waiting::Job { tag, from, worker, .. } = waiting
+            && let Some(served) = from.iter().find(|served| served.queue == queue)
+        {
+            self.hand_out(id, tag, job, served.lease, &worker);
+        }
+    }
+
+    /// It was woken and has not come in time: its job is for another.
+    pub(super) fn oversleep(&mut self, since: u64) {
+        let Some(at) = self.awake.iter().position(|wakeup| wakeup.since == since) else { return };
+        let wakeup = self.awake.remove(at);
+        let Ok(client) = self.open_client(wakeup.client) else { return };
+        if let Waiting::Awake { queue, since } = client.waiting
+            && since == wakeup.since
+        {
+            client.waiting = Waiting::Nothing;
+            self.serve(queue);
+        }
+    }
+
+    pub(super) fn give_up_waiting(&mut self, id: ClientId) {
+        let Ok(client) = self.open_client(id) else { return };
+        if let Waiting::Job { tag, .. } = client.waiting {
+            client.waiting = Waiting::Nothing;
+            self.say(id, Event::Empty { tag });
+        }
+    }
+
+    /// Their worker has been asked to take no more: they wait on, at nothing, and what they were woken for is for others.
+    pub(super) fn fall_quiet(&mut self, clients: &[ClientId]) {
+        let mut woken_for = Vec::new();
+        for id in clients {
+            let Ok(client) = self.open_client(*id) else { continue };
+            woken_for.extend(client.woken_for());
+            match &mut client.waiting {
+                Waiting::Job { from, .. } => from.clear(),
+                Waiting::Awake { .. } => client.waiting = Waiting::Nothing,
+                Waiting::Nothing | Waiting::Asleep { .. } => {}
+            }
+        }
+        woken_for.into_iter().for_each(|queue| self.serve(queue));
+    }
+}
+
+/// The most a client weighs this queue, if it serves it.
+fn heaviest(client: &ClientMemo, queue: QueueId) -> Option<u32> {
+    client.abilities.iter().filter(|served| served.queue == queue).map(|served| served.weight).max()
+}

@@ -1,0 +1,161 @@
+//! Jobs out: choosing among queues, granting the lease.
+
+use std::cmp::Reverse;
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientId, Event, From, Holder, JobId, Lease, LeaseTerms, Place, QueueId, QueueKind, Refusal, Select, Tag, Take,
+    Taken, Timestamp, Token, Wait, WorkerState,
+};
+
+use super::memo::Served;
+use super::{Answer, Oracle, Waiting};
+
+impl Oracle {
+    pub(super) fn take(&mut self, client: ClientId, tag: Tag, take: &Take) -> Answer {
+        let woken_for = self.stop_waking(client)?;
+        let answer = self.take_or_wait(client, tag, take);
+        if let Some(queue) = woken_for {
+            self.serve(queue);
+        }
+        answer
+    }
+
+    fn take_or_wait(&mut self, client: ClientId, tag: Tag, take: &Take) -> Answer {
+        let from = match &take.from {
+            From::Abilities => self.open_client(client)?.abilities.clone(),
+            From::Listed { queues, lease } => self.listed(queues, *lease)?,
+        };
+        let quiet = self.may_not_take(client, &take.worker);
+        if let Some((served, job)) = self.choose(client, &from, take.select).filter(|_| !quiet) {
+            self.hand_out(client, tag, job, served.lease, &take.worker);
+            return Ok(());
+        }
+        let until = match take.wait {
+            Wait::No => self.now,
+            Wait::Until(at) => at,
+            Wait::Forever => Timestamp::NEVER,
+        };
+        if until <= self.now {
+            self.say(client, Event::Empty { tag });
+            return Ok(());
+        }
+        let since = self.next_wait();
+        let from = if quiet { Vec::new() } else { from };
+        self.open_client(client)?.waiting = Waiting::Job { tag, from, worker: take.worker.clone(), until, since };
+        Ok(())
+    }
+
+    fn listed(&mut self, names: &[Bytes], lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {
+        let limit = self.limits.abilities_max;
+        if names.len() > limit as usize {
+            return Err(Refusal::AbilitiesFull { limit });
+        }
+        names.iter().try_for_each(|name| self.check_name(name))?;
+        let mut from = Vec::new();
+        for name in names {
+            let kind = self.queue_named(name).map_or(QueueKind::Work, |queue| queue.kind);
+            from.push(Served { queue: self.find_or_make_queue(name, kind)?, weight: 0, lease });
+        }
+        Ok(from)
+    }
+
+    /// Whether a job could be handed out of it.
+    pub(super) fn has_work(&self, queue: QueueId) -> bool {
+        !self.queue(queue).paused && !self.line(queue).is_empty()
+    }
+
+    /// What this client is to get next.
+    pub(super) fn choose(&self, client: ClientId, from: &[Served], select: Select) -> Option<(Served, JobId)> {
+        let turns = self.turns(client, from);
+        let mut best = None;
+        for (index, served) in from.iter().enumerate().filter(|(_, served)| self.has_work(served.queue)) {
+            let Some(memo) = self.line(served.queue).first().and_then(|id| self.job(*id)) else { continue };
+            let standing = memo.standing();
+            let (heavy, lane) = (Reverse(u64::from(served.weight)), memo.lane() as u64);
+            let nothing = (0, false, 0, 0);
+            // Smaller is better; the first of equals wins.
+            let merit = match select {
+                Select::ListOrder => (Reverse(0), nothing, index),
+                Select::BestPriority => (Reverse(0), standing, 0),
+                Select::RoundRobin => (Reverse(0), (0, false, lane, 0), turns[index]),
+                Select::Weighted => (heavy, standing, 0),
+            };
+            if best.as_ref().is_none_or(|(least, _)| merit < *least) {
+                best = Some((merit, (*served, memo.job.id)));
+            }
+        }
+        best.map(|(_, choice)| choice)
+    }
+
+    /// For each source, how many come before it when the one after the last to be served comes first.
+    fn turns(&self, client: ClientId, from: &[Served]) -> Vec<usize> {
+        let last = self.client(client).and_then(|client| client.last_queue);
+        let first = last.and_then(|last| from.iter().position(|s| s.queue == last)).map_or(0, |at| at + 1);
+        let mut order: Vec<usize> = (0..from.len()).collect();
+        order.rotate_left(first.checked_rem(from.len()).unwrap_or(0));
+        (0..from.len()).map(|index| order.iter().position(|at| *at == index).unwrap_or_default()).collect()
+    }
+
+    pub(super) fn hand_out(&mut self, client: ClientId, tag: Tag, id: JobId, terms: LeaseTerms, worker: &Bytes) {
+        let (now, lease_ms_max) = (self.now, self.limits.lease_ms_max);
+        let queue = self.job_mut(id).job.queue;
+        let serial = self.queue(queue).serial;
+        let memo = self.job_mut(id);
+        memo.job.attempts += 1;
+        let token = Token(if memo.job.cycle().is_some() { serial } else { memo.job.attempts.into() });
+        let wish = memo.job.extra.as_deref().and_then(|extra| extra.lease_ms);
+        let (holder, lease_ms) = if terms.connection_bound {
+            (Holder::Connection(client), terms.lease_ms)
+        } else {
+            (Holder::Named(worker.as_ref().into()), wish.or(terms.lease_ms))
+        };
+        let until = lease_ms.map_or(Timestamp::NEVER, |ms| now.after_ms(ms.min(lease_ms_max)));
+        self.put(id, Place::Leased(Box::new(Lease::new(holder, token, now, until, terms.on_expiry))));
+        if !terms.connection_bound {
+            self.job_mut(id).lease_worker = self.worker_named(worker).map(|worker| worker.number);
+        }
+        self.totals.taken += 1;
+        if let Ok(client) = self.open_client(client) {
+            client.last_queue = Some(queue);
+        }
+        let job = Box::new(self.taken(id, token, until));
+        self.say(client, Event::Taken { tag, job });
+    }
+
+    fn taken(&self, id: JobId, token: Token, until: Timestamp) -> Taken {
+        let job = &self.job(id).expect("it was just leased").job;
+        Taken {
+            id,
+            token,
+            queue: self.queue(job.queue).name.clone(),
+            origin: job.origin,
+            priority: job.priority,
+            body: job.body.clone(),
+            name: Bytes::copy_from_slice(job.name()),
+            meta: job.meta(),
+            key: job.key.as_deref().map_or_else(Bytes::new, Bytes::copy_from_slice),
+            attempts: job.attempts,
+            failures: job.failures,
+            failures_max: job.retry.failures_max,
+            failure: job.extra.as_deref().and_then(|extra| extra.failure.clone()),
+            ready_at: job.ready_at,
+            until,
+            heard: !job.listeners().is_empty(),
+        }
+    }
+
+    /// Whether a client belongs to a worker that was asked to take no more.
+    pub(super) fn is_quiet(&self, client: ClientId) -> bool {
+        let number = self.client(client).and_then(|client| client.worker);
+        self.workers.iter().any(|worker| Some(worker.number) == number && worker.state > WorkerState::Running)
+    }
+
+    /// Who belongs to no worker may still take in the name of one.
+    fn may_not_take(&self, client: ClientId, name: &Bytes) -> bool {
+        match self.client(client).and_then(|client| client.worker) {
+            Some(_) => self.is_quiet(client),
+            None => self.worker_named(name).is_some_and(|worker| worker.state > WorkerState::Running),
+        }
+    }
+}

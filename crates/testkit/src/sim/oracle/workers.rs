@@ -1,0 +1,106 @@
+//! Workers known by name.
+
+use windlass_engine::{ClientId, Event, JobId, Refusal, Tag, WorkerState};
+
+use super::{Answer, Oracle, WorkerMemo, id_of};
+
+impl Oracle {
+    pub(super) fn worker_named(&self, name: &[u8]) -> Option<&WorkerMemo> {
+        self.workers.iter().find(|worker| worker.name == name)
+    }
+
+    pub(super) fn enlist(&mut self, client: ClientId, tag: Tag, name: &bytes::Bytes) -> Answer {
+        self.check_name(name)?;
+        if name.is_empty() {
+            return Err(Refusal::UnknownWorker);
+        }
+        if self.open_client(client)?.worker.is_some() {
+            return Err(Refusal::OutOfPlace);
+        }
+        let number = match self.worker_named(name) {
+            Some(worker) => worker.number,
+            None => {
+                let number = self.next_worker;
+                self.next_worker += 1;
+                let (name, state, beat_at) = (name.clone(), WorkerState::Running, self.now);
+                self.workers.push(WorkerMemo { number, name, state, beat_at });
+                number
+            }
+        };
+        self.open_client(client)?.worker = Some(number);
+        if self.is_quiet(client) {
+            self.fall_quiet(&[client]);
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn beat(&mut self, client: ClientId, tag: Tag, name: &[u8], state: Option<WorkerState>) -> Answer {
+        let now = self.now;
+        let worker = self.workers.iter_mut().find(|w| w.name == name).ok_or(Refusal::UnknownWorker)?;
+        worker.beat_at = now;
+        let number = worker.number;
+        if let Some(state) = state {
+            self.move_on(number, state);
+        }
+        let state = self.worker_named(name).map_or(WorkerState::Running, |worker| worker.state);
+        self.say(client, Event::Beaten { tag, state });
+        Ok(())
+    }
+
+    pub(super) fn signal(&mut self, client: ClientId, tag: Tag, name: &[u8], state: WorkerState) -> Answer {
+        let meant = |worker: &&WorkerMemo| name.is_empty() || worker.name == name;
+        let numbers: Vec<u64> = self.workers.iter().filter(meant).map(|worker| worker.number).collect();
+        if numbers.is_empty() && !name.is_empty() {
+            return Err(Refusal::UnknownWorker);
+        }
+        for number in numbers {
+            self.move_on(number, state);
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    fn clients_of(&self, number: u64) -> Vec<ClientId> {
+        self.clients.iter().filter(|client| client.worker == Some(number)).map(|client| client.id).collect()
+    }
+
+    /// On, never back. From quiet on nothing of it takes work.
+    fn move_on(&mut self, number: u64, state: WorkerState) {
+        let Some(worker) = self.workers.iter_mut().find(|w| w.number == number && w.state < state) else { return };
+        worker.state = state;
+        let clients = self.clients_of(number);
+        self.fall_quiet(&clients);
+    }
+
+    /// One of its connections has gone; with the last the worker is forgotten.
+    pub(super) fn leave_worker(&mut self, number: u64) {
+        if self.clients_of(number).is_empty() {
+            self.forget_worker(number);
+        }
+    }
+
+    /// It was silent too long.
+    pub(super) fn miss_beat(&mut self, number: u64) {
+        let clients = self.clients_of(number);
+        let mut woken_for = Vec::new();
+        for id in clients {
+            woken_for.extend(self.stop_waiting(id));
+            self.say(id, Event::Dismissed);
+            if let Ok(client) = self.open_client(id) {
+                client.worker = None;
+            }
+        }
+        woken_for.into_iter().for_each(|queue| self.serve(queue));
+        self.forget_worker(number);
+    }
+
+    fn forget_worker(&mut self, number: u64) {
+        let known = self.workers.len();
+        self.workers.retain(|worker| worker.number != number);
+        let held: Vec<JobId> = self.jobs.iter().filter(|memo| memo.lease_worker == Some(number)).map(id_of).collect();
+        if self.limits.requeue_dead_workers && self.workers.len() < known {
+            held.into_iter().for_each(|job| self.lose(job));
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What happens next: a client picks something to ask, most of the time something that makes sense.
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientId, ClientInfo, Command, Cursor, Failure, Filter, JobId, JobRef, Mutation, Note, Origin, PlaceKind, Priority,
+    Proof, QueueKind, RepayTo, Test, Timestamp, Token, WorkerState,
+};
+
+use crate::dice::Dice;
+
+use super::oracle::{ClientMemo, JobMemo, Oracle, Waiting, id_of};
+use super::world::World;
+
+/// The kinds of things that happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Open,
+    Close,
+    Label,
+    Serve,
+    Unserve,
+    UnserveAll,
+    Push,
+    Take,
+    Sleep,
+    Credit,
+    Unwait,
+    Finish,
+    Fail,
+    Release,
+    Extend,
+    Repay,
+    Tell,
+    Replace,
+    Cancel,
+    Look,
+    CreateQueue,
+    RemoveQueue,
+    PauseQueue,
+    LimitQueue,
+    ListQueues,
+    ListJobs,
+    ListClients,
+    Stats,
+    Mutate,
+    Enlist,
+    Beat,
+    Signal,
+    Crash,
+}
+
+impl Kind {
+    /// All of them, and how often each happens in an average world.
+    pub(crate) const ALL: [(u64, Self); 33] = [
+        (60, Self::Open),
+        (10, Self::Close),
+        (2, Self::Label),
+        (30, Self::Serve),
+        (8, Self::Unserve),
+        (3, Self::UnserveAll),
+        (160, Self::Push),
+        (100, Self::Take),
+        (30, Self::Sleep),
+        (20, Self::Credit),
+        (8, Self::Unwait),
+        (50, Self::Finish),
+        (40, Self::Fail),
+        (20, Self::Release),
+        (25, Self::Extend),
+        (40, Self::Repay),
+        (40, Self::Tell),
+        (5, Self::Replace),
+        (10, Self::Cancel),
+        (10, Self::Look),
+        (5, Self::CreateQueue),
+        (5, Self::RemoveQueue),
+        (12, Self::PauseQueue),
+        (8, Self::LimitQueue),
+        (3, Self::ListQueues),
+        (8, Self::ListJobs),
+        (3, Self::ListClients),
+        (3, Self::Stats),
+        (10, Self::Mutate),
+        (12, Self::Enlist),
+        (12, Self::Beat),
+        (4, Self::Signal),
+        (2, Self::Crash),
+    ];
+}
+
+/// Where the next command comes from.
+pub(crate) struct Script<'a> {
+    pub(crate) dice: &'a mut Dice,
+    pub(crate) world: &'a World,
+    pub(crate) oracle: &'a Oracle,
+}
+
+impl Script<'_> {
+    /// Somebody asks something of this kind.
+    pub(crate) fn command(&mut self, kind: Kind) -> (ClientId, Command) {
+        let client = match kind {
+            Kind::Take | Kind::Sleep => self.somebody_free(),
+            _ => self.somebody(),
+        };
+        let command = match kind {
+            Kind::Open => return (self.newcomer(client), Command::Open(self.info())),
+            Kind::Close | Kind::Crash => Command::Close,
+            Kind::Label => Command::Label(self.bytes(10)),
+            Kind::Serve => Command::Serve(self.ability()),
+            Kind::Unserve => Command::Unserve { queue: self.queue(), requeue: self.dice.chance(50) },
+            Kind::UnserveAll => Command::UnserveAll { requeue: self.dice.chance(50) },
+            Kind::Push => Command::Push(Box::new(self.job())),
+            Kind::Take => Command::Take(self.wish()),
+            Kind::Sleep => Command::Sleep,
+            Kind::Credit => Command::Credit { credits: self.number(4), select: self.select() },
+            Kind::Unwait => Command::Unwait,
+            Kind::Finish | Kind::Fail | Kind::Release | Kind::Extend | Kind::Repay | Kind::Tell => {
+                return self.work(kind, client);
+            }
+            Kind::Replace => Command::Replace { job: self.job_ref(), body: self.bytes(20) },
+            Kind::Cancel => Command::Cancel(self.job_ref()),
+            Kind::Look => Command::Look(self.job_ref()),
+            Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
+            Kind::ListQueues => Command::ListQueues { after: self.cursor(), limit: self.number(4) },
+            Kind::ListClients => Command::ListClients { after: self.cursor(), limit: self.number(4) },
+            Kind::ListJobs => {
+                Command::ListJobs { filter: self.filter(), after: Cursor::default(), limit: self.number(5) }
+            }
+            Kind::Mutate => {
+                let (filter, action) = (self.filter(), self.mutation());
+                Command::Mutate { filter, action, after: Cursor::default(), limit: self.number(5) }
+            }
+            Kind::Stats => Command::Stats,
+            Kind::Enlist => Command::Enlist { worker: self.worker(), about: self.bytes(4) },
+            Kind::Beat => Command::Beat { worker: self.worker(), state: self.state_if_any() },
+            Kind::Signal => Command::Signal { worker: self.worker(), state: self.state() },
+        };
+        (client, command)
+    }
+
+    // ---- who -------------------------------------------------------------------------------------------------------
+
+    fn somebody(&mut self) -> ClientId {
+        let stranger = self.dice.chance(2);
+        match self.dice.pick(&self.oracle.clients) {
+            Some(client) if !stranger => client.id,
+            Some(_) | None => ClientId(self.dice.below(1_000)),
+        }
+    }
+
+    /// Somebody who does not wait for a job already, if there is anybody.
+    fn somebody_free(&mut self) -> ClientId {
+        let free = |client: &&ClientMemo| !matches!(client.waiting, Waiting::Job { .. });
+        let free: Vec<ClientId> = self.oracle.clients.iter().filter(free).map(|client| client.id).collect();
+        let anybody = self.dice.chance(5);
+        let client = self.dice.pick(&free).copied();
+        client.filter(|_| !anybody).unwrap_or_else(|| self.somebody())
+    }
+
+    /// A number nobody has had, while there is room; else somebody who is open already.
+    fn newcomer(&mut self, other: ClientId) -> ClientId {
+        let open = self.oracle.clients.len();
+        if open < self.world.clients_max { ClientId(1_000 + self.dice.below(1 << 40)) } else { other }
+    }
+
+    fn info(&mut self) -> ClientInfo {
+        let number = self.number(100);
+        let origin = self.dice.one_of([None, Some(Origin::GEARMAN), Some(Origin::FAKTORY)]);
+        ClientInfo { address: format!("10.0.0.{number}").into(), origin, number }
+    }
+
+    // ---- work on a leased job --------------------------------------------------------------------------------------
+
+    fn work(&mut self, kind: Kind, client: ClientId) -> (ClientId, Command) {
+        let id = self.leased(kind == Kind::Repay);
+        let memo = id.and_then(|id| self.oracle.job(id));
+        let holder = memo.and_then(JobMemo::connection).filter(|_| self.dice.chance(85));
+        let proof = self.proof(memo);
+        let (client, job) = (holder.unwrap_or(client), self.ref_to(id));
+        let command = match kind {
+            Kind::Fail => {
+                let failure = Failure { kind: self.bytes(4), message: self.bytes(8), ..Failure::default() };
+                Command::Fail { job, proof, failure: Box::new(failure) }
+            }
+            Kind::Release => Command::Release { job, proof, front: self.dice.chance(40) },
+            Kind::Extend => {
+                let (until, only_later) = (self.time(), self.dice.chance(50));
+                Command::Extend { job, proof, until, only_later }
+            }
+            Kind::Repay => {
+                let to = self.dice.one_of([
+                    RepayTo::Penalty,
+                    RepayTo::Reward,
+                    RepayTo::Reward,
+                    RepayTo::Front,
+                    RepayTo::Drop,
+                ]);
+                Command::Repay { job, proof, body: self.bytes(20), to }
+            }
+            Kind::Tell => Command::Tell { job, proof, note: self.note() },
+            _ => Command::Finish { job, proof, result: self.bytes(10) },
+        };
+        (client, command)
+    }
+
+    fn leased(&mut self, cycle: bool) -> Option<JobId> {
+        let leased = |memo: &&JobMemo| memo.job.lease().is_some() && memo.job.cycle().is_some() == cycle;
+        let leased: Vec<JobId> = self.oracle.jobs.iter().filter(leased).map(id_of).collect();
+        self.dice.pick(&leased).copied().filter(|_| !self.dice.chance(5))
+    }
+
+    fn proof(&mut self, memo: Option<&JobMemo>) -> Proof {
+        let token = memo.and_then(|memo| memo.job.lease()).map_or(Token(1), |lease| lease.token);
+        if memo.is_some_and(|memo| memo.connection().is_some()) && self.dice.chance(60) {
+            return Proof::Connection;
+        }
+        let stale = Token(token.0.saturating_sub(1));
+        let right = Proof::Token(token);
+        self.dice.one_of([right, right, right, Proof::Token(stale), Proof::Connection, Proof::AnyLease])
+    }
+
+    fn note(&mut self) -> Note {
+        let (numerator, denominator) = (self.number(10), self.number(10));
+        match self.dice.below(3) {
+            0 => Note::Progress { numerator, denominator, raw: self.bytes(5) },
+            1 => Note::Data(self.bytes(5)),
+            _ => Note::Warning(self.bytes(5)),
+        }
+    }
+
+    // ---- which job -------------------------------------------------------------------------------------------------
+
+    fn job_ref(&mut self) -> JobRef {
+        let any = self.dice.pick(&self.oracle.jobs).map(id_of);
+        self.ref_to(any)
+    }
+
+    fn ref_to(&mut self, id: Option<JobId>) -> JobRef {
+        let Some(memo) = id.and_then(|id| self.oracle.job(id)).filter(|_| !self.dice.chance(5)) else {
+            return JobRef::Id(JobId(self.dice.below(self.oracle.next_job + 5)));
+        };
+        match (self.dice.below(6), memo.job.key.as_deref()) {
+            (0, _) => JobRef::Name(Bytes::copy_from_slice(memo.job.name())),
+            (1, Some(key)) => JobRef::Key {
+                queue: self.oracle.queue(memo.job.queue).name.clone(),
+                origin: memo.job.origin,
+                key: Bytes::copy_from_slice(key),
+            },
+            _ => JobRef::Id(memo.job.id),
+        }
+    }
+
+    pub(crate) fn filter(&mut self) -> Filter {
+        let odd: fn(&windlass_engine::Job) -> bool = |job| job.body.len() % 2 == 1;
+        let names = (0..self.dice.between(1, 3)).map(|_| self.name()).collect();
+        let kind = self.dice.pick(&PlaceKind::ALL).copied();
+        Filter {
+            place: kind.filter(|_| self.dice.chance(60)),
+            queue: Some(self.queue()).filter(|_| self.dice.chance(50)),
+            origin: Some(self.origin()).filter(|_| self.dice.chance(20)),
+            names: if self.dice.chance(20) { names } else { Vec::new() },
+            test: self.dice.chance(20).then(|| Test(std::sync::Arc::new(odd))),
+        }
+    }
+
+    fn mutation(&mut self) -> Mutation {
+        self.dice.one_of([Mutation::Discard, Mutation::Kill, Mutation::Requeue, Mutation::Requeue])
+    }
+
+    // ---- queues and workers ----------------------------------------------------------------------------------------
+
+    fn queue_command(&mut self, kind: Kind) -> Command {
+        let queue = self.queue();
+        match kind {
+            Kind::CreateQueue => Command::CreateQueue { queue: queue.clone(), kind: self.kind_of(&queue) },
+            Kind::RemoveQueue => Command::RemoveQueue { queue, only_idle: self.dice.chance(50) },
+            Kind::PauseQueue => Command::PauseQueue { queue, paused: self.dice.chance(50) },
+            _ => {
+                let mut jobs_max = [None; Priority::COUNT];
+                jobs_max.fill_with(|| self.dice.chance(40).then(|| self.number(12)));
+                Command::LimitQueue { queue, jobs_max }
+            }
+        }
+    }
+
+    pub(crate) fn kind_of(&mut self, queue: &Bytes) -> QueueKind {
+        let right = self.world.cycles.contains(queue) == self.dice.chance(97);
+        if right { QueueKind::Cycle } else { QueueKind::Work }
+    }
+
+    /// A queue's name; now and then one that is too long.
+    pub(crate) fn queue(&mut self) -> Bytes {
+        let long = self.dice.chance(1);
+        self.dice
+            .pick(&self.world.queues)
+            .filter(|_| !long)
+            .cloned()
+            .unwrap_or_else(|| Bytes::from_static(b"a-long-name"))
+    }
+
+    pub(crate) fn name(&mut self) -> Bytes {
+        self.dice.pick(&self.world.names).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn worker(&mut self) -> Bytes {
+        let nameless = self.dice.chance(10);
+        self.dice.pick(&self.world.workers).filter(|_| !nameless).cloned().unwrap_or_default()
+    }
+
+    fn state(&mut self) -> WorkerState {
+        self.dice.one_of([WorkerState::Running, WorkerState::Quiet, WorkerState::Terminate])
+    }
+
+    fn state_if_any(&mut self) -> Option<WorkerState> {
+        let state = self.state();
+        self.dice.chance(20).then_some(state)
+    }
+
+    // ---- small things ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn origin(&mut self) -> Origin {
+        self.dice.one_of([Origin::GEARMAN, Origin::FAKTORY])
+    }
+
+    pub(crate) fn bytes(&mut self, most: u64) -> Bytes {
+        let many = self.dice.below(most + 1);
+        (0..many).map(|_| self.dice.one_of([b'a', b'b', b'c'])).collect::<Vec<u8>>().into()
+    }
+
+    pub(crate) fn number(&mut self, most: u32) -> u32 {
+        u32::try_from(self.dice.below(u64::from(most) + 1)).unwrap_or(most)
+    }
+
+    /// A moment not far from now; now and then one that never comes.
+    pub(crate) fn time(&mut self) -> Timestamp {
+        let (now, pace) = (self.oracle.now.0, self.world.pace_ms);
+        match self.dice.below(20) {
+            0 => Timestamp::NEVER,
+            1..5 => Timestamp(now.saturating_sub(self.dice.below(pace))),
+            5 => Timestamp(now),
+            _ => Timestamp(now + self.dice.below(pace * 4)),
+        }
+    }
+
+    fn cursor(&mut self) -> Cursor {
+        let after = self.dice.pick(&self.oracle.clients).map_or(0, |client| client.id.0);
+        self.dice.one_of([Cursor::default(), Cursor(1, 0), Cursor(after, 0)])
+    }
+}

@@ -1,0 +1,84 @@
+//! What the world of one seed is like: how much of everything there may be, who lives in it, what happens often.
+
+use bytes::Bytes;
+use windlass_engine::Limits;
+
+use crate::dice::Dice;
+
+use super::script::Kind;
+
+/// A world. Small on purpose: names and limits that everybody runs into.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) limits: Limits,
+    pub(crate) clients_max: usize,
+    /// Names of queues, and of those among them that are meant to be `cycle` queues.
+    pub(crate) queues: Vec<Bytes>,
+    pub(crate) cycles: Vec<Bytes>,
+    pub(crate) keys: Vec<Bytes>,
+    pub(crate) names: Vec<Bytes>,
+    pub(crate) workers: Vec<Bytes>,
+    /// How often each kind of thing happens.
+    pub(crate) weights: Vec<(u64, Kind)>,
+    /// How far the clock moves at once, in milliseconds.
+    pub(crate) pace_ms: u64,
+}
+
+impl World {
+    /// The world of these dice.
+    pub(crate) fn new(dice: &mut Dice) -> Self {
+        let works = names("work", dice.between(1, 5));
+        let cycles = names("cycle", dice.between(0, 2));
+        let mut weights: Vec<(u64, Kind)> = Kind::ALL.to_vec();
+        for (weight, kind) in &mut weights {
+            // Not everything happens in every world.
+            let factor = dice.one_of([0, 1, 1, 1, 4]);
+            let always = matches!(kind, Kind::Open | Kind::Push | Kind::Take | Kind::Finish);
+            *weight *= if always { factor.max(1) } else { factor };
+        }
+        Self {
+            limits: limits(dice),
+            clients_max: usize::try_from(dice.between(2, 9)).unwrap_or(2),
+            queues: works.iter().chain(&cycles).cloned().collect(),
+            cycles,
+            keys: names("k", dice.between(1, 5)),
+            names: names("n", dice.between(1, 5)),
+            workers: names("w", dice.between(1, 3)),
+            weights,
+            pace_ms: dice.one_of([2, 50, 1_000, 30_000]),
+        }
+    }
+
+    /// The kind of thing that happens next.
+    pub(crate) fn pick(&self, dice: &mut Dice) -> Kind {
+        let mut left = dice.below(self.weights.iter().map(|(weight, _)| weight).sum());
+        for (weight, kind) in &self.weights {
+            if left < *weight {
+                return *kind;
+            }
+            left -= weight;
+        }
+        Kind::Push
+    }
+}
+
+fn names(stem: &str, many: u64) -> Vec<Bytes> {
+    (0..many).map(|n| Bytes::from(format!("{stem}{n}"))).collect()
+}
+
+fn limits(dice: &mut Dice) -> Limits {
+    Limits {
+        jobs_max: dice.one_of([8, 40, 100]),
+        jobs_bytes_max: dice.one_of([u64::MAX, u64::MAX, 12_000]),
+        queues_max: dice.one_of([3, 5, 100, 100]),
+        abilities_max: dice.one_of([2, 8]),
+        name_bytes_max: 8,
+        listeners_max: dice.one_of([0, 1, 3, 3, 100, 100]),
+        lease_ms_max: dice.one_of([20, 5_000, 100_000]),
+        dead_ms: dice.one_of([100, 60_000]),
+        wake_ms: dice.one_of([0, 20, 1_000]),
+        beat_ms: dice.one_of([100, 60_000, 10_000_000]),
+        requeue_dead_workers: dice.chance(50),
+        page_max: dice.one_of([1, 3, 1_000]),
+    }
+}

@@ -1,0 +1,102 @@
+//! Lives of a broker from seeds, each held against the oracle.
+//!
+//! `WINDLASS_SIM_SEEDS=20000` lives as many lives instead of the usual number; `WINDLASS_SIM_SEED=17` lives the one.
+#![expect(clippy::expect_used, clippy::panic, reason = "that is how a test fails")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use windlass_testkit::sim::{Plan, Tally, live};
+
+const SEEDS: u64 = 300;
+
+fn plan(seed: u64) -> Plan {
+    // Short lives look into many worlds, long ones into what only age brings.
+    let steps = if seed.is_multiple_of(8) { 2_000 } else { 500 };
+    Plan { seed, steps, hash_seed: seed ^ 0x5eed, fingerprint: false }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
+}
+
+/// Lives all lives on as many threads as there are processors.
+fn live_all(seeds: u64) -> Tally {
+    let next = AtomicU64::new(0);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let worker = || {
+        let mut tally = Tally::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds {
+                return tally;
+            }
+            tally.add(&live(plan(seed)));
+        }
+    };
+    let mut tally = Tally::default();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().for_each(|worker| tally.add(&worker.join().expect("a life failed: its seed is above")));
+    });
+    tally
+}
+
+#[test]
+fn every_life_is_as_the_oracle_says() {
+    if let Some(seed) = number("WINDLASS_SIM_SEED") {
+        return drop(live(plan(seed)));
+    }
+    let seeds = number("WINDLASS_SIM_SEEDS").unwrap_or(SEEDS);
+    let tally = live_all(seeds);
+    for (name, count) in &tally.counts {
+        println!("{count:>8} {name}");
+    }
+    if seeds >= SEEDS {
+        everything_happens(&tally);
+    }
+}
+
+/// A simulator that never comes to something does not test it.
+fn everything_happens(tally: &Tally) {
+    let table = [
+        (
+            "Command",
+            "Open Close Label Serve Unserve UnserveAll Push Take Sleep Credit Unwait Finish Fail Release Extend Repay \
+             Tell Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue ListQueues ListJobs ListClients \
+             Stats Mutate Enlist Beat Signal",
+        ),
+        (
+            "Event",
+            "Pushed Taken Empty Woken Finished Failed Done Refused Told Ended Looked Queues Clients Stats Mutated \
+             Beaten Dismissed",
+        ),
+        (
+            "Refusal",
+            "QueueFull JobsFull BytesFull QueuesFull AbilitiesFull NameTooLong NotUnique UnknownJob NotHeld \
+             UnknownQueue QueueInUse WrongKind UnknownWorker OutOfPlace",
+        ),
+        ("End", "Succeeded Failed Lost TimedOut Expired Cancelled"),
+        ("Fate", "Retried Buried Discarded"),
+        ("Pushed", "New Attached Kept"),
+        ("Daemon", "Crashed Restarted"),
+    ];
+    for (kind, names) in table {
+        for name in names.split_whitespace() {
+            let count = tally.counts.get(&format!("{kind}::{name}")).copied().unwrap_or_default();
+            assert!(count >= 100, "{kind}::{name} happened {count} times in {SEEDS} lives");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_lives_the_same_life() {
+    for seed in 0..24 {
+        // Hash tables keyed otherwise: their order must not show in anything said or remembered.
+        let lives = [1, 2].map(|hash_seed| live(Plan { hash_seed, fingerprint: true, ..plan(seed) }));
+        let [one, other] = &lives;
+        assert_eq!(one, other, "seed {seed}");
+        assert_ne!(one.fingerprint, 0, "seed {seed}");
+    }
+}
