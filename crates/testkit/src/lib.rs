@@ -1,4 +1,9 @@
-//! What tests of the daemon are made of.
+//! What tests of the daemon are made of: a jumping clock, seeded dice, the simulator with its oracle, a handle on the real binary.
+//!
+//! Nothing here is part of the daemon, and nothing here is a test: those are in `tests/` of the crates that use it.
 
+pub mod clock;
+pub mod dice;
 pub mod memory;
+pub mod sim;
 pub mod transcript;
