@@ -144,12 +144,18 @@ fn conversations_that_do_not() {
         ("hung up too late", "A > raw \"say x\\nbye\\n\"\nclosed A", "toy:3: came: said \"x\""),
         ("hung up too soon", "A > bye\nA < said x", "toy:3: the server has hung up"),
         ("not remembered", "A > say $x", "toy:2: $x has not been heard yet"),
+        ("too long to be shown", "A > say \"x\"*201\nA < said x", SHORTENED),
+        ("part of a message", "A > raw \"say x\\nsa\"\nA < said x\nA < said", "toy:4: nothing came"),
         ("no hex", "A > hex 7", "toy:2: b\"7\" is no byte"),
     ];
     for (name, lines, failure) in table {
         assert_eq!(play_in_memory(lines), Err(failure.to_owned()), "{name}");
     }
 }
+
+const SHORTENED: &str = "toy:3: came: said \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\
+    xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\
+    \"… (201 bytes)";
 
 #[test]
 fn only_memory_moves_the_clock() {

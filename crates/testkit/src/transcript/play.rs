@@ -48,10 +48,18 @@ pub struct Spoken {
     pub arguments: Vec<Bytes>,
 }
 
+/// As much of an argument as helps a person who reads a failure.
+const SHOWN_BYTES_MAX: usize = 200;
+
 impl fmt::Display for Spoken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.verb)?;
-        self.arguments.iter().try_for_each(|argument| write!(f, " \"{}\"", argument.escape_ascii()))
+        self.arguments.iter().try_for_each(|argument| match argument.get(..SHOWN_BYTES_MAX) {
+            Some(shown) if shown.len() < argument.len() => {
+                write!(f, " \"{}\"… ({} bytes)", shown.escape_ascii(), argument.len())
+            }
+            _ => write!(f, " \"{}\"", argument.escape_ascii()),
+        })
     }
 }
 
@@ -231,7 +239,8 @@ impl<'a> Player<'a> {
     /// The part of a message that came without the rest of it, for a failure to show.
     fn rest(&mut self, who: &str) -> String {
         let input = &self.peer(who).input;
-        if input.is_empty() { String::new() } else { format!(", a part of a message: {}", input.escape_ascii()) }
+        let shown = input.get(..SHOWN_BYTES_MAX).unwrap_or(input);
+        if input.is_empty() { String::new() } else { format!(", a part of a message: {}", shown.escape_ascii()) }
     }
 }
 
