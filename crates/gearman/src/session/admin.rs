@@ -2,8 +2,7 @@
 //!
 //! Spec: `PROTOCOL`, "Administrative Protocol"; commands it does not list are gearmand's.
 //!
-//! A command that needs the engine is a [`Task`]: until it is done nothing more is read, so that answers keep their
-//! order and no packet stands between the lines of one.
+//! A command that needs the engine is a [`Task`]: until it is done nothing more is read, so that answers keep their order.
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{Command, Cursor, JobId, JobRef, JobView, Priority, QueueKind, QueueRow, Refusal};
@@ -72,8 +71,7 @@ impl GearmanSession {
     }
 
     fn list(&mut self, task: Task, out: &mut Outbox) {
-        let command = task.page(Cursor::default());
-        self.begin(task, command, out);
+        self.ask_page(task, Cursor::default(), out);
     }
 
     pub(super) fn begin(&mut self, task: Task, command: Command, out: &mut Outbox) {
@@ -93,6 +91,7 @@ impl GearmanSession {
 
     fn finish_task(&mut self, out: &mut BytesMut) {
         self.task = None;
+        self.amid_lines = false;
         out.extend_from_slice(&std::mem::take(&mut self.held));
     }
 

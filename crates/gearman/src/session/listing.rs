@@ -19,7 +19,7 @@ const PAGE_ROWS: u32 = 500;
 
 impl Task {
     /// Asks for the page behind `after`.
-    pub(super) fn page(&self, after: Cursor) -> Command {
+    fn page(&self, after: Cursor) -> Command {
         let limit = PAGE_ROWS;
         match self {
             Self::Workers => Command::ListClients { after, limit },
@@ -46,12 +46,12 @@ impl GearmanSession {
                 let exact = rows.clone().find(|row| row.name == wanted);
                 let found = found.or_else(|| rows.find(|row| row.name.eq_ignore_ascii_case(&wanted)).cloned());
                 match (exact, next) {
-                    (None, Some(next)) => self.turn_page(Task::Drop { wanted, found }, Some(next), out),
+                    (None, Some(next)) => self.ask_page(Task::Drop { wanted, found }, next, out),
                     (row, _) => self.found_to_drop(row.or(found.as_ref()), out),
                 }
             }
             Some(Task::Limit { wanted, limits }) => match (rows.find(|row| row.name == wanted), next) {
-                (None, Some(next)) => self.turn_page(Task::Limit { wanted, limits }, Some(next), out),
+                (None, Some(next)) => self.ask_page(Task::Limit { wanted, limits }, next, out),
                 (row, _) => self.found_to_limit(row, limits, out),
             },
             Some(task) => {
@@ -82,12 +82,17 @@ impl GearmanSession {
         self.turn_page(task, next, out);
     }
 
+    pub(super) fn ask_page(&mut self, task: Task, after: Cursor, out: &mut Outbox) {
+        let command = task.page(after);
+        self.begin(task, command, out);
+    }
+
     /// Goes on with the list, or ends it.
     fn turn_page(&mut self, task: Task, next: Option<Cursor>, out: &mut Outbox) {
         match next {
             Some(after) => {
-                let command = task.page(after);
-                self.begin(task, command, out);
+                self.amid_lines = true;
+                self.ask_page(task, after, out);
             }
             None => self.answer(AdminReply::End, out),
         }

@@ -18,6 +18,8 @@ mod listing;
 mod refusal;
 mod settings;
 mod submit;
+#[cfg(test)]
+mod tests;
 mod unique;
 mod work;
 mod worker;
@@ -62,7 +64,9 @@ pub struct GearmanSession {
     grabs_open: u32,
     /// The text command being answered. Nothing more is read until it is.
     task: Option<admin::Task>,
-    /// Packets that may not stand in the midst of that answer.
+    /// Some lines of the answer are out, and more will follow.
+    amid_lines: bool,
+    /// Packets that may not stand among them.
     held: BytesMut,
     /// The buffer was made for the body that is being read.
     dedicated: bool,
@@ -90,6 +94,7 @@ impl GearmanSession {
             excepted: None,
             grabs_open: 0,
             task: None,
+            amid_lines: false,
             held: BytesMut::new(),
             dedicated: false,
             owned: false,
@@ -211,9 +216,9 @@ impl GearmanSession {
         if self.owned && bytes.len() >= LARGE_BYTES { bytes.clone() } else { Bytes::copy_from_slice(bytes) }
     }
 
-    /// Where packets go that answer nothing: behind the text listing, if one is on its way.
+    /// Where packets go that answer nothing: behind the list in text, if a part of one is out.
     fn unasked<'a>(&'a mut self, out: &'a mut Outbox) -> &'a mut BytesMut {
-        if self.task.is_some() { &mut self.held } else { out.bytes() }
+        if self.amid_lines { &mut self.held } else { out.bytes() }
     }
 
     /// Whether nothing more is to be read until an answer has come.

@@ -10,8 +10,8 @@ use crate::wire::ErrorReply;
 /// A worker's function name with a NUL in it: no job can be submitted to it, and none could be assigned.
 pub(super) const FUNCTION_WITH_NUL: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name holds a NUL" };
-const FUNCTIONS_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Too many functions" };
-const WRONG_KIND: ErrorReply =
+pub(super) const FUNCTIONS_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Too many functions" };
+pub(super) const WRONG_KIND: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name belongs to a queue of another kind" };
 
 /// What to answer to a packet that could not be granted.

@@ -79,6 +79,8 @@ struct Peer {
     heard: VecDeque<Spoken>,
     /// It can say no more.
     silent: bool,
+    /// It may be in the middle of a message, where a barrier would be a part of that.
+    midway: bool,
 }
 
 /// What reading gave.
@@ -146,6 +148,7 @@ impl<'a> Player<'a> {
             _ => self.speech.encode(verb, &arguments)?,
         };
         self.wire.send(who, &said.bytes);
+        self.peer(who).midway = !said.whole;
         if said.whole { self.wait_for_all(who) } else { Ok(()) }
     }
 
@@ -201,9 +204,9 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Waits until all that was said has been dealt with; what came of it is remembered.
+    /// Waits until all that was said has been dealt with, where that can be known; what came of it is remembered.
     fn wait_for_all(&mut self, who: &str) -> Result<(), String> {
-        if self.wire.is_immediate() || self.peer(who).silent {
+        if self.wire.is_immediate() || self.peer(who).silent || self.peer(who).midway {
             return Ok(());
         }
         self.barriers += 1;

@@ -178,16 +178,14 @@ fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError> {
     }
 }
 
-/// One size is for all priorities, and so is the first of two.
+/// One size is for all priorities; of more, each is for its own, and a priority without one has no limit.
 fn limits(sizes: &[&[u8]]) -> QueueLimits {
+    let size = |at: usize| sizes.get(at).map_or(0, |size| status_number(size));
     match sizes {
-        [high, normal, low, ..] => {
-            QueueLimits { high: status_number(high), normal: status_number(normal), low: status_number(low) }
-        }
-        [all, ..] => {
+        [all] => {
             let all = status_number(all);
             QueueLimits { high: all, normal: all, low: all }
         }
-        [] => QueueLimits::default(),
+        _ => QueueLimits { high: size(0), normal: size(1), low: size(2) },
     }
 }

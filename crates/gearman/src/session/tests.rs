@@ -1,0 +1,361 @@
+//! What transcripts cannot bring about: lists of several pages with the world moving in between, limits that guard
+//! memory, a store that fails. Conversations are in `tests/transcripts`.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{
+    ClientInfo, ClientRow, Command, Cursor, End, Event, JobId, Note, Origin, Priority, QueueKind, QueueRow, Refusal,
+    Tag, Timestamp,
+};
+use windlass_session::{Item, Outbox, Reason, Session};
+
+use super::{GRABS_OPEN_MAX, GearmanSession, HELD_BYTES_MAX, LARGE_BYTES, Settings};
+use crate::wire::{AssignForm, ErrorReply, HandlePrefix, Priority as Urgency, Request, Response, Submission};
+
+const NOW: Timestamp = Timestamp(1);
+
+/// A session and what it has been given, with the driver's part played by hand.
+struct Bench {
+    session: GearmanSession,
+    input: BytesMut,
+    out: Outbox,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(Settings::new(HandlePrefix::new(b"H:here").unwrap()))
+    }
+
+    fn with(settings: Settings) -> Self {
+        let session = GearmanSession::new(Arc::new(settings), ClientInfo::default());
+        let mut bench = Self { session, input: BytesMut::new(), out: Outbox::default() };
+        bench.session.on_open(NOW, &mut bench.out);
+        assert_eq!(bench.commands().len(), 2);
+        bench
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        self.session.on_bytes(NOW, &mut self.input, &mut self.out);
+    }
+
+    fn request(&mut self, request: &Request) {
+        self.say(&encoded(request));
+    }
+
+    fn event(&mut self, event: Event) {
+        self.session.on_event(NOW, event, &mut self.out);
+    }
+
+    /// What it wants of the engine; it must not say anything.
+    fn commands(&mut self) -> Vec<(Tag, Command)> {
+        let command = |item| match item {
+            Item::Command(tag, command) => (tag, command),
+            Item::Bytes(bytes) => panic!("said {bytes:?}"),
+        };
+        self.out.drain().map(command).collect()
+    }
+
+    fn command(&mut self) -> (Tag, Command) {
+        let mut commands = self.commands();
+        assert_eq!(commands.len(), 1, "{commands:?}");
+        commands.remove(0)
+    }
+
+    /// What it says; it must not want anything.
+    fn said(&mut self) -> String {
+        let bytes = |item| match item {
+            Item::Bytes(bytes) => bytes,
+            Item::Command(..) => panic!("wants {item:?}"),
+        };
+        self.out.drain().map(bytes).map(|bytes| bytes.escape_ascii().to_string()).collect()
+    }
+}
+
+fn encoded(request: &Request) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    request.encode(&mut bytes);
+    bytes
+}
+
+fn reply(reply: ErrorReply) -> String {
+    let mut bytes = BytesMut::new();
+    reply.encode(&mut bytes);
+    bytes.escape_ascii().to_string()
+}
+
+fn response(response: &Response<'_>) -> String {
+    let mut bytes = BytesMut::new();
+    response.encode(&mut bytes);
+    bytes.escape_ascii().to_string()
+}
+
+fn queue(name: &'static str) -> QueueRow {
+    QueueRow {
+        name: Bytes::from_static(name.as_bytes()),
+        kind: QueueKind::Work,
+        paused: false,
+        ready: [0; Priority::COUNT],
+        places: [0; 7],
+        workers: 0,
+        oldest_ready_at: None,
+    }
+}
+
+fn page(tag: Tag, names: &[&'static str], next: Option<u64>) -> Event {
+    Event::Queues { tag, rows: names.iter().map(|name| queue(name)).collect(), next: next.map(|at| Cursor(at, 0)) }
+}
+
+#[test]
+fn packets_do_not_stand_among_the_lines_of_a_list() {
+    let mut bench = Bench::new();
+    bench.say(b"status\nversion\n");
+    let (tag, command) = bench.command();
+    assert!(matches!(command, Command::ListQueues { after: Cursor(0, 0), .. }));
+    // Nothing is out yet.
+    bench.event(Event::Woken);
+    assert_eq!(bench.said(), response(&Response::Noop));
+    bench.event(page(tag, &["f", "g"], Some(7)));
+    assert_eq!(bench.out.take_leading_bytes().as_deref(), Some(&b"f\t0\t0\t0\ng\t0\t0\t0\n"[..]));
+    let (tag, command) = bench.command();
+    assert!(matches!(command, Command::ListQueues { after: Cursor(7, 0), .. }));
+    bench.event(Event::Told { job: JobId(3), note: Note::Data(Bytes::from_static(b"d")) });
+    bench.event(Event::Ended { job: JobId(3), end: End::Cancelled });
+    assert_eq!(bench.said(), "");
+    bench.event(page(tag, &["h"], None));
+    let data = response(&Response::WorkData { handle: b"H:here:3", data: b"d" });
+    let fail = response(&Response::WorkFail { handle: b"H:here:3" });
+    assert_eq!(bench.said(), format!(r"h\t0\t0\t0\n.\n{data}{fail}"));
+    // The command behind it has waited.
+    bench.say(b"");
+    assert_eq!(bench.said(), format!(r"OK {}\n", env!("CARGO_PKG_VERSION")));
+    bench.event(Event::Woken);
+    assert_eq!(bench.said(), response(&Response::Noop));
+}
+
+#[test]
+fn packets_that_wait_for_a_list_are_bounded() {
+    let mut bench = Bench::new();
+    bench.say(b"status\n");
+    let (tag, _) = bench.command();
+    bench.event(page(tag, &["f"], Some(7)));
+    bench.out.drain();
+    for _ in 0..3 {
+        let data = Bytes::from(vec![0; HELD_BYTES_MAX / 2]);
+        bench.event(Event::Told { job: JobId(3), note: Note::Data(data) });
+    }
+    assert_eq!(bench.out.take_reason(), Some(Reason::Limit("held_bytes_max")));
+}
+
+#[test]
+fn a_function_is_looked_for_through_all_pages() {
+    let drop = |typed: &[u8], second: &[&'static str]| {
+        let mut bench = Bench::new();
+        bench.say(typed);
+        let (tag, _) = bench.command();
+        bench.event(page(tag, &["FOO", "x"], Some(2)));
+        let (tag, _) = bench.command();
+        bench.event(page(tag, second, None));
+        bench
+    };
+    // Its own case on a later page goes before another case on an earlier one.
+    let mut bench = drop(b"drop function foo\n", &["y", "foo"]);
+    let (_, Command::RemoveQueue { queue, only_idle: true }) = bench.command() else { panic!("another command") };
+    assert_eq!(queue, "foo");
+    let mut bench = drop(b"drop function foo\n", &["y"]);
+    let (tag, Command::RemoveQueue { queue, only_idle: true }) = bench.command() else { panic!("another command") };
+    assert_eq!(queue, "FOO");
+    bench.event(Event::Done { tag });
+    assert_eq!(bench.said(), r"OK\r\n");
+    let mut bench = drop(b"maxqueue foo 3\n", &["foo"]);
+    let (_, Command::LimitQueue { queue, jobs_max }) = bench.command() else { panic!("another command") };
+    assert_eq!((&*queue, jobs_max), (&b"foo"[..], [Some(3); 9]));
+    // Exact, other than to drop.
+    assert_eq!(drop(b"maxqueue foo 3\n", &["y"]).said(), r"OK\r\n");
+}
+
+#[test]
+fn what_the_engine_refuses_is_said_in_each_command_s_words() {
+    let full = Refusal::QueueFull { held: 2, limit: 2 };
+    let submission = |function: &'static str| {
+        let (unique, workload) = (Bytes::new(), Bytes::new());
+        Submission { function: Bytes::from_static(function.as_bytes()), unique, workload }
+    };
+    let submit = Request::Submit { job: submission("f"), priority: Urgency::Normal, background: true };
+    let function = Bytes::from_static(b"f");
+    let handle = Bytes::from_static(b"H:here:1");
+    let complete = Request::WorkComplete { handle: handle.clone(), data: Bytes::new() };
+    let table = [
+        (&submit, full, ErrorReply::QUEUE_FULL),
+        (&submit, Refusal::JobsFull { held: 1, limit: 1 }, ErrorReply::QUEUE_FULL),
+        (&submit, Refusal::BytesFull { held: 1, limit: 1 }, ErrorReply::QUEUE_FULL),
+        (&submit, Refusal::Unavailable, ErrorReply::QUEUE_ERROR),
+        (&submit, Refusal::Unknown, ErrorReply::QUEUE_ERROR),
+        (&submit, Refusal::NameTooLong { given: 9, limit: 8 }, ErrorReply::FUNCTION_TOO_LARGE),
+        (&submit, Refusal::QueuesFull { limit: 1 }, super::refusal::FUNCTIONS_FULL),
+        (&submit, Refusal::WrongKind, super::refusal::WRONG_KIND),
+        (&Request::CanDo { function }, Refusal::AbilitiesFull { limit: 1 }, super::refusal::FUNCTIONS_FULL),
+        (&complete, Refusal::NotHeld, ErrorReply::JOB_NOT_FOUND_FOR_RESULT),
+        (&complete, Refusal::UnknownJob, ErrorReply::JOB_NOT_FOUND_FOR_RESULT),
+        (
+            &Request::WorkWarning { handle: handle.clone(), data: Bytes::new() },
+            Refusal::NotHeld,
+            ErrorReply::JOB_NOT_FOUND_FOR_DATA,
+        ),
+        (
+            &Request::WorkException { handle, data: Bytes::new() },
+            Refusal::NotHeld,
+            ErrorReply::JOB_NOT_FOUND_FOR_EXCEPTION,
+        ),
+    ];
+    for (request, why, expected) in table {
+        let mut bench = Bench::new();
+        bench.request(request);
+        let (tag, _) = bench.command();
+        bench.event(Event::Refused { tag, why });
+        assert_eq!(bench.said(), reply(expected), "{} {why}", request.kind());
+    }
+}
+
+#[test]
+fn text_commands_that_cannot_be_done_are_answered_in_a_line() {
+    let table = [
+        (Refusal::QueueInUse, r"ERR there are still connected workers or executing clients\r\n"),
+        (Refusal::UnknownQueue, r"ERR function not found\r\n"),
+        (Refusal::UnknownJob, r"ERR UNKNOWN_JOB\r\n"),
+        (Refusal::Unavailable, r"ERR QUEUE_ERROR store+unavailable\r\n"),
+        (Refusal::QueuesFull { limit: 3 }, r"ERR QUEUE_ERROR daemon+knows+3+queues,+the+limit\r\n"),
+    ];
+    for (why, expected) in table {
+        let mut bench = Bench::new();
+        bench.say(b"create function f\nversion\n");
+        let (tag, _) = bench.command();
+        bench.event(Event::Refused { tag, why });
+        assert_eq!(bench.said(), expected);
+        bench.say(b"");
+        assert!(bench.said().starts_with("OK"), "{why}: the next command was not read");
+    }
+}
+
+#[test]
+fn grabs_without_an_answer_are_bounded() {
+    let mut bench = Bench::new();
+    let grab = encoded(&Request::Grab(AssignForm::Plain));
+    for _ in 0..=GRABS_OPEN_MAX {
+        bench.say(&grab);
+    }
+    let mut open = bench.commands();
+    assert_eq!(open.len(), GRABS_OPEN_MAX as usize);
+    assert_eq!(bench.input, grab);
+    bench.say(b"");
+    assert!(bench.commands().is_empty());
+    bench.event(Event::Empty { tag: open.remove(0).0 });
+    assert_eq!(bench.said(), response(&Response::NoJob));
+    bench.say(b"");
+    assert_eq!(bench.commands().len(), 1);
+    assert!(bench.input.is_empty());
+}
+
+#[test]
+fn the_end_of_the_peer_s_words_waits_for_what_they_ask() {
+    // A list, a command behind it that has not been read, and a packet that was cut short.
+    let mut bench = Bench::new();
+    bench.say(b"status\nworkers\n\0REQ");
+    bench.session.on_eof(NOW, &mut bench.out);
+    assert_eq!(bench.out.take_reason(), None);
+    let (tag, _) = bench.command();
+    bench.event(page(tag, &[], None));
+    assert_eq!(bench.out.take_reason(), None);
+    assert_eq!(bench.said(), r".\n");
+    bench.say(b"");
+    let (tag, _) = bench.command();
+    let row = ClientRow {
+        number: 9,
+        address: "".into(),
+        label: Bytes::new(),
+        origin: Some(Origin::EVENTMQ),
+        abilities: vec![Bytes::from_static(b"f")],
+        held: 0,
+    };
+    let idle = ClientRow { abilities: Vec::new(), ..row.clone() };
+    bench.event(Event::Clients { tag, rows: vec![row, idle], next: None });
+    assert_eq!(bench.out.take_reason(), None);
+    assert_eq!(bench.said(), r"9 - - : f\n.\n");
+    bench.say(b"");
+    assert_eq!(bench.out.take_reason(), Some(Reason::PeerClosed));
+    assert!(bench.input.is_empty());
+
+    // Nothing left to read.
+    let mut bench = Bench::new();
+    bench.say(b"status\n");
+    bench.session.on_eof(NOW, &mut bench.out);
+    assert_eq!(bench.out.take_reason(), None);
+    let (tag, _) = bench.command();
+    bench.event(page(tag, &[], None));
+    assert_eq!(bench.said(), r".\n");
+    assert_eq!(bench.out.take_reason(), Some(Reason::PeerClosed));
+}
+
+#[test]
+fn what_a_job_keeps_does_not_keep_the_buffer_it_came_in() {
+    let submit = |bytes: usize| Request::Submit {
+        job: Submission {
+            function: Bytes::from_static(b"f"),
+            unique: Bytes::new(),
+            workload: Bytes::from(vec![7; bytes]),
+        },
+        priority: Urgency::Normal,
+        background: true,
+    };
+    let body = |bench: &mut Bench| match bench.command() {
+        (_, Command::Push(job)) => job.body,
+        other => panic!("{other:?}"),
+    };
+    // A small one, among others in the buffer.
+    let mut bench = Bench::new();
+    bench.say(&[encoded(&submit(100)), encoded(&Request::Echo { data: Bytes::new() })].concat());
+    let Some(Item::Command(_, Command::Push(job))) = bench.out.drain().next() else { panic!("no push") };
+    assert_eq!(job.body.try_into_mut().unwrap().capacity(), 100);
+    // A large one that came at once.
+    let mut bench = Bench::new();
+    bench.say(&encoded(&submit(LARGE_BYTES)));
+    let kept = body(&mut bench);
+    bench.input = BytesMut::new();
+    assert_eq!(kept.try_into_mut().unwrap().capacity(), LARGE_BYTES);
+    // A large one that came in pieces: its buffer has nothing else in it.
+    let mut bench = Bench::new();
+    let frame = encoded(&submit(LARGE_BYTES));
+    bench.say(&[&encoded(&Request::Echo { data: Bytes::from(vec![0; 50_000]) }), &frame[..2_000]].concat());
+    bench.out.drain();
+    frame[2_000..].chunks(64 << 10).for_each(|piece| bench.say(piece));
+    let kept = body(&mut bench);
+    bench.input = BytesMut::new();
+    assert_eq!(kept, vec![7; LARGE_BYTES]);
+    assert!(kept.try_into_mut().unwrap().capacity() <= 2 * LARGE_BYTES);
+}
+
+#[test]
+fn results_never_ask_to_be_acknowledged() {
+    let mut bench = Bench::new();
+    let (handle, data) = (Bytes::from_static(b"H:here:1"), Bytes::new());
+    let requests = [
+        Request::WorkComplete { handle: handle.clone(), data: data.clone() },
+        Request::WorkFail { handle: handle.clone() },
+        Request::WorkData { handle: handle.clone(), data: data.clone() },
+        Request::WorkWarning { handle: handle.clone(), data: data.clone() },
+        Request::WorkException { handle: handle.clone(), data: data.clone() },
+        Request::WorkStatus { handle, numerator: data.clone(), denominator: data.clone() },
+        Request::CanDo { function: data.clone() },
+        Request::CanDoTimeout { function: data.clone(), timeout_ms: 1 },
+        Request::CantDo { function: data.clone() },
+        Request::ResetAbilities,
+        Request::PreSleep,
+        Request::SetClientId { id: data },
+    ];
+    for request in requests {
+        bench.request(&request);
+        let (tag, _) = bench.command();
+        assert!(!tag.wants_answer(), "{}", request.kind());
+    }
+}
