@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// A job's time to be worked on is over: it goes unless somebody works on it, or it is kept for people to see.
-    fn expire_job(&mut self, id: JobId, turn: &mut Turn) {
+    pub(crate) fn expire_job(&mut self, id: JobId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         // The alarm has rung.
         let at = self.jobs.reweigh(slot, |job| job.extra_mut().expires_at.take()).flatten();

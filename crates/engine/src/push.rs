@@ -3,9 +3,10 @@
 use crate::command::{Clash, NewJob, QueueKind};
 use crate::engine::Engine;
 use crate::event::{Event, Pushed, Refusal};
-use crate::ids::{ClientId, QueueId, Tag};
+use crate::ids::{ClientId, JobId, QueueId, Tag};
 use crate::job::{Cycle, Extra, Job, KeyUntil, Place, PlaceKind};
 use crate::line::Slot;
+use crate::place::expiry;
 use crate::turn::Turn;
 
 impl Engine {
@@ -17,9 +18,7 @@ impl Engine {
             None => self.bear(client, queue, new, turn),
         };
         self.drop_if_unknown(queue);
-        let (slot, how) = outcome?;
-        let Some(job) = self.jobs.at(slot) else { return Ok(()) };
-        let (job, durable) = (job.id, job.durable);
+        let (job, durable, how) = outcome?;
         if tag.wants_answer() {
             turn.tell(client, Event::Pushed { tag, job, how, durable });
         }
@@ -50,10 +49,10 @@ impl Engine {
         clash: Clash,
         new: &NewJob,
         turn: &mut Turn,
-    ) -> Result<(Slot, Pushed), Refusal> {
-        match clash {
-            Clash::Refuse => Err(Refusal::NotUnique),
-            Clash::Keep => Ok((slot, Pushed::Kept)),
+    ) -> Result<(JobId, bool, Pushed), Refusal> {
+        let how = match clash {
+            Clash::Refuse => return Err(Refusal::NotUnique),
+            Clash::Keep => Pushed::Kept,
             Clash::Attach => {
                 if new.listen {
                     self.start_hearing(client, slot)?;
@@ -63,9 +62,11 @@ impl Engine {
                     self.jobs.reweigh(slot, |job| job.durable = true);
                     self.remember_put(slot, turn);
                 }
-                Ok((slot, Pushed::Attached))
+                Pushed::Attached
             }
-        }
+        };
+        let job = self.jobs.at(slot).ok_or(Refusal::UnknownJob)?;
+        Ok((job.id, job.durable, how))
     }
 
     pub(crate) fn start_hearing(&mut self, client: ClientId, slot: Slot) -> Result<(), Refusal> {
@@ -90,7 +91,7 @@ impl Engine {
         queue: QueueId,
         new: NewJob,
         turn: &mut Turn,
-    ) -> Result<(Slot, Pushed), Refusal> {
+    ) -> Result<(JobId, bool, Pushed), Refusal> {
         if new.listen {
             self.check_ears(client, 0)?;
         } else if !new.durable {
@@ -99,16 +100,21 @@ impl Engine {
         }
         self.check_room(queue, &new)?;
         self.make_known(queue, turn);
-        let listen = new.listen;
+        let (listen, durable) = (new.listen, new.durable);
         let job = self.make_job(queue, new, turn);
+        let (id, expires_at) = (job.id, expiry(&job));
         let slot = self.insert_job(job);
         if listen {
             self.start_hearing(client, slot)?;
         }
         self.head.totals.pushed += 1;
         self.remember_put(slot, turn);
+        // Its time may be over before it began: then whoever waits must not get it.
+        if expires_at <= self.now {
+            self.expire_job(id, turn);
+        }
         self.serve(queue, turn);
-        Ok((slot, Pushed::New))
+        Ok((id, durable, Pushed::New))
     }
 
     /// Judges every limit on how much there may be.

@@ -23,9 +23,8 @@ impl Oracle {
             Some((id, Clash::Attach)) => (self.attach(client, id, new)?, Pushed::Attached),
             None => (self.bear(client, queue, new)?, Pushed::New),
         };
-        if let Some(durable) = self.job(id).map(|memo| memo.job.durable)
-            && tag.wants_answer()
-        {
+        let durable = self.job(id).map_or(new.durable, |memo| memo.job.durable);
+        if tag.wants_answer() {
             self.say(client, Event::Pushed { tag, job: id, how, durable });
         }
         Ok(())
@@ -64,6 +63,9 @@ impl Oracle {
             self.listen(client, id)?;
         }
         self.totals.pushed += 1;
+        if self.job_mut(id).expires_at() <= self.now {
+            self.expire(id);
+        }
         self.serve(queue);
         Ok(id)
     }
