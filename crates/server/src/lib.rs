@@ -1,16 +1,26 @@
-//! (being written)
+//! The daemon: everything that knows sockets, threads and the real clock.
+//!
+//! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` and
+//! `connection` (sockets, no protocol) · `hub` (the engine behind its lock, and what a visit is) · `mailbox` (what waits to
+//! be told) · `commit` (the thread that writes) · `protocols` (which session greets where) · [`config`].
+//!
+//! # Invariants
+//!
+//! * The hub's lock is held for a batch of commands and nothing else: no I/O, no words for peers.
+//! * An acknowledgement leaves when its commit is on the disk; what stands behind it on its connection waits with it.
+//! * No task waits for a peer: what a peer does not read is bounded, and then the peer is hung up on.
 
+mod clock;
+mod commit;
 pub mod config;
+mod connection;
 mod failure;
+mod hub;
+mod listen;
 pub mod logging;
+mod mailbox;
+mod protocols;
+mod run;
 
 pub use failure::Failure;
-
-/// (being written)
-///
-/// # Errors
-///
-/// Always.
-pub fn run(_config: &config::Config) -> Result<(), Failure> {
-    Err(Failure::Runtime("there is no daemon in this binary yet".to_owned()))
-}
+pub use run::run;

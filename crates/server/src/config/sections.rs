@@ -76,16 +76,12 @@ pub struct Server {
     pub threads: usize,
     /// Connections of all listeners together.
     pub connections_max: usize,
-    /// Connections of one listener; 0 = only `connections_max` counts.
-    pub connections_max_per_listener: usize,
     /// What may wait for a peer that does not read.
     pub outbound_bytes_max: ByteSize,
     /// What is read from a peer before the engine is visited.
     pub read_bytes_max: ByteSize,
     /// Answers of one connection that may wait for the disk before no more is read from it.
     pub unacknowledged_max: usize,
-    /// How long a protocol's opening exchange may take; 0 = for ever.
-    pub handshake_timeout: Period,
     /// How long a connection may be silent; 0 = for ever.
     pub idle_timeout: Period,
     /// How long connections may take to end when the daemon stops.
@@ -160,8 +156,6 @@ pub struct Gearman {
     pub handle_prefix: String,
     /// What `version` answers, behind `OK `.
     pub version: String,
-    /// Jobs a function may hold unless `maxqueue` says otherwise; 0 = no limit.
-    pub max_queue_size: u32,
 }
 
 /// What becomes of a Gearman job whose worker took too long.
@@ -200,11 +194,9 @@ impl Default for Server {
         Self {
             threads: 0,
             connections_max: 10_000,
-            connections_max_per_listener: 0,
             outbound_bytes_max: ByteSize(128 * MIB),
             read_bytes_max: ByteSize(MIB / 4),
             unacknowledged_max: 4096,
-            handshake_timeout: Period::from_secs(10),
             idle_timeout: Period::from_ms(0),
             shutdown_timeout: Period::from_secs(10),
         }
@@ -254,7 +246,6 @@ impl Default for Gearman {
             exceptions: false,
             handle_prefix: format!("H:{HOST}"),
             version: "1.1.20".to_owned(),
-            max_queue_size: 0,
         }
     }
 }

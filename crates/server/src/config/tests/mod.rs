@@ -71,7 +71,7 @@ fn a_file_says_what_it_says_and_nothing_else() {
     let config = parse(
         "data_dir = \"/var/lib/windlass\"\ndurability = \"interval\"\ncommit_interval = \"1s\"\n\
          [limits]\njobs_bytes_max = \"2GiB\"\nlease_max = \"1h30m\"\n\
-         [gearman]\nlisten = [\"0.0.0.0:4730\", \"unix:/run/windlass.sock\"]\non_timeout = \"requeue\"\nmax_queue_size = 7\n",
+         [gearman]\nlisten = [\"0.0.0.0:4730\", \"unix:/run/windlass.sock\"]\non_timeout = \"requeue\"\n",
     )
     .unwrap();
     let mut expected = Config { data_dir: "/var/lib/windlass".into(), ..Config::default() };
@@ -81,7 +81,6 @@ fn a_file_says_what_it_says_and_nothing_else() {
     expected.limits.lease_max = Period::from_ms(5_400_000);
     expected.gearman.listen = vec!["0.0.0.0:4730".parse().unwrap(), "unix:/run/windlass.sock".parse().unwrap()];
     expected.gearman.on_timeout = OnTimeout::Requeue;
-    expected.gearman.max_queue_size = 7;
     assert_eq!(config, expected);
     config.check().unwrap();
 }
@@ -188,7 +187,7 @@ fn values_at_their_bounds_are_taken() {
         "gearman.listen = [\"127.0.0.1:1\", \"127.0.0.2:1\", \"127.0.0.1:2\"]",
         "gearman.frame_bytes_max = \"1GiB\"\nserver.outbound_bytes_max = \"2GiB\"",
         "server.outbound_bytes_max = \"65600KiB\"",
-        "server.idle_timeout = 0\nserver.handshake_timeout = 0\nserver.threads = 0",
+        "server.idle_timeout = 0\nserver.threads = 0",
         "store.commit_timeout = \"30s\"\nstore.commit_abort = \"30s\"",
         "gearman.handle_prefix = \"H:1234567890123456789012345678901234567890\"",
     ];

@@ -1,0 +1,309 @@
+//! One connection: reads all that is there, visits the engine once, writes once. Knows sockets, no protocol.
+//!
+//! Back-pressure: nothing is read while the peer has not taken what it was sent (`outbound_bytes_max`) or while too many
+//! of its commands wait for the disk (`unacknowledged_max`).
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+use windlass_engine::ClientId;
+use windlass_session::{Outbox, Reason, Session};
+
+use crate::clock;
+use crate::hub::Hub;
+use crate::mailbox::{Mail, Mailbox};
+
+/// A socket of any kind.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// What one connection may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Bytes read before the engine is visited.
+    pub(crate) read_bytes_max: usize,
+    /// Bytes that may wait for a peer that does not read.
+    pub(crate) outbound_bytes_max: usize,
+    /// Replies that may wait for the disk or the peer before no more is read.
+    pub(crate) unacknowledged_max: usize,
+    /// Silence after which a connection is closed; `None` = never.
+    pub(crate) idle_max: Option<Duration>,
+}
+
+/// No more is read while more than this waits to be written: the peer must take its answers first.
+const WRITE_HIGH_BYTES: usize = 256 * 1024;
+
+/// How long a peer may take to read what it is still due once the connection is to end.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// The most a declared length makes us reserve at once; beyond it, memory grows with what has really come.
+const RESERVE_MAX: usize = 1024 * 1024;
+
+/// One connection and all it consists of.
+pub(crate) struct Connection<S> {
+    stream: S,
+    session: Box<dyn Session>,
+    client: ClientId,
+    hub: Arc<Hub>,
+    mailbox: Arc<Mailbox>,
+    bounds: Bounds,
+    input: BytesMut,
+    output: BytesMut,
+    outbox: Outbox,
+    mail: Vec<Mail>,
+    /// The peer sends no more.
+    eof: bool,
+    /// Why it ends, once it does.
+    ending: Option<Reason>,
+    /// The session has been told that the daemon stops.
+    stopping: bool,
+    heard_at: Instant,
+}
+
+/// What a connection waited for.
+enum Woke {
+    Read(io::Result<usize>),
+    Wrote(io::Result<usize>),
+    Mail,
+    Tick,
+    Idle,
+}
+
+impl<S: Stream> Connection<S> {
+    pub(crate) fn new(stream: S, session: Box<dyn Session>, client: ClientId, hub: Arc<Hub>, bounds: Bounds) -> Self {
+        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max));
+        hub.join(client, Arc::clone(&mailbox));
+        Self {
+            stream,
+            session,
+            client,
+            hub,
+            mailbox,
+            bounds,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            outbox: Outbox::default(),
+            mail: Vec::new(),
+            eof: false,
+            ending: None,
+            stopping: false,
+            heard_at: Instant::now(),
+        }
+    }
+
+    /// Serves the connection to its end and says why it ended.
+    pub(crate) async fn serve(mut self) -> Reason {
+        self.session.on_open(clock::now(), &mut self.outbox);
+        self.settle();
+        loop {
+            if let Some(reason) = self.try_finish() {
+                return reason;
+            }
+            match self.wait().await {
+                Woke::Read(Ok(read)) => {
+                    self.eof = read == 0;
+                    self.heard();
+                }
+                Woke::Wrote(Ok(written)) if written > 0 => self.output.advance(written),
+                Woke::Read(Err(_)) | Woke::Wrote(_) => return self.ending.take().unwrap_or(Reason::PeerClosed),
+                Woke::Mail => self.heed_shutdown(),
+                Woke::Tick => self.session.on_tick(clock::now(), &mut self.outbox),
+                Woke::Idle => return self.ending.take().unwrap_or(Reason::TimedOut("idle")),
+            }
+            self.settle();
+        }
+    }
+
+    /// Bytes, or the end of them, have come.
+    fn heard(&mut self) {
+        if self.bounds.idle_max.is_some() {
+            self.heard_at = Instant::now();
+        }
+        let now = clock::now();
+        self.session.on_bytes(now, &mut self.input, &mut self.outbox);
+        if self.eof {
+            self.session.on_eof(now, &mut self.outbox);
+        }
+    }
+
+    fn heed_shutdown(&mut self) {
+        if self.hub.stopping() && !self.stopping {
+            self.stopping = true;
+            self.session.on_shutdown(clock::now(), &mut self.outbox);
+            self.outbox.hang_up(Reason::Shutdown);
+        }
+    }
+
+    /// Takes everything that is to be done as far as it goes: outbox to the engine, mail to the session, words to the
+    /// output. Ends when the session has nothing more to do with what is there.
+    fn settle(&mut self) {
+        loop {
+            self.send_outbox();
+            if !self.read_mail() && !self.reread() {
+                return;
+            }
+        }
+    }
+
+    fn send_outbox(&mut self) {
+        if let Some(reason) = self.outbox.take_reason()
+            && self.ending.is_none()
+        {
+            self.ending = Some(reason);
+            self.heard_at = Instant::now();
+            self.input = BytesMut::new();
+        }
+        // Words alone, with nothing before them that waits, need no visit.
+        if self.mailbox.len() == 0
+            && let Some(words) = self.outbox.take_bytes()
+        {
+            self.say(&words);
+        } else if !self.outbox.is_empty() {
+            self.hub.visit(self.client, &mut self.outbox);
+        }
+    }
+
+    /// Hands the session its mail. Says whether there was any.
+    fn read_mail(&mut self) -> bool {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.hub.take_mail(&self.mailbox, &mut mail);
+        let any = !mail.is_empty();
+        let now = clock::now();
+        for mail in mail.drain(..) {
+            match mail {
+                Mail::Bytes(words) => self.say(&words),
+                Mail::Event(event) => {
+                    self.session.on_event(now, event, &mut self.outbox);
+                    // What it answers at once stands ahead of whatever else is in the mail; only what it asks is new.
+                    if let Some(words) = self.outbox.take_leading_bytes() {
+                        self.say(&words);
+                    }
+                    if !self.outbox.is_empty() {
+                        self.send_outbox();
+                    }
+                }
+            }
+        }
+        self.mail = mail;
+        any
+    }
+
+    fn say(&mut self, words: &[u8]) {
+        self.output.extend_from_slice(words);
+    }
+
+    /// A session that left input behind, because it wanted its answers first, may go on. Says whether it did anything.
+    fn reread(&mut self) -> bool {
+        if self.input.is_empty() || self.ending.is_some() || self.mailbox.len() >= self.bounds.unacknowledged_max {
+            return false;
+        }
+        let before = self.input.len();
+        self.session.on_bytes(clock::now(), &mut self.input, &mut self.outbox);
+        before != self.input.len() || !self.outbox.is_empty()
+    }
+
+    /// Whether it is over: hung up, everything sent, nothing promised that is still to come.
+    fn try_finish(&mut self) -> Option<Reason> {
+        if self.mailbox.overflowed() || self.output.len() > self.bounds.outbound_bytes_max {
+            return Some(Reason::Limit("outbound_bytes_max"));
+        }
+        let done = self.ending.is_some() && self.output.is_empty() && self.mailbox.len() == 0;
+        if done { self.ending.take() } else { None }
+    }
+
+    fn wants_to_read(&self) -> bool {
+        let room = self.input.len() < self.bounds.read_bytes_max || self.session.needs_bytes() > 0;
+        room && !self.eof
+            && self.ending.is_none()
+            && self.output.len() < WRITE_HIGH_BYTES
+            && self.mailbox.len() < self.bounds.unacknowledged_max
+    }
+
+    /// Waits for whatever comes first; writing goes before reading.
+    async fn wait(&mut self) -> Woke {
+        let deadline = self.session.next_deadline().filter(|_| self.ending.is_none());
+        let reading = self.wants_to_read();
+        let silence_max = if self.ending.is_some() { Some(LINGER) } else { self.bounds.idle_max };
+        let silent_until = silence_max.map(|max| self.heard_at + max);
+        let mailbox = Arc::clone(&self.mailbox);
+        let mut bell = pin!(mailbox.rung());
+        let mut tick = pin!(sleep_until(deadline.map(|at| Instant::now() + clock::until(at))));
+        let mut silence = pin!(sleep_until(silent_until));
+        poll_fn(|cx| {
+            if !self.output.is_empty()
+                && let Poll::Ready(wrote) = Pin::new(&mut self.stream).poll_write(cx, &self.output)
+            {
+                return Poll::Ready(Woke::Wrote(wrote));
+            }
+            if reading && let Poll::Ready(read) = self.poll_read(cx) {
+                return Poll::Ready(Woke::Read(read));
+            }
+            if bell.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Woke::Mail);
+            }
+            if tick.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Woke::Tick);
+            }
+            if silence.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Woke::Idle);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Reads what is there, up to the bound. Small messages go through a buffer shared by the thread, so that a
+    /// connection at rest holds none; the rest of a large one is read straight into its place.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let needs = self.session.needs_bytes();
+        if needs > SCRATCH_BYTES {
+            self.input.reserve(needs.min(RESERVE_MAX));
+            return tokio_util::io::poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input);
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut total = 0;
+            loop {
+                let mut buffer = ReadBuf::new(scratch);
+                match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending if total > 0 => return Poll::Ready(Ok(total)),
+                    Poll::Pending => return Poll::Pending,
+                }
+                let filled = buffer.filled().len();
+                self.input.extend_from_slice(buffer.filled());
+                total += filled;
+                // A short read means that there is no more; asking again would only cost a system call.
+                if filled < SCRATCH_BYTES || total >= self.bounds.read_bytes_max {
+                    return Poll::Ready(Ok(total));
+                }
+            }
+        })
+    }
+}
+
+impl<S> Drop for Connection<S> {
+    fn drop(&mut self) {
+        self.hub.leave(self.client);
+    }
+}
+
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+std::thread_local! {
+    static SCRATCH: std::cell::RefCell<Box<[u8]>> = std::cell::RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

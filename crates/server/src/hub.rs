@@ -1,0 +1,324 @@
+//! The engine, its journal and everybody's mailbox, behind one lock that is held for a batch of commands and nothing else.
+//!
+//! A visit: commands go through the engine, their changes into the pending commit, their events into mailboxes. No I/O and
+//! no encoding for peers happens under the lock. Acknowledgements carry the number of the commit they wait for.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use windlass_engine::{ClientId, Command, Engine, Event, Refusal, Tag, Timestamp, Turn};
+use windlass_session::{Item, Outbox};
+use windlass_store::{Commit, Journal};
+
+use crate::clock;
+use crate::mailbox::{Mail, Mailbox};
+
+/// Whether acknowledgements wait for the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Promise {
+    /// OK means on the disk.
+    Durable,
+    /// OK means it will be on the disk within the commit interval.
+    Soon,
+}
+
+/// The shared middle of the daemon.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    core: Mutex<Core>,
+    promise: Promise,
+    /// The newest commit that is on the disk.
+    durable: AtomicU64,
+    /// The store does not answer: nothing is acknowledged until it does again.
+    failed: AtomicBool,
+    /// The daemon is about to stop.
+    stopping: AtomicBool,
+    /// The committer has nothing to do and waits to be unparked.
+    committer_idle: AtomicBool,
+    committer: Mutex<Option<Thread>>,
+    /// Rung when the engine's next deadline has moved forward.
+    pub(crate) deadline_moved: Notify,
+}
+
+#[derive(Debug)]
+struct Core {
+    engine: Engine,
+    journal: Journal,
+    mailboxes: HashMap<ClientId, Arc<Mailbox>>,
+    turn: Turn,
+    /// Words for peers and their places among the turn's events.
+    words: VecDeque<(usize, ClientId, Bytes)>,
+    /// Mailboxes to be rung for a commit, in order of commits.
+    waiting: VecDeque<(u64, Arc<Mailbox>)>,
+    /// When the ticker will come; `NEVER` if it has nothing to come for.
+    ticks_at: Timestamp,
+}
+
+impl Hub {
+    pub(crate) fn new(engine: Engine, journal: Journal, promise: Promise, dice: u64) -> Self {
+        // What was recovered is on the disk; the next commit is not.
+        let durable = AtomicU64::new(journal.pending_seq().saturating_sub(1));
+        let core = Core {
+            engine,
+            journal,
+            mailboxes: HashMap::new(),
+            turn: Turn::new(clock::now(), dice),
+            words: VecDeque::new(),
+            waiting: VecDeque::new(),
+            ticks_at: Timestamp::NEVER,
+        };
+        Self {
+            core: Mutex::new(core),
+            promise,
+            durable,
+            failed: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            committer_idle: AtomicBool::new(false),
+            committer: Mutex::new(None),
+            deadline_moved: Notify::new(),
+        }
+    }
+
+    // ---- connections -----------------------------------------------------------------------------------------------
+
+    pub(crate) fn join(&self, client: ClientId, mailbox: Arc<Mailbox>) {
+        self.lock().mailboxes.insert(client, mailbox);
+    }
+
+    /// A connection is gone.
+    pub(crate) fn leave(&self, client: ClientId) {
+        let mut core = self.lock();
+        core.mailboxes.remove(&client);
+        core.begin();
+        core.apply(client, Tag::NONE, Command::Close);
+        self.end(core, None);
+    }
+
+    /// Does everything in an outbox, in order. The client's own mailbox is not rung: it is looked at next.
+    pub(crate) fn visit(&self, client: ClientId, outbox: &mut Outbox) {
+        let failed = self.failed();
+        let mut core = self.lock();
+        core.begin();
+        for item in outbox.drain() {
+            match item {
+                Item::Command(tag, command) if failed && needs_store(tag, &command) => {
+                    core.turn.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
+                }
+                Item::Command(tag, command) => core.apply(client, tag, command),
+                Item::Bytes(bytes) => {
+                    let place = core.turn.events.len();
+                    core.words.push_back((place, client, bytes));
+                }
+            }
+        }
+        self.end(core, Some(client));
+    }
+
+    /// Does what is due, and says when something is due next.
+    pub(crate) fn tick(&self) -> Option<Timestamp> {
+        let mut core = self.lock();
+        core.begin();
+        let Core { engine, turn, .. } = &mut *core;
+        engine.tick(turn);
+        let next = engine.next_deadline();
+        core.ticks_at = next.unwrap_or(Timestamp::NEVER);
+        self.end(core, None);
+        next
+    }
+
+    pub(crate) fn take_mail(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) {
+        mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), into);
+    }
+
+    /// Ends a visit: changes to the journal, events to the mailboxes.
+    fn end(&self, mut core: MutexGuard<'_, Core>, own: Option<ClientId>) {
+        let Core { engine, journal, turn, .. } = &mut *core;
+        journal.append(engine, &turn.changes);
+        let pending = !journal.is_empty();
+        let gate = match self.promise {
+            Promise::Soon => 0,
+            Promise::Durable if pending => journal.pending_seq(),
+            Promise::Durable => journal.pending_seq().saturating_sub(1),
+        };
+        core.post(gate, self.durable.load(Ordering::Acquire), own);
+        let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
+        let earlier = due < core.ticks_at;
+        if earlier {
+            core.ticks_at = due;
+        }
+        drop(core);
+        if earlier {
+            self.deadline_moved.notify_one();
+        }
+        if pending {
+            self.wake_committer();
+        }
+    }
+
+    // ---- commits ---------------------------------------------------------------------------------------------------
+
+    /// Registers the thread that commits.
+    pub(crate) fn set_committer(&self, thread: Thread) {
+        *self.committer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+    }
+
+    fn wake_committer(&self) {
+        if self.promise == Promise::Durable && self.committer_idle.swap(false, Ordering::AcqRel) {
+            self.unpark_committer();
+        }
+    }
+
+    pub(crate) fn unpark_committer(&self) {
+        if let Some(thread) = &*self.committer.lock().unwrap_or_else(PoisonError::into_inner) {
+            thread.unpark();
+        }
+    }
+
+    /// To be said by the committer before it looks for work a last time and parks.
+    pub(crate) fn committer_is_idle(&self) {
+        self.committer_idle.store(true, Ordering::Release);
+    }
+
+    /// The pending commit, if there is anything in it.
+    pub(crate) fn cut(&self) -> Option<Commit> {
+        let mut core = self.lock();
+        let Core { engine, journal, .. } = &mut *core;
+        journal.cut(engine)
+    }
+
+    /// Runs something on the engine and its journal: the committer's business, compaction and the last commit.
+    pub(crate) fn with_journal<T>(&self, run: impl FnOnce(&mut Engine, &mut Journal) -> T) -> T {
+        let mut core = self.lock();
+        let Core { engine, journal, .. } = &mut *core;
+        run(engine, journal)
+    }
+
+    /// A commit is on the disk: whoever waits for it may be told.
+    pub(crate) fn committed(&self, seq: u64) {
+        let mut core = self.lock();
+        core.journal.committed(seq);
+        self.durable.store(seq, Ordering::Release);
+        let due = core.waiting.iter().take_while(|(gate, _)| *gate <= seq).count();
+        let ring: Vec<_> = core.waiting.drain(..due).collect();
+        drop(core);
+        ring.iter().for_each(|(_, mailbox)| mailbox.ring());
+    }
+
+    pub(crate) fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// The store answers, or does not. When it stops, everybody who waits for a commit is told that nothing is known.
+    pub(crate) fn set_failed(&self, failed: bool) {
+        self.failed.store(failed, Ordering::Release);
+        if failed {
+            let ring: Vec<_> = self.lock().waiting.drain(..).collect();
+            ring.iter().for_each(|(_, mailbox)| mailbox.ring());
+        }
+    }
+
+    /// Tells every connection that the daemon is about to stop.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
+        mailboxes.iter().for_each(|mailbox| mailbox.ring());
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(|_| {
+            // A panic under this lock is a bug in the engine, and what it left behind may be half done. Nothing of that
+            // visit was journalled or acknowledged: starting again from the journal is safe, going on is not.
+            tracing::error!(
+                "a visit to the engine panicked: stopping, so that the daemon starts again from its journal"
+            );
+            std::process::exit(1)
+        })
+    }
+}
+
+impl Core {
+    fn begin(&mut self) {
+        self.turn.now = clock::now();
+        self.turn.changes.clear();
+    }
+
+    fn apply(&mut self, client: ClientId, tag: Tag, command: Command) {
+        self.engine.apply(client, tag, command, &mut self.turn);
+    }
+
+    /// Puts the turn's events and words into the mailboxes they are for, and rings those whose owners do not look by themselves.
+    fn post(&mut self, gate: u64, durable: u64, own: Option<ClientId>) {
+        let mut events = std::mem::take(&mut self.turn.events);
+        for (index, (client, event)) in events.drain(..).enumerate() {
+            self.post_words(index, own);
+            let needs = if event.acknowledges() && gate > durable { gate } else { 0 };
+            self.deliver(client, needs, Mail::Event(event), own);
+        }
+        self.turn.events = events;
+        self.post_words(usize::MAX, own);
+    }
+
+    fn post_words(&mut self, before: usize, own: Option<ClientId>) {
+        while self.words.front().is_some_and(|(place, ..)| *place <= before) {
+            if let Some((_, client, bytes)) = self.words.pop_front() {
+                self.deliver(client, 0, Mail::Bytes(bytes), own);
+            }
+        }
+    }
+
+    fn deliver(&mut self, client: ClientId, gate: u64, mail: Mail, own: Option<ClientId>) {
+        let Some(mailbox) = self.mailboxes.get(&client) else { return };
+        if mailbox.push(gate, mail) {
+            self.waiting.push_back((gate, Arc::clone(mailbox)));
+        }
+        if own != Some(client) {
+            mailbox.ring();
+        }
+    }
+}
+
+/// Whether a command asks for a promise that only the store can keep.
+fn needs_store(tag: Tag, command: &Command) -> bool {
+    match command {
+        Command::Push(job) => job.durable,
+        Command::Mutate { .. } => true,
+        Command::Finish { .. }
+        | Command::Fail { .. }
+        | Command::Release { .. }
+        | Command::Extend { .. }
+        | Command::Repay { .. }
+        | Command::Replace { .. }
+        | Command::Cancel(_)
+        | Command::CreateQueue { .. }
+        | Command::RemoveQueue { .. }
+        | Command::PauseQueue { .. }
+        | Command::LimitQueue { .. } => tag != Tag::NONE,
+        Command::Open(_)
+        | Command::Close
+        | Command::Label(_)
+        | Command::Serve(_)
+        | Command::Unserve { .. }
+        | Command::UnserveAll { .. }
+        | Command::Take(_)
+        | Command::Sleep
+        | Command::Credit { .. }
+        | Command::Unwait
+        | Command::Tell { .. }
+        | Command::Look(_)
+        | Command::ListQueues { .. }
+        | Command::ListJobs { .. }
+        | Command::ListClients { .. }
+        | Command::Stats
+        | Command::Enlist { .. }
+        | Command::Beat { .. }
+        | Command::Signal { .. } => false,
+    }
+}

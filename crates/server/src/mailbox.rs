@@ -1,0 +1,170 @@
+//! What waits to be told to one client: filled under the engine's lock, drained outside it.
+//!
+//! Mail that acknowledges something carries the number of the commit that must be durable first; everything behind it
+//! waits with it, so that a connection's replies keep their order. A mailbox is bounded: a client that does not read
+//! what it is sent is hung up on, never waited for.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use windlass_engine::{Event, Note, Refusal};
+
+/// One thing for a client.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// For its session to put into words.
+    Event(Event),
+    /// Words already.
+    Bytes(Bytes),
+}
+
+impl Mail {
+    /// What it weighs against the mailbox's limit.
+    fn weight(&self) -> usize {
+        const FIXED: usize = 64;
+        FIXED
+            + match self {
+                Self::Bytes(bytes) => bytes.len(),
+                Self::Event(Event::Taken { job, .. }) => job.body.len(),
+                Self::Event(Event::Told { note: Note::Data(data) | Note::Warning(data), .. }) => data.len(),
+                Self::Event(_) => 0,
+            }
+    }
+}
+
+/// The mail of one client.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    inner: Mutex<Inner>,
+    /// Rung when there is something to look at.
+    bell: Notify,
+    overflowed: AtomicBool,
+    bytes_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    mail: VecDeque<(u64, Mail)>,
+    bytes: usize,
+    /// The newest commit this mailbox has asked to be rung for.
+    registered: u64,
+}
+
+impl Mailbox {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { inner: Mutex::new(Inner::default()), bell: Notify::new(), overflowed: AtomicBool::new(false), bytes_max }
+    }
+
+    /// Adds mail that may be read once commit `gate` is durable. Says whether the mailbox is to be rung for that
+    /// commit and has not asked to be yet.
+    pub(crate) fn push(&self, gate: u64, mail: Mail) -> bool {
+        let mut inner = self.lock();
+        inner.bytes += mail.weight();
+        if inner.bytes > self.bytes_max {
+            self.overflowed.store(true, Ordering::Release);
+        }
+        inner.mail.push_back((gate, mail));
+        let new = gate > inner.registered;
+        inner.registered = inner.registered.max(gate);
+        new
+    }
+
+    /// Takes out what may be read now. With `failed`, what waits for a commit comes out too, but promises nothing any more.
+    pub(crate) fn take(&self, durable: u64, failed: bool, into: &mut Vec<Mail>) {
+        let mut inner = self.lock();
+        while let Some((gate, _)) = inner.mail.front() {
+            let held = *gate > durable;
+            if held && !failed {
+                break;
+            }
+            let Some((_, mail)) = inner.mail.pop_front() else { break };
+            inner.bytes -= mail.weight();
+            into.push(if held { disclaim(mail) } else { mail });
+        }
+    }
+
+    /// How many are waiting to be read.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().mail.len()
+    }
+
+    /// Whether the client read too little for too long.
+    pub(crate) fn overflowed(&self) -> bool {
+        self.overflowed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn ring(&self) {
+        self.bell.notify_one();
+    }
+
+    /// Comes back when the bell has been rung since the last time.
+    pub(crate) async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An acknowledgement that can no longer be given: whether it happened is not known.
+fn disclaim(mail: Mail) -> Mail {
+    match mail {
+        Mail::Event(event) if event.acknowledges() => match event.tag() {
+            Some(tag) => Mail::Event(Event::Refused { tag, why: Refusal::Unknown }),
+            None => Mail::Event(event),
+        },
+        other @ (Mail::Event(_) | Mail::Bytes(_)) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::Tag;
+
+    use super::*;
+
+    fn taken(mailbox: &Mailbox, durable: u64, failed: bool) -> Vec<String> {
+        let mut mail = Vec::new();
+        mailbox.take(durable, failed, &mut mail);
+        let name = |mail| match mail {
+            Mail::Event(Event::Done { tag }) => format!("done {}", tag.0),
+            Mail::Event(Event::Refused { tag, why }) => format!("{why} {}", tag.0),
+            Mail::Event(_) => "event".to_owned(),
+            Mail::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        };
+        mail.into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn what_stands_behind_a_promise_waits_with_it() {
+        let mailbox = Mailbox::new(1 << 20);
+        assert!(!mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 1"))));
+        assert!(mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) })), "to be rung for commit 7");
+        assert!(!mailbox.push(7, Mail::Event(Event::Done { tag: Tag(2) })), "asked for already");
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 2")));
+        assert_eq!(taken(&mailbox, 6, false), ["echo 1"]);
+        assert_eq!(taken(&mailbox, 7, false), ["done 1", "done 2", "echo 2"]);
+    }
+
+    #[test]
+    fn when_the_store_fails_nothing_is_promised() {
+        let mailbox = Mailbox::new(1 << 20);
+        mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }));
+        mailbox.push(8, Mail::Event(Event::Woken));
+        assert_eq!(taken(&mailbox, 6, true), ["outcome unknown 1", "event"]);
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mailbox = Mailbox::new(1000);
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])));
+        assert!(!mailbox.overflowed());
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])));
+        assert!(mailbox.overflowed());
+    }
+}

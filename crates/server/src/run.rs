@@ -1,0 +1,196 @@
+//! The daemon from start to stop: open the store, recover, listen, serve, drain.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use windlass_engine::Engine;
+use windlass_store::{Journal, JournalLimits, Recovered, SledConfig, SledStore, Store};
+
+use crate::clock;
+use crate::commit::{Committer, Pace};
+use crate::config::{Config, Durability};
+use crate::connection::Bounds;
+use crate::failure::Failure;
+use crate::hub::{Hub, Promise};
+use crate::listen::{self, Bound, Door, Greeter};
+use crate::protocols;
+
+/// How long after a failed commit the store is tried again.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// How often the committing thread is looked after.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs the daemon until it is told to stop, and drains it.
+///
+/// # Errors
+///
+/// Whatever keeps it from starting, or from having everything on the disk when it stops.
+pub fn run(config: &Config) -> Result<(), Failure> {
+    allow_open_files(config.server.connections_max);
+    let (store, engine, journal) = open(config)?;
+    let threads = config.server.threads_or_cores();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("serve")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Runtime(format!("cannot start threads: {error}")))?;
+    runtime.block_on(serve(config, store, engine, journal))
+}
+
+/// Every connection is an open file, and many a shell allows no more than 1,024 unless asked.
+fn allow_open_files(connections_max: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const OTHERS: u64 = 256;
+    let wanted = connections_max as u64 + OTHERS;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < wanted) {
+        let allowed = maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }).is_ok();
+        if !raised || allowed < wanted {
+            tracing::warn!(wanted, allowed, "fewer files may be open than server.connections_max needs");
+        }
+    }
+}
+
+fn open(config: &Config) -> Result<(Box<dyn Store>, Engine, Journal), Failure> {
+    let started = Instant::now();
+    let cannot_open = |error: &dyn std::fmt::Display| Failure::data(&config.data_dir, error);
+    let sled = SledConfig { cache_bytes: config.store.cache.into(), ..SledConfig::new(&config.data_dir) };
+    let store = SledStore::open(sled).map_err(|error| cannot_open(&error))?;
+    let limits = JournalLimits { floor_bytes: config.store.compact_floor.into(), ..JournalLimits::default() };
+    let Recovered { engine, journal, report } =
+        windlass_store::recover(&store, config.engine_limits(), limits, random_seed())
+            .map_err(|error| cannot_open(&error))?;
+    let ms = started.elapsed().as_millis();
+    tracing::info!(jobs = report.jobs, clean = report.clean, ms, data_dir = %config.data_dir.display(), "opened");
+    Ok((Box::new(store), engine, journal))
+}
+
+async fn serve(config: &Config, store: Box<dyn Store>, engine: Engine, journal: Journal) -> Result<(), Failure> {
+    let stop = CancellationToken::new();
+    let told = told_to_stop()?;
+    let (promise, pace) = pace(config);
+    let hub = Arc::new(Hub::new(engine, journal, promise, random_seed()));
+    let door = Arc::new(Door::new(Arc::clone(&hub), bounds(config), config.server.connections_max));
+    // Every address is bound before anything is served or committed: a busy one leaves no trace.
+    let mut bound: Vec<(Bound, &'static str, Greeter)> = Vec::new();
+    for (protocol, addresses, greeter) in protocols::all(config)? {
+        for listen in addresses {
+            for address in listen.resolve().map_err(|error| Failure::listen(listen, &error))? {
+                let listener = listen::bind(&address).map_err(|error| Failure::listen(listen, &error))?;
+                bound.push((listener, protocol, Arc::clone(&greeter)));
+            }
+        }
+    }
+    let committer = Committer::start(Arc::clone(&hub), store, pace)
+        .map_err(|error| Failure::Runtime(format!("cannot start the committing thread: {error}")))?;
+    let ticker = tokio::spawn(tick(Arc::clone(&hub)));
+    for (listener, protocol, greeter) in bound {
+        let address = listener.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+        tracing::info!(protocol, %address, "listening");
+        tokio::spawn(listener.accept(Arc::clone(&door), protocol, greeter, stop.clone()));
+    }
+    tracing::info!("ready");
+    let outcome = tokio::select! {
+        signal = told => {
+            tracing::info!(signal, "stopping");
+            Ok(())
+        }
+        why = watch(&committer, pace) => Err(Failure::Runtime(why.to_owned())),
+    };
+    stop.cancel();
+    if outcome.is_ok() {
+        drain(&door, config.server.shutdown_timeout.into()).await;
+    }
+    ticker.abort();
+    outcome?;
+    // The last commit blocks; nothing else is left to run.
+    match tokio::task::spawn_blocking(move || committer.finish()).await {
+        Ok(true) => {
+            tracing::info!("stopped: everything is on the disk");
+            Ok(())
+        }
+        Ok(false) | Err(_) => Err(Failure::Runtime("the last commit did not reach the store".to_owned())),
+    }
+}
+
+/// No more is accepted; connections say what they still owe and close.
+async fn drain(door: &Door, deadline: Duration) {
+    door.hub.stop();
+    door.tasks.close();
+    if tokio::time::timeout(deadline, door.tasks.wait()).await.is_err() {
+        tracing::warn!(open = door.tasks.len(), "connections were still open when the time to stop was up");
+    }
+}
+
+/// Wakes the engine when something is due.
+async fn tick(hub: Arc<Hub>) {
+    loop {
+        match hub.tick() {
+            None => hub.deadline_moved.notified().await,
+            Some(at) => {
+                tokio::select! {
+                    () = hub.deadline_moved.notified() => {}
+                    () = tokio::time::sleep(clock::until(at)) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Comes back only if the daemon has to die, and says what of.
+async fn watch(committer: &Committer, pace: Pace) -> &'static str {
+    loop {
+        tokio::time::sleep(WATCH_EVERY).await;
+        if let Some(why) = committer.watch(pace) {
+            return why;
+        }
+    }
+}
+
+/// Comes back when a signal says to stop. The handlers are in place when this returns.
+fn told_to_stop() -> Result<impl Future<Output = &'static str>, Failure> {
+    let handler = |kind| signal(kind).map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")));
+    let (mut terminate, mut interrupt) = (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    })
+}
+
+fn pace(config: &Config) -> (Promise, Pace) {
+    let (promise, interval) = match config.durability {
+        Durability::Sync => (Promise::Durable, None),
+        Durability::Interval => (Promise::Soon, Some(config.commit_interval.into())),
+    };
+    let pace = Pace {
+        interval,
+        retry: STORE_RETRY,
+        timeout: config.store.commit_timeout.into(),
+        abort: config.store.commit_abort.into(),
+    };
+    (promise, pace)
+}
+
+fn bounds(config: &Config) -> Bounds {
+    let idle: Duration = config.server.idle_timeout.into();
+    Bounds {
+        read_bytes_max: config.server.read_bytes_max.bytes(),
+        outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
+        unacknowledged_max: config.server.unacknowledged_max,
+        idle_max: (!idle.is_zero()).then_some(idle),
+    }
+}
+
+/// A seed nobody outside can guess: for hash tables and dice.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

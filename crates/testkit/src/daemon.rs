@@ -1,0 +1,210 @@
+//! A handle on the real binary: started on free loopback ports with a directory of its own, killed when dropped.
+//!
+//! Nothing here knows a protocol beyond its name in the configuration and in the log.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to listen, or to stop: generous, for a loaded machine. No test waits this long unless it fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    config: PathBuf,
+    binary: PathBuf,
+    limits: Option<String>,
+    listening: Vec<(String, String)>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// What to start.
+#[derive(Debug)]
+pub struct Plan {
+    binary: PathBuf,
+    dir: PathBuf,
+    config: String,
+    limits: Option<String>,
+}
+
+impl Plan {
+    /// The binary at `binary` with its data in `dir`, Gearman on a free loopback port, and nothing else set.
+    #[must_use]
+    pub fn new(binary: impl Into<PathBuf>, dir: &Path) -> Self {
+        let config = format!("data_dir = {:?}\n", dir.join("data"));
+        Self { binary: binary.into(), dir: dir.to_owned(), config, limits: None }
+    }
+
+    /// Adds top-level keys, as TOML.
+    #[must_use]
+    pub fn set(mut self, toml: &str) -> Self {
+        self.config.push_str(toml);
+        self.config.push('\n');
+        self
+    }
+
+    /// Runs the daemon under shell limits, as `ulimit` takes them (`-f 2048`); a write beyond them is an error, not a signal.
+    #[must_use]
+    pub fn ulimit(mut self, limits: &str) -> Self {
+        self.limits = Some(limits.to_owned());
+        self
+    }
+
+    /// Starts it and waits until it listens.
+    ///
+    /// # Panics
+    ///
+    /// If it does not: with what it said.
+    #[must_use]
+    pub fn start(self) -> Daemon {
+        let path = self.dir.join("windlass.toml");
+        let defaults = if self.config.contains("[gearman]") { "" } else { "[gearman]\nlisten = [\"127.0.0.1:0\"]\n" };
+        #[expect(clippy::expect_used, reason = "a test that cannot write its own file cannot go on")]
+        std::fs::write(&path, format!("{}{defaults}", self.config)).expect("write the configuration");
+        Daemon::start(self.binary, path, self.limits)
+    }
+}
+
+#[expect(clippy::expect_used, clippy::panic, reason = "this is a test's tool: a panic is how it reports")]
+impl Daemon {
+    fn start(binary: PathBuf, config: PathBuf, limits: Option<String>) -> Self {
+        let mut command = match &limits {
+            None => Command::new(&binary),
+            Some(limits) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("trap '' XFSZ; ulimit {limits}; exec \"$0\" \"$@\"")).arg(&binary);
+                shell
+            }
+        };
+        command.arg("serve").arg("-c").arg(&config).args(["--log-format", "json"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("cannot start {}: {e}", binary.display()));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (sender, receiver) = channel();
+        let stderr = child.stderr.take().expect("stderr is piped");
+        let lines = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
+                let _ = sender.send(line);
+            }
+        });
+        let mut daemon = Self { child, config, binary, limits, listening: Vec::new(), log };
+        daemon.wait_until_it_listens(&receiver);
+        daemon
+    }
+
+    fn wait_until_it_listens(&mut self, lines: &Receiver<String>) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.contains("\"ready\"") => return,
+                Ok(line) => {
+                    if let Some(found) = listening(&line) {
+                        self.listening.push(found);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("the daemon does not listen:\n{}", self.log_text()),
+                Err(RecvTimeoutError::Disconnected) => panic!("the daemon stopped:\n{}", self.log_text()),
+            }
+        }
+    }
+
+    /// Where a protocol is served.
+    ///
+    /// # Panics
+    ///
+    /// If it is not, or not over TCP.
+    #[must_use]
+    pub fn address(&self, protocol: &str) -> SocketAddr {
+        let found = self.listening.iter().find(|(name, _)| name == protocol);
+        let (_, address) = found.unwrap_or_else(|| panic!("{protocol} is not served"));
+        address.parse().unwrap_or_else(|_| panic!("{protocol} is served at {address}"))
+    }
+
+    /// `kill -9`, and nothing before.
+    ///
+    /// # Panics
+    ///
+    /// If the process cannot be killed.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("kill -9");
+        self.child.wait().expect("wait for the killed daemon");
+    }
+
+    /// Starts it again with the same configuration and data, on ports of the kernel's choice.
+    pub fn restart(&mut self) {
+        let again = Self::start(self.binary.clone(), self.config.clone(), self.limits.clone());
+        drop(std::mem::replace(self, again));
+    }
+
+    /// Starts it again without the shell limits it had.
+    pub fn restart_unlimited(&mut self) {
+        self.limits = None;
+        self.restart();
+    }
+
+    /// Sends a signal by name (`TERM`).
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be sent.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(sent.expect("run kill").success(), "kill -{name}");
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub fn wait(&mut self) -> ExitStatus {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait().expect("wait for the daemon") {
+                return status;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the daemon does not stop:\n{}", self.log_text());
+    }
+
+    /// What it has logged.
+    #[must_use]
+    pub fn log_text(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The protocol and the address in a log line that says where the daemon listens.
+fn listening(line: &str) -> Option<(String, String)> {
+    let line = line.contains("\"listening\"").then_some(line)?;
+    Some((field(line, "protocol")?, field(line, "address")?))
+}
+
+/// A text field of a line of JSON that our own log wrote.
+fn field(line: &str, name: &str) -> Option<String> {
+    let (_, rest) = line.split_once(&format!("\"{name}\":\""))?;
+    rest.split_once('"').map(|(value, _)| value.to_owned())
+}

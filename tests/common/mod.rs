@@ -1,0 +1,161 @@
+//! What the end-to-end tests share: the daemon under test, and a plain blocking Gearman peer that speaks through our own
+//! codec. Stock clients have their own tests (`interop`); this one is for asking exactly what a test wants to know.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use windlass_gearman::wire::{
+    AssignForm, Frames, Kind, Limits, Message, Packet, Priority, Request, Response, Submission,
+};
+use windlass_testkit::daemon::Plan;
+
+/// The daemon just built, with its data in `dir`.
+pub fn daemon(dir: &Path) -> Plan {
+    Plan::new(env!("CARGO_BIN_EXE_windlass"), dir)
+}
+
+/// A number from the environment, for running longer than usual.
+pub fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// A Gearman connection. Reading waits as long as a loaded machine may need, and no longer.
+#[derive(Debug)]
+pub struct Peer {
+    stream: TcpStream,
+    frames: Frames,
+    input: BytesMut,
+    ready: VecDeque<Message>,
+}
+
+/// A job as a worker was given it.
+#[derive(Debug, Clone)]
+pub struct Assigned {
+    pub handle: Bytes,
+    pub workload: Bytes,
+}
+
+impl Peer {
+    pub fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        Ok(Self { stream, frames: Frames::new(Limits::new(1 << 29)), input: BytesMut::new(), ready: VecDeque::new() })
+    }
+
+    pub fn send(&mut self, request: &Request) -> io::Result<()> {
+        let mut bytes = BytesMut::new();
+        request.encode(&mut bytes);
+        self.stream.write_all(&bytes)
+    }
+
+    pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// The next message, or an error at the end of the stream.
+    pub fn receive(&mut self) -> io::Result<Message> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Ok(message);
+            }
+            while let Some(message) = self.frames.decode(&mut self.input).map_err(io::Error::other)? {
+                self.ready.push_back(message);
+            }
+            if self.ready.is_empty() {
+                let mut chunk = [0; 65536];
+                let read = self.stream.read(&mut chunk)?;
+                if read == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                self.input.extend_from_slice(&chunk[..read]);
+            }
+        }
+    }
+
+    pub fn packet(&mut self) -> io::Result<Packet> {
+        match self.receive()? {
+            Message::Packet(packet) => Ok(packet),
+            Message::Line(line) => Err(io::Error::other(format!("a line, not a packet: {line:?}"))),
+        }
+    }
+
+    /// Submits a background job and waits for its handle; an ERROR packet is an error.
+    pub fn submit(&mut self, function: &str, unique: &str, workload: impl Into<Bytes>) -> io::Result<Bytes> {
+        self.send(&submission(function, unique, workload, true))?;
+        let packet = self.packet()?;
+        match Response::parse(&packet) {
+            Ok(Response::JobCreated { handle }) => Ok(Bytes::copy_from_slice(handle)),
+            Ok(Response::Error { code, text }) => {
+                Err(io::Error::other(format!("{}: {}", String::from_utf8_lossy(code), String::from_utf8_lossy(text))))
+            }
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    pub fn can_do(&mut self, function: &str) -> io::Result<()> {
+        self.send(&Request::CanDo { function: Bytes::copy_from_slice(function.as_bytes()) })
+    }
+
+    /// Asks for a job; none if there is none.
+    pub fn grab(&mut self) -> io::Result<Option<Assigned>> {
+        self.send(&Request::Grab(AssignForm::Plain))?;
+        loop {
+            let packet = self.packet()?;
+            match Response::parse(&packet) {
+                Ok(Response::Noop) => {}
+                Ok(Response::NoJob) => return Ok(None),
+                Ok(Response::JobAssign { handle, workload, .. }) => {
+                    let (handle, workload) = (Bytes::copy_from_slice(handle), Bytes::copy_from_slice(workload));
+                    return Ok(Some(Assigned { handle, workload }));
+                }
+                other => return Err(io::Error::other(format!("{other:?}"))),
+            }
+        }
+    }
+
+    pub fn complete(&mut self, handle: &Bytes) -> io::Result<()> {
+        self.send(&Request::WorkComplete { handle: handle.clone(), data: Bytes::new() })
+    }
+
+    /// An admin command and all its lines, for commands that end in a dot.
+    pub fn listing(&mut self, command: &str) -> io::Result<Vec<String>> {
+        self.send_raw(format!("{command}\n").as_bytes())?;
+        let mut lines = Vec::new();
+        loop {
+            match self.receive()? {
+                Message::Line(line) if &line[..] == b"." => return Ok(lines),
+                Message::Line(line) => lines.push(String::from_utf8_lossy(&line).into_owned()),
+                Message::Packet(packet) => return Err(io::Error::other(format!("a packet, not a line: {packet:?}"))),
+            }
+        }
+    }
+
+    /// An admin command and its one line.
+    pub fn line(&mut self, command: &str) -> io::Result<String> {
+        self.send_raw(format!("{command}\n").as_bytes())?;
+        match self.receive()? {
+            Message::Line(line) => Ok(String::from_utf8_lossy(&line).into_owned()),
+            Message::Packet(packet) => Err(io::Error::other(format!("a packet, not a line: {packet:?}"))),
+        }
+    }
+}
+
+pub fn submission(function: &str, unique: &str, workload: impl Into<Bytes>, background: bool) -> Request {
+    let job = Submission {
+        function: Bytes::copy_from_slice(function.as_bytes()),
+        unique: Bytes::copy_from_slice(unique.as_bytes()),
+        workload: workload.into(),
+    };
+    Request::Submit { job, priority: Priority::Normal, background }
+}
+
+/// The kind of a packet, for assertions that read well.
+pub fn kind(packet: &Packet) -> Kind {
+    packet.kind
+}

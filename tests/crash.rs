@@ -1,0 +1,141 @@
+//! The plug is pulled under load, again and again: every acknowledged job is there afterwards, and nothing that was
+//! certainly finished comes back.
+//!
+//! `WINDLASS_TEST_CRASHES=1000` runs it longer (20 by default), `WINDLASS_TEST_CRASH_SEED` with other dice.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use common::{Peer, daemon, from_env};
+use windlass_engine::{Timestamp, Turn};
+
+/// What all clients of all rounds know together.
+#[derive(Default)]
+struct Ledger {
+    next: AtomicU64,
+    acknowledged: Mutex<BTreeSet<u64>>,
+    /// How often each was completed.
+    completed: Mutex<BTreeMap<u64, u32>>,
+    /// Completed before something else on the same connection was acknowledged: the completion is on the disk too.
+    settled: Mutex<BTreeSet<u64>>,
+    submitted: AtomicU64,
+}
+
+impl Ledger {
+    fn acknowledgements(&self) -> usize {
+        self.acknowledged.lock().unwrap().len()
+    }
+
+    fn complete(&self, id: u64) {
+        assert!(!self.settled.lock().unwrap().contains(&id), "job {id} came back after its end was on the disk");
+        *self.completed.lock().unwrap().entry(id).or_default() += 1;
+    }
+}
+
+#[test]
+fn every_acknowledged_job_survives_kill_9() {
+    let crashes = from_env("WINDLASS_TEST_CRASHES", 20);
+    let mut dice = Turn::new(Timestamp(0), from_env("WINDLASS_TEST_CRASH_SEED", 1));
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    let ledger = Arc::new(Ledger::default());
+    for crash in 0..crashes {
+        let more = usize::try_from(1 + dice.roll(400)).unwrap();
+        let goal = ledger.acknowledgements() + more;
+        load_until(&ledger, daemon.address("gearman"), goal, || daemon.kill());
+        daemon.restart();
+        println!("crash {crash}: {} acknowledged", ledger.acknowledgements());
+    }
+    drain(&ledger, daemon.address("gearman"));
+    let completed = ledger.completed.lock().unwrap();
+    let lost: Vec<_> =
+        ledger.acknowledged.lock().unwrap().iter().filter(|id| !completed.contains_key(id)).copied().collect();
+    assert!(lost.is_empty(), "acknowledged and never seen again: {lost:?}");
+    assert!(completed.len() as u64 <= ledger.submitted.load(Ordering::Relaxed));
+}
+
+/// Four producers and two workers until `goal` jobs are acknowledged, then the kill, in the middle of it.
+fn load_until(ledger: &Arc<Ledger>, address: SocketAddr, goal: usize, kill: impl FnOnce()) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let run = |work: fn(&Ledger, SocketAddr, &AtomicBool) -> io::Result<()>| {
+        let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
+        // It ends with an error, because the daemon is killed under it: that is what is tested.
+        thread::spawn(move || drop(work(&ledger, address, &stop)))
+    };
+    let threads: Vec<_> = (0..4).map(|_| run(produce)).chain((0..2).map(|_| run(work))).collect();
+    while ledger.acknowledgements() < goal {
+        assert!(threads.iter().any(|thread| !thread.is_finished()), "all clients gave up before the daemon was killed");
+        thread::yield_now();
+    }
+    kill();
+    stop.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().expect("a client failed an assertion");
+    }
+}
+
+fn produce(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
+    let mut peer = Peer::connect(address)?;
+    while !stop.load(Ordering::Relaxed) {
+        let id = ledger.next.fetch_add(1, Ordering::Relaxed);
+        ledger.submitted.fetch_add(1, Ordering::Relaxed);
+        // Some are larger than a piece of the journal, some have a unique id, most are small and have none.
+        let mut workload = id.to_string().into_bytes();
+        if id % 50 == 7 {
+            workload.push(b' ');
+            workload.resize(100_000, b'x');
+        }
+        let unique = if id.is_multiple_of(3) { format!("u{id}") } else { String::new() };
+        peer.submit("crash", &unique, workload)?;
+        ledger.acknowledged.lock().unwrap().insert(id);
+    }
+    Ok(())
+}
+
+fn work(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
+    let mut peer = Peer::connect(address)?;
+    peer.can_do("crash")?;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(job) = peer.grab()? else { continue };
+        let id = number(&job.workload);
+        ledger.complete(id);
+        peer.complete(&job.handle)?;
+        // A job of its own behind the completion: when that one is acknowledged, the completion is on the disk.
+        let mark = ledger.next.fetch_add(1, Ordering::Relaxed);
+        ledger.submitted.fetch_add(1, Ordering::Relaxed);
+        peer.submit("crash", "", mark.to_string().into_bytes())?;
+        ledger.acknowledged.lock().unwrap().insert(mark);
+        ledger.settled.lock().unwrap().insert(id);
+    }
+    Ok(())
+}
+
+/// Works off everything that is left.
+fn drain(ledger: &Ledger, address: SocketAddr) {
+    let mut peer = Peer::connect(address).unwrap();
+    peer.can_do("crash").unwrap();
+    while let Some(job) = peer.grab().unwrap() {
+        ledger.complete(number(&job.workload));
+        peer.complete(&job.handle).unwrap();
+    }
+    let status = peer.listing("status").unwrap();
+    assert_eq!(status, ["crash\t0\t0\t1"]);
+}
+
+fn number(workload: &[u8]) -> u64 {
+    let digits = workload.split(|byte| *byte == b' ').next().unwrap();
+    std::str::from_utf8(digits).unwrap().parse().unwrap()
+}

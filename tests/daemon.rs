@@ -1,0 +1,277 @@
+//! The daemon as its operator and its worst client know it: how it stops, what it refuses, what it survives.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use common::{Peer, daemon, submission};
+
+// ---- how it starts and stops -----------------------------------------------------------------------------------------
+
+#[test]
+fn sigterm_keeps_everything_and_exits_0() {
+    for signal in ["TERM", "INT"] {
+        for durability in ["sync", "interval"] {
+            let dir = tempfile::tempdir().unwrap();
+            // An interval nobody waits for: only the last commit can have saved the jobs.
+            let keys = format!("durability = \"{durability}\"\ncommit_interval = \"1h\"");
+            let mut daemon = daemon(dir.path()).set(&keys).start();
+            let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+            for n in 0..100 {
+                peer.submit("later", "", n.to_string()).unwrap();
+            }
+            daemon.signal(signal);
+            let status = daemon.wait();
+            assert_eq!(status.code(), Some(0), "{signal} {durability}: {}", daemon.log_text());
+            assert!(peer.receive().is_err(), "the connection is closed");
+            daemon.restart();
+            let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+            assert_eq!(peer.listing("status").unwrap(), ["later\t100\t0\t0"], "{signal} {durability}");
+        }
+    }
+}
+
+/// Runs a second daemon that must not start, and gives back what it said.
+fn refused(dir: &Path, config: &str) -> Output {
+    let path = dir.join("second.toml");
+    std::fs::write(&path, config).unwrap();
+    // One that starts after all is ended, and then has another exit code than any we expect.
+    Command::new("timeout").args(["60", env!("CARGO_BIN_EXE_windlass"), "serve", "-c"]).arg(path).output().unwrap()
+}
+
+#[test]
+fn a_busy_port_and_a_busy_directory_are_told_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let port = daemon.address("gearman").port();
+    let data = dir.path().join("data");
+    let other = dir.path().join("other");
+    let table = [
+        (
+            "port",
+            3,
+            format!("data_dir = {other:?}\n[gearman]\nlisten = [\"127.0.0.1:{port}\"]\n"),
+            format!("127.0.0.1:{port}"),
+        ),
+        (
+            "directory",
+            4,
+            format!("data_dir = {data:?}\n[gearman]\nlisten = [\"127.0.0.1:0\"]\n"),
+            data.display().to_string(),
+        ),
+        ("configuration", 2, "no_such_key = 1\n".to_owned(), "no_such_key".to_owned()),
+    ];
+    for (case, code, config, named) in table {
+        let output = refused(dir.path(), &config);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{case}: {said}");
+        let reason = said.lines().find(|line| line.starts_with("windlass: "));
+        assert!(reason.is_some() && said.contains(&named), "{case}: {said}");
+    }
+}
+
+#[test]
+fn a_unix_socket_serves_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gearman.sock");
+    let listen = format!("[gearman]\nlisten = [\"unix:{}\"]", path.display());
+    let mut daemon = daemon(dir.path()).set(&listen).start();
+    for _ in 0..2 {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"version\n").unwrap();
+        let mut said = [0; 3];
+        stream.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"OK ");
+        // Killed, it leaves its socket file behind, and takes the address up again.
+        daemon.kill();
+        daemon.restart();
+    }
+}
+
+// ---- what clients may not do -----------------------------------------------------------------------------------------
+
+/// What comes back until the daemon closes the connection or answers the `version` that is sent behind.
+fn answer(address: SocketAddr, bytes: &[u8]) -> (Vec<u8>, bool) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(bytes).unwrap();
+    // The write may meet a connection that is closed already.
+    let _ = stream.write_all(b"version\n");
+    let mut said = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return (said, true),
+            Ok(read) => said.extend_from_slice(&chunk[..read]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return (said, true),
+            Err(error) => panic!("neither answered nor closed: {error}"),
+        }
+        if let Some(at) = said.windows(3).position(|window| window == b"OK ") {
+            said.truncate(at);
+            return (said, false);
+        }
+    }
+}
+
+fn packet(magic: &[u8; 4], kind: u32, declared: u32, body: &[u8]) -> Vec<u8> {
+    [&magic[..], &kind.to_be_bytes(), &declared.to_be_bytes(), body].concat()
+}
+
+#[test]
+fn malformed_packets_are_answered_or_hung_up_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let address = daemon.address("gearman");
+    // A bystander, connected all along.
+    let mut bystander = Peer::connect(address).unwrap();
+    let error = |code: &str, text: &str| {
+        let body = format!("{code}\0{text}");
+        packet(b"\0RES", 19, u32::try_from(body.len()).unwrap(), body.as_bytes())
+    };
+    let long_unique = [&b"f\0"[..], &[b'u'; 65], b"\0data"].concat();
+    // The case, what is sent, and what is answered: nothing means hung up on.
+    type Case = (&'static str, Vec<u8>, Option<Vec<u8>>);
+    let table: Vec<Case> = vec![
+        ("wrong magic", packet(b"\0XXX", 16, 0, b""), None),
+        ("type 0", packet(b"\0REQ", 0, 0, b""), None),
+        ("type 43", packet(b"\0REQ", 43, 0, b""), None),
+        ("type 2^32 - 1", packet(b"\0REQ", u32::MAX, 0, b""), None),
+        ("two gigabytes announced", packet(b"\0REQ", 18, 0x7fff_ffff, b"f\0u\0"), None),
+        ("four gigabytes announced", packet(b"\0REQ", 18, u32::MAX, b"f\0u\0"), None),
+        ("a line without end", vec![b'x'; 9000], None),
+        ("response magic", packet(b"\0RES", 16, 2, b"hi"), Some(error("INVALID_MAGIC", "Request magic expected"))),
+        ("a response type", packet(b"\0REQ", 8, 0, b""), Some(error("INVALID_COMMAND", "Command not expected"))),
+        ("unused type 5", packet(b"\0REQ", 5, 0, b""), Some(error("INVALID_COMMAND", "Command not expected"))),
+        (
+            "unique of 65 bytes",
+            packet(b"\0REQ", 18, u32::try_from(long_unique.len()).unwrap(), &long_unique),
+            Some(error("ARGUMENT_TOO_LARGE", "Unique value too large")),
+        ),
+        (
+            "a result nobody waits for",
+            packet(b"\0REQ", 13, 8, b"H:no:1\0x"),
+            Some(error("JOB_NOT_FOUND", "Job given in work result not found")),
+        ),
+        (
+            "an option nobody knows",
+            packet(b"\0REQ", 26, 4, b"nope"),
+            Some(error("UNKNOWN_OPTION", "Server does not recognize given option")),
+        ),
+        ("a body where none belongs", packet(b"\0REQ", 9, 3, b"xyz"), Some(packet(b"\0RES", 10, 0, b""))),
+    ];
+    for (case, bytes, expected) in table {
+        let (said, closed) = answer(address, &bytes);
+        match expected {
+            None => assert!(closed && said.is_empty(), "{case}: {said:?}, closed: {closed}"),
+            Some(expected) => {
+                assert_eq!(String::from_utf8_lossy(&said), String::from_utf8_lossy(&expected), "{case}");
+                assert!(!closed, "{case}: hung up");
+            }
+        }
+        assert!(bystander.line("version").unwrap().starts_with("OK "), "{case}");
+    }
+    // Too few arguments fail that packet only, in words of our own: deployed servers wait for more for ever.
+    let (said, closed) = answer(address, &packet(b"\0REQ", 18, 8, b"funconly"));
+    assert!(said.starts_with(b"\0RES\0\0\0\x13") && !closed, "{said:?}");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let address = daemon.address("gearman");
+    let mut flood = TcpStream::connect(address).unwrap();
+    flood.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let echo = packet(b"\0REQ", 16, 65536, &[7; 65536]);
+    let mut taken = 0;
+    // The daemon stops reading, the kernel's buffers fill, the write waits in vain.
+    while flood.write_all(&echo).is_ok() {
+        taken += echo.len();
+        assert!(taken < 256 << 20, "the daemon takes and takes");
+    }
+    assert!(Peer::connect(address).unwrap().line("version").unwrap().starts_with("OK "));
+    assert!(resident_bytes(daemon.pid()) < 256 << 20, "{} bytes resident", resident_bytes(daemon.pid()));
+}
+
+fn resident_bytes(pid: u32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("[server]\nconnections_max = 3").start();
+    let address = daemon.address("gearman");
+    let mut inside: Vec<Peer> = (0..3).map(|_| Peer::connect(address).unwrap()).collect();
+    for peer in &mut inside {
+        assert!(peer.line("version").unwrap().starts_with("OK "));
+    }
+    let mut outside = Peer::connect(address).unwrap();
+    assert!(outside.line("version").is_err(), "the fourth is closed");
+    assert!(inside[0].line("version").unwrap().starts_with("OK "));
+    // A place that is given up can be taken again, once the daemon has noticed.
+    drop(inside.pop());
+    while Peer::connect(address).unwrap().line("version").is_err() {}
+}
+
+#[test]
+fn half_closed_clients_get_what_they_are_due() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let mut stream = TcpStream::connect(daemon.address("gearman")).unwrap();
+    let mut bytes = bytes::BytesMut::new();
+    submission("late", "", "x", true).encode(&mut bytes);
+    stream.write_all(&bytes).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).unwrap();
+    assert!(said.starts_with(b"\0RES\0\0\0\x08"), "JOB_CREATED: {said:?}");
+}
+
+// ---- a disk that is full ---------------------------------------------------------------------------------------------
+
+#[test]
+fn a_full_disk_stops_acknowledgements_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    // No file may grow beyond 32 MiB (65,536 blocks of 512 bytes): the journal's cannot.
+    let mut daemon = daemon(dir.path()).ulimit("-f 65536").start();
+    let address = daemon.address("gearman");
+    let mut peer = Peer::connect(address).unwrap();
+    let mut acknowledged = 0;
+    let refusal = loop {
+        match peer.submit("heavy", "", vec![b'x'; 100_000]) {
+            Ok(_) => acknowledged += 1,
+            Err(error) => break error.to_string(),
+        }
+        assert!(acknowledged < 1000, "the disk never fills");
+    };
+    assert!(refusal.contains("QUEUE_ERROR"), "{refusal}");
+    assert!(acknowledged > 0);
+    // Reading goes on, and so does work that promises nothing.
+    let mut other = Peer::connect(address).unwrap();
+    assert!(other.line("version").unwrap().starts_with("OK "));
+    assert_eq!(other.listing("status").unwrap().len(), 1);
+    let again = other.submit("heavy", "", "y").unwrap_err().to_string();
+    assert!(again.contains("QUEUE_ERROR"), "{again}");
+    // With room again, everything that was acknowledged is there; what was not may be.
+    daemon.kill();
+    daemon.restart_unlimited();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    let status = peer.listing("status").unwrap();
+    let total: u64 = status[0].split('\t').nth(1).unwrap().parse().unwrap();
+    assert!(total >= acknowledged, "{total} of {acknowledged}");
+    peer.submit("heavy", "", "z").unwrap();
+}
