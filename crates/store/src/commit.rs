@@ -13,7 +13,9 @@ pub struct Commit {
     pub(crate) parts: u32,
     pub(crate) arena: Vec<u8>,
     pub(crate) pieces: Vec<Piece>,
+    /// What is left of a torn commit: to be removed before anything is written behind it.
     pub(crate) litter: Vec<u64>,
+    /// Values of commits that are superfluous.
     pub(crate) removals: Vec<u64>,
 }
 
@@ -32,18 +34,6 @@ impl Commit {
         self.seq
     }
 
-    /// Keys to be removed before anything is written: what is left of a torn commit.
-    #[must_use]
-    pub fn litter(&self) -> &[u64] {
-        &self.litter
-    }
-
-    /// Keys to be removed with it, in an order in which any first few may go without the rest.
-    #[must_use]
-    pub fn removals(&self) -> &[u64] {
-        &self.removals
-    }
-
     /// How many values it writes.
     #[must_use]
     pub const fn parts(&self) -> u32 {
@@ -54,6 +44,42 @@ impl Commit {
     #[must_use]
     pub fn values(&self) -> Values<'_> {
         Values { commit: self, part: 0, piece: 0, done: 0, value: Vec::new() }
+    }
+
+    /// The steps in which it is to be written, of so many values each. Each is to be atomic: all of it survives or
+    /// nothing. Whatever part of the row survives, what was there before the commit can be read still.
+    pub fn batches(&self, values_max: u32) -> impl Iterator<Item = Batch<'_>> {
+        let values_max = values_max.max(1);
+        let count = self.parts.div_ceil(values_max) as usize;
+        let share = self.removals.len().div_ceil(count.max(1)).max(1);
+        // Never a removal without a value, nor the last value without all removals: recovery counts commits.
+        let mut removals = self.removals.chunks(share);
+        (0..self.parts).step_by(values_max as usize).map(move |part| Batch {
+            litter: if part == 0 { &self.litter } else { &[] },
+            removals: removals.next().unwrap_or_default(),
+            values: values_max.min(self.parts - part),
+        })
+    }
+}
+
+/// A part of a commit that is to be written atomically.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    litter: &'a [u64],
+    removals: &'a [u64],
+    values: u32,
+}
+
+impl Batch<'_> {
+    /// Keys to be removed.
+    pub fn removals(&self) -> impl Iterator<Item = u64> {
+        self.litter.iter().chain(self.removals).copied()
+    }
+
+    /// How many of the commit's next values are to be written.
+    #[must_use]
+    pub const fn values(&self) -> u32 {
+        self.values
     }
 }
 
@@ -118,6 +144,7 @@ impl Values<'_> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::frame::{open, parts_of};
@@ -168,6 +195,19 @@ mod tests {
             }
             assert_eq!(read, whole, "{sizes:?}");
             assert_eq!(keys, (10..10 + u64::from(commit.parts)).collect::<Vec<_>>(), "{sizes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn batches_are_the_commit_in_steps(parts in 1u32..40, removals in 0u64..100, values_max in 1u32..10) {
+            let commit = Commit { parts, removals: (0..removals).collect(), litter: vec![901, 902], ..commit(&[]).0 };
+            let batches: Vec<_> = commit.batches(values_max).collect();
+            prop_assert_eq!(batches.iter().map(Batch::values).sum::<u32>(), parts);
+            prop_assert!(batches.iter().all(|batch| (1..=values_max).contains(&batch.values())));
+            let keys: Vec<u64> = batches.iter().flat_map(Batch::removals).collect();
+            prop_assert_eq!(keys, [901, 902].into_iter().chain(0..removals).collect::<Vec<_>>());
+            prop_assert_eq!(batches[0].litter.len(), 2);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_engine::{Engine, Head, Job, JobId, KeyUntil, PlaceKind, QueueId, QueueImage, Timestamp};
+use windlass_engine::{Engine, Head, Job, JobId, PlaceKind, QueueId, QueueImage, Timestamp};
 
 use crate::journal::is_worth_remembering;
 use crate::record::Record;
@@ -45,13 +45,8 @@ fn keepable(job: &Job, now: Timestamp) -> Job {
     let Some(Ok(Record::Put(mut job))) = Record::all(&bytes).next() else { return job.clone() };
     if let Some(extra) = &mut job.extra {
         extra.progress = None;
-        // The engine forgets these once they are over, where they mean nothing any more.
+        // The engine forgets an expiry that has passed where it means nothing any more.
         extra.expires_at = extra.expires_at.filter(|at| *at > now);
-        extra.key_until = match extra.key_until {
-            KeyUntil::EndOr(at) if at <= now => KeyUntil::End,
-            KeyUntil::StartOr(at) if at <= now => KeyUntil::Start,
-            other @ (KeyUntil::End | KeyUntil::Start | KeyUntil::EndOr(_) | KeyUntil::StartOr(_)) => other,
-        };
         if **extra == windlass_engine::Extra::default() {
             job.extra = None;
         }

@@ -58,10 +58,11 @@ mod record;
 mod recover;
 mod replay;
 mod roll;
+mod sled;
 mod store;
 
 pub use codec::DecodeError;
-pub use commit::{Commit, Values};
+pub use commit::{Batch, Commit, Values};
 pub use fingerprint::Fingerprint;
 pub use frame::{FrameError, VALUE_BYTES_MAX, VERSION};
 pub use journal::{Journal, JournalLimits, JournalStats};
@@ -69,4 +70,5 @@ pub use memory::{Fault, MemoryStore};
 pub use record::{HeadRecord, Moved, Record};
 pub use recover::{Recovered, Report, recover};
 pub use replay::{RecoverError, Torn};
+pub use sled::{SledConfig, SledStore, Watch};
 pub use store::{Error, Store};

@@ -9,6 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::commit::Commit;
 use crate::store::{Error, Store};
 
+/// Values per batch: few, so that commits are cut in the middle.
+const BATCH_VALUES: u32 = 1;
+
 /// How a commit goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -112,13 +115,22 @@ impl MemoryStore {
         self.state().values.remove(&key);
     }
 
-    /// The store as a power cut in the middle of this commit leaves it: the first `steps` of its removals and values are
-    /// done, of the next value `bytes` bytes are.
+    /// The store as a power cut in the middle of this commit leaves it: the first `batches` of it are there. If `torn`,
+    /// the last value of them is there only in part.
     #[must_use]
-    pub fn cut_during(&self, commit: &Commit, steps: usize, bytes: usize) -> Self {
+    pub fn cut_during(&self, commit: &Commit, batches: usize, torn: bool) -> Self {
         let mut values = self.values();
-        write_part(commit, &mut values, steps, Some(bytes));
+        let last = write_batches(commit, &mut values, batches);
+        if let Some(value) = last.filter(|_| torn).and_then(|key| values.get_mut(&key)) {
+            value.truncate(value.len() / 2);
+        }
         Self::with(values)
+    }
+
+    /// How many steps this store takes to write a commit.
+    #[must_use]
+    pub fn batches(commit: &Commit) -> usize {
+        commit.batches(BATCH_VALUES).count()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -144,25 +156,25 @@ impl Store for MemoryStore {
         if state.failed {
             return Err(Error::Closed);
         }
-        let all = steps_of(commit);
+        let all = Self::batches(commit);
         match state.fault {
             Some((0, fault)) => {
                 state.failed = true;
                 if !state.lasting {
                     state.fault = None;
                 }
-                let steps = match fault {
+                let batches = match fault {
                     Fault::Nothing => 0,
                     Fault::Half => all / 2,
                     Fault::Everything => all,
                 };
-                write_part(commit, &mut state.values, steps, None);
+                write_batches(commit, &mut state.values, batches);
                 return Err(Error::Asked);
             }
             Some((after, fault)) => state.fault = Some((after - 1, fault)),
             None => {}
         }
-        write_part(commit, &mut state.values, all, None);
+        write_batches(commit, &mut state.values, all);
         state.commits += 1;
         Ok(())
     }
@@ -191,26 +203,16 @@ impl Store for MemoryStore {
     }
 }
 
-/// How many values a commit writes and keys it removes.
-fn steps_of(commit: &Commit) -> usize {
-    commit.litter().len() + commit.parts() as usize + commit.removals().len()
-}
-
-/// Does the first steps of a commit; of the value after them only the first bytes, if any.
-fn write_part(commit: &Commit, to: &mut BTreeMap<u64, Vec<u8>>, steps: usize, bytes: Option<usize>) {
-    for key in commit.litter().iter().take(steps) {
-        to.remove(key);
-    }
-    let (mut done, mut values) = (commit.litter().len(), commit.values());
-    while let Some((key, value)) = values.next() {
-        if done < steps {
+/// Does the first batches of a commit. Returns the last key that was written.
+fn write_batches(commit: &Commit, to: &mut BTreeMap<u64, Vec<u8>>, batches: usize) -> Option<u64> {
+    let (mut values, mut last) = (commit.values(), None);
+    for batch in commit.batches(BATCH_VALUES).take(batches) {
+        batch.removals().for_each(|key| drop(to.remove(&key)));
+        for _ in 0..batch.values() {
+            let Some((key, value)) = values.next() else { break };
             to.insert(key, value.to_vec());
-        } else if let Some(bytes) = bytes.filter(|bytes| done == steps && *bytes > 0) {
-            to.insert(key, value.get(..bytes).unwrap_or(value).to_vec());
+            last = Some(key);
         }
-        done += 1;
     }
-    for key in commit.removals().iter().take(steps.saturating_sub(done)) {
-        to.remove(key);
-    }
+    last
 }

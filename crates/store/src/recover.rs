@@ -77,7 +77,7 @@ pub fn recover(
         return Err(why);
     }
     let (last_seq, last_key) = (assembler.last_seq(), assembler.last_key());
-    let torn = assembler.finish();
+    let torn = assembler.finish()?;
     replay.check_census(last_seq, torn.as_ref())?;
     if let Some(torn) = &torn {
         let (seq, values) = (torn.seq, torn.keys.len());

@@ -48,7 +48,7 @@ pub enum RecoverError {
 pub struct Torn {
     /// Its number, if that can still be read.
     pub seq: Option<u64>,
-    /// The keys of what is there of it.
+    /// The keys of what is there of it, and of what it had begun to remove.
     pub keys: Vec<u64>,
 }
 
@@ -72,7 +72,11 @@ impl Whole<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     open: Option<Open>,
-    torn: Option<(Torn, FrameError)>,
+    torn: Option<Torn>,
+    /// Commits of which the first parts are missing, and the keys of the others: a commit that was cut short may have
+    /// been removing them, the first parts first.
+    remains: Vec<(u64, Vec<u64>)>,
+    remain_seq: u64,
     last_seq: u64,
     last_key: u64,
     records: Vec<u8>,
@@ -118,8 +122,8 @@ impl Assembler {
                 self.tear(None, Some(open.seq));
                 return self.push_behind_tear(key, &frame);
             }
-            None if frame.part > 0 => {
-                self.tear(Some(key), Some(frame.seq));
+            None if frame.part > 0 && frame.seq > self.last_seq => {
+                self.remain(key, frame.seq);
                 return Ok(());
             }
             None if frame.seq <= self.last_seq => return Err(self.damaged(key, FrameError::Nonsense)),
@@ -151,11 +155,31 @@ impl Assembler {
     }
 
     /// Ends it. What is torn now is the last commit, which nobody was told of.
-    pub(crate) fn finish(mut self) -> Option<Torn> {
+    pub(crate) fn finish(mut self) -> Result<Option<Torn>, RecoverError> {
         if let Some(open) = self.open {
             self.tear(None, Some(open.seq));
         }
-        self.torn.map(|(torn, _)| torn)
+        let mut remains = std::mem::take(&mut self.remains).into_iter();
+        let mut torn = match (self.torn.take(), remains.len()) {
+            (None, 0) => return Ok(None),
+            (Some(torn), _) => torn,
+            // The last commit itself, without its first parts.
+            (None, 1) if self.remain_seq > self.last_seq => Torn { seq: Some(self.remain_seq), keys: Vec::new() },
+            (None, _) => {
+                let key = remains.next().and_then(|(_, keys)| keys.first().copied()).unwrap_or_default();
+                return Err(self.damaged(key, FrameError::Torn));
+            }
+        };
+        torn.keys.extend(remains.flat_map(|(_, keys)| keys));
+        Ok(Some(torn))
+    }
+
+    fn remain(&mut self, key: u64, seq: u64) {
+        self.remain_seq = seq;
+        match self.remains.last_mut() {
+            Some((last, keys)) if *last == seq => keys.push(key),
+            Some(_) | None => self.remains.push((seq, vec![key])),
+        }
     }
 
     pub(crate) const fn last_seq(&self) -> u64 {
@@ -177,14 +201,14 @@ impl Assembler {
         }
         keys.extend(key);
         match &mut self.torn {
-            Some((torn, _)) => torn.keys.append(&mut keys),
-            None => self.torn = Some((Torn { seq: torn_seq, keys }, FrameError::Torn)),
+            Some(torn) => torn.keys.append(&mut keys),
+            None => self.torn = Some(Torn { seq: torn_seq, keys }),
         }
     }
 
     /// A good value behind a tear: more of the torn commit, or the proof that the tear is not the end.
     fn push_behind_tear(&mut self, key: u64, frame: &Frame<'_>) -> Result<(), RecoverError> {
-        let Some((torn, why)) = &mut self.torn else { return Ok(()) };
+        let Some(torn) = &mut self.torn else { return Ok(()) };
         let first_torn = torn.keys.first().copied().unwrap_or(key);
         let same = key - u64::from(frame.part) <= first_torn && torn.seq.is_none_or(|seq| seq == frame.seq);
         if frame.part > 0 && same {
@@ -192,8 +216,7 @@ impl Assembler {
             torn.keys.push(key);
             return Ok(());
         }
-        let why = *why;
-        Err(self.damaged(first_torn, why))
+        Err(self.damaged(first_torn, FrameError::Torn))
     }
 
     const fn damaged(&self, key: u64, why: FrameError) -> RecoverError {

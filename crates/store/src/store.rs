@@ -10,9 +10,9 @@ use crate::commit::Commit;
 
 /// Keeps commits. One thread uses it, one commit at a time.
 pub trait Store: Send {
-    /// Writes a commit's values, removes what it removes, and returns once all of it will survive a power cut.
+    /// Writes a commit ([`Commit::batches`], one after the other) and returns once all of it will survive a power cut.
     ///
-    /// Doing it twice does no more than doing it once. While it runs, any part of the commit may be on the disk.
+    /// Doing it twice does no more than doing it once.
     ///
     /// # Errors
     ///

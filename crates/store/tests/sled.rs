@@ -1,0 +1,217 @@
+//! The store on a real disk: what was committed is there again, for one process at a time, through errors of the disk.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test may fail like a test")]
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::Command as Process;
+
+use bytes::Bytes;
+use windlass_engine::{ClientId, Command, Engine, JobRef, Limits, NewJob, Origin, Tag, Timestamp, Turn};
+use windlass_store::{
+    Commit, Error, Fingerprint, Journal, JournalLimits, Recovered, SledConfig, SledStore, Store, VALUE_BYTES_MAX,
+    recover,
+};
+
+struct Daemon {
+    engine: Engine,
+    journal: Journal,
+    store: SledStore,
+    pushed: u64,
+}
+
+impl Daemon {
+    fn start(path: &Path) -> Self {
+        Self::on(SledStore::open(SledConfig::new(path)).unwrap())
+    }
+
+    fn on(store: SledStore) -> Self {
+        let Recovered { engine, journal, .. } =
+            recover(&store, Limits::default(), JournalLimits::default(), 1).unwrap();
+        Self { engine, journal, store, pushed: 0 }
+    }
+
+    fn apply(&mut self, command: Command) {
+        let mut turn = Turn::new(Timestamp(1_000), 1);
+        self.engine.apply(ClientId(1), Tag(1), command, &mut turn);
+        self.journal.append(&self.engine, &turn.changes);
+    }
+
+    fn push(&mut self, bytes: usize) {
+        self.pushed += 1;
+        let body: Vec<u8> = (self.pushed..).flat_map(|n| (n * 0x9e37_79b9).to_le_bytes()).take(bytes).collect();
+        let job = NewJob::new(Origin::FAKTORY, Bytes::from_static(b"q"), Bytes::from(body));
+        self.apply(Command::Push(Box::new(job)));
+    }
+
+    fn cut(&mut self) -> Commit {
+        self.journal.cut(&self.engine).unwrap()
+    }
+
+    fn commit(&mut self) {
+        let commit = self.cut();
+        self.store.commit(&commit).unwrap();
+        self.journal.committed(commit.seq());
+    }
+
+    fn print(&self) -> Fingerprint {
+        Fingerprint::of(&self.engine, Timestamp(1_000))
+    }
+}
+
+#[test]
+fn what_was_committed_is_there_again() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("not/there/yet");
+    let mut daemon = Daemon::start(&path);
+    for bytes in [0, 1, 900, 2_000, VALUE_BYTES_MAX, 1_000_000, 50] {
+        daemon.push(bytes);
+        daemon.commit();
+    }
+    let first = daemon.engine.jobs().map(|job| job.id).min().unwrap();
+    daemon.apply(Command::Cancel(JobRef::Id(first)));
+    daemon.commit();
+    let (print, stats) = (daemon.print(), daemon.journal.stats());
+    assert!(daemon.store.disk_bytes() > 1_000_000);
+    drop(daemon);
+
+    let mut again = Daemon::start(&path);
+    assert_eq!(again.print().differs_from(&print), None);
+    assert_eq!(again.engine.job_count(), 6);
+    let is = again.journal.stats();
+    assert_eq!((is.commits, is.bytes, is.live_bytes), (stats.commits, stats.bytes, stats.live_bytes));
+    again.push(10);
+    again.commit();
+    drop(again);
+    assert_eq!(Daemon::start(&path).engine.job_count(), 7);
+}
+
+#[test]
+fn values_are_small_and_sled_keeps_no_page_apart() {
+    let home = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::start(home.path());
+    for _ in 0..40 {
+        daemon.push(900_000);
+        daemon.commit();
+    }
+    let mut largest = 0;
+    let scanned = daemon.store.scan(&mut |_, value| {
+        largest = largest.max(value.len());
+        ControlFlow::Continue(())
+    });
+    scanned.unwrap();
+    assert_eq!(largest, VALUE_BYTES_MAX);
+    assert_eq!(fs::read_dir(home.path().join("journal/blobs")).unwrap().count(), 0);
+}
+
+#[test]
+fn one_daemon_at_a_time() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let refused = SledStore::open(SledConfig::new(home.path())).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::InUse { .. }), "{text}");
+    assert!(text.contains(&format!("in use by another process (process {})", std::process::id())), "{text}");
+    drop(daemon);
+    SledStore::open(SledConfig::new(home.path())).unwrap();
+}
+
+#[test]
+fn openings_that_were_cut_short_do_no_harm() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("journal");
+    // Cut short while the store was made.
+    fs::create_dir_all(home.path().join("journal.new/blobs")).unwrap();
+    fs::write(home.path().join("journal.new/conf"), b"segm").unwrap();
+    let mut daemon = Daemon::start(home.path());
+    daemon.push(10);
+    daemon.commit();
+    drop(daemon);
+    let snapshot = |folder: &Path| {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        names.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("snap.")).collect::<Vec<_>>()
+    };
+    // While a snapshot was written, or before its contents were.
+    fs::write(folder.join("snap.00000000FFFFFFFF.generating"), b"half").unwrap();
+    assert_eq!(Daemon::start(home.path()).engine.job_count(), 1);
+    for whole in snapshot(&folder) {
+        fs::write(&whole, b"").unwrap();
+    }
+    assert_eq!(Daemon::start(home.path()).engine.job_count(), 1);
+    for whole in snapshot(&folder) {
+        fs::remove_file(&whole).unwrap();
+    }
+    assert_eq!(Daemon::start(home.path()).engine.job_count(), 1);
+    assert_eq!(snapshot(&folder).len(), 1);
+}
+
+#[test]
+fn a_damaged_store_is_refused_in_words() {
+    let home = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::start(home.path());
+    daemon.push(10);
+    daemon.commit();
+    drop(daemon);
+    fs::write(home.path().join("journal/conf"), b"segment_size: 1\nand nonsense that is long enough").unwrap();
+    let refused = SledStore::open(SledConfig::new(home.path())).unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+    // A refusal leaves nothing locked.
+    assert!(matches!(SledStore::open(SledConfig::new(home.path())), Err(Error::Damaged { .. })));
+}
+
+/// A full disk, as far as one can be had without one: the shell sets a limit on the size of files and ignores the signal.
+#[test]
+fn a_full_disk_stops_commits_and_forgets_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let script = "trap '' XFSZ; ulimit -S -f 24000; exec \"$0\" --exact on_a_full_disk --nocapture";
+    let this = std::env::current_exe().unwrap();
+    let done = Process::new("sh").args(["-c", script]).arg(this).env("FULL_DISK", home.path()).output().unwrap();
+    let text = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(done.status.success() && text.contains("the disk was full"), "{text}");
+}
+
+/// The other half of the test above; by itself it does nothing.
+#[test]
+fn on_a_full_disk() {
+    let Some(path) = std::env::var_os("FULL_DISK") else { return };
+    let mut daemon = Daemon::start(Path::new(&path));
+    let (mut print, mut full) = (daemon.print(), None);
+    for _ in 0..100 {
+        daemon.push(400_000);
+        let commit = daemon.cut();
+        if let Err(why) = daemon.store.commit(&commit) {
+            assert!(matches!(why, Error::Io { .. }), "{why}");
+            full = Some(commit);
+            break;
+        }
+        daemon.journal.committed(commit.seq());
+        print = daemon.print();
+    }
+    let commit = full.unwrap_or_else(|| panic!("the disk was never full"));
+    assert!(matches!(daemon.store.commit(&commit), Err(Error::Closed)));
+
+    // Still full: opening again may work, writing does not.
+    let again = daemon.store.reopen().and_then(|()| daemon.store.commit(&commit));
+    assert!(again.is_err(), "there is room all of a sudden");
+    // Room again. What was acknowledged is there, possibly with the commit that failed.
+    let unlimited = rustix::process::Rlimit { current: None, maximum: None };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, unlimited).unwrap();
+    daemon.store.reopen().unwrap();
+    let recovered = recover(&daemon.store, Limits::default(), JournalLimits::default(), 1).unwrap();
+    let is = Fingerprint::of(&recovered.engine, Timestamp(1_000));
+    let on_its_way = daemon.print();
+    assert!(is.differs_from(&print).is_none() || is.differs_from(&on_its_way).is_none());
+
+    // And the daemon goes on with the very commit that failed.
+    daemon.store.commit(&commit).unwrap();
+    daemon.journal.committed(commit.seq());
+    for _ in 0..50 {
+        daemon.push(400_000);
+        daemon.commit();
+    }
+    let print = daemon.print();
+    drop(daemon);
+    assert_eq!(Daemon::start(Path::new(&path)).print().differs_from(&print), None);
+    println!("the disk was full");
+}
