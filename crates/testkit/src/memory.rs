@@ -246,7 +246,9 @@ impl MemoryHub {
         let Some(peer) = self.open_peer(client).filter(|peer| !peer.input.is_empty()) else { return false };
         let before = peer.input.len();
         peer.session.on_bytes(now, &mut peer.input, &mut peer.outbox);
-        before != peer.input.len() || !peer.outbox.is_empty()
+        let read = before != peer.input.len() || !peer.outbox.is_empty();
+        peer.heed();
+        read || peer.ending.is_some()
     }
 
     fn finish(&mut self, client: ClientId, reason: Reason) {

@@ -23,6 +23,8 @@ pub(super) enum Ask {
     Grab(AssignForm),
     /// A step of a text command; which one is the session's state.
     Admin,
+    /// OPTION_REQ, which takes effect behind everything before it.
+    Option,
     /// GET_STATUS of a job.
     Status(JobId),
 }
@@ -45,7 +47,8 @@ impl Ask {
             Self::Grab(AssignForm::Unique) => Tag(7),
             Self::Grab(AssignForm::All) => Tag(8),
             Self::Admin => Tag(9),
-            Self::Status(job) => Tag(job.0 << KIND_BITS | 10),
+            Self::Option => Tag(10),
+            Self::Status(job) => Tag(job.0 << KIND_BITS | 11),
         }
     }
 
@@ -62,7 +65,8 @@ impl Ask {
             7 => Self::Grab(AssignForm::Unique),
             8 => Self::Grab(AssignForm::All),
             9 => Self::Admin,
-            10 => Self::Status(JobId(number >> KIND_BITS)),
+            10 => Self::Option,
+            11 => Self::Status(JobId(number >> KIND_BITS)),
             _ => return None,
         })
     }
@@ -84,6 +88,7 @@ mod tests {
             (Ask::Grab(AssignForm::Unique), true),
             (Ask::Grab(AssignForm::All), true),
             (Ask::Admin, true),
+            (Ask::Option, true),
             (Ask::Status(JobId(0)), true),
             (Ask::Status(JobId(JOB_NUMBER_END - 1)), true),
         ];

@@ -2,12 +2,16 @@
 //!
 //! Spec: `PROTOCOL`, "GET_STATUS", "STATUS_RES", "OPTION_REQ", "OPTION_RES".
 
+use bytes::Bytes;
 use windlass_engine::{Command, Job, JobId, JobRef, JobView, PlaceKind};
 use windlass_session::Outbox;
 
 use super::GearmanSession;
 use super::ask::{Ask, JOB_NUMBER_END};
 use crate::wire::{ErrorReply, Response, Status, is_exceptions};
+
+/// The engine counts from 1.
+const NO_JOB: JobId = JobId(0);
 
 impl GearmanSession {
     /// A handle that is not ours is unknown, and sent back as it came.
@@ -23,12 +27,23 @@ impl GearmanSession {
         Response::StatusRes { handle: &self.handle(id), status }.encode(out.bytes());
     }
 
-    pub(super) fn set_option(&mut self, name: &[u8], out: &mut Outbox) {
-        if is_exceptions(name) {
-            self.exceptions = true;
-            Response::OptionRes { name }.encode(out.bytes());
-        } else {
+    /// What was asked before may still bring an exception, which is told by the rule of its time: so the option waits for
+    /// an answer of the engine's, whichever, to take its place.
+    pub(super) fn set_option(&mut self, name: Bytes, out: &mut Outbox) {
+        if !is_exceptions(&name) {
             ErrorReply::UNKNOWN_OPTION.encode(out.bytes());
+        } else if self.exceptions {
+            Response::OptionRes { name: &name }.encode(out.bytes());
+        } else {
+            self.option = Some(name);
+            out.command(Ask::Option.tag(), Command::Look(JobRef::Id(NO_JOB)));
+        }
+    }
+
+    pub(super) fn option_set(&mut self, out: &mut Outbox) {
+        if let Some(name) = self.option.take() {
+            self.exceptions = true;
+            Response::OptionRes { name: &name }.encode(out.bytes());
         }
     }
 }

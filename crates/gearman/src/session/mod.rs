@@ -58,6 +58,8 @@ pub struct GearmanSession {
     frames: Frames,
     /// WORK_EXCEPTION is understood.
     exceptions: bool,
+    /// The option that is about to be set, as it was named. Nothing more is read until it is.
+    option: Option<Bytes>,
     /// The job whose exception this worker sent last, until it asks for another.
     excepted: Option<JobId>,
     /// Grabs without an answer.
@@ -91,6 +93,7 @@ impl GearmanSession {
             info: ClientInfo { origin: Some(Origin::GEARMAN), ..info },
             frames,
             exceptions,
+            option: None,
             excepted: None,
             grabs_open: 0,
             task: None,
@@ -124,7 +127,7 @@ impl GearmanSession {
         match request {
             // "Client/Worker Requests"
             Request::Echo { data } => Response::EchoRes { data: &data }.encode(out.bytes()),
-            Request::SetOption { name } => self.set_option(&name, out),
+            Request::SetOption { name } => self.set_option(name, out),
             // "Client Requests"
             Request::Submit { job, priority, background } => self.submit(job, Manner::new(priority, background), out),
             Request::SubmitReduce { job, reducer, background, aggregate: _ } => {
@@ -183,6 +186,7 @@ impl GearmanSession {
     fn looked(&mut self, tag: Tag, job: Option<&JobView>, out: &mut Outbox) {
         match Ask::of(tag) {
             Some(Ask::Status(id)) => self.tell_status(id, job, out),
+            Some(Ask::Option) => self.option_set(out),
             _ => self.looked_to_cancel(job, out),
         }
     }
@@ -223,7 +227,7 @@ impl GearmanSession {
 
     /// Whether nothing more is to be read until an answer has come.
     fn must_wait(&self) -> bool {
-        self.over || self.task.is_some() || self.grabs_open >= GRABS_OPEN_MAX
+        self.over || self.task.is_some() || self.option.is_some() || self.grabs_open >= GRABS_OPEN_MAX
     }
 
     /// Moves the beginning of a large body into a buffer of its own, where it grows as the rest comes.
@@ -264,8 +268,8 @@ impl Session for GearmanSession {
                 Err(error) => self.end(Reason::Protocol(error.to_string()), out),
             }
         }
-        if self.eof && !self.must_wait() {
-            // A message that was cut short by the end stays so.
+        // Nothing is read behind an end; a message that was cut short by the peer's own stays so.
+        if self.over || (self.eof && !self.must_wait()) {
             input.clear();
         }
         self.unread = !input.is_empty();

@@ -103,9 +103,12 @@ mod tests {
         Pattern(parts.iter().map(part).collect())
     }
 
+    /// A name, a pattern, bytes, and what is filled in if they match.
+    type Case<'a> = (&'a str, &'a [&'a str], &'a str, Option<&'a [(&'a str, &'a str)]>);
+
     #[test]
     fn holes_are_filled() {
-        let table: [(&str, &[&str], &str, Option<&[(&str, &str)]>); 9] = [
+        let table: [Case<'_>; 9] = [
             ("plain", &["ab"], "ab", Some(&[])),
             ("other", &["ab"], "abc", None),
             ("all of it", &["$x"], "H:vm:1", Some(&[("x", "H:vm:1")])),

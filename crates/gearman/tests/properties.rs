@@ -1,0 +1,297 @@
+//! What must hold for any bytes from any number of connections: where TCP cuts them does not matter, and noise harms
+//! nobody. The engine checks itself after every call.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "that is how a test fails")]
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
+use windlass_gearman::wire::{AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Request, Submission};
+use windlass_testkit::memory::MemoryHub;
+
+/// Connections, in the beginning.
+const PEERS: usize = 3;
+
+/// What happens to the server.
+#[derive(Clone)]
+enum Move {
+    /// A peer says something.
+    Say(usize, Vec<u8>),
+    /// A peer is gone, and another takes its place.
+    Replace(usize),
+    /// A peer closes its side, and is heard no more.
+    HalfClose(usize),
+    /// So many milliseconds pass.
+    Wait(u64),
+}
+
+impl fmt::Debug for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Say(peer, bytes) => write!(f, "{peer} says {}", bytes.escape_ascii()),
+            Self::Replace(peer) => write!(f, "{peer} is replaced"),
+            Self::HalfClose(peer) => write!(f, "{peer} has said all"),
+            Self::Wait(ms) => write!(f, "{ms} ms"),
+        }
+    }
+}
+
+/// Few of everything, so that peers meet.
+fn function() -> impl Strategy<Value = Bytes> {
+    prop_oneof![Just("f"), Just("g"), Just("")].prop_map(Bytes::from)
+}
+
+fn unique() -> impl Strategy<Value = Bytes> {
+    prop_oneof![Just(""), Just("-"), Just("id"), Just("other")].prop_map(Bytes::from)
+}
+
+fn data() -> impl Strategy<Value = Bytes> {
+    prop_oneof![Just(Bytes::new()), Just(Bytes::from_static(b"d")), vec(any::<u8>(), 0..60).prop_map(Bytes::from)]
+}
+
+fn handle() -> impl Strategy<Value = Bytes> {
+    prop_oneof![
+        9 => (1..12u64).prop_map(|number| Bytes::copy_from_slice(&prefix().handle(number))),
+        1 => Just(Bytes::from_static(b"H:elsewhere:1")),
+    ]
+}
+
+fn submit() -> impl Strategy<Value = Request> {
+    let job = (function(), unique(), data()).prop_map(|(function, unique, workload)| Submission {
+        function,
+        unique,
+        workload,
+    });
+    let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low)];
+    (job, priority, any::<bool>(), 0..6).prop_map(|(job, priority, background, how)| match how {
+        0 => Request::SubmitEpoch { job, when_s: START_S + 2 },
+        1 => {
+            Request::SubmitReduce { job, reducer: Bytes::from_static(b"r"), aggregate: Some(Bytes::new()), background }
+        }
+        _ => Request::Submit { job, priority, background },
+    })
+}
+
+fn worker() -> impl Strategy<Value = Request> {
+    let form = prop_oneof![Just(AssignForm::Plain), Just(AssignForm::Unique), Just(AssignForm::All)];
+    prop_oneof![
+        3 => function().prop_map(|function| Request::CanDo { function }),
+        1 => (function(), 0..3_000u64)
+            .prop_map(|(function, timeout_ms)| Request::CanDoTimeout { function, timeout_ms }),
+        1 => function().prop_map(|function| Request::CantDo { function }),
+        1 => Just(Request::ResetAbilities),
+        4 => Just(Request::PreSleep),
+        9 => form.prop_map(Request::Grab),
+        1 => data().prop_map(|id| Request::SetClientId { id }),
+    ]
+}
+
+fn work() -> impl Strategy<Value = Request> {
+    let number = || prop_oneof![Just("1"), Just("x"), Just("18446744073709551616")].prop_map(Bytes::from);
+    prop_oneof![
+        3 => (handle(), data()).prop_map(|(handle, data)| Request::WorkComplete { handle, data }),
+        1 => handle().prop_map(|handle| Request::WorkFail { handle }),
+        1 => (handle(), data()).prop_map(|(handle, data)| Request::WorkException { handle, data }),
+        1 => (handle(), data()).prop_map(|(handle, data)| Request::WorkData { handle, data }),
+        1 => (handle(), data()).prop_map(|(handle, data)| Request::WorkWarning { handle, data }),
+        1 => (handle(), number(), number()).prop_map(|(handle, numerator, denominator)| {
+            Request::WorkStatus { handle, numerator, denominator }
+        }),
+    ]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        6 => submit(),
+        6 => worker(),
+        4 => work(),
+        1 => handle().prop_map(|handle| Request::GetStatus { handle }),
+        1 => data().prop_map(|data| Request::Echo { data }),
+        1 => prop_oneof![Just("exceptions"), Just("nope")].prop_map(|name| Request::SetOption { name: Bytes::from(name) }),
+    ]
+}
+
+fn line() -> impl Strategy<Value = AdminRequest> {
+    let limits = QueueLimits { high: 1, normal: 2, low: 3 };
+    prop_oneof![
+        Just(AdminRequest::Status),
+        Just(AdminRequest::PriorityStatus),
+        Just(AdminRequest::Workers),
+        Just(AdminRequest::ShowJobs),
+        Just(AdminRequest::ShowUniqueJobs),
+        Just(AdminRequest::Version),
+        handle().prop_map(|handle| AdminRequest::CancelJob { handle }),
+        function().prop_map(|function| AdminRequest::CreateFunction { function }),
+        function().prop_map(|function| AdminRequest::DropFunction { function }),
+        function().prop_map(move |function| AdminRequest::MaxQueue { function, limits }),
+    ]
+}
+
+/// One message, or noise; what is broken usually ends its connection.
+fn message() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        30 => request().prop_map(|request| encoded(|out| request.encode(out))),
+        6 => line().prop_map(|line| encoded(|out| line.encode(out))),
+        1 => vec(any::<u8>(), 0..40),
+        1 => (request(), 0..30usize).prop_map(|(request, bytes)| {
+            let mut frame = encoded(|out| request.encode(out));
+            frame.truncate(bytes);
+            frame
+        }),
+    ]
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let peer = || 0..PEERS;
+    let one = prop_oneof![
+        20 => (peer(), vec(message(), 1..8)).prop_map(|(peer, messages)| Move::Say(peer, messages.concat())),
+        2 => peer().prop_map(Move::Replace),
+        1 => peer().prop_map(Move::HalfClose),
+        2 => (0..4_000u64).prop_map(Move::Wait),
+    ];
+    vec(one, 0..25)
+}
+
+fn encoded(encode: impl Fn(&mut BytesMut)) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    encode(&mut out);
+    out.to_vec()
+}
+
+const START_S: u64 = 1_700_000_000;
+
+fn prefix() -> HandlePrefix {
+    HandlePrefix::new(b"H:here").unwrap()
+}
+
+/// A server and what its peers have heard so far, those that are gone included.
+struct World {
+    hub: MemoryHub,
+    settings: Arc<Settings>,
+    peers: Vec<ClientId>,
+    heard: Vec<String>,
+}
+
+impl World {
+    fn new(settings: Settings) -> Self {
+        let hub = MemoryHub::new(Limits::default(), Timestamp(START_S * 1_000), 7);
+        let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), heard: Vec::new() };
+        (0..PEERS).for_each(|peer| world.greet(peer));
+        // Somebody to work, so that jobs are not only queued.
+        for function in ["f", "g"].map(Bytes::from) {
+            world.hub.send(world.peers[0], &encoded(|out| Request::CanDo { function: function.clone() }.encode(out)));
+        }
+        world
+    }
+
+    fn greet(&mut self, peer: usize) {
+        let settings = Arc::clone(&self.settings);
+        let client = self.hub.open(|info| Box::new(GearmanSession::new(settings, info)));
+        match self.peers.get_mut(peer) {
+            Some(place) => *place = client,
+            None => self.peers.push(client),
+        }
+    }
+
+    /// Everything in order; what is said is cut at these places, wherever they fall.
+    fn play(mut self, moves: &[Move], cuts: &[Index]) -> Vec<String> {
+        for next in moves {
+            match next {
+                Move::Say(peer, bytes) => {
+                    pieces(bytes, cuts).for_each(|piece| self.hub.send(self.peers[*peer], piece));
+                }
+                Move::Replace(peer) => {
+                    let gone = self.peers[*peer];
+                    self.hub.close(gone);
+                    self.listen(gone);
+                    self.greet(*peer);
+                }
+                Move::HalfClose(peer) => self.hub.half_close(self.peers[*peer]),
+                Move::Wait(ms) => self.hub.advance_ms(*ms),
+            }
+        }
+        self.peers.clone().into_iter().for_each(|peer| self.listen(peer));
+        self.hub.engine().check();
+        self.heard
+    }
+
+    fn listen(&mut self, client: ClientId) {
+        let heard = self.hub.take_output(client);
+        self.heard.push(heard.escape_ascii().to_string());
+    }
+}
+
+fn pieces<'a>(bytes: &'a [u8], cuts: &[Index]) -> impl Iterator<Item = &'a [u8]> {
+    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).chain([bytes.len()]).collect();
+    ends.sort_unstable();
+    let starts = std::iter::once(0).chain(ends.clone());
+    starts.zip(ends).map(|(start, end)| &bytes[start..end])
+}
+
+/// The same, said a byte at a time.
+fn single_bytes(moves: &[Move]) -> Vec<Move> {
+    let bytes = |next: &Move| match next {
+        Move::Say(peer, bytes) => bytes.iter().map(|byte| Move::Say(*peer, vec![*byte])).collect(),
+        other @ (Move::Replace(_) | Move::HalfClose(_) | Move::Wait(_)) => vec![other.clone()],
+    };
+    moves.iter().flat_map(bytes).collect()
+}
+
+fn settings(requeue: bool, round_robin: bool, job_retries: u32) -> Settings {
+    let on_timeout = if requeue { OnTimeout::Requeue } else { OnTimeout::Fail };
+    Settings { on_timeout, round_robin, job_retries, frame_bytes_max: 4_096, ..Settings::new(prefix()) }
+}
+
+/// What was once found to depend on cuts.
+#[test]
+fn cuts_that_mattered_once() {
+    let handle = Bytes::copy_from_slice(&prefix().handle(1));
+    let job = Submission { function: Bytes::from("f"), unique: Bytes::new(), workload: Bytes::new() };
+    let submit = Request::Submit { job, priority: Priority::Normal, background: false };
+    let grab = Request::Grab(AssignForm::Plain);
+    let exception = Request::WorkException { handle: handle.clone(), data: Bytes::from("boom") };
+    let option = Request::SetOption { name: Bytes::from("exceptions") };
+    let fail = Request::WorkFail { handle };
+    let say =
+        |requests: &[&Request]| Move::Say(0, encoded(|out| requests.iter().for_each(|request| request.encode(out))));
+    let table = [
+        ("an option behind an exception", vec![say(&[&submit, &grab]), say(&[&exception, &option])]),
+        ("a failure behind an exception and a grab", vec![say(&[&submit, &grab]), say(&[&exception, &grab, &fail])]),
+        ("nonsense behind a list", vec![Move::Say(0, b"status\n\0\0".to_vec()), Move::Say(1, b"workers\n".to_vec())]),
+    ];
+    for (name, moves) in table {
+        let world = || World::new(settings(false, false, 0));
+        assert_eq!(world().play(&moves, &[]), world().play(&single_bytes(&moves), &[]), "{name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn cuts_do_not_matter(
+        moves in moves(),
+        cuts in vec(any::<Index>(), 0..6),
+        requeue: bool,
+        round_robin: bool,
+        job_retries in 0..3u32,
+    ) {
+        let play = |cuts: &[Index]| World::new(settings(requeue, round_robin, job_retries)).play(&moves, cuts);
+        prop_assert_eq!(play(&[]), play(&cuts));
+    }
+
+    #[test]
+    fn not_even_between_all_bytes(moves in moves()) {
+        let world = || World::new(settings(false, false, 0));
+        prop_assert_eq!(world().play(&moves, &[]), world().play(&single_bytes(&moves), &[]));
+    }
+
+    #[test]
+    fn noise_harms_nobody(noise in vec((0..PEERS, vec(prop_oneof![Just(0), Just(b'\n'), any::<u8>()], 0..200)), 0..20)) {
+        let moves: Vec<Move> = noise.into_iter().map(|(peer, bytes)| Move::Say(peer, bytes)).collect();
+        World::new(settings(false, false, 0)).play(&moves, &[]);
+    }
+}
