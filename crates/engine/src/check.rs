@@ -1,12 +1,14 @@
 //! Every invariant between the indexes, asserted. Runs after every call in debug builds, in tests, the simulator and the fuzzers.
 #![cfg_attr(not(debug_assertions), allow(dead_code, reason = "only debug builds check as they go"))]
 
-use crate::client::Waiting;
+use std::collections::BTreeMap;
+
+use crate::client::{Client, Waiting};
 use crate::engine::Engine;
 use crate::ids::{ClientId, Priority, QueueId};
 use crate::job::{Holder, Place, PlaceKind};
 use crate::line::Standing;
-use crate::queue::Queue;
+use crate::queue::{Queue, WaitKey};
 
 /// How often a large engine is checked: the work of checking stays in proportion to the work done.
 #[derive(Debug, Default)]
@@ -37,8 +39,10 @@ impl Engine {
     pub fn check(&self) {
         self.jobs.check();
         self.check_jobs();
+        let hands = self.hands();
         for queue in self.queues.iter() {
-            self.check_queue(queue);
+            self.check_queue(queue, hands.get(&queue.image.id).copied().unwrap_or_default());
+            self.check_waiting(queue);
         }
         for (id, client) in &self.clients {
             self.check_client(*id, client);
@@ -54,6 +58,20 @@ impl Engine {
             self.alarms.len() <= 4 * (self.jobs.len() * 3 + self.clients.len() + self.workers.len()) + 4096,
             "alarms pile up"
         );
+    }
+
+    /// By queue: abilities registered, clients woken for it.
+    fn hands(&self) -> BTreeMap<QueueId, (u32, u32)> {
+        let mut hands: BTreeMap<QueueId, (u32, u32)> = BTreeMap::new();
+        for client in self.clients.values() {
+            for served in &client.abilities {
+                hands.entry(served.queue).or_default().0 += 1;
+            }
+            if let Waiting::Awake { queue, .. } = client.waiting {
+                hands.entry(queue).or_default().1 += 1;
+            }
+        }
+        hands
     }
 
     fn check_jobs(&self) {
@@ -87,7 +105,7 @@ impl Engine {
         }
     }
 
-    fn check_queue(&self, queue: &Queue) {
+    fn check_queue(&self, queue: &Queue, hands: (u32, u32)) {
         let name = &queue.image.name;
         assert_eq!(self.queues.named(name), Some(queue.image.id), "{name:?} is not found by name");
         assert!(queue.image.known || !queue.is_idle(), "{name:?} is there for nothing");
@@ -107,24 +125,14 @@ impl Engine {
         assert_eq!(ready, queue.jobs(PlaceKind::Ready), "{name:?}: line and count");
         assert_eq!(queue.line.is_empty(), ready == 0);
         assert_eq!(queue.line.counts().iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
-        let abilities = self.clients.values().flat_map(|client| &client.abilities);
-        assert_eq!(
-            abilities.filter(|s| s.queue == queue.image.id).count(),
-            queue.workers as usize,
-            "{name:?}: workers"
-        );
-        let woken = self
-            .clients
-            .values()
-            .filter(|c| matches!(c.waiting, Waiting::Awake { queue: q, .. } if q == queue.image.id));
-        assert_eq!(woken.count(), queue.woken as usize, "{name:?}: woken");
+        assert_eq!(hands, (queue.workers, queue.woken), "{name:?}: those who serve it, those woken for it");
         if queue.has_work() {
             assert!(queue.takers.is_empty(), "{name:?} has work and a taker");
             assert!(queue.sleepers.is_empty() || queue.woken >= ready, "{name:?} has work and lets workers sleep");
         }
     }
 
-    fn check_client(&self, id: ClientId, client: &crate::client::Client) {
+    fn check_client(&self, id: ClientId, client: &Client) {
         for job in &client.held {
             let holder = self.job(*job).and_then(|job| job.lease()).map(|lease| &lease.holder);
             assert_eq!(holder, Some(&Holder::Connection(id)), "{id:?} and {job:?}");
@@ -132,21 +140,49 @@ impl Engine {
         for job in client.hears.keys() {
             assert!(self.job(*job).is_some_and(|job| job.listeners().contains(&id)), "{id:?} hears nothing of {job:?}");
         }
-        let waits_at = |queue: QueueId| {
-            let queue = self.queues.at(queue);
-            queue.is_some_and(|q| q.takers.values().any(|c| *c == id) || q.sleepers.values().any(|c| *c == id))
-        };
         let quiet = self.is_quiet(id, &[]);
         match &client.waiting {
-            Waiting::Job(blocked) => assert!(blocked.sources.iter().all(|s| waits_at(s.queue)), "{id:?} blocked"),
-            Waiting::Wake { .. } if !quiet => {
-                assert!(client.abilities.iter().all(|s| waits_at(s.queue)), "{id:?} asleep");
+            Waiting::Job(blocked) => {
+                assert!(!quiet || blocked.sources.is_empty(), "{id:?} is quiet and blocked");
+                for served in &blocked.sources {
+                    let queue = self.queues.at(served.queue);
+                    let there = queue.and_then(|queue| queue.takers.get(&WaitKey::new(0, blocked.seq)));
+                    assert_eq!(there, Some(&id), "{id:?} is blocked");
+                }
             }
-            Waiting::Nothing | Waiting::Wake { .. } | Waiting::Awake { .. } => {}
+            Waiting::Wake { seq } => {
+                for served in client.abilities.iter().filter(|_| !quiet) {
+                    let queue = self.queues.at(served.queue);
+                    let there = queue.and_then(|queue| queue.sleepers.get(&WaitKey::new(served.weight, *seq)));
+                    assert_eq!(there, Some(&id), "{id:?} is asleep");
+                }
+            }
+            Waiting::Nothing | Waiting::Awake { .. } => {}
         }
-        assert!(!quiet || !self.queues.iter().any(|queue| waits_at(queue.image.id)), "{id:?} is quiet and waits");
-        if client.credit.left > 0 && !quiet {
-            assert!(client.abilities.iter().all(|served| waits_at(served.queue)), "{id:?} with credits");
+        for served in client.abilities.iter().filter(|_| client.credit.left > 0 && !quiet) {
+            let queue = self.queues.at(served.queue);
+            let there = queue.and_then(|queue| queue.takers.get(&WaitKey::new(served.weight, client.credit.seq)));
+            assert_eq!(there, Some(&id), "{id:?} has credits");
+        }
+    }
+
+    /// Whoever stands at a queue really waits there, and is not quiet.
+    fn check_waiting(&self, queue: &Queue) {
+        let name = &queue.image.name;
+        for (key, id) in &queue.takers {
+            let client = self.clients.get(id);
+            let blocked = |client: &Client| matches!(&client.waiting, Waiting::Job(blocked) if blocked.seq == key.seq);
+            let credits = |client: &Client| client.credit.left > 0 && client.credit.seq == key.seq;
+            assert!(
+                client.is_some_and(|client| blocked(client) || credits(client)),
+                "{id:?} does not wait at {name:?}"
+            );
+            assert!(!self.is_quiet(*id, &[]), "{id:?} is quiet and waits at {name:?}");
+        }
+        for (key, id) in &queue.sleepers {
+            let asleep = |client: &Client| matches!(client.waiting, Waiting::Wake { seq } if seq == key.seq);
+            assert!(self.clients.get(id).is_some_and(asleep), "{id:?} does not sleep at {name:?}");
+            assert!(!self.is_quiet(*id, &[]), "{id:?} is quiet and sleeps at {name:?}");
         }
     }
 }
