@@ -1,0 +1,277 @@
+//! Commands in few words.
+
+use bytes::Bytes;
+use windlass_engine::{
+    Ability, Backoff, Clash, Command, Cursor, Failure, Filter, From, JobId, JobRef, KeyUntil, LeaseTerms, Mutation,
+    NewJob, Note, OnExpiry, Origin, PlaceKind, Priority, Proof, QueueKind, RepayTo, Retry, Select, Take, Timestamp,
+    Token, Unique, Wait,
+};
+
+fn name(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+
+// ---- jobs in -------------------------------------------------------------------------------------------------------
+
+/// A job to be pushed, Gearman's unless it says otherwise.
+pub(crate) struct Push(pub(crate) NewJob);
+
+pub(crate) fn push(queue: &'static str) -> Push {
+    Push(NewJob::new(Origin::GEARMAN, name(queue), Bytes::from_static(b"body")))
+}
+
+impl Push {
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut NewJob)) -> Self {
+        change(&mut self.0);
+        self
+    }
+
+    pub(crate) fn priority(self, priority: u8) -> Self {
+        self.with(|job| job.priority = Priority::clamped(priority))
+    }
+
+    pub(crate) fn front(self) -> Self {
+        self.with(|job| job.front = true)
+    }
+
+    pub(crate) fn cycle(self) -> Self {
+        self.with(|job| job.kind = QueueKind::Cycle)
+    }
+
+    pub(crate) fn named(self, text: &'static str) -> Self {
+        self.with(|job| job.name = Some(name(text)))
+    }
+
+    pub(crate) fn listen(self) -> Self {
+        self.with(|job| job.listen = true)
+    }
+
+    /// Not kept, only listened to.
+    pub(crate) fn foreground(self) -> Self {
+        self.with(|job| (job.durable, job.listen) = (false, true))
+    }
+
+    pub(crate) fn unique(self, key: &'static str, clash: Clash) -> Self {
+        self.unique_until(key, clash, KeyUntil::End)
+    }
+
+    pub(crate) fn unique_until(self, key: &'static str, clash: Clash, until: KeyUntil) -> Self {
+        self.with(|job| job.unique = Some(Unique { key: name(key), clash, until }))
+    }
+
+    pub(crate) fn not_before(self, at: u64) -> Self {
+        self.with(|job| job.not_before = Some(Timestamp(at)))
+    }
+
+    pub(crate) fn expires(self, at: u64) -> Self {
+        self.with(|job| job.expires_at = Some(Timestamp(at)))
+    }
+
+    pub(crate) fn retry(self, failures_max: i32, backoff: Backoff) -> Self {
+        self.with(|job| job.retry = Retry { failures_max, backoff, ..job.retry })
+    }
+
+    pub(crate) fn losses(self, losses_max: u32) -> Self {
+        self.with(|job| job.retry.losses_max = losses_max)
+    }
+
+    pub(crate) fn keep_result(self, ms: u64) -> Self {
+        self.with(|job| job.result_keep_ms = ms)
+    }
+
+    pub(crate) fn lease_ms(self, ms: u64) -> Self {
+        self.with(|job| job.lease_ms = Some(ms))
+    }
+}
+
+impl std::convert::From<Push> for Command {
+    fn from(push: Push) -> Self {
+        Self::Push(Box::new(push.0))
+    }
+}
+
+// ---- jobs out ------------------------------------------------------------------------------------------------------
+
+/// A wish to take: connection-bound, in the order listed, without waiting.
+pub(crate) struct Wish(pub(crate) Take);
+
+pub(crate) fn take<const N: usize>(queues: [&'static str; N]) -> Wish {
+    let queues = queues.into_iter().map(name).collect();
+    let from = From::Listed { queues, lease: LeaseTerms::CONNECTION };
+    Wish(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
+}
+
+/// From what the client serves.
+pub(crate) fn take_served() -> Wish {
+    Wish(Take { from: From::Abilities, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
+}
+
+impl Wish {
+    pub(crate) fn select(mut self, select: Select) -> Self {
+        self.0.select = select;
+        self
+    }
+
+    pub(crate) fn forever(mut self) -> Self {
+        self.0.wait = Wait::Forever;
+        self
+    }
+
+    pub(crate) fn until(mut self, at: u64) -> Self {
+        self.0.wait = Wait::Until(Timestamp(at));
+        self
+    }
+
+    pub(crate) fn worker(mut self, worker: &'static str) -> Self {
+        self.0.worker = name(worker);
+        self
+    }
+
+    /// Under a time-bound lease.
+    pub(crate) fn for_ms(mut self, ms: u64, on_expiry: OnExpiry) -> Self {
+        if let From::Listed { lease, .. } = &mut self.0.from {
+            *lease = timed(ms, on_expiry);
+        }
+        self
+    }
+}
+
+impl std::convert::From<Wish> for Command {
+    fn from(wish: Wish) -> Self {
+        Self::Take(wish.0)
+    }
+}
+
+pub(crate) fn timed(ms: u64, on_expiry: OnExpiry) -> LeaseTerms {
+    LeaseTerms { connection_bound: false, lease_ms: Some(ms), on_expiry }
+}
+
+pub(crate) fn serve(queue: &'static str) -> Command {
+    serve_on(queue, 0, LeaseTerms::CONNECTION)
+}
+
+pub(crate) fn serve_on(queue: &'static str, weight: u32, lease: LeaseTerms) -> Command {
+    Command::Serve(Ability { queue: name(queue), weight, lease })
+}
+
+pub(crate) fn unserve(queue: &'static str, requeue: bool) -> Command {
+    Command::Unserve { queue: name(queue), requeue }
+}
+
+pub(crate) fn credit(credits: u32) -> Command {
+    Command::Credit { credits, select: Select::BestPriority }
+}
+
+// ---- jobs done -----------------------------------------------------------------------------------------------------
+
+pub(crate) fn finish(job: u64) -> Command {
+    finish_by(job, Proof::Connection)
+}
+
+pub(crate) fn finish_by(job: u64, proof: Proof) -> Command {
+    Command::Finish { job: id(job), proof, result: Bytes::from_static(b"result") }
+}
+
+pub(crate) fn fail(job: u64) -> Command {
+    fail_by(job, Proof::Connection)
+}
+
+pub(crate) fn fail_by(job: u64, proof: Proof) -> Command {
+    let failure = Failure { message: Bytes::from_static(b"oops"), ..Failure::default() };
+    Command::Fail { job: id(job), proof, failure: Box::new(failure) }
+}
+
+pub(crate) fn release(job: u64, front: bool) -> Command {
+    Command::Release { job: id(job), proof: Proof::Connection, front }
+}
+
+pub(crate) fn extend(job: u64, token: u64, until: u64, only_later: bool) -> Command {
+    Command::Extend { job: id(job), proof: self::token(token), until: Timestamp(until), only_later }
+}
+
+pub(crate) fn repay(job: u64, token: u64, to: RepayTo) -> Command {
+    Command::Repay { job: id(job), proof: self::token(token), body: Bytes::from_static(b"value"), to }
+}
+
+pub(crate) fn tell(job: u64, note: Note) -> Command {
+    Command::Tell { job: id(job), proof: Proof::Connection, note }
+}
+
+pub(crate) fn data(text: &'static str) -> Note {
+    Note::Data(name(text))
+}
+
+pub(crate) const fn token(token: u64) -> Proof {
+    Proof::Token(Token(token))
+}
+
+pub(crate) const fn id(job: u64) -> JobRef {
+    JobRef::Id(JobId(job))
+}
+
+pub(crate) fn by_name(text: &'static str) -> JobRef {
+    JobRef::Name(name(text))
+}
+
+pub(crate) fn by_key(queue: &'static str, key: &'static str) -> JobRef {
+    JobRef::Key { queue: name(queue), origin: Origin::GEARMAN, key: name(key) }
+}
+
+// ---- queues, listings, workers -------------------------------------------------------------------------------------
+
+pub(crate) fn remove_queue(queue: &'static str, only_idle: bool) -> Command {
+    Command::RemoveQueue { queue: name(queue), only_idle }
+}
+
+pub(crate) fn pause(queue: &'static str, paused: bool) -> Command {
+    Command::PauseQueue { queue: name(queue), paused }
+}
+
+pub(crate) fn create(queue: &'static str, kind: QueueKind) -> Command {
+    Command::CreateQueue { queue: name(queue), kind }
+}
+
+/// At most so many jobs at a submit of any priority.
+pub(crate) fn limit(queue: &'static str, jobs_max: u32) -> Command {
+    Command::LimitQueue { queue: name(queue), jobs_max: [Some(jobs_max); Priority::COUNT] }
+}
+
+pub(crate) fn list_queues() -> Command {
+    Command::ListQueues { after: Cursor::default(), limit: 1_000 }
+}
+
+pub(crate) fn all() -> Filter {
+    Filter::default()
+}
+
+pub(crate) fn placed(place: PlaceKind) -> Filter {
+    Filter { place: Some(place), ..Filter::default() }
+}
+
+pub(crate) fn in_queue(queue: &'static str, place: PlaceKind) -> Filter {
+    Filter { queue: Some(name(queue)), ..placed(place) }
+}
+
+pub(crate) fn with_names<const N: usize>(names: [&'static str; N]) -> Filter {
+    Filter { names: names.into_iter().map(name).collect(), ..Filter::default() }
+}
+
+pub(crate) fn list_jobs(filter: Filter) -> Command {
+    Command::ListJobs { filter, after: Cursor::default(), limit: 1_000 }
+}
+
+pub(crate) fn mutate(filter: Filter, action: Mutation) -> Command {
+    Command::Mutate { filter, action, after: Cursor::default(), limit: 1_000 }
+}
+
+pub(crate) fn enlist(worker: &'static str) -> Command {
+    Command::Enlist { worker: name(worker), about: Bytes::new() }
+}
+
+pub(crate) fn beat(worker: &'static str) -> Command {
+    Command::Beat { worker: name(worker), state: None }
+}
+
+pub(crate) fn signal(worker: &'static str, state: windlass_engine::WorkerState) -> Command {
+    Command::Signal { worker: name(worker), state }
+}

@@ -1,0 +1,113 @@
+//! Scenarios in few words: commands are built, answers are read as lines of text.
+//!
+//! `broker.says(1, push("mail").priority(9), ["1 new j1"])` asks as client 1 and expects exactly these events, in this
+//! order, whomever they are for. A job is `j1`, the lease of its first delivery `j1.1`. Times are plain milliseconds.
+#![allow(dead_code, reason = "each test file uses its own part")]
+#![expect(clippy::panic, reason = "that is how a test fails")]
+
+mod asks;
+mod words;
+
+use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, JobId, Limits, Place, Tag, Timestamp, Turn};
+
+pub(crate) use asks::*;
+pub(crate) use words::words;
+
+/// An engine, a clock that stands still until it is told, and clients called 1, 2, 3…
+pub(crate) struct Broker {
+    pub(crate) engine: Engine,
+    pub(crate) now: u64,
+    tags: u64,
+    turns: u64,
+}
+
+impl Broker {
+    /// With clients 1 to 4 open, at 1,000 ms.
+    pub(crate) fn new() -> Self {
+        Self::limited(|_| {})
+    }
+
+    /// The same, with limits of its own.
+    pub(crate) fn limited(change: impl FnOnce(&mut Limits)) -> Self {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        let mut broker = Self { engine: Engine::new(limits, 99), now: 1_000, tags: 0, turns: 0 };
+        for client in 1..=4 {
+            broker.open(client);
+        }
+        broker
+    }
+
+    pub(crate) fn open(&mut self, client: u64) {
+        self.hear(client, Command::Open(ClientInfo::default()));
+    }
+
+    /// Asks and gives the events as they are.
+    pub(crate) fn hear(&mut self, client: u64, command: impl Into<Command>) -> Vec<(ClientId, Event)> {
+        self.tags += 1;
+        let mut turn = self.turn();
+        self.engine.apply(ClientId(client), Tag(self.tags), command.into(), &mut turn);
+        turn.events
+    }
+
+    fn turn(&mut self) -> Turn {
+        self.turns += 1;
+        Turn::new(Timestamp(self.now), self.turns)
+    }
+
+    /// Asks, and expects these answers and no others.
+    #[track_caller]
+    pub(crate) fn says<const N: usize>(&mut self, client: u64, command: impl Into<Command>, expected: [&str; N]) {
+        let said = self.hear(client, command);
+        self.engine.check();
+        assert_eq!(words(&said), expected);
+    }
+
+    /// Moves the clock and expects that this falls due and nothing else.
+    #[track_caller]
+    pub(crate) fn at<const N: usize>(&mut self, now: u64, expected: [&str; N]) {
+        self.now = now;
+        let mut turn = self.turn();
+        self.engine.tick(&mut turn);
+        self.engine.check();
+        assert_eq!(words(&turn.events), expected);
+    }
+
+    /// Expects nothing to be due before `at`, and something then.
+    #[track_caller]
+    pub(crate) fn is_due_at(&self, at: u64) {
+        assert_eq!(self.engine.next_deadline(), Some(Timestamp(at)));
+    }
+
+    /// Where a job is: `ready`, `leased`, …, `gone`; with its time where the place has one.
+    pub(crate) fn place(&self, job: u64) -> String {
+        match self.engine.job(JobId(job)).map(|job| &job.place) {
+            None => "gone".into(),
+            Some(Place::Ready) => "ready".into(),
+            Some(Place::Leased(lease)) if lease.until == Timestamp::NEVER => "leased".into(),
+            Some(Place::Leased(lease)) => format!("leased until {}", lease.until.0),
+            Some(Place::Scheduled(at)) => format!("scheduled {}", at.0),
+            Some(Place::Retrying(at)) => format!("retrying {}", at.0),
+            Some(Place::Dead(at)) => format!("dead until {}", at.0),
+            Some(Place::Shelved) => "shelved".into(),
+            Some(Place::Done(at)) => format!("done until {}", at.0),
+        }
+    }
+
+    /// Takes from a queue until it is empty, finishing each: the numbers of the jobs, in order.
+    pub(crate) fn drain(&mut self, queue: &'static str) -> Vec<u64> {
+        let mut jobs = Vec::new();
+        loop {
+            let events = self.hear(4, take([queue]));
+            match events.first() {
+                Some((_, Event::Taken { job, .. })) => {
+                    let id = job.id.0;
+                    jobs.push(id);
+                    self.hear(4, finish(id));
+                }
+                Some((_, Event::Empty { .. })) => return jobs,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Events as lines of text.
+
+use bytes::Bytes;
+use windlass_engine::{ClientId, Cursor, End, Event, Fate, JobView, Note, Pushed, Taken, Timestamp};
+
+/// One line an event: the client it is for, what it says.
+pub(crate) fn words(events: &[(ClientId, Event)]) -> Vec<String> {
+    events.iter().map(|(client, event)| format!("{} {}", client.0, word(event))).collect()
+}
+
+fn word(event: &Event) -> String {
+    match event {
+        Event::Pushed { job, how, .. } => {
+            let how = match how {
+                Pushed::New => "new",
+                Pushed::Attached => "attached",
+                Pushed::Kept => "kept",
+            };
+            format!("{how} j{}", job.0)
+        }
+        Event::Taken { job, .. } => taken(job),
+        Event::Empty { .. } => "empty".into(),
+        Event::Woken => "woken".into(),
+        Event::Finished { job, .. } => format!("finished j{}", job.0),
+        Event::Failed { job, fate, .. } => match fate {
+            Fate::Retried(at) => format!("failed j{}, retried {}", job.0, at.0),
+            Fate::Buried(until) => format!("failed j{}, buried until {}", job.0, until.0),
+            Fate::Discarded => format!("failed j{}, discarded", job.0),
+        },
+        Event::Done { .. } => "done".into(),
+        Event::Refused { why, .. } => format!("refused: {why}"),
+        Event::Told { job, note } => format!("told j{} {}", job.0, note_words(note)),
+        Event::Ended { job, end } => format!("ended j{} {}", job.0, end_words(end)),
+        Event::Looked { job: None, .. } => "sees nothing".into(),
+        Event::Looked { job: Some(view), .. } => format!("sees {}", view_words(view)),
+        Event::Queues { rows, next, .. } => listed("queues", rows.iter().map(|row| text(&row.name)), *next),
+        Event::Jobs { rows, next, .. } => listed("jobs", rows.iter().map(|row| format!("j{}", row.job.id.0)), *next),
+        Event::Clients { rows, next, .. } => listed("clients", rows.iter().map(|row| text(&row.label)), *next),
+        Event::Stats { stats, .. } => format!("stats {} jobs", stats.jobs),
+        Event::Mutated { changed, next, .. } => listed("mutated", [changed.to_string()].into_iter(), *next),
+        Event::Beaten { state, .. } => format!("beaten {state:?}"),
+        Event::Dismissed => "dismissed".into(),
+    }
+}
+
+fn taken(job: &Taken) -> String {
+    let until = match job.until {
+        Timestamp::NEVER => String::new(),
+        until => format!(" until {}", until.0),
+    };
+    format!("took j{}.{}{until}", job.id.0, job.token.0)
+}
+
+fn note_words(note: &Note) -> String {
+    match note {
+        Note::Progress { numerator, denominator, .. } => format!("{numerator}/{denominator}"),
+        Note::Data(data) => format!("data {}", text(data)),
+        Note::Warning(warning) => format!("warning {}", text(warning)),
+    }
+}
+
+fn end_words(end: &End) -> String {
+    match end {
+        End::Succeeded(result) => format!("succeeded {}", text(result)),
+        End::Failed(failure) => format!("failed {}", text(&failure.message)),
+        End::Lost => "lost".into(),
+        End::TimedOut => "timed out".into(),
+        End::Expired => "expired".into(),
+        End::Cancelled => "cancelled".into(),
+    }
+}
+
+fn view_words(view: &JobView) -> String {
+    let result = view.job.extra.as_ref().and_then(|extra| extra.result.as_ref());
+    let place = format!("{:?}", view.job.place.kind()).to_lowercase();
+    let place = result.map_or(place.clone(), |result| format!("{place} {}", text(result)));
+    format!("j{} {place} in {}", view.job.id.0, text(&view.queue))
+}
+
+fn listed(what: &str, rows: impl Iterator<Item = String>, next: Option<Cursor>) -> String {
+    let rows: Vec<String> = std::iter::once(what.to_owned()).chain(rows).collect();
+    let more = if next.is_some() { " and more" } else { "" };
+    format!("{}{more}", rows.join(" "))
+}
+
+fn text(bytes: &Bytes) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,105 @@
+//! Schedules and expiry: jobs that are not to be taken yet, and those that are not to be taken any more.
+
+mod common;
+
+use common::{Broker, finish, push, release, take};
+use windlass_engine::Backoff;
+
+#[test]
+fn a_scheduled_job_is_ready_at_its_time_behind_those_before_it() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q").not_before(2_000), ["1 new j1"]);
+    assert_eq!(broker.place(1), "scheduled 2000");
+    broker.says(2, take(["q"]), ["2 empty"]);
+    broker.hear(1, push("q"));
+    broker.is_due_at(2_000);
+    broker.at(2_000, []);
+    broker.hear(1, push("q"));
+    assert_eq!(broker.drain("q"), [2, 1, 3]);
+}
+
+#[test]
+fn jobs_due_together_come_in_order_of_time_then_birth() {
+    let mut broker = Broker::new();
+    for at in [3_000, 2_000, 2_000, 2_500] {
+        broker.hear(1, push("q").not_before(at));
+    }
+    broker.at(9_000, []);
+    assert_eq!(broker.drain("q"), [2, 3, 4, 1]);
+}
+
+#[test]
+fn a_time_that_is_past_is_now() {
+    for at in [0, 999, 1_000] {
+        let mut broker = Broker::new();
+        broker.hear(1, push("q").not_before(at));
+        assert_eq!(broker.place(1), "ready", "{at}");
+    }
+}
+
+#[test]
+fn a_job_expires_where_nobody_works_on_it() {
+    let table = [("ready", push("q")), ("scheduled", push("q").not_before(9_000))];
+    for (place, job) in table {
+        let mut broker = Broker::new();
+        broker.says(1, job.expires(2_000).listen(), ["1 new j1"]);
+        assert!(broker.place(1).starts_with(place));
+        broker.at(1_999, []);
+        broker.at(2_000, ["1 ended j1 expired"]);
+        assert_eq!(broker.place(1), "gone", "{place}");
+    }
+    let mut broker = Broker::new();
+    broker.hear(1, push("q").expires(2_000).retry(3, Backoff::Fixed(5_000)));
+    broker.says(2, take(["q"]), ["2 took j1.1"]);
+    broker.says(2, common::fail(1), ["2 failed j1, retried 6000"]);
+    broker.at(2_000, []);
+    assert_eq!(broker.place(1), "gone", "retrying");
+}
+
+#[test]
+fn a_job_taken_in_time_does_not_expire() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("q").expires(2_000));
+    broker.says(2, take(["q"]), ["2 took j1.1"]);
+    broker.at(2_000, []);
+    assert_eq!(broker.place(1), "leased");
+    broker.says(2, release(1, false), ["2 done"]);
+    broker.at(9_000, []);
+    broker.says(3, take(["q"]), ["3 took j1.2"]);
+    broker.says(3, finish(1), ["3 finished j1"]);
+}
+
+#[test]
+fn a_job_given_back_in_time_expires_in_time() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("q").expires(2_000));
+    broker.says(2, take(["q"]), ["2 took j1.1"]);
+    broker.says(2, release(1, false), ["2 done"]);
+    broker.at(2_000, []);
+    assert_eq!(broker.place(1), "gone");
+}
+
+#[test]
+fn asking_is_as_good_as_ticking() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("q").expires(2_000));
+    broker.now = 2_000;
+    broker.says(2, take(["q"]), ["2 empty"]);
+}
+
+#[test]
+fn a_job_whose_time_was_over_before_it_came_is_handed_to_nobody() {
+    let mut broker = Broker::new();
+    broker.says(2, take(["q"]).forever(), []);
+    broker.says(1, push("q").expires(1_000).listen(), ["1 ended j1 expired", "1 new j1"]);
+    broker.says(1, push("q").expires(1_001), ["2 took j2.1", "1 new j2"]);
+}
+
+#[test]
+fn time_that_goes_back_is_ignored() {
+    let mut broker = Broker::new();
+    broker.at(5_000, []);
+    broker.at(4_000, []);
+    broker.says(1, push("q").not_before(4_500), ["1 new j1"]);
+    assert_eq!(broker.place(1), "ready");
+}

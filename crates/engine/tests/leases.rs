@@ -1,0 +1,227 @@
+//! Leases: who holds a job, until when, and who may end it.
+
+mod common;
+
+use common::{
+    Broker, data, extend, fail, fail_by, finish, finish_by, push, release, serve_on, take, tell, timed, token,
+};
+use windlass_engine::{Command, Note, OnExpiry, Proof};
+
+const FAIL: OnExpiry = OnExpiry::Fail;
+const REQUEUE: OnExpiry = OnExpiry::Requeue;
+
+/// Client 1 holds j1 by connection, j2 under a time-bound lease with token 1; j3 is ready.
+fn held() -> Broker {
+    let mut broker = Broker::new();
+    for _ in 0..3 {
+        broker.hear(4, push("q"));
+    }
+    broker.says(1, take(["q"]), ["1 took j1.1"]);
+    broker.says(1, take(["q"]).for_ms(500, FAIL), ["1 took j2.1 until 1500"]);
+    broker
+}
+
+#[test]
+fn who_may_finish() {
+    let table = [
+        ("its connection", 1, 1, Proof::Connection, "1 finished j1"),
+        ("another connection", 2, 1, Proof::Connection, "2 refused: lease not held"),
+        ("whoever has the token", 2, 1, token(1), "2 finished j1"),
+        ("not with another token", 1, 1, token(2), "1 refused: lease not held"),
+        ("anybody, where the protocol says so", 2, 1, Proof::AnyLease, "2 finished j1"),
+        ("a time-bound lease is no connection's", 1, 2, Proof::Connection, "1 refused: lease not held"),
+        ("a time-bound lease by token", 3, 2, token(1), "3 finished j2"),
+        ("a job nobody holds", 1, 3, Proof::AnyLease, "1 refused: lease not held"),
+        ("a job that is not there", 1, 9, Proof::AnyLease, "1 refused: job unknown"),
+    ];
+    for (name, client, job, proof, expected) in table {
+        let said = common::words(&held().hear(client, finish_by(job, proof)));
+        assert_eq!(said, [expected], "{name}");
+    }
+}
+
+#[test]
+fn a_stale_token_ends_nothing() {
+    let mut broker = held();
+    broker.at(1_500, []);
+    // Discarded: its producer asked for no retry.
+    assert_eq!(broker.place(2), "gone");
+    broker.says(1, finish_by(2, token(1)), ["1 refused: job unknown"]);
+
+    broker.says(4, push("q").losses(0), ["4 new j4"]);
+    broker.says(2, take(["q"]), ["2 took j3.1"]);
+    broker.says(2, take(["q"]).for_ms(100, REQUEUE), ["2 took j4.1 until 1600"]);
+    broker.at(1_600, []);
+    broker.says(3, take(["q"]).for_ms(100, REQUEUE), ["3 took j4.2 until 1700"]);
+    for stale in [finish_by(4, token(1)), fail_by(4, token(1)), extend(4, 1, 9_000, false)] {
+        broker.says(2, stale, ["2 refused: lease not held"]);
+    }
+    broker.says(3, finish_by(4, token(2)), ["3 finished j4"]);
+}
+
+#[test]
+fn what_ends_with_a_connection_and_what_does_not() {
+    let mut broker = held();
+    broker.says(1, Command::Close, []);
+    assert_eq!(broker.place(1), "ready");
+    assert_eq!(broker.place(2), "leased until 1500");
+    broker.says(2, take(["q"]), ["2 took j1.2"]);
+}
+
+#[test]
+fn a_lease_that_runs_out() {
+    let table = [
+        ("is a failure", FAIL, "retrying 1100", 1),
+        ("is a lost worker", REQUEUE, "ready", 0),
+        ("goes to the front", OnExpiry::Front, "ready", 0),
+    ];
+    for (name, on_expiry, place, failures) in table {
+        let mut broker = Broker::new();
+        broker.hear(4, push("q").retry(3, windlass_engine::Backoff::Fixed(50)));
+        broker.hear(4, push("q"));
+        broker.says(1, take(["q"]).for_ms(50, on_expiry), ["1 took j1.1 until 1050"]);
+        broker.is_due_at(1_050);
+        broker.at(1_049, []);
+        assert_eq!(broker.place(1), "leased until 1050", "{name}");
+        broker.at(1_050, []);
+        assert_eq!(broker.place(1), place, "{name}");
+        let job = broker.engine.job(windlass_engine::JobId(1)).unwrap();
+        assert_eq!((job.failures, job.attempts), (failures, 1), "{name}");
+    }
+}
+
+#[test]
+fn where_a_lost_job_comes_back() {
+    for (on_expiry, expected) in [(REQUEUE, [2, 1, 3, 4]), (OnExpiry::Front, [1, 2, 3, 4])] {
+        let mut broker = Broker::new();
+        broker.hear(4, push("q"));
+        broker.says(1, take(["q"]).for_ms(50, on_expiry), ["1 took j1.1 until 1050"]);
+        broker.hear(4, push("q").front());
+        broker.hear(4, push("q"));
+        broker.hear(4, push("q"));
+        broker.at(1_050, []);
+        assert_eq!(broker.drain("q"), expected, "{on_expiry:?}");
+    }
+}
+
+#[test]
+fn extending() {
+    let table = [
+        ("later", 2_000, false, "leased until 2000"),
+        ("earlier", 1_200, false, "leased until 1200"),
+        ("only later, and it is", 2_000, true, "leased until 2000"),
+        ("only later, and it is not", 1_200, true, "leased until 1500"),
+        ("not past the limit", 999_999, false, "leased until 11000"),
+    ];
+    for (name, until, only_later, expected) in table {
+        let mut broker = Broker::limited(|limits| limits.lease_ms_max = 10_000);
+        broker.hear(4, push("q"));
+        broker.says(1, take(["q"]).for_ms(500, REQUEUE), ["1 took j1.1 until 1500"]);
+        broker.says(1, extend(1, 1, until, only_later), ["1 done"]);
+        assert_eq!(broker.place(1), expected, "{name}");
+        let end: u64 = expected.rsplit(' ').next().unwrap().parse().unwrap();
+        broker.at(end - 1, []);
+        assert_eq!(broker.place(1), expected, "{name}");
+        broker.at(end, []);
+        assert_eq!(broker.place(1), "ready", "{name}");
+    }
+}
+
+#[test]
+fn a_lease_extended_into_the_past_ends_at_once() {
+    let mut broker = Broker::new();
+    broker.hear(4, push("q"));
+    broker.says(1, take(["q"]).for_ms(500, REQUEUE), ["1 took j1.1 until 1500"]);
+    broker.says(1, extend(1, 1, 10, false), ["1 done"]);
+    broker.is_due_at(1_000);
+    broker.says(2, take(["q"]), ["2 took j1.2"]);
+}
+
+/// Everything due is done in the order in which it fell due, a lease whose end was moved included.
+#[test]
+fn an_extended_lease_ends_in_its_turn() {
+    let mut broker = Broker::new();
+    broker.hear(4, push("a"));
+    broker.hear(4, push("b"));
+    broker.says(1, take(["a"]).for_ms(100, REQUEUE), ["1 took j1.1 until 1100"]);
+    broker.says(1, take(["b"]).for_ms(500, REQUEUE), ["1 took j2.1 until 1500"]);
+    broker.says(1, extend(1, 1, 2_000, true), ["1 done"]);
+    broker.says(3, take(["a", "b"]).forever(), []);
+    broker.at(3_000, ["3 took j2.2"]);
+}
+
+#[test]
+fn how_long_a_lease_is() {
+    let table = [
+        ("what the taker asks", push("q"), 500, "1 took j1.1 until 1500"),
+        ("what the job asks", push("q").lease_ms(70), 500, "1 took j1.1 until 1070"),
+        ("no longer than the limit", push("q").lease_ms(90_000), 500, "1 took j1.1 until 11000"),
+    ];
+    for (name, job, ms, expected) in table {
+        let mut broker = Broker::limited(|limits| limits.lease_ms_max = 10_000);
+        broker.hear(4, job);
+        let said = common::words(&broker.hear(1, take(["q"]).for_ms(ms, FAIL)));
+        assert_eq!(said, [expected], "{name}");
+    }
+    // A connection-bound lease has no end of its own, whatever the job asks.
+    let mut broker = Broker::new();
+    broker.hear(4, push("q").lease_ms(70));
+    broker.says(1, take(["q"]), ["1 took j1.1"]);
+}
+
+#[test]
+fn giving_up_an_ability_may_give_back_the_jobs() {
+    for (requeue, place) in [(true, "ready"), (false, "leased")] {
+        let mut broker = Broker::new();
+        broker.hear(1, common::serve("q"));
+        broker.hear(4, push("q"));
+        broker.says(1, common::take_served(), ["1 took j1.1"]);
+        broker.says(1, common::unserve("q", requeue), []);
+        assert_eq!(broker.place(1), place);
+    }
+}
+
+#[test]
+fn listeners_hear_the_worker_and_the_end() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q").listen(), ["1 new j1"]);
+    broker.says(2, push("r").listen(), ["2 new j2"]);
+    broker.says(3, take(["q"]), ["3 took j1.1"]);
+    broker.says(3, tell(1, data("half")), ["1 told j1 data half", "3 done"]);
+    let progress = Note::Progress { numerator: 3, denominator: 4, raw: bytes::Bytes::new() };
+    broker.says(3, tell(1, progress), ["1 told j1 3/4", "3 done"]);
+    broker.says(2, tell(1, data("no right")), ["2 refused: lease not held"]);
+    broker.says(3, finish(1), ["1 ended j1 succeeded result", "3 finished j1"]);
+    // Whoever listens to another job heard nothing.
+    broker.says(3, take(["r"]), ["3 took j2.1"]);
+    broker.says(3, fail(2), ["2 ended j2 failed oops", "3 failed j2, discarded"]);
+}
+
+#[test]
+fn a_foreground_job_lives_with_its_listeners() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q").foreground(), ["1 new j1"]);
+    broker.says(1, Command::Close, []);
+    assert_eq!(broker.place(1), "gone", "while it waits, it goes with the last listener");
+
+    broker.says(2, push("q").foreground(), ["2 new j2"]);
+    broker.says(3, take(["q"]), ["3 took j2.1"]);
+    broker.says(2, Command::Close, []);
+    assert_eq!(broker.place(2), "leased", "it is worked on to its end");
+    broker.says(3, release(2, false), ["3 done"]);
+    assert_eq!(broker.place(2), "gone", "and not again");
+
+    broker.open(2);
+    broker.says(2, push("q").foreground(), ["2 new j3"]);
+    broker.says(2, take(["q"]), ["2 took j3.1"]);
+    broker.says(2, Command::Close, []);
+    assert_eq!(broker.place(3), "gone", "its own worker and listener");
+}
+
+#[test]
+fn a_job_sent_on_credit_is_held_on_the_terms_of_the_ability() {
+    let mut broker = Broker::new();
+    broker.hear(1, serve_on("q", 0, timed(300, FAIL)));
+    broker.says(1, common::credit(1), []);
+    broker.says(4, push("q"), ["1 took j1.1 until 1300", "4 new j1"]);
+}

@@ -1,0 +1,214 @@
+//! Listings a page at a time, and bulk changes by filter.
+#![expect(clippy::panic, reason = "that is how a test fails")]
+
+mod common;
+
+use common::{Broker, all, fail, in_queue, list_jobs, list_queues, mutate, placed, push, take, with_names};
+use windlass_engine::{
+    Backoff, Command, Cursor, Event, Filter, JobRef, Mutation, Origin, PlaceKind, QueueKind, RepayTo, Test,
+};
+
+/// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
+fn one_everywhere() -> Broker {
+    let mut broker = Broker::new();
+    broker.hear(1, push("q").retry(-1, Backoff::None).named("a"));
+    broker.hear(1, push("q").retry(1, Backoff::Fixed(9_000)).named("b"));
+    broker.hear(1, push("q").not_before(5_000).named("a"));
+    broker.hear(1, push("q"));
+    broker.hear(1, push("q").keep_result(9_000));
+    broker.hear(1, push("c").cycle());
+    for job in [1, 2, 4, 5] {
+        assert_eq!(common::words(&broker.hear(2, take(["q"]))), [format!("2 took j{job}.1")]);
+    }
+    broker.hear(2, fail(1));
+    broker.hear(2, fail(2));
+    broker.hear(2, common::finish(5));
+    broker.hear(2, take(["c"]));
+    broker.hear(2, common::repay(6, 2, RepayTo::Drop));
+    broker.hear(1, push("q").with(|job| job.origin = Origin::FAKTORY));
+    broker.hear(1, push("r").with(|job| job.body = "odd".into()));
+    broker.engine.check();
+    broker
+}
+
+fn listed(broker: &mut Broker, filter: Filter) -> Vec<u64> {
+    let events = broker.hear(1, list_jobs(filter));
+    let [(_, Event::Jobs { rows, next: None, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let mut jobs: Vec<u64> = rows.iter().map(|row| row.job.id.0).collect();
+    jobs.sort_unstable();
+    jobs
+}
+
+#[test]
+fn filters() {
+    let odd = Test(std::sync::Arc::new(|job| job.body.len() % 2 == 1));
+    let table: Vec<(&str, Filter, &[u64])> = vec![
+        ("all", all(), &[1, 2, 3, 4, 5, 6, 7, 8]),
+        ("ready", placed(PlaceKind::Ready), &[7, 8]),
+        ("leased", placed(PlaceKind::Leased), &[4]),
+        ("scheduled", placed(PlaceKind::Scheduled), &[3]),
+        ("retrying", placed(PlaceKind::Retrying), &[2]),
+        ("dead", placed(PlaceKind::Dead), &[1]),
+        ("shelved", placed(PlaceKind::Shelved), &[6]),
+        ("done", placed(PlaceKind::Done), &[5]),
+        ("ready in a queue", in_queue("q", PlaceKind::Ready), &[7]),
+        ("dead in another queue", in_queue("r", PlaceKind::Dead), &[]),
+        ("in a queue nobody knows", in_queue("x", PlaceKind::Ready), &[]),
+        ("of a protocol", Filter { origin: Some(Origin::FAKTORY), ..all() }, &[7]),
+        ("of one name, both of it", with_names(["a"]), &[1, 3]),
+        ("of names, one of them twice", with_names(["b", "a", "b"]), &[1, 2, 3]),
+        ("of a name, and dead", Filter { place: Some(PlaceKind::Dead), ..with_names(["a"]) }, &[1]),
+        ("of a name nobody has", with_names(["x"]), &[]),
+        ("that pass a test", Filter { test: Some(odd), ..all() }, &[6, 8]),
+    ];
+    let mut broker = one_everywhere();
+    for (name, filter, expected) in table {
+        assert_eq!(listed(&mut broker, filter), expected, "{name}");
+    }
+}
+
+/// Goes through a listing with pages of this size.
+fn walk(broker: &mut Broker, filter: &Filter, limit: u32) -> Vec<u64> {
+    let (mut jobs, mut after) = (Vec::new(), Cursor::default());
+    for _ in 0..10_000 {
+        let events = broker.hear(1, Command::ListJobs { filter: filter.clone(), after, limit });
+        let [(_, Event::Jobs { rows, next, .. })] = events.as_slice() else { panic!("{events:?}") };
+        assert!(rows.len() <= limit as usize);
+        jobs.extend(rows.iter().map(|row| row.job.id.0));
+        match next {
+            Some(next) => after = *next,
+            None => return jobs,
+        }
+    }
+    panic!("the listing does not end: {jobs:?}");
+}
+
+#[test]
+fn pages_show_every_row_once_and_in_order() {
+    let mut broker = Broker::new();
+    for n in 0..60_u64 {
+        broker.hear(
+            1,
+            push("q").priority(u8::try_from(1 + n % 9).unwrap()).named(if n % 2 == 0 { "even" } else { "odd" }),
+        );
+        broker.hear(1, push("s").not_before(9_000 - n * 7));
+        // All at the same standing but for their order of insertion.
+        broker.hear(1, push("c").cycle().front());
+    }
+    let by_three = |rest: u64| (0..60).map(move |n| n * 3 + rest).collect::<Vec<u64>>();
+    let mut by_priority = by_three(1);
+    by_priority.sort_by_key(|id| std::cmp::Reverse((id / 3) % 9));
+    let mut latest_first = by_three(2);
+    latest_first.reverse();
+    let evens: Vec<u64> = by_three(1).into_iter().step_by(2).collect();
+    for limit in [1, 2, 7, 59, 60, 1_000] {
+        assert_eq!(walk(&mut broker, &in_queue("q", PlaceKind::Ready), limit), by_priority, "ready, {limit}");
+        assert_eq!(walk(&mut broker, &in_queue("c", PlaceKind::Ready), limit), by_three(3), "cycle, {limit}");
+        assert_eq!(walk(&mut broker, &placed(PlaceKind::Scheduled), limit), latest_first, "scheduled, {limit}");
+        assert_eq!(walk(&mut broker, &with_names(["even"]), limit), evens, "by name, {limit}");
+        let mut everything = walk(&mut broker, &all(), limit);
+        everything.sort_unstable();
+        assert_eq!(everything, (1..=180).collect::<Vec<_>>(), "all, {limit}");
+    }
+}
+
+#[test]
+fn a_page_is_never_longer_than_the_limit() {
+    let mut broker = Broker::limited(|limits| limits.page_max = 3);
+    for _ in 0..5 {
+        broker.hear(1, push("q"));
+    }
+    broker.says(1, list_jobs(in_queue("q", PlaceKind::Ready)), ["1 jobs j1 j2 j3 and more"]);
+    broker.says(1, Command::ListJobs { filter: all(), after: Cursor::default(), limit: 0 }, ["1 jobs j1 and more"]);
+}
+
+/// A filter that matches little does not look at everything at once.
+#[test]
+fn a_page_may_be_empty_and_not_the_last() {
+    let mut broker = Broker::new();
+    for _ in 0..100 {
+        broker.hear(1, push("q"));
+    }
+    let nothing = Filter { origin: Some(Origin::EVENTMQ), ..in_queue("q", PlaceKind::Ready) };
+    broker.says(
+        1,
+        Command::ListJobs { filter: nothing.clone(), after: Cursor::default(), limit: 2 },
+        ["1 jobs and more"],
+    );
+    assert_eq!(walk(&mut broker, &nothing, 2), []);
+}
+
+#[test]
+fn bulk_changes() {
+    // What becomes of j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved, j7 and j8 ready.
+    let table = [
+        (Mutation::Discard, "1 mutated 7", ["gone", "gone", "gone", "leased", "gone", "gone", "gone", "gone"]),
+        (Mutation::Kill, "1 mutated 4", ["dead", "dead", "dead", "leased", "done", "shelved", "dead", "dead"]),
+        (Mutation::Requeue, "1 mutated 3", ["ready", "ready", "ready", "leased", "done", "shelved", "ready", "ready"]),
+    ];
+    for (action, expected, places) in table {
+        let mut broker = one_everywhere();
+        broker.says(1, mutate(all(), action), [expected]);
+        for (job, place) in (1..).zip(places) {
+            let is = broker.place(job);
+            assert!(is.starts_with(place), "{action:?}: j{job} is {is}");
+        }
+    }
+}
+
+#[test]
+fn what_is_killed_or_discarded_has_ended_for_its_listeners() {
+    for action in [Mutation::Kill, Mutation::Discard] {
+        let mut broker = Broker::new();
+        broker.says(2, push("q").listen(), ["2 new j1"]);
+        broker.says(1, mutate(all(), action), ["2 ended j1 cancelled", "1 mutated 1"]);
+    }
+}
+
+/// The dead set is in the journal: what is not kept is not buried.
+#[test]
+fn a_foreground_job_is_not_buried() {
+    let mut broker = Broker::new();
+    broker.says(2, push("q").foreground(), ["2 new j1"]);
+    broker.says(1, mutate(all(), Mutation::Kill), ["2 ended j1 cancelled", "1 mutated 1"]);
+    assert_eq!(broker.place(1), "gone");
+}
+
+#[test]
+fn queues_and_their_figures() {
+    let mut broker = one_everywhere();
+    broker.hear(3, common::serve("q"));
+    broker.says(1, list_queues(), ["1 queues q c r"]);
+    let events = broker.hear(1, list_queues());
+    let [(_, Event::Queues { rows, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [q, c, _] = rows.as_slice() else { panic!("{rows:?}") };
+    // Ready, leased, scheduled, retrying, dead, shelved, done.
+    assert_eq!((q.kind, q.places, q.live(), q.workers), (QueueKind::Work, [1, 1, 1, 1, 1, 0, 1], 4, 1));
+    assert_eq!((c.kind, c.places, c.live(), c.workers), (QueueKind::Cycle, [0, 0, 0, 0, 0, 1, 0], 0, 0));
+    assert_eq!((q.ready[4], q.oldest_ready_at.map(|at| at.0), c.oldest_ready_at), (1, Some(1_000), None));
+    broker.says(1, Command::ListQueues { after: Cursor::default(), limit: 1 }, ["1 queues q and more"]);
+}
+
+#[test]
+fn clients_in_order_of_their_numbers() {
+    let mut broker = Broker::new();
+    for (client, label) in [(3, "three"), (1, "one"), (2, "two"), (4, "four")] {
+        broker.says(client, Command::Label(label.into()), []);
+    }
+    broker.says(1, Command::ListClients { after: Cursor::default(), limit: 9 }, ["1 clients one two three four"]);
+    broker.says(1, Command::ListClients { after: Cursor(2, 0), limit: 2 }, ["1 clients two three and more"]);
+}
+
+#[test]
+fn figures_add_up() {
+    let mut broker = one_everywhere();
+    broker.hear(3, take(["x"]).forever());
+    broker.hear(1, Command::Cancel(JobRef::Id(windlass_engine::JobId(8))));
+    let events = broker.hear(1, Command::Stats);
+    let [(_, Event::Stats { stats, .. })] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((stats.jobs, stats.places), (7, [1, 1, 1, 1, 1, 1, 1]));
+    assert_eq!((stats.queues, stats.clients, stats.waiting), (3, 4, 1));
+    let t = stats.totals;
+    assert_eq!((t.pushed, t.taken, t.succeeded, t.failed, t.buried), (8, 5, 2, 2, 1));
+    assert_eq!((t.cancelled, t.lost, t.expired), (1, 0, 0));
+}

@@ -1,0 +1,163 @@
+//! Coalescing keys: the three answers to a clash, and when a key is let go.
+
+mod common;
+
+use common::{Broker, by_key, fail, finish, mutate, placed, push, take};
+use windlass_engine::{Backoff, Clash, Command, KeyUntil, Mutation, Origin, PlaceKind, QueueKind, Timestamp};
+
+#[test]
+fn three_answers() {
+    let table =
+        [(Clash::Attach, "2 attached j1"), (Clash::Refuse, "2 refused: job not unique"), (Clash::Keep, "2 kept j1")];
+    for (clash, expected) in table {
+        let mut broker = Broker::new();
+        broker.says(1, push("q").unique("k", Clash::Attach), ["1 new j1"]);
+        assert_eq!(common::words(&broker.hear(2, push("q").unique("k", clash))), [expected]);
+        assert_eq!(broker.engine.job_count(), 1, "{clash:?}");
+    }
+}
+
+#[test]
+fn what_makes_a_key_another() {
+    let table = [
+        ("another key", push("q").unique("l", Clash::Refuse)),
+        ("another queue", push("r").unique("k", Clash::Refuse)),
+        ("another protocol", push("q").unique("k", Clash::Refuse).with(|job| job.origin = Origin::FAKTORY)),
+        ("no key", push("q")),
+    ];
+    for (name, other) in table {
+        let mut broker = Broker::new();
+        broker.says(1, push("q").unique("k", Clash::Refuse), ["1 new j1"]);
+        assert_eq!(common::words(&broker.hear(1, other)), ["1 new j2"], "{name}");
+    }
+}
+
+/// Whether the key is held, asked by pushing again.
+fn is_held(broker: &mut Broker) -> bool {
+    let said = common::words(&broker.hear(4, push("q").unique("k", Clash::Keep)));
+    broker.engine.check();
+    said == ["4 kept j1"]
+}
+
+#[test]
+fn when_a_key_is_let_go() {
+    let at = Timestamp(1_500);
+    // Held: at birth, after 1,500 ms, once taken, once given back, once finished.
+    let table = [
+        (KeyUntil::End, [true, true, true, true, false]),
+        (KeyUntil::Start, [true, true, false, false, false]),
+        (KeyUntil::EndOr(at), [true, false, false, false, false]),
+        (KeyUntil::StartOr(Timestamp(9_999)), [true, true, false, false, false]),
+        (KeyUntil::StartOr(at), [true, false, false, false, false]),
+    ];
+    for (until, expected) in table {
+        for (moment, held) in expected.into_iter().enumerate() {
+            let mut broker = Broker::new();
+            broker.says(1, push("q").unique_until("k", Clash::Keep, until), ["1 new j1"]);
+            if moment >= 1 {
+                broker.at(1_500, []);
+            }
+            if moment >= 2 {
+                broker.says(2, take(["q"]), ["2 took j1.1"]);
+            }
+            if moment == 3 {
+                broker.says(2, common::release(1, false), ["2 done"]);
+            }
+            if moment == 4 {
+                broker.says(2, finish(1), ["2 finished j1"]);
+            }
+            assert_eq!(is_held(&mut broker), held, "{until:?} at {moment}");
+        }
+    }
+}
+
+#[test]
+fn retries_hold_their_key_and_the_dead_do_not() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("q").unique("k", Clash::Keep).retry(1, Backoff::Fixed(10)));
+    broker.hear(2, take(["q"]));
+    broker.says(2, fail(1), ["2 failed j1, retried 1010"]);
+    assert!(is_held(&mut broker), "retrying");
+    broker.at(1_010, []);
+    broker.hear(2, take(["q"]));
+    broker.hear(2, fail(1));
+    assert!(!is_held(&mut broker), "dead");
+}
+
+#[test]
+fn a_dead_job_that_is_requeued_takes_its_key_back_if_it_is_free() {
+    for other in [false, true] {
+        let mut broker = Broker::new();
+        broker.hear(1, push("q").unique("k", Clash::Keep).retry(-1, Backoff::None));
+        broker.hear(2, take(["q"]));
+        broker.hear(2, fail(1));
+        if other {
+            broker.says(1, push("q").unique("k", Clash::Keep), ["1 new j2"]);
+        }
+        broker.says(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
+        let holder = if other { "1 sees j2 ready in q" } else { "1 sees j1 ready in q" };
+        broker.says(1, Command::Look(by_key("q", "k")), [holder]);
+        if other {
+            // It has none any more, and does not get it when the other ends.
+            broker.says(1, Command::Cancel(common::id(2)), ["1 done"]);
+            broker.says(1, Command::Look(by_key("q", "k")), ["1 sees nothing"]);
+        }
+    }
+}
+
+#[test]
+fn attaching_listens_once_for_each_time_it_was_asked() {
+    let mut broker = Broker::new();
+    let job = || push("q").unique("k", Clash::Attach).foreground();
+    broker.says(1, job(), ["1 new j1"]);
+    broker.says(2, job(), ["2 attached j1"]);
+    broker.says(1, job(), ["1 attached j1"]);
+    broker.says(3, take(["q"]), ["3 took j1.1"]);
+    broker.says(
+        3,
+        finish(1),
+        ["1 ended j1 succeeded result", "2 ended j1 succeeded result", "1 ended j1 succeeded result", "3 finished j1"],
+    );
+}
+
+#[test]
+fn a_promise_to_keep_outlives_the_listeners() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q").unique("k", Clash::Attach).foreground(), ["1 new j1"]);
+    broker.says(2, push("q").unique("k", Clash::Attach), ["2 attached j1"]);
+    broker.says(1, Command::Close, []);
+    assert_eq!(broker.place(1), "ready");
+}
+
+#[test]
+fn one_listener_of_several_may_leave() {
+    let mut broker = Broker::new();
+    let job = || push("q").unique("k", Clash::Attach).foreground();
+    broker.hear(1, job());
+    broker.hear(2, job());
+    broker.says(1, Command::Close, []);
+    broker.says(3, take(["q"]), ["3 took j1.1"]);
+    broker.says(3, finish(1), ["2 ended j1 succeeded result", "3 finished j1"]);
+}
+
+#[test]
+fn names_may_be_unique_too() {
+    let mut broker = Broker::new();
+    broker.says(1, push("q").named("n"), ["1 new j1"]);
+    broker.says(1, push("r").named("n"), ["1 new j2"]);
+    let refused = push("s").named("n").with(|job| job.name_unique = true);
+    broker.says(1, refused, ["1 refused: job not unique"]);
+    // A leased one before any other, else the oldest.
+    broker.says(1, Command::Look(common::by_name("n")), ["1 sees j1 ready in q"]);
+    broker.says(2, take(["r"]), ["2 took j2.1"]);
+    broker.says(1, Command::Look(common::by_name("n")), ["1 sees j2 leased in r"]);
+}
+
+#[test]
+fn a_cycle_keeps_what_it_has() {
+    let mut broker = Broker::new();
+    broker.says(1, common::create("c", QueueKind::Cycle), ["1 done"]);
+    broker.says(1, push("c").cycle().unique("k", Clash::Keep), ["1 new j1"]);
+    broker.says(1, push("c").cycle().unique("k", Clash::Keep), ["1 kept j1"]);
+    broker.says(1, push("c").unique("k", Clash::Keep), ["1 refused: queue of the other kind"]);
+}

@@ -1,0 +1,240 @@
+//! Waiting for work in its three shapes, and who is served when work comes.
+
+mod common;
+
+use common::{Broker, credit, finish, pause, push, release, serve, serve_on, take, take_served, unserve};
+use windlass_engine::{Command, LeaseTerms};
+
+// ---- blocked takes -------------------------------------------------------------------------------------------------
+
+#[test]
+fn takers_are_served_first_come_first_served() {
+    let mut broker = Broker::new();
+    broker.says(2, take(["q"]).forever(), []);
+    broker.says(1, take(["r", "q"]).forever(), []);
+    broker.says(3, push("q"), ["2 took j1.1", "3 new j1"]);
+    broker.says(3, push("q"), ["1 took j2.1", "3 new j2"]);
+    broker.says(3, push("q"), ["3 new j3"]);
+}
+
+#[test]
+fn a_taker_waits_as_long_as_it_said() {
+    let mut broker = Broker::new();
+    broker.says(1, take(["q"]).until(1_500), []);
+    broker.is_due_at(1_500);
+    broker.at(1_499, []);
+    broker.at(1_500, ["1 empty"]);
+    // It waits no more.
+    broker.says(2, push("q"), ["2 new j1"]);
+    broker.says(1, take(["r"]).until(1_500), ["1 empty"]);
+}
+
+#[test]
+fn what_is_due_comes_before_what_is_asked() {
+    let mut broker = Broker::new();
+    broker.says(1, take(["q"]).until(1_500), []);
+    broker.now = 1_500;
+    broker.says(2, push("q"), ["1 empty", "2 new j1"]);
+}
+
+#[test]
+fn one_who_waits_may_not_wait_again() {
+    let mut broker = Broker::new();
+    broker.says(1, take(["q"]).forever(), []);
+    broker.says(1, take(["r"]), ["1 refused: out of place"]);
+    broker.says(1, Command::Sleep, ["1 refused: out of place"]);
+    broker.says(1, Command::Unwait, []);
+    broker.says(1, take(["r"]), ["1 empty"]);
+    broker.says(2, push("q"), ["2 new j1"]);
+}
+
+#[test]
+fn work_comes_from_everywhere() {
+    let mut broker = Broker::new();
+    broker.hear(4, push("q"));
+    broker.says(3, take(["q"]), ["3 took j1.1"]);
+    broker.says(1, take(["q"]).forever(), []);
+    broker.says(3, release(1, false), ["1 took j1.2", "3 done"]);
+    broker.says(2, take(["q"]).forever(), []);
+    broker.says(1, Command::Close, ["2 took j1.3"]);
+
+    broker.hear(4, push("later").not_before(2_000));
+    broker.says(3, take(["later"]).forever(), []);
+    broker.at(2_000, ["3 took j2.1"]);
+
+    broker.says(4, push("paused"), ["4 new j3"]);
+    broker.says(4, pause("paused", true), ["4 done"]);
+    broker.says(3, take(["paused"]).forever(), []);
+    broker.says(4, pause("paused", false), ["3 took j3.1", "4 done"]);
+}
+
+#[test]
+fn a_take_that_is_refused_leaves_no_queue_behind() {
+    let mut broker = Broker::limited(|limits| limits.queues_max = 2);
+    broker.says(1, take(["a", "b", "c"]), ["1 refused: daemon knows 2 queues, the limit"]);
+    assert_eq!(broker.engine.queues().count(), 0);
+    broker.says(1, take(["a", "b"]).forever(), []);
+    assert_eq!(broker.engine.queues().count(), 2);
+    broker.says(1, Command::Unwait, []);
+    assert_eq!(broker.engine.queues().count(), 0);
+}
+
+// ---- sleep until woken ---------------------------------------------------------------------------------------------
+
+/// Clients that serve the queue and sleep.
+fn asleep(sleepers: &[u64]) -> Broker {
+    let mut broker = Broker::new();
+    for sleeper in sleepers {
+        broker.hear(*sleeper, serve("q"));
+        broker.says(*sleeper, Command::Sleep, []);
+    }
+    broker
+}
+
+#[test]
+fn a_job_wakes_one() {
+    let mut broker = asleep(&[2, 1]);
+    broker.says(3, push("q"), ["2 woken", "3 new j1"]);
+    broker.says(3, push("q"), ["1 woken", "3 new j2"]);
+    broker.says(3, push("q"), ["3 new j3"]);
+}
+
+#[test]
+fn one_push_with_ten_thousand_asleep_wakes_one() {
+    let mut broker = Broker::new();
+    for sleeper in 10..10_010 {
+        broker.open(sleeper);
+        broker.hear(sleeper, serve("q"));
+        broker.hear(sleeper, Command::Sleep);
+    }
+    for job in 1..=3 {
+        let said = common::words(&broker.hear(1, push("q")));
+        assert_eq!(said, [format!("{} woken", 9 + job), format!("1 new j{job}")]);
+    }
+    broker.engine.check();
+}
+
+#[test]
+fn whoever_falls_asleep_beside_work_is_woken_at_once_every_time() {
+    let mut broker = asleep(&[]);
+    broker.hear(1, serve("q"));
+    broker.hear(2, push("q"));
+    broker.says(1, Command::Sleep, ["1 woken"]);
+    broker.says(1, Command::Sleep, ["1 woken"]);
+}
+
+#[test]
+fn a_sleeper_that_does_not_come_is_replaced() {
+    let mut broker = asleep(&[1, 2]);
+    broker.says(3, push("q"), ["1 woken", "3 new j1"]);
+    broker.is_due_at(2_000);
+    broker.at(1_999, []);
+    broker.at(2_000, ["2 woken"]);
+    // The late one still gets it, if it is there first.
+    broker.says(1, take_served(), ["1 took j1.1"]);
+    broker.says(2, take_served(), ["2 empty"]);
+}
+
+#[test]
+fn a_sleeper_that_comes_for_other_work_is_replaced_at_once() {
+    let mut broker = asleep(&[1, 2]);
+    broker.hear(1, serve("r"));
+    broker.says(3, push("q"), ["1 woken", "3 new j1"]);
+    broker.hear(3, push("r").priority(9));
+    broker.says(1, take(["r"]), ["1 took j2.1", "2 woken"]);
+    broker.says(2, take_served(), ["2 took j1.1"]);
+}
+
+#[test]
+fn a_sleeper_is_replaced_when_it_leaves() {
+    for leave in [Command::Close, Command::Unwait, unserve("q", false), Command::UnserveAll { requeue: true }] {
+        let name = format!("{leave:?}");
+        let mut broker = asleep(&[1, 2]);
+        broker.says(3, push("q"), ["1 woken", "3 new j1"]);
+        assert_eq!(common::words(&broker.hear(1, leave)), ["2 woken"], "{name}");
+        broker.engine.check();
+    }
+}
+
+#[test]
+fn a_sleeper_hears_of_abilities_it_gains_and_not_of_those_it_loses() {
+    let mut broker = asleep(&[1]);
+    broker.says(1, serve("r"), []);
+    broker.says(1, unserve("q", false), []);
+    broker.says(2, push("q"), ["2 new j1"]);
+    broker.says(2, push("r"), ["1 woken", "2 new j2"]);
+}
+
+// ---- credits -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn credits_are_spent_one_a_job() {
+    let mut broker = Broker::new();
+    broker.hear(4, push("q"));
+    broker.hear(1, serve("q"));
+    broker.says(1, credit(2), ["1 took j1.1"]);
+    broker.says(4, push("q"), ["1 took j2.1", "4 new j2"]);
+    broker.says(4, push("q"), ["4 new j3"]);
+    broker.says(1, finish(1), ["1 finished j1"]);
+    broker.says(1, credit(1), ["1 took j3.1"]);
+}
+
+#[test]
+fn the_heavier_first_then_each_in_its_turn() {
+    let mut broker = Broker::new();
+    for (client, weight) in [(1, 0), (2, 5), (3, 5)] {
+        broker.hear(client, serve_on("q", weight, LeaseTerms::CONNECTION));
+        broker.says(client, credit(2), []);
+    }
+    for expected in [2, 3, 2, 3, 1, 1] {
+        let said = common::words(&broker.hear(4, push("q")));
+        assert!(said[0].starts_with(&format!("{expected} took")), "{said:?}");
+    }
+    broker.says(4, push("q"), ["4 new j7"]);
+}
+
+#[test]
+fn credits_withdrawn_are_not_spent() {
+    let mut broker = Broker::new();
+    broker.hear(1, serve("q"));
+    broker.says(1, credit(5), []);
+    broker.says(1, Command::Unwait, []);
+    broker.says(4, push("q"), ["4 new j1"]);
+}
+
+/// A client may block for one queue and have credits at another: neither pays for the other.
+#[test]
+fn credits_and_a_blocked_take_side_by_side() {
+    let mut broker = Broker::new();
+    broker.hear(1, serve("credit"));
+    broker.says(1, credit(1), []);
+    broker.says(1, take(["blocked"]).forever(), []);
+    broker.says(2, push("credit"), ["1 took j1.1", "2 new j1"]);
+    broker.says(2, push("credit"), ["2 new j2"]);
+    broker.says(2, push("blocked"), ["1 took j3.1", "2 new j3"]);
+}
+
+// ---- side by side --------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_taker_does_not_wait_for_a_sleeper_that_may_never_come() {
+    let mut broker = asleep(&[1]);
+    broker.says(2, push("q"), ["1 woken", "2 new j1"]);
+    broker.says(3, take(["q"]).forever(), ["3 took j1.1"]);
+    broker.says(1, take_served(), ["1 empty"]);
+}
+
+#[test]
+fn no_work_is_left_while_somebody_could_take_it() {
+    let mut broker = asleep(&[1, 2, 3]);
+    for _ in 0..2 {
+        broker.hear(4, push("q"));
+    }
+    // Two are awake, one of them takes both jobs.
+    broker.says(1, take_served(), ["1 took j1.1"]);
+    broker.says(1, take_served(), ["1 took j2.1"]);
+    broker.says(2, take_served(), ["2 empty"]);
+    broker.says(2, Command::Sleep, []);
+    // Both come back: the one that slept on, and the one that went back to sleep.
+    broker.says(1, Command::Close, ["3 woken", "2 woken"]);
+}

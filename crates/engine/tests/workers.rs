@@ -1,0 +1,145 @@
+//! Workers known by name: they span connections, beat, and are asked to go.
+
+mod common;
+
+use common::{Broker, beat, credit, enlist, push, serve, signal, take, take_served};
+use windlass_engine::{Command, OnExpiry, WorkerState};
+
+const BEAT_MS: u64 = 60_000;
+
+#[test]
+fn a_worker_lives_while_it_beats() {
+    let mut broker = Broker::new();
+    broker.says(1, enlist("w"), ["1 done"]);
+    broker.says(2, enlist("w"), ["2 done"]);
+    broker.at(60_000, []);
+    broker.says(1, beat("w"), ["1 beaten Running"]);
+    broker.at(60_000 + BEAT_MS - 1, []);
+    broker.at(60_000 + BEAT_MS, ["1 dismissed", "2 dismissed"]);
+    broker.says(1, beat("w"), ["1 refused: worker unknown"]);
+}
+
+#[test]
+fn a_worker_goes_with_its_last_connection() {
+    let mut broker = Broker::new();
+    broker.hear(1, enlist("w"));
+    broker.hear(2, enlist("w"));
+    broker.says(1, Command::Close, []);
+    broker.says(3, beat("w"), ["3 beaten Running"]);
+    broker.says(2, Command::Close, []);
+    broker.says(3, beat("w"), ["3 refused: worker unknown"]);
+    // Nothing is left to be due.
+    broker.at(1_000_000, []);
+}
+
+#[test]
+fn a_connection_belongs_to_one_worker_and_a_worker_has_a_name() {
+    let mut broker = Broker::new();
+    broker.says(1, enlist("w"), ["1 done"]);
+    broker.says(1, enlist("v"), ["1 refused: out of place"]);
+    broker.says(2, enlist(""), ["2 refused: worker unknown"]);
+    broker.says(9, enlist("w"), ["9 refused: out of place"]);
+}
+
+#[test]
+fn states_only_move_on() {
+    use WorkerState::{Quiet, Running, Terminate};
+    let table = [
+        (Running, Running, "2 beaten Running"),
+        (Quiet, Running, "2 beaten Quiet"),
+        (Running, Quiet, "2 beaten Quiet"),
+        (Terminate, Quiet, "2 beaten Terminate"),
+        (Quiet, Terminate, "2 beaten Terminate"),
+    ];
+    for (signalled, said, expected) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, enlist("w"));
+        broker.says(3, signal("w", signalled), ["3 done"]);
+        broker.says(2, Command::Beat { worker: "w".into(), state: Some(said) }, [expected]);
+    }
+}
+
+#[test]
+fn a_signal_is_for_one_or_for_all() {
+    let mut broker = Broker::new();
+    broker.hear(1, enlist("v"));
+    broker.hear(2, enlist("w"));
+    broker.says(3, signal("w", WorkerState::Quiet), ["3 done"]);
+    broker.says(3, beat("v"), ["3 beaten Running"]);
+    broker.says(3, beat("w"), ["3 beaten Quiet"]);
+    broker.says(3, signal("", WorkerState::Terminate), ["3 done"]);
+    broker.says(3, beat("v"), ["3 beaten Terminate"]);
+    broker.says(3, signal("x", WorkerState::Quiet), ["3 refused: worker unknown"]);
+}
+
+#[test]
+fn a_quiet_worker_is_given_nothing_however_it_waits() {
+    type Wait = (&'static str, fn(&mut Broker));
+    let waits: [Wait; 3] = [
+        ("blocked", |broker| broker.says(1, take(["q"]).forever(), [])),
+        ("asleep", |broker| broker.says(1, Command::Sleep, [])),
+        ("with credits", |broker| broker.says(1, credit(3), [])),
+    ];
+    for quiet_first in [false, true] {
+        for (name, wait) in waits {
+            let mut broker = Broker::new();
+            broker.hear(1, serve("q"));
+            broker.hear(1, enlist("w"));
+            let quiet = |broker: &mut Broker| broker.says(3, signal("w", WorkerState::Quiet), ["3 done"]);
+            if quiet_first {
+                quiet(&mut broker);
+                wait(&mut broker);
+            } else {
+                wait(&mut broker);
+                quiet(&mut broker);
+            }
+            assert_eq!(common::words(&broker.hear(2, push("q"))), ["2 new j1"], "{name}");
+            broker.says(1, Command::Unwait, []);
+            broker.says(1, take_served(), ["1 empty"]);
+        }
+    }
+}
+
+#[test]
+fn what_a_quiet_worker_was_woken_for_is_for_another() {
+    let mut broker = Broker::new();
+    for client in [1, 2, 3] {
+        broker.hear(client, serve("q"));
+        broker.says(client, Command::Sleep, []);
+    }
+    broker.hear(1, enlist("w"));
+    broker.hear(2, enlist("w"));
+    broker.says(4, push("q"), ["1 woken", "4 new j1"]);
+    broker.says(4, signal("w", WorkerState::Quiet), ["3 woken", "4 done"]);
+}
+
+#[test]
+fn a_quiet_worker_waits_as_long_as_it_said() {
+    let mut broker = Broker::new();
+    broker.hear(1, enlist("w"));
+    broker.says(1, take(["q"]).until(2_000), []);
+    broker.says(3, signal("w", WorkerState::Quiet), ["3 done"]);
+    broker.at(2_000, ["1 empty"]);
+}
+
+#[test]
+fn the_dismissed_are_given_nothing() {
+    let mut broker = Broker::new();
+    broker.hear(1, enlist("w"));
+    broker.says(1, take(["q"]).forever(), []);
+    broker.at(1_000 + BEAT_MS, ["1 dismissed"]);
+    broker.says(2, push("q"), ["2 new j1"]);
+}
+
+#[test]
+fn what_a_dead_worker_held() {
+    for (requeue, place) in [(false, "leased until 501000"), (true, "ready")] {
+        let mut broker = Broker::limited(|limits| limits.requeue_dead_workers = requeue);
+        broker.hear(1, enlist("w"));
+        broker.hear(2, push("q"));
+        let wish = take(["q"]).for_ms(500_000, OnExpiry::Fail).worker("w");
+        broker.says(1, wish, ["1 took j1.1 until 501000"]);
+        broker.says(1, Command::Close, []);
+        assert_eq!(broker.place(1), place);
+    }
+}
