@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use windlass_engine::ClientId;
 use windlass_session::{Outbox, Reason, Session};
 
+use crate::budget::{Budget, Share};
 use crate::clock;
 use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
@@ -65,6 +66,8 @@ pub(crate) struct Connection<S> {
     /// The session has been told that the daemon stops.
     stopping: bool,
     heard_at: Instant,
+    budget: Arc<Budget>,
+    share: Share,
 }
 
 /// What a connection waited for.
@@ -77,7 +80,13 @@ enum Woke {
 }
 
 impl<S: Stream> Connection<S> {
-    pub(crate) fn new(stream: S, session: Box<dyn Session>, client: ClientId, hub: Arc<Hub>, bounds: Bounds) -> Self {
+    pub(crate) fn new(
+        stream: S,
+        session: Box<dyn Session>,
+        client: ClientId,
+        (hub, budget): (Arc<Hub>, Arc<Budget>),
+        bounds: Bounds,
+    ) -> Self {
         let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max));
         hub.join(client, Arc::clone(&mailbox));
         Self {
@@ -95,6 +104,8 @@ impl<S: Stream> Connection<S> {
             ending: None,
             stopping: false,
             heard_at: Instant::now(),
+            budget,
+            share: Share::default(),
         }
     }
 
@@ -214,6 +225,9 @@ impl<S: Stream> Connection<S> {
         if self.mailbox.overflowed() || self.output.len() > self.bounds.outbound_bytes_max {
             return Some(Reason::Limit("outbound_bytes_max"));
         }
+        if !self.budget.report(&mut self.share, self.input.len() + self.output.len()) {
+            return Some(Reason::Limit("buffer_bytes_max"));
+        }
         let done = self.ending.is_some() && self.output.is_empty() && self.mailbox.len() == 0;
         if done { self.ending.take() } else { None }
     }
@@ -292,6 +306,7 @@ impl<S: Stream> Connection<S> {
 impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
         self.hub.leave(self.client);
+        self.budget.report(&mut self.share, 0);
     }
 }
 

@@ -10,6 +10,7 @@
 //! * An acknowledgement leaves when its commit is on the disk; what stands behind it on its connection waits with it.
 //! * No task waits for a peer: what a peer does not read is bounded, and then the peer is hung up on.
 
+mod budget;
 mod clock;
 mod commit;
 pub mod config;

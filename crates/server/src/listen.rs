@@ -14,6 +14,7 @@ use tracing::Instrument;
 use windlass_engine::{ClientId, ClientInfo};
 use windlass_session::Session;
 
+use crate::budget::Budget;
 use crate::config::Address;
 use crate::connection::{Bounds, Connection, Stream};
 use crate::hub::Hub;
@@ -48,17 +49,19 @@ impl Drop for SocketFile {
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) bounds: Bounds,
-    pub(crate) connections_max: usize,
+    budget: Arc<Budget>,
+    bounds: Bounds,
+    connections_max: usize,
     pub(crate) tasks: TaskTracker,
     open: AtomicUsize,
     next_client: AtomicU64,
 }
 
 impl Door {
-    pub(crate) fn new(hub: Arc<Hub>, bounds: Bounds, connections_max: usize) -> Self {
+    pub(crate) fn new(hub: Arc<Hub>, bounds: Bounds, connections_max: usize, buffer_bytes_max: usize) -> Self {
         Self {
             hub,
+            budget: Arc::new(Budget::new(buffer_bytes_max)),
             bounds,
             connections_max,
             tasks: TaskTracker::new(),
@@ -82,7 +85,8 @@ impl Door {
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
         let span = tracing::debug_span!("connection", protocol, peer = %info.address, client = client.0);
         let session = greet(info);
-        let connection = Connection::new(stream, session, client, Arc::clone(&self.hub), self.bounds);
+        let connection =
+            Connection::new(stream, session, client, (Arc::clone(&self.hub), Arc::clone(&self.budget)), self.bounds);
         let task = async move {
             tracing::debug!("open");
             let reason = connection.serve().await;

@@ -76,7 +76,8 @@ async fn serve(config: &Config, store: Box<dyn Store>, engine: Engine, journal: 
     let told = told_to_stop()?;
     let (promise, pace) = pace(config);
     let hub = Arc::new(Hub::new(engine, journal, promise, random_seed()));
-    let door = Arc::new(Door::new(Arc::clone(&hub), bounds(config), config.server.connections_max));
+    let buffers = config.server.buffer_bytes_max.bytes();
+    let door = Arc::new(Door::new(Arc::clone(&hub), bounds(config), config.server.connections_max, buffers));
     // Every address is bound before anything is served or committed: a busy one leaves no trace.
     let mut bound: Vec<(Bound, &'static str, Greeter)> = Vec::new();
     for (protocol, addresses, greeter) in protocols::all(config)? {

@@ -39,10 +39,11 @@ impl Config {
 
     fn check_zeros(&self) -> Result<(), Error> {
         let (server, limits, store) = (&self.server, &self.limits, &self.store);
-        let table: [(&'static str, u64); 22] = [
+        let table: [(&'static str, u64); 23] = [
             ("data_dir", self.data_dir.as_os_str().len() as u64),
             ("commit_interval", self.commit_interval.as_ms()),
             ("server.connections_max", server.connections_max as u64),
+            ("server.buffer_bytes_max", server.buffer_bytes_max.0),
             ("server.outbound_bytes_max", server.outbound_bytes_max.0),
             ("server.read_bytes_max", server.read_bytes_max.0),
             ("server.unacknowledged_max", server.unacknowledged_max as u64),
@@ -88,12 +89,12 @@ impl Config {
         within("gearman.frame_bytes_max", frame, FRAME_BYTES_MIN, FRAME_BYTES_CEILING as u64)?;
         within("gearman.line_bytes_max", self.gearman.line_bytes_max, LINE_BYTES_MIN, LINE_BYTES_CEILING)?;
         within("limits.name_bytes_max", self.limits.name_bytes_max, 1, u32::MAX.into())?;
-        if out.0 < least {
-            // Otherwise a job could be taken from its producer that can be given to no worker.
-            let least = ByteSize(least);
-            return senseless("server.outbound_bytes_max", format!("{out}, but the largest packet needs {least}"));
+        // Otherwise a job could be taken from its producer that can be given to no worker.
+        let least_two = [("server.outbound_bytes_max", out), ("server.buffer_bytes_max", self.server.buffer_bytes_max)];
+        match least_two.into_iter().find(|(_, size)| size.0 < least) {
+            Some((key, size)) => senseless(key, format!("{size}, but the largest packet needs {}", ByteSize(least))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn check_gearman(&self) -> Result<(), Error> {

@@ -76,6 +76,8 @@ pub struct Server {
     pub threads: usize,
     /// Connections of all listeners together.
     pub connections_max: usize,
+    /// What all connections together may hold of messages half read and answers half sent.
+    pub buffer_bytes_max: ByteSize,
     /// What may wait for a peer that does not read.
     pub outbound_bytes_max: ByteSize,
     /// What is read from a peer before the engine is visited.
@@ -194,6 +196,7 @@ impl Default for Server {
         Self {
             threads: 0,
             connections_max: 10_000,
+            buffer_bytes_max: ByteSize(256 * MIB),
             outbound_bytes_max: ByteSize(128 * MIB),
             read_bytes_max: ByteSize(MIB / 4),
             unacknowledged_max: 4096,

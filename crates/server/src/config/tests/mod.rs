@@ -185,7 +185,7 @@ fn values_at_their_bounds_are_taken() {
     let table = [
         "gearman.listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]",
         "gearman.listen = [\"127.0.0.1:1\", \"127.0.0.2:1\", \"127.0.0.1:2\"]",
-        "gearman.frame_bytes_max = \"1GiB\"\nserver.outbound_bytes_max = \"2GiB\"",
+        "gearman.frame_bytes_max = \"1GiB\"\nserver.outbound_bytes_max = \"2GiB\"\nserver.buffer_bytes_max = \"2GiB\"",
         "server.outbound_bytes_max = \"65600KiB\"",
         "server.idle_timeout = 0\nserver.threads = 0",
         "store.commit_timeout = \"30s\"\nstore.commit_abort = \"30s\"",
