@@ -249,7 +249,7 @@ pub struct Ability {
 pub struct LeaseTerms {
     /// Ends with the connection; otherwise with time only.
     pub connection_bound: bool,
-    /// Milliseconds until it ends by itself; `None` = never (a job's own wish comes first, see [`NewJob::lease_ms`]).
+    /// Milliseconds until it ends by itself, at least 1; `None` = never (a job's own wish comes first, see [`NewJob::lease_ms`]).
     pub lease_ms: Option<u64>,
     /// What its end by time means.
     pub on_expiry: OnExpiry,

@@ -141,7 +141,8 @@ impl Engine {
         };
         let wish = job.extra.as_deref().and_then(|extra| extra.lease_ms).filter(|_| !terms.connection_bound);
         let until = match wish.or(terms.lease_ms) {
-            Some(ms) => now.after_ms(ms.min(self.limits.lease_ms_max)),
+            // At least a moment: one that ended as it began would go round for ever while somebody has credits.
+            Some(ms) => now.after_ms(ms.min(self.limits.lease_ms_max).max(1)),
             None => Timestamp::NEVER,
         };
         let lease = Lease::new(holder, token, now, until, terms.on_expiry);

@@ -163,6 +163,12 @@ fn how_long_a_lease_is() {
         let said = common::words(&broker.hear(1, take(["q"]).for_ms(ms, FAIL)));
         assert_eq!(said, [expected], "{name}");
     }
+    // One that ended as it began would go round for ever, from credit to credit, within one tick.
+    let mut broker = Broker::new();
+    broker.hear(1, serve_on("q", 0, timed(0, REQUEUE)));
+    broker.says(1, common::credit(u32::MAX), []);
+    broker.says(4, push("q"), ["1 took j1.1 until 1001", "4 new j1"]);
+    broker.at(1_001, ["1 took j1.2 until 1002"]);
     // A connection-bound lease has no end of its own, whatever the job asks.
     let mut broker = Broker::new();
     broker.hear(4, push("q").lease_ms(70));

@@ -110,7 +110,7 @@ impl Oracle {
         } else {
             (Holder::Named(worker.as_ref().into()), wish.or(terms.lease_ms))
         };
-        let until = lease_ms.map_or(Timestamp::NEVER, |ms| now.after_ms(ms.min(lease_ms_max)));
+        let until = lease_ms.map_or(Timestamp::NEVER, |ms| now.after_ms(ms.min(lease_ms_max).max(1)));
         self.put(id, Place::Leased(Box::new(Lease::new(holder, token, now, until, terms.on_expiry))));
         if !terms.connection_bound {
             self.job_mut(id).lease_worker = self.worker_named(worker).map(|worker| worker.number);
