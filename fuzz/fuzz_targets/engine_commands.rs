@@ -1,0 +1,423 @@
+//! Any commands, from anybody, at any time, with any numbers in them: the engine never panics, its indexes agree after
+//! every one ([`Engine::check`]), nobody who has left is told anything, and asking twice is answered the same.
+//! Not whether it is the right answer: that is what the simulator is for.
+#![no_main]
+
+use std::collections::BTreeSet;
+
+use arbitrary::Arbitrary;
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use windlass_engine::{
+    Ability, Backoff, Clash, ClientId, ClientInfo, Command, Cursor, Engine, Event, Failure, Filter, From, JobId,
+    JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewJob, Note, OnExpiry, Origin, PlaceKind, Priority, Proof,
+    QueueKind, RepayTo, Retry, Select, Tag, Take, Timestamp, Token, Turn, Unique, Wait, WorkerState,
+};
+
+#[derive(Debug, Arbitrary)]
+struct Input {
+    limits: Limited,
+    asks: Vec<(Step, Ask)>,
+}
+
+/// Limits small enough to be met, or anything at all.
+#[derive(Debug, Arbitrary)]
+struct Limited {
+    jobs_max: u8,
+    queues_max: u8,
+    abilities_max: u8,
+    listeners_max: u8,
+    name_bytes_max: u8,
+    lease_ms_max: Span,
+    dead_ms: Span,
+    wake_ms: Span,
+    beat_ms: Span,
+    requeue_dead_workers: bool,
+    page_max: u8,
+}
+
+/// Who asks, and how much later than the one before.
+#[derive(Debug, Arbitrary)]
+struct Step {
+    client: u8,
+    silent: bool,
+    later: Span,
+}
+
+/// Milliseconds: mostly few, sometimes any number.
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum Span {
+    None,
+    Few(u8),
+    Some(u16),
+    Any(u64),
+}
+
+/// One of a few names.
+#[derive(Clone, Copy, Debug, Arbitrary)]
+struct Name(u8);
+
+/// A number mostly small, as those in use are.
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum Number {
+    Small(u8),
+    Any(u64),
+}
+
+#[derive(Debug, Arbitrary)]
+enum Which {
+    Id(Number),
+    Name(Name),
+    Key(Name, bool, Name),
+}
+
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum Right {
+    Connection,
+    Token(Number),
+    Any,
+}
+
+#[derive(Debug, Arbitrary)]
+struct Terms {
+    connection: bool,
+    ms: Option<Span>,
+    on_expiry: u8,
+}
+
+#[derive(Debug, Arbitrary)]
+struct Born {
+    queue: Name,
+    cycle: bool,
+    faktory: bool,
+    priority: u8,
+    flags: u8,
+    body: u8,
+    name: Option<Name>,
+    unique: Option<(Name, u8, u8, Span)>,
+    not_before: Option<Span>,
+    expires: Option<Span>,
+    failures_max: i8,
+    losses_max: u8,
+    backoff: (u8, u32),
+    keep: Option<Span>,
+    lease: Option<Span>,
+}
+
+#[derive(Debug, Arbitrary)]
+struct Picked {
+    place: Option<u8>,
+    queue: Option<Name>,
+    faktory: Option<bool>,
+    names: Vec<Name>,
+    after: (Number, Number),
+    limit: u16,
+}
+
+#[derive(Debug, Arbitrary)]
+enum Ask {
+    Open,
+    Close,
+    Label(Name),
+    Serve(Name, u8, Terms),
+    Unserve(Name, bool),
+    UnserveAll(bool),
+    Push(Box<Born>),
+    TakeListed(Vec<Name>, Terms, u8, Option<Span>, Name),
+    TakeServed(u8, Option<Span>, Name),
+    Sleep,
+    Credit(u32, u8),
+    Unwait,
+    Finish(Which, Right),
+    Fail(Which, Right),
+    Release(Which, Right, bool),
+    Extend(Which, Right, Span, bool),
+    Repay(Which, Right, u8),
+    Tell(Which, Right, u8),
+    Replace(Which, u8),
+    Cancel(Which),
+    Look(Which),
+    CreateQueue(Name, bool),
+    RemoveQueue(Name, bool),
+    PauseQueue(Name, bool),
+    LimitQueue(Name, Option<u8>),
+    ListQueues(Picked),
+    ListJobs(Picked),
+    ListClients(Picked),
+    Stats,
+    Mutate(Picked, u8),
+    Enlist(Name),
+    Beat(Name, Option<u8>),
+    Signal(Name, u8),
+}
+
+impl Span {
+    const fn ms(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Few(ms) => ms as u64,
+            Self::Some(ms) => ms as u64,
+            Self::Any(ms) => ms,
+        }
+    }
+
+    /// A moment a little before `now`, or any time after.
+    const fn from(self, now: Timestamp) -> Timestamp {
+        Timestamp(now.0.saturating_sub(20)).after_ms(self.ms())
+    }
+}
+
+impl Number {
+    const fn value(self) -> u64 {
+        match self {
+            Self::Small(n) => n as u64,
+            Self::Any(n) => n,
+        }
+    }
+}
+
+impl Name {
+    fn bytes(self) -> Bytes {
+        let names: [&[u8]; 6] = [b"", b"a", b"b", b"c", b"dd", b"a name longer than others"];
+        Bytes::from_static(names[usize::from(self.0) % names.len()])
+    }
+}
+
+impl Which {
+    fn job(self) -> JobRef {
+        match self {
+            Self::Id(n) => JobRef::Id(JobId(n.value())),
+            Self::Name(name) => JobRef::Name(name.bytes()),
+            Self::Key(queue, faktory, key) => {
+                JobRef::Key { queue: queue.bytes(), origin: origin(faktory), key: key.bytes() }
+            }
+        }
+    }
+}
+
+impl Right {
+    const fn proof(self) -> Proof {
+        match self {
+            Self::Connection => Proof::Connection,
+            Self::Token(n) => Proof::Token(Token(n.value())),
+            Self::Any => Proof::AnyLease,
+        }
+    }
+}
+
+impl Terms {
+    fn lease(&self) -> LeaseTerms {
+        let on_expiry = [OnExpiry::Fail, OnExpiry::Requeue, OnExpiry::Front][usize::from(self.on_expiry % 3)];
+        LeaseTerms { connection_bound: self.connection, lease_ms: self.ms.map(Span::ms), on_expiry }
+    }
+}
+
+impl Born {
+    fn job(self, now: Timestamp) -> NewJob {
+        let until = |n: u8, at: Span| match n % 4 {
+            0 => KeyUntil::End,
+            1 => KeyUntil::Start,
+            2 => KeyUntil::EndOr(at.from(now)),
+            _ => KeyUntil::StartOr(at.from(now)),
+        };
+        let clash = |n: u8| [Clash::Attach, Clash::Refuse, Clash::Keep][usize::from(n % 3)];
+        let unique =
+            self.unique.map(|(key, n, m, at)| Unique { key: key.bytes(), clash: clash(n), until: until(m, at) });
+        let ms = self.backoff.1;
+        let backoffs = [Backoff::None, Backoff::Fixed(ms), Backoff::Doubling(ms), Backoff::Faktory];
+        let backoff = backoffs[usize::from(self.backoff.0 % 4)];
+        let flag = |bit: u8| self.flags >> bit & 1 == 1;
+        NewJob {
+            kind: kind(self.cycle),
+            priority: Priority::clamped(self.priority),
+            durable: flag(0),
+            listen: flag(1),
+            front: flag(2),
+            name: self.name.map(Name::bytes),
+            name_unique: flag(3),
+            unique,
+            not_before: self.not_before.map(|at| at.from(now)),
+            expires_at: self.expires.map(|at| at.from(now)),
+            retry: Retry { failures_max: self.failures_max.into(), losses_max: self.losses_max.into(), backoff },
+            result_keep_ms: self.keep.map_or(0, Span::ms),
+            lease_ms: self.lease.map(Span::ms),
+            ..NewJob::new(origin(self.faktory), self.queue.bytes(), body(self.body))
+        }
+    }
+}
+
+impl Picked {
+    fn filter(&self) -> Filter {
+        Filter {
+            place: self.place.map(|n| PlaceKind::ALL[usize::from(n) % PlaceKind::ALL.len()]),
+            queue: self.queue.map(Name::bytes),
+            origin: self.faktory.map(origin),
+            names: self.names.iter().map(|name| name.bytes()).collect(),
+            test: None,
+        }
+    }
+
+    const fn after(&self) -> Cursor {
+        Cursor(self.after.0.value(), self.after.1.value())
+    }
+}
+
+fn origin(faktory: bool) -> Origin {
+    if faktory { Origin::FAKTORY } else { Origin::GEARMAN }
+}
+
+fn kind(cycle: bool) -> QueueKind {
+    if cycle { QueueKind::Cycle } else { QueueKind::Work }
+}
+
+fn body(bytes: u8) -> Bytes {
+    Bytes::from(vec![b'x'; bytes.into()])
+}
+
+fn select(n: u8) -> Select {
+    [Select::ListOrder, Select::BestPriority, Select::RoundRobin, Select::Weighted][usize::from(n % 4)]
+}
+
+fn state(n: u8) -> WorkerState {
+    [WorkerState::Running, WorkerState::Quiet, WorkerState::Terminate][usize::from(n % 3)]
+}
+
+fn take(from: From, n: u8, wait: Option<Span>, worker: Name, now: Timestamp) -> Command {
+    let wait = match wait {
+        None => Wait::No,
+        Some(Span::None) => Wait::Forever,
+        Some(at) => Wait::Until(at.from(now)),
+    };
+    Command::Take(Take { from, select: select(n), wait, worker: worker.bytes() })
+}
+
+fn note(n: u8) -> Note {
+    match n % 3 {
+        0 => Note::Progress { numerator: n.into(), denominator: 100, raw: body(n) },
+        1 => Note::Data(body(n)),
+        _ => Note::Warning(body(n)),
+    }
+}
+
+impl Ask {
+    fn command(self, now: Timestamp) -> Command {
+        match self {
+            Self::Open => Command::Open(ClientInfo::default()),
+            Self::Close => Command::Close,
+            Self::Label(name) => Command::Label(name.bytes()),
+            Self::Serve(queue, weight, terms) => {
+                Command::Serve(Ability { queue: queue.bytes(), weight: weight.into(), lease: terms.lease() })
+            }
+            Self::Unserve(queue, requeue) => Command::Unserve { queue: queue.bytes(), requeue },
+            Self::UnserveAll(requeue) => Command::UnserveAll { requeue },
+            Self::Push(born) => Command::Push(Box::new(born.job(now))),
+            Self::TakeListed(queues, terms, n, wait, worker) => {
+                let queues = queues.into_iter().map(Name::bytes).collect();
+                take(From::Listed { queues, lease: terms.lease() }, n, wait, worker, now)
+            }
+            Self::TakeServed(n, wait, worker) => take(From::Abilities, n, wait, worker, now),
+            Self::Sleep => Command::Sleep,
+            Self::Credit(credits, n) => Command::Credit { credits, select: select(n) },
+            Self::Unwait => Command::Unwait,
+            Self::Finish(job, right) => Command::Finish { job: job.job(), proof: right.proof(), result: body(3) },
+            Self::Fail(job, right) => {
+                let failure = Box::new(Failure { message: body(4), ..Failure::default() });
+                Command::Fail { job: job.job(), proof: right.proof(), failure }
+            }
+            Self::Release(job, right, front) => Command::Release { job: job.job(), proof: right.proof(), front },
+            Self::Extend(job, right, at, only_later) => {
+                Command::Extend { job: job.job(), proof: right.proof(), until: at.from(now), only_later }
+            }
+            Self::Repay(job, right, n) => {
+                let to = [RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop][usize::from(n % 4)];
+                Command::Repay { job: job.job(), proof: right.proof(), body: body(n), to }
+            }
+            Self::Tell(job, right, n) => Command::Tell { job: job.job(), proof: right.proof(), note: note(n) },
+            Self::Replace(job, n) => Command::Replace { job: job.job(), body: body(n) },
+            Self::Cancel(job) => Command::Cancel(job.job()),
+            Self::Look(job) => Command::Look(job.job()),
+            other => other.about_queues_and_workers(),
+        }
+    }
+
+    fn about_queues_and_workers(self) -> Command {
+        match self {
+            Self::CreateQueue(queue, cycle) => Command::CreateQueue { queue: queue.bytes(), kind: kind(cycle) },
+            Self::RemoveQueue(queue, only_idle) => Command::RemoveQueue { queue: queue.bytes(), only_idle },
+            Self::PauseQueue(queue, paused) => Command::PauseQueue { queue: queue.bytes(), paused },
+            Self::LimitQueue(queue, max) => {
+                Command::LimitQueue { queue: queue.bytes(), jobs_max: [max.map(u32::from); Priority::COUNT] }
+            }
+            Self::ListQueues(picked) => Command::ListQueues { after: picked.after(), limit: picked.limit.into() },
+            Self::ListClients(picked) => Command::ListClients { after: picked.after(), limit: picked.limit.into() },
+            Self::ListJobs(picked) => {
+                Command::ListJobs { filter: picked.filter(), after: picked.after(), limit: picked.limit.into() }
+            }
+            Self::Mutate(picked, n) => {
+                let action = [Mutation::Discard, Mutation::Kill, Mutation::Requeue][usize::from(n % 3)];
+                Command::Mutate { filter: picked.filter(), action, after: picked.after(), limit: picked.limit.into() }
+            }
+            Self::Enlist(worker) => Command::Enlist { worker: worker.bytes(), about: Bytes::new() },
+            Self::Beat(worker, n) => Command::Beat { worker: worker.bytes(), state: n.map(state) },
+            Self::Signal(worker, n) => Command::Signal { worker: worker.bytes(), state: state(n) },
+            _ => Command::Stats,
+        }
+    }
+}
+
+impl Limited {
+    fn limits(&self) -> Limits {
+        Limits {
+            jobs_max: self.jobs_max.into(),
+            queues_max: self.queues_max.into(),
+            abilities_max: self.abilities_max.into(),
+            listeners_max: self.listeners_max.into(),
+            name_bytes_max: self.name_bytes_max.into(),
+            lease_ms_max: self.lease_ms_max.ms(),
+            dead_ms: self.dead_ms.ms(),
+            wake_ms: self.wake_ms.ms(),
+            beat_ms: self.beat_ms.ms(),
+            requeue_dead_workers: self.requeue_dead_workers,
+            page_max: self.page_max.into(),
+            ..Limits::default()
+        }
+    }
+}
+
+/// What is looked at and changes nothing must be answered the same the second time.
+fn same_twice(engine: &mut Engine, client: ClientId, now: Timestamp) {
+    let mut look = || {
+        let mut turn = Turn::new(now, 0);
+        engine.apply(client, Tag(1), Command::Stats, &mut turn);
+        turn.events.retain(|(_, event)| matches!(event, Event::Stats { .. }));
+        turn.events
+    };
+    assert_eq!(look(), look(), "asked twice, answered differently");
+}
+
+fuzz_target!(|input: Input| {
+    let mut engine = Engine::new(input.limits.limits(), 1);
+    let mut now = Timestamp(1_000);
+    let mut open: BTreeSet<ClientId> = BTreeSet::new();
+    for (seed, (step, ask)) in (1..).zip(input.asks) {
+        now = now.after_ms(step.later.ms());
+        let client = ClientId((step.client % 5).into());
+        let tag = if step.silent { Tag::silent(seed) } else { Tag(seed) };
+        let command = ask.command(now);
+        let (opens, closes) = (matches!(command, Command::Open(_)), matches!(command, Command::Close));
+        let mut turn = Turn::new(now, seed);
+        engine.apply(client, tag, command, &mut turn);
+        engine.check();
+        for (told, event) in &turn.events {
+            assert!(*told == client || open.contains(told), "{event:?} for somebody who has left");
+        }
+        if opens {
+            open.insert(client);
+        } else if closes {
+            open.remove(&client);
+        }
+        if seed % 16 == 0 {
+            same_twice(&mut engine, client, now);
+        }
+    }
+});
