@@ -204,7 +204,8 @@ impl Life {
     fn ask(&mut self, client: ClientId, command: Command) {
         let tag = self.tag(&command);
         self.note(&format!("{client:?} {tag:?} {command:?}"));
-        let due = self.oracle.next_deadline().is_some_and(|at| at <= self.turn.now);
+        let now = self.turn.now.max(self.oracle.now);
+        let due = self.oracle.next_deadline().is_some_and(|at| at <= now);
         let heard = self.hear(client, tag, command.clone());
         let said = self.oracle.apply(client, tag, &command);
         self.judge(Some((client, &command)), &heard, &said);
