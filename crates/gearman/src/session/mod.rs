@@ -1,8 +1,8 @@
 //! One connection: what each request means to the engine, and what each event means to the peer.
 //!
-//! Reading order: this file, where every packet of the specification has a line; then the topics: [`submit`],
-//! [`worker`], [`grab`], [`work`], [`client`], and [`admin`] and [`listing`] for text lines. What every topic uses: [`ask`] (how an
-//! answer finds its question), [`unique`] (what a unique id means), [`refusal`] (refusals in Gearman's words).
+//! Reading order: this file, where every packet of the specification has a line; then the topics: `submit`,
+//! `worker`, `grab`, `work`, `client`, and `admin` and `listing` for text lines. What every topic uses: `ask` (how an
+//! answer finds its question), `unique` (what a unique id means), `refusal` (refusals in Gearman's words).
 //!
 //! Invariants: answers leave in the order of their requests, which is the outbox's doing, not ours; nothing a job keeps
 //! holds on to the buffer it was read into; a text command is answered without a packet in its midst.
