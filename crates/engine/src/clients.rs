@@ -56,6 +56,12 @@ impl Engine {
         self.make_known(queue, turn);
         let served = Served { queue, weight: ability.weight, lease: ability.lease };
         let client = self.client(id)?;
+        // Said twice, it counts twice; what was said last holds for both.
+        client
+            .abilities
+            .iter_mut()
+            .filter(|before| before.queue == queue)
+            .for_each(|before| before.lease = served.lease);
         client.abilities.push(served);
         if let Some(queue) = self.queues.at_mut(queue) {
             queue.workers += 1;

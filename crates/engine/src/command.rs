@@ -137,11 +137,12 @@ pub enum Command {
         /// Its kind.
         kind: QueueKind,
     },
-    /// Remove a queue. Answer: `Done`.
+    /// Remove a queue and its ready jobs. Jobs in other places live on, and the queue with them, unseen until one of
+    /// them becomes ready. Answer: `Done`.
     RemoveQueue {
         /// Its name.
         queue: Bytes,
-        /// Refuse if a worker serves it or a job of it is leased; otherwise those jobs go too.
+        /// Refuse if a worker serves it or a job waits, is worked on or will be.
         only_idle: bool,
     },
     /// Stop or resume handing out jobs of a queue; a name not known is not an error. Answer: `Done`.

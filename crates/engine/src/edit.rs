@@ -6,7 +6,7 @@ use crate::command::{JobRef, QueueKind};
 use crate::engine::Engine;
 use crate::event::{End, Event, JobView, Refusal};
 use crate::ids::{ClientId, Priority, QueueId, Tag};
-use crate::job::{Job, PlaceKind};
+use crate::job::Job;
 use crate::line::Slot;
 use crate::queue::QueueImage;
 use crate::turn::Turn;
@@ -80,7 +80,7 @@ impl Engine {
         let known = |id: &QueueId| self.queues.at(*id).is_some_and(|queue| queue.image.known);
         let id = self.queues.named(name).filter(known).ok_or(Refusal::UnknownQueue)?;
         let Some(queue) = self.queues.at(id) else { return Err(Refusal::UnknownQueue) };
-        if only_idle && (queue.workers > 0 || queue.jobs(PlaceKind::Leased) > 0) {
+        if only_idle && (queue.workers > 0 || queue.live() > 0) {
             return Err(Refusal::QueueInUse);
         }
         let ready: Vec<Slot> = queue.line.slots().collect();

@@ -34,7 +34,7 @@ pub struct QueueImage {
     pub serial: u64,
 }
 
-/// A queue. Read it through [`Queue::image`] and [`Queue::row`].
+/// A queue. Read it through [`Queue::image`] and its counts.
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) image: QueueImage,

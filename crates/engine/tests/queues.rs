@@ -45,7 +45,11 @@ fn removing() {
     broker.says(1, remove_queue("q", false), ["1 refused: queue unknown"]);
     broker.says(1, push("q").listen(), ["1 new j1"]);
     broker.says(2, push("q").foreground(), ["2 new j2"]);
-    broker.says(3, remove_queue("q", true), ["1 ended j1 cancelled", "2 ended j2 cancelled", "3 done"]);
+    broker.says(3, remove_queue("q", true), ["3 refused: queue in use"]);
+    broker.says(3, remove_queue("q", false), ["1 ended j1 cancelled", "2 ended j2 cancelled", "3 done"]);
+    assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
+    broker.says(3, create("q", QueueKind::Work), ["3 done"]);
+    broker.says(3, remove_queue("q", true), ["3 done"]);
     assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
 }
 

@@ -212,7 +212,7 @@ impl<S: Stream> Connection<S> {
 
     /// A session that left input behind, because it wanted its answers first, may go on. Says whether it did anything.
     fn reread(&mut self) -> bool {
-        if self.input.is_empty() || self.ending.is_some() || self.mailbox.len() >= self.bounds.unacknowledged_max {
+        if self.input.is_empty() || self.ending.is_some() || !self.has_room() {
             return false;
         }
         let before = self.input.len();
@@ -234,10 +234,12 @@ impl<S: Stream> Connection<S> {
 
     fn wants_to_read(&self) -> bool {
         let room = self.input.len() < self.bounds.read_bytes_max || self.session.needs_bytes() > 0;
-        room && !self.eof
-            && self.ending.is_none()
-            && self.output.len() < WRITE_HIGH_BYTES
-            && self.mailbox.len() < self.bounds.unacknowledged_max
+        room && !self.eof && self.ending.is_none() && self.has_room()
+    }
+
+    /// Whether the peer has taken enough of its answers, and the disk of its commands, for there to be more.
+    fn has_room(&self) -> bool {
+        self.output.len() < WRITE_HIGH_BYTES && self.mailbox.len() < self.bounds.unacknowledged_max
     }
 
     /// Waits for whatever comes first; writing goes before reading.

@@ -300,7 +300,7 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::CreateQueue { .. }
         | Command::RemoveQueue { .. }
         | Command::PauseQueue { .. }
-        | Command::LimitQueue { .. } => tag != Tag::NONE,
+        | Command::LimitQueue { .. } => tag.wants_answer(),
         Command::Open(_)
         | Command::Close
         | Command::Label(_)

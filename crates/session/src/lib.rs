@@ -126,14 +126,17 @@ impl Outbox {
         reason
     }
 
-    /// Whether there is nothing to be done.
+    /// Whether there is nothing to be done, hanging up included.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.bytes.is_empty()
+        self.items.is_empty() && self.bytes.is_empty() && self.hang_up.is_none()
     }
 
     /// Takes out what is to be done, in order.
     pub fn drain(&mut self) -> std::vec::Drain<'_, Item> {
+        if self.hang_up.is_some() {
+            self.bytes.clear();
+        }
         self.flush_bytes();
         self.items.drain(..)
     }

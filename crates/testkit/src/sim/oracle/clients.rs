@@ -65,7 +65,14 @@ impl Oracle {
         let queue = self.find_or_make_queue(&ability.queue, QueueKind::Work)?;
         self.queue_mut(queue).known = true;
         let served = Served { queue, weight: ability.weight, lease: ability.lease };
-        self.open_client(id)?.abilities.push(served);
+        let client = self.open_client(id)?;
+        // The last word on a queue counts for what was said before, too.
+        client
+            .abilities
+            .iter_mut()
+            .filter(|before| before.queue == queue)
+            .for_each(|before| before.lease = ability.lease);
+        client.abilities.push(served);
         self.serve(queue);
         Ok(())
     }

@@ -49,7 +49,8 @@ impl Oracle {
 
     pub(super) fn remove_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, only_idle: bool) -> Answer {
         let queue = self.queue_named(name).filter(|queue| queue.known).ok_or(Refusal::UnknownQueue)?.number;
-        if only_idle && (self.workers_of(queue) > 0 || self.count(queue, PlaceKind::Leased) > 0) {
+        let live = [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled, PlaceKind::Retrying];
+        if only_idle && (self.workers_of(queue) > 0 || live.into_iter().any(|place| self.count(queue, place) > 0)) {
             return Err(Refusal::QueueInUse);
         }
         let memo = self.queue_mut(queue);
