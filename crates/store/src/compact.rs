@@ -6,7 +6,8 @@
 //!
 //! A pass begins when the journal is larger than the floor and a multiple of what counts in it. It writes at most what
 //! counts, once, so that endless churn costs at most one rewritten byte for each byte written. With very many very small
-//! commits a pass merges them.
+//! commits a pass merges them. And if next to nothing in the oldest commit counts, it is emptied without further ado: a
+//! lone queue in the first commit of a life must not keep all that came after.
 
 use windlass_engine::{Engine, JobId};
 
@@ -18,6 +19,8 @@ use crate::roll::RollCursor;
 const LOOKS_MAX: u32 = 8192;
 /// Commits behind a commit that are looked at to see whether it keeps a superfluous one.
 const PINNED_LOOKS_MAX: usize = 32;
+/// The oldest commit is not worth a sweep if it is smaller than this.
+const SWEEP_BYTES_MIN: u64 = 1024;
 /// A commit smaller than this is small.
 const SMALL_BYTES: u64 = 4096;
 
@@ -32,9 +35,20 @@ pub(crate) struct Pass {
     cursor: RollCursor,
     /// The last commit of the pass.
     end_seq: u64,
-    merge: bool,
+    why: Why,
     /// The commit it has come to is being emptied.
     emptying: bool,
+}
+
+/// What a pass is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    /// Too much counts for nothing.
+    Bloat,
+    /// Too many commits are small.
+    Crumbs,
+    /// The oldest commit keeps others for next to nothing.
+    Sweep,
 }
 
 /// What passes have done so far.
@@ -69,16 +83,25 @@ impl Journal {
             && ledger.commits > self.gain.left_commits + self.gain.left_commits / 8
     }
 
+    /// Whether so little of the oldest commit counts that it costs next to nothing to be rid of it, and of all that is
+    /// pinned behind it.
+    fn wants_sweep(&self) -> bool {
+        let oldest = self.ledger.entry(self.ledger.oldest());
+        let hardly = |entry: &Entry| entry.bytes >= SWEEP_BYTES_MIN && entry.live_bytes <= entry.bytes / 16;
+        self.pass.is_none() && self.pending.touched && oldest.is_some_and(hardly)
+    }
+
     /// Goes on with the pass, if there is one or should be.
     pub(crate) fn compact(&mut self, engine: &Engine) {
         self.gain.left_bytes = self.gain.left_bytes.min(self.ledger.bytes);
         self.gain.left_commits = self.gain.left_commits.min(self.ledger.commits);
         if self.wants_pass() {
-            let (at, end_seq) = (self.ledger.oldest(), self.ledger.newest_seq());
             self.gain.passes += 1;
-            let pass = Pass { at, seq: 0, cursor: RollCursor::default(), end_seq, merge: false, emptying: false };
-            self.pass = Some(Pass { merge: self.is_crumbled(), ..pass });
-            self.arrive_at(at);
+            let why = if self.is_crumbled() { Why::Crumbs } else { Why::Bloat };
+            self.begin_pass(why, self.ledger.newest_seq());
+        } else if self.wants_sweep() {
+            let oldest = self.ledger.entry(self.ledger.oldest());
+            self.begin_pass(Why::Sweep, oldest.map_or(0, |entry| entry.seq));
         }
         let step = self.limits().step_bytes;
         let limit = self.pending.bytes() + (2 * self.pending.bytes()).clamp(step, 8 * step);
@@ -91,6 +114,12 @@ impl Journal {
         let rewritten = self.pending.bytes().saturating_sub(before);
         self.gain.bytes += rewritten;
         self.pending.touched |= rewritten > 0;
+    }
+
+    fn begin_pass(&mut self, why: Why, end_seq: u64) {
+        let at = self.ledger.oldest();
+        self.pass = Some(Pass { at, seq: 0, cursor: RollCursor::default(), end_seq, why, emptying: false });
+        self.arrive_at(at);
     }
 
     /// Looks at one commit, or at one job of the commit that is being emptied.
@@ -125,14 +154,16 @@ impl Journal {
                 (pass.at, pass.seq, pass.cursor, pass.emptying) = (slot, entry.seq, RollCursor::default(), false);
             }
             Some(_) | None => {
-                (self.gain.left_bytes, self.gain.left_commits) = (self.ledger.bytes, self.ledger.commits);
+                if pass.why != Why::Sweep {
+                    (self.gain.left_bytes, self.gain.left_commits) = (self.ledger.bytes, self.ledger.commits);
+                }
                 self.pass = None;
             }
         }
     }
 
     fn is_worth_emptying(&self, entry: &Entry) -> bool {
-        let merge = self.pass.as_ref().is_some_and(|pass| pass.merge) && entry.bytes < SMALL_BYTES;
+        let merge = self.pass.as_ref().is_some_and(|pass| pass.why == Why::Crumbs) && entry.bytes < SMALL_BYTES;
         let keeps_idle = |(slot, _): &(u32, u32)| self.ledger.entry(*slot).is_some_and(|behind| behind.live == 0);
         entry.live > 0
             && (merge

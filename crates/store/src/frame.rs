@@ -20,9 +20,8 @@ use crate::record::COUNT_MAX;
 
 /// The version that is written.
 pub const VERSION: u8 = 1;
-/// Bytes of a value at most: larger ones make sled's pages so large that it keeps each in a file of its own, which it
-/// never syncs.
-pub const VALUE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a value at most. Of larger ones sled would make pages that it keeps in files of their own and never syncs.
+pub const VALUE_BYTES_MAX: usize = 24 * 1024;
 pub(crate) const HEADER_BYTES: usize = 25;
 pub(crate) const SLICE_BYTES_MAX: usize = VALUE_BYTES_MAX - HEADER_BYTES;
 

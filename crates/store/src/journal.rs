@@ -24,6 +24,8 @@ use crate::roll::RollWriter;
 
 /// Superfluous bytes that are worth a commit of their own.
 const IDLE_REAP_BYTES: u64 = 1 << 20;
+/// Superfluous bytes that go with each commit besides as many as it writes: a long row that falls must not hold it up.
+const REAP_BYTES: u64 = 64 << 10;
 
 /// When the journal is rewritten, and how much of it at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +43,7 @@ pub struct JournalLimits {
 
 impl Default for JournalLimits {
     fn default() -> Self {
-        Self { floor_bytes: 64 << 20, live_multiple: 2, step_bytes: 64 << 10, commits_max: 1 << 16 }
+        Self { floor_bytes: 32 << 20, live_multiple: 2, step_bytes: 64 << 10, commits_max: 1 << 16 }
     }
 }
 
@@ -163,8 +165,7 @@ impl Journal {
             return None;
         }
         let seq = self.pending.seq;
-        // Gone faster than it comes, but not all at once: a long row that falls must not hold up the commit.
-        let removals = self.ledger.reap(seq, 4 * self.pending.bytes() + IDLE_REAP_BYTES);
+        let removals = self.ledger.reap(seq, self.pending.bytes() + REAP_BYTES);
         let queues = self.write_queues(engine);
         let head_bytes = self.write_head(engine);
         let commit = self.close(removals, queues, head_bytes);

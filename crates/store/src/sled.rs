@@ -6,9 +6,11 @@
 //! * `flush` alone ends in `sync_file_range`, which leaves the file's size and the device's cache to chance; without a
 //!   flush after each batch it was seen to deadlock.
 //! * A page of more than a quarter of a segment goes to a file of its own (`blobs/`), which sled neither syncs nor always
-//!   deletes. Sixteen values of 64 KiB are a page of a little more than 1 MiB: so segments are of 8 MiB.
+//!   deletes. A page is up to twenty values: so values are of at most 24 KiB, and segments of 2 MiB.
 //! * Between two syncs less than a segment of log must be written, or sled could reuse a segment before what replaces its
-//!   contents is durable. A value costs its page several times over now and then: so a batch has at most eight.
+//!   contents is durable. A value costs up to ten times its size in log (its page is written anew every eleven changes,
+//!   halved every eight, and moved when segments are cleaned), one removed up to seven times: so a batch has at most
+//!   four, and the journal removes little more than it writes.
 //! * After an I/O error sled refuses everything, and after a failed sync nobody knows what is on the disk. So the store
 //!   closes, and to reopen it first writes the file's own contents over itself: then cache and disk agree again.
 //! * Opening leaves files behind that the next opening trips over if the process dies meanwhile: see `files`.
@@ -28,9 +30,9 @@ use crate::store::{Error, Store};
 const TREE: &str = "journal";
 const FOLDER: &str = "journal";
 const NEW_FOLDER: &str = "journal.new";
-const SEGMENT_BYTES: usize = 8 << 20;
+const SEGMENT_BYTES: usize = 2 << 20;
 /// Values written between two syncs.
-const BATCH_VALUES: u32 = 8;
+const BATCH_VALUES: u32 = 4;
 
 /// What a test wants to see: the store's folder, when a batch is written and not yet synced.
 pub type Watch = Box<dyn FnMut(&Path) + Send>;
@@ -42,7 +44,7 @@ pub struct SledConfig {
     pub path: PathBuf,
     /// Bytes of pages sled keeps in memory.
     pub cache_bytes: u64,
-    /// For tests: smaller segments roll more often, but values must be smaller too. 8 MiB otherwise.
+    /// For tests: smaller segments roll more often, but values must be smaller too. 2 MiB otherwise.
     #[doc(hidden)]
     pub segment_bytes: usize,
 }

@@ -240,5 +240,5 @@ fn power_cuts_among_small_segments() {
 
 #[test]
 fn power_cuts_among_large_commits() {
-    run(100..105, &Shape { segment_bytes: 8 << 20, body_bytes_max: 200_000, alive: 60, commits: 30 });
+    run(100..110, &Shape { segment_bytes: 2 << 20, body_bytes_max: 100_000, alive: 40, commits: 20 });
 }

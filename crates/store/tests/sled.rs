@@ -1,6 +1,6 @@
 //! The store on a real disk: what was committed is there again, for one process at a time, through errors of the disk.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test may fail like a test")]
+#![expect(clippy::unwrap_used, reason = "what helps a test may fail like a test")]
 
 use std::fs;
 use std::ops::ControlFlow;
