@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_engine::{Engine, Head, Job, JobId, PlaceKind, QueueId, QueueImage, Timestamp};
+use windlass_engine::{Engine, Head, Job, JobId, PlaceKind, QueueId, QueueImage};
 
 use crate::journal::is_worth_remembering;
 use crate::record::Record;
@@ -20,13 +20,13 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// An engine's, at a time: what has run out by then counts as run out.
+    /// An engine's.
     ///
     /// Left out is what ends with the daemon (listeners, connection-bound leases and their deliveries), and what the
     /// engine changes without saying so: progress.
     #[must_use]
-    pub fn of(engine: &Engine, now: Timestamp) -> Self {
-        let jobs = engine.jobs().filter(|job| job.durable).map(|job| (job.id, keepable(job, now))).collect();
+    pub fn of(engine: &Engine) -> Self {
+        let jobs = engine.jobs().filter(|job| job.durable).map(|job| (job.id, keepable(job))).collect();
         let lasting = |id: QueueId| engine.jobs().any(|job| job.durable && job.queue == id);
         let queues = engine
             .queues()
@@ -39,14 +39,12 @@ impl Fingerprint {
 }
 
 /// A job as it comes back from the journal.
-fn keepable(job: &Job, now: Timestamp) -> Job {
+fn keepable(job: &Job) -> Job {
     let mut bytes = Vec::new();
     Record::Put(job.clone()).encode(&mut bytes);
     let Some(Ok(Record::Put(mut job))) = Record::all(&bytes).next() else { return job.clone() };
     if let Some(extra) = &mut job.extra {
         extra.progress = None;
-        // The engine forgets an expiry that has passed where it means nothing any more.
-        extra.expires_at = extra.expires_at.filter(|at| *at > now);
         if **extra == windlass_engine::Extra::default() {
             job.extra = None;
         }

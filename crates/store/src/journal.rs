@@ -151,7 +151,7 @@ impl Journal {
     #[must_use]
     pub fn wants_cut(&self) -> bool {
         let housework = self.pass.is_some() || self.ledger.dead_bytes() > IDLE_REAP_BYTES || self.wants_pass();
-        self.in_flight.is_none() && (self.pending.touched || housework)
+        self.in_flight.is_none() && (self.pending.touched || (housework && !self.clean))
     }
 
     /// The next commit. `None` while one is on its way, and when there is nothing to write; some housework may have
@@ -160,8 +160,10 @@ impl Journal {
         if self.in_flight.is_some() {
             return None;
         }
-        self.compact(engine);
-        if !self.pending.touched && self.ledger.dead_bytes() <= IDLE_REAP_BYTES {
+        if !self.clean {
+            self.compact(engine);
+        }
+        if !self.pending.touched && (self.clean || self.ledger.dead_bytes() <= IDLE_REAP_BYTES) {
             return None;
         }
         let seq = self.pending.seq;
@@ -180,7 +182,7 @@ impl Journal {
     }
 
     /// The daemon is about to stop in order (call [`Engine::settle_head`] first): the next commit, which there is now,
-    /// will say so unless something else happens after all.
+    /// will say so unless something else happens after all. Housework waits for the next start.
     pub const fn stop_in_order(&mut self) {
         self.pending.touched = true;
         self.clean = true;

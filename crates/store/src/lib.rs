@@ -58,6 +58,7 @@ mod record;
 mod recover;
 mod replay;
 mod roll;
+mod salvage;
 mod sled;
 mod store;
 
@@ -70,5 +71,6 @@ pub use memory::{Fault, MemoryStore};
 pub use record::{HeadRecord, Moved, Record};
 pub use recover::{Recovered, Report, recover};
 pub use replay::{RecoverError, Torn};
+pub use salvage::{Salvage, salvage};
 pub use sled::{SledConfig, SledStore, Watch};
 pub use store::{Error, Store};

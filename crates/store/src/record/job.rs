@@ -55,8 +55,6 @@ pub struct Moved {
     pub attempts: u32,
     /// Failures.
     pub failures: u32,
-    /// It has no coalescing key, or lost it to another job on its way back.
-    pub keyless: bool,
     /// Its standing in a `cycle` queue.
     pub cycle: Option<Cycle>,
     /// Its last failure.
@@ -70,9 +68,6 @@ impl Moved {
     pub(crate) fn apply(self, job: &mut Job) {
         (job.place, job.rank, job.ready_at) = (self.place, self.rank, self.ready_at);
         (job.attempts, job.failures) = (self.attempts, self.failures);
-        if self.keyless {
-            job.key = None;
-        }
         if job.extra.is_none() && self.cycle.is_none() && self.failure.is_none() && self.progress.is_none() {
             return;
         }
@@ -89,7 +84,7 @@ impl Moved {
             failures: self.failures,
         };
         let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
-        put_moved(self.job, self.keyless, &standing, told, out);
+        put_moved(self.job, &standing, told, out);
     }
 }
 
@@ -177,7 +172,7 @@ pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     let extra = job.extra.as_deref();
     let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
     let told = (job.cycle(), extra.and_then(|e| e.failure.as_deref()), progress);
-    put_moved(job.id, job.key.is_none(), &Standing::of(job), told, out);
+    put_moved(job.id, &Standing::of(job), told, out);
 }
 
 fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
@@ -297,13 +292,12 @@ fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn put_moved(id: JobId, keyless: bool, standing: &Standing<'_>, told: Told<'_>, out: &mut Vec<u8>) {
+fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, out: &mut Vec<u8>) {
     let bit = |there: bool, bit: u64| if there { bit } else { 0 };
     out.push(MOVED);
     put_u64(out, id.0);
-    let told_bits =
-        bit(told.0.is_some(), has::CYCLE) | bit(told.1.is_some(), has::FAILURE) | bit(told.2.is_some(), has::PROGRESS);
-    put_u64(out, bit(!keyless, has::KEY) | told_bits);
+    let (cycle, failure, progress) = (told.0.is_some(), told.1.is_some(), told.2.is_some());
+    put_u64(out, bit(cycle, has::CYCLE) | bit(failure, has::FAILURE) | bit(progress, has::PROGRESS));
     put_standing(standing, out);
     put_told(told, out);
 }
@@ -334,7 +328,7 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
-    const KNOWN: u64 = has::KEY | has::CYCLE | has::FAILURE | has::PROGRESS;
+    const KNOWN: u64 = has::CYCLE | has::FAILURE | has::PROGRESS;
     let job = JobId(from.below("a job's number", COUNT_MAX)?);
     let bits = from.u64()?;
     if bits & !KNOWN != 0 {
@@ -342,8 +336,7 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
     }
     let (place, rank, ready_at, attempts, failures) = read_standing(from)?;
     let (cycle, failure, progress) = read_told(from, bits)?;
-    let keyless = bits & has::KEY == 0;
-    Ok(Moved { job, place, rank, ready_at, attempts, failures, keyless, cycle, failure, progress })
+    Ok(Moved { job, place, rank, ready_at, attempts, failures, cycle, failure, progress })
 }
 
 fn read_standing(from: &mut Reader<'_>) -> Result<(Place, u64, Timestamp, u32, u32), DecodeError> {

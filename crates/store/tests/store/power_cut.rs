@@ -3,17 +3,13 @@
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_CUTS=n` more cuts for each seed.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test may fail like a test")]
-
-mod dice;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use crate::dice::Dice;
 use bytes::Bytes;
-use dice::Dice;
 use windlass_engine::{
     ClientId, Command, Engine, From, JobRef, LeaseTerms, Limits, NewJob, OnExpiry, Origin, Proof, Select, Tag, Take,
     Timestamp, Turn, Wait,
@@ -155,7 +151,7 @@ impl Daemon {
     }
 
     fn print(&self) -> Fingerprint {
-        Fingerprint::of(&self.engine, self.turn.now)
+        Fingerprint::of(&self.engine)
     }
 
     fn commit(&mut self) {

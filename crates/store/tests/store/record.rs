@@ -1,9 +1,5 @@
 //! Records: what was written is read, noise is refused, and what was ever written can still be read.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what helps a test may fail like a test")]
-
-mod jobs;
-
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -14,6 +10,8 @@ use windlass_engine::{
     Progress, QueueId, QueueImage, QueueKind, Retry, Timestamp, Token, Totals,
 };
 use windlass_store::{DecodeError, HeadRecord, Moved, Record};
+
+use crate::jobs;
 
 fn bytes_of(record: &Record) -> Vec<u8> {
     let mut out = Vec::new();
@@ -49,7 +47,6 @@ fn any_moved() -> impl Strategy<Value = Moved> {
             ready_at: job.ready_at,
             attempts: job.attempts,
             failures: job.failures,
-            keyless: job.key.is_none(),
             cycle: extra.cycle,
             failure: extra.failure,
             progress: extra.progress,
@@ -198,7 +195,6 @@ fn golden() -> Vec<(&'static str, Record)> {
         ready_at: at,
         attempts: 2,
         failures: 1,
-        keyless: false,
         cycle: None,
         failure: None,
         progress: None,
@@ -226,7 +222,6 @@ fn golden() -> Vec<(&'static str, Record)> {
             "moved_full",
             Record::Moved(Moved {
                 place: Place::Leased(Box::new(lease)),
-                keyless: true,
                 cycle: Some(Cycle { priority: 0, boost: 63 }),
                 failure: Some(Box::new(failure)),
                 progress: Some(Progress::default()),

@@ -1,7 +1,5 @@
 //! The store on a real disk: what was committed is there again, for one process at a time, through errors of the disk.
 
-#![expect(clippy::unwrap_used, reason = "what helps a test may fail like a test")]
-
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -56,7 +54,7 @@ impl Daemon {
     }
 
     fn print(&self) -> Fingerprint {
-        Fingerprint::of(&self.engine, Timestamp(1_000))
+        Fingerprint::of(&self.engine)
     }
 }
 
@@ -164,7 +162,7 @@ fn a_damaged_store_is_refused_in_words() {
 #[test]
 fn a_full_disk_stops_commits_and_forgets_nothing() {
     let home = tempfile::tempdir().unwrap();
-    let script = "trap '' XFSZ; ulimit -S -f 24000; exec \"$0\" --exact on_a_full_disk --nocapture";
+    let script = "trap '' XFSZ; ulimit -S -f 24000; exec \"$0\" --exact sled::on_a_full_disk --nocapture";
     let this = std::env::current_exe().unwrap();
     let done = Process::new("sh").args(["-c", script]).arg(this).env("FULL_DISK", home.path()).output().unwrap();
     let text = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
@@ -199,7 +197,7 @@ fn on_a_full_disk() {
     rustix::process::setrlimit(rustix::process::Resource::Fsize, unlimited).unwrap();
     daemon.store.reopen().unwrap();
     let recovered = recover(&daemon.store, Limits::default(), JournalLimits::default(), 1).unwrap();
-    let is = Fingerprint::of(&recovered.engine, Timestamp(1_000));
+    let is = Fingerprint::of(&recovered.engine);
     let on_its_way = daemon.print();
     assert!(is.differs_from(&print).is_none() || is.differs_from(&on_its_way).is_none());
 

@@ -1,0 +1,84 @@
+//! The engine and its journal on a store in memory, in few words.
+
+use bytes::Bytes;
+use windlass_engine::{
+    ClientId, Command, Engine, From, Job, JobId, JobRef, LeaseTerms, Limits, NewJob, OnExpiry, Origin, Proof, Select,
+    Tag, Take, Timestamp, Turn, Wait,
+};
+use windlass_store::{Commit, Journal, JournalLimits, MemoryStore, RecoverError, Recovered, Store, recover};
+
+pub(crate) const QUEUE: Bytes = Bytes::from_static(b"resize");
+
+/// A daemon without connections, on a store in memory.
+pub(crate) struct Daemon {
+    pub(crate) engine: Engine,
+    pub(crate) journal: Journal,
+    pub(crate) store: MemoryStore,
+}
+
+impl Daemon {
+    pub(crate) fn new() -> Self {
+        Self::on(MemoryStore::new())
+    }
+
+    pub(crate) fn on(store: MemoryStore) -> Self {
+        let Recovered { engine, journal, .. } = recovered(&store).unwrap();
+        let mut daemon = Self { engine, journal, store };
+        daemon.apply(Command::Open(Default::default()));
+        daemon
+    }
+
+    pub(crate) fn apply(&mut self, command: Command) {
+        let mut turn = Turn::new(Timestamp(1_000), 1);
+        self.engine.apply(ClientId(1), Tag(1), command, &mut turn);
+        self.journal.append(&self.engine, &turn.changes);
+    }
+
+    pub(crate) fn push(&mut self, body: &[u8]) -> JobId {
+        self.push_job(NewJob::new(Origin::GEARMAN, QUEUE, Bytes::copy_from_slice(body)))
+    }
+
+    pub(crate) fn push_job(&mut self, job: NewJob) -> JobId {
+        self.apply(Command::Push(Box::new(job)));
+        JobId(self.engine.head().next_job - 1)
+    }
+
+    pub(crate) fn take(&mut self, connection_bound: bool) -> JobId {
+        let lease = LeaseTerms { connection_bound, lease_ms: Some(1_000), on_expiry: OnExpiry::Requeue };
+        let from = From::Listed { queues: vec![QUEUE], lease };
+        self.apply(Command::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }));
+        self.engine.jobs().find(|job| job.lease().is_some()).map(|job| job.id).unwrap()
+    }
+
+    pub(crate) fn finish(&mut self, id: JobId) {
+        self.apply(Command::Finish { job: JobRef::Id(id), proof: Proof::AnyLease, result: Bytes::new() });
+    }
+
+    pub(crate) fn cancel(&mut self, id: JobId) {
+        self.apply(Command::Cancel(JobRef::Id(id)));
+    }
+
+    pub(crate) fn cut(&mut self) -> Commit {
+        self.journal.cut(&self.engine).unwrap()
+    }
+
+    pub(crate) fn commit(&mut self) -> Commit {
+        let commit = self.cut();
+        self.store.commit(&commit).unwrap();
+        self.journal.committed(commit.seq());
+        commit
+    }
+
+    pub(crate) fn job(&self, id: JobId) -> &Job {
+        self.engine.job(id).unwrap()
+    }
+
+    pub(crate) fn again(self) -> Self {
+        Self::on(self.store)
+    }
+}
+
+/// What is recovered from a store.
+pub(crate) fn recovered(store: &MemoryStore) -> Result<Recovered, RecoverError> {
+    recover(store, Limits::default(), JournalLimits::default(), 3)
+}

@@ -1,0 +1,183 @@
+//! What recovery refuses and how it says so, what it can read for ever, and what can be salvaged of the rest.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::daemon::{Daemon, recovered};
+use bytes::Bytes;
+use windlass_engine::{Clash, JobId, KeyUntil, NewJob, Origin, Place, Timestamp, Token, Unique};
+use windlass_store::{MemoryStore, RecoverError, Report, salvage};
+
+/// Five commits of a job each, under keys 1 to 5.
+fn five() -> MemoryStore {
+    let mut daemon = Daemon::new();
+    for n in 0..5 {
+        daemon.push(&[n; 10]);
+        daemon.commit();
+    }
+    assert_eq!(daemon.store.values().keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    daemon.store
+}
+
+#[test]
+fn a_torn_last_commit_is_dropped_and_cleared_away() {
+    for damage in [(|value: &mut Vec<u8>| value.truncate(30)) as fn(&mut Vec<u8>), |value| value[40] ^= 1, Vec::clear] {
+        let store = five();
+        store.damage(5, damage);
+        let found = recovered(&store).unwrap();
+        assert_eq!(found.engine.job_count(), 4);
+        assert_eq!(found.report.torn.unwrap().keys, [5]);
+        let mut daemon = Daemon::on(store);
+        daemon.push(b"five again");
+        daemon.commit();
+        assert_eq!(daemon.store.values().keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 6]);
+        let found = recovered(&daemon.store).unwrap();
+        assert_eq!((found.report.jobs, found.report.torn), (5, None));
+    }
+}
+
+#[test]
+fn damage_before_the_last_commit_is_refused_by_its_number() {
+    let store = five();
+    store.damage(3, |value| value[40] ^= 1);
+    let why = recovered(&store).unwrap_err();
+    assert!(matches!(why, RecoverError::Damaged { key: 3, after: 2, .. }), "{why}");
+    let text = "the journal is damaged at sequence 3, after commit 2, and more was written later: \
+                the checksum does not match";
+    assert_eq!(why.to_string(), text);
+}
+
+#[test]
+fn a_lost_commit_is_noticed() {
+    for key in 1..=4 {
+        let store = five();
+        store.lose(key);
+        let why = recovered(&store).unwrap_err();
+        assert!(matches!(why, RecoverError::Lost { expected: 5, found: 4 }), "{key}: {why}");
+    }
+    // The last one may never have been written.
+    let store = five();
+    store.lose(5);
+    assert_eq!(recovered(&store).unwrap().report.jobs, 4);
+}
+
+#[test]
+fn a_version_to_come_is_refused_even_at_the_end() {
+    let store = five();
+    store.damage(5, |value| {
+        value[4] = 2;
+        let mut hasher = crc32(&5u64.to_be_bytes(), &value[4..]).to_le_bytes().to_vec();
+        value.splice(..4, hasher.drain(..));
+    });
+    let why = recovered(&store).unwrap_err();
+    assert!(matches!(why, RecoverError::Version { key: 5, version: 2 }), "{why}");
+}
+
+/// The checksum of the format, bit by bit (CRC-32, IEEE 802.3).
+fn crc32(key: &[u8], rest: &[u8]) -> u32 {
+    let bytes = key.iter().chain(rest);
+    !bytes.fold(!0u32, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 })
+    })
+}
+
+// ---- golden journal ------------------------------------------------------------------------------------------------
+
+/// A whole journal, written by the first version: `golden/journal.txt` has a key and a value in hex on each line.
+#[test]
+fn a_golden_journal_is_recovered() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/journal.txt");
+    if std::env::var_os("WINDLASS_GOLDEN").is_some() && !path.exists() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let lines: Vec<String> =
+            written().values().iter().map(|(key, value)| format!("{key} {}\n", hex(value))).collect();
+        std::fs::write(&path, lines.concat()).unwrap();
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    let values: BTreeMap<u64, Vec<u8>> = text.lines().map(line).collect();
+    let found = recovered(&MemoryStore::with(values)).unwrap();
+    let is = (found.report.commits, found.report.jobs, found.report.queues, found.report.last_seq, found.report.clean);
+    assert_eq!(is, (4, 3, 2, 4, true));
+    let job = |id| found.engine.job(JobId(id)).unwrap();
+    let lease = job(1).lease().unwrap();
+    assert_eq!((&job(1).body[..], lease.token, lease.until), (&b"first"[..], Token(1), Timestamp(2_000)));
+    assert_eq!((&job(2).body[..], &job(2).place), (&[9; 1_500][..], &Place::Ready));
+    assert_eq!((job(3).name(), &job(3).place), (&b"jid"[..], &Place::Scheduled(Timestamp(90_000))));
+    assert_eq!((job(3).origin, job(3).key.as_deref()), (Origin::FAKTORY, Some(&b"k"[..])));
+    let names: Vec<&Bytes> = found.engine.queues().map(|queue| &queue.image().name).collect();
+    assert_eq!(names, ["resize", "mail"]);
+    let head = found.engine.head();
+    assert_eq!((head.next_job, head.totals.pushed, head.totals.taken, head.totals.cancelled), (5, 4, 1, 1));
+}
+
+fn line(line: &str) -> (u64, Vec<u8>) {
+    let (key, hex) = line.split_once(' ').unwrap_or_else(|| panic!("{line}"));
+    let digits: Vec<u32> = hex.chars().map(|digit| digit.to_digit(16).unwrap()).collect();
+    (key.parse().unwrap(), digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).unwrap()).collect())
+}
+
+/// What the golden journal was made from.
+fn written() -> MemoryStore {
+    let mut daemon = Daemon::new();
+    let first = daemon.push(b"first");
+    daemon.push(&[9; 1_500]);
+    daemon.commit();
+    assert_eq!(daemon.take(false), first);
+    let other = NewJob::new(Origin::FAKTORY, Bytes::from_static(b"mail"), Bytes::from_static(b"{}"));
+    daemon.push_job(NewJob {
+        name: Some(Bytes::from_static(b"jid")),
+        not_before: Some(Timestamp(90_000)),
+        unique: Some(Unique { key: Bytes::from_static(b"k"), clash: Clash::Keep, until: KeyUntil::Start }),
+        ..other
+    });
+    daemon.commit();
+    let gone = daemon.push(b"gone");
+    daemon.commit();
+    daemon.cancel(gone);
+    daemon.engine.settle_head();
+    daemon.journal.stop_in_order();
+    daemon.commit();
+    daemon.store
+}
+
+// ---- salvage -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn what_can_be_read_is_salvaged() {
+    let mut daemon = Daemon::new();
+    for n in 0..40u8 {
+        daemon.push(&[n; 2_000]);
+    }
+    daemon.commit();
+    let end = daemon.push(b"\"the end\"");
+    daemon.commit();
+    let whole = salvage(&daemon.store).unwrap();
+    assert_eq!((whole.jobs.len(), whole.queues.len(), whole.damaged.len()), (41, 1, 0));
+
+    // The second of the parts of the first commit is damaged: what was whole before and behind it is there.
+    daemon.store.damage(2, |value| value[100] ^= 1);
+    assert!(recovered(&daemon.store).is_err());
+    let found = salvage(&daemon.store).unwrap();
+    let lost: Vec<u64> = whole.jobs.keys().filter(|id| !found.jobs.contains_key(id)).map(|id| id.0).collect();
+    assert_eq!(lost, (13..=25).collect::<Vec<_>>(), "only those that were in the damaged part, wholly or in part");
+    assert_eq!(found.damaged.len(), 2, "the part, and the record that went on in it: {:?}", found.damaged);
+    assert!(found.jobs.values().all(|job| whole.jobs.get(&job.id) == Some(job)));
+
+    let mut lines = Vec::new();
+    found.export(&mut lines).unwrap();
+    let text = String::from_utf8(lines).unwrap();
+    assert_eq!(text.lines().count(), 28);
+    let last = format!(
+        "{{\"job\":{},\"queue\":\"resize\",\"origin\":2,\"priority\":5,\"place\":\"ready\",\"ready_at_ms\":1000,\
+         \"attempts\":0,\"failures\":0,\"body_base64\":\"InRoZSBlbmQi\"}}",
+        end.0
+    );
+    assert_eq!(text.lines().last(), Some(last.as_str()));
+}
+
+#[test]
+fn an_empty_store_is_an_empty_journal() {
+    let found = recovered(&MemoryStore::new()).unwrap();
+    assert_eq!(found.report, Report::default());
+    assert_eq!(found.journal.pending_seq(), 1);
+}
