@@ -100,6 +100,23 @@ fn a_unix_socket_serves_too() {
     }
 }
 
+#[test]
+fn what_is_on_the_disk_can_be_salvaged_without_a_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    for n in 0..3 {
+        peer.submit("later", "", format!("job {n}")).unwrap();
+    }
+    daemon.kill();
+    let salvage = |dir: &Path| Command::new(env!("CARGO_BIN_EXE_windlass")).arg("salvage").arg(dir).output().unwrap();
+    let output = salvage(&dir.path().join("data"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(lines.lines().filter(|line| line.starts_with('{') && line.contains("later")).count(), 3, "{lines}");
+    assert_eq!(salvage(&dir.path().join("nothing")).status.code(), Some(4));
+}
+
 // ---- what clients may not do -----------------------------------------------------------------------------------------
 
 /// What comes back until the daemon closes the connection or answers the `version` that is sent behind.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
@@ -21,6 +22,8 @@ Examples:
       Begin a file of your own: every key, at its default, explained.
   windlass check -c windlass.toml
       Look a file over before a daemon is started with it.
+  windlass salvage /var/lib/windlass > jobs.jsonl
+      Save what can be read of a damaged journal (exit code 4).
 
 Configuration:
   Every key is optional. No file is read unless -c names it. The environment
@@ -81,6 +84,12 @@ pub(crate) enum Command {
     Check(Settings),
     /// Print every configuration key, at its default, explained.
     Config,
+    /// Write every job that can be read from a data directory to standard output, a line of JSON each, even if the daemon cannot start from it.
+    Salvage {
+        /// The data directory of a daemon that is not running.
+        #[arg(value_name = "DIR")]
+        data_dir: PathBuf,
+    },
 }
 
 /// What is to be done, or what clap has to say instead.

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use windlass_server::config::{Config, DEFAULTS, Durability};
 use windlass_server::{Failure, logging};
@@ -14,6 +15,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(settings) => serve(&settings),
         Command::Check(settings) => print(&summary(&settings.resolve(env::vars_os())?)),
         Command::Config => print(DEFAULTS),
+        Command::Salvage { data_dir } => salvage(&data_dir),
     }
 }
 
@@ -21,6 +23,13 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     let config = settings.resolve(env::vars_os())?;
     logging::init(&config.log)?;
     windlass_server::run(&config)
+}
+
+fn salvage(data_dir: &Path) -> Result<(), Failure> {
+    let report = windlass_server::salvage(data_dir, &mut io::stdout().lock())?;
+    // Standard error may be closed; the jobs are out.
+    let _ = writeln!(io::stderr(), "{report}");
+    Ok(())
 }
 
 /// `ok`, and what would be served: one line per address, for people and for `grep`.

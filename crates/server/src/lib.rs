@@ -22,6 +22,8 @@ pub mod logging;
 mod mailbox;
 mod protocols;
 mod run;
+mod salvage;
 
 pub use failure::Failure;
 pub use run::run;
+pub use salvage::salvage;
