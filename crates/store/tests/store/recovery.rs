@@ -4,9 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::daemon::{Daemon, recovered};
+use crate::dice::Dice;
+use crate::jobs;
 use bytes::Bytes;
-use windlass_engine::{Clash, JobId, KeyUntil, NewJob, Origin, Place, Timestamp, Token, Unique};
-use windlass_store::{MemoryStore, RecoverError, Report, salvage};
+use proptest::prelude::*;
+use windlass_engine::{
+    Clash, Head, Job, JobId, KeyUntil, NewJob, Origin, Place, QueueId, QueueImage, QueueKind, Timestamp, Token, Totals,
+    Unique,
+};
+use windlass_store::{
+    Fingerprint, HeadRecord, MemoryStore, Moved, Record, RecoverError, Recovered, Report, Store, salvage,
+};
 
 /// Five commits of a job each, under keys 1 to 5.
 fn five() -> MemoryStore {
@@ -138,6 +146,94 @@ fn written() -> MemoryStore {
     daemon.journal.stop_in_order();
     daemon.commit();
     daemon.store
+}
+
+// ---- well framed nonsense --------------------------------------------------------------------------------------------
+
+/// A store of commits that are framed as they should be, around these records and a head that agrees.
+fn framed(commits: &[Vec<Record>]) -> MemoryStore {
+    let (mut values, mut census) = (BTreeMap::new(), 0u64);
+    for (seq, records) in (1u64..).zip(commits) {
+        // A commit's share in the census is what these dice say to its number.
+        census = census.wrapping_add(Dice(seq).roll(u64::MAX));
+        let head = Head { next_job: 1, reserved: 1, totals: Totals::default() };
+        let head = Record::Head(HeadRecord { head, clean: false, commits: seq, census });
+        let mut value = vec![0; 4];
+        value.push(1);
+        value.extend_from_slice(&seq.to_le_bytes());
+        [0u32, 1, 0].iter().for_each(|field| value.extend_from_slice(&field.to_le_bytes()));
+        records.iter().chain([&head]).for_each(|record| record.encode(&mut value));
+        let sum = crc32(&seq.to_be_bytes(), &value[4..]);
+        value[..4].copy_from_slice(&sum.to_le_bytes());
+        values.insert(seq, value);
+    }
+    MemoryStore::with(values)
+}
+
+/// Records about few jobs and few queues, that fit each other as often as not.
+fn any_record() -> impl Strategy<Value = Record> {
+    let job =
+        (jobs::any_job(), 1u64..9, 0u32..3, 0u64..30, any::<bool>()).prop_map(|(mut job, id, queue, rank, fits)| {
+            (job.id, job.queue, job.rank) = (JobId(id), QueueId(queue), (1 << 62) + rank);
+            if let Some(extra) = job.extra.as_mut().filter(|_| fits) {
+                extra.cycle = None;
+            }
+            job
+        });
+    let job = job.boxed();
+    prop_oneof![
+        6 => job.clone().prop_map(Record::Put),
+        2 => job.prop_map(|job| {
+            let extra = job.extra.unwrap_or_default();
+            let (cycle, failure, progress) = (extra.cycle, extra.failure, extra.progress);
+            let Job { id, place, rank, ready_at, attempts, failures, .. } = job;
+            Record::Moved(Moved { job: id, place, rank, ready_at, attempts, failures, cycle, failure, progress })
+        }),
+        2 => (1u64..9).prop_map(|id| Record::Gone(JobId(id))),
+        4 => (jobs::any_queue(), 0u32..3).prop_map(|(image, id)| {
+            let kind = if id == 2 { QueueKind::Cycle } else { QueueKind::Work };
+            Record::QueueSet(QueueImage { id: QueueId(id), kind, ..image })
+        }),
+        1 => (0u32..3).prop_map(|id| Record::QueueGone(QueueId(id))),
+    ]
+}
+
+proptest! {
+    /// Recovery says no, or makes an engine that holds together, and that goes through the journal again unchanged.
+    #[test]
+    fn well_framed_nonsense_does_no_harm(commits in prop::collection::vec(prop::collection::vec(any_record(), 0..8), 1..8)) {
+        let mut store = framed(&commits);
+        salvage(&store).unwrap().export(&mut std::io::sink()).unwrap();
+        let Ok(Recovered { engine, mut journal, .. }) = recovered(&store) else { return Ok(()) };
+        engine.check();
+        let commit = journal.cut(&engine).unwrap();
+        store.commit(&commit).unwrap();
+        let again = recovered(&store).unwrap();
+        prop_assert_eq!(Fingerprint::of(&again.engine).differs_from(&Fingerprint::of(&engine)), None);
+        prop_assert_eq!(again.journal.stats().live_bytes, journal.stats().live_bytes);
+    }
+}
+
+#[test]
+fn nonsense_is_named() {
+    let queue = |id: u32, name: &'static str, kind| {
+        let (name, jobs_max) = (Bytes::from_static(name.as_bytes()), [None; 9]);
+        Record::QueueSet(QueueImage { id: QueueId(id), name, kind, known: true, paused: false, jobs_max, serial: 1 })
+    };
+    let work = || queue(0, "q", QueueKind::Work);
+    let put = |id: u64, rank: u64| Record::Put(Job { id: JobId(id), rank, ..jobs::plain() });
+    let table = [
+        ("JobId(1) is in QueueId(0), which is not there", vec![put(1, 5)]),
+        ("JobId(1) does not fit the kind of QueueId(0)", vec![queue(0, "q", QueueKind::Cycle), put(1, 5)]),
+        ("rank 5 is given twice", vec![work(), put(1, 5), put(2, 5)]),
+        ("QueueId(1) and QueueId(0) have the same name", vec![work(), queue(1, "q", QueueKind::Work)]),
+        ("QueueId(9000000) is beyond the limit of 1000000 queues", vec![queue(9_000_000, "q", QueueKind::Work)]),
+    ];
+    for (what, records) in table {
+        let why = recovered(&framed(&[records])).unwrap_err();
+        assert_eq!(why.to_string(), format!("the journal contradicts itself: {what}"));
+    }
+    assert_eq!(recovered(&framed(&[vec![work(), put(1, 5), put(2, 6)]])).unwrap().report.jobs, 2);
 }
 
 // ---- salvage -------------------------------------------------------------------------------------------------------
