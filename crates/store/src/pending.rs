@@ -15,6 +15,9 @@ pub(crate) const INLINE_BYTES_MAX: usize = 1024;
 const HOLES_BYTES_MAX: usize = 1 << 20;
 /// Records that came to nothing that may lie about.
 const VOIDS_MAX: usize = 4096;
+/// Room that is made for a commit before it is needed, at most.
+const ROOM_BYTES_MAX: usize = 1 << 20;
+const ROOM_RECORDS_MAX: usize = 1 << 13;
 
 /// What a record of the pending commit is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,6 +198,6 @@ impl Pending {
 
     /// Room that the next commit will probably need.
     pub(crate) fn room(&self) -> (usize, usize) {
-        (self.arena.len().next_power_of_two(), self.records.len().next_power_of_two())
+        (self.arena.len().min(ROOM_BYTES_MAX), self.records.len().min(ROOM_RECORDS_MAX))
     }
 }
