@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -24,10 +25,22 @@ pub fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// A Gearman connection. Reading waits as long as a loaded machine may need, and no longer.
+/// Something to speak over: a socket, or TLS over one.
+pub trait Stream: Read + Write + Debug {}
+impl<T: Read + Write + Debug> Stream for T {}
+
+/// A socket that waits as long as a loaded machine may need, and no longer.
+pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    Ok(stream)
+}
+
+/// A Gearman connection.
 #[derive(Debug)]
 pub struct Peer {
-    stream: TcpStream,
+    stream: Box<dyn Stream + Send>,
     frames: Frames,
     input: BytesMut,
     ready: VecDeque<Message>,
@@ -42,10 +55,12 @@ pub struct Assigned {
 
 impl Peer {
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        Ok(Self { stream, frames: Frames::new(Limits::new(1 << 29)), input: BytesMut::new(), ready: VecDeque::new() })
+        Ok(Self::over(socket(address)?))
+    }
+
+    pub fn over(stream: impl Stream + Send + 'static) -> Self {
+        let frames = Frames::new(Limits::new(1 << 29));
+        Self { stream: Box::new(stream), frames, input: BytesMut::new(), ready: VecDeque::new() }
     }
 
     pub fn send(&mut self, request: &Request) -> io::Result<()> {

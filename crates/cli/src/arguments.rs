@@ -45,6 +45,8 @@ Signals:
   SIGTERM, SIGINT
       Stop: accept no more, send what is owed, commit, exit with 0. Whoever
       has not gone within server.shutdown_timeout is hung up on.
+  SIGHUP
+      Read the files of TLS again. New connections get the new certificate.
   SIGKILL loses nothing that was acknowledged (durability = \"sync\").
 
 Exit codes:

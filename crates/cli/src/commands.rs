@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use windlass_server::config::{Config, DEFAULTS, Durability};
+use windlass_server::config::{Config, DEFAULTS, Durability, Listener};
 use windlass_server::{Failure, logging};
 
 use crate::arguments::Command;
@@ -38,7 +38,10 @@ fn summary(config: &Config) -> String {
         Durability::Sync => "sync".to_owned(),
         Durability::Interval => format!("interval, {}", config.commit_interval),
     };
-    let listeners = config.listeners().map(|(protocol, address)| format!("listen   {protocol} {address}\n"));
+    let listeners = config.listeners().map(|Listener { protocol, address, tls }| {
+        let tls = if tls { " (TLS)" } else { "" };
+        format!("listen   {protocol} {address}{tls}\n")
+    });
     let data = format!("data     {} ({durability})\n", config.data_dir.display());
     format!("ok\n{}{data}", listeners.collect::<String>())
 }

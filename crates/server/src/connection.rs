@@ -112,6 +112,8 @@ impl<S: Stream> Connection<S> {
     /// Serves the connection to its end and says why it ended.
     pub(crate) async fn serve(mut self) -> Reason {
         self.session.on_open(clock::now(), &mut self.outbox);
+        // The bell may have been rung before there was a mailbox.
+        self.heed_shutdown();
         self.settle();
         loop {
             if let Some(reason) = self.try_finish() {

@@ -1,5 +1,6 @@
-//! Listeners: binding, accepting, and the limit on how many may connect. Knows addresses, no protocol.
+//! Listeners: binding, accepting, and the limit on how many may connect. Knows addresses, and of a protocol only its name.
 
+use std::future::ready;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use crate::budget::Budget;
 use crate::config::Address;
 use crate::connection::{Bounds, Connection, Stream};
 use crate::hub::Hub;
+use crate::tls::Acceptor;
 
 /// Connections the kernel may hold for us before we accept them.
 const BACKLOG: u32 = 1024;
@@ -27,6 +29,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes the session of a new connection.
 pub(crate) type Greeter = Arc<dyn Fn(ClientInfo) -> Box<dyn Session> + Send + Sync>;
+
+/// What is spoken at a listener.
+#[derive(Clone)]
+pub(crate) struct Protocol {
+    pub(crate) name: &'static str,
+    pub(crate) greet: Greeter,
+    /// For sockets of TCP; others are plain.
+    pub(crate) tls: Option<Arc<Acceptor>>,
+}
 
 /// A socket that is bound and not yet served.
 #[derive(Debug)]
@@ -53,6 +64,8 @@ pub(crate) struct Door {
     bounds: Bounds,
     connections_max: usize,
     pub(crate) tasks: TaskTracker,
+    /// Cancelled when the daemon stops: no more is accepted, and no handshake waited for.
+    pub(crate) stop: CancellationToken,
     open: AtomicUsize,
     next_client: AtomicU64,
 }
@@ -65,32 +78,37 @@ impl Door {
             bounds,
             connections_max,
             tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
             open: AtomicUsize::new(0),
             next_client: AtomicU64::new(1),
         }
     }
 
-    /// Serves a connection in a task of its own, or closes it if there are too many.
-    fn enter(
+    /// Serves a connection in a task of its own, once its stream is ready, or closes it if there are too many.
+    fn enter<S: Stream + 'static>(
         self: &Arc<Self>,
-        stream: impl Stream + 'static,
+        stream: impl Future<Output = io::Result<S>> + Send + 'static,
         info: ClientInfo,
-        protocol: &'static str,
-        greet: &Greeter,
+        protocol: &Protocol,
     ) {
         let place = Place::take(self);
         let Some(place) = place else {
             return tracing::warn!(connections_max = self.connections_max, "too many connections: closed one");
         };
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
-        let span = tracing::debug_span!("connection", protocol, peer = %info.address, client = client.0);
-        let session = greet(info);
-        let connection =
-            Connection::new(stream, session, client, (Arc::clone(&self.hub), Arc::clone(&self.budget)), self.bounds);
+        let span =
+            tracing::debug_span!("connection", protocol = protocol.name, peer = %info.address, client = client.0);
+        let (greet, bounds) = (Arc::clone(&protocol.greet), self.bounds);
+        let shared = (Arc::clone(&self.hub), Arc::clone(&self.budget));
         let task = async move {
-            tracing::debug!("open");
-            let reason = connection.serve().await;
-            tracing::debug!(%reason, "closed");
+            match stream.await {
+                Ok(stream) => {
+                    tracing::debug!("open");
+                    let reason = Connection::new(stream, greet(info), client, shared, bounds).serve().await;
+                    tracing::debug!(%reason, "closed");
+                }
+                Err(reason) => tracing::debug!(%reason, "no TLS handshake: closed"),
+            }
             drop(place);
         };
         self.tasks.spawn(task.instrument(span));
@@ -148,17 +166,23 @@ impl Bound {
     }
 
     /// Accepts until told to stop.
-    pub(crate) async fn accept(self, door: Arc<Door>, protocol: &'static str, greet: Greeter, stop: CancellationToken) {
+    pub(crate) async fn accept(self, door: Arc<Door>, protocol: Protocol) {
         loop {
             let accepted = tokio::select! {
-                () = stop.cancelled() => return,
+                () = door.stop.cancelled() => return,
                 accepted = self.next() => accepted,
             };
             match accepted {
-                Ok(Accepted::Tcp(stream, info)) => door.enter(stream, info, protocol, &greet),
-                Ok(Accepted::Unix(stream, info)) => door.enter(stream, info, protocol, &greet),
+                Ok(Accepted::Tcp(stream, info)) => match &protocol.tls {
+                    None => door.enter(ready(Ok(stream)), info, &protocol),
+                    Some(tls) => {
+                        let (tls, stop) = (Arc::clone(tls), door.stop.clone());
+                        door.enter(async move { tls.accept(stream, stop).await }, info, &protocol);
+                    }
+                },
+                Ok(Accepted::Unix(stream, info)) => door.enter(ready(Ok(stream)), info, &protocol),
                 Err(error) => {
-                    tracing::warn!(%error, protocol, "could not accept a connection");
+                    tracing::warn!(%error, protocol = protocol.name, "could not accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

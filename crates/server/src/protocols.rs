@@ -4,18 +4,28 @@ use std::sync::Arc;
 
 use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
 
-use crate::config::{self, Config, ListenAddress};
+use crate::config::{self, Config, ListenAddress, Tls};
 use crate::failure::Failure;
-use crate::listen::Greeter;
+use crate::listen::Protocol;
+use crate::tls::Acceptor;
 
-/// A protocol: its name, where it listens, what it greets with.
-pub(crate) type Served<'a> = (&'static str, &'a [ListenAddress], Greeter);
+/// A protocol, and where it listens.
+pub(crate) type Served<'a> = (Protocol, &'a [ListenAddress]);
 
 /// Every protocol that is on.
 pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
     let settings = Arc::new(gearman(config)?);
-    let greeter: Greeter = Arc::new(move |info| Box::new(GearmanSession::new(Arc::clone(&settings), info)));
-    Ok(vec![("gearman", &config.gearman.listen, greeter)])
+    let protocol = Protocol {
+        name: "gearman",
+        greet: Arc::new(move |info| Box::new(GearmanSession::new(Arc::clone(&settings), info))),
+        tls: acceptor("gearman", &config.gearman.tls, config)?,
+    };
+    Ok(vec![(protocol, &config.gearman.listen)])
+}
+
+fn acceptor(protocol: &'static str, files: &Tls, config: &Config) -> Result<Option<Arc<Acceptor>>, Failure> {
+    let acceptor = Acceptor::new(files, config.server.handshake_timeout.into());
+    Ok(acceptor.map_err(|reason| config::Error::Tls { protocol, reason })?.map(Arc::new))
 }
 
 fn gearman(config: &Config) -> Result<Settings, Failure> {

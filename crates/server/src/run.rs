@@ -1,11 +1,8 @@
 //! The daemon from start to stop: open the store, recover, listen, serve, drain.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 use windlass_engine::Engine;
 use windlass_store::{Journal, JournalLimits, Recovered, SledConfig, SledStore, Store};
 
@@ -15,8 +12,9 @@ use crate::config::{Config, Durability};
 use crate::connection::Bounds;
 use crate::failure::Failure;
 use crate::hub::{Hub, Promise};
-use crate::listen::{self, Bound, Door, Greeter};
-use crate::protocols;
+use crate::listen::{self, Bound, Door, Protocol};
+use crate::protocols::{self, Served};
+use crate::signals::{Signals, Told};
 
 /// How long after a failed commit the store is tried again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -72,39 +70,40 @@ fn open(config: &Config) -> Result<(Box<dyn Store>, Engine, Journal), Failure> {
 }
 
 async fn serve(config: &Config, store: Box<dyn Store>, engine: Engine, journal: Journal) -> Result<(), Failure> {
-    let stop = CancellationToken::new();
-    let told = told_to_stop()?;
+    let mut signals = Signals::new()?;
     let (promise, pace) = pace(config);
     let hub = Arc::new(Hub::new(engine, journal, promise, random_seed()));
     let buffers = config.server.buffer_bytes_max.bytes();
     let door = Arc::new(Door::new(Arc::clone(&hub), bounds(config), config.server.connections_max, buffers));
     // Every address is bound before anything is served or committed: a busy one leaves no trace.
-    let mut bound: Vec<(Bound, &'static str, Greeter)> = Vec::new();
-    for (protocol, addresses, greeter) in protocols::all(config)? {
-        for listen in addresses {
+    let served = protocols::all(config)?;
+    let mut bound: Vec<(Bound, Protocol)> = Vec::new();
+    for (protocol, addresses) in &served {
+        for listen in *addresses {
             for address in listen.resolve().map_err(|error| Failure::listen(listen, &error))? {
                 let listener = listen::bind(&address).map_err(|error| Failure::listen(listen, &error))?;
-                bound.push((listener, protocol, Arc::clone(&greeter)));
+                bound.push((listener, protocol.clone()));
             }
         }
     }
     let committer = Committer::start(Arc::clone(&hub), store, pace)
         .map_err(|error| Failure::Runtime(format!("cannot start the committing thread: {error}")))?;
     let ticker = tokio::spawn(tick(Arc::clone(&hub)));
-    for (listener, protocol, greeter) in bound {
+    for (listener, protocol) in bound {
         let address = listener.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-        tracing::info!(protocol, %address, "listening");
-        tokio::spawn(listener.accept(Arc::clone(&door), protocol, greeter, stop.clone()));
+        let tls = protocol.tls.is_some() && matches!(listener, Bound::Tcp(_));
+        tracing::info!(protocol = protocol.name, %address, tls, "listening");
+        tokio::spawn(listener.accept(Arc::clone(&door), protocol));
     }
     tracing::info!("ready");
     let outcome = tokio::select! {
-        signal = told => {
+        signal = heed(&mut signals, &served) => {
             tracing::info!(signal, "stopping");
             Ok(())
         }
         why = watch(&committer, pace) => Err(Failure::Runtime(why.to_owned())),
     };
-    stop.cancel();
+    door.stop.cancel();
     if outcome.is_ok() {
         drain(&door, config.server.shutdown_timeout.into()).await;
     }
@@ -154,16 +153,28 @@ async fn watch(committer: &Committer, pace: Pace) -> &'static str {
     }
 }
 
-/// Comes back when a signal says to stop. The handlers are in place when this returns.
-fn told_to_stop() -> Result<impl Future<Output = &'static str>, Failure> {
-    let handler = |kind| signal(kind).map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")));
-    let (mut terminate, mut interrupt) = (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
+/// Does what signals say until one says to stop, and names it.
+async fn heed(signals: &mut Signals, served: &[Served<'_>]) -> &'static str {
+    loop {
+        match signals.next().await {
+            Told::Stop(signal) => return signal,
+            Told::Reload => reload(served),
         }
-    })
+    }
+}
+
+/// Takes up new certificates. An operator who renews them must not have to stop the daemon, nor must a mistake stop it.
+fn reload(served: &[Served<'_>]) {
+    tracing::info!("SIGHUP");
+    for (Protocol { name, tls, .. }, _) in served {
+        match tls.as_ref().map(|tls| tls.reload()) {
+            None => {}
+            Some(Ok(())) => tracing::info!(protocol = name, "certificates read again"),
+            Some(Err(error)) => {
+                tracing::error!("{name}.tls.{error}: the certificates in force stay in force");
+            }
+        }
+    }
 }
 
 fn pace(config: &Config) -> (Promise, Pace) {

@@ -61,6 +61,12 @@ impl ListenAddress {
         }
     }
 
+    /// Whether it is a TCP socket.
+    #[must_use]
+    pub const fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp { .. })
+    }
+
     /// Whether the system chooses where it is, so that two of them do not collide.
     #[must_use]
     pub const fn is_any_port(&self) -> bool {

@@ -6,8 +6,8 @@ use windlass_gearman::wire::frames::FRAME_BYTES_CEILING;
 
 use super::error::Error;
 use super::quantity::ByteSize;
-use super::sections::Config;
-use crate::logging;
+use super::sections::{Config, Listener};
+use crate::{logging, tls};
 
 /// The smallest packet and line that any client could do with.
 const FRAME_BYTES_MIN: u64 = 1024;
@@ -23,23 +23,24 @@ const OUTBOUND_SLACK_BYTES: u64 = 64 * 1024;
 const VERSION_BYTES_MAX: usize = 64;
 
 impl Config {
-    /// Looks for what makes no sense, and says what it finds first.
+    /// Looks for what makes no sense, and says what it finds first. Reads the files of TLS.
     ///
     /// # Errors
     ///
-    /// [`Error::Senseless`], with the key.
+    /// [`Error::Senseless`] and [`Error::Tls`], with the key.
     pub fn check(&self) -> Result<(), Error> {
         self.check_zeros()?;
         self.check_log()?;
         self.check_times()?;
         self.check_sizes()?;
         self.check_gearman()?;
-        self.check_listeners()
+        self.check_listeners()?;
+        self.check_tls()
     }
 
     fn check_zeros(&self) -> Result<(), Error> {
         let (server, limits, store) = (&self.server, &self.limits, &self.store);
-        let table: [(&'static str, u64); 23] = [
+        let table: [(&'static str, u64); 24] = [
             ("data_dir", self.data_dir.as_os_str().len() as u64),
             ("commit_interval", self.commit_interval.as_ms()),
             ("server.connections_max", server.connections_max as u64),
@@ -47,6 +48,7 @@ impl Config {
             ("server.outbound_bytes_max", server.outbound_bytes_max.0),
             ("server.read_bytes_max", server.read_bytes_max.0),
             ("server.unacknowledged_max", server.unacknowledged_max as u64),
+            ("server.handshake_timeout", server.handshake_timeout.as_ms()),
             ("server.shutdown_timeout", server.shutdown_timeout.as_ms()),
             ("limits.jobs_max", limits.jobs_max),
             ("limits.jobs_bytes_max", limits.jobs_bytes_max.0),
@@ -112,14 +114,19 @@ impl Config {
 
     fn check_listeners(&self) -> Result<(), Error> {
         let mut seen = HashSet::new();
-        if let Some((_, twice)) = self.listeners().find(|(_, address)| !address.is_any_port() && !seen.insert(*address))
-        {
-            return senseless("gearman.listen", format!("{twice} is there twice"));
+        let twice = self.listeners().find(|it| !it.address.is_any_port() && !seen.insert(it.address));
+        if let Some(Listener { address, .. }) = twice {
+            return senseless("gearman.listen", format!("{address} is there twice"));
         }
         match self.listeners().next() {
             Some(_) => Ok(()),
             None => senseless("gearman.listen", "no protocol has an address to listen on"),
         }
+    }
+
+    fn check_tls(&self) -> Result<(), Error> {
+        let tls = &self.gearman.tls;
+        tls::check(tls).map_err(|reason| Error::Tls { protocol: "gearman", reason })
     }
 }
 

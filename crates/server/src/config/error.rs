@@ -40,6 +40,47 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The files of a TLS listener cannot be used.
+    #[error("{protocol}.tls.{reason}")]
+    Tls {
+        /// Whose listener it is: the section.
+        protocol: &'static str,
+        /// Which key, which file, and what is wrong with it.
+        reason: TlsError,
+    },
+}
+
+/// Why the files of a TLS listener cannot be used. What it displays starts with the key that is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// One key makes no sense without another.
+    #[error("{key}: must be given with {with}")]
+    Missing {
+        /// The one that is not there.
+        key: &'static str,
+        /// The one that is.
+        with: &'static str,
+    },
+    /// A file cannot be read.
+    #[error("{key}: cannot read {}: {reason}", path.display())]
+    Unreadable {
+        /// The key that names it.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{key}: {}: {reason}", path.display())]
+    Unusable {
+        /// The key that names it.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with what is in it.
+        reason: String,
+    },
 }
 
 /// A place in a text, with what is wrong there: `line:column: message`, and below it the line with carets.

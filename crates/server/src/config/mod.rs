@@ -2,7 +2,7 @@
 //!
 //! Reading order: `sections` (what there is, with defaults) · `quantity` and `address` (how values are written) ·
 //! `file` (text to [`Config`]) · `overrides` (single keys from elsewhere) · `check` (what no type can say).
-//! Nothing here listens, opens or logs.
+//! Nothing here listens or logs, and the only files opened are the configuration and, to check them, those of TLS.
 
 mod address;
 mod check;
@@ -15,10 +15,10 @@ mod sections;
 mod tests;
 
 pub use address::{Address, AddressError, ListenAddress};
-pub use error::Error;
+pub use error::{Error, TlsError};
 pub use overrides::Override;
 pub use quantity::{ByteSize, Period, QuantityError};
-pub use sections::{Config, Durability, Gearman, Limits, Log, LogFormat, OnTimeout, Server, Store};
+pub use sections::{Config, Durability, Gearman, Limits, Listener, Log, LogFormat, OnTimeout, Server, Store, Tls};
 
 /// The configuration that is in force when nothing else is said, with every key explained.
 pub const DEFAULTS: &str = include_str!("../../../../config/windlass.toml");

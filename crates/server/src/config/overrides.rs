@@ -21,7 +21,7 @@ const NOT_OURS: [&str; 3] = ["WINDLASS_TEST_", "WINDLASS_SIM_", "WINDLASS_BENCH_
 pub struct Override {
     /// The variable or argument that set it, for messages.
     origin: String,
-    /// `section.key`, or `key`.
+    /// `section.key`, `section.section.key` or `key`.
     key: String,
     value: Value,
 }
@@ -109,14 +109,19 @@ impl Config {
 /// Every key with its default.
 pub(super) fn keys() -> Vec<(String, Value)> {
     let mut keys = Vec::new();
-    for (name, value) in Config::default().to_table() {
+    gather(Config::default().to_table(), "", &mut keys);
+    keys
+}
+
+/// The keys of a section, and of the sections in it.
+fn gather(section: Table, prefix: &str, keys: &mut Vec<(String, Value)>) {
+    for (name, value) in section {
         if let Value::Table(section) = value {
-            keys.extend(section.into_iter().map(|(key, value)| (format!("{name}.{key}"), value)));
+            gather(section, &format!("{prefix}{name}."), keys);
         } else {
-            keys.push((name, value));
+            keys.push((format!("{prefix}{name}"), value));
         }
     }
-    keys
 }
 
 /// `gearman.listen` is `WINDLASS_GEARMAN_LISTEN`.
@@ -128,7 +133,7 @@ fn put(table: &mut Table, key: &str, value: Value) {
     let replaced = match key.split_once('.') {
         None => table.insert(key.to_owned(), value),
         Some((section, key)) => match table.get_mut(section) {
-            Some(Value::Table(section)) => section.insert(key.to_owned(), value),
+            Some(Value::Table(section)) => return put(section, key, value),
             _ => None,
         },
     };

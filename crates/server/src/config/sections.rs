@@ -86,6 +86,8 @@ pub struct Server {
     pub unacknowledged_max: usize,
     /// How long a connection may be silent; 0 = for ever.
     pub idle_timeout: Period,
+    /// How long a peer may take for its TLS handshake.
+    pub handshake_timeout: Period,
     /// How long connections may take to end when the daemon stops.
     pub shutdown_timeout: Period,
 }
@@ -158,6 +160,31 @@ pub struct Gearman {
     pub handle_prefix: String,
     /// What `version` answers, behind `OK `.
     pub version: String,
+    /// TLS for every address of TCP in `listen`.
+    pub tls: Tls,
+}
+
+/// `[gearman.tls]`, and the like of other protocols. Without a certificate a listener is plain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// A file with the certificate and those between it and its authority (PEM); empty for none.
+    pub certificate: PathBuf,
+    /// A file with the certificate's private key (PEM).
+    pub key: PathBuf,
+    /// A file with the authorities one of which must have signed a peer's certificate (PEM); empty if peers need none.
+    pub client_ca: PathBuf,
+}
+
+/// One address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener<'a> {
+    /// The name of what is spoken there.
+    pub protocol: &'static str,
+    /// Where.
+    pub address: &'a ListenAddress,
+    /// Whether it is spoken over TLS.
+    pub tls: bool,
 }
 
 /// What becomes of a Gearman job whose worker took too long.
@@ -201,6 +228,7 @@ impl Default for Server {
             read_bytes_max: ByteSize(MIB / 4),
             unacknowledged_max: 4096,
             idle_timeout: Period::from_ms(0),
+            handshake_timeout: Period::from_secs(10),
             shutdown_timeout: Period::from_secs(10),
         }
     }
@@ -249,6 +277,7 @@ impl Default for Gearman {
             exceptions: false,
             handle_prefix: format!("H:{HOST}"),
             version: "1.1.20".to_owned(),
+            tls: Tls::default(),
         }
     }
 }
@@ -274,9 +303,10 @@ impl Config {
         }
     }
 
-    /// Every address of every protocol, with the protocol's name.
-    pub fn listeners(&self) -> impl Iterator<Item = (&'static str, &ListenAddress)> {
-        self.gearman.listen.iter().map(|address| ("gearman", address))
+    /// Every address of every protocol.
+    pub fn listeners(&self) -> impl Iterator<Item = Listener<'_>> {
+        let over_tls = |address: &ListenAddress| self.gearman.tls.is_on() && address.is_tcp();
+        self.gearman.listen.iter().map(move |address| Listener { protocol: "gearman", address, tls: over_tls(address) })
     }
 }
 
@@ -288,6 +318,14 @@ impl Server {
             0 => thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         }
+    }
+}
+
+impl Tls {
+    /// Whether anything is set. Whether it makes sense is another question: see [`Config::check`].
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        *self != Self::default()
     }
 }
 

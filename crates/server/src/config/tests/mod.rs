@@ -21,15 +21,19 @@ fn the_document_shows_every_key_at_its_default() {
     assert_eq!(parse(DEFAULTS).unwrap(), Config::default());
     let document: Table = DEFAULTS.parse().unwrap();
     let mut shown = HashSet::new();
-    for (name, value) in document {
-        if let Value::Table(section) = value {
-            shown.extend(section.keys().map(|key| format!("{name}.{key}")));
-        } else {
-            shown.insert(name);
-        }
-    }
+    gather(&document, "", &mut shown);
     let known: HashSet<String> = keys().into_iter().map(|(key, _)| key).collect();
     assert_eq!(shown, known);
+}
+
+fn gather(section: &Table, prefix: &str, keys: &mut HashSet<String>) {
+    for (name, value) in section {
+        if let Value::Table(section) = value {
+            gather(section, &format!("{prefix}{name}."), keys);
+        } else {
+            keys.insert(format!("{prefix}{name}"));
+        }
+    }
 }
 
 #[test]
@@ -52,6 +56,7 @@ fn what_was_written_reads_the_same() {
     config.log.format = LogFormat::Json;
     config.gearman.on_timeout = OnTimeout::Requeue;
     config.gearman.listen = vec!["[::1]:1".parse().unwrap(), "unix:/run/x".parse().unwrap()];
+    config.gearman.tls.certificate = "/etc/tls/chain.pem".into();
     config.limits.jobs_max = i64::MAX as u64;
     config.limits.lease_max = Period::from_ms(1);
     let text = toml::to_string(&config).unwrap();

@@ -22,6 +22,7 @@ fn the_environment_sets_any_key() {
         ("WINDLASS_LIMITS_REQUEUE_DEAD_WORKERS", "true"),
         ("WINDLASS_STORE_CACHE", "1048576"),
         ("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:4730, unix:/run/x"),
+        ("WINDLASS_GEARMAN_TLS_CLIENT_CA", "/etc/tls/ca.pem"),
     ]);
     let config = Config::default().with(overrides.unwrap()).unwrap();
     let mut expected = Config { data_dir: "/data = x".into(), ..Config::default() };
@@ -32,6 +33,7 @@ fn the_environment_sets_any_key() {
     expected.limits.requeue_dead_workers = true;
     expected.store.cache = ByteSize(1 << 20);
     expected.gearman.listen = vec!["127.0.0.1:4730".parse().unwrap(), "unix:/run/x".parse().unwrap()];
+    expected.gearman.tls.client_ca = "/etc/tls/ca.pem".into();
     assert_eq!(config, expected);
 }
 

@@ -1,0 +1,443 @@
+//! TLS as clients, workers and whoever renews certificates know it. Every certificate is made here and now.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use common::{Peer, daemon, socket, submission};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
+use windlass_gearman::wire::{Request, Response};
+use windlass_testkit::daemon::{Daemon, Plan};
+
+// ---- certificates ----------------------------------------------------------------------------------------------------
+
+/// A certificate and its key, as PEM.
+struct Identity {
+    certificate: String,
+    key: String,
+}
+
+/// An authority that signs.
+struct Authority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "an authority");
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Self { certificate, issuer: Issuer::new(params, key) }
+    }
+
+    fn sign(&self, name: &str) -> Identity {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Identity { certificate, key: key.serialize_pem() }
+    }
+}
+
+/// A folder with what a listener needs.
+struct Files {
+    dir: PathBuf,
+}
+
+impl Files {
+    fn new(dir: &Path, authority: &Authority) -> Self {
+        let files = Self { dir: dir.to_owned() };
+        files.write("ca.pem", &authority.certificate);
+        files.put(&authority.sign("localhost"));
+        files
+    }
+
+    /// Replaces the listener's certificate, as a renewal does.
+    fn put(&self, identity: &Identity) {
+        self.write("chain.pem", &identity.certificate);
+        self.write("key.pem", &identity.key);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// The sections of a configuration that make the listener use them.
+    fn toml(&self) -> String {
+        let [chain, key] = ["chain.pem", "key.pem"].map(|name| self.path(name));
+        format!("[gearman]\nlisten = [\"127.0.0.1:0\"]\n[gearman.tls]\ncertificate = {chain:?}\nkey = {key:?}\n")
+    }
+
+    fn plan(&self) -> Plan {
+        daemon(&self.dir).set("[log]\nlevel = \"info,windlass_server=debug\"")
+    }
+}
+
+// ---- the peer's side -------------------------------------------------------------------------------------------------
+
+type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+fn client(
+    authority: &Authority,
+    identity: Option<&Identity>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(der(&authority.certificate)).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_protocol_versions(versions).unwrap().with_root_certificates(roots);
+    Arc::new(match identity {
+        None => builder.with_no_client_auth(),
+        Some(Identity { certificate, key }) => {
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(vec![der(certificate)], key).unwrap()
+        }
+    })
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+const BOTH: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
+
+/// Connects and shakes hands, as far as the peer can tell.
+fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<TlsStream> {
+    let mut session = ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap();
+    let mut socket = socket(address)?;
+    while session.is_handshaking() {
+        session.complete_io(&mut socket)?;
+    }
+    Ok(StreamOwned::new(session, socket))
+}
+
+fn encoded(request: &Request) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    request.encode(&mut bytes);
+    bytes
+}
+
+/// Waits until the daemon has logged something.
+fn wait_for_log(daemon: &Daemon, text: &str) {
+    let mut tries = 0;
+    while !daemon.log_text().contains(text) {
+        tries += 1;
+        assert!(tries < 6000, "`{text}` is not logged:\n{}", daemon.log_text());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+// ---- serving ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn jobs_go_round_over_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let daemon = files.plan().set(&files.toml()).start();
+    for version in BOTH {
+        let config = client(&authority, None, &[version]);
+        let connect = || Peer::over(connect(daemon.address("gearman"), &config).unwrap());
+        let (mut producer, mut worker) = (connect(), connect());
+        // Large enough not to fit into any one read, write or record.
+        let body: Bytes = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+        for workload in [Bytes::from_static(b"small"), body] {
+            let handle = producer.submit("round", "", workload.clone()).unwrap();
+            worker.can_do("round").unwrap();
+            let job = worker.grab().unwrap().unwrap();
+            assert_eq!(job.handle, handle);
+            assert!(job.workload == workload, "another workload");
+            worker.complete(&job.handle).unwrap();
+        }
+        assert!(worker.grab().unwrap().is_none());
+    }
+}
+
+#[test]
+fn answers_to_a_peer_that_reads_late_arrive_whole_and_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let daemon = files.plan().set(&files.toml()).start();
+    let config = client(&authority, None, BOTH);
+    let mut client = connect(daemon.address("gearman"), &config).unwrap();
+    let mut worker = Peer::over(connect(daemon.address("gearman"), &config).unwrap());
+    client.write_all(&encoded(&submission("late", "", "x", false))).unwrap();
+    worker.can_do("late").unwrap();
+    let job = loop {
+        if let Some(job) = worker.grab().unwrap() {
+            break job;
+        }
+    };
+    // More than the kernel keeps for a peer that does not read, so that the daemon is amid a write when more is to be said.
+    let data: Vec<u8> = (0..8_000_000_u32).map(|n| (n % 251) as u8).collect();
+    client.write_all(&encoded(&Request::Echo { data: data.clone().into() })).unwrap();
+    let mut expected = BytesMut::new();
+    Response::JobCreated { handle: &job.handle }.encode(&mut expected);
+    let created = expected.len();
+    Response::EchoRes { data: &data }.encode(&mut expected);
+    let mut said = vec![0; created + 1];
+    client.read_exact(&mut said).unwrap();
+    for n in 0..100 {
+        let data = Bytes::from(vec![n; 100]);
+        Response::WorkData { handle: &job.handle, data: &data }.encode(&mut expected);
+        worker.send(&Request::WorkData { handle: job.handle.clone(), data }).unwrap();
+    }
+    assert!(worker.grab().unwrap().is_none(), "the daemon has read all of it");
+    said.resize(expected.len(), 0);
+    client.read_exact(&mut said[created + 1..]).unwrap();
+    assert!(said == expected, "other bytes");
+}
+
+#[test]
+fn a_unix_socket_beside_it_stays_plain() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let path = dir.path().join("gearman.sock");
+    let listen = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", path.display());
+    let _daemon = files.plan().set(&files.toml().replace("listen = [\"127.0.0.1:0\"]", &listen)).start();
+    let mut peer = Peer::over(UnixStream::connect(path).unwrap());
+    assert!(peer.line("version").unwrap().starts_with("OK "));
+}
+
+#[test]
+fn a_peer_that_closes_its_side_gets_what_it_is_due() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let daemon = files.plan().set(&files.toml()).start();
+    for version in BOTH {
+        for says_so in [true, false] {
+            let mut stream = connect(daemon.address("gearman"), &client(&authority, None, &[version])).unwrap();
+            stream.write_all(&encoded(&submission("late", "", "x", true))).unwrap();
+            if says_so {
+                stream.conn.send_close_notify();
+            }
+            stream.flush().unwrap();
+            stream.sock.shutdown(Shutdown::Write).unwrap();
+            let mut said = Vec::new();
+            // Without the daemon's own goodbye this is an error.
+            stream.read_to_end(&mut said).unwrap();
+            assert!(said.starts_with(b"\0RES\0\0\0\x08"), "{version:?} {says_so}: JOB_CREATED: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn openssl_can_speak_to_it() {
+    if Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_err() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let daemon = files.plan().set(&files.toml()).start();
+    for version in ["-tls1_2", "-tls1_3"] {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-quiet", "-verify_return_error", "-servername", "localhost"]);
+        command.arg(version).arg("-CAfile").arg(files.path("ca.pem"));
+        command.args(["-connect", &daemon.address("gearman").to_string()]);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = piped.spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"version\n").unwrap();
+        let mut said = [0; 3];
+        let read = child.stdout.as_mut().unwrap().read_exact(&mut said);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        read.unwrap();
+        assert_eq!(&said, b"OK ", "{version}");
+    }
+}
+
+#[test]
+fn stopping_waits_for_no_handshake_and_says_goodbye() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let keys = "[server]\nhandshake_timeout = \"1h\"\nshutdown_timeout = \"1h\"\n";
+    let mut daemon = files.plan().set(keys).set(&files.toml()).start();
+    let mut silent = socket(daemon.address("gearman")).unwrap();
+    let mut idle = connect(daemon.address("gearman"), &client(&authority, None, BOTH)).unwrap();
+    idle.write_all(b"version\n").unwrap();
+    idle.read_exact(&mut [0; 3]).unwrap();
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
+    idle.read_to_end(&mut Vec::new()).unwrap();
+    let mut said = Vec::new();
+    silent.read_to_end(&mut said).unwrap();
+    assert_eq!(said, b"");
+}
+
+// ---- who is refused --------------------------------------------------------------------------------------------------
+
+#[test]
+fn with_an_authority_for_clients_only_those_it_signed_come_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let (authority, other) = (Authority::new(), Authority::new());
+    let files = Files::new(dir.path(), &authority);
+    let ca = format!("{}client_ca = {:?}\n", files.toml(), files.path("ca.pem"));
+    let daemon = files.plan().set(&ca).start();
+    let signed = authority.sign("worker");
+    let stranger = other.sign("worker");
+    for version in BOTH {
+        let ask = |identity| {
+            let config = client(&authority, identity, &[version]);
+            Peer::over(connect(daemon.address("gearman"), &config)?).line("version")
+        };
+        assert!(ask(Some(&signed)).unwrap().starts_with("OK "), "{version:?}");
+        assert!(ask(None).is_err(), "{version:?}: without a certificate");
+        assert!(ask(Some(&stranger)).is_err(), "{version:?}: signed by another");
+    }
+    wait_for_log(&daemon, "peer sent no certificates");
+    wait_for_log(&daemon, "invalid peer certificate");
+}
+
+#[test]
+fn what_is_no_handshake_is_hung_up_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let daemon = files.plan().set(&files.toml()).start();
+    // A plain Gearman client, a browser, a handshake that announces and does not come, noise.
+    let hello = [&[22, 3, 1, 0xff, 0xff, 1, 0, 0xff, 0xff][..], &[0; 70_000]].concat();
+    for garbage in [
+        &b"version\n"[..],
+        b"GET / HTTP/1.1\r\n\r\n",
+        &encoded(&submission("late", "", "x", true)),
+        &hello,
+        &[0xa5; 4096],
+    ] {
+        let mut stream = socket(daemon.address("gearman")).unwrap();
+        let _ = stream.write_all(garbage);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        assert!(!said.windows(2).any(|window| window == b"OK"), "{said:?}");
+    }
+    wait_for_log(&daemon, "no TLS handshake");
+    let mut peer = Peer::over(connect(daemon.address("gearman"), &client(&authority, None, BOTH)).unwrap());
+    assert!(peer.line("version").unwrap().starts_with("OK "), "others are served");
+    assert!(peer.listing("status").unwrap().is_empty(), "nothing came in");
+}
+
+#[test]
+fn a_peer_that_says_nothing_gives_its_place_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let keys = "[server]\nhandshake_timeout = \"200ms\"\nconnections_max = 1\n";
+    let daemon = files.plan().set(keys).set(&files.toml()).start();
+    let mut silent = socket(daemon.address("gearman")).unwrap();
+    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "hung up on");
+    wait_for_log(&daemon, "no TLS handshake");
+    let config = client(&authority, None, BOTH);
+    let ask = || Peer::over(connect(daemon.address("gearman"), &config)?).line("version");
+    // Not at once: the daemon hangs up first, and counts after.
+    while ask().is_err() {}
+}
+
+// ---- files -----------------------------------------------------------------------------------------------------------
+
+/// The certificate a new connection is shown.
+fn shown(daemon: &Daemon, config: &Arc<ClientConfig>) -> CertificateDer<'static> {
+    let stream = connect(daemon.address("gearman"), config).unwrap();
+    stream.conn.peer_certificates().unwrap()[0].clone()
+}
+
+#[test]
+fn a_renewed_certificate_is_taken_up_on_sighup() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let daemon = files.plan().set(&files.toml()).start();
+    let config = client(&authority, None, BOTH);
+    let mut old = Peer::over(connect(daemon.address("gearman"), &config).unwrap());
+    let renewed = authority.sign("localhost");
+    assert_ne!(shown(&daemon, &config), der(&renewed.certificate));
+    files.put(&renewed);
+    assert_ne!(shown(&daemon, &config), der(&renewed.certificate), "not before it is told to");
+    daemon.signal("HUP");
+    wait_for_log(&daemon, "certificates read again");
+    assert_eq!(shown(&daemon, &config), der(&renewed.certificate));
+    // A mistake is told and changes nothing.
+    files.write("key.pem", &authority.sign("localhost").key);
+    daemon.signal("HUP");
+    wait_for_log(&daemon, "not the key of the certificate");
+    assert_eq!(shown(&daemon, &config), der(&renewed.certificate));
+    assert!(old.line("version").unwrap().starts_with("OK "), "who is connected stays so");
+}
+
+#[test]
+fn bad_files_are_told_before_anything_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    files.write("empty.pem", "");
+    files.write("noise.pem", "-----BEGIN CERTIFICATE-----\nxyz\n");
+    files.write("wrong.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    files.write("other.pem", &authority.sign("localhost").key);
+    files.write("locked.pem", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    let table = [
+        ("certificate", "no.pem", "cannot read"),
+        ("certificate", "empty.pem", "no certificate in it"),
+        ("certificate", "key.pem", "no certificate in it"),
+        ("certificate", "noise.pem", "cut off or malformed"),
+        ("certificate", "wrong.pem", "invalid"),
+        ("key", "no.pem", "cannot read"),
+        ("key", "chain.pem", "no private key in it"),
+        ("key", "locked.pem", "no private key in it (PEM, not encrypted)"),
+        ("key", "other.pem", "not the key of the certificate"),
+        ("client_ca", "no.pem", "cannot read"),
+        ("client_ca", "key.pem", "no certificate in it"),
+        ("client_ca", "wrong.pem", "invalid"),
+    ];
+    let config = files.path("windlass.toml");
+    fs::write(&config, format!("data_dir = {:?}\n{}", files.path("data"), files.toml())).unwrap();
+    for (key, file, reason) in table {
+        for command in ["check", "serve"] {
+            let path = files.path(file);
+            let output = Command::new("timeout")
+                .args(["60", env!("CARGO_BIN_EXE_windlass"), command, "-c"])
+                .arg(&config)
+                .args(["--set", &format!("gearman.tls.{key}={}", path.display())])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{key} {file}: {said}");
+            let named = said.starts_with(&format!("windlass: gearman.tls.{key}: ")) && said.contains(file);
+            assert!(named && said.contains(reason) && said.lines().count() == 1, "{key} {file}: {said}");
+        }
+    }
+    assert!(!files.path("data").exists(), "nothing was started");
+    let output = Command::new(env!("CARGO_BIN_EXE_windlass")).args(["check", "-c"]).arg(&config).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("gearman 127.0.0.1:0 (TLS)\n"), "{output:?}");
+}
