@@ -13,9 +13,10 @@
 //!   four, and the journal removes little more than it writes.
 //! * After an I/O error sled refuses everything, and after a failed sync nobody knows what is on the disk. So the store
 //!   closes, and to reopen it first writes the file's own contents over itself: then cache and disk agree again.
-//! * Opening leaves files behind that the next opening trips over if the process dies meanwhile: see `files`.
+//! * Opening overwrites what the next opening needs if the power fails meanwhile: see `opening`.
 
 mod files;
+mod opening;
 
 use std::fs::File;
 use std::io;
@@ -24,6 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use self::files::{Blobs, Lock, at};
+use self::opening::Opening;
 use crate::commit::Commit;
 use crate::store::{Error, Store};
 
@@ -88,6 +90,17 @@ impl SledStore {
         }
         let open = Some(open(&folder, &config)?);
         Ok(Self { config, open, watch: None, _lock: lock })
+    }
+
+    /// For tests: what the power may fail upon while the store opens. Opening goes on where this stops.
+    ///
+    /// # Errors
+    ///
+    /// As when it opens.
+    #[doc(hidden)]
+    pub fn begin_to_open(config: &SledConfig) -> Result<(), Error> {
+        let _lock = Lock::take(&config.path)?;
+        Opening::begin(&config.path.join(FOLDER), config.segment_bytes).map(drop)
     }
 
     /// Shows the store's folder to a test whenever a batch is written and not yet synced.
@@ -203,7 +216,7 @@ fn create(config: &SledConfig) -> Result<(), Error> {
 
 fn open(folder: &Path, config: &SledConfig) -> Result<Open, Error> {
     files::wait_for_release(folder)?;
-    files::mend(folder)?;
+    let opening = Opening::begin(folder, config.segment_bytes)?;
     let (db, tree) = guarded("opening", folder, || {
         let db = sled::Config::new()
             .path(folder)
@@ -215,7 +228,7 @@ fn open(folder: &Path, config: &SledConfig) -> Result<Open, Error> {
         db.flush()?;
         Ok((db, tree))
     })?;
-    files::sync_folder(folder)?;
+    opening.end(folder)?;
     let path = folder.join(files::DB);
     let file = File::open(&path).map_err(at("opening", &path))?;
     let blobs = Blobs::of(folder)?;

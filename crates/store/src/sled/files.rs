@@ -1,8 +1,6 @@
-//! The files around sled: who may open them, making them durable, and clearing away what trips sled up.
+//! The files around sled: who may open them, and making them durable.
 //!
-//! sled's folder holds `db` (the log), `conf`, `snap.N` (the page table as of opening) and `blobs/`. While it opens, sled
-//! writes `snap.N.generating` and renames it, syncing neither the folder nor, before the rename, checking that an older
-//! such file is whole; found half written, it is taken for the newest snapshot and refused.
+//! sled's folder holds `db` (the log), `conf`, `snap.N` (the page table as of opening) and `blobs/`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -18,10 +16,6 @@ use crate::store::Error;
 pub(super) const DB: &str = "db";
 const BLOBS: &str = "blobs";
 const LOCK: &str = "lock";
-const SNAPSHOT: &str = "snap.";
-const HALF_WRITTEN: &str = ".generating";
-/// A snapshot ends in its length and its checksum.
-const SNAPSHOT_TAIL_BYTES: usize = 12;
 const COPY_BYTES: usize = 1 << 20;
 /// How long sled's threads may take to let go of its log: 2,500 times 2 ms.
 const RELEASE_TRIES: u32 = 2_500;
@@ -116,30 +110,6 @@ pub(super) fn wait_for_release(folder: &Path) -> Result<(), Error> {
     }
 }
 
-/// Removes what an opening that was cut short left behind.
-pub(super) fn mend(folder: &Path) -> Result<(), Error> {
-    for path in entries(folder)? {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.starts_with(SNAPSHOT) && (name.ends_with(HALF_WRITTEN) || !is_whole_snapshot(&path)?) {
-            // The log has all that a snapshot has: without one, opening reads the whole log.
-            tracing::warn!(file = %path.display(), "removing what is left of an opening that was cut short");
-            fs::remove_file(&path).map_err(at("removing", &path))?;
-        }
-    }
-    Ok(())
-}
-
-fn is_whole_snapshot(path: &Path) -> Result<bool, Error> {
-    let bytes = fs::read(path).map_err(at("reading", path))?;
-    let Some((contents, tail)) =
-        bytes.len().checked_sub(SNAPSHOT_TAIL_BYTES).and_then(|len| bytes.split_at_checked(len))
-    else {
-        return Ok(false);
-    };
-    let sum = tail.last_chunk::<4>().map(|sum| u32::from_le_bytes(*sum));
-    Ok(!contents.is_empty() && sum == Some(crc32fast::hash(contents)))
-}
-
 /// Writes the log's own contents over it, and syncs: after an error nobody knows which of the pages that can be read
 /// are on the disk as well.
 pub(super) fn rewrite(folder: &Path) -> Result<(), Error> {
@@ -203,7 +173,7 @@ pub(super) fn bytes(folder: &Path) -> u64 {
 }
 
 /// What is in a folder; nothing, if it is not there.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

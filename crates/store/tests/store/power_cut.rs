@@ -25,8 +25,11 @@ fn noise(dice: &mut Dice, len: u64) -> Vec<u8> {
     words.take(usize::try_from(len).unwrap()).collect()
 }
 
-/// The files of a folder and what is in them.
+/// The files of a data directory and what is in them.
 type Image = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Held by whoever is open, and worth nothing without a process.
+const LOCK: &str = "lock";
 
 fn image_of(folder: &Path) -> Image {
     fn add(root: &Path, folder: &Path, image: &mut Image) {
@@ -34,7 +37,7 @@ fn image_of(folder: &Path) -> Image {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 add(root, &path, image);
-            } else {
+            } else if path != root.join(LOCK) {
                 image.insert(path.strip_prefix(root).unwrap().to_owned(), fs::read(&path).unwrap());
             }
         }
@@ -45,7 +48,7 @@ fn image_of(folder: &Path) -> Image {
 }
 
 fn restore(image: &Image, folder: &Path) {
-    fs::create_dir_all(folder.join("blobs")).unwrap();
+    fs::create_dir_all(folder.join("journal/blobs")).unwrap();
     for (name, bytes) in image {
         fs::write(folder.join(name), bytes).unwrap();
     }
@@ -110,10 +113,11 @@ impl Daemon {
         let Recovered { engine, journal, .. } = recovered.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let images = Images::default();
         let seen = Arc::clone(&images);
-        store.watch(Box::new(move |folder| {
+        let place = config.path.clone();
+        store.watch(Box::new(move |_| {
             let (before, last, wanted) = &mut *seen.lock().unwrap();
             if *wanted {
-                *before = last.replace(image_of(folder));
+                *before = last.replace(image_of(&place));
             }
         }));
         let turn = Turn::new(now, seed);
@@ -169,6 +173,25 @@ struct Shape {
     commits: u64,
 }
 
+/// What a power cut leaves while the store opens.
+fn cut_in_opening(config: &SledConfig, seed: u64, dice: &mut Dice) -> Image {
+    let before = image_of(&config.path);
+    SledStore::begin_to_open(config).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    let begun = image_of(&config.path);
+    if dice.one_in(4) {
+        return cut(&before, &begun, dice);
+    }
+    drop(SledStore::open(config.clone()).unwrap_or_else(|why| panic!("seed {seed}: {why}")));
+    let mut opened = image_of(&config.path);
+    // What was kept aside is removed only when the rest is durable.
+    for (name, bytes) in &begun {
+        if !name.starts_with("journal") {
+            opened.insert(name.clone(), bytes.clone());
+        }
+    }
+    cut(&begun, &opened, dice)
+}
+
 /// One data directory through several power cuts.
 fn live(seed: u64, cuts: u64, shape: &Shape) {
     let mut dice = Dice(seed);
@@ -181,13 +204,11 @@ fn live(seed: u64, cuts: u64, shape: &Shape) {
     for n in 1..=cuts {
         let mut config = SledConfig::new(&place);
         config.segment_bytes = shape.segment_bytes;
-        // Sometimes the power fails while the daemon starts.
-        let before = place.join("journal").exists().then(|| image_of(&place.join("journal")));
-        if let Some(before) = before.filter(|_| dice.one_in(4)) {
-            drop(SledStore::open(config.clone()).unwrap_or_else(|why| panic!("seed {seed}: {why}")));
-            let left = cut(&before, &image_of(&place.join("journal")), &mut dice);
+        // Sometimes the power fails while the daemon starts, and again while it starts after that.
+        while place.exists() && dice.one_in(3) {
+            let left = cut_in_opening(&config, seed, &mut dice);
             fs::remove_dir_all(&place).unwrap();
-            restore(&left, &place.join("journal"));
+            restore(&left, &place);
         }
         let mut daemon = Daemon::start(&config, seed, now);
         if let Some([durable, on_its_way]) = &expected {
@@ -212,11 +233,11 @@ fn live(seed: u64, cuts: u64, shape: &Shape) {
             let mut images = daemon.images.lock().unwrap();
             (images.0.take().unwrap(), images.1.take().unwrap())
         };
-        assert!(!written.keys().any(|name| name.starts_with("blobs")), "seed {seed}: sled keeps pages apart");
+        assert!(!written.keys().any(|name| name.starts_with("journal/blobs")), "seed {seed}: sled keeps pages apart");
         drop(daemon);
         fs::remove_dir_all(&place).unwrap();
         place = home.path().join(n.to_string());
-        restore(&cut(&synced, &written, &mut dice), &place.join("journal"));
+        restore(&cut(&synced, &written, &mut dice), &place);
     }
 }
 
