@@ -16,11 +16,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use common::{Peer, daemon, socket, submission};
+use common::{Peer, daemon, socket, submission, wait_for_log};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -142,16 +140,6 @@ fn encoded(request: &Request) -> BytesMut {
     let mut bytes = BytesMut::new();
     request.encode(&mut bytes);
     bytes
-}
-
-/// Waits until the daemon has logged something.
-fn wait_for_log(daemon: &Daemon, text: &str) {
-    let mut tries = 0;
-    while !daemon.log_text().contains(text) {
-        tries += 1;
-        assert!(tries < 6000, "`{text}` is not logged:\n{}", daemon.log_text());
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 // ---- serving ---------------------------------------------------------------------------------------------------------

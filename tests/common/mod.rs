@@ -7,17 +7,32 @@ use std::fmt::Debug;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use windlass_gearman::wire::{
     AssignForm, Frames, Kind, Limits, Message, Packet, Priority, Request, Response, Submission,
 };
-use windlass_testkit::daemon::Plan;
+use windlass_testkit::daemon::{Daemon, Plan};
 
 /// The daemon just built, with its data in `dir`.
 pub fn daemon(dir: &Path) -> Plan {
     Plan::new(env!("CARGO_BIN_EXE_windlass"), dir)
+}
+
+/// Waits until something is so, as long as a loaded machine may need.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "not in a minute: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until the daemon has logged something.
+pub fn wait_for_log(daemon: &Daemon, text: &str) {
+    wait_until(text, || daemon.log_text().contains(text));
 }
 
 /// A number from the environment, for running longer than usual.

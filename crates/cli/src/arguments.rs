@@ -45,8 +45,13 @@ Signals:
   SIGTERM, SIGINT
       Stop: accept no more, send what is owed, commit, exit with 0. Whoever
       has not gone within server.shutdown_timeout is hung up on.
+  SIGUSR1
+      Stop gracefully: accept no more, and stop when no connection works on a
+      job or waits for the result of one. What is only queued is on the disk
+      and is not waited for. A second signal to stop: now.
   SIGHUP
-      Read the files of TLS again. New connections get the new certificate.
+      Open log.file again, and read the files of TLS again: new connections get
+      the new certificate.
   SIGKILL loses nothing that was acknowledged (durability = \"sync\").
 
 Exit codes:

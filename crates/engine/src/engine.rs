@@ -201,6 +201,13 @@ impl Engine {
         &self.head
     }
 
+    /// Whether no connection holds a job or listens to one: stopping now would interrupt nothing. Jobs that wait do not
+    /// count, and time-bound leases outlive the daemon; jobs that are not durable have listeners.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.clients.values().all(|client| client.held.is_empty() && client.hears.is_empty())
+    }
+
     /// What a worker known by name is asked to be.
     #[must_use]
     pub fn worker_state(&self, name: &[u8]) -> Option<WorkerState> {

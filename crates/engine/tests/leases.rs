@@ -231,3 +231,22 @@ fn a_job_sent_on_credit_is_held_on_the_terms_of_the_ability() {
     broker.says(1, common::credit(1), []);
     broker.says(4, push("q"), ["1 took j1.1 until 1300", "4 new j1"]);
 }
+
+#[test]
+fn who_would_be_interrupted_by_a_stop() {
+    let mut broker = Broker::new();
+    assert!(broker.engine.is_at_rest());
+    // What waits, and what is leased by time, is still there afterwards.
+    broker.hear(4, push("q"));
+    broker.hear(4, push("q"));
+    broker.says(1, take(["q"]).for_ms(500, FAIL), ["1 took j1.1 until 1500"]);
+    assert!(broker.engine.is_at_rest());
+    broker.says(1, take(["q"]), ["1 took j2.1"]);
+    assert!(!broker.engine.is_at_rest(), "held by a connection");
+    broker.says(1, finish(2), ["1 finished j2"]);
+    assert!(broker.engine.is_at_rest());
+    broker.hear(4, push("q").foreground());
+    assert!(!broker.engine.is_at_rest(), "waited for");
+    broker.hear(4, Command::Close);
+    assert!(broker.engine.is_at_rest());
+}

@@ -68,6 +68,9 @@ impl From<logging::Error> for Failure {
             logging::Error::Filter(error) => {
                 Self::Config(config::Error::Senseless { key: "log.level", reason: error.to_string() })
             }
+            logging::Error::File { .. } => {
+                Self::Config(config::Error::Senseless { key: "log.file", reason: error.to_string() })
+            }
             logging::Error::Taken(_) => Self::Runtime(error.to_string()),
         }
     }

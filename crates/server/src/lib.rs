@@ -2,7 +2,7 @@
 //!
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` and
 //! `connection` (sockets, no protocol) · `hub` (the engine behind its lock, and what a visit is) · `mailbox` (what waits to
-//! be told) · `commit` (the thread that writes) · `protocols` (which session greets where) · `tls` · [`config`].
+//! be told) · `commit` (the thread that writes) · `protocols` (which session greets where) · `tls` · `control` (signals) · [`config`].
 //!
 //! # Invariants
 //!
@@ -15,6 +15,7 @@ mod clock;
 mod commit;
 pub mod config;
 mod connection;
+mod control;
 mod failure;
 mod hub;
 mod listen;
@@ -23,7 +24,6 @@ mod mailbox;
 mod protocols;
 mod run;
 mod salvage;
-mod signals;
 mod tls;
 
 pub use failure::Failure;

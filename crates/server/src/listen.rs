@@ -64,21 +64,25 @@ pub(crate) struct Door {
     bounds: Bounds,
     connections_max: usize,
     pub(crate) tasks: TaskTracker,
-    /// Cancelled when the daemon stops: no more is accepted, and no handshake waited for.
+    /// Cancelled when the daemon stops: no handshake is waited for.
     pub(crate) stop: CancellationToken,
+    /// Cancelled with it, or before: no more is accepted.
+    pub(crate) closed: CancellationToken,
     open: AtomicUsize,
     next_client: AtomicU64,
 }
 
 impl Door {
     pub(crate) fn new(hub: Arc<Hub>, bounds: Bounds, connections_max: usize, buffer_bytes_max: usize) -> Self {
+        let stop = CancellationToken::new();
         Self {
             hub,
+            closed: stop.child_token(),
+            stop,
             budget: Arc::new(Budget::new(buffer_bytes_max)),
             bounds,
             connections_max,
             tasks: TaskTracker::new(),
-            stop: CancellationToken::new(),
             open: AtomicUsize::new(0),
             next_client: AtomicU64::new(1),
         }
@@ -169,7 +173,7 @@ impl Bound {
     pub(crate) async fn accept(self, door: Arc<Door>, protocol: Protocol) {
         loop {
             let accepted = tokio::select! {
-                () = door.stop.cancelled() => return,
+                () = door.closed.cancelled() => return,
                 accepted = self.next() => accepted,
             };
             match accepted {

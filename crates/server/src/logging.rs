@@ -1,9 +1,13 @@
-//! Log lines on standard error, as text or JSON. What is logged where is each module's business; nothing here is about it.
+//! Log lines on standard error or in a file, as text or JSON. What is logged where is each module's business; nothing here
+//! is about it.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::env;
+use std::fs::File;
 use std::io::{self, IsTerminal as _};
 use std::panic::{self, PanicHookInfo};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -19,6 +23,14 @@ pub enum Error {
     /// The level is no level.
     #[error("bad log level: {0}")]
     Filter(#[from] FilterError),
+    /// The file cannot be written to.
+    #[error("cannot log to {}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
     /// Somebody else has set up logging in this process.
     #[error("cannot set up logging: {0}")]
     Taken(String),
@@ -44,12 +56,59 @@ pub enum FilterError {
 ///
 /// # Errors
 ///
-/// The level cannot be understood, or logging was set up before.
+/// The level cannot be understood, the file cannot be written to, or logging was set up before.
 pub fn init(log: &Log) -> Result<(), Error> {
-    let subscriber = subscriber(log, filter(&log.level)?, io::stderr, wants_colour());
+    let filter = filter(&log.level)?;
+    let subscriber = if log.file.as_os_str().is_empty() {
+        subscriber(log, filter, io::stderr, wants_colour())
+    } else {
+        let file = LogFile::open(&log.file)?;
+        let file = FILE.get_or_init(|| file);
+        subscriber(log, filter, || file.current(), false)
+    };
     subscriber.try_init().map_err(|error| Error::Taken(error.to_string()))?;
     panic::set_hook(Box::new(log_panic));
     Ok(())
+}
+
+/// Opens the log file again, so that one that was moved away is not written to any more. Without a file there is nothing to do.
+///
+/// # Errors
+///
+/// It cannot be opened; the old one is in use as before.
+pub(crate) fn reopen() -> Result<(), Error> {
+    FILE.get().map_or(Ok(()), LogFile::reopen)
+}
+
+/// The file that is logged to, if one is: one for the process, as its subscriber is.
+static FILE: OnceLock<LogFile> = OnceLock::new();
+
+/// A file that grows at its end, whoever writes to it.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    current: RwLock<Arc<File>>,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> Result<Self, Error> {
+        Ok(Self { path: path.to_owned(), current: RwLock::new(open(path)?) })
+    }
+
+    fn reopen(&self) -> Result<(), Error> {
+        let new = open(&self.path)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    fn current(&self) -> Arc<File> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn open(path: &Path) -> Result<Arc<File>, Error> {
+    let opened = File::options().create(true).append(true).open(path);
+    opened.map(Arc::new).map_err(|reason| Error::File { path: path.to_owned(), reason })
 }
 
 fn subscriber<W>(log: &Log, filter: EnvFilter, to: W, colour: bool) -> Box<dyn Subscriber + Send + Sync>
@@ -117,7 +176,7 @@ mod tests {
     /// What is written for the lines of one connection.
     fn logged(level: &str, format: LogFormat) -> String {
         let lines = Lines::default();
-        let log = Log { level: level.to_owned(), format };
+        let log = Log { level: level.to_owned(), format, ..Log::default() };
         let to = lines.clone();
         let subscriber = subscriber(&log, filter(level).unwrap(), move || to.clone(), false);
         tracing::subscriber::with_default(subscriber, || {

@@ -10,11 +10,11 @@ use crate::clock;
 use crate::commit::{Committer, Pace};
 use crate::config::{Config, Durability};
 use crate::connection::Bounds;
+use crate::control::{self, Signals};
 use crate::failure::Failure;
 use crate::hub::{Hub, Promise};
 use crate::listen::{self, Bound, Door, Protocol};
-use crate::protocols::{self, Served};
-use crate::signals::{Signals, Told};
+use crate::protocols;
 
 /// How long after a failed commit the store is tried again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -97,8 +97,8 @@ async fn serve(config: &Config, store: Box<dyn Store>, engine: Engine, journal: 
     }
     tracing::info!("ready");
     let outcome = tokio::select! {
-        signal = heed(&mut signals, &served) => {
-            tracing::info!(signal, "stopping");
+        why = control::heed(&mut signals, &door, &served) => {
+            tracing::info!(why, "stopping");
             Ok(())
         }
         why = watch(&committer, pace) => Err(Failure::Runtime(why.to_owned())),
@@ -149,30 +149,6 @@ async fn watch(committer: &Committer, pace: Pace) -> &'static str {
         tokio::time::sleep(WATCH_EVERY).await;
         if let Some(why) = committer.watch(pace) {
             return why;
-        }
-    }
-}
-
-/// Does what signals say until one says to stop, and names it.
-async fn heed(signals: &mut Signals, served: &[Served<'_>]) -> &'static str {
-    loop {
-        match signals.next().await {
-            Told::Stop(signal) => return signal,
-            Told::Reload => reload(served),
-        }
-    }
-}
-
-/// Takes up new certificates. An operator who renews them must not have to stop the daemon, nor must a mistake stop it.
-fn reload(served: &[Served<'_>]) {
-    tracing::info!("SIGHUP");
-    for (Protocol { name, tls, .. }, _) in served {
-        match tls.as_ref().map(|tls| tls.reload()) {
-            None => {}
-            Some(Ok(())) => tracing::info!(protocol = name, "certificates read again"),
-            Some(Err(error)) => {
-                tracing::error!("{name}.tls.{error}: the certificates in force stay in force");
-            }
         }
     }
 }

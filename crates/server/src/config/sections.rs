@@ -56,6 +56,8 @@ pub struct Log {
     pub level: String,
     /// How lines are written.
     pub format: LogFormat,
+    /// The file they are appended to; empty for standard error.
+    pub file: PathBuf,
 }
 
 /// How log lines are written.
@@ -214,7 +216,7 @@ impl Default for Config {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { level: "info".to_owned(), format: LogFormat::Text }
+        Self { level: "info".to_owned(), format: LogFormat::Text, file: PathBuf::new() }
     }
 }
 

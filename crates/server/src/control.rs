@@ -1,0 +1,108 @@
+//! What the running daemon is told from outside, and what it does about it until it is to stop.
+//!
+//! A graceful stop closes the listeners and waits until no connection works on a job or waits for the result of one
+//! ([`windlass_engine::Engine::is_at_rest`]). Background jobs that are only queued are not waited for: they are on the
+//! disk, and are there when the daemon starts again.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::Failure;
+use crate::listen::{Door, Protocol};
+use crate::logging;
+use crate::protocols::Served;
+
+/// How often it is looked whether a graceful stop has come to its end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What the daemon is told, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Stop now.
+    Stop(&'static str),
+    /// Stop when nothing would be interrupted.
+    StopGracefully(&'static str),
+    /// Take up again what is in files.
+    Reload,
+}
+
+/// The signals that are heeded.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    user: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From here on signals are heeded.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")));
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            user: listen(SignalKind::user_defined1())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next one. Nothing is lost when the wait is given up.
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Told::Stop("SIGINT"),
+            _ = self.user.recv() => Told::StopGracefully("SIGUSR1"),
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+}
+
+/// Does what the daemon is told until it is to stop, and says why it is.
+pub(crate) async fn heed(signals: &mut Signals, door: &Door, served: &[Served<'_>]) -> &'static str {
+    let mut graceful = false;
+    loop {
+        let told = tokio::select! {
+            told = signals.next() => told,
+            () = quiet(door), if graceful => return "nothing is left to wait for",
+        };
+        match told {
+            Told::Stop(by) => return by,
+            // Whoever says it again does not want to wait.
+            Told::StopGracefully(by) if graceful => return by,
+            Told::StopGracefully(by) => {
+                tracing::info!(by, "stopping gracefully: no more connections are accepted");
+                graceful = true;
+                door.closed.cancel();
+            }
+            Told::Reload => reload(served),
+        }
+    }
+}
+
+/// Waits until a stop would interrupt nothing.
+async fn quiet(door: &Door) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if door.hub.with_journal(|engine, _| engine.is_at_rest()) {
+            return;
+        }
+    }
+}
+
+/// Takes up what was replaced. An operator who rotates logs or renews certificates must not have to stop the daemon, nor
+/// must a mistake stop it.
+fn reload(served: &[Served<'_>]) {
+    match logging::reopen() {
+        Ok(()) => tracing::info!("SIGHUP"),
+        Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
+    }
+    for (Protocol { name, tls, .. }, _) in served {
+        match tls.as_ref().map(|tls| tls.reload()) {
+            None => {}
+            Some(Ok(())) => tracing::info!(protocol = name, "certificates read again"),
+            Some(Err(error)) => tracing::error!("{name}.tls.{error}: the certificates in force stay in force"),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Stopping gracefully, and what else a running daemon is told: SIGUSR1, SIGHUP, `shutdown`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use common::{Peer, daemon, kind, submission, wait_until};
+use windlass_gearman::wire::{Kind, Request, Response};
+use windlass_testkit::daemon::Daemon;
+
+/// Waits until nobody new is let in.
+fn wait_until_closed(address: SocketAddr) {
+    wait_until("the listener is closed", || TcpStream::connect(address).is_err());
+}
+
+fn assert_stopped(daemon: &mut Daemon) {
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
+}
+
+// ---- SIGUSR1 ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn what_is_only_queued_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    let mut sleeper = Peer::connect(daemon.address("gearman")).unwrap();
+    sleeper.can_do("other").unwrap();
+    sleeper.send(&Request::PreSleep).unwrap();
+    peer.submit("later", "", "x").unwrap();
+    daemon.signal("USR1");
+    assert_stopped(&mut daemon);
+    assert!(peer.receive().is_err() && sleeper.receive().is_err(), "the connections are closed");
+    daemon.restart();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    assert!(peer.listing("status").unwrap().contains(&"later\t1\t0\t0".to_owned()));
+}
+
+#[test]
+fn jobs_that_run_and_clients_that_wait_are_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    let address = daemon.address("gearman");
+    let (mut client, mut worker) = (Peer::connect(address).unwrap(), Peer::connect(address).unwrap());
+    worker.can_do("f").unwrap();
+    client.submit("f", "", "background").unwrap();
+    let running = worker.grab().unwrap().unwrap();
+    daemon.signal("USR1");
+    wait_until_closed(address);
+    // Who is connected goes on, and may still ask for more.
+    client.send(&submission("f", "", "foreground", false)).unwrap();
+    assert_eq!(kind(&client.packet().unwrap()), Kind::JOB_CREATED);
+    worker.complete(&running.handle).unwrap();
+    let awaited = worker.grab().unwrap().unwrap();
+    assert_eq!(awaited.workload, "foreground");
+    client.submit("f", "", "left").unwrap();
+    assert!(worker.line("version").unwrap().starts_with("OK "));
+    worker.send(&Request::WorkComplete { handle: awaited.handle, data: "done".into() }).unwrap();
+    let packet = client.packet().unwrap();
+    assert!(matches!(Response::parse(&packet), Ok(Response::WorkComplete { data: b"done", .. })), "{packet:?}");
+    assert_stopped(&mut daemon);
+    daemon.restart();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    assert_eq!(peer.listing("status").unwrap(), ["f\t1\t0\t0"], "what was done is done, the rest is there");
+}
+
+#[test]
+fn whoever_says_it_again_does_not_want_to_wait() {
+    for again in ["USR1", "TERM", "INT"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut daemon = daemon(dir.path()).start();
+        let address = daemon.address("gearman");
+        let mut worker = Peer::connect(address).unwrap();
+        worker.can_do("f").unwrap();
+        worker.submit("f", "", "x").unwrap();
+        worker.grab().unwrap().unwrap();
+        daemon.signal("USR1");
+        wait_until_closed(address);
+        daemon.signal("HUP");
+        assert!(worker.line("version").unwrap().starts_with("OK "), "that is no second signal to stop");
+        daemon.signal(again);
+        assert_stopped(&mut daemon);
+        daemon.restart();
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        assert_eq!(peer.listing("status").unwrap(), ["f\t1\t0\t0"], "{again}: what ran is not lost");
+    }
+}
+
+// ---- the log file ----------------------------------------------------------------------------------------------------
+
+/// A daemon that is not listened to, ended when dropped.
+struct Mute(Child);
+
+impl Mute {
+    fn start(dir: &Path, log: &Path) -> Self {
+        let config = dir.join("windlass.toml");
+        let text = format!("data_dir = {:?}\n[log]\nfile = {log:?}\n", dir.join("data"));
+        fs::write(&config, text + "[gearman]\nlisten = [\"127.0.0.1:0\"]\n").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["serve", "-c"]).arg(config).stdin(Stdio::null()).stderr(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status().unwrap().success());
+    }
+
+    /// All that it has said on standard error, once it has ended.
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+impl Drop for Mute {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_log_file_that_was_moved_away_is_left_alone_after_sighup() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, old): (PathBuf, PathBuf) = (dir.path().join("windlass.log"), dir.path().join("windlass.log.1"));
+    let has = |path: &Path, text: &str| fs::read_to_string(path).is_ok_and(|said| said.contains(text));
+    fs::write(&log, "from before\n").unwrap();
+    let mut daemon = Mute::start(dir.path(), &log);
+    wait_until("it is ready", || has(&log, "ready"));
+    assert!(has(&log, "from before"), "appended to");
+    fs::rename(&log, &old).unwrap();
+    daemon.signal("HUP");
+    wait_until("a new file is begun", || has(&log, "SIGHUP"));
+    // A file that cannot be opened leaves the one there is.
+    let aside = dir.path().join("windlass.log.2");
+    fs::rename(&log, &aside).unwrap();
+    fs::create_dir(&log).unwrap();
+    daemon.signal("HUP");
+    wait_until("the mistake is told", || has(&aside, "the old file stays in use"));
+    daemon.signal("TERM");
+    assert_eq!(daemon.0.wait().unwrap().code(), Some(0));
+    assert!(has(&aside, "everything is on the disk") && !has(&old, "SIGHUP"));
+    assert_eq!(daemon.said(), "", "nothing on standard error");
+}
+
+#[test]
+fn a_log_file_that_cannot_be_written_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("no/such/folder");
+    let mut daemon = Mute::start(dir.path(), &log);
+    let status = daemon.0.wait().unwrap();
+    let said = daemon.said();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.starts_with(&format!("windlass: log.file: cannot log to {}: ", log.display())), "{said}");
+}
