@@ -32,6 +32,17 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
+    /// A file that was to be taken over is none of its kind, or cannot be read.
+    #[error("{}: {reason}", file.display())]
+    Source {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// What was to be taken over was not taken whole.
+    #[error("{0}")]
+    Incomplete(String),
 }
 
 impl Failure {
@@ -55,9 +66,10 @@ impl Failure {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Runtime(_) => 1,
-            Self::Config(_) => 2,
+            Self::Config(_) | Self::Source { .. } => 2,
             Self::Listen { .. } => 3,
             Self::Data { .. } => 4,
+            Self::Incomplete(_) => 5,
         }
     }
 }
@@ -91,6 +103,7 @@ mod tests {
             (3, Failure::listen(&"127.0.0.1:4730", &busy), "cannot listen on 127.0.0.1:4730: the address is in use"),
             (3, Failure::listen(&"unix:/x", &denied), "cannot listen on unix:/x: permission denied"),
             (4, Failure::data(Path::new("/data"), "locked"), "cannot open /data: locked"),
+            (5, Failure::Incomplete("1 row is left".to_owned()), "1 row is left"),
         ];
         for (code, failure, line) in table {
             assert_eq!((failure.exit_code(), failure.to_string().as_str()), (code, line));

@@ -4,6 +4,8 @@
 //! `connection` (sockets, no protocol) · `hub` (the engine behind its lock, and what a visit is) · `mailbox` (what waits to
 //! be told) · `commit` (the thread that writes) · `protocols` (which session greets where) · `tls` · `control` (signals) · [`config`].
 //!
+//! [`import`] stands beside it: taking jobs over while no daemon runs.
+//!
 //! # Invariants
 //!
 //! * The hub's lock is held for a batch of commands and nothing else: no I/O, no words for peers.
@@ -18,6 +20,7 @@ mod connection;
 mod control;
 mod failure;
 mod hub;
+pub mod import;
 mod listen;
 pub mod logging;
 mod mailbox;

@@ -28,7 +28,7 @@ fn acceptor(protocol: &'static str, files: &Tls, config: &Config) -> Result<Opti
     Ok(acceptor.map_err(|reason| config::Error::Tls { protocol, reason })?.map(Arc::new))
 }
 
-fn gearman(config: &Config) -> Result<Settings, Failure> {
+pub(crate) fn gearman(config: &Config) -> Result<Settings, Failure> {
     let gearman = &config.gearman;
     let prefix = gearman
         .prefix()

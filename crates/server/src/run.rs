@@ -55,7 +55,7 @@ fn allow_open_files(connections_max: usize) {
     }
 }
 
-fn open(config: &Config) -> Result<(Box<dyn Store>, Engine, Journal), Failure> {
+pub(crate) fn open(config: &Config) -> Result<(Box<dyn Store>, Engine, Journal), Failure> {
     let started = Instant::now();
     let cannot_open = |error: &dyn std::fmt::Display| Failure::data(&config.data_dir, error);
     let sled = SledConfig { cache_bytes: config.store.cache.into(), ..SledConfig::new(&config.data_dir) };
@@ -178,7 +178,7 @@ fn bounds(config: &Config) -> Bounds {
 }
 
 /// A seed nobody outside can guess: for hash tables and dice.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

@@ -11,6 +11,7 @@
 //! does not do.
 
 mod admin;
+mod adopt;
 mod ask;
 mod client;
 mod grab;
@@ -30,6 +31,7 @@ use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientInfo, Command, Event, JobId, JobView, Origin, Refusal, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 
+pub use adopt::Unfit;
 pub use settings::{OnTimeout, Settings};
 
 use crate::wire::{ErrorReply, Frames, Handle, Message, Packet, Request, Response};

@@ -39,24 +39,30 @@ impl Manner {
 
 impl GearmanSession {
     pub(super) fn submit(&self, job: Submission, manner: Manner, out: &mut Outbox) {
-        let Submission { function, unique, workload } = job;
-        let clash = |key| Unique { key, clash: Clash::Attach, until: KeyUntil::End };
-        let new = NewJob {
-            priority: urgency(manner.priority),
-            durable: manner.background,
-            listen: !manner.background,
-            meta: unique::meta(&unique, &workload, &manner.reducer),
-            unique: unique::key(&unique, &workload).map(clash),
-            not_before: manner.not_before,
-            retry: retry(&self.settings, manner.background),
-            ..NewJob::new(Origin::GEARMAN, function, self.keep(&workload))
-        };
+        let job = Submission { workload: self.keep(&job.workload), ..job };
+        let new = new_job(&self.settings, job, manner);
         out.command(Ask::Submit.tag(), Command::Push(Box::new(new)));
     }
 
     pub(super) fn pushed(&self, job: JobId, out: &mut Outbox) {
         let handle = self.handle(job);
         Response::JobCreated { handle: &handle }.encode(out.bytes());
+    }
+}
+
+/// The job that a submission asks for.
+pub(super) fn new_job(settings: &Settings, job: Submission, manner: Manner) -> NewJob {
+    let Submission { function, unique, workload } = job;
+    let clash = |key| Unique { key, clash: Clash::Attach, until: KeyUntil::End };
+    NewJob {
+        priority: urgency(manner.priority),
+        durable: manner.background,
+        listen: !manner.background,
+        meta: unique::meta(&unique, &workload, &manner.reducer),
+        unique: unique::key(&unique, &workload).map(clash),
+        not_before: manner.not_before,
+        retry: retry(settings, manner.background),
+        ..NewJob::new(Origin::GEARMAN, function, workload)
     }
 }
 

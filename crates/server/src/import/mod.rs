@@ -1,0 +1,287 @@
+//! Taking jobs over from elsewhere while no daemon runs: each goes through the engine, under the daemon's own limits, and
+//! they are committed in batches.
+//!
+//! Not here: where they come from and what they mean; the `cli` crate reads sources, a protocol's crate says what a job is.
+//!
+//! What was taken from a source is remembered beside the journal (`record`), so that an import that was cut short goes on
+//! where it stopped, and one that is done is not done twice.
+
+mod record;
+
+use std::path::Path;
+
+use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, NewJob, Pushed, Refusal, Tag, Turn};
+use windlass_gearman::session::Settings;
+use windlass_store::{Journal, JournalLimits, Store};
+
+use self::record::Record;
+use crate::clock;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::{protocols, run};
+
+/// Jobs in one batch, and bytes of it: what an import that is cut short may do again.
+const BATCH_JOBS: u64 = 1_000;
+const BATCH_BYTES: u64 = 1 << 20;
+
+/// The only client there is.
+const CLIENT: ClientId = ClientId(1);
+
+/// Where jobs come from: its kind, and a digest of all that is in it. Two sources with the same jobs are the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// What kind it is, without blanks.
+    pub kind: &'static str,
+    /// SHA-256 of its jobs, in lower-case hex.
+    pub digest: String,
+}
+
+/// What became of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is queued.
+    Taken,
+    /// A job with its coalescing key is there already.
+    Known,
+    /// It cannot be, as the daemon is configured.
+    Refused(Refusal),
+}
+
+/// A data directory, opened for taking jobs.
+#[derive(Debug)]
+pub struct Importer {
+    engine: Engine,
+    journal: Journal,
+    turn: Turn,
+    to: Option<To>,
+    batch_jobs: u64,
+}
+
+/// Where it goes; a rehearsal goes nowhere.
+struct To {
+    data_dir: Box<Path>,
+    store: Box<dyn Store>,
+    record: Record,
+}
+
+impl std::fmt::Debug for To {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("To").field("record", &self.record).finish_non_exhaustive()
+    }
+}
+
+impl Importer {
+    /// Opens the configured data directory, or makes one. With `again`, what was taken from this source before does not
+    /// count.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Data`]: a daemon has it, it is damaged, or it may not be accessed.
+    pub fn open(config: &Config, source: &Source, again: bool) -> Result<Self, Failure> {
+        let (store, engine, journal) = run::open(config)?;
+        let record =
+            Record::open(&config.data_dir, source, again).map_err(|why| Failure::data(&config.data_dir, why))?;
+        let to = To { data_dir: config.data_dir.as_path().into(), store, record };
+        Ok(Self::new(engine, journal, Some(to)))
+    }
+
+    /// Takes jobs as a new data directory would, and keeps nothing.
+    #[must_use]
+    pub fn rehearse(config: &Config) -> Self {
+        let engine = Engine::new(config.engine_limits(), run::random_seed());
+        Self::new(engine, Journal::new(JournalLimits::default()), None)
+    }
+
+    fn new(engine: Engine, journal: Journal, to: Option<To>) -> Self {
+        let turn = Turn::new(clock::now(), run::random_seed());
+        let mut importer = Self { engine, journal, turn, to, batch_jobs: 0 };
+        importer.apply(Tag::NONE, Command::Open(ClientInfo::default()));
+        importer
+    }
+
+    /// Whether the job in this place of the source is still to be taken: it was not before.
+    #[must_use]
+    pub fn wants(&self, place: u64) -> bool {
+        self.to.as_ref().is_none_or(|to| to.record.wants(place))
+    }
+
+    /// Takes the job in this place of the source. Places go up.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Runtime`]: a batch was full and did not reach the store.
+    pub fn take(&mut self, place: u64, job: NewJob) -> Result<Outcome, Failure> {
+        let outcome = self.push(job);
+        if let Some(to) = &mut self.to {
+            match outcome {
+                Outcome::Taken | Outcome::Known => to.record.took(place),
+                Outcome::Refused(_) => to.record.left(place),
+            }
+        }
+        self.batch_jobs += 1;
+        if self.batch_jobs >= BATCH_JOBS || self.journal.pending_bytes() >= BATCH_BYTES {
+            self.commit()?;
+        }
+        Ok(outcome)
+    }
+
+    /// The job in this place cannot be taken as it is.
+    pub fn leave(&mut self, place: u64) {
+        if let Some(to) = &mut self.to {
+            to.record.left(place);
+        }
+    }
+
+    /// Commits what is left and closes the data directory, which the daemon will find in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Runtime`]: it did not reach the store.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.apply(Tag::NONE, Command::Close);
+        self.commit()?;
+        self.engine.settle_head();
+        self.journal.stop_in_order();
+        self.commit()
+    }
+
+    fn push(&mut self, job: NewJob) -> Outcome {
+        self.apply(Tag(1), Command::Push(Box::new(job)));
+        let outcomes = self.turn.events.drain(..).filter_map(|(_, event)| {
+            if let Event::Pushed { how, .. } = event {
+                Some(if how == Pushed::New { Outcome::Taken } else { Outcome::Known })
+            } else if let Event::Refused { why, .. } = event {
+                Some(Outcome::Refused(why))
+            } else {
+                None
+            }
+        });
+        // A push is always answered; one that were not has not been promised anything.
+        outcomes.last().unwrap_or(Outcome::Refused(Refusal::Unknown))
+    }
+
+    fn apply(&mut self, tag: Tag, command: Command) {
+        self.turn.now = clock::now();
+        self.turn.changes.clear();
+        self.turn.events.clear();
+        self.engine.apply(CLIENT, tag, command, &mut self.turn);
+        self.journal.append(&self.engine, &self.turn.changes);
+    }
+
+    /// Writes what is pending, then what is remembered of it: what is cut short between the two is done again.
+    fn commit(&mut self) -> Result<(), Failure> {
+        self.batch_jobs = 0;
+        while let Some(commit) = self.journal.cut(&self.engine) {
+            if let Some(to) = &mut self.to {
+                to.store.commit(&commit).map_err(|why| cannot_write(&to.data_dir, why))?;
+            }
+            self.journal.committed(commit.seq());
+        }
+        self.to.as_ref().map_or(Ok(()), |to| to.record.save().map_err(|why| cannot_write(&to.data_dir, why)))
+    }
+}
+
+fn cannot_write(data_dir: &Path, why: impl std::fmt::Display) -> Failure {
+    let data_dir = data_dir.display();
+    Failure::Runtime(format!("cannot write to {data_dir}: {why}; do it again, and it goes on where it stopped"))
+}
+
+/// What Gearman's jobs are made with, as the daemon is configured.
+///
+/// # Errors
+///
+/// [`Failure::Config`]: no handle can start with `gearman.handle_prefix`.
+pub fn gearman(config: &Config) -> Result<Settings, Failure> {
+    protocols::gearman(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use windlass_engine::{Clash, KeyUntil, Origin, Unique};
+
+    use super::*;
+
+    fn config(dir: &Path) -> Config {
+        Config { data_dir: dir.join("data"), ..Config::default() }
+    }
+
+    fn source() -> Source {
+        Source { kind: "test", digest: "00ff".to_owned() }
+    }
+
+    fn job(key: &'static str, body: &'static str) -> NewJob {
+        let unique = Unique { key: Bytes::from_static(key.as_bytes()), clash: Clash::Attach, until: KeyUntil::End };
+        let new = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"f"), Bytes::from_static(body.as_bytes()));
+        NewJob { unique: (!key.is_empty()).then_some(unique), ..new }
+    }
+
+    fn jobs(config: &Config) -> usize {
+        run::open(config).unwrap().1.job_count()
+    }
+
+    #[test]
+    fn what_was_taken_is_there_and_is_not_taken_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        let mut importer = Importer::open(&config, &source(), false).unwrap();
+        assert!(Importer::open(&config, &source(), false).is_err_and(|why| why.to_string().contains("in use")));
+        let outcomes = [("a", "1"), ("a", "2"), ("", "3"), ("", "3")]
+            .iter()
+            .zip(0..)
+            .map(|((key, body), place)| importer.take(place, job(key, body)).unwrap());
+        assert_eq!(outcomes.collect::<Vec<_>>(), [Outcome::Taken, Outcome::Known, Outcome::Taken, Outcome::Taken]);
+        importer.leave(4);
+        importer.finish().unwrap();
+        assert_eq!(jobs(&config), 3);
+
+        let importer = Importer::open(&config, &source(), false).unwrap();
+        assert_eq!((0..6).filter(|place| importer.wants(*place)).collect::<Vec<_>>(), [4, 5]);
+        drop(importer);
+        let importer = Importer::open(&config, &source(), true).unwrap();
+        assert!((0..6).all(|place| importer.wants(place)));
+        drop(importer);
+        let other = Source { digest: "00fe".to_owned(), ..source() };
+        assert!(Importer::open(&config, &other, false).unwrap().wants(0));
+    }
+
+    #[test]
+    fn an_import_cut_short_goes_on_behind_the_last_batch() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        let mut importer = Importer::open(&config, &source(), false).unwrap();
+        for place in 0..BATCH_JOBS + 1 {
+            importer.take(place, job("", "x")).unwrap();
+        }
+        drop(importer);
+        let mut importer = Importer::open(&config, &source(), false).unwrap();
+        assert!(!importer.wants(BATCH_JOBS - 1) && importer.wants(BATCH_JOBS));
+        importer.take(BATCH_JOBS, job("", "x")).unwrap();
+        importer.finish().unwrap();
+        assert_eq!(jobs(&config), usize::try_from(BATCH_JOBS).unwrap() + 1);
+    }
+
+    #[test]
+    fn the_limits_are_the_daemons_and_what_they_refuse_is_asked_for_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = config(dir.path());
+        config.limits.jobs_max = 1;
+        let full = Outcome::Refused(Refusal::JobsFull { held: 1, limit: 1 });
+        let mut rehearsal = Importer::rehearse(&config);
+        assert_eq!(rehearsal.take(0, job("", "x")).unwrap(), Outcome::Taken);
+        assert_eq!(rehearsal.take(1, job("", "x")).unwrap(), full);
+        rehearsal.finish().unwrap();
+        assert!(!config.data_dir.exists(), "a rehearsal leaves nothing behind");
+
+        let mut importer = Importer::open(&config, &source(), false).unwrap();
+        importer.take(0, job("", "x")).unwrap();
+        assert_eq!(importer.take(1, job("", "x")).unwrap(), full);
+        importer.finish().unwrap();
+        config.limits.jobs_max = 2;
+        let mut importer = Importer::open(&config, &source(), false).unwrap();
+        assert!(!importer.wants(0) && importer.wants(1));
+        assert_eq!(importer.take(1, job("", "x")).unwrap(), Outcome::Taken);
+        importer.finish().unwrap();
+        assert!(!Importer::open(&config, &source(), false).unwrap().wants(1));
+    }
+}

@@ -1,0 +1,131 @@
+//! What has been taken from a source: a small file `imports/DIGEST` in the data directory, replaced whole after every batch.
+//!
+//! ```text
+//! windlass-import 1 gearmand-sqlite
+//! done 5000
+//! left 17-17
+//! left 20-35
+//! ```
+//!
+//! Places below `done` were taken, but for those that were `left`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::Source;
+
+const FOLDER: &str = "imports";
+const VERSION: &str = "windlass-import 1";
+
+/// Which places of one source are done.
+#[derive(Debug)]
+pub(super) struct Record {
+    path: PathBuf,
+    kind: &'static str,
+    done: u64,
+    left: BTreeSet<u64>,
+}
+
+impl Record {
+    /// What is remembered of a source; nothing if it is to be taken again.
+    pub(super) fn open(data_dir: &Path, source: &Source, again: bool) -> io::Result<Self> {
+        let folder = data_dir.join(FOLDER);
+        fs::create_dir_all(&folder)?;
+        let mut record = Self { path: folder.join(&source.digest), kind: source.kind, done: 0, left: BTreeSet::new() };
+        match fs::read_to_string(&record.path) {
+            Ok(text) if !again => record.read(&text)?,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(record)
+    }
+
+    fn read(&mut self, text: &str) -> io::Result<()> {
+        for line in text.lines() {
+            match line.split_once(' ') {
+                Some(("windlass-import", _)) => line.starts_with(VERSION).then_some(()),
+                Some(("done", number)) => number.parse().ok().map(|done| self.done = done),
+                Some(("left", range)) => places(range).map(|places| self.left.extend(places)),
+                _ => None,
+            }
+            .ok_or_else(|| io::Error::other(format!("{}: `{line}` is not understood", self.path.display())))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn wants(&self, place: u64) -> bool {
+        place >= self.done || self.left.contains(&place)
+    }
+
+    pub(super) fn took(&mut self, place: u64) {
+        self.done = self.done.max(place + 1);
+        self.left.remove(&place);
+    }
+
+    pub(super) fn left(&mut self, place: u64) {
+        self.done = self.done.max(place + 1);
+        self.left.insert(place);
+    }
+
+    /// Replaces the file. It is on the disk when this returns.
+    pub(super) fn save(&self) -> io::Result<()> {
+        let mut text = format!("{VERSION} {}\ndone {}\n", self.kind, self.done);
+        for (first, last) in ranges(&self.left) {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "left {first}-{last}");
+        }
+        let new = self.path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()
+    }
+}
+
+fn places(range: &str) -> Option<std::ops::RangeInclusive<u64>> {
+    let (first, last) = range.split_once('-')?;
+    Some(first.parse().ok()?..=last.parse().ok()?)
+}
+
+/// Rows of neighbours.
+fn ranges(places: &BTreeSet<u64>) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for place in places {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *place => *last = *place,
+            _ => ranges.push((*place, *place)),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_read_as_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = Source { kind: "test", digest: "00ff".to_owned() };
+        let mut record = Record::open(dir.path(), &source, false).unwrap();
+        [0, 1, 2, 9].into_iter().for_each(|place| record.took(place));
+        [3, 4, 5, 7].into_iter().for_each(|place| record.left(place));
+        record.took(4);
+        record.save().unwrap();
+        let path = dir.path().join("imports/00ff");
+        let text = "windlass-import 1 test\ndone 10\nleft 3-3\nleft 5-5\nleft 7-7\n";
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        let again = Record::open(dir.path(), &source, false).unwrap();
+        assert_eq!((again.done, &again.left), (10, &record.left));
+        assert_eq!(Record::open(dir.path(), &source, true).unwrap().done, 0);
+        fs::write(&path, "windlass-import 2 test\n").unwrap();
+        let said = Record::open(dir.path(), &source, false).unwrap_err().to_string();
+        assert!(said.ends_with("`windlass-import 2 test` is not understood"), "{said}");
+    }
+}
