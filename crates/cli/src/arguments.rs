@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::import::Import;
 use crate::settings::Settings;
 
 const AFTER_HELP: &str = "`windlass --help` has examples, the environment, signals and exit codes.";
@@ -24,6 +25,8 @@ Examples:
       Look a file over before a daemon is started with it.
   windlass salvage /var/lib/windlass > jobs.jsonl
       Save what can be read of a damaged journal (exit code 4).
+  windlass import gearmand-sqlite /var/spool/gearmand/queue.sqlite3
+      Take over the jobs of a gearmand that has been stopped.
 
 Configuration:
   Every key is optional. No file is read unless -c names it. The environment
@@ -61,6 +64,7 @@ Exit codes:
   3   cannot listen on an address, for instance because it is in use
   4   the data directory cannot be opened: another daemon has it, it is
       damaged, or may not be accessed
+  5   not all of an import could be taken; what was is in the data directory
   The reason is on standard error, in a line that starts with `windlass: `.";
 
 /// A job server for clients that nobody will rewrite: Gearman over one durable queue.
@@ -97,6 +101,9 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         data_dir: PathBuf,
     },
+    /// Take jobs over from another server, while neither it nor the daemon runs.
+    #[command(subcommand)]
+    Import(Import),
 }
 
 /// What is to be done, or what clap has to say instead.

@@ -8,6 +8,7 @@ use windlass_server::config::{Config, DEFAULTS, Durability, Listener};
 use windlass_server::{Failure, logging};
 
 use crate::arguments::Command;
+use crate::import;
 use crate::settings::Settings;
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
@@ -16,6 +17,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Check(settings) => print(&summary(&settings.resolve(env::vars_os())?)),
         Command::Config => print(DEFAULTS),
         Command::Salvage { data_dir } => salvage(&data_dir),
+        Command::Import(import) => import::run(&import),
     }
 }
 

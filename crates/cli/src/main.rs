@@ -2,6 +2,7 @@
 
 mod arguments;
 mod commands;
+mod import;
 mod settings;
 
 use std::io::{self, Write as _};

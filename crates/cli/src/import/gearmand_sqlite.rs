@@ -1,0 +1,359 @@
+//! gearmand's SQLite queue: one row for each background job that is not finished.
+//!
+//! ```text
+//! gearman_queue(unique_key TEXT, function_name TEXT, priority INTEGER, data BLOB, when_to_run INTEGER)
+//! ```
+//!
+//! Names, ids and data are bytes whatever SQLite calls them; priority is 0 high, 1 normal, 2 low; `when_to_run` is in
+//! seconds since 1970, 0 for at once; empty data is NULL; an id of 64 bytes has a NUL in place of its last.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+use windlass_engine::NewJob;
+use windlass_gearman::session::Settings as Gearman;
+use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
+use windlass_server::import::{self, Importer, Outcome, Source};
+use windlass_server::{Failure, logging};
+
+use super::report::Report;
+use crate::settings::Settings;
+
+const HELP: &str = "\
+Stop gearmand first: what it still holds would be run twice. FILE is only read;
+what gearmand had half written when it was killed is seen to in a copy. Run
+this as the user the daemon runs as, and with its configuration: limits and
+gearman.* keys count as they do for a submit. The daemon must not run.
+
+Jobs keep their function, unique id, priority, data and time. Retries start at
+0, handles are new. gearmand keeps one row per function and unique id: of the
+jobs with an empty id, or `-`, only the last of each function is in FILE.
+
+A second time does nothing: the data directory remembers (in imports/) which
+rows of which FILE it has taken, whatever became of them since. Rows that were
+left are tried again. If FILE has changed meanwhile all its rows are taken,
+but for those whose function and unique id are queued already; rows without a
+unique id cannot be told from new ones. When a power cut or kill -9 ends this
+half way, up to 1,000 of the rows without a unique id may be taken twice.
+
+Exit codes:
+  0   every row is taken, or was before
+  1   the data directory could not be written to; do it again
+  2   bad usage or configuration, or FILE is no gearmand queue
+  4   the data directory cannot be opened, for instance because of a daemon
+  5   rows are left, each named with its reason";
+
+/// Take over the background jobs in gearmand's SQLite queue.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct GearmandSqlite {
+    /// The file that gearmand's --libsqlite3-db named.
+    #[arg(value_name = "FILE")]
+    queue: PathBuf,
+    /// The table that gearmand's --libsqlite3-table named.
+    #[arg(long, value_name = "NAME", default_value = "gearman_queue")]
+    table: String,
+    /// Say what would be taken into an empty data directory, and take nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Take rows that an earlier import took once more.
+    #[arg(long)]
+    again: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl GearmandSqlite {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let mut config = self.settings.resolve(env::vars_os())?;
+        let queue = Queue::open(&self.queue, &self.table)?;
+        if let Some(pid) = holder(&self.queue).filter(|_| !self.dry_run) {
+            return Err(self.refuse(format!("process {pid} has it open: stop gearmand first, or its jobs run twice")));
+        }
+        // The store has things to say, an import's own words go elsewhere.
+        config.log.level = "warn".to_owned();
+        logging::init(&config.log)?;
+        let gearman = import::gearman(&config)?;
+        let mut importer = if self.dry_run {
+            Importer::rehearse(&config)
+        } else {
+            let source = Source { kind: "gearmand-sqlite", digest: queue.digest()? };
+            Importer::open(&config, &source, self.again)?
+        };
+        let mut out = BufWriter::new(io::stdout().lock());
+        let mut report = Report::default();
+        queue.each(&mut |row| {
+            let place = report.rows;
+            report.rows += 1;
+            take(row, place, &gearman, &mut importer, &mut report, &mut out)
+        })?;
+        importer.finish()?;
+        report.write(&mut out, self.dry_run).and_then(|()| out.flush()).map_err(|why| cannot_say(&why))?;
+        report.outcome()
+    }
+
+    fn refuse(&self, reason: String) -> Failure {
+        unusable(&self.queue, reason)
+    }
+}
+
+/// One row, one job.
+fn take(
+    row: Row,
+    place: u64,
+    gearman: &Gearman,
+    importer: &mut Importer,
+    report: &mut Report,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    if !importer.wants(place) {
+        report.before += 1;
+        return Ok(());
+    }
+    let (number, function, unique) = (row.number, row.function.clone(), row.unique.clone());
+    let why = match row.job(gearman) {
+        Ok(job) => {
+            let later = job.not_before.is_some();
+            match importer.take(place, job)? {
+                Outcome::Taken => {
+                    report.took(&function);
+                    report.later += u64::from(later);
+                    report.nameless += u64::from(unique.is_empty());
+                    return Ok(());
+                }
+                Outcome::Known => {
+                    report.known += 1;
+                    return Ok(());
+                }
+                Outcome::Refused(why) => why.to_string(),
+            }
+        }
+        Err(why) => {
+            importer.leave(place);
+            why
+        }
+    };
+    report.leave(out, number, &function, &unique, &why).map_err(|why| cannot_say(&why))
+}
+
+fn cannot_say(why: &io::Error) -> Failure {
+    Failure::Runtime(format!("cannot write: {why}"))
+}
+
+fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
+    Failure::Source { file: file.to_owned(), reason: reason.to_string() }
+}
+
+/// A row as gearmand wrote it.
+#[derive(Debug)]
+struct Row {
+    /// SQLite's own number of it.
+    number: i64,
+    function: Bytes,
+    unique: Bytes,
+    /// None if it is no number.
+    priority: Option<i64>,
+    data: Bytes,
+    when_to_run: i64,
+}
+
+impl Row {
+    fn job(self, gearman: &Gearman) -> Result<NewJob, String> {
+        let priority = match self.priority {
+            Some(0) => Priority::High,
+            Some(1) => Priority::Normal,
+            Some(2) => Priority::Low,
+            Some(other) => return Err(format!("priority {other} is none: 0, 1 or 2 expected")),
+            None => return Err("the priority is no number: 0, 1 or 2 expected".to_owned()),
+        };
+        let submission = Submission { function: self.function, unique: self.unique, workload: self.data };
+        // A time before 1970 has passed, and 0 means at once.
+        let run_at_s = u64::try_from(self.when_to_run).unwrap_or_default();
+        gearman.adopt(submission, priority, run_at_s).map_err(|why| why.to_string())
+    }
+
+    /// All of it, so that two different rows never look alike.
+    fn digest(&self, into: &mut Sha256) {
+        for bytes in [&self.function, &self.unique, &self.data] {
+            into.update((bytes.len() as u64).to_be_bytes());
+            into.update(bytes);
+        }
+        let priority = self.priority.unwrap_or(i64::MIN);
+        [self.number, priority, self.when_to_run].iter().for_each(|number| into.update(number.to_be_bytes()));
+    }
+}
+
+/// The table, open for reading.
+struct Queue {
+    file: PathBuf,
+    connection: Connection,
+    select: String,
+    // Last: removed once the copy in it is closed.
+    _copy: Option<TempDir>,
+}
+
+impl Queue {
+    fn open(file: &Path, table: &str) -> Result<Self, Failure> {
+        let refuse = |why: &dyn std::fmt::Display| unusable(file, why);
+        // SQLite would make what is not there, or say only that it cannot.
+        let about = fs::File::open(file).and_then(|file| file.metadata()).map_err(|why| refuse(&why))?;
+        if about.is_dir() {
+            return Err(refuse(&"this is a directory"));
+        }
+        let (connection, copy) = match connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY) {
+            Ok(connection) => (connection, None),
+            Err(why) if needs_mending(&why) => {
+                let copy = copy(file).map_err(|why| refuse(&format_args!("cannot be copied: {why}")))?;
+                let connection = connect(&copy.path().join(COPY), OpenFlags::SQLITE_OPEN_READ_WRITE);
+                (connection.map_err(|why| refuse(&why))?, Some(copy))
+            }
+            Err(why) => return Err(refuse(&why)),
+        };
+        let table = format!("\"{}\"", table.replace('"', "\"\""));
+        let columns = columns(&connection, &table).map_err(|why| refuse(&why))?;
+        if columns.is_empty() {
+            return Err(refuse(&format_args!("there is no table {table} in it; --table names another")));
+        }
+        let missing = ["unique_key", "function_name", "priority", "data"].iter().find(|name| !has(&columns, name));
+        if let Some(missing) = missing {
+            return Err(refuse(&format_args!("{table} is no queue of gearmand: it has no column {missing}")));
+        }
+        // gearmand before 0.33 knew no times.
+        let when = if has(&columns, "when_to_run") { "when_to_run" } else { "0" };
+        let select =
+            format!("SELECT rowid, function_name, unique_key, priority, data, {when} FROM {table} ORDER BY rowid");
+        Ok(Self { file: file.to_owned(), connection, select, _copy: copy })
+    }
+
+    /// Every row, in the order in which gearmand took the jobs.
+    fn each(&self, each: &mut dyn FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
+        let refuse = |why: rusqlite::Error| unusable(&self.file, why);
+        let mut statement = self.connection.prepare(&self.select).map_err(refuse)?;
+        let mut rows = statement.query([]).map_err(refuse)?;
+        while let Some(row) = rows.next().map_err(refuse)? {
+            each(read(row).map_err(refuse)?)?;
+        }
+        Ok(())
+    }
+
+    fn digest(&self) -> Result<String, Failure> {
+        let mut digest = Sha256::new();
+        self.each(&mut |row| {
+            row.digest(&mut digest);
+            Ok(())
+        })?;
+        Ok(hex::encode(digest.finalize()))
+    }
+}
+
+fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+    let mut unique = bytes(row.get_ref(2)?);
+    if unique.len() == UNIQUE_BYTES_MAX && unique.ends_with(&[0]) {
+        unique.truncate(UNIQUE_BYTES_MAX - 1);
+    }
+    Ok(Row {
+        number: row.get(0)?,
+        function: bytes(row.get_ref(1)?),
+        unique,
+        priority: number(row.get_ref(3)?),
+        data: bytes(row.get_ref(4)?),
+        when_to_run: number(row.get_ref(5)?).unwrap_or_default(),
+    })
+}
+
+fn number(value: ValueRef<'_>) -> Option<i64> {
+    if let ValueRef::Integer(number) = value { Some(number) } else { None }
+}
+
+/// Whatever SQLite takes it for.
+fn bytes(value: ValueRef<'_>) -> Bytes {
+    match value {
+        ValueRef::Null => Bytes::new(),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Bytes::copy_from_slice(bytes),
+        ValueRef::Integer(number) => number.to_string().into(),
+        ValueRef::Real(number) => number.to_string().into(),
+    }
+}
+
+/// Opens a database and looks into it: only then SQLite says what it thinks of it.
+fn connect(file: &Path, how: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(file, how | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare(&format!("PRAGMA table_info({table})"))?;
+    let names = statement.query_map([], |row| row.get(1))?;
+    names.collect()
+}
+
+fn has(columns: &[String], name: &str) -> bool {
+    columns.iter().any(|column| column.eq_ignore_ascii_case(name))
+}
+
+// ---- what a killed gearmand leaves ------------------------------------------------------------------------------------
+
+const COPY: &str = "queue";
+/// What SQLite has beside a database whose writer was killed.
+const BESIDE: [&str; 2] = ["-journal", "-wal"];
+
+/// Whether SQLite would have to write before it can read.
+fn needs_mending(why: &rusqlite::Error) -> bool {
+    matches!(why.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
+}
+
+/// The database and what is beside it, in a folder of their own.
+fn copy(file: &Path) -> io::Result<TempDir> {
+    let dir = tempfile::tempdir()?;
+    let to = dir.path().join(COPY);
+    fs::copy(file, &to)?;
+    for suffix in BESIDE {
+        let from = with_suffix(file, suffix);
+        if from.exists() {
+            fs::copy(from, with_suffix(&to, suffix))?;
+        }
+    }
+    Ok(dir)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Another process that has the file open, as far as we may see. A process that is just being born has what its parent
+/// has, and lets go of it soon.
+fn holder(file: &Path) -> Option<u32> {
+    const TRIES: u32 = 10;
+    const PAUSE: Duration = Duration::from_millis(20);
+    for _ in 0..TRIES {
+        holder_now(file)?;
+        thread::sleep(PAUSE);
+    }
+    holder_now(file)
+}
+
+fn holder_now(file: &Path) -> Option<u32> {
+    let same = fs::metadata(file).ok()?;
+    let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
+        let mut open = open.filter_map(|entry| fs::metadata(entry.path()).ok());
+        *pid != std::process::id() && open.any(|it| (it.dev(), it.ino()) == (same.dev(), same.ino()))
+    })
+}

@@ -1,0 +1,76 @@
+//! What an import says: a line for each job that is left, one for each function, one for all.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use windlass_server::Failure;
+
+/// Counts, by function and in all.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    functions: BTreeMap<Bytes, u64>,
+    /// Jobs looked at.
+    pub(super) rows: u64,
+    /// Jobs that are queued now.
+    pub(super) taken: u64,
+    /// Of these, jobs that are not to run yet.
+    pub(super) later: u64,
+    /// Of these, jobs without a unique id.
+    pub(super) nameless: u64,
+    /// Jobs the data directory has already, by function and unique id.
+    pub(super) known: u64,
+    /// Jobs an earlier import of the same source took.
+    pub(super) before: u64,
+    /// Jobs that could not be taken.
+    pub(super) left: u64,
+}
+
+impl Report {
+    pub(super) fn took(&mut self, function: &Bytes) {
+        self.taken += 1;
+        *self.functions.entry(function.clone()).or_default() += 1;
+    }
+
+    /// Says at once why a job is left: there may be many.
+    pub(super) fn leave(
+        &mut self,
+        out: &mut dyn Write,
+        row: i64,
+        function: &[u8],
+        unique: &[u8],
+        why: &str,
+    ) -> io::Result<()> {
+        self.left += 1;
+        let (function, unique) = (function.escape_ascii(), unique.escape_ascii());
+        writeln!(out, "row {row} left: function \"{function}\", unique id \"{unique}\": {why}")
+    }
+
+    /// The counts, in words.
+    pub(super) fn write(&self, out: &mut dyn Write, dry_run: bool) -> io::Result<()> {
+        let taken = if dry_run { "would be taken" } else { "taken" };
+        for (function, count) in &self.functions {
+            writeln!(out, "{count} {taken}: function \"{}\"", function.escape_ascii())?;
+        }
+        let Self { rows, taken: count, later, nameless, known, before, .. } = self;
+        writeln!(out, "{rows} rows: {count} {taken} ({later} to run later, {nameless} without a unique id)")?;
+        if *known > 0 {
+            writeln!(out, "{known} queued already, with the same function and unique id")?;
+        }
+        if *before > 0 {
+            writeln!(out, "{before} taken by an earlier import of the same rows; --again takes them once more")?;
+        }
+        Ok(())
+    }
+
+    /// All or not all: what the process exits with.
+    pub(super) fn outcome(&self) -> Result<(), Failure> {
+        match self.left {
+            0 => Ok(()),
+            1 => Err(Failure::Incomplete("1 row is left; do it again when its reason is mended".to_owned())),
+            left => {
+                Err(Failure::Incomplete(format!("{left} rows are left; do it again when their reasons are mended")))
+            }
+        }
+    }
+}
