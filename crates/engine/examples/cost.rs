@@ -1,23 +1,38 @@
 //! What the engine costs at depth: nanoseconds per command and resident bytes per job.
 //!
 //! `cargo run --release -p windlass-engine --example cost [JOBS]`. Prints one line per measurement; compares nothing.
+//! Each life is a process of its own, so that none lives in memory another has left.
 
-use std::time::Instant;
+use std::hint::black_box;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Ability, Clash, ClientId, ClientInfo, Command, Engine, Event, From, JobRef, KeyUntil, LeaseTerms, Limits, NewJob,
-    Origin, Proof, Select, Tag, Take, Timestamp, Turn, Unique, Wait,
+    Ability, Clash, ClientId, ClientInfo, Command as Ask, Engine, Event, From, JobRef, KeyUntil, LeaseTerms, Limits,
+    NewJob, Origin, Proof, Select, Tag, Take, Timestamp, Turn, Unique, Wait,
 };
 
 const CLIENT: ClientId = ClientId(1);
 
-fn main() {
-    let jobs: u64 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(1_000_000);
-    for (name, keyed) in [("no key", false), ("random keys of 36 bytes", true)] {
-        println!("{jobs} jobs of 100 bytes, {name}");
-        life(jobs, keyed);
+/// The daemon's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> io::Result<()> {
+    let mut arguments = std::env::args();
+    let program = arguments.next().unwrap_or_default();
+    let jobs = arguments.next().unwrap_or_else(|| "1000000".to_owned());
+    if let Some(kind) = arguments.next() {
+        life(jobs.parse().unwrap_or(1), kind == "keyed");
+        return Ok(());
     }
+    for (name, kind) in [("no key", "plain"), ("random keys of 36 bytes", "keyed")] {
+        println!("{jobs} jobs of 100 bytes, {name}");
+        Command::new(&program).args([&jobs, kind]).status()?;
+    }
+    Ok(())
 }
 
 /// Pushes all, then takes and finishes all.
@@ -29,7 +44,7 @@ fn life(jobs: u64, keyed: bool) {
         turn.changes.clear();
         std::mem::take(&mut turn.events)
     };
-    ask(Tag::NONE, Command::Open(ClientInfo::default()));
+    ask(Tag::NONE, Ask::Open(ClientInfo::default()));
     let queue = Bytes::from_static(b"resize");
     let before = resident_bytes();
     let mut dice = Turn::new(Timestamp(0), 9);
@@ -39,17 +54,17 @@ fn life(jobs: u64, keyed: bool) {
             let key = format!("{:016x}-{:016x}-ab", dice.roll(u64::MAX), dice.roll(u64::MAX));
             job.unique = Some(Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End });
         }
-        drop(ask(Tag(1), Command::Push(Box::new(job))));
+        drop(ask(Tag(1), Ask::Push(Box::new(job))));
     });
     println!("  {:>8} resident bytes per job", (resident_bytes().saturating_sub(before)) / jobs);
     let ability = Ability { queue, weight: 0, lease: LeaseTerms::CONNECTION };
-    ask(Tag::NONE, Command::Serve(ability));
+    ask(Tag::NONE, Ask::Serve(ability));
     timed("take and finish", jobs, |_| {
         let take = Take { from: From::Abilities, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
-        let events = ask(Tag(1), Command::Take(take));
+        let events = ask(Tag(1), Ask::Take(take));
         if let Some((_, Event::Taken { job, .. })) = events.first() {
             let (job, result) = (JobRef::Id(job.id), Bytes::new());
-            drop(ask(Tag::NONE, Command::Finish { job, proof: Proof::Connection, result }));
+            drop(ask(Tag::NONE, Ask::Finish { job, proof: Proof::Connection, result }));
         }
     });
     println!("  {:>8} resident bytes left", resident_bytes().saturating_sub(before));
@@ -62,8 +77,11 @@ fn timed(what: &str, times: u64, mut run: impl FnMut(u64)) {
     println!("  {:>8} ns {what}", start.elapsed().as_nanos() / u128::from(times));
 }
 
-/// Resident bytes of this process, 0 where the system does not say.
+/// Resident bytes of this process, 0 where the system does not say. The allocator gives back what has been free for a
+/// second when it is next given a large block.
 fn resident_bytes() -> u64 {
+    thread::sleep(Duration::from_millis(1100));
+    drop(black_box(Vec::<u8>::with_capacity(1 << 20)));
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
 }

@@ -13,6 +13,11 @@ use crate::job::Job;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Slot(pub(crate) u32);
 
+impl Slot {
+    /// No job's.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+}
+
 /// Where a job stands: by urgency, then by rank. Smaller is taken first.
 ///
 /// For a `work` queue `(lane, rank, 0)`, for a `cycle` queue `(0, priority, rank)`. Ranks are unique in the engine, so standings are.
@@ -145,9 +150,6 @@ pub(crate) struct Lane {
     tree: BTreeMap<u64, Slot>,
 }
 
-/// What stands in the ring where a job has left.
-const HOLE: Slot = Slot(u32::MAX);
-
 /// Holes that are not worth closing.
 const HOLES_FEW: usize = 64;
 
@@ -161,7 +163,7 @@ impl Lane {
             Ok(index) => {
                 // Back to the hole it left.
                 if let Some(place) = self.ring.get_mut(index) {
-                    debug_assert_eq!(place.1, HOLE, "two jobs at {rank}");
+                    debug_assert_eq!(place.1, Slot::NONE, "two jobs at {rank}");
                     place.1 = slot;
                     self.holes = self.holes.saturating_sub(1);
                 }
@@ -178,8 +180,8 @@ impl Lane {
         if self.ring.front().is_some_and(|(front, _)| *front == rank) {
             self.ring.pop_front();
         } else if let Ok(index) = self.ring.binary_search_by_key(&rank, |(rank, _)| *rank) {
-            let Some(place) = self.ring.get_mut(index).filter(|place| place.1 != HOLE) else { return false };
-            place.1 = HOLE;
+            let Some(place) = self.ring.get_mut(index).filter(|place| place.1 != Slot::NONE) else { return false };
+            place.1 = Slot::NONE;
             self.holes += 1;
         } else {
             return self.tree.remove(&rank).is_some();
@@ -190,12 +192,12 @@ impl Lane {
 
     /// Closes holes at the front, all of them when they are most of the ring, and gives memory back.
     fn tidy(&mut self) {
-        while self.ring.front().is_some_and(|(_, slot)| *slot == HOLE) {
+        while self.ring.front().is_some_and(|(_, slot)| *slot == Slot::NONE) {
             self.ring.pop_front();
             self.holes = self.holes.saturating_sub(1);
         }
         if self.holes > HOLES_FEW && self.holes > self.ring.len() / 2 {
-            self.ring.retain(|(_, slot)| *slot != HOLE);
+            self.ring.retain(|(_, slot)| *slot != Slot::NONE);
             self.holes = 0;
         }
         if self.ring.capacity() > 1024 && self.ring.len() < self.ring.capacity() / 8 {
@@ -206,7 +208,7 @@ impl Lane {
     /// The first job whose rank is greater than `rank`.
     fn after(&self, rank: Option<u64>) -> Option<(u64, Slot)> {
         let from = rank.map_or(0, |rank| self.ring.partition_point(|(other, _)| *other <= rank));
-        let ring = self.ring.range(from..).find(|(_, slot)| *slot != HOLE).copied();
+        let ring = self.ring.range(from..).find(|(_, slot)| *slot != Slot::NONE).copied();
         let tree =
             self.tree.range((rank.map_or(Unbounded, Excluded), Unbounded)).next().map(|(rank, slot)| (*rank, *slot));
         match (ring, tree) {

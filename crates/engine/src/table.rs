@@ -12,6 +12,7 @@ use hashbrown::HashTable;
 use crate::ids::{JobId, Origin, QueueId};
 use crate::job::{Job, KeyUntil, Place};
 use crate::line::Slot;
+use crate::numbered::Numbered;
 
 /// Jobs per slab page: a page is allocated and freed whole, so that a drained queue gives its memory back.
 const PAGE: usize = 256;
@@ -27,7 +28,7 @@ struct Page {
 pub(crate) struct Jobs {
     pages: Vec<Option<Page>>,
     free: Vec<Slot>,
-    by_id: HashTable<Entry>,
+    by_id: Numbered<Slot>,
     by_key: HashTable<Entry>,
     /// Named jobs by (hash of the name, number).
     by_name: BTreeSet<(u64, JobId)>,
@@ -37,7 +38,7 @@ pub(crate) struct Jobs {
     bytes: u64,
 }
 
-/// An entry of a hash index: a slot, and half of its hash, which is what it takes to move it when the table grows
+/// An entry of the index by key: a slot, and half of its hash, which is what it takes to move it when the table grows
 /// without going to see the job.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -50,18 +51,6 @@ impl Entry {
     const fn spread(hash: u32) -> u64 {
         (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
-
-    /// The same for numbers handed out in order, which lie side by side in the table as they do in the slab: jobs are
-    /// worked off in about the order of their birth, and the next one's entry is in the cache already.
-    const fn in_order(number: u32) -> u64 {
-        const TAG: u64 = 0xfe << 56;
-        number as u64 | Self::spread(number) & TAG
-    }
-}
-
-/// The half of a number that tells jobs apart.
-fn id_number(id: JobId) -> u32 {
-    u32::try_from(id.0 & u64::from(u32::MAX)).unwrap_or_default()
 }
 
 impl Jobs {
@@ -70,7 +59,7 @@ impl Jobs {
         Self {
             pages: Vec::new(),
             free: Vec::new(),
-            by_id: HashTable::new(),
+            by_id: Numbered::new(Slot::NONE),
             by_key: HashTable::new(),
             by_name: BTreeSet::new(),
             leased_by_name: BTreeSet::new(),
@@ -88,8 +77,7 @@ impl Jobs {
     }
 
     pub(crate) fn slot(&self, id: JobId) -> Option<Slot> {
-        let same = |entry: &Entry| self.at(entry.slot).is_some_and(|job| job.id == id);
-        self.by_id.find(Entry::in_order(id_number(id)), same).map(|entry| entry.slot)
+        self.by_id.get(id)
     }
 
     pub(crate) fn at(&self, slot: Slot) -> Option<&Job> {
@@ -117,8 +105,7 @@ impl Jobs {
                 *place = Some(job);
             }
         }
-        let hash = id_number(id);
-        self.by_id.insert_unique(Entry::in_order(hash), Entry { hash, slot }, |entry| Entry::in_order(entry.hash));
+        self.by_id.set(id, slot);
         slot
     }
 
@@ -136,9 +123,7 @@ impl Jobs {
             }
         }
         self.free.push(slot);
-        if let Ok(entry) = self.by_id.find_entry(Entry::in_order(id_number(job.id)), |entry| entry.slot == slot) {
-            entry.remove();
-        }
+        self.by_id.remove(job.id);
         if !job.name().is_empty() {
             self.by_name.remove(&(self.hasher.hash_one(job.name()), job.id));
         }
@@ -179,11 +164,7 @@ impl Jobs {
             self.pages = Vec::new();
             self.free = Vec::new();
         }
-        let roomy = |index: &HashTable<Entry>| index.capacity() > KEEP && index.len() < index.capacity() / 16;
-        if roomy(&self.by_id) {
-            self.by_id.shrink_to(self.by_id.len() * 4, |entry| Entry::in_order(entry.hash));
-        }
-        if roomy(&self.by_key) {
+        if self.by_key.capacity() > KEEP && self.by_key.len() < self.by_key.capacity() / 16 {
             self.by_key.shrink_to(self.by_key.len() * 4, |entry| Entry::spread(entry.hash));
         }
     }

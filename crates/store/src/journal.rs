@@ -14,8 +14,7 @@ use windlass_engine::{Change, Engine, Job, JobId, PlaceKind, Queue, QueueId};
 use crate::commit::Commit;
 use crate::compact::{Gain, Pass};
 use crate::frame::{HEADER_BYTES, parts_of};
-use crate::homes::Home;
-use crate::ledger::{Ledger, Shape};
+use crate::ledger::{Home, Ledger, Shape};
 use crate::pending::{Gathered, INLINE_BYTES_MAX, Kind, Pending};
 use crate::record::{
     HeadRecord, Tail, census_share, encode_gone, encode_head, encode_moved, encode_put, encode_queue, encode_queue_gone,

@@ -17,13 +17,24 @@ use std::collections::VecDeque;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use windlass_engine::{JobId, QueueId};
+use windlass_engine::{JobId, Numbered, QueueId};
 
-use crate::homes::{Home, Homes};
 use crate::record::census_share;
 
 /// No commit.
 pub(crate) const NOWHERE: u32 = u32::MAX;
+
+/// Where a record is: a commit's place in the ledger, and the record's size there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Home {
+    pub(crate) slot: u32,
+    /// Bytes of the record. While its commit is pending: which of the pending records it is.
+    pub(crate) size: u32,
+}
+
+impl Home {
+    const NONE: Self = Self { slot: NOWHERE, size: 0 };
+}
 
 /// A commit, as far as the journal remembers it.
 #[derive(Debug)]
@@ -68,9 +79,9 @@ pub(crate) struct Ledger {
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
-    pub(crate) puts: Homes,
+    pub(crate) puts: Numbered<Home>,
     /// Standings that are newer than what their job's own record says.
-    pub(crate) standings: Homes,
+    pub(crate) standings: Numbered<Home>,
     pub(crate) queues: HashMap<QueueId, Home, FixedState>,
     head: Option<Home>,
     /// Superfluous as soon as what made them so is on the disk.
@@ -89,8 +100,8 @@ impl Ledger {
             free: Vec::new(),
             oldest: NOWHERE,
             newest: NOWHERE,
-            puts: Homes::new(),
-            standings: Homes::new(),
+            puts: Numbered::new(Home::NONE),
+            standings: Numbered::new(Home::NONE),
             queues: HashMap::with_hasher(FixedState::default()),
             head: None,
             dead: VecDeque::new(),

@@ -49,7 +49,6 @@ mod commit;
 mod compact;
 mod fingerprint;
 mod frame;
-mod homes;
 mod journal;
 mod ledger;
 mod memory;

@@ -5,15 +5,12 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use windlass_engine::{Engine, Job, JobId, Limits, QueueId, QueueImage, QueueKind};
+use windlass_engine::{Engine, Job, JobId, Limits, Numbered, QueueId, QueueImage, QueueKind};
 
 use crate::codec::Reader;
 use crate::frame::FrameError;
-use crate::homes::Home;
 use crate::journal::{Journal, JournalLimits, Resume};
-use crate::ledger::{Ledger, Shape};
+use crate::ledger::{Home, Ledger, Shape};
 use crate::record::{HeadRecord, Record};
 use crate::replay::{Assembler, RecoverError, Torn, Whole};
 use crate::roll::RollWriter;
@@ -109,7 +106,7 @@ struct Replay {
     ledger: Ledger,
     jobs: Vec<Vec<Option<Job>>>,
     count: u32,
-    index: HashMap<JobId, u32, FixedState>,
+    index: Numbered<u32>,
     queues: BTreeMap<QueueId, QueueImage>,
     /// The last head, and the commit it was in.
     head: Option<(u64, HeadRecord)>,
@@ -121,7 +118,7 @@ impl Replay {
             ledger: Ledger::new(),
             jobs: Vec::new(),
             count: 0,
-            index: HashMap::with_hasher(FixedState::default()),
+            index: Numbered::new(u32::MAX),
             queues: BTreeMap::new(),
             head: None,
         }
@@ -160,7 +157,7 @@ impl Replay {
             }
             Record::Moved(moved) => {
                 // Of a job that is gone, its own record with it, an old standing may still be there.
-                if self.index.contains_key(&moved.job) {
+                if self.index.get(moved.job).is_some() {
                     self.ledger.moved(moved.job, home);
                     if let Some(job) = self.job_mut(moved.job) {
                         moved.apply(job);
@@ -169,7 +166,7 @@ impl Replay {
             }
             Record::Gone(id) => {
                 self.ledger.gone(id, home.slot);
-                if let Some(place) = self.index.remove(&id).and_then(|index| self.place_mut(index)) {
+                if let Some(place) = self.index.remove(id).and_then(|index| self.place_mut(index)) {
                     *place = None;
                 }
             }
@@ -190,13 +187,13 @@ impl Replay {
 
     fn put(&mut self, job: Job) {
         let (count, id) = (self.count, job.id);
-        let index = *self.index.entry(id).or_insert(count);
-        if index < count {
+        if let Some(index) = self.index.get(id) {
             if let Some(place) = self.place_mut(index) {
                 *place = Some(job);
             }
             return;
         }
+        self.index.set(id, count);
         self.count += 1;
         match self.jobs.last_mut().filter(|page| page.len() < PAGE) {
             Some(page) => page.push(Some(job)),
@@ -214,7 +211,7 @@ impl Replay {
     }
 
     fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
-        let index = *self.index.get(&id)?;
+        let index = self.index.get(id)?;
         self.place_mut(index)?.as_mut()
     }
 

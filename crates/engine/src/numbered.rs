@@ -1,0 +1,236 @@
+//! A map by job number, for numbers that come in order and mostly go again.
+//!
+//! Numbers are close together while jobs are young, so they live in pages with a place for each. A page that has thinned
+//! out is given up for a hash table, and so are old pages far behind the others: a job that outlives a thousand others
+//! must not keep their places.
+
+use std::collections::VecDeque;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::ids::JobId;
+
+/// Numbers per page.
+const PAGE: u64 = 1024;
+/// What an entry of the hash table costs, in bytes: from here on it is smaller than a page.
+const SPARSE_BYTES: usize = 32;
+/// Pages that may be missing between the oldest and the newest, and as many more for each that is there.
+const GAPS_MAX: u64 = 64;
+const GAPS_MAX_PER_PAGE: u64 = 8;
+
+/// Small values by job number.
+///
+/// ```
+/// # use windlass_engine::{JobId, Numbered};
+/// let mut slots = Numbered::new(u32::MAX); // the value that stands for none
+/// assert_eq!(slots.set(JobId(7), 1), None);
+/// assert_eq!(slots.set(JobId(7), 2), Some(1));
+/// assert_eq!((slots.get(JobId(7)), slots.get(JobId(8))), (Some(2), None));
+/// ```
+#[derive(Debug)]
+pub struct Numbered<T> {
+    /// From page `first` on; the last is the one that is being filled.
+    pages: VecDeque<Option<Page<T>>>,
+    first: u64,
+    /// How many of them are there.
+    dense: u64,
+    /// Everything that is in no page.
+    sparse: HashMap<u64, T, FixedState>,
+    len: usize,
+    none: T,
+}
+
+#[derive(Debug)]
+struct Page<T> {
+    live: usize,
+    values: Box<[T]>,
+}
+
+impl<T: Copy + PartialEq> Numbered<T> {
+    /// A page with fewer than this many is given up.
+    const PAGE_MIN: usize = 1024 * size_of::<T>() / SPARSE_BYTES;
+
+    /// An empty map. `none` is never stored: it stands for no value.
+    #[must_use]
+    pub fn new(none: T) -> Self {
+        let sparse = HashMap::with_hasher(FixedState::default());
+        Self { pages: VecDeque::new(), first: 0, dense: 0, sparse, len: 0, none }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A job's value, if it has one.
+    #[must_use]
+    pub fn get(&self, id: JobId) -> Option<T> {
+        let (page, at) = self.split(id);
+        let value = match self.pages.get(page) {
+            Some(Some(page)) => *page.values.get(at)?,
+            Some(None) | None => *self.sparse.get(&id.0)?,
+        };
+        (value != self.none).then_some(value)
+    }
+
+    /// Sets a job's value. Returns the one it had.
+    pub fn set(&mut self, id: JobId, value: T) -> Option<T> {
+        if id.0 / PAGE >= self.end() {
+            self.turn_page(id.0 / PAGE);
+        }
+        let (page, at) = self.split(id);
+        let before = match self.pages.get_mut(page) {
+            Some(Some(page)) => {
+                let before = std::mem::replace(page.values.get_mut(at)?, value);
+                page.live += usize::from(before == self.none);
+                (before != self.none).then_some(before)
+            }
+            Some(None) | None => self.sparse.insert(id.0, value),
+        };
+        self.len += usize::from(before.is_none());
+        before
+    }
+
+    /// Takes a job's value out.
+    pub fn remove(&mut self, id: JobId) -> Option<T> {
+        let (index, at) = self.split(id);
+        let Some(Some(page)) = self.pages.get_mut(index) else {
+            let value = self.sparse.remove(&id.0)?;
+            self.len -= 1;
+            if self.sparse.capacity() > 4096 && self.sparse.len() < self.sparse.capacity() / 16 {
+                self.sparse.shrink_to(self.sparse.len() * 4);
+            }
+            return Some(value);
+        };
+        let value = std::mem::replace(page.values.get_mut(at)?, self.none);
+        if value == self.none {
+            return None;
+        }
+        page.live -= 1;
+        self.len -= 1;
+        if page.live < Self::PAGE_MIN && index + 1 < self.pages.len() {
+            self.give_up(index);
+        }
+        Some(value)
+    }
+
+    /// Begins a new page; the one before it is complete now, and stays only if it is full enough.
+    fn turn_page(&mut self, number: u64) {
+        if let Some(Some(last)) = self.pages.back()
+            && last.live < Self::PAGE_MIN
+        {
+            self.give_up(self.pages.len() - 1);
+        }
+        while self.dense > 0 && number - self.first > GAPS_MAX + GAPS_MAX_PER_PAGE * self.dense {
+            self.give_up(0);
+        }
+        if self.dense == 0 {
+            (self.pages, self.first) = (VecDeque::new(), number);
+        }
+        (self.end()..number).for_each(|_| self.pages.push_back(None));
+        let values = vec![self.none; usize::try_from(PAGE).unwrap_or_default()].into_boxed_slice();
+        self.pages.push_back(Some(Page { live: 0, values }));
+        self.dense += 1;
+    }
+
+    fn give_up(&mut self, index: usize) {
+        let Some(page) = self.pages.get_mut(index).and_then(Option::take) else { return };
+        self.dense -= 1;
+        let number = self.first + index as u64;
+        let values = (number * PAGE..).zip(page.values).filter(|(_, value)| *value != self.none);
+        self.sparse.extend(values);
+        while let Some(None) = self.pages.front() {
+            self.pages.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// The number of the page after the last.
+    fn end(&self) -> u64 {
+        self.first + self.pages.len() as u64
+    }
+
+    /// Which of the pages a number belongs to, if any, and its place there.
+    fn split(&self, id: JobId) -> (usize, usize) {
+        let page = (id.0 / PAGE).wrapping_sub(self.first);
+        (usize::try_from(page).unwrap_or(usize::MAX), usize::try_from(id.0 % PAGE).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap as Oracle;
+
+    use super::*;
+    use crate::ids::Timestamp;
+    use crate::turn::Turn;
+
+    #[test]
+    fn behaves_like_a_map() {
+        for seed in 0..100 {
+            let mut dice = Turn::new(Timestamp(0), seed);
+            let (mut map, mut oracle, mut born) = (Numbered::new(u64::MAX), Oracle::new(), 5000_u64);
+            for _ in 0..2000 {
+                let value = dice.roll(1_000_000);
+                match dice.roll(4) {
+                    0 | 1 => {
+                        born += dice.roll(5);
+                        assert_eq!(map.set(JobId(born), value), oracle.insert(born, value), "seed {seed}");
+                    }
+                    2 => {
+                        let id = born.saturating_sub(dice.roll(6000));
+                        assert_eq!(map.set(JobId(id), value), oracle.insert(id, value), "seed {seed}");
+                    }
+                    _ => {
+                        let id = born.saturating_sub(dice.roll(40));
+                        assert_eq!(map.remove(JobId(id)), oracle.remove(&id), "seed {seed}");
+                    }
+                }
+                assert_eq!(map.len(), oracle.len(), "seed {seed}");
+            }
+            for id in 0..=born + 1 {
+                assert_eq!(map.get(JobId(id)), oracle.get(&id).copied(), "seed {seed}, {id}");
+            }
+        }
+    }
+
+    #[test]
+    fn thin_pages_are_given_up() {
+        let mut map = Numbered::new(0_u64);
+        for id in 1..=100_000 {
+            map.set(JobId(id), 9);
+        }
+        assert_eq!((map.pages.len(), map.sparse.len()), (98, 0));
+        for id in (1..=100_000).filter(|id| id % 100 != 0) {
+            map.remove(JobId(id));
+        }
+        assert_eq!((map.pages.len(), map.sparse.len(), map.len()), (1, 993, 1000));
+        for id in (1..=100_000).filter(|id| id % 100 == 0) {
+            assert!(map.remove(JobId(id)).is_some());
+        }
+        assert_eq!((map.pages.len(), map.sparse.len(), map.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn old_pages_do_not_keep_a_place_for_all_that_came_since() {
+        let mut map = Numbered::new(0_u64);
+        (0..3 * PAGE).for_each(|id| assert_eq!(map.set(JobId(id), 1), None));
+        for id in 3 * PAGE..1000 * PAGE {
+            map.set(JobId(id), 2);
+            map.remove(JobId(id));
+            assert!(map.pages.len() <= 100);
+        }
+        assert!((0..3 * PAGE).all(|id| map.get(JobId(id)) == Some(1)));
+        map.set(JobId(u64::MAX / 2), 3);
+        assert_eq!((map.pages.len(), map.dense, map.len() as u64), (1, 1, 3 * PAGE + 1));
+        assert_eq!(map.get(JobId(u64::MAX / 2)), Some(3));
+    }
+}
