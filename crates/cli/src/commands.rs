@@ -24,7 +24,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 fn serve(settings: &Settings) -> Result<(), Failure> {
     let config = settings.resolve(env::vars_os())?;
     logging::init(&config.log)?;
-    windlass_server::run(&config)
+    windlass_server::run(&config, || Ok(()))
 }
 
 fn salvage(data_dir: &Path) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use socket2::TcpKeepalive;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -16,13 +17,10 @@ use windlass_engine::{ClientId, ClientInfo};
 use windlass_session::Session;
 
 use crate::budget::Budget;
-use crate::config::Address;
+use crate::config::{Address, ListenAddress, Server};
 use crate::connection::{Bounds, Connection, Stream};
 use crate::hub::Hub;
 use crate::tls::Acceptor;
-
-/// Connections the kernel may hold for us before we accept them.
-const BACKLOG: u32 = 1024;
 
 /// How long to leave the kernel alone when it cannot give us a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -136,19 +134,58 @@ impl Drop for Place {
     }
 }
 
-/// Binds an address. A Unix socket nobody listens at any more is replaced.
-pub(crate) fn bind(address: &Address) -> io::Result<Bound> {
+/// Binds everything an address stands for. Of several, those this machine does not have are passed over: `localhost` often
+/// has an IPv6 address where there is no IPv6.
+pub(crate) fn bind(listen: &ListenAddress, server: &Server) -> io::Result<Vec<Bound>> {
+    let (mut bound, mut missing) = (Vec::new(), None);
+    for address in listen.resolve()? {
+        match bind_one(&address, server) {
+            Ok(listener) => bound.push(listener),
+            Err(error) if is_not_ours(&error) => {
+                tracing::warn!(%listen, %address, %error, "passed over an address");
+                missing = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    missing.filter(|_| bound.is_empty()).map_or(Ok(bound), Err)
+}
+
+fn is_not_ours(error: &io::Error) -> bool {
+    let no_family = error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+    no_family || error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+/// A Unix socket nobody listens at any more is replaced.
+fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
     match address {
         Address::Tcp(address) => {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             socket.set_reuseaddr(true)?;
+            // What is accepted has it from here.
+            socket2::SockRef::from(&socket).set_tcp_keepalive(&keepalive(server))?;
             socket.bind(*address)?;
-            socket.listen(BACKLOG).map(Bound::Tcp)
+            socket.listen(server.backlog).map(Bound::Tcp)
         }
         Address::Unix(path) => {
             clear_stale(path)?;
             Ok(Bound::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))
         }
+    }
+}
+
+/// A peer that vanished without a word must be noticed some day.
+fn keepalive(server: &Server) -> TcpKeepalive {
+    let mut keepalive = TcpKeepalive::new();
+    if !server.keepalive_idle.is_zero() {
+        keepalive = keepalive.with_time(server.keepalive_idle.into());
+    }
+    if !server.keepalive_interval.is_zero() {
+        keepalive = keepalive.with_interval(server.keepalive_interval.into());
+    }
+    match server.keepalive_count {
+        0 => keepalive,
+        count => keepalive.with_retries(count),
     }
 }
 
@@ -197,7 +234,8 @@ impl Bound {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                prepare(&stream);
+                // Small replies must not wait for each other.
+                let _ = stream.set_nodelay(true);
                 let info = client_info(stream.as_raw_fd(), peer.ip().to_canonical().to_string());
                 Ok(Accepted::Tcp(stream, info))
             }
@@ -215,12 +253,44 @@ enum Accepted {
     Unix(UnixStream, ClientInfo),
 }
 
-/// Small replies must not wait for each other, and a peer that vanished without a word must be noticed some day.
-fn prepare(stream: &TcpStream) {
-    let _ = stream.set_nodelay(true);
-    let _ = socket2::SockRef::from(stream).set_keepalive(true);
-}
-
 fn client_info(fd: i32, address: String) -> ClientInfo {
     ClientInfo { address: address.into(), origin: None, number: u32::try_from(fd).unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::config::Period;
+
+    #[tokio::test]
+    async fn what_is_accepted_is_kept_alive_as_configured() {
+        let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
+        let mut server = Server {
+            keepalive_idle: Period::from_secs(30),
+            keepalive_interval: Period::from_secs(7),
+            ..Server::default()
+        };
+        server.keepalive_count = 3;
+        let bound = bind(&listen, &server).unwrap();
+        let [Bound::Tcp(listener)] = &bound[..] else { panic!("{bound:?}") };
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let socket = socket2::SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(7));
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn an_address_of_another_machine_is_an_error_if_there_is_no_other() {
+        // TEST-NET-1 of RFC 5737 is nobody's.
+        let listen: ListenAddress = "192.0.2.1:0".parse().unwrap();
+        let error = bind(&listen, &Server::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+        let address: SocketAddr = "192.0.2.1:0".parse().unwrap();
+        assert!(is_not_ours(&bind_one(&Address::Tcp(address), &Server::default()).unwrap_err()));
+    }
 }

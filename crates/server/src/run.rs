@@ -22,12 +22,13 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 /// How often the committing thread is looked after.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until it is told to stop, and drains it.
+/// Runs the daemon until it is told to stop, and drains it. `ready` is called once it has its data and its addresses, and
+/// can end it again.
 ///
 /// # Errors
 ///
 /// Whatever keeps it from starting, or from having everything on the disk when it stops.
-pub fn run(config: &Config) -> Result<(), Failure> {
+pub fn run(config: &Config, ready: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     allow_open_files(config.server.connections_max);
     let (store, engine, journal) = open(config)?;
     let threads = config.server.threads_or_cores();
@@ -37,7 +38,7 @@ pub fn run(config: &Config) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::Runtime(format!("cannot start threads: {error}")))?;
-    runtime.block_on(serve(config, store, engine, journal))
+    runtime.block_on(serve(config, store, engine, journal, ready))
 }
 
 /// Every connection is an open file, and many a shell allows no more than 1,024 unless asked.
@@ -69,7 +70,13 @@ pub(crate) fn open(config: &Config) -> Result<(Box<dyn Store>, Engine, Journal),
     Ok((Box::new(store), engine, journal))
 }
 
-async fn serve(config: &Config, store: Box<dyn Store>, engine: Engine, journal: Journal) -> Result<(), Failure> {
+async fn serve(
+    config: &Config,
+    store: Box<dyn Store>,
+    engine: Engine,
+    journal: Journal,
+    ready: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let (promise, pace) = pace(config);
     let hub = Arc::new(Hub::new(engine, journal, promise, random_seed()));
@@ -80,12 +87,11 @@ async fn serve(config: &Config, store: Box<dyn Store>, engine: Engine, journal: 
     let mut bound: Vec<(Bound, Protocol)> = Vec::new();
     for (protocol, addresses) in &served {
         for listen in *addresses {
-            for address in listen.resolve().map_err(|error| Failure::listen(listen, &error))? {
-                let listener = listen::bind(&address).map_err(|error| Failure::listen(listen, &error))?;
-                bound.push((listener, protocol.clone()));
-            }
+            let listeners = listen::bind(listen, &config.server).map_err(|error| Failure::listen(listen, &error))?;
+            bound.extend(listeners.into_iter().map(|listener| (listener, protocol.clone())));
         }
     }
+    ready()?;
     let committer = Committer::start(Arc::clone(&hub), store, pace)
         .map_err(|error| Failure::Runtime(format!("cannot start the committing thread: {error}")))?;
     let ticker = tokio::spawn(tick(Arc::clone(&hub)));

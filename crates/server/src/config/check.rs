@@ -32,6 +32,7 @@ impl Config {
         self.check_zeros()?;
         self.check_log()?;
         self.check_times()?;
+        self.check_keepalive()?;
         self.check_sizes()?;
         self.check_gearman()?;
         self.check_listeners()?;
@@ -40,7 +41,7 @@ impl Config {
 
     fn check_zeros(&self) -> Result<(), Error> {
         let (server, limits, store) = (&self.server, &self.limits, &self.store);
-        let table: [(&'static str, u64); 24] = [
+        let table: [(&'static str, u64); 25] = [
             ("data_dir", self.data_dir.as_os_str().len() as u64),
             ("commit_interval", self.commit_interval.as_ms()),
             ("server.connections_max", server.connections_max as u64),
@@ -49,6 +50,7 @@ impl Config {
             ("server.read_bytes_max", server.read_bytes_max.0),
             ("server.unacknowledged_max", server.unacknowledged_max as u64),
             ("server.handshake_timeout", server.handshake_timeout.as_ms()),
+            ("server.backlog", server.backlog.into()),
             ("server.shutdown_timeout", server.shutdown_timeout.as_ms()),
             ("limits.jobs_max", limits.jobs_max),
             ("limits.jobs_bytes_max", limits.jobs_bytes_max.0),
@@ -81,6 +83,24 @@ impl Config {
         let (timeout, abort) = (self.store.commit_timeout, self.store.commit_abort);
         if abort < timeout {
             return senseless("store.commit_abort", format!("{abort} is before store.commit_timeout, {timeout}"));
+        }
+        Ok(())
+    }
+
+    /// The system counts whole seconds, and not very far.
+    fn check_keepalive(&self) -> Result<(), Error> {
+        const SECONDS_MAX: u64 = 32_767;
+        const COUNT_MAX: u32 = 127;
+        let server = &self.server;
+        let times = [
+            ("server.keepalive_idle", server.keepalive_idle.as_ms()),
+            ("server.keepalive_interval", server.keepalive_interval.as_ms()),
+        ];
+        if let Some((key, _)) = times.iter().find(|(_, ms)| ms % 1000 != 0 || *ms > SECONDS_MAX * 1000) {
+            return senseless(key, format!("must be whole seconds, at most {SECONDS_MAX}s"));
+        }
+        if server.keepalive_count > COUNT_MAX {
+            return senseless("server.keepalive_count", format!("must be at most {COUNT_MAX}"));
         }
         Ok(())
     }

@@ -90,6 +90,14 @@ pub struct Server {
     pub idle_timeout: Period,
     /// How long a peer may take for its TLS handshake.
     pub handshake_timeout: Period,
+    /// Connections the system may hold before they are accepted.
+    pub backlog: u32,
+    /// Silence before the system asks whether a peer is still there; 0 = the system's own.
+    pub keepalive_idle: Period,
+    /// Time between two such questions; 0 = the system's own.
+    pub keepalive_interval: Period,
+    /// How many go unanswered before the peer counts as gone; 0 = the system's own.
+    pub keepalive_count: u32,
     /// How long connections may take to end when the daemon stops.
     pub shutdown_timeout: Period,
 }
@@ -231,6 +239,10 @@ impl Default for Server {
             unacknowledged_max: 4096,
             idle_timeout: Period::from_ms(0),
             handshake_timeout: Period::from_secs(10),
+            backlog: 1024,
+            keepalive_idle: Period::from_ms(0),
+            keepalive_interval: Period::from_ms(0),
+            keepalive_count: 0,
             shutdown_timeout: Period::from_secs(10),
         }
     }
