@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::{Peer, daemon, kind, submission, wait_until};
-use windlass_gearman::wire::{Kind, Request, Response};
+use windlass_gearman::wire::{Kind, Message, Request, Response};
 use windlass_testkit::daemon::Daemon;
 
 /// Waits until nobody new is let in.
@@ -164,4 +164,56 @@ fn a_log_file_that_cannot_be_written_is_told() {
     let said = daemon.said();
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.starts_with(&format!("windlass: log.file: cannot log to {}: ", log.display())), "{said}");
+}
+
+// ---- shutdown --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn clients_stop_it_only_where_they_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    for command in ["shutdown", "shutdown graceful"] {
+        assert!(peer.line(command).unwrap().starts_with("ERR UNKNOWN_COMMAND"), "{command}");
+    }
+    assert!(Peer::connect(daemon.address("gearman")).unwrap().line("version").unwrap().starts_with("OK "));
+}
+
+#[test]
+fn a_client_that_may_stops_it() {
+    let allowed = "[gearman]\nlisten = [\"127.0.0.1:0\"]\nshutdown = true";
+    for command in ["shutdown", "shutdown graceful"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut daemon = daemon(dir.path()).set(allowed).start();
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        // In one packet with a job, which is acknowledged first.
+        let mut bytes = bytes::BytesMut::new();
+        submission("later", "", "x", true).encode(&mut bytes);
+        bytes.extend_from_slice(format!("{command}\n").as_bytes());
+        peer.send_raw(&bytes).unwrap();
+        assert_eq!(kind(&peer.packet().unwrap()), Kind::JOB_CREATED, "{command}");
+        assert_eq!(peer.receive().unwrap(), Message::Line("OK".into()), "{command}");
+        assert!(peer.receive().is_err(), "the connection is closed");
+        assert_stopped(&mut daemon);
+        daemon.restart();
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        assert_eq!(peer.listing("status").unwrap(), ["later\t1\t0\t0"], "{command}");
+    }
+}
+
+#[test]
+fn a_client_that_may_stops_it_gracefully() {
+    let dir = tempfile::tempdir().unwrap();
+    let allowed = "[gearman]\nlisten = [\"127.0.0.1:0\"]\nshutdown = true";
+    let mut daemon = daemon(dir.path()).set(allowed).start();
+    let address = daemon.address("gearman");
+    let mut worker = Peer::connect(address).unwrap();
+    worker.can_do("f").unwrap();
+    worker.submit("f", "", "x").unwrap();
+    let job = worker.grab().unwrap().unwrap();
+    assert_eq!(Peer::connect(address).unwrap().line("shutdown graceful").unwrap(), "OK");
+    wait_until_closed(address);
+    assert!(worker.line("version").unwrap().starts_with("OK "));
+    worker.complete(&job.handle).unwrap();
+    assert_stopped(&mut daemon);
 }

@@ -44,6 +44,7 @@ transcripts! {
     malformed
     pipelining
     priorities
+    shutdown
     sleep
     timeouts
 }
@@ -88,6 +89,7 @@ fn settings(scene: &Scene) -> Settings {
             ("job_retries", times) => settings.job_retries = times.parse().unwrap(),
             ("keep_failed", keep) => settings.keep_failed = keep.parse().unwrap(),
             ("exceptions", on) => settings.exceptions = on.parse().unwrap(),
+            ("shutdown", on) => settings.shutdown = on.parse().unwrap(),
             ("round_robin", on) => settings.round_robin = on.parse().unwrap(),
             ("on_timeout", "\"fail\"") => settings.on_timeout = OnTimeout::Fail,
             ("on_timeout", "\"requeue\"") => settings.on_timeout = OnTimeout::Requeue,

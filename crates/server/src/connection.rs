@@ -181,6 +181,10 @@ impl<S: Stream> Connection<S> {
         } else if !self.outbox.is_empty() {
             self.hub.visit(self.client, &mut self.outbox);
         }
+        if let Some(how) = self.outbox.take_stop() {
+            tracing::info!(client = self.client.0, ?how, "a client wants the daemon to stop");
+            self.hub.ask_to_stop(how);
+        }
     }
 
     /// Hands the session its mail. Says whether there was any.

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use windlass_session::Stop;
 
 use crate::failure::Failure;
 use crate::listen::{Door, Protocol};
@@ -15,6 +16,9 @@ use crate::protocols::Served;
 
 /// How often it is looked whether a graceful stop has come to its end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Who told us, if no signal did.
+const A_CLIENT: &str = "a client";
 
 /// What the daemon is told, and by what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +65,24 @@ impl Signals {
 
 /// Does what the daemon is told until it is to stop, and says why it is.
 pub(crate) async fn heed(signals: &mut Signals, door: &Door, served: &[Served<'_>]) -> &'static str {
+    let mut asked = door.hub.stops_asked();
+    // Somebody may have asked already.
+    asked.mark_changed();
     let mut graceful = false;
     loop {
         let told = tokio::select! {
             told = signals.next() => told,
+            Ok(()) = asked.changed() => match *asked.borrow_and_update() {
+                None => continue,
+                Some(Stop::Gracefully) if graceful => continue,
+                Some(Stop::Gracefully) => Told::StopGracefully(A_CLIENT),
+                Some(Stop::Now) => Told::Stop(A_CLIENT),
+            },
             () = quiet(door), if graceful => return "nothing is left to wait for",
         };
         match told {
             Told::Stop(by) => return by,
-            // Whoever says it again does not want to wait.
+            // Whoever sends the signal again does not want to wait.
             Told::StopGracefully(by) if graceful => return by,
             Told::StopGracefully(by) => {
                 tracing::info!(by, "stopping gracefully: no more connections are accepted");

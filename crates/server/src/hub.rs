@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use windlass_engine::{ClientId, Command, Engine, Event, Refusal, Tag, Timestamp, Turn};
-use windlass_session::{Item, Outbox};
+use windlass_session::{Item, Outbox, Stop};
 use windlass_store::{Commit, Journal};
 
 use crate::clock;
@@ -37,6 +37,8 @@ pub(crate) struct Hub {
     failed: AtomicBool,
     /// The daemon is about to stop.
     stopping: AtomicBool,
+    /// Whether a client wants it to.
+    stop_asked: watch::Sender<Option<Stop>>,
     /// The committer has nothing to do and waits to be unparked.
     committer_idle: AtomicBool,
     committer: Mutex<Option<Thread>>,
@@ -77,6 +79,7 @@ impl Hub {
             durable,
             failed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            stop_asked: watch::Sender::new(None),
             committer_idle: AtomicBool::new(false),
             committer: Mutex::new(None),
             deadline_moved: Notify::new(),
@@ -219,6 +222,20 @@ impl Hub {
             let ring: Vec<_> = self.lock().waiting.drain(..).collect();
             ring.iter().for_each(|(_, mailbox)| mailbox.ring());
         }
+    }
+
+    /// A client wants the daemon to stop.
+    pub(crate) fn ask_to_stop(&self, how: Stop) {
+        self.stop_asked.send_if_modified(|asked| {
+            let harder = *asked < Some(how);
+            *asked = (*asked).max(Some(how));
+            harder
+        });
+    }
+
+    /// Tells when a client wants the daemon to stop.
+    pub(crate) fn stops_asked(&self) -> watch::Receiver<Option<Stop>> {
+        self.stop_asked.subscribe()
     }
 
     /// Tells every connection that the daemon is about to stop.

@@ -46,6 +46,7 @@ pub(crate) fn gearman(config: &Config) -> Result<Settings, Failure> {
         },
         round_robin: gearman.round_robin,
         exceptions: gearman.exceptions,
+        shutdown: gearman.shutdown,
         ..Settings::new(prefix)
     })
 }

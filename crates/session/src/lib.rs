@@ -57,6 +57,16 @@ pub struct Outbox {
     /// Bytes being gathered for the peer; they become one item when something else follows.
     bytes: BytesMut,
     hang_up: Option<Reason>,
+    stop: Option<Stop>,
+}
+
+/// What a session may ask for that is not about its own connection: that the daemon stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    /// As soon as no connection works on a job or waits for the result of one. Until then nobody new is let in.
+    Gracefully,
+    /// Now.
+    Now,
 }
 
 /// One thing to be done.
@@ -116,6 +126,18 @@ impl Outbox {
         }
     }
 
+    /// Asks for the daemon to stop. Everything put out before, on this connection too, is still done and answered.
+    pub fn stop_daemon(&mut self, how: Stop) {
+        if self.hang_up.is_none() {
+            self.stop = self.stop.max(Some(how));
+        }
+    }
+
+    /// Whether the session wants the daemon to stop, if it has said so since the last time.
+    pub const fn take_stop(&mut self) -> Option<Stop> {
+        self.stop.take()
+    }
+
     /// Why the session wants to end, if it has said so since the last time. From then on the driver gives it no more
     /// bytes, only the events that are still due, and what it makes of those is sent.
     pub fn take_reason(&mut self) -> Option<Reason> {
@@ -126,10 +148,10 @@ impl Outbox {
         reason
     }
 
-    /// Whether there is nothing to be done, hanging up included.
+    /// Whether there is nothing to be done, hanging up and stopping included.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.bytes.is_empty() && self.hang_up.is_none()
+        self.items.is_empty() && self.bytes.is_empty() && self.hang_up.is_none() && self.stop.is_none()
     }
 
     /// Takes out what is to be done, in order.
@@ -170,6 +192,19 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_harder_of_two_stops_counts() {
+        let mut out = Outbox::default();
+        out.stop_daemon(Stop::Now);
+        out.stop_daemon(Stop::Gracefully);
+        assert!(!out.is_empty());
+        assert_eq!((out.take_stop(), out.take_stop()), (Some(Stop::Now), None));
+        assert!(out.is_empty());
+        out.hang_up(Reason::Ended);
+        out.stop_daemon(Stop::Now);
+        assert_eq!(out.take_stop(), None, "behind the end nothing counts");
+    }
 
     #[test]
     fn bytes_keep_their_place_among_commands() {

@@ -1,5 +1,6 @@
 //! Sessions on one engine, without sockets: what the server's driver does, done in memory and at once.
 //!
+//! When a session wants the daemon to stop, every connection ends, as it would there.
 //! It keeps the order that `windlass_session` promises and gates nothing: every commit counts as durable when it is made.
 //! Not here: what the peers say (`transcript`), and whether the engine did right (the simulator).
 
@@ -7,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Limits, Tag, Timestamp, Turn};
-use windlass_session::{Item, Outbox, Reason, Session};
+use windlass_session::{Item, Outbox, Reason, Session, Stop};
 
 /// No connection has this number.
 const NOBODY: ClientId = ClientId(0);
@@ -19,6 +20,8 @@ pub struct MemoryHub {
     turn: Turn,
     peers: BTreeMap<ClientId, Peer>,
     next_client: u64,
+    /// A session wants the daemon to stop.
+    stop: Option<Stop>,
 }
 
 #[derive(Debug)]
@@ -58,7 +61,13 @@ impl MemoryHub {
     /// An engine at this time of day with no connections.
     #[must_use]
     pub fn new(limits: Limits, now: Timestamp, seed: u64) -> Self {
-        Self { engine: Engine::new(limits, seed), turn: Turn::new(now, seed), peers: BTreeMap::new(), next_client: 1 }
+        Self {
+            engine: Engine::new(limits, seed),
+            turn: Turn::new(now, seed),
+            peers: BTreeMap::new(),
+            next_client: 1,
+            stop: None,
+        }
     }
 
     /// A connection from 127.0.0.1 is made and greeted.
@@ -175,6 +184,23 @@ impl MemoryHub {
         while let Some(client) = self.peers.iter().find(|(_, peer)| busy(peer)).map(|(client, _)| *client) {
             self.settle_one(client);
         }
+        let stops = self.stop == Some(Stop::Now) || self.stop.is_some() && self.engine.is_at_rest();
+        if stops && let Some(client) = self.first_open() {
+            self.shut_down(client);
+            self.settle(client);
+        }
+    }
+
+    fn first_open(&self) -> Option<ClientId> {
+        self.peers.iter().find(|(_, peer)| peer.ended.is_none() && peer.ending.is_none()).map(|(client, _)| *client)
+    }
+
+    /// Last words of one connection when the daemon stops.
+    fn shut_down(&mut self, client: ClientId) {
+        let now = self.turn.now;
+        let Some(peer) = self.open_peer(client) else { return };
+        peer.session.on_shutdown(now, &mut peer.outbox);
+        peer.outbox.hang_up(Reason::Shutdown);
     }
 
     fn settle_one(&mut self, client: ClientId) {
@@ -194,6 +220,7 @@ impl MemoryHub {
     fn visit(&mut self, client: ClientId) {
         let Some(peer) = self.peers.get_mut(&client) else { return };
         peer.heed();
+        self.stop = self.stop.max(peer.outbox.take_stop());
         let mut words = VecDeque::new();
         for item in peer.outbox.drain() {
             match item {

@@ -6,7 +6,7 @@
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{Command, Cursor, JobId, JobRef, JobView, Priority, QueueKind, QueueRow, Refusal};
-use windlass_session::{Outbox, Reason};
+use windlass_session::{Outbox, Reason, Stop};
 
 use super::GearmanSession;
 use super::ask::Ask;
@@ -39,6 +39,10 @@ pub(super) enum Task {
 impl GearmanSession {
     pub(super) fn line(&mut self, line: &Bytes, out: &mut Outbox) {
         match AdminRequest::parse(line) {
+            Ok(AdminRequest::Shutdown { .. }) if !self.settings.shutdown => {
+                let verb = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+                AdminReply::UnknownCommand { verb }.write(out.bytes());
+            }
             Ok(request) => self.admin(request, out),
             Err(error) => match error.reply() {
                 Some(reply) => reply.write(out.bytes()),
@@ -53,6 +57,10 @@ impl GearmanSession {
             AdminRequest::Version => AdminReply::Version { version: &settings.version_text }.write(out.bytes()),
             AdminRequest::Pid => AdminReply::Pid { pid: settings.pid }.write(out.bytes()),
             AdminRequest::Verbosity => AdminReply::Verbosity { level: &settings.verbosity_text }.write(out.bytes()),
+            AdminRequest::Shutdown { graceful } => {
+                AdminReply::Done.write(out.bytes());
+                out.stop_daemon(if graceful { Stop::Gracefully } else { Stop::Now });
+            }
             AdminRequest::Status => self.list(Task::Status, out),
             AdminRequest::PriorityStatus => self.list(Task::PriorityStatus, out),
             AdminRequest::Workers => self.list(Task::Workers, out),

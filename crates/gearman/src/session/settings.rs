@@ -29,6 +29,8 @@ pub struct Settings {
     pub round_robin: bool,
     /// Connections hear WORK_EXCEPTION without asking for it (`--exceptions`).
     pub exceptions: bool,
+    /// The text command `shutdown` stops the daemon. Otherwise it is no command, as in gearmand since 1.1.
+    pub shutdown: bool,
 }
 
 /// What becomes of a job whose worker took longer than it said it would.
@@ -56,6 +58,7 @@ impl Settings {
             on_timeout: OnTimeout::Fail,
             round_robin: false,
             exceptions: false,
+            shutdown: false,
         }
     }
 

@@ -166,6 +166,8 @@ pub struct Gearman {
     pub round_robin: bool,
     /// Forward exceptions to clients that did not ask for them.
     pub exceptions: bool,
+    /// Let clients stop the daemon.
+    pub shutdown: bool,
     /// What job handles start with; `{host}` stands for the name of the machine.
     pub handle_prefix: String,
     /// What `version` answers, behind `OK `.
@@ -289,6 +291,7 @@ impl Default for Gearman {
             on_timeout: OnTimeout::Fail,
             round_robin: false,
             exceptions: false,
+            shutdown: false,
             handle_prefix: format!("H:{HOST}"),
             version: "1.1.20".to_owned(),
             tls: Tls::default(),

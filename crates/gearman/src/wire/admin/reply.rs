@@ -68,7 +68,7 @@ pub enum AdminReply<'a> {
         /// May be empty.
         unique: &'a [u8],
     },
-    /// `cancel`, `create`, `drop` or `maxqueue` was done.
+    /// `cancel`, `create`, `drop` or `maxqueue` was done, `shutdown` will be.
     Done,
     /// Of [`AdminError::UnknownCommand`](super::AdminError::UnknownCommand).
     UnknownCommand {

@@ -50,6 +50,11 @@ pub enum AdminRequest {
         /// What may be queued.
         limits: QueueLimits,
     },
+    /// `shutdown [graceful]`: gearmand's until 1.0, and an unknown command since.
+    Shutdown {
+        /// Let who is connected finish first.
+        graceful: bool,
+    },
 }
 
 /// Jobs that a function may have in all when one more of a priority is submitted; 0 for no limit.
@@ -69,7 +74,8 @@ pub enum AdminError {
     /// No answer: close the connection.
     #[error("more than {ADMIN_WORDS_MAX} words on a text line")]
     TooManyWords,
-    /// No such verb; also `show`, `cancel` and `cancel job` with nothing behind, and an empty line.
+    /// No such verb; also `show`, `cancel` and `cancel job` with nothing behind, `shutdown` with anything but `graceful`,
+    /// and an empty line.
     #[error("unknown text command {verb:?}")]
     UnknownCommand {
         /// As typed, without what follows it.
@@ -126,6 +132,8 @@ impl AdminRequest {
             (b"cancel", [_, _, ..]) => Err(AdminError::UnknownCancel),
             (b"create", [what, word]) if function(what) => Ok(Self::CreateFunction { function: name(word) }),
             (b"drop", [what, word]) if function(what) => Ok(Self::DropFunction { function: name(word) }),
+            (b"shutdown", []) => Ok(Self::Shutdown { graceful: false }),
+            (b"shutdown", [how]) if how.eq_ignore_ascii_case(b"graceful") => Ok(Self::Shutdown { graceful: true }),
             (b"maxqueue", [word, sizes @ ..]) => Ok(Self::MaxQueue { function: name(word), limits: limits(sizes) }),
             (b"create" | b"drop" | b"maxqueue", _) => Err(AdminError::WrongArguments { verb: verb() }),
             _ => Err(AdminError::UnknownCommand { verb: verb() }),
@@ -145,6 +153,8 @@ impl AdminRequest {
             Self::Workers => line(&[b"workers"]),
             Self::ShowJobs => line(&[b"show", b"jobs"]),
             Self::ShowUniqueJobs => line(&[b"show", b"unique", b"jobs"]),
+            Self::Shutdown { graceful: false } => line(&[b"shutdown"]),
+            Self::Shutdown { graceful: true } => line(&[b"shutdown", b"graceful"]),
             Self::CancelJob { handle } => line(&[b"cancel", b"job", handle]),
             Self::CreateFunction { function } => line(&[b"create", b"function", function]),
             Self::DropFunction { function } => line(&[b"drop", b"function", function]),
