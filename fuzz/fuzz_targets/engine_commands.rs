@@ -9,9 +9,9 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    Ability, Backoff, Clash, ClientId, ClientInfo, Command, Cursor, Engine, Event, Failure, Filter, From, JobId,
-    JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewJob, Note, OnExpiry, Origin, PlaceKind, Priority, Proof,
-    QueueKind, RepayTo, Retry, Select, Tag, Take, Timestamp, Token, Turn, Unique, Wait, WorkerState,
+    Ability, Backoff, Clash, ClientId, ClientInfo, Command, Cron, Cursor, Engine, Event, Failure, Filter, From, JobId,
+    JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof,
+    QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Token, Turn, Unique, Wait, WorkerState,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -24,6 +24,7 @@ struct Input {
 #[derive(Debug, Arbitrary)]
 struct Limited {
     jobs_max: u8,
+    schedules_max: u8,
     queues_max: u8,
     abilities_max: u8,
     listeners_max: u8,
@@ -105,6 +106,24 @@ struct Born {
 }
 
 #[derive(Debug, Arbitrary)]
+struct Again {
+    key: Option<Name>,
+    job: Born,
+    recurrence: Often,
+    at_once: bool,
+    keep_grid: bool,
+    runs: Option<Number>,
+}
+
+/// Every span, every minute but for these bits, or any bits at all.
+#[derive(Clone, Copy, Debug, Arbitrary)]
+enum Often {
+    Every(Span),
+    Most(u64),
+    Any([u64; 2], [u32; 2], u16, bool),
+}
+
+#[derive(Debug, Arbitrary)]
 struct Picked {
     place: Option<u8>,
     queue: Option<Name>,
@@ -141,6 +160,9 @@ enum Ask {
     RemoveQueue(Name, bool),
     PauseQueue(Name, bool),
     LimitQueue(Name, Option<u8>),
+    SetSchedule(Box<Again>),
+    RemoveSchedule(Result<Number, (bool, Name)>),
+    ListSchedules(Picked),
     ListQueues(Picked),
     ListJobs(Picked),
     ListClients(Picked),
@@ -246,6 +268,23 @@ impl Born {
     }
 }
 
+impl Again {
+    fn schedule(self) -> NewSchedule {
+        let recurrence = match self.recurrence {
+            Often::Every(span) => Recurrence::Every { interval_ms: span.ms() },
+            Often::Most(not) => Recurrence::Cron(Cron { minutes: !not, ..Cron::ALWAYS }),
+            Often::Any([minutes, weekdays], [hours, days], months, either_day) => {
+                Recurrence::Cron(Cron { minutes, hours, days, months, weekdays, either_day })
+            }
+        };
+        // A template's times are counted from each run.
+        let job = self.job.job(Timestamp(20));
+        let job = NewJob { durable: !self.at_once || job.durable, listen: self.keep_grid && job.listen, ..job };
+        let (key, runs) = (self.key.map(Name::bytes), self.runs.map(Number::value));
+        NewSchedule { key, job, recurrence, at_once: self.at_once, keep_grid: self.keep_grid, runs }
+    }
+}
+
 impl Picked {
     fn filter(&self) -> Filter {
         Filter {
@@ -348,6 +387,15 @@ impl Ask {
             Self::LimitQueue(queue, max) => {
                 Command::LimitQueue { queue: queue.bytes(), jobs_max: [max.map(u32::from); Priority::COUNT] }
             }
+            Self::SetSchedule(again) => Command::SetSchedule(Box::new(again.schedule())),
+            Self::RemoveSchedule(Ok(n)) => Command::RemoveSchedule(ScheduleRef::Id(JobId(n.value()))),
+            Self::RemoveSchedule(Err((faktory, key))) => {
+                Command::RemoveSchedule(ScheduleRef::Key { origin: origin(faktory), key: key.bytes() })
+            }
+            Self::ListSchedules(picked) => {
+                let (origin, after, limit) = (picked.faktory.map(origin), picked.after(), picked.limit.into());
+                Command::ListSchedules { origin, after, limit }
+            }
             Self::ListQueues(picked) => Command::ListQueues { after: picked.after(), limit: picked.limit.into() },
             Self::ListClients(picked) => Command::ListClients { after: picked.after(), limit: picked.limit.into() },
             Self::ListJobs(picked) => {
@@ -369,6 +417,7 @@ impl Limited {
     fn limits(&self) -> Limits {
         Limits {
             jobs_max: self.jobs_max.into(),
+            schedules_max: self.schedules_max.into(),
             queues_max: self.queues_max.into(),
             abilities_max: self.abilities_max.into(),
             listeners_max: self.listeners_max.into(),

@@ -26,7 +26,7 @@ impl Engine {
                 return;
             }
             self.check();
-            let size = self.jobs.len() + self.clients.len() + self.queues.len();
+            let size = self.jobs.len() + self.clients.len() + self.queues.len() + self.schedules.len();
             self.checks.skip = size.saturating_sub(64) / 4;
         }
     }
@@ -38,6 +38,7 @@ impl Engine {
     /// If one is broken: a bug in the engine, whatever the input was.
     pub fn check(&self) {
         self.jobs.check();
+        self.check_schedules();
         self.check_jobs();
         let hands = self.hands();
         for queue in self.queues.iter() {
@@ -58,6 +59,14 @@ impl Engine {
             self.alarms.len() <= 4 * (self.jobs.len() * 3 + self.clients.len() + self.workers.len()) + 4096,
             "alarms pile up"
         );
+    }
+
+    fn check_schedules(&self) {
+        self.schedules.check();
+        for schedule in self.schedules() {
+            assert!(self.job(schedule.id).is_none(), "{:?} is a job and a schedule", schedule.id);
+            assert!(schedule.id.0 < self.head.next_job, "{:?} is from the future", schedule.id);
+        }
     }
 
     /// By queue: abilities registered, clients woken for it.

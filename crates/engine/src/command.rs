@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use crate::ids::{JobId, Origin, Priority, Timestamp, Token};
 use crate::job::{Failure, Job, KeyUntil, OnExpiry, PlaceKind, Retry};
+use crate::schedule::{NewSchedule, ScheduleRef};
 
 /// One request of one client.
 #[derive(Clone, Debug)]
@@ -126,7 +127,7 @@ pub enum Command {
     },
     /// Remove a job wherever it is; listeners hear `Ended` with `Cancelled`. A leased one is gone too: its worker's end of it is refused as unknown. Answer: `Done`.
     Cancel(JobRef),
-    /// Everything about one job. Answer: `Looked`.
+    /// Everything about one job, or about the schedule with this number. Answer: `Looked`.
     Look(JobRef),
 
     // ---- queues ------------------------------------------------------------------------------------------------
@@ -158,6 +159,21 @@ pub enum Command {
         queue: Bytes,
         /// By [`Priority::lane`]; `None` = no limit.
         jobs_max: [Option<u32>; Priority::COUNT],
+    },
+
+    // ---- schedules: jobs that are pushed again and again ---------------------------------------------------------
+    /// A recurring job; one of the same name gives way to it. Answer: `ScheduleSet`; refused if it would never run.
+    SetSchedule(Box<NewSchedule>),
+    /// It runs no more; what it has pushed stays. Answer: `Done`.
+    RemoveSchedule(ScheduleRef),
+    /// Schedules, by number. Answer: `Schedules`.
+    ListSchedules {
+        /// Of this protocol; `None` = any.
+        origin: Option<Origin>,
+        /// Where the last page ended.
+        after: Cursor,
+        /// Rows at most.
+        limit: u32,
     },
 
     // ---- listings, a page at a time ----------------------------------------------------------------------------
@@ -262,7 +278,7 @@ impl LeaseTerms {
 }
 
 /// A job to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NewJob {
     /// The queue's name; it is made known if it is not. Its kind must be what the queue is.
     pub queue: Bytes,

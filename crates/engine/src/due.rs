@@ -18,6 +18,7 @@ impl Engine {
             match due {
                 Due::Alarm => self.ring(turn),
                 Due::Set(id) => self.place_due(id, turn),
+                Due::Schedule(id) => self.run_schedule(id, turn),
                 Due::Awake => {
                     if let Some((_, client, seq)) = self.awake.pop_front() {
                         self.overslept(client, seq, turn);
@@ -51,7 +52,8 @@ impl Engine {
         let alarm = self.alarms.next_at().map(|at| (at, Due::Alarm));
         let set = self.sets.next().map(|(at, id)| (at, Due::Set(id)));
         let awake = self.awake.front().map(|(at, ..)| (*at, Due::Awake));
-        let first = [set, alarm, awake].into_iter().flatten().min_by_key(|(at, _)| *at);
+        let schedule = self.schedules.next().map(|(at, id)| (at, Due::Schedule(id)));
+        let first = [set, alarm, awake, schedule].into_iter().flatten().min_by_key(|(at, _)| *at);
         first.filter(|(at, _)| *at <= self.now).map(|(_, due)| due)
     }
 
@@ -146,4 +148,5 @@ enum Due {
     Alarm,
     Set(JobId),
     Awake,
+    Schedule(JobId),
 }

@@ -16,6 +16,7 @@ use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
 use crate::job::Job;
 use crate::limits::Limits;
 use crate::queue::{Queue, QueueImage, Queues};
+use crate::schedule::{Schedule, ScheduleRef, Schedules};
 use crate::table::Jobs;
 use crate::turn::{Change, Turn};
 
@@ -32,6 +33,7 @@ pub struct Engine {
     pub(crate) now: Timestamp,
     pub(crate) jobs: Jobs,
     pub(crate) queues: Queues,
+    pub(crate) schedules: Schedules,
     pub(crate) clients: HashMap<ClientId, Client, FixedState>,
     pub(crate) workers: BTreeMap<u64, Worker>,
     pub(crate) worker_names: HashMap<Box<[u8]>, u64, FixedState>,
@@ -71,6 +73,7 @@ impl Engine {
             now: Timestamp(0),
             jobs: Jobs::new(seed),
             queues: Queues::new(seed),
+            schedules: Schedules::default(),
             clients: HashMap::with_hasher(hasher.clone()),
             workers: BTreeMap::new(),
             worker_names: HashMap::with_hasher(hasher.clone()),
@@ -140,6 +143,12 @@ impl Engine {
             Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, &queue, only_idle, turn),
             Command::PauseQueue { queue, paused } => Ok(self.pause_queue(client, tag, &queue, paused, turn)),
             Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, &queue, jobs_max, turn),
+            // schedules: `recur`
+            Command::SetSchedule(new) => self.set_schedule(client, tag, *new, turn),
+            Command::RemoveSchedule(which) => self.remove_schedule(client, tag, &which, turn),
+            Command::ListSchedules { origin, after, limit } => {
+                Ok(self.list_schedules(client, tag, origin, (after, limit), turn))
+            }
             // listings: `list`
             Command::ListQueues { after, limit } => Ok(self.list_queues(client, tag, (after, limit), turn)),
             Command::ListJobs { filter, after, limit } => {
@@ -164,7 +173,8 @@ impl Engine {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let set = self.sets.next().map(|(at, _)| at);
         let awake = self.awake.front().map(|(at, ..)| *at);
-        [self.alarms.next_at(), set, awake].into_iter().flatten().min()
+        let schedule = self.schedules.next().map(|(at, _)| at);
+        [self.alarms.next_at(), set, awake, schedule].into_iter().flatten().min()
     }
 
     /// A job, wherever it is.
@@ -195,6 +205,17 @@ impl Engine {
         self.queues.iter()
     }
 
+    /// A schedule by its number.
+    #[must_use]
+    pub fn schedule(&self, id: JobId) -> Option<&Schedule> {
+        self.schedules.at(id)
+    }
+
+    /// All schedules, by number.
+    pub fn schedules(&self) -> impl Iterator<Item = &Schedule> {
+        self.schedules.from(JobId(0))
+    }
+
     /// What the journal keeps of the engine itself.
     #[must_use]
     pub const fn head(&self) -> &Head {
@@ -214,7 +235,7 @@ impl Engine {
         self.workers.get(self.worker_names.get(name)?).map(|worker| worker.state)
     }
 
-    // ---- recovery: head, then queues, then jobs, then `wake_up` -----------------------------------------------------
+    // ---- recovery: head, then queues, then jobs and schedules, then `wake_up` --------------------------------------
 
     /// Takes up the head the journal remembers. `clean` says that the daemon stopped in order, so that no number
     /// was used that the journal does not know.
@@ -231,15 +252,42 @@ impl Engine {
     /// Takes up a job the journal remembers. Its queue must have been recalled and its number must be new;
     /// says whether that was so. A connection-bound lease is not remembered: such a job is ready.
     pub fn recall_job(&mut self, job: Job) -> bool {
-        if self.queues.at(job.queue).is_none() || self.jobs.slot(job.id).is_some() {
+        if self.queues.at(job.queue).is_none() || self.is_used(job.id) {
             return false;
         }
-        self.head.next_job = self.head.next_job.max(job.id.0 + 1);
-        self.head.reserved = self.head.reserved.max(self.head.next_job);
+        self.recall_number(job.id);
         self.rank_back = self.rank_back.max(job.rank + 1);
         self.rank_front = self.rank_front.min(job.rank.saturating_sub(1));
         self.settle_recalled(job);
         true
+    }
+
+    /// Takes up a schedule the journal remembers. Its number must be new, and its name; says whether that was so.
+    pub fn recall_schedule(&mut self, schedule: Schedule) -> bool {
+        let named = schedule
+            .key
+            .as_ref()
+            .and_then(|key| self.schedules.find(&ScheduleRef::Key { origin: schedule.job.origin, key: key.clone() }));
+        if self.is_used(schedule.id) || named.is_some() {
+            return false;
+        }
+        self.recall_number(schedule.id);
+        self.schedules.put(schedule);
+        true
+    }
+
+    fn is_used(&self, id: JobId) -> bool {
+        self.jobs.slot(id).is_some() || self.schedules.at(id).is_some()
+    }
+
+    fn recall_number(&mut self, id: JobId) {
+        self.head.next_job = self.head.next_job.max(id.0 + 1);
+        self.head.reserved = self.head.reserved.max(self.head.next_job);
+    }
+
+    /// Bytes that jobs and schedules are counted as.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.jobs.bytes() + self.schedules.bytes()
     }
 
     /// The last step of recovery: queues nothing needs any more are dropped.

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::command::{Cursor, Note, QueueKind, WorkerState};
 use crate::ids::{JobId, Origin, Priority, Tag, Timestamp, Token};
 use crate::job::{Failure, Job, PlaceKind};
+use crate::schedule::Schedule;
 
 /// One thing told to one client.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,12 +77,32 @@ pub enum Event {
         /// How.
         end: End,
     },
-    /// One job, as it stands.
+    /// One job, as it stands, or one schedule: a number is never both.
     Looked {
         /// Of the look.
         tag: Tag,
         /// The job, if there is one.
         job: Option<Box<JobView>>,
+        /// The schedule with the number, if it is one's.
+        schedule: Option<Box<Schedule>>,
+    },
+    /// A schedule is set.
+    ScheduleSet {
+        /// Of the command.
+        tag: Tag,
+        /// Its number, new or as it was.
+        schedule: JobId,
+        /// It took the place of the one of its name.
+        replaced: bool,
+    },
+    /// A page of schedules.
+    Schedules {
+        /// Of the listing.
+        tag: Tag,
+        /// The rows, by number.
+        rows: Vec<Schedule>,
+        /// Where to go on; `None` = that was all. A page may be short and not be the last.
+        next: Option<Cursor>,
     },
     /// A page of queues.
     Queues {
@@ -143,7 +164,11 @@ impl Event {
     pub const fn acknowledges(&self) -> bool {
         match self {
             Self::Pushed { durable, .. } => *durable,
-            Self::Finished { .. } | Self::Failed { .. } | Self::Done { .. } | Self::Mutated { .. } => true,
+            Self::Finished { .. }
+            | Self::Failed { .. }
+            | Self::Done { .. }
+            | Self::ScheduleSet { .. }
+            | Self::Mutated { .. } => true,
             Self::Taken { .. }
             | Self::Empty { .. }
             | Self::Woken
@@ -151,6 +176,7 @@ impl Event {
             | Self::Told { .. }
             | Self::Ended { .. }
             | Self::Looked { .. }
+            | Self::Schedules { .. }
             | Self::Queues { .. }
             | Self::Jobs { .. }
             | Self::Clients { .. }
@@ -172,6 +198,8 @@ impl Event {
             | Self::Done { tag }
             | Self::Refused { tag, .. }
             | Self::Looked { tag, .. }
+            | Self::ScheduleSet { tag, .. }
+            | Self::Schedules { tag, .. }
             | Self::Queues { tag, .. }
             | Self::Jobs { tag, .. }
             | Self::Clients { tag, .. }
@@ -293,6 +321,15 @@ pub enum Refusal {
         /// Queues there may be.
         limit: u32,
     },
+    /// There are as many schedules as there may be.
+    #[error("daemon keeps {limit} schedules, the limit")]
+    SchedulesFull {
+        /// Schedules there may be.
+        limit: u32,
+    },
+    /// What is to be scheduled would never happen.
+    #[error("schedule never comes due")]
+    NeverDue,
     /// The client serves as many queues as it may.
     #[error("client serves {limit} queues, the limit")]
     AbilitiesFull {
@@ -313,6 +350,9 @@ pub enum Refusal {
     /// There is no such job.
     #[error("job unknown")]
     UnknownJob,
+    /// There is no such schedule.
+    #[error("schedule unknown")]
+    UnknownSchedule,
     /// There is such a job, but the lease is not the one that was claimed.
     #[error("lease not held")]
     NotHeld,
@@ -412,7 +452,7 @@ pub struct Stats {
     pub places: [u64; PlaceKind::ALL.len()],
     /// Jobs now.
     pub jobs: u64,
-    /// Bytes they are counted as.
+    /// Bytes they are counted as, and the schedules with them.
     pub bytes: u64,
     /// Queues known.
     pub queues: u32,
@@ -420,6 +460,8 @@ pub struct Stats {
     pub clients: u32,
     /// Workers known by name.
     pub workers: u32,
+    /// Schedules.
+    pub schedules: u32,
     /// Takers that wait, sleepers and clients with credits.
     pub waiting: u32,
 }

@@ -3,7 +3,7 @@
 //! No socket, file, clock, thread, randomness or log line: time and dice come in with the [`Turn`], what must be
 //! remembered ([`Change`]) and told ([`Event`]) goes out with it. Same start, same inputs, same times: same outputs.
 //!
-//! Reading order: [`Job`] and [`Place`] (what there is) · [`Command`] (what may be asked) · [`Event`] (what is
+//! Reading order: [`Job`], [`Place`] and [`Schedule`] (what there is) · [`Command`] (what may be asked) · [`Event`] (what is
 //! answered) · `engine` (the state, and the table of contents of what moves it).
 //!
 //! ```
@@ -27,6 +27,7 @@
 //! waits while a client that could take it waits too.
 
 mod alarm;
+mod calendar;
 mod check;
 mod client;
 mod clients;
@@ -46,12 +47,15 @@ mod numbered;
 mod place;
 mod push;
 mod queue;
+mod recur;
+mod schedule;
 mod table;
 mod take;
 mod turn;
 mod wait;
 mod workers;
 
+pub use calendar::Cron;
 pub use command::*;
 pub use engine::{Engine, Head};
 pub use event::*;
@@ -60,4 +64,5 @@ pub use job::*;
 pub use limits::Limits;
 pub use numbered::Numbered;
 pub use queue::{Queue, QueueImage};
+pub use schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 pub use turn::{Change, Turn};

@@ -5,8 +5,10 @@
 pub struct Limits {
     /// Jobs in all places together.
     pub jobs_max: u64,
-    /// Bytes they may be counted as ([`crate::Job::weight_bytes`]).
+    /// Bytes they may be counted as ([`crate::Job::weight_bytes`]), schedules included.
     pub jobs_bytes_max: u64,
+    /// Schedules.
+    pub schedules_max: u32,
     /// Queues known.
     pub queues_max: u32,
     /// Queues one client may serve, repetitions included.
@@ -35,6 +37,7 @@ impl Default for Limits {
         Self {
             jobs_max: 50_000_000,
             jobs_bytes_max: u64::MAX,
+            schedules_max: 10_000,
             queues_max: 1_000_000,
             abilities_max: 10_000,
             name_bytes_max: 8_192,

@@ -108,10 +108,11 @@ impl Engine {
             totals: self.head.totals,
             places,
             jobs: self.jobs.len() as u64,
-            bytes: self.jobs.bytes(),
+            bytes: self.bytes(),
             queues: count(self.queues.iter().filter(|queue| queue.image.known).count()),
             clients: count(self.clients.len()),
             workers: count(self.workers.len()),
+            schedules: count(self.schedules.len()),
             waiting: count(self.clients.values().filter(|client| client.waits()).count()),
         };
         turn.tell(client, Event::Stats { tag, stats: Box::new(stats) });
@@ -209,7 +210,7 @@ impl Engine {
             && filter.test.as_ref().is_none_or(|test| (test.0)(job))
     }
 
-    fn page(&self, limit: u32) -> usize {
+    pub(crate) fn page(&self, limit: u32) -> usize {
         limit.clamp(1, self.limits.page_max.max(1)) as usize
     }
 }

@@ -11,6 +11,20 @@ use crate::turn::Turn;
 
 impl Engine {
     pub(crate) fn push(&mut self, client: ClientId, tag: Tag, new: NewJob, turn: &mut Turn) -> Result<(), Refusal> {
+        let (job, durable, how) = self.push_job(client, new, turn)?;
+        if tag.wants_answer() {
+            turn.tell(client, Event::Pushed { tag, job, how, durable });
+        }
+        Ok(())
+    }
+
+    /// Takes a new job in, or finds the one that holds its key: which, whether it is kept, which of the two.
+    pub(crate) fn push_job(
+        &mut self,
+        client: ClientId,
+        new: NewJob,
+        turn: &mut Turn,
+    ) -> Result<(JobId, bool, Pushed), Refusal> {
         self.check_new(&new)?;
         let queue = self.queues.find_or_make(&new.queue, new.kind, self.limits.queues_max)?;
         let outcome = match self.clash(queue, &new) {
@@ -18,21 +32,21 @@ impl Engine {
             None => self.bear(client, queue, new, turn),
         };
         self.drop_if_unknown(queue);
-        let (job, durable, how) = outcome?;
-        if tag.wants_answer() {
-            turn.tell(client, Event::Pushed { tag, job, how, durable });
-        }
-        Ok(())
+        outcome
     }
 
     fn check_new(&self, new: &NewJob) -> Result<(), Refusal> {
-        self.check_name(&new.queue)?;
-        self.check_name(new.name.as_deref().unwrap_or_default())?;
-        self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))?;
+        self.check_names(new)?;
         match &new.name {
             Some(name) if new.name_unique && self.jobs.named(name).is_some() => Err(Refusal::NotUnique),
             Some(_) | None => Ok(()),
         }
+    }
+
+    pub(crate) fn check_names(&self, new: &NewJob) -> Result<(), Refusal> {
+        self.check_name(&new.queue)?;
+        self.check_name(new.name.as_deref().unwrap_or_default())?;
+        self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))
     }
 
     /// The job that holds the key a new one asks for.
@@ -124,7 +138,7 @@ impl Engine {
         if held >= limits.jobs_max {
             return Err(Refusal::JobsFull { held, limit: limits.jobs_max });
         }
-        let held = self.jobs.bytes();
+        let held = self.bytes();
         if held.saturating_add(new.body.len() as u64) > limits.jobs_bytes_max {
             return Err(Refusal::BytesFull { held, limit: limits.jobs_bytes_max });
         }

@@ -61,6 +61,12 @@ pub enum Change {
     QueueSet(QueueId),
     /// A queue is gone, and all its jobs with it (each has its own `JobGone` before this).
     QueueGone(QueueId),
+    /// A schedule is new, or anything about it but its next run is ([`crate::Engine::schedule`]).
+    SchedulePut(JobId),
+    /// A schedule's next run changed, or how many there will be.
+    ScheduleMoved(JobId),
+    /// A schedule is gone.
+    ScheduleGone(JobId),
     /// Only the head changed: numbers were set aside ([`crate::Engine::head`]).
     Head,
 }

@@ -44,6 +44,7 @@ transcripts! {
     malformed
     pipelining
     priorities
+    schedules
     shutdown
     sleep
     timeouts

@@ -306,7 +306,7 @@ impl Core {
 fn needs_store(tag: Tag, command: &Command) -> bool {
     match command {
         Command::Push(job) => job.durable,
-        Command::Mutate { .. } => true,
+        Command::SetSchedule(_) | Command::Mutate { .. } => true,
         Command::Finish { .. }
         | Command::Fail { .. }
         | Command::Release { .. }
@@ -314,6 +314,7 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::Repay { .. }
         | Command::Replace { .. }
         | Command::Cancel(_)
+        | Command::RemoveSchedule(_)
         | Command::CreateQueue { .. }
         | Command::RemoveQueue { .. }
         | Command::PauseQueue { .. }
@@ -330,6 +331,7 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::Unwait
         | Command::Tell { .. }
         | Command::Look(_)
+        | Command::ListSchedules { .. }
         | Command::ListQueues { .. }
         | Command::ListJobs { .. }
         | Command::ListClients { .. }

@@ -66,7 +66,8 @@ pub(crate) fn open(config: &Config) -> Result<(Box<dyn Store>, Engine, Journal),
         windlass_store::recover(&store, config.engine_limits(), limits, random_seed())
             .map_err(|error| cannot_open(&error))?;
     let ms = started.elapsed().as_millis();
-    tracing::info!(jobs = report.jobs, clean = report.clean, ms, data_dir = %config.data_dir.display(), "opened");
+    let (jobs, schedules, clean) = (report.jobs, report.schedules, report.clean);
+    tracing::info!(jobs, schedules, clean, ms, data_dir = %config.data_dir.display(), "opened");
     Ok((Box::new(store), engine, journal))
 }
 

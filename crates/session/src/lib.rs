@@ -8,6 +8,10 @@
 //! [`Session::on_open`] once; [`Session::on_bytes`] when bytes have come; [`Session::on_event`] for each event of the
 //! engine for this client; [`Session::on_tick`] when [`Session::next_deadline`] has come; after [`Outbox::hang_up`] only the events still due.
 //! The driver sends [`windlass_engine::Command::Close`] itself when the connection is gone.
+//!
+//! Beside it what more than one protocol needs: [`cron`].
+
+pub mod cron;
 
 use std::fmt;
 

@@ -11,7 +11,7 @@
 
 use windlass_engine::{Engine, JobId};
 
-use crate::journal::Journal;
+use crate::journal::{Entity, Journal};
 use crate::ledger::{Entry, NOWHERE};
 use crate::roll::RollCursor;
 
@@ -172,11 +172,18 @@ impl Journal {
     }
 
     fn move_job(&mut self, engine: &Engine, id: JobId, from: u32) {
-        let Some(job) = engine.job(id) else { return };
-        if self.ledger.puts.get(id).is_some_and(|home| home.slot == from) {
-            self.put(job);
-        } else if self.ledger.standings.get(id).is_some_and(|home| home.slot == from) {
-            self.moved(job);
+        match (engine.job(id), engine.schedule(id)) {
+            (Some(job), _) => self.move_entity(job, from),
+            (None, Some(schedule)) => self.move_entity(schedule, from),
+            (None, None) => {}
+        }
+    }
+
+    fn move_entity(&mut self, what: &impl Entity, from: u32) {
+        if self.ledger.puts.get(what.id()).is_some_and(|home| home.slot == from) {
+            self.put(what);
+        } else if self.ledger.standings.get(what.id()).is_some_and(|home| home.slot == from) {
+            self.moved(what);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_engine::{Engine, Head, Job, JobId, PlaceKind, QueueId, QueueImage};
+use windlass_engine::{Engine, Head, Job, JobId, PlaceKind, QueueId, QueueImage, Schedule};
 
 use crate::journal::is_worth_remembering;
 use crate::record::Record;
@@ -15,6 +15,8 @@ pub struct Fingerprint {
     pub jobs: BTreeMap<JobId, Job>,
     /// Every queue that is known or holds durable jobs.
     pub queues: BTreeMap<QueueId, QueueImage>,
+    /// Every schedule.
+    pub schedules: BTreeMap<JobId, Schedule>,
     /// The head's counters; its numbers only ever grow.
     pub head: Head,
 }
@@ -34,7 +36,8 @@ impl Fingerprint {
             .filter(|queue| queue.image().known || lasting(queue.image().id))
             .map(|queue| (queue.image().id, queue.image().clone()))
             .collect();
-        Self { jobs, queues, head: *engine.head() }
+        let schedules = engine.schedules().map(|schedule| (schedule.id, schedule.clone())).collect();
+        Self { jobs, queues, schedules, head: *engine.head() }
     }
 }
 
@@ -55,7 +58,8 @@ fn keepable(job: &Job) -> Job {
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ready = self.jobs.values().filter(|job| job.place.kind() == PlaceKind::Ready).count();
-        write!(f, "{} jobs ({ready} ready), {} queues, {:?}", self.jobs.len(), self.queues.len(), self.head)
+        let (jobs, queues, schedules) = (self.jobs.len(), self.queues.len(), self.schedules.len());
+        write!(f, "{jobs} jobs ({ready} ready), {queues} queues, {schedules} schedules, {:?}", self.head)
     }
 }
 
@@ -73,6 +77,13 @@ impl Fingerprint {
         let ids = self.queues.keys().chain(other.queues.keys());
         for id in ids {
             let (one, two) = (self.queues.get(id), other.queues.get(id));
+            if one != two {
+                return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
+            }
+        }
+        let ids = self.schedules.keys().chain(other.schedules.keys());
+        for id in ids {
+            let (one, two) = (self.schedules.get(id), other.schedules.get(id));
             if one != two {
                 return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
             }

@@ -9,7 +9,7 @@
 //! Changes name what changed; jobs are read from the engine and encoded at once, queues and the head when the commit is
 //! cut. One commit is on its way at a time, and the same commit is written again until it is on the disk.
 
-use windlass_engine::{Change, Engine, Job, JobId, PlaceKind, Queue, QueueId};
+use windlass_engine::{Change, Engine, Job, JobId, PlaceKind, Queue, QueueId, Schedule};
 
 use crate::commit::Commit;
 use crate::compact::{Gain, Pass};
@@ -17,7 +17,8 @@ use crate::frame::{HEADER_BYTES, parts_of};
 use crate::ledger::{Home, Ledger, Shape};
 use crate::pending::{Gathered, INLINE_BYTES_MAX, Kind, Pending};
 use crate::record::{
-    HeadRecord, Tail, census_share, encode_gone, encode_head, encode_moved, encode_put, encode_queue, encode_queue_gone,
+    HeadRecord, Tail, census_share, encode_gone, encode_head, encode_moved, encode_next_run, encode_put, encode_queue,
+    encode_queue_gone, encode_schedule,
 };
 use crate::roll::RollWriter;
 
@@ -55,7 +56,7 @@ pub struct JournalStats {
     pub bytes: u64,
     /// Bytes of the records in them that still count.
     pub live_bytes: u64,
-    /// Jobs they hold.
+    /// Jobs they hold, and schedules.
     pub jobs: u64,
     /// Bytes waiting for the next commit.
     pub pending_bytes: u64,
@@ -112,7 +113,9 @@ impl Journal {
             match *change {
                 Change::JobPut(id) => engine.job(id).into_iter().for_each(|job| self.put(job)),
                 Change::JobMoved(id) => engine.job(id).into_iter().for_each(|job| self.moved(job)),
-                Change::JobGone(id) => self.gone(id),
+                Change::SchedulePut(id) => engine.schedule(id).into_iter().for_each(|schedule| self.put(schedule)),
+                Change::ScheduleMoved(id) => engine.schedule(id).into_iter().for_each(|schedule| self.moved(schedule)),
+                Change::JobGone(id) | Change::ScheduleGone(id) => self.gone(id),
                 Change::QueueSet(id) | Change::QueueGone(id) => {
                     self.pending.queues.insert(id);
                 }
@@ -207,35 +210,35 @@ impl Journal {
 
     // ---- one change --------------------------------------------------------------------------------------------------
 
-    /// Writes a job whole.
-    pub(crate) fn put(&mut self, job: &Job) {
-        let slot = self.pending.slot;
-        let before = self.ledger.puts.get(job.id);
+    /// Writes a job or a schedule whole.
+    pub(crate) fn put(&mut self, what: &impl Entity) {
+        let (id, slot) = (what.id(), self.pending.slot);
+        let before = self.ledger.puts.get(id);
         if let Some(home) = before.filter(|home| home.slot == slot) {
-            return self.pending.rewrite(home.size, Kind::Put, |out| put_tail(job, out));
+            return self.pending.rewrite(home.size, Kind::Put, |out| put_tail(what, out));
         }
         self.ledger.override_with(before, slot);
-        self.drop_standing(job.id);
-        let index = self.pending.add(Kind::Put, job.id, before.is_some(), |out| put_tail(job, out));
-        self.ledger.puts.set(job.id, Home { slot, size: index });
+        self.drop_standing(id);
+        let index = self.pending.add(Kind::Put, id, before.is_some(), |out| put_tail(what, out));
+        self.ledger.puts.set(id, Home { slot, size: index });
     }
 
-    /// Writes how a job stands; whole, if the store does not know it yet.
-    pub(crate) fn moved(&mut self, job: &Job) {
-        let slot = self.pending.slot;
-        if self.ledger.puts.get(job.id).is_none_or(|home| home.slot == slot) {
-            return self.put(job);
+    /// Writes how a job stands, or when a schedule runs next; whole, if the store does not know it yet.
+    pub(crate) fn moved(&mut self, what: &impl Entity) {
+        let (id, slot) = (what.id(), self.pending.slot);
+        if self.ledger.puts.get(id).is_none_or(|home| home.slot == slot) {
+            return self.put(what);
         }
         let encode = |out: &mut Vec<u8>| {
-            encode_moved(job, out);
+            what.encode_standing(out);
             None
         };
-        match self.ledger.standings.get(job.id) {
+        match self.ledger.standings.get(id) {
             Some(home) if home.slot == slot => self.pending.rewrite(home.size, Kind::Moved, encode),
             Some(_) | None => {
-                self.ledger.forget_standing(job.id, slot);
-                let index = self.pending.add(Kind::Moved, job.id, false, encode);
-                self.ledger.standings.set(job.id, Home { slot, size: index });
+                self.ledger.forget_standing(id, slot);
+                let index = self.pending.add(Kind::Moved, id, false, encode);
+                self.ledger.standings.set(id, Home { slot, size: index });
             }
         }
     }
@@ -341,9 +344,44 @@ impl Journal {
     }
 }
 
-/// Encodes a job whole, but for a large tail.
-fn put_tail(job: &Job, out: &mut Vec<u8>) -> Option<Box<Tail>> {
-    let tail = encode_put(job, INLINE_BYTES_MAX, out);
+/// What has a number, is written whole, and has a part that changes more often than the rest.
+pub(crate) trait Entity {
+    fn id(&self) -> JobId;
+    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Tail;
+    fn encode_standing(&self, out: &mut Vec<u8>);
+}
+
+impl Entity for Job {
+    fn id(&self) -> JobId {
+        self.id
+    }
+
+    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Tail {
+        encode_put(self, inline_max, out)
+    }
+
+    fn encode_standing(&self, out: &mut Vec<u8>) {
+        encode_moved(self, out);
+    }
+}
+
+impl Entity for Schedule {
+    fn id(&self) -> JobId {
+        self.id
+    }
+
+    fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Tail {
+        encode_schedule(self, inline_max, out)
+    }
+
+    fn encode_standing(&self, out: &mut Vec<u8>) {
+        encode_next_run(self, out);
+    }
+}
+
+/// Encodes a job or a schedule whole, but for a large tail.
+fn put_tail(what: &impl Entity, out: &mut Vec<u8>) -> Option<Box<Tail>> {
+    let tail = what.encode_whole(INLINE_BYTES_MAX, out);
     (tail.len() > 0).then(|| Box::new(tail))
 }
 

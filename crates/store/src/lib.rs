@@ -38,7 +38,7 @@
 //!
 //! # Invariants
 //!
-//! * At most one record of a job in a commit; of all records of a job in the store, the one in the highest commit counts.
+//! * At most one record of a job, or of a schedule, in a commit; of all records of a job in the store, the one in the highest commit counts.
 //! * What overrides an older record goes later than that record, never before.
 //! * What is removed is superfluous by what was on the disk before the commit that removes it.
 //! * Every commit says how many commits there are and which: one that is lost is noticed.
@@ -67,7 +67,7 @@ pub use fingerprint::Fingerprint;
 pub use frame::{FrameError, VALUE_BYTES_MAX, VERSION};
 pub use journal::{Journal, JournalLimits, JournalStats};
 pub use memory::{Fault, MemoryStore};
-pub use record::{HeadRecord, Moved, Record};
+pub use record::{HeadRecord, Moved, NextRun, Record};
 pub use recover::{Recovered, Report, recover};
 pub use replay::{RecoverError, Torn};
 pub use salvage::{Salvage, salvage};

@@ -1,17 +1,21 @@
-//! Facts and their bytes: a job whole, a job's standing, a job gone, a queue, a queue gone, the head.
+//! Facts and their bytes: a job whole, a job's standing, a job gone, a queue, a queue gone, the head; a schedule whole, a
+//! schedule's next run. A schedule has a number as jobs have, and is gone as they are.
 //!
 //! Written by hand and never derived from the engine's types, so that renaming a field cannot break a disk. A record says
 //! itself where it ends; the bytes around records are `frame`'s business. What is here must be readable for ever: the
 //! files in `golden/` say so. A record that must change gets a new kind, and the old kind stays readable.
 
 mod job;
+mod schedule;
 
 use bytes::Bytes;
-use windlass_engine::{Head, Job, JobId, Priority, QueueId, QueueImage, QueueKind, Totals};
+use windlass_engine::{Head, Job, JobId, Priority, QueueId, QueueImage, QueueKind, Schedule, Totals};
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_u32, put_u64};
 pub use job::Moved;
 pub(crate) use job::{Tail, encode_moved, encode_put};
+pub use schedule::NextRun;
+pub(crate) use schedule::{encode_next_run, encode_schedule};
 
 const PUT: u8 = 1;
 const MOVED: u8 = 2;
@@ -19,6 +23,8 @@ const GONE: u8 = 3;
 const QUEUE_SET: u8 = 4;
 const QUEUE_GONE: u8 = 5;
 const HEAD: u8 = 6;
+const SCHEDULE: u8 = 7;
+const NEXT_RUN: u8 = 8;
 
 /// Counts, numbers and ranks stay below this, so that going on counting from a journal never overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
@@ -30,12 +36,16 @@ pub enum Record {
     Put(Job),
     /// How a job stands now; the rest of it stays as it is.
     Moved(Moved),
-    /// A job is gone.
+    /// A job is gone, or a schedule.
     Gone(JobId),
     /// A queue, whole.
     QueueSet(QueueImage),
     /// A queue is gone.
     QueueGone(QueueId),
+    /// A schedule, whole. It stands for whatever was said of it before.
+    Schedule(Box<Schedule>),
+    /// When a schedule runs next; the rest of it stays as it is.
+    NextRun(NextRun),
     /// The engine's own numbers; every commit has one.
     Head(HeadRecord),
 }
@@ -108,6 +118,8 @@ impl Record {
             QUEUE_SET => decode_queue(from).map(Self::QueueSet),
             QUEUE_GONE => from.u32("a queue's number").map(|id| Self::QueueGone(QueueId(id))),
             HEAD => decode_head(from).map(Self::Head),
+            SCHEDULE => schedule::decode_schedule(from).map(|schedule| Self::Schedule(Box::new(schedule))),
+            NEXT_RUN => schedule::decode_next_run(from).map(Self::NextRun),
             kind => Err(DecodeError::Kind(kind)),
         }
     }
@@ -134,6 +146,8 @@ impl Record {
             Self::Gone(id) => encode_gone(*id, out),
             Self::QueueSet(image) => encode_queue(image, out),
             Self::QueueGone(id) => encode_queue_gone(*id, out),
+            Self::Schedule(schedule) => encode_schedule(schedule, usize::MAX, out).append_to(out),
+            Self::NextRun(next) => next.encode(out),
             Self::Head(head) => encode_head(head, out),
         }
     }

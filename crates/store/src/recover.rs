@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use windlass_engine::{Engine, Job, JobId, Limits, Numbered, QueueId, QueueImage, QueueKind};
+use windlass_engine::{Engine, Job, JobId, Limits, Numbered, QueueId, QueueImage, QueueKind, Schedule};
 
 use crate::codec::Reader;
 use crate::frame::FrameError;
@@ -43,6 +43,8 @@ pub struct Report {
     pub jobs: u64,
     /// Queues.
     pub queues: u64,
+    /// Schedules.
+    pub schedules: u64,
     /// The last whole commit.
     pub last_seq: u64,
     /// The daemon had stopped in order.
@@ -94,6 +96,7 @@ pub fn recover(
         bytes: ledger_figures.1,
         jobs: engine.job_count() as u64,
         queues: engine.queues().count() as u64,
+        schedules: engine.schedules().count() as u64,
         last_seq,
         clean,
         torn,
@@ -108,6 +111,7 @@ struct Replay {
     count: u32,
     index: Numbered<u32>,
     queues: BTreeMap<QueueId, QueueImage>,
+    schedules: BTreeMap<JobId, Schedule>,
     /// The last head, and the commit it was in.
     head: Option<(u64, HeadRecord)>,
 }
@@ -120,6 +124,7 @@ impl Replay {
             count: 0,
             index: Numbered::new(u32::MAX),
             queues: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             head: None,
         }
     }
@@ -138,6 +143,8 @@ impl Replay {
             match &record {
                 Record::Put(job) => roll.push(job.id),
                 Record::Moved(moved) => roll.push(moved.job),
+                Record::Schedule(schedule) => roll.push(schedule.id),
+                Record::NextRun(next) => roll.push(next.schedule),
                 Record::QueueSet(image) => queues.push(image.id),
                 Record::Gone(_) | Record::QueueGone(_) | Record::Head(_) => {}
             }
@@ -166,6 +173,7 @@ impl Replay {
             }
             Record::Gone(id) => {
                 self.ledger.gone(id, home.slot);
+                self.schedules.remove(&id);
                 if let Some(place) = self.index.remove(id).and_then(|index| self.place_mut(index)) {
                     *place = None;
                 }
@@ -177,6 +185,17 @@ impl Replay {
             Record::QueueGone(id) => {
                 self.ledger.queue_gone(id, home.slot);
                 self.queues.remove(&id);
+            }
+            Record::Schedule(schedule) => {
+                self.ledger.put(schedule.id, home);
+                self.schedules.insert(schedule.id, *schedule);
+            }
+            Record::NextRun(next) => {
+                // Of a schedule that is gone, as of a job.
+                if let Some(schedule) = self.schedules.get_mut(&next.schedule) {
+                    self.ledger.moved(next.schedule, home);
+                    next.apply(schedule);
+                }
             }
             Record::Head(head) => {
                 self.ledger.head(home);
@@ -235,6 +254,7 @@ impl Replay {
         let queues_max = limits.queues_max.max(QUEUES_MIN);
         check_queues(&self.queues, queues_max)?;
         self.check_jobs()?;
+        self.check_schedules()?;
         drop(self.index);
         let mut engine = Engine::new(limits, seed);
         if let Some((_, head)) = self.head {
@@ -243,6 +263,9 @@ impl Replay {
         self.queues.into_values().for_each(|image| engine.recall_queue(image));
         for job in self.jobs.into_iter().flatten().flatten() {
             engine.recall_job(job);
+        }
+        for schedule in self.schedules.into_values() {
+            engine.recall_schedule(schedule);
         }
         engine.wake_up();
         Ok((engine, self.ledger))
@@ -264,6 +287,20 @@ impl Replay {
             Some(pair) => Err(RecoverError::Nonsense(format!("rank {} is given twice", pair.first().unwrap_or(&0)))),
             None => Ok(()),
         }
+    }
+
+    fn check_schedules(&self) -> Result<(), RecoverError> {
+        let mut names = BTreeMap::new();
+        for (id, schedule) in &self.schedules {
+            if self.index.get(*id).is_some() {
+                return Err(RecoverError::Nonsense(format!("{id:?} is a job and a schedule")));
+            }
+            let name = schedule.key.as_ref().map(|key| (schedule.job.origin, key));
+            if let Some(other) = name.and_then(|name| names.insert(name, id)) {
+                return Err(RecoverError::Nonsense(format!("{id:?} and {other:?} are schedules of the same name")));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-use windlass_engine::{Job, JobId, PlaceKind, QueueId, QueueImage};
+use windlass_engine::{Job, JobId, PlaceKind, QueueId, QueueImage, Recurrence, Schedule};
 
 use crate::codec::Reader;
 use crate::frame::{Frame, open};
@@ -20,6 +20,8 @@ use crate::store::{Error, Store};
 pub struct Salvage {
     /// Jobs by number, as they last stood.
     pub jobs: BTreeMap<JobId, Job>,
+    /// Schedules by number, as they last stood.
+    pub schedules: BTreeMap<JobId, Schedule>,
     /// Queues by number.
     pub queues: BTreeMap<QueueId, QueueImage>,
     /// Values looked at.
@@ -98,7 +100,13 @@ impl Salvage {
                     moved.apply(job);
                 }
             }
-            Record::Gone(id) => drop(self.jobs.remove(&id)),
+            Record::Gone(id) => drop((self.jobs.remove(&id), self.schedules.remove(&id))),
+            Record::Schedule(schedule) => drop(self.schedules.insert(schedule.id, *schedule)),
+            Record::NextRun(next) => {
+                if let Some(schedule) = self.schedules.get_mut(&next.schedule) {
+                    next.apply(schedule);
+                }
+            }
             // A queue that is gone may be the only one that tells what its jobs' queue was called.
             Record::QueueSet(image) => drop(self.queues.insert(image.id, image)),
             Record::QueueGone(_) | Record::Head(_) => {}
@@ -107,7 +115,8 @@ impl Salvage {
 
     /// Writes every job as one line of JSON: `job`, `queue`, `origin`, `priority`, `place`, `ready_at_ms`, `attempts`,
     /// `failures`, `key`, `name`, `meta_base64`, `body_base64`. A byte string that is not UTF-8 goes under its name with
-    /// `_base64` behind it; what a job lacks is left out.
+    /// `_base64` behind it; what a job lacks is left out. Then the schedules: `schedule`, `queue`, `origin`, `priority`,
+    /// `cron` or `every_ms`, `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`.
     ///
     /// # Errors
     ///
@@ -138,8 +147,38 @@ impl Salvage {
             line.base64("body_base64", &job.body);
             to.write_all(line.finish().as_bytes())?;
         }
+        for schedule in self.schedules.values() {
+            to.write_all(schedule_line(schedule).as_bytes())?;
+        }
         to.flush()
     }
+}
+
+fn schedule_line(schedule: &Schedule) -> String {
+    let (mut line, job) = (Line::default(), &schedule.job);
+    line.number("schedule", schedule.id.0);
+    line.text("queue", &job.queue);
+    line.number("origin", job.origin.0.into());
+    line.number("priority", job.priority.value().into());
+    match &schedule.recurrence {
+        Recurrence::Cron(cron) => line.text("cron", cron.to_string().as_bytes()),
+        Recurrence::Every { interval_ms } => line.number("every_ms", *interval_ms),
+    }
+    line.number("next_at_ms", schedule.next_at.0);
+    if let Some(runs) = schedule.runs_left {
+        line.number("runs_left", runs);
+    }
+    let unique = job.unique.as_ref().map(|unique| &unique.key);
+    for (field, bytes) in [("key", schedule.key.as_ref()), ("unique", unique), ("name", job.name.as_ref())] {
+        if let Some(bytes) = bytes {
+            line.text(field, bytes);
+        }
+    }
+    if !job.meta.is_empty() {
+        line.base64("meta_base64", &job.meta);
+    }
+    line.base64("body_base64", &job.body);
+    line.finish()
 }
 
 const fn place_name(place: PlaceKind) -> &'static str {

@@ -2,13 +2,78 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Ability, Backoff, Clash, Command, Cursor, Failure, Filter, From, JobId, JobRef, KeyUntil, LeaseTerms, Mutation,
-    NewJob, Note, OnExpiry, Origin, PlaceKind, Priority, Proof, QueueKind, RepayTo, Retry, Select, Take, Timestamp,
-    Token, Unique, Wait,
+    Ability, Backoff, Clash, Command, Cron, Cursor, Failure, Filter, From, JobId, JobRef, KeyUntil, LeaseTerms,
+    Mutation, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof, QueueKind, Recurrence, RepayTo,
+    Retry, ScheduleRef, Select, Take, Timestamp, Token, Unique, Wait,
 };
 
 fn name(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
+}
+
+// ---- schedules -----------------------------------------------------------------------------------------------------
+
+/// A schedule to be set.
+pub(crate) struct Set(pub(crate) NewSchedule);
+
+/// Runs this job every so many milliseconds.
+pub(crate) fn every(interval_ms: u64, job: Push) -> Set {
+    recurring(Recurrence::Every { interval_ms }, job)
+}
+
+/// Runs this job in the minutes that match.
+pub(crate) fn cron(cron: Cron, job: Push) -> Set {
+    recurring(Recurrence::Cron(cron), job)
+}
+
+fn recurring(recurrence: Recurrence, Push(job): Push) -> Set {
+    Set(NewSchedule { key: None, job, recurrence, at_once: false, keep_grid: false, runs: None })
+}
+
+impl Set {
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut NewSchedule)) -> Self {
+        change(&mut self.0);
+        self
+    }
+
+    pub(crate) fn key(self, text: &'static str) -> Self {
+        self.with(|new| new.key = Some(name(text)))
+    }
+
+    pub(crate) fn at_once(self) -> Self {
+        self.with(|new| new.at_once = true)
+    }
+
+    pub(crate) fn keep_grid(self) -> Self {
+        self.with(|new| new.keep_grid = true)
+    }
+
+    pub(crate) fn runs(self, runs: u64) -> Self {
+        self.with(|new| new.runs = Some(runs))
+    }
+}
+
+impl std::convert::From<Set> for Command {
+    fn from(set: Set) -> Self {
+        Self::SetSchedule(Box::new(set.0))
+    }
+}
+
+/// Looks at the job or the schedule with this number.
+pub(crate) fn look(id: u64) -> Command {
+    Command::Look(JobRef::Id(JobId(id)))
+}
+
+pub(crate) fn remove_schedule(id: u64) -> Command {
+    Command::RemoveSchedule(ScheduleRef::Id(JobId(id)))
+}
+
+pub(crate) fn remove_keyed(key: &'static str) -> Command {
+    Command::RemoveSchedule(ScheduleRef::Key { origin: Origin::GEARMAN, key: name(key) })
+}
+
+pub(crate) fn list_schedules(after: u64, limit: u32) -> Command {
+    Command::ListSchedules { origin: None, after: Cursor(after, 0), limit }
 }
 
 // ---- jobs in -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 //! Events as lines of text.
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Cursor, End, Event, Fate, JobView, Note, Pushed, Taken, Timestamp};
+use windlass_engine::{ClientId, Cursor, End, Event, Fate, JobView, Note, Pushed, Schedule, Taken, Timestamp};
 
 /// One line an event: the client it is for, what it says.
 pub(crate) fn words(events: &[(ClientId, Event)]) -> Vec<String> {
@@ -31,7 +31,14 @@ fn word(event: &Event) -> String {
         Event::Refused { why, .. } => format!("refused: {why}"),
         Event::Told { job, note } => format!("told j{} {}", job.0, note_words(note)),
         Event::Ended { job, end } => format!("ended j{} {}", job.0, end_words(end)),
-        Event::Looked { job: None, .. } => "sees nothing".into(),
+        Event::Looked { job: None, schedule: None, .. } => "sees nothing".into(),
+        Event::Looked { job: None, schedule: Some(schedule), .. } => format!("sees {}", schedule_words(schedule)),
+        Event::ScheduleSet { schedule, replaced, .. } => {
+            format!("schedule s{}{}", schedule.0, if *replaced { " replaced" } else { "" })
+        }
+        Event::Schedules { rows, next, .. } => {
+            listed("schedules", rows.iter().map(|row| format!("s{}", row.id.0)), *next)
+        }
         Event::Looked { job: Some(view), .. } => format!("sees {}", view_words(view)),
         Event::Queues { rows, next, .. } => listed("queues", rows.iter().map(|row| text(&row.name)), *next),
         Event::Jobs { rows, next, .. } => listed("jobs", rows.iter().map(|row| format!("j{}", row.job.id.0)), *next),
@@ -75,6 +82,11 @@ fn view_words(view: &JobView) -> String {
     let place = format!("{:?}", view.job.place.kind()).to_lowercase();
     let place = result.map_or(place.clone(), |result| format!("{place} {}", text(result)));
     format!("j{} {place} in {}", view.job.id.0, text(&view.queue))
+}
+
+fn schedule_words(schedule: &Schedule) -> String {
+    let left = schedule.runs_left.map_or(String::new(), |left| format!(", {left} left"));
+    format!("s{} in {} at {}{left}", schedule.id.0, text(&schedule.job.queue), schedule.next_at.0)
 }
 
 fn listed(what: &str, rows: impl Iterator<Item = String>, next: Option<Cursor>) -> String {

@@ -5,7 +5,9 @@
 //! A command that needs the engine is a [`Task`]: until it is done nothing more is read, so that answers keep their order.
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{Command, Cursor, JobId, JobRef, JobView, Priority, QueueKind, QueueRow, Refusal};
+use windlass_engine::{
+    Command, Cursor, JobId, JobRef, JobView, Priority, QueueKind, QueueRow, Refusal, Schedule, ScheduleRef,
+};
 use windlass_session::{Outbox, Reason, Stop};
 
 use super::GearmanSession;
@@ -26,11 +28,13 @@ pub(super) enum Task {
     Jobs,
     /// `show unique jobs`.
     Uniques,
+    /// The schedules among either of the two, behind the jobs.
+    Schedules { uniques: bool },
     /// `drop function`: looks for the function, in any case; `found` is the first that differs in case only.
     Drop { wanted: Bytes, found: Option<QueueRow> },
     /// `maxqueue`: looks for the function.
     Limit { wanted: Bytes, limits: QueueLimits },
-    /// `cancel job`: looks whether it is a job Gearman knows.
+    /// `cancel job`: looks whether it is a job Gearman knows, or a schedule.
     Cancel(JobId),
     /// The last step of a command: done, or refused.
     Confirm,
@@ -125,10 +129,12 @@ impl GearmanSession {
         }
     }
 
-    pub(super) fn looked_to_cancel(&mut self, view: Option<&JobView>, out: &mut Outbox) {
+    pub(super) fn looked_to_cancel(&mut self, view: Option<&JobView>, schedule: Option<&Schedule>, out: &mut Outbox) {
         let Some(Task::Cancel(job)) = self.task else { return };
         if view.is_some_and(|view| is_live(&view.job)) {
             self.confirm(Command::Cancel(JobRef::Id(job)), out);
+        } else if schedule.is_some() {
+            self.confirm(Command::RemoveSchedule(ScheduleRef::Id(job)), out);
         } else {
             self.answer(AdminReply::UnknownJob, out);
         }
@@ -140,13 +146,15 @@ impl GearmanSession {
 
     pub(super) fn admin_refused(&mut self, why: Refusal, out: &mut Outbox) {
         match why {
-            Refusal::UnknownJob => self.answer(AdminReply::UnknownJob, out),
+            Refusal::UnknownJob | Refusal::UnknownSchedule => self.answer(AdminReply::UnknownJob, out),
             Refusal::UnknownQueue => self.answer(AdminReply::FunctionNotFound, out),
             Refusal::QueueInUse => self.answer(AdminReply::FunctionBusy, out),
             Refusal::QueueFull { .. }
             | Refusal::JobsFull { .. }
             | Refusal::BytesFull { .. }
             | Refusal::QueuesFull { .. }
+            | Refusal::SchedulesFull { .. }
+            | Refusal::NeverDue
             | Refusal::AbilitiesFull { .. }
             | Refusal::NameTooLong { .. }
             | Refusal::NotUnique

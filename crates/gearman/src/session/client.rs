@@ -3,7 +3,7 @@
 //! Spec: `PROTOCOL`, "GET_STATUS", "STATUS_RES", "OPTION_REQ", "OPTION_RES".
 
 use bytes::Bytes;
-use windlass_engine::{Command, Job, JobId, JobRef, JobView, PlaceKind};
+use windlass_engine::{Command, Job, JobId, JobRef, JobView, PlaceKind, Schedule};
 use windlass_session::Outbox;
 
 use super::GearmanSession;
@@ -22,8 +22,10 @@ impl GearmanSession {
         }
     }
 
-    pub(super) fn tell_status(&self, id: JobId, view: Option<&JobView>, out: &mut Outbox) {
-        let status = view.map(|view| status(&view.job)).unwrap_or_default();
+    /// A schedule is known as long as it is kept, and never runs: its jobs do.
+    pub(super) fn tell_status(&self, id: JobId, view: Option<&JobView>, schedule: Option<&Schedule>, out: &mut Outbox) {
+        let of_schedule = schedule.map(|_| Status { known: true, ..Status::default() });
+        let status = view.map(|view| status(&view.job)).or(of_schedule).unwrap_or_default();
         Response::StatusRes { handle: &self.handle(id), status }.encode(out.bytes());
     }
 

@@ -6,7 +6,7 @@
 //! or shown twice, as in any list of a server that goes on working.
 
 use bytes::BytesMut;
-use windlass_engine::{ClientRow, Command, Cursor, Filter, JobView, Origin, PlaceKind, QueueKind, QueueRow};
+use windlass_engine::{ClientRow, Command, Cursor, Filter, JobView, Origin, PlaceKind, QueueKind, QueueRow, Schedule};
 use windlass_session::Outbox;
 
 use super::admin::Task;
@@ -24,6 +24,7 @@ impl Task {
         match self {
             Self::Workers => Command::ListClients { after, limit },
             Self::Jobs | Self::Uniques => Command::ListJobs { filter: Filter::default(), after, limit },
+            Self::Schedules { .. } => Command::ListSchedules { origin: None, after, limit },
             Self::Status
             | Self::PriorityStatus
             | Self::Drop { .. }
@@ -64,13 +65,33 @@ impl GearmanSession {
 
     pub(super) fn jobs(&mut self, rows: &[JobView], next: Option<Cursor>, out: &mut Outbox) {
         let Some(task) = self.task.take() else { return };
+        let uniques = matches!(task, Task::Uniques);
         for view in rows.iter().filter(|view| is_live(&view.job)) {
-            if matches!(task, Task::Uniques) {
+            if uniques {
                 let key = view.job.key.as_deref().unwrap_or_default();
                 let unique = unique::submitted(view.job.origin, key, &view.job.meta());
                 AdminReply::UniqueRow { unique }.write(out.bytes());
             } else {
                 self.job_row(view, out.bytes());
+            }
+        }
+        match next {
+            Some(_) => self.turn_page(task, next, out),
+            // The schedules follow, as one more page.
+            None => self.turn_page(Task::Schedules { uniques }, Some(Cursor::default()), out),
+        }
+    }
+
+    /// A schedule is shown as a background job that never went out.
+    pub(super) fn schedules(&mut self, rows: &[Schedule], next: Option<Cursor>, out: &mut Outbox) {
+        let Some(task) = self.task.take() else { return };
+        for schedule in rows {
+            let (job, handle) = (&schedule.job, self.handle(schedule.id));
+            let key = job.unique.as_ref().map(|unique| &*unique.key).unwrap_or_default();
+            if matches!(task, Task::Schedules { uniques: true }) {
+                AdminReply::UniqueRow { unique: unique::submitted(job.origin, key, &job.meta) }.write(out.bytes());
+            } else {
+                AdminReply::JobRow { handle: &handle, retries: 0, ignored: false, background: true }.write(out.bytes());
             }
         }
         self.turn_page(task, next, out);

@@ -1,14 +1,13 @@
 //! One connection: what each request means to the engine, and what each event means to the peer.
 //!
-//! Reading order: this file, where every packet of the specification has a line; then the topics: `submit`,
+//! Reading order: this file, where every packet of the specification has a line; then the topics: `submit`, `schedule`,
 //! `worker`, `grab`, `work`, `client`, and `admin` and `listing` for text lines. What every topic uses: `ask` (how an
 //! answer finds its question), `unique` (what a unique id means), `refusal` (refusals in Gearman's words).
 //!
 //! Invariants: answers leave in the order of their requests, which is the outbox's doing, not ours; nothing a job keeps
 //! holds on to the buffer it was read into; a text command is answered without a packet in its midst.
 //!
-//! Spec: `PROTOCOL`, all of it but SUBMIT_JOB_SCHED and GET_STATUS_UNIQUE, which are answered as gearmand answers what it
-//! does not do.
+//! Spec: `PROTOCOL`, all of it.
 
 mod admin;
 mod adopt;
@@ -17,6 +16,7 @@ mod client;
 mod grab;
 mod listing;
 mod refusal;
+mod schedule;
 mod settings;
 mod submit;
 #[cfg(test)]
@@ -28,7 +28,7 @@ mod worker;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Event, JobId, JobView, Origin, Refusal, Tag, Timestamp};
+use windlass_engine::{ClientInfo, Command, Event, JobId, JobView, Origin, Refusal, Schedule, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 
 pub use adopt::Unfit;
@@ -137,9 +137,8 @@ impl GearmanSession {
             }
             Request::SubmitEpoch { job, when_s } => self.submit(job, Manner::at(when_s), out),
             Request::GetStatus { handle } => self.get_status(&handle, out),
-            Request::SubmitSched { .. } | Request::GetStatusUnique { .. } => {
-                ErrorReply::INVALID_COMMAND.encode(out.bytes());
-            }
+            Request::SubmitSched { job, schedule } => self.submit_sched(job, &schedule, out),
+            Request::GetStatusUnique { .. } => ErrorReply::INVALID_COMMAND.encode(out.bytes()),
             // "Worker Requests"
             Request::CanDo { function } => self.can_do(function, 0, out),
             Request::CanDoTimeout { function, timeout_ms } => self.can_do(function, timeout_ms, out),
@@ -169,7 +168,9 @@ impl GearmanSession {
             Event::Woken => Response::Noop.encode(self.unasked(out)),
             Event::Told { job, note } => self.told(job, &note, out),
             Event::Ended { job, end } => self.ended(job, &end, out),
-            Event::Looked { tag, job } => self.looked(tag, job.as_deref(), out),
+            Event::Looked { tag, job, schedule } => self.looked(tag, job.as_deref(), schedule.as_deref(), out),
+            Event::ScheduleSet { schedule, .. } => self.pushed(schedule, out),
+            Event::Schedules { rows, next, .. } => self.schedules(&rows, next, out),
             Event::Refused { tag, why } => self.refused(tag, why, out),
             Event::Queues { rows, next, .. } => self.queues(&rows, next, out),
             Event::Jobs { rows, next, .. } => self.jobs(&rows, next, out),
@@ -185,11 +186,11 @@ impl GearmanSession {
         }
     }
 
-    fn looked(&mut self, tag: Tag, job: Option<&JobView>, out: &mut Outbox) {
+    fn looked(&mut self, tag: Tag, job: Option<&JobView>, schedule: Option<&Schedule>, out: &mut Outbox) {
         match Ask::of(tag) {
-            Some(Ask::Status(id)) => self.tell_status(id, job, out),
+            Some(Ask::Status(id)) => self.tell_status(id, job, schedule, out),
             Some(Ask::Option) => self.option_set(out),
-            _ => self.looked_to_cancel(job, out),
+            _ => self.looked_to_cancel(job, schedule, out),
         }
     }
 

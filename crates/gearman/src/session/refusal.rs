@@ -14,12 +14,19 @@ pub(super) const FUNCTIONS_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", 
 pub(super) const WRONG_KIND: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name belongs to a queue of another kind" };
 
+pub(super) const SCHEDULES_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Too many schedules" };
+/// A SUBMIT_JOB_SCHED for 31 February.
+pub(super) const NEVER_DUE: ErrorReply =
+    ErrorReply { code: "INVALID_ARGUMENTS", text: "Schedule never comes due: no month of it has such a day" };
+
 /// What to answer to a packet that could not be granted.
 pub(super) const fn reply(ask: Ask, why: Refusal) -> ErrorReply {
     match why {
         Refusal::UnknownJob | Refusal::NotHeld => not_held(ask),
         Refusal::QueueFull { .. } | Refusal::JobsFull { .. } | Refusal::BytesFull { .. } => ErrorReply::QUEUE_FULL,
         Refusal::QueuesFull { .. } | Refusal::AbilitiesFull { .. } => FUNCTIONS_FULL,
+        Refusal::SchedulesFull { .. } => SCHEDULES_FULL,
+        Refusal::NeverDue => NEVER_DUE,
         Refusal::NameTooLong { .. } => ErrorReply::FUNCTION_TOO_LARGE,
         Refusal::WrongKind => WRONG_KIND,
         Refusal::Unavailable
@@ -28,6 +35,7 @@ pub(super) const fn reply(ask: Ask, why: Refusal) -> ErrorReply {
         | Refusal::UnknownQueue
         | Refusal::QueueInUse
         | Refusal::UnknownWorker
+        | Refusal::UnknownSchedule
         | Refusal::OutOfPlace => ErrorReply::QUEUE_ERROR,
     }
 }

@@ -39,9 +39,14 @@ impl Manner {
 
 impl GearmanSession {
     pub(super) fn submit(&self, job: Submission, manner: Manner, out: &mut Outbox) {
-        let job = Submission { workload: self.keep(&job.workload), ..job };
-        let new = new_job(&self.settings, job, manner);
+        let new = self.new_job(job, manner);
         out.command(Ask::Submit.tag(), Command::Push(Box::new(new)));
+    }
+
+    /// The job to be, with a workload that outlives the buffer it came in.
+    pub(super) fn new_job(&self, job: Submission, manner: Manner) -> NewJob {
+        let job = Submission { workload: self.keep(&job.workload), ..job };
+        new_job(&self.settings, job, manner)
     }
 
     pub(super) fn pushed(&self, job: JobId, out: &mut Outbox) {

@@ -110,6 +110,8 @@ pub struct Limits {
     pub jobs_max: u64,
     /// Bytes all jobs together may be counted as.
     pub jobs_bytes_max: ByteSize,
+    /// Schedules.
+    pub schedules_max: u32,
     /// Queues known.
     pub queues_max: u32,
     /// Queues one client may serve.
@@ -255,6 +257,7 @@ impl Default for Limits {
         Self {
             jobs_max: 50_000_000,
             jobs_bytes_max: ByteSize(640 * MIB),
+            schedules_max: 10_000,
             queues_max: 100_000,
             abilities_max: 10_000,
             name_bytes_max: ByteSize(8192),
@@ -307,6 +310,7 @@ impl Config {
         windlass_engine::Limits {
             jobs_max: limits.jobs_max,
             jobs_bytes_max: limits.jobs_bytes_max.into(),
+            schedules_max: limits.schedules_max,
             queues_max: limits.queues_max,
             abilities_max: limits.abilities_max,
             name_bytes_max: u32::try_from(limits.name_bytes_max.0).unwrap_or(u32::MAX),

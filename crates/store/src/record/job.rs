@@ -229,7 +229,7 @@ fn put_lease(lease: &Lease, out: &mut Vec<u8>) {
     });
 }
 
-fn put_retry(retry: Retry, out: &mut Vec<u8>) {
+pub(super) fn put_retry(retry: Retry, out: &mut Vec<u8>) {
     put_i64(out, retry.failures_max.into());
     put_u32(out, retry.losses_max);
     match retry.backoff {
@@ -256,18 +256,23 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     if let Some(at) = extra.expires_at {
         put_time(out, at);
     }
-    match extra.key_until {
-        KeyUntil::End => {}
-        KeyUntil::Start => out.push(1),
-        KeyUntil::EndOr(at) => put_tagged_time(2, at, out),
-        KeyUntil::StartOr(at) => put_tagged_time(3, at, out),
-    }
+    put_key_until(extra.key_until, out);
     put_told((extra.cycle, extra.failure.as_deref(), progress), out);
     if extra.result_keep_ms != 0 {
         put_u64(out, extra.result_keep_ms);
     }
     if let Some(ms) = extra.lease_ms {
         put_u64(out, ms);
+    }
+}
+
+/// Nothing for the end that most keys have.
+pub(super) fn put_key_until(until: KeyUntil, out: &mut Vec<u8>) {
+    match until {
+        KeyUntil::End => {}
+        KeyUntil::Start => out.push(1),
+        KeyUntil::EndOr(at) => put_tagged_time(2, at, out),
+        KeyUntil::StartOr(at) => put_tagged_time(3, at, out),
     }
 }
 
@@ -369,7 +374,7 @@ fn read_lease(from: &mut Reader<'_>) -> Result<Lease, DecodeError> {
     Ok(Lease::new(holder, token, taken_at, until, on_expiry))
 }
 
-fn read_retry(from: &mut Reader<'_>) -> Result<Retry, DecodeError> {
+pub(super) fn read_retry(from: &mut Reader<'_>) -> Result<Retry, DecodeError> {
     let failures_max = from.i64()?;
     let failures_max = i32::try_from(failures_max)
         .map_err(|_| DecodeError::Range { field: "a retry budget", value: failures_max.cast_unsigned() })?;
@@ -395,12 +400,7 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
         extra.expires_at = Some(from.time()?);
     }
     if has(has::KEY_UNTIL) {
-        extra.key_until = match from.u8()? {
-            1 => KeyUntil::Start,
-            2 => KeyUntil::EndOr(from.time()?),
-            3 => KeyUntil::StartOr(from.time()?),
-            other => return Err(DecodeError::Range { field: "a key's end", value: other.into() }),
-        };
+        extra.key_until = read_key_until(from)?;
     }
     (extra.cycle, extra.failure, extra.progress) = read_told(from, bits)?;
     if has(has::RESULT_KEEP) {
@@ -410,6 +410,15 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
         extra.lease_ms = Some(from.u64()?);
     }
     Ok(extra)
+}
+
+pub(super) fn read_key_until(from: &mut Reader<'_>) -> Result<KeyUntil, DecodeError> {
+    Ok(match from.u8()? {
+        1 => KeyUntil::Start,
+        2 => KeyUntil::EndOr(from.time()?),
+        3 => KeyUntil::StartOr(from.time()?),
+        other => return Err(DecodeError::Range { field: "a key's end", value: other.into() }),
+    })
 }
 
 type ToldOwned = (Option<Cycle>, Option<Box<Failure>>, Option<Progress>);

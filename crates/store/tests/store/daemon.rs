@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Command, Engine, From, Job, JobId, JobRef, LeaseTerms, Limits, NewJob, OnExpiry, Origin, Proof, Select,
-    Tag, Take, Timestamp, Turn, Wait,
+    ClientId, Command, Engine, From, Job, JobId, JobRef, LeaseTerms, Limits, NewJob, NewSchedule, OnExpiry, Origin,
+    Proof, Recurrence, Select, Tag, Take, Timestamp, Turn, Wait,
 };
 use windlass_store::{Commit, Journal, JournalLimits, MemoryStore, RecoverError, Recovered, Store, recover};
 
@@ -32,6 +32,26 @@ impl Daemon {
         let mut turn = Turn::new(Timestamp(1_000), 1);
         self.engine.apply(ClientId(1), Tag(1), command, &mut turn);
         self.journal.append(&self.engine, &turn.changes);
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        let mut turn = Turn::new(now, 1);
+        self.engine.tick(&mut turn);
+        self.journal.append(&self.engine, &turn.changes);
+    }
+
+    /// Sets a schedule that runs every minute.
+    pub(crate) fn schedule(&mut self, body: &[u8]) -> JobId {
+        self.apply(Command::SetSchedule(Box::new(NewSchedule {
+            key: Some(Bytes::from_static(b"minutely")),
+            job: NewJob::new(Origin::GEARMAN, QUEUE, Bytes::copy_from_slice(body)),
+            recurrence: Recurrence::Every { interval_ms: 60_000 },
+            at_once: false,
+            keep_grid: false,
+            runs: None,
+        })));
+        JobId(self.engine.head().next_job - 1)
     }
 
     pub(crate) fn push(&mut self, body: &[u8]) -> JobId {

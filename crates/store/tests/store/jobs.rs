@@ -1,11 +1,11 @@
-//! Jobs and queues of every shape, for tests.
+//! Jobs, queues and schedules of every shape, for tests.
 
 use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, OnExpiry, Origin, Place, Priority, Progress,
-    QueueId, QueueImage, QueueKind, Retry, Timestamp, Token,
+    Backoff, Clash, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, NewJob, OnExpiry, Origin, Place,
+    Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry, Schedule, Timestamp, Token, Unique,
 };
 
 /// The plainest job.
@@ -51,6 +51,52 @@ pub(crate) fn any_job() -> impl Strategy<Value = Job> {
             extra: extra.filter(|extra| *extra != Extra::default()).map(Box::new),
         },
     )
+}
+
+/// Any schedule.
+pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
+    let cron = (any::<[u64; 2]>(), any::<[u32; 2]>(), any::<u16>(), any::<bool>());
+    let recurrence = prop_oneof![
+        any::<u64>().prop_map(|interval_ms| Recurrence::Every { interval_ms }),
+        cron.prop_map(|([minutes, weekdays], [hours, days], months, either_day)| {
+            Recurrence::Cron(Cron { minutes, hours, days, months, weekdays, either_day })
+        }),
+    ];
+    let clash = prop_oneof![Just(Clash::Attach), Just(Clash::Refuse), Just(Clash::Keep)];
+    let until = (any_bytes(), clash, any_key_until());
+    let unique = option::of(until.prop_map(|(key, clash, until)| Unique { key, clash, until }));
+    let next = (recurrence, any_time(), any_time(), option::of(1..1u64 << 63));
+    let times = (option::of(any_time()), any::<[bool; 3]>());
+    (any_job().boxed(), option::of(any_bytes()), any_bytes(), unique.boxed(), next.boxed(), times).prop_map(
+        |(job, key, queue, unique, (recurrence, anchor, next_at, runs_left), (not_before, [cycle, front, alone]))| {
+            let extra = job.extra.unwrap_or_default();
+            let template = NewJob {
+                kind: if cycle { QueueKind::Cycle } else { QueueKind::Work },
+                priority: job.priority,
+                front,
+                name: extra.name.map(|name| Bytes::copy_from_slice(&name)),
+                name_unique: alone,
+                meta: extra.meta,
+                unique,
+                not_before,
+                expires_at: extra.expires_at,
+                retry: job.retry,
+                result_keep_ms: extra.result_keep_ms,
+                lease_ms: extra.lease_ms,
+                ..NewJob::new(job.origin, queue, job.body)
+            };
+            Schedule { id: job.id, key, job: template, recurrence, anchor, next_at, runs_left }
+        },
+    )
+}
+
+fn any_key_until() -> impl Strategy<Value = KeyUntil> {
+    prop_oneof![
+        Just(KeyUntil::End),
+        Just(KeyUntil::Start),
+        any_time().prop_map(KeyUntil::EndOr),
+        any_time().prop_map(KeyUntil::StartOr),
+    ]
 }
 
 /// Any queue.
@@ -107,12 +153,7 @@ fn any_retry() -> impl Strategy<Value = Retry> {
 }
 
 fn any_extra() -> impl Strategy<Value = Extra> {
-    let key_until = prop_oneof![
-        Just(KeyUntil::End),
-        Just(KeyUntil::Start),
-        any_time().prop_map(KeyUntil::EndOr),
-        any_time().prop_map(KeyUntil::StartOr),
-    ];
+    let key_until = any_key_until();
     let cycle = (0..1u64 << 63, 0u32..64).prop_map(|(priority, boost)| Cycle { priority, boost });
     let failure = (any_time(), any_bytes(), any_bytes(), prop::collection::vec(any_bytes(), 0..4))
         .prop_map(|(at, kind, message, backtrace)| Box::new(Failure { at, kind, message, backtrace }));

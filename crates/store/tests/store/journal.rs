@@ -5,7 +5,7 @@ use std::thread;
 use bytes::Bytes;
 use windlass_engine::{
     Ability, Clash, Command, Cursor, Engine, Filter, From, JobId, JobRef, KeyUntil, LeaseTerms, Limits, Mutation,
-    NewJob, Origin, PlaceKind, Proof, QueueKind, Retry, Select, Take, Timestamp, Unique, Wait,
+    NewJob, Origin, PlaceKind, Proof, QueueKind, Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait,
 };
 use windlass_store::{
     Commit, Error, Fault, Fingerprint, Journal, JournalLimits, MemoryStore, Record, Store, VALUE_BYTES_MAX, recover,
@@ -30,6 +30,8 @@ fn words(commit: &Commit) -> Vec<String> {
         Record::Gone(id) => Some(format!("gone {}", id.0)),
         Record::QueueSet(image) => Some(format!("queue {}", String::from_utf8_lossy(&image.name))),
         Record::QueueGone(id) => Some(format!("no queue {}", id.0)),
+        Record::Schedule(schedule) => Some(format!("schedule {}", schedule.id.0)),
+        Record::NextRun(next) => Some(format!("next run {}", next.schedule.0)),
         Record::Head(_) => None,
     });
     words.collect()
@@ -63,6 +65,52 @@ fn a_commit_holds_one_record_for_each_job() {
     daemon.cancel(two);
     assert_eq!(words(&daemon.commit()), ["gone 2", "gone 1"]);
     assert_eq!(daemon.again().engine.job_count(), 0);
+}
+
+#[test]
+fn a_run_is_in_one_commit_with_its_schedule() {
+    let mut daemon = Daemon::new();
+    let id = daemon.schedule(&[5; 3_000]);
+    assert_eq!(words(&daemon.commit()), ["schedule 1", "queue resize"]);
+    daemon.tick(Timestamp(61_000));
+    assert_eq!(words(&daemon.commit()), ["put 2", "next run 1"]);
+    daemon.tick(Timestamp(121_000));
+    let commit = daemon.cut();
+    assert_eq!(words(&commit), ["put 3", "next run 1"]);
+
+    // The commit is lost: so is the run, and it is made up for.
+    let mut again = Daemon::on(daemon.store);
+    assert_eq!(again.engine.schedule(id).unwrap().next_at, Timestamp(121_000));
+    again.tick(Timestamp(122_000));
+    let run = again.engine.jobs().map(|job| job.id).max().unwrap();
+    assert_eq!((again.engine.job_count(), &again.job(run).body[..]), (2, &[5; 3_000][..]));
+    assert_eq!(again.engine.schedule(id).unwrap().next_at, Timestamp(181_000));
+
+    again.commit();
+    again.apply(Command::RemoveSchedule(ScheduleRef::Id(id)));
+    assert_eq!(
+        words(&again.commit()),
+        ["gone 1", "queue resize"],
+        "the queue is moved out of a commit that is hardly alive"
+    );
+    assert_eq!(again.again().engine.schedules().count(), 0);
+}
+
+#[test]
+fn a_schedule_outlives_the_commits_it_was_in() {
+    let mut daemon = Daemon::new();
+    let id = daemon.schedule(&[5; 3_000]);
+    daemon.commit();
+    for n in 1..2_000 {
+        daemon.tick(Timestamp(1_000 + n * 60_000));
+        let run = daemon.engine.jobs().map(|job| job.id).max().unwrap();
+        daemon.cancel(run);
+        daemon.commit();
+    }
+    let stats = daemon.journal.stats();
+    assert!(stats.commits < 20 && stats.jobs == 1, "{stats:?}");
+    let before = daemon.engine.schedule(id).cloned();
+    assert_eq!(daemon.again().engine.schedule(id).cloned(), before);
 }
 
 #[test]

@@ -6,10 +6,11 @@ use std::path::Path;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, ClientId, Cycle, Extra, Failure, Head, Holder, Job, JobId, KeyUntil, Lease, OnExpiry, Place, Priority,
-    Progress, QueueId, QueueImage, QueueKind, Retry, Timestamp, Token, Totals,
+    Backoff, Clash, ClientId, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId, KeyUntil, Lease, NewJob, OnExpiry,
+    Origin, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry, Schedule, Timestamp, Token,
+    Totals, Unique,
 };
-use windlass_store::{DecodeError, HeadRecord, Moved, Record};
+use windlass_store::{DecodeError, HeadRecord, Moved, NextRun, Record};
 
 use crate::jobs;
 
@@ -28,13 +29,19 @@ fn one(bytes: &[u8]) -> Result<Record, DecodeError> {
 
 fn any_record() -> impl Strategy<Value = Record> {
     prop_oneof![
-        4 => jobs::any_job().prop_map(Record::Put),
-        2 => any_moved().prop_map(Record::Moved),
+        4 => jobs::any_job().prop_map(Record::Put).boxed(),
+        2 => any_moved().prop_map(Record::Moved).boxed(),
         1 => (0..1u64 << 63).prop_map(|id| Record::Gone(JobId(id))),
         1 => jobs::any_queue().prop_map(Record::QueueSet),
         1 => any::<u32>().prop_map(|id| Record::QueueGone(QueueId(id))),
         1 => any_head().prop_map(Record::Head),
+        2 => jobs::any_schedule().prop_map(|schedule| Record::Schedule(Box::new(schedule))).boxed(),
+        1 => jobs::any_schedule().prop_map(|s| Record::NextRun(next_run(&s))).boxed(),
     ]
+}
+
+const fn next_run(schedule: &Schedule) -> NextRun {
+    NextRun { schedule: schedule.id, next_at: schedule.next_at, runs_left: schedule.runs_left }
 }
 
 fn any_moved() -> impl Strategy<Value = Moved> {
@@ -84,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..8) {
+    fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..10) {
         let bytes: Vec<u8> = std::iter::once(kind).chain(noise).collect();
         for record in Record::all(&bytes).flatten() {
             // What can be read can be written, and is the same then.
@@ -127,7 +134,7 @@ fn what_ends_with_a_connection_is_not_written() {
 #[test]
 fn what_no_engine_writes_is_refused() {
     let job = |bytes: &[u8]| one(&[&[1, 5, 0, 0, 2, 5], bytes].concat());
-    let table: [(&str, Result<Record, DecodeError>); 8] = [
+    let table: [(&str, Result<Record, DecodeError>); 10] = [
         ("an unknown kind", one(&[77])),
         ("kind 0", one(&[0, 0, 0])),
         ("priority 0", one(&[1, 5, 0, 0, 2, 0, 0])),
@@ -135,6 +142,8 @@ fn what_no_engine_writes_is_refused() {
         ("place 7", job(&[7])),
         ("rank 0", job(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0])),
         ("bits of a version to come", one(&[1, 5, 0, 0x80, 0x10, 2, 5, 0])),
+        ("no run left", one(&[8, 5, 1, 1])),
+        ("bits of a schedule to come", one(&[7, 5, 0x80, 0x20, 2, 5, 0])),
         ("a body that is not there", job(&[0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f])),
     ];
     for (name, read) in table {
@@ -208,6 +217,50 @@ fn golden() -> Vec<(&'static str, Record)> {
         jobs_max: [None, Some(0), Some(u32::MAX), None, Some(7), None, None, None, None],
         serial: 1,
     };
+    let cron = Cron {
+        minutes: 1 << 59,
+        hours: 1 << 23,
+        days: 1 << 31 | 1,
+        months: 1 << 12,
+        weekdays: Cron::weekday(6) | 1 << 41,
+        either_day: true,
+    };
+    let full_schedule = Schedule {
+        id: JobId(1 << 40),
+        key: Some(Bytes::from_static(b"nightly")),
+        job: NewJob {
+            kind: QueueKind::Cycle,
+            priority: Priority::MIN,
+            front: true,
+            name: Some(Bytes::from_static(b"jid-1")),
+            name_unique: true,
+            meta: Bytes::from_static(b"meta"),
+            unique: Some(Unique {
+                key: Bytes::from_static(b"unique"),
+                clash: Clash::Keep,
+                until: KeyUntil::StartOr(Timestamp(60_000)),
+            }),
+            not_before: Some(Timestamp(1_000)),
+            expires_at: Some(Timestamp(90_000)),
+            retry: Retry { failures_max: 25, losses_max: 3, backoff: Backoff::Faktory },
+            result_keep_ms: 60_000,
+            lease_ms: Some(1_800_000),
+            ..NewJob::new(Origin::EVENTMQ, Bytes::from_static(b"resize"), Bytes::from_static(b"{\"n\":1}\0\xff"))
+        },
+        recurrence: Recurrence::Cron(cron),
+        anchor: at,
+        next_at: Timestamp::NEVER,
+        runs_left: Some(3),
+    };
+    let plain_schedule = Schedule {
+        id: JobId(9),
+        key: None,
+        job: NewJob::new(Origin::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png")),
+        recurrence: Recurrence::Every { interval_ms: 60_000 },
+        anchor: at,
+        next_at: at.after_ms(60_000),
+        runs_left: None,
+    };
     let totals = Totals { pushed: 10, taken: 9, succeeded: 5, failed: 2, buried: 1, lost: 1, expired: 3, cancelled: 4 };
     let head = Head { next_job: 12, reserved: 65_548, totals };
     vec![
@@ -241,6 +294,10 @@ fn golden() -> Vec<(&'static str, Record)> {
                 ..queue
             }),
         ),
+        ("schedule_plain", Record::Schedule(Box::new(plain_schedule.clone()))),
+        ("schedule_full", Record::Schedule(Box::new(full_schedule.clone()))),
+        ("next_run", Record::NextRun(next_run(&plain_schedule))),
+        ("next_run_counted", Record::NextRun(next_run(&full_schedule))),
         ("queue_gone", Record::QueueGone(QueueId(3))),
         ("head", Record::Head(HeadRecord { head, clean: false, commits: 3, census: 0x0123_4567_89ab_cdef })),
         ("head_clean", Record::Head(HeadRecord { head, clean: true, commits: 1, census: u64::MAX })),

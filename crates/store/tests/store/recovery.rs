@@ -9,11 +9,11 @@ use crate::jobs;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Clash, Head, Job, JobId, KeyUntil, NewJob, Origin, Place, QueueId, QueueImage, QueueKind, Timestamp, Token, Totals,
-    Unique,
+    Clash, Head, Job, JobId, KeyUntil, NewJob, Origin, Place, QueueId, QueueImage, QueueKind, Schedule, Timestamp,
+    Token, Totals, Unique,
 };
 use windlass_store::{
-    Fingerprint, HeadRecord, MemoryStore, Moved, Record, RecoverError, Recovered, Report, Store, salvage,
+    Fingerprint, HeadRecord, MemoryStore, Moved, NextRun, Record, RecoverError, Recovered, Report, Store, salvage,
 };
 
 /// Five commits of a job each, under keys 1 to 5.
@@ -181,6 +181,8 @@ fn any_record() -> impl Strategy<Value = Record> {
             job
         });
     let job = job.boxed();
+    let schedule = (jobs::any_schedule(), 7u64..12).prop_map(|(schedule, id)| Schedule { id: JobId(id), ..schedule });
+    let schedule = schedule.boxed();
     prop_oneof![
         6 => job.clone().prop_map(Record::Put),
         2 => job.prop_map(|job| {
@@ -195,6 +197,10 @@ fn any_record() -> impl Strategy<Value = Record> {
             Record::QueueSet(QueueImage { id: QueueId(id), kind, ..image })
         }),
         1 => (0u32..3).prop_map(|id| Record::QueueGone(QueueId(id))),
+        2 => schedule.clone().prop_map(|schedule| Record::Schedule(Box::new(schedule))),
+        1 => schedule.prop_map(|Schedule { id, next_at, runs_left, .. }| {
+            Record::NextRun(NextRun { schedule: id, next_at, runs_left })
+        }),
     ]
 }
 
@@ -221,12 +227,19 @@ fn nonsense_is_named() {
         Record::QueueSet(QueueImage { id: QueueId(id), name, kind, known: true, paused: false, jobs_max, serial: 1 })
     };
     let work = || queue(0, "q", QueueKind::Work);
+    let schedule = |id: u64| {
+        let mut daemon = Daemon::new();
+        let set = daemon.schedule(b"");
+        Record::Schedule(Box::new(Schedule { id: JobId(id), ..daemon.engine.schedule(set).unwrap().clone() }))
+    };
     let put = |id: u64, rank: u64| Record::Put(Job { id: JobId(id), rank, ..jobs::plain() });
     let table = [
         ("JobId(1) is in QueueId(0), which is not there", vec![put(1, 5)]),
         ("JobId(1) does not fit the kind of QueueId(0)", vec![queue(0, "q", QueueKind::Cycle), put(1, 5)]),
         ("rank 5 is given twice", vec![work(), put(1, 5), put(2, 5)]),
         ("QueueId(1) and QueueId(0) have the same name", vec![work(), queue(1, "q", QueueKind::Work)]),
+        ("JobId(1) is a job and a schedule", vec![work(), put(1, 5), schedule(1)]),
+        ("JobId(2) and JobId(1) are schedules of the same name", vec![schedule(1), schedule(2)]),
         ("QueueId(9000000) is beyond the limit of 1000000 queues", vec![queue(9_000_000, "q", QueueKind::Work)]),
     ];
     for (what, records) in table {
@@ -246,6 +259,7 @@ fn what_can_be_read_is_salvaged() {
     }
     daemon.commit();
     let end = daemon.push(b"\"the end\"");
+    let schedule = daemon.schedule(b"the end");
     daemon.commit();
     let whole = salvage(&daemon.store).unwrap();
     assert_eq!((whole.jobs.len(), whole.queues.len(), whole.damaged.len()), (41, 1, 0));
@@ -262,11 +276,17 @@ fn what_can_be_read_is_salvaged() {
     let mut lines = Vec::new();
     found.export(&mut lines).unwrap();
     let text = String::from_utf8(lines).unwrap();
-    assert_eq!(text.lines().count(), 28);
+    assert_eq!(text.lines().count(), 29);
     let last = format!(
         "{{\"job\":{},\"queue\":\"resize\",\"origin\":2,\"priority\":5,\"place\":\"ready\",\"ready_at_ms\":1000,\
          \"attempts\":0,\"failures\":0,\"body_base64\":\"InRoZSBlbmQi\"}}",
         end.0
+    );
+    assert_eq!(text.lines().nth(27), Some(last.as_str()));
+    let last = format!(
+        "{{\"schedule\":{},\"queue\":\"resize\",\"origin\":2,\"priority\":5,\"every_ms\":60000,\"next_at_ms\":61000,\
+         \"key\":\"minutely\",\"body_base64\":\"dGhlIGVuZA==\"}}",
+        schedule.0
     );
     assert_eq!(text.lines().last(), Some(last.as_str()));
 }

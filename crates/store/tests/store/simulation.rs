@@ -4,7 +4,7 @@
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_SEEDS=n` more of them.
 
 use crate::dice::Dice;
-use crate::world::{any_command, discard_all, open_clients, queue_names};
+use crate::world::{any_command, discard_all, open_clients, queue_names, unschedule};
 use windlass_engine::{ClientId, Command, Engine, Limits, QueueKind, Tag, Timestamp, Turn};
 use windlass_store::{Commit, Fault, Fingerprint, Journal, JournalLimits, JournalStats, MemoryStore, Store, recover};
 
@@ -192,6 +192,10 @@ fn live(seed: u64) -> [u64; 3] {
     daemon.commit_all();
     daemon.recover();
     // At the end everything goes, and then so must the journal, but for the last word on each queue and the head.
+    while daemon.engine.schedules().next().is_some() {
+        let command = unschedule(&mut daemon.dice, &daemon.engine);
+        daemon.apply(command);
+    }
     daemon.turn.now = daemon.turn.now.after_ms(1_000_000_000_000);
     for _ in 0..3 {
         daemon.apply(discard_all());

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Clash, ClientId, ClientInfo, Command, Cursor, Engine, Failure, Filter, From, Job, JobId, JobRef, KeyUntil,
-    LeaseTerms, Mutation, NewJob, Note, OnExpiry, Origin, PlaceKind, Priority, Proof, QueueKind, RepayTo, Retry,
-    Select, Tag, Take, Timestamp, Turn, Unique, Wait,
+    Backoff, Clash, ClientId, ClientInfo, Command, Cron, Cursor, Engine, Failure, Filter, From, Job, JobId, JobRef,
+    KeyUntil, LeaseTerms, Mutation, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof, QueueKind,
+    Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Turn, Unique, Wait,
 };
 
 use crate::dice::Dice;
@@ -25,7 +25,7 @@ pub(crate) fn any_command(dice: &mut Dice, engine: &Engine, now: Timestamp) -> (
     let client = ClientId(dice.roll(CLIENTS));
     let leased = any_job(dice, engine, |job| job.lease().is_some());
     let any = any_job(dice, engine, |_| true).map(|(id, _)| JobRef::Id(id));
-    let command = match dice.roll(40) {
+    let command = match dice.roll(42) {
         0..=13 => push(dice, now),
         14..=20 => take(dice, now),
         21..=30 => match leased {
@@ -42,7 +42,9 @@ pub(crate) fn any_command(dice: &mut Dice, engine: &Engine, now: Timestamp) -> (
             Command::CreateQueue { queue, kind }
         }
         37 => mutate(dice),
-        38 => Command::Unwait,
+        38 => schedule(dice, now),
+        39 => unschedule(dice, engine),
+        40 => Command::Unwait,
         _ => Command::Stats,
     };
     (client, command)
@@ -89,6 +91,31 @@ fn body(dice: &mut Dice) -> Bytes {
 
 fn later(dice: &mut Dice, now: Timestamp, one_in: u64) -> Option<Timestamp> {
     dice.one_in(one_in).then(|| now.after_ms(dice.roll(20_000)))
+}
+
+/// Recurring from every minute to every leap year; most have one of a few names.
+fn schedule(dice: &mut Dice, now: Timestamp) -> Command {
+    let Command::Push(job) = push(dice, Timestamp(0)) else { return Command::Stats };
+    let leap = Cron { minutes: 1, hours: 1, days: 1 << 29, months: 1 << 2, ..Cron::ALWAYS };
+    let recurrence = match dice.roll(4) {
+        0 => Recurrence::Cron(Cron::ALWAYS),
+        1 => Recurrence::Cron(leap),
+        _ => Recurrence::Every { interval_ms: 1 + dice.roll(now.0 / 100) },
+    };
+    Command::SetSchedule(Box::new(NewSchedule {
+        key: (!dice.one_in(4)).then(|| Bytes::from(format!("s{}", dice.roll(4)))),
+        job: NewJob { durable: true, listen: false, ..*job },
+        recurrence,
+        at_once: dice.one_in(3),
+        keep_grid: dice.one_in(2),
+        runs: dice.one_in(3).then(|| 1 + dice.roll(4)),
+    }))
+}
+
+/// Ends one of the schedules there are.
+pub(crate) fn unschedule(dice: &mut Dice, engine: &Engine) -> Command {
+    let ids: Vec<JobId> = engine.schedules().map(|schedule| schedule.id).collect();
+    dice.pick(&ids).map_or(Command::Stats, |id| Command::RemoveSchedule(ScheduleRef::Id(id)))
 }
 
 fn push(dice: &mut Dice, now: Timestamp) -> Command {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{Change, Engine, Extra, Head, Job, JobId, Lease, Limits, Place, QueueId, QueueImage};
+use windlass_engine::{Change, Engine, Extra, Head, Job, JobId, Lease, Limits, Place, QueueId, QueueImage, Schedule};
 
 /// What is remembered.
 #[derive(Debug, Default)]
@@ -11,6 +11,7 @@ pub(crate) struct Journal {
     head: Option<Head>,
     queues: BTreeMap<QueueId, QueueImage>,
     jobs: BTreeMap<JobId, Job>,
+    schedules: BTreeMap<JobId, Schedule>,
 }
 
 impl Journal {
@@ -41,6 +42,20 @@ impl Journal {
                     assert!(self.jobs.values().all(|job| job.queue != id), "{id:?} is gone before its jobs");
                     self.queues.remove(&id);
                 }
+                Change::SchedulePut(id) => {
+                    if let Some(schedule) = engine.schedule(id) {
+                        self.schedules.insert(id, schedule.clone());
+                    }
+                }
+                Change::ScheduleMoved(id) => {
+                    if let Some(schedule) = engine.schedule(id) {
+                        let Some(kept) = self.schedules.get_mut(&id) else { panic!("{id:?} moved and was never put") };
+                        (kept.next_at, kept.runs_left) = (schedule.next_at, schedule.runs_left);
+                    }
+                }
+                Change::ScheduleGone(id) => {
+                    self.schedules.remove(&id);
+                }
                 Change::Head => {}
             }
         }
@@ -63,6 +78,8 @@ impl Journal {
             assert_eq!(rested(kept), rested(&now), "left: the journal, right: the engine");
             assert!(self.queues.contains_key(&job.queue), "{id:?} is in a queue the journal does not know");
         }
+        let schedules: Vec<_> = engine.schedules().collect();
+        assert_eq!(self.schedules.values().collect::<Vec<_>>(), schedules, "left: the journal, right: the engine");
         for queue in engine.queues().map(windlass_engine::Queue::image) {
             let kept = self.queues.get(&queue.id);
             assert!(kept.is_none_or(|kept| kept == queue), "left: {kept:?} in the journal, right: {queue:?}");
@@ -82,6 +99,9 @@ impl Journal {
         self.queues.values().for_each(|queue| engine.recall_queue(queue.clone()));
         for job in self.jobs.values() {
             assert!(engine.recall_job(job.clone()), "{:?} is refused", job.id);
+        }
+        for schedule in self.schedules.values() {
+            assert!(engine.recall_schedule(schedule.clone()), "{:?} is refused", schedule.id);
         }
         engine.wake_up();
         engine

@@ -38,6 +38,9 @@ pub(crate) enum Kind {
     RemoveQueue,
     PauseQueue,
     LimitQueue,
+    SetSchedule,
+    RemoveSchedule,
+    ListSchedules,
     ListQueues,
     ListJobs,
     ListClients,
@@ -51,7 +54,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, and how often each happens in an average world.
-    pub(crate) const ALL: [(u64, Self); 33] = [
+    pub(crate) const ALL: [(u64, Self); 36] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -76,6 +79,9 @@ impl Kind {
         (5, Self::RemoveQueue),
         (12, Self::PauseQueue),
         (8, Self::LimitQueue),
+        (12, Self::SetSchedule),
+        (6, Self::RemoveSchedule),
+        (3, Self::ListSchedules),
         (3, Self::ListQueues),
         (8, Self::ListJobs),
         (3, Self::ListClients),
@@ -121,6 +127,12 @@ impl Script<'_> {
             Kind::Cancel => Command::Cancel(self.job_ref()),
             Kind::Look => Command::Look(self.job_ref()),
             Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
+            Kind::SetSchedule => Command::SetSchedule(Box::new(self.schedule())),
+            Kind::RemoveSchedule => Command::RemoveSchedule(self.schedule_ref()),
+            Kind::ListSchedules => {
+                let origin = self.dice.one_of([None, None, Some(Origin::GEARMAN)]);
+                Command::ListSchedules { origin, after: self.cursor(), limit: self.number(4) }
+            }
             Kind::ListQueues => Command::ListQueues { after: self.cursor(), limit: self.number(4) },
             Kind::ListClients => Command::ListClients { after: self.cursor(), limit: self.number(4) },
             Kind::ListJobs => {

@@ -1,7 +1,8 @@
 //! What is pushed and how it is taken: jobs with every option there is, wishes of every shape.
 
 use windlass_engine::{
-    Ability, Backoff, Clash, From, KeyUntil, LeaseTerms, NewJob, OnExpiry, Priority, Retry, Select, Take, Unique, Wait,
+    Ability, Backoff, Clash, Cron, From, KeyUntil, LeaseTerms, NewJob, NewSchedule, OnExpiry, Priority, Recurrence,
+    Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait,
 };
 
 use super::script::Script;
@@ -28,6 +29,52 @@ impl Script<'_> {
             result_keep_ms: self.dice.one_of([0, 0, 0, 30, 5_000]),
             lease_ms: if self.dice.chance(20) { Some(self.dice.below(self.world.pace_ms)) } else { None },
             ..NewJob::new(origin, queue, body)
+        }
+    }
+
+    /// A schedule: mostly soon and often, sometimes once in a leap year, sometimes never.
+    pub(crate) fn schedule(&mut self) -> NewSchedule {
+        let now = self.oracle.now;
+        // A template's times are counted from each run.
+        let span = |at: Timestamp| if at == Timestamp::NEVER { at } else { Timestamp(at.ms_since(now)) };
+        let mut job = self.job();
+        if !self.dice.chance(4) {
+            (job.durable, job.listen) = (true, false);
+        }
+        (job.not_before, job.expires_at) = (job.not_before.map(span), job.expires_at.map(span));
+        if let Some(unique) = &mut job.unique {
+            match &mut unique.until {
+                KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => *at = span(*at),
+                KeyUntil::End | KeyUntil::Start => {}
+            }
+        }
+        NewSchedule {
+            key: if self.dice.chance(70) { Some(self.name()) } else { None },
+            job,
+            recurrence: self.recurrence(),
+            at_once: self.dice.chance(25),
+            keep_grid: self.dice.chance(50),
+            runs: if self.dice.chance(30) { Some(self.dice.below(4)) } else { None },
+        }
+    }
+
+    fn recurrence(&mut self) -> Recurrence {
+        let minutes = self.dice.throw() | self.dice.throw();
+        let often = Cron { minutes, ..Cron::ALWAYS };
+        match self.dice.below(10) {
+            0 => Recurrence::Cron(Cron { days: self.dice.one_of([1 << 29, 1 << 30]), months: 1 << 2, ..often }),
+            1 => Recurrence::Cron(Cron { hours: 1 << self.dice.below(24), weekdays: Cron::weekday(3), ..often }),
+            2..5 => Recurrence::Cron(often),
+            5 => Recurrence::Every { interval_ms: self.dice.one_of([0, 1, 1 << 40]) },
+            _ => Recurrence::Every { interval_ms: 1 + self.dice.below(self.world.pace_ms * 8) },
+        }
+    }
+
+    pub(crate) fn schedule_ref(&mut self) -> ScheduleRef {
+        let key = self.name();
+        match self.dice.pick(&self.oracle.schedules).map(|schedule| schedule.id) {
+            Some(id) if self.dice.chance(60) => ScheduleRef::Id(id),
+            Some(_) | None => ScheduleRef::Key { origin: self.origin(), key },
         }
     }
 

@@ -48,6 +48,7 @@ impl Tally {
     }
 
     pub(crate) fn note_changes(&mut self, fingerprint: bool, changes: &[Change]) {
+        changes.iter().for_each(|change| self.count(format!("Change::{}", variant(change))));
         if fingerprint {
             self.stamp(&changes);
         }

@@ -70,6 +70,7 @@ fn limits(dice: &mut Dice) -> Limits {
     Limits {
         jobs_max: dice.one_of([8, 40, 100]),
         jobs_bytes_max: dice.one_of([u64::MAX, u64::MAX, 12_000]),
+        schedules_max: dice.one_of([1, 3, 100]),
         queues_max: dice.one_of([3, 5, 100, 100]),
         abilities_max: dice.one_of([2, 8]),
         name_bytes_max: 8,

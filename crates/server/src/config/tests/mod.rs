@@ -93,7 +93,7 @@ fn a_file_says_what_it_says_and_nothing_else() {
 #[test]
 fn the_engine_gets_its_own_units() {
     let config = parse(
-        "[limits]\njobs_max = 1\njobs_bytes_max = \"2KiB\"\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
+        "[limits]\njobs_max = 1\njobs_bytes_max = \"2KiB\"\nschedules_max = 12\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
          listeners_max = 6\nlease_max = \"7s\"\ndead_ttl = \"8d\"\nwake_patience = \"9ms\"\nbeat_timeout = \"10m\"\n\
          requeue_dead_workers = true\npage_max = 11\n",
     )
@@ -101,6 +101,7 @@ fn the_engine_gets_its_own_units() {
     let expected = windlass_engine::Limits {
         jobs_max: 1,
         jobs_bytes_max: 2048,
+        schedules_max: 12,
         queues_max: 3,
         abilities_max: 4,
         name_bytes_max: 5,

@@ -31,6 +31,8 @@ impl Oracle {
     pub(crate) fn compare(&mut self, engine: &Engine) {
         self.compare_queues(engine);
         self.compare_jobs(engine);
+        let schedules: Vec<_> = engine.schedules().cloned().collect();
+        assert_eq!(schedules, self.schedules, "left: the engine's schedules, right: the oracle's");
         let head = engine.head();
         assert_eq!((head.totals, head.next_job), (self.totals, self.next_job), "the engine's totals and numbers");
         for worker in &self.workers {

@@ -10,13 +10,14 @@ mod end;
 mod memo;
 mod outside;
 mod push;
+mod recur;
 mod serve;
 mod take;
 mod workers;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Command, Event, Job, JobId, JobRef, Limits, Place, PlaceKind, QueueId, QueueKind, Refusal, Tag,
+    ClientId, Command, Event, Job, JobId, JobRef, Limits, Place, PlaceKind, QueueId, QueueKind, Refusal, Schedule, Tag,
     Timestamp, Totals, Turn,
 };
 
@@ -37,6 +38,8 @@ pub(crate) struct Oracle {
     /// In order of birth.
     pub(crate) jobs: Vec<JobMemo>,
     pub(crate) queues: Vec<QueueMemo>,
+    /// In order of their numbers.
+    pub(crate) schedules: Vec<Schedule>,
     next_queue: u32,
     /// In order of their numbers.
     pub(crate) clients: Vec<ClientMemo>,
@@ -66,6 +69,7 @@ enum Due {
     Wait(ClientId),
     Beat(u64),
     Awake(u64),
+    Run(JobId),
 }
 
 impl Oracle {
@@ -75,6 +79,7 @@ impl Oracle {
             now: Timestamp(0),
             jobs: Vec::new(),
             queues: Vec::new(),
+            schedules: Vec::new(),
             next_queue: 0,
             clients: Vec::new(),
             workers: Vec::new(),
@@ -150,6 +155,11 @@ impl Oracle {
             Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, queue, *only_idle),
             Command::PauseQueue { queue, paused } => self.pause_queue(client, tag, queue, *paused),
             Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, queue, jobs_max),
+            Command::SetSchedule(new) => self.set_schedule(client, tag, new),
+            Command::RemoveSchedule(which) => self.remove_schedule(client, tag, which),
+            Command::ListSchedules { origin, after, limit } => {
+                self.list_schedules(client, tag, *origin, (*after, *limit))
+            }
             Command::ListQueues { after, limit } => self.list_queues(client, tag, *after, *limit),
             Command::ListClients { after, limit } => self.list_clients(client, tag, *after, *limit),
             Command::Stats => self.stats(client, tag),
@@ -178,6 +188,7 @@ impl Oracle {
                 Due::Wait(client) => self.give_up_waiting(client),
                 Due::Beat(worker) => self.miss_beat(worker),
                 Due::Awake(since) => self.oversleep(since),
+                Due::Run(id) => self.run(id),
             }
         }
         self.forget_idle_queues();
@@ -204,7 +215,8 @@ impl Oracle {
                 .is_some_and(|c| matches!(c.waiting, Waiting::Awake { since, .. } if since == wakeup.since))
         };
         let awake = self.awake.iter().filter(not_come).map(|wakeup| (wakeup.until, Due::Awake(wakeup.since)));
-        jobs.chain(waits).chain(beats).chain(awake).filter(|(at, _)| *at < Timestamp::NEVER).min()
+        let runs = self.schedules.iter().map(|schedule| (schedule.next_at, Due::Run(schedule.id)));
+        jobs.chain(waits).chain(beats).chain(awake).chain(runs).filter(|(at, _)| *at < Timestamp::NEVER).min()
     }
 
     // ---- finding things --------------------------------------------------------------------------------------------

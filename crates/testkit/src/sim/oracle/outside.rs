@@ -29,11 +29,13 @@ impl Oracle {
         self.remove(id);
     }
 
-    pub(super) fn look(&mut self, client: ClientId, tag: Tag, job: &JobRef) -> Answer {
-        let found = self.find(job).ok().and_then(|id| self.job(id));
+    pub(super) fn look(&mut self, client: ClientId, tag: Tag, which: &JobRef) -> Answer {
+        let found = self.find(which).ok().and_then(|id| self.job(id));
         let view = |job: &Job| Box::new(JobView { job: job.clone(), queue: self.queue(job.queue).name.clone() });
         let job = found.map(|memo| view(&memo.job));
-        self.say(client, Event::Looked { tag, job });
+        let numbered = |id: JobId| self.schedules.iter().find(|schedule| schedule.id == id).cloned().map(Box::new);
+        let schedule = if let JobRef::Id(id) = which { numbered(*id) } else { None };
+        self.say(client, Event::Looked { tag, job, schedule });
         Ok(())
     }
 
@@ -88,7 +90,7 @@ impl Oracle {
 
     // ---- listings --------------------------------------------------------------------------------------------------
 
-    fn page(&self, limit: u32) -> usize {
+    pub(super) fn page(&self, limit: u32) -> usize {
         limit.clamp(1, self.limits.page_max.max(1)) as usize
     }
 
@@ -158,6 +160,7 @@ impl Oracle {
             queues: count(self.queues.iter().filter(|queue| queue.known).count()),
             clients: count(self.clients.len()),
             workers: count(self.workers.len()),
+            schedules: count(self.schedules.len()),
             waiting: count(self.clients.iter().filter(waits).count()),
         };
         self.say(client, Event::Stats { tag, stats: Box::new(stats) });

@@ -2,7 +2,7 @@
 
 use windlass_engine::{
     Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, NewJob, Place, PlaceKind, Pushed, QueueId, QueueKind,
-    Refusal, Tag,
+    Refusal, Schedule, Tag,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -91,7 +91,8 @@ impl Oracle {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.jobs.iter().map(|memo| memo.job.weight_bytes()).sum()
+        let jobs: u64 = self.jobs.iter().map(|memo| memo.job.weight_bytes()).sum();
+        jobs + self.schedules.iter().map(Schedule::weight_bytes).sum::<u64>()
     }
 
     fn make(&mut self, queue: QueueId, new: &NewJob) -> JobId {

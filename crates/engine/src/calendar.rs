@@ -1,0 +1,358 @@
+//! When a cron expression comes due, in UTC. Fields that do not fit are jumped over whole; no minute is counted one by one.
+//!
+//! Not here: how an expression is written in text, which is a session's business, and what happens when it is due
+//! (`schedules`).
+
+use std::fmt;
+
+use crate::ids::Timestamp;
+
+const MINUTE_MS: u64 = 60_000;
+const HOUR_MINUTES: u64 = 60;
+const DAY_MINUTES: u64 = 1_440;
+
+/// Days from 1 March of the year 0, where leap days come last in their year, to 1 January 1970.
+const EPOCH_DAY: u64 = 719_468;
+/// The calendar repeats itself, weekdays included, every 400 years.
+const ERA_YEARS: u64 = 400;
+const ERA_DAYS: u64 = 146_097;
+/// 1 January 1970 was a Thursday.
+const EPOCH_WEEKDAY: u64 = 4;
+
+/// The minutes of a calendar that match: a cron expression, compiled. UTC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cron {
+    /// Bits 0 to 59.
+    pub minutes: u64,
+    /// Bits 0 to 23.
+    pub hours: u32,
+    /// Bits 1 to 31. Bit 0 is the last day of the month, whichever that is.
+    pub days: u32,
+    /// Bits 1 to 12.
+    pub months: u16,
+    /// Bit `7 * n + day`, 0 being Sunday: n from 0 to 4 is the first to the fifth such day of a month, 5 the last one.
+    pub weekdays: u64,
+    /// A day fits that is in `days` or in `weekdays`. Otherwise it must be in both.
+    pub either_day: bool,
+}
+
+impl Cron {
+    /// Every minute there is.
+    pub const ALWAYS: Self = Self {
+        minutes: (1 << 60) - 1,
+        hours: (1 << 24) - 1,
+        days: !1,
+        months: 0b1_1111_1111_1110,
+        weekdays: (1 << 35) - 1,
+        either_day: false,
+    };
+
+    /// The bits of [`Cron::weekdays`] for each such day of a month, 0 and 7 being Sunday.
+    #[must_use]
+    pub const fn weekday(day: u8) -> u64 {
+        const SUNDAYS: u64 = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28;
+        SUNDAYS << (day % 7)
+    }
+
+    /// Whether there is such a minute at all: 31 February never comes.
+    #[must_use]
+    pub fn can_match(&self) -> bool {
+        // A month of any length begins on any day of the week, some year.
+        let fits = |month: u64, days: u64| (0..7).any(|first| self.days_among(days, first) != 0 && self.has(month));
+        let lengths = |month: u64| if month == 2 { [28, 29] } else { [month_days(1970, month); 2] };
+        self.minute_from(0).is_some() && (1..=12).any(|month| lengths(month).into_iter().any(|days| fits(month, days)))
+    }
+
+    /// The first moment later than `time` that begins a minute that matches; [`Timestamp::NEVER`] if there is none.
+    #[must_use]
+    pub fn next_after(&self, time: Timestamp) -> Timestamp {
+        self.find_after(time).unwrap_or(Timestamp::NEVER)
+    }
+
+    fn find_after(&self, time: Timestamp) -> Option<Timestamp> {
+        let minute = time.0 / MINUTE_MS + 1;
+        let (today, minute) = (minute / DAY_MINUTES, minute % DAY_MINUTES);
+        let (mut year, mut month, day) = date(today);
+        let days = if self.has(month) { self.days_of(year, month) } else { 0 };
+        let mut days = days >> day << day;
+        if days >> day & 1 == 1 {
+            if let Some(minute) = self.minute_from(minute) {
+                return moment(today, minute);
+            }
+            days &= !(1 << day);
+        }
+        let minute = self.minute_from(0)?;
+        // Whatever happens at all happens within the 400 years after which everything happens again.
+        let end = year + ERA_YEARS;
+        while days == 0 && year <= end {
+            (year, month) = self.month_after(year, month)?;
+            days = self.days_of(year, month);
+        }
+        (days != 0).then(|| moment(day_number(year, month, days.trailing_zeros().into()), minute)).flatten()
+    }
+
+    fn has(&self, month: u64) -> bool {
+        self.months >> month & 1 == 1
+    }
+
+    fn month_after(&self, year: u64, month: u64) -> Option<(u64, u64)> {
+        let months = self.months & Self::ALWAYS.months;
+        let later = months >> month >> 1 << month << 1;
+        match (later, months) {
+            (0, 0) => None,
+            (0, _) => Some((year + 1, months.trailing_zeros().into())),
+            (_, _) => Some((year, later.trailing_zeros().into())),
+        }
+    }
+
+    /// The days of a month that match, as bits 1 to 31.
+    fn days_of(&self, year: u64, month: u64) -> u32 {
+        self.days_among(month_days(year, month), weekday(day_number(year, month, 1)))
+    }
+
+    /// The same of a month of so many days that begins on this day of the week.
+    fn days_among(&self, many: u64, first: u64) -> u32 {
+        let last = 1 << many;
+        let all = last | (last - 2);
+        let days = (self.days | if self.days & 1 == 1 { last } else { 0 }) & all;
+        let is_weekday = |day: &u64| {
+            let (nth, weekday) = ((day - 1) / 7, (first + day - 1) % 7);
+            self.weekdays >> (7 * nth + weekday) & 1 == 1
+                || (day + 7 > many && self.weekdays >> (35 + weekday) & 1 == 1)
+        };
+        let weekdays = (1..=many).filter(is_weekday).fold(0, |bits: u32, day| bits | 1 << day);
+        if self.either_day { days | weekdays } else { days & weekdays }
+    }
+
+    /// The first minute of the day from this one on that matches.
+    fn minute_from(&self, minute: u64) -> Option<u64> {
+        let (hour, minute) = (minute / HOUR_MINUTES, minute % HOUR_MINUTES);
+        let (hours, minutes) = (self.hours & Self::ALWAYS.hours, self.minutes & Self::ALWAYS.minutes);
+        if minutes == 0 {
+            return None;
+        }
+        let rest = minutes >> minute << minute;
+        if hours >> hour & 1 == 1 && rest != 0 {
+            return Some(hour * HOUR_MINUTES + u64::from(rest.trailing_zeros()));
+        }
+        let later = hours >> hour >> 1 << hour << 1;
+        let first = u64::from(minutes.trailing_zeros());
+        (later != 0).then(|| u64::from(later.trailing_zeros()) * HOUR_MINUTES + first)
+    }
+}
+
+/// Five fields as in a crontab. A rule for the days that no crontab can state is stated in words.
+impl fmt::Display for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        put_field(f, self.minutes, 0..=59, |f, n| write!(f, "{n}"))?;
+        f.write_str(" ")?;
+        put_field(f, self.hours.into(), 0..=23, |f, n| write!(f, "{n}"))?;
+        f.write_str(" ")?;
+        let last = u64::from(self.days & 1) << 32;
+        put_field(
+            f,
+            u64::from(self.days) | last,
+            1..=32,
+            |f, n| if n == 32 { f.write_str("L") } else { write!(f, "{n}") },
+        )?;
+        f.write_str(" ")?;
+        put_field(f, self.months.into(), 1..=12, |f, n| write!(f, "{n}"))?;
+        f.write_str(" ")?;
+        let plain = (0..7).filter(|day| self.weekdays & Self::weekday(*day) == Self::weekday(*day));
+        let plain: u64 = plain.map(Self::weekday).sum();
+        let single = (self.weekdays & !plain) << 7;
+        put_field(f, single | plain & 0x7f, 0..=48, |f, n| match (n % 7, n / 7) {
+            (day, 0) => write!(f, "{day}"),
+            (day, 6) => write!(f, "L{day}"),
+            (day, nth) => write!(f, "{day}#{nth}"),
+        })?;
+        let restricted = [self.days & Self::ALWAYS.days != Self::ALWAYS.days, plain != Self::ALWAYS.weekdays];
+        match (self.either_day, restricted) {
+            (false, [true, true]) => f.write_str(" (both days)"),
+            (true, [false, _] | [_, false]) => f.write_str(" (either day)"),
+            (true | false, _) => Ok(()),
+        }
+    }
+}
+
+fn put_field(
+    f: &mut fmt::Formatter<'_>,
+    bits: u64,
+    range: std::ops::RangeInclusive<u32>,
+    put: impl Fn(&mut fmt::Formatter<'_>, u32) -> fmt::Result,
+) -> fmt::Result {
+    // What lies beyond the plain values (`L`, the second Friday) is no part of "all".
+    let plain = match *range.end() {
+        32 => 1..=31,
+        48 => 0..=6,
+        _ => range.clone(),
+    };
+    let is_set = |n: u32| bits >> n & 1 == 1;
+    if plain.clone().all(is_set) {
+        return f.write_str("*");
+    }
+    let mut between = "";
+    for n in range.filter(|n| is_set(*n)) {
+        f.write_str(between)?;
+        put(f, n)?;
+        between = ",";
+    }
+    if between.is_empty() { f.write_str("-") } else { Ok(()) }
+}
+
+// ---- the calendar --------------------------------------------------------------------------------------------------
+
+/// The beginning of a minute of a day.
+fn moment(day: u64, minute: u64) -> Option<Timestamp> {
+    let minutes = day.checked_mul(DAY_MINUTES)?.checked_add(minute)?;
+    minutes.checked_mul(MINUTE_MS).map(Timestamp)
+}
+
+const fn weekday(day: u64) -> u64 {
+    (day + EPOCH_WEEKDAY) % 7
+}
+
+const fn is_leap(year: u64) -> bool {
+    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+}
+
+const fn month_days(year: u64, month: u64) -> u64 {
+    match month {
+        2 if is_leap(year) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days before a month in a year that begins with March, which is month 0 here: 31, 30, 31, 30, 31, and again.
+const fn days_before(month: u64) -> u64 {
+    (153 * month + 2) / 5
+}
+
+/// Year, month and day, both from 1, of a day counted from 1 January 1970.
+const fn date(day: u64) -> (u64, u64, u64) {
+    let day = day + EPOCH_DAY;
+    let (era, day) = (day / ERA_DAYS, day % ERA_DAYS);
+    // Without the leap days before it, the last day of the era among them, a day's year is a division.
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - days_before(month) + 1;
+    let year = era * ERA_YEARS + year;
+    if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
+}
+
+/// The same the other way round; from 1970 on.
+const fn day_number(year: u64, month: u64, day: u64) -> u64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (era, year) = (year / ERA_YEARS, year % ERA_YEARS);
+    era * ERA_DAYS + 365 * year + year / 4 - year / 100 + days_before(month) + day - 1 - EPOCH_DAY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_dates_are_each_others_inverse() {
+        let (mut year, mut month, mut day) = (1970, 1, 1);
+        for number in 0..300_000 {
+            assert_eq!((date(number), day_number(year, month, day)), ((year, month, day), number));
+            day += 1;
+            if day > month_days(year, month) {
+                (day, month) = (1, month + 1);
+            }
+            if month > 12 {
+                (month, year) = (1, year + 1);
+            }
+        }
+        // As far as milliseconds reach.
+        let last = u64::MAX / 86_400_000;
+        let (year, month, day) = date(last);
+        assert_eq!((year, day_number(year, month, day)), (584_556_019, last));
+    }
+
+    #[test]
+    fn the_next_minute() {
+        let day = |year, month, day| day_number(year, month, day) * DAY_MINUTES * MINUTE_MS;
+        let at =
+            |(y, mo, d): (u64, u64, u64), (h, mi): (u64, u64)| Timestamp(day(y, mo, d) + (h * 60 + mi) * MINUTE_MS);
+        let daily = Cron { minutes: 1 << 30, hours: 1 << 4, ..Cron::ALWAYS };
+        let leap = Cron { days: 1 << 29, months: 1 << 2, ..daily };
+        let mondays = Cron::weekday(1);
+        let table = [
+            ("every minute", Cron::ALWAYS, at((2024, 2, 28), (23, 59)), at((2024, 2, 29), (0, 0))),
+            ("today", daily, at((2023, 12, 31), (4, 29)), at((2023, 12, 31), (4, 30))),
+            ("not now", daily, at((2023, 12, 31), (4, 30)), at((2024, 1, 1), (4, 30))),
+            ("29 February, over 2100", leap, at((2096, 2, 29), (4, 30)), at((2104, 2, 29), (4, 30))),
+            (
+                "… on a Monday",
+                Cron { weekdays: mondays, ..leap },
+                at((2072, 2, 29), (5, 0)),
+                at((2112, 2, 29), (4, 30)),
+            ),
+            (
+                "… or one",
+                Cron { weekdays: mondays, either_day: true, ..leap },
+                at((2023, 2, 27), (5, 0)),
+                at((2024, 2, 5), (4, 30)),
+            ),
+            ("the last day", Cron { days: 1, ..daily }, at((2023, 2, 1), (0, 0)), at((2023, 2, 28), (4, 30))),
+            (
+                "the second Friday",
+                Cron { weekdays: 1 << (7 + 5), ..daily },
+                at((2023, 9, 9), (0, 0)),
+                at((2023, 10, 13), (4, 30)),
+            ),
+            (
+                "the last Sunday",
+                Cron { weekdays: 1 << 35, ..daily },
+                at((2023, 9, 25), (0, 0)),
+                at((2023, 10, 29), (4, 30)),
+            ),
+            ("beyond all time", daily, Timestamp(u64::MAX - 1), Timestamp::NEVER),
+        ];
+        for (name, cron, from, next) in table {
+            assert_eq!(cron.next_after(from), next, "{name}: {cron}");
+        }
+    }
+
+    #[test]
+    fn what_never_comes() {
+        let table = [
+            (Cron { days: 1 << 31, months: 1 << 2, ..Cron::ALWAYS }, false),
+            (Cron { days: 1 << 31, months: 1 << 2 | 1 << 4 | 1 << 11, ..Cron::ALWAYS }, false),
+            (Cron { days: 1 << 30, months: 1 << 2, weekdays: 1, either_day: true, ..Cron::ALWAYS }, true),
+            (Cron { days: 1 << 29, months: 1 << 2, weekdays: Cron::weekday(0), ..Cron::ALWAYS }, true),
+            (Cron { days: 1 << 22, weekdays: 1 << 14, ..Cron::ALWAYS }, false),
+            (Cron { days: 1 << 21, weekdays: 1 << 14, ..Cron::ALWAYS }, true),
+            (Cron { minutes: 1 << 60, ..Cron::ALWAYS }, false),
+            (Cron { hours: 1 << 24, ..Cron::ALWAYS }, false),
+            (Cron { months: 1 | 1 << 13, ..Cron::ALWAYS }, false),
+            (Cron { days: 0, ..Cron::ALWAYS }, false),
+            (Cron { days: 0, either_day: true, ..Cron::ALWAYS }, true),
+        ];
+        for (cron, comes) in table {
+            assert_eq!(cron.can_match(), comes, "{cron}");
+            assert_eq!(cron.next_after(Timestamp(0)) < Timestamp::NEVER, comes, "{cron}");
+        }
+    }
+
+    #[test]
+    fn in_words() {
+        let daily = Cron { minutes: 1 | 1 << 30, hours: 1 << 4, ..Cron::ALWAYS };
+        let days = Cron { days: 1 | 1 << 15, weekdays: Cron::weekday(5) | 1 << 7, either_day: true, ..daily };
+        let table = [
+            (Cron::ALWAYS, "* * * * *"),
+            (daily, "0,30 4 * * *"),
+            (days, "0,30 4 15,L * 5,0#2"),
+            (Cron { either_day: false, ..days }, "0,30 4 15,L * 5,0#2 (both days)"),
+            (Cron { either_day: true, ..daily }, "0,30 4 * * * (either day)"),
+            (Cron { months: 0, weekdays: 1 << 40, ..daily }, "0,30 4 * - L5"),
+        ];
+        for (cron, text) in table {
+            assert_eq!(cron.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Schedules: set, removed, listed, looked at, run.
+
+use bytes::Bytes;
+
+use crate::command::{Cursor, NewJob};
+use crate::engine::Engine;
+use crate::event::{Event, Refusal};
+use crate::ids::{ClientId, JobId, Origin, Tag, Timestamp};
+use crate::schedule::{NewSchedule, Schedule, ScheduleRef};
+use crate::turn::{Change, Turn};
+
+/// Who pushes the job of a run: no connection.
+const NOBODY: ClientId = ClientId(u64::MAX);
+
+impl Engine {
+    pub(crate) fn set_schedule(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        new: NewSchedule,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let before = new.key.as_ref().and_then(|key| {
+            let named = ScheduleRef::Key { origin: new.job.origin, key: key.clone() };
+            self.schedules.at(self.schedules.find(&named)?)
+        });
+        let (id, grid) = (before.map(|before| before.id), self.grid(&new, before));
+        self.check_schedule(&new, before)?;
+        // The queue shows from now on, and stays of this kind.
+        let queue = self.queues.find_or_make(&new.job.queue, new.job.kind, self.limits.queues_max)?;
+        self.make_known(queue, turn);
+        let schedule = Schedule {
+            id: id.unwrap_or_else(|| self.new_job_id(turn)),
+            key: new.key.as_ref().map(Self::own),
+            job: owned(new.job),
+            recurrence: new.recurrence,
+            anchor: grid.0,
+            next_at: grid.1,
+            runs_left: new.runs,
+        };
+        let number = schedule.id;
+        self.schedules.put(schedule);
+        turn.remember(Change::SchedulePut(number));
+        if tag.wants_answer() {
+            turn.tell(client, Event::ScheduleSet { tag, schedule: number, replaced: id.is_some() });
+        }
+        Ok(())
+    }
+
+    /// Where the grid of a new schedule is laid from, and when it runs first.
+    fn grid(&self, new: &NewSchedule, before: Option<&Schedule>) -> (Timestamp, Timestamp) {
+        match before.filter(|before| new.keep_grid && before.recurrence == new.recurrence) {
+            Some(before) => (before.anchor, before.next_at),
+            None if new.at_once => (self.now, self.now),
+            None => (self.now, new.recurrence.next_after(self.now, self.now)),
+        }
+    }
+
+    fn check_schedule(&self, new: &NewSchedule, before: Option<&Schedule>) -> Result<(), Refusal> {
+        self.check_name(new.key.as_deref().unwrap_or_default())?;
+        self.check_names(&new.job)?;
+        if new.job.listen || !new.job.durable {
+            return Err(Refusal::OutOfPlace);
+        }
+        if !new.recurrence.happens() || new.runs == Some(0) {
+            return Err(Refusal::NeverDue);
+        }
+        let limit = self.limits.schedules_max;
+        if before.is_none() && self.schedules.len() >= limit as usize {
+            return Err(Refusal::SchedulesFull { limit });
+        }
+        let held = self.bytes();
+        let limit = self.limits.jobs_bytes_max;
+        let room = held.saturating_sub(before.map_or(0, Schedule::weight_bytes));
+        if room.saturating_add(new.job.body.len() as u64) > limit {
+            return Err(Refusal::BytesFull { held, limit });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_schedule(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        which: &ScheduleRef,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let id = self.schedules.find(which).ok_or(Refusal::UnknownSchedule)?;
+        self.end_schedule(id, turn);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    fn end_schedule(&mut self, id: JobId, turn: &mut Turn) {
+        self.schedules.remove(id);
+        turn.remember(Change::ScheduleGone(id));
+    }
+
+    pub(crate) fn list_schedules(
+        &self,
+        client: ClientId,
+        tag: Tag,
+        origin: Option<Origin>,
+        (after, limit): (Cursor, u32),
+        turn: &mut Turn,
+    ) {
+        let limit = self.page(limit);
+        let mut all = self.schedules.from(JobId(after.0));
+        let page =
+            all.by_ref().take(limit).filter(|schedule| origin.is_none_or(|origin| schedule.job.origin == origin));
+        let rows = page.cloned().collect();
+        let next = all.next().map(|schedule| Cursor(schedule.id.0, 0));
+        turn.tell(client, Event::Schedules { tag, rows, next });
+    }
+
+    /// A schedule's time has come: one run, however many times were missed, and on to the next time after now.
+    pub(crate) fn run_schedule(&mut self, id: JobId, turn: &mut Turn) {
+        let Some(schedule) = self.schedules.at(id) else { return };
+        let (job, runs_left) = (schedule.run_at(self.now), schedule.runs_left);
+        let next_at = schedule.recurrence.next_after(schedule.anchor, self.now);
+        // A run that is refused is no run; there will be others.
+        let ran = self.push_job(NOBODY, job, turn).is_ok();
+        let runs_left = runs_left.map(|left| left.saturating_sub(ran.into()));
+        if runs_left == Some(0) {
+            self.end_schedule(id, turn);
+        } else {
+            self.schedules.advance(id, next_at, runs_left);
+            turn.remember(Change::ScheduleMoved(id));
+        }
+    }
+}
+
+/// The names in memory of their own: the read buffer they came in must not live on in them.
+fn owned(job: NewJob) -> NewJob {
+    let own = |bytes: Bytes| Engine::own(&bytes);
+    let mut job = NewJob { queue: own(job.queue), name: job.name.map(own), meta: own(job.meta), ..job };
+    if let Some(unique) = &mut job.unique {
+        unique.key = Engine::own(&unique.key);
+    }
+    job
+}

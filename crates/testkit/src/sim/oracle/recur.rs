@@ -1,0 +1,140 @@
+//! Schedules: set, removed, listed, run.
+
+use windlass_engine::{
+    ClientId, Cursor, Event, JobId, KeyUntil, NewJob, NewSchedule, Origin, Recurrence, Refusal, Schedule, ScheduleRef,
+    Tag, Timestamp,
+};
+
+use super::{Answer, Oracle};
+use crate::calendar;
+
+/// Whatever comes at all comes within so many years.
+const YEARS: u64 = 41;
+
+impl Oracle {
+    pub(super) fn set_schedule(&mut self, client: ClientId, tag: Tag, new: &NewSchedule) -> Answer {
+        let before = self.schedule_keyed(new.job.origin, new.key.as_deref()).cloned();
+        self.judge_schedule(new, before.as_ref())?;
+        let queue = self.find_or_make_queue(&new.job.queue, new.job.kind)?;
+        self.queue_mut(queue).known = true;
+        let kept = before.clone().filter(|before| new.keep_grid && before.recurrence == new.recurrence);
+        let (anchor, next_at) = match kept {
+            Some(kept) => (kept.anchor, kept.next_at),
+            None if new.at_once => (self.now, self.now),
+            None => (self.now, next_after(new.recurrence, self.now, self.now)),
+        };
+        let id = before.as_ref().map_or(JobId(self.next_job), |before| before.id);
+        self.next_job += u64::from(before.is_none());
+        self.schedules.retain(|schedule| schedule.id != id);
+        let (job, recurrence, runs_left) = (new.job.clone(), new.recurrence, new.runs);
+        self.schedules.push(Schedule { id, key: new.key.clone(), job, recurrence, anchor, next_at, runs_left });
+        self.schedules.sort_by_key(|schedule| schedule.id);
+        if tag.wants_answer() {
+            self.say(client, Event::ScheduleSet { tag, schedule: id, replaced: before.is_some() });
+        }
+        Ok(())
+    }
+
+    fn judge_schedule(&self, new: &NewSchedule, before: Option<&Schedule>) -> Answer {
+        let unique = new.job.unique.as_ref().map(|unique| &unique.key);
+        for name in [new.key.as_ref(), Some(&new.job.queue), new.job.name.as_ref(), unique].into_iter().flatten() {
+            self.check_name(name)?;
+        }
+        if new.job.listen || !new.job.durable {
+            return Err(Refusal::OutOfPlace);
+        }
+        let happens = match &new.recurrence {
+            Recurrence::Cron(cron) => calendar::next_after(cron, self.now, YEARS).is_some(),
+            Recurrence::Every { interval_ms } => *interval_ms > 0,
+        };
+        if !happens || new.runs == Some(0) {
+            return Err(Refusal::NeverDue);
+        }
+        let limit = self.limits.schedules_max;
+        if before.is_none() && self.schedules.len() >= limit as usize {
+            return Err(Refusal::SchedulesFull { limit });
+        }
+        let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
+        if held - before.map_or(0, Schedule::weight_bytes) + new.job.body.len() as u64 > limit {
+            return Err(Refusal::BytesFull { held, limit });
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_schedule(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef) -> Answer {
+        let found = match which {
+            ScheduleRef::Id(id) => self.schedules.iter().find(|schedule| schedule.id == *id),
+            ScheduleRef::Key { origin, key } => self.schedule_keyed(*origin, Some(key)),
+        };
+        let id = found.ok_or(Refusal::UnknownSchedule)?.id;
+        self.schedules.retain(|schedule| schedule.id != id);
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn list_schedules(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        origin: Option<Origin>,
+        (after, limit): (Cursor, u32),
+    ) -> Answer {
+        let limit = self.page(limit);
+        let all: Vec<&Schedule> = self.schedules.iter().filter(|schedule| schedule.id.0 >= after.0).collect();
+        let wanted = all.iter().take(limit).filter(|schedule| origin.is_none_or(|o| schedule.job.origin == o));
+        let rows = wanted.map(|schedule| (*schedule).clone()).collect();
+        let next = all.get(limit).map(|schedule| Cursor(schedule.id.0, 0));
+        self.say(client, Event::Schedules { tag, rows, next });
+        Ok(())
+    }
+
+    fn schedule_keyed(&self, origin: Origin, key: Option<&[u8]>) -> Option<&Schedule> {
+        let key = key?;
+        self.schedules.iter().find(|schedule| schedule.job.origin == origin && schedule.key.as_deref() == Some(key))
+    }
+
+    /// A schedule's time has come.
+    pub(super) fn run(&mut self, id: JobId) {
+        let Some(at) = self.schedules.iter().position(|schedule| schedule.id == id) else { return };
+        let schedule = self.schedules[at].clone();
+        self.forget_idle_queues();
+        let ran = self.push(ClientId(u64::MAX), Tag::NONE, &job_of(&schedule, self.now)).is_ok();
+        self.forget_idle_queues();
+        let runs_left = schedule.runs_left.map(|runs| runs - u64::from(ran));
+        if runs_left == Some(0) {
+            self.schedules.remove(at);
+        } else {
+            let next_at = next_after(schedule.recurrence, schedule.next_at, self.now);
+            self.schedules[at] = Schedule { next_at, runs_left, ..schedule };
+        }
+    }
+}
+
+/// The first time on the grid that is later than now; `grid` is a moment on it.
+fn next_after(recurrence: Recurrence, grid: Timestamp, now: Timestamp) -> Timestamp {
+    match recurrence {
+        Recurrence::Cron(cron) => calendar::next_after(&cron, now, YEARS).unwrap_or(Timestamp::NEVER),
+        Recurrence::Every { interval_ms } => {
+            let mut next = grid;
+            while next <= now {
+                next = next.after_ms(interval_ms);
+            }
+            next
+        }
+    }
+}
+
+/// The job of a run: times in the template are counted from the run.
+fn job_of(schedule: &Schedule, now: Timestamp) -> NewJob {
+    let from_now = |ms: Timestamp| now.after_ms(ms.0);
+    let mut job = schedule.job.clone();
+    job.not_before = job.not_before.map(from_now);
+    job.expires_at = job.expires_at.map(from_now);
+    if let Some(unique) = &mut job.unique {
+        match &mut unique.until {
+            KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => *at = from_now(*at),
+            KeyUntil::End | KeyUntil::Start => {}
+        }
+    }
+    job
+}

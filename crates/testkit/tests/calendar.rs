@@ -1,0 +1,92 @@
+//! Cron expressions against the calendar the slow way: what comes next, and whether anything ever does.
+
+use windlass_engine::{Cron, Timestamp};
+use windlass_testkit::calendar::next_after;
+use windlass_testkit::dice::Dice;
+
+/// Longer than between any two days of one name: a 29 February of one weekday, over a year 2100 that has none.
+const YEARS: u64 = 41;
+
+/// A field with all, few, one or none of its bits.
+fn field(dice: &mut Dice, all: u64) -> u64 {
+    let one = |dice: &mut Dice| loop {
+        let bit = 1 << dice.below(64);
+        if bit & all != 0 {
+            return bit;
+        }
+    };
+    match dice.below(40) {
+        0 => 0,
+        1..12 => all,
+        12..24 => one(dice),
+        24..30 => one(dice) | one(dice),
+        30..36 => dice.throw() & dice.throw() & all,
+        _ => dice.throw() & all,
+    }
+}
+
+fn any_cron(dice: &mut Dice) -> Cron {
+    let narrow = |n: u64| u32::try_from(n).unwrap_or_default();
+    // Weekdays mostly as plain ones; else the first to fifth and last ones each for itself.
+    let plain = (0..7).filter(|_| dice.chance(30)).map(Cron::weekday).sum();
+    let weekdays = dice.one_of([Cron::ALWAYS.weekdays, plain, plain]);
+    // Now and then the last day as well.
+    let days = u64::from(Cron::ALWAYS.days) | u64::from(dice.chance(20));
+    Cron {
+        minutes: field(dice, Cron::ALWAYS.minutes),
+        hours: narrow(field(dice, Cron::ALWAYS.hours.into())),
+        days: narrow(field(dice, days)),
+        months: u16::try_from(field(dice, Cron::ALWAYS.months.into())).unwrap_or_default(),
+        weekdays: if dice.chance(15) { field(dice, (1 << 42) - 1) } else { weekdays },
+        either_day: dice.chance(50),
+    }
+}
+
+/// From 1970 to 2150, mostly in the middle of a minute.
+fn any_time(dice: &mut Dice) -> Timestamp {
+    let ms = dice.below(180 * 366 * 86_400_000);
+    Timestamp(dice.one_of([ms, ms / 60_000 * 60_000, ms / 86_400_000 * 86_400_000]))
+}
+
+#[test]
+fn what_comes_next_is_what_the_slow_calendar_finds() {
+    let mut dice = Dice::new(1);
+    let (mut never, mut far) = (0, 0);
+    for n in 0..2_500 {
+        let (cron, time) = (any_cron(&mut dice), any_time(&mut dice));
+        let slow = next_after(&cron, time, YEARS);
+        assert_eq!(cron.next_after(time), slow.unwrap_or(Timestamp::NEVER), "{n}: {cron} ({cron:?}) after {time:?}");
+        assert_eq!(cron.can_match(), slow.is_some(), "{n}: {cron} ({cron:?}) after {time:?}");
+        never += u32::from(slow.is_none());
+        far += u32::from(slow.is_some_and(|at| at.ms_since(time) > 400 * 86_400_000));
+    }
+    assert!(never > 60 && far > 10, "{never} never, {far} not within a year: the dice look at too little");
+}
+
+#[test]
+fn a_rare_day_is_found_over_decades() {
+    let mut dice = Dice::new(2);
+    for weekday in 0..7 {
+        let leap = Cron { days: 1 << 29, months: 1 << 2, weekdays: Cron::weekday(weekday), ..Cron::ALWAYS };
+        for _ in 0..20 {
+            let time = any_time(&mut dice);
+            assert_eq!(Some(leap.next_after(time)), next_after(&leap, time, YEARS), "{leap} after {time:?}");
+        }
+    }
+}
+
+#[test]
+fn one_minute_after_another() {
+    let mut dice = Dice::new(3);
+    for _ in 0..100 {
+        let (cron, mut time) = (any_cron(&mut dice), any_time(&mut dice));
+        for _ in 0..20 {
+            let next = cron.next_after(time);
+            if next == Timestamp::NEVER {
+                break;
+            }
+            assert_eq!(Some(next), next_after(&cron, time, YEARS), "{cron} after {time:?}");
+            time = next;
+        }
+    }
+}
