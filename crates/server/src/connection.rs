@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
-use windlass_engine::ClientId;
+use windlass_engine::{ClientId, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 
 use crate::budget::{Budget, Share};
@@ -65,6 +65,8 @@ pub(crate) struct Connection<S> {
     ending: Option<Reason>,
     /// The session has been told that the daemon stops.
     stopping: bool,
+    /// When it was last woken: reading the clock costs as much as a command.
+    now: Timestamp,
     heard_at: Instant,
     budget: Arc<Budget>,
     share: Share,
@@ -103,6 +105,7 @@ impl<S: Stream> Connection<S> {
             eof: false,
             ending: None,
             stopping: false,
+            now: clock::now(),
             heard_at: Instant::now(),
             budget,
             share: Share::default(),
@@ -111,7 +114,7 @@ impl<S: Stream> Connection<S> {
 
     /// Serves the connection to its end and says why it ended.
     pub(crate) async fn serve(mut self) -> Reason {
-        self.session.on_open(clock::now(), &mut self.outbox);
+        self.session.on_open(self.now, &mut self.outbox);
         // The bell may have been rung before there was a mailbox.
         self.heed_shutdown();
         self.settle();
@@ -119,7 +122,9 @@ impl<S: Stream> Connection<S> {
             if let Some(reason) = self.try_finish() {
                 return reason;
             }
-            match self.wait().await {
+            let woke = self.wait().await;
+            self.now = clock::now();
+            match woke {
                 Woke::Read(Ok(read)) => {
                     self.eof = read == 0;
                     self.heard();
@@ -127,7 +132,7 @@ impl<S: Stream> Connection<S> {
                 Woke::Wrote(Ok(written)) if written > 0 => self.output.advance(written),
                 Woke::Read(Err(_)) | Woke::Wrote(_) => return self.ending.take().unwrap_or(Reason::PeerClosed),
                 Woke::Mail => self.heed_shutdown(),
-                Woke::Tick => self.session.on_tick(clock::now(), &mut self.outbox),
+                Woke::Tick => self.session.on_tick(self.now, &mut self.outbox),
                 Woke::Idle => return self.ending.take().unwrap_or(Reason::TimedOut("idle")),
             }
             self.settle();
@@ -139,17 +144,16 @@ impl<S: Stream> Connection<S> {
         if self.bounds.idle_max.is_some() {
             self.heard_at = Instant::now();
         }
-        let now = clock::now();
-        self.session.on_bytes(now, &mut self.input, &mut self.outbox);
+        self.session.on_bytes(self.now, &mut self.input, &mut self.outbox);
         if self.eof {
-            self.session.on_eof(now, &mut self.outbox);
+            self.session.on_eof(self.now, &mut self.outbox);
         }
     }
 
     fn heed_shutdown(&mut self) {
         if self.hub.stopping() && !self.stopping {
             self.stopping = true;
-            self.session.on_shutdown(clock::now(), &mut self.outbox);
+            self.session.on_shutdown(self.now, &mut self.outbox);
             self.outbox.hang_up(Reason::Shutdown);
         }
     }
@@ -179,7 +183,7 @@ impl<S: Stream> Connection<S> {
         {
             self.say(&words);
         } else if !self.outbox.is_empty() {
-            self.hub.visit(self.client, &mut self.outbox);
+            self.hub.visit(self.client, self.now, &mut self.outbox);
         }
         if let Some(how) = self.outbox.take_stop() {
             tracing::info!(client = self.client.0, ?how, "a client wants the daemon to stop");
@@ -192,12 +196,11 @@ impl<S: Stream> Connection<S> {
         let mut mail = std::mem::take(&mut self.mail);
         self.hub.take_mail(&self.mailbox, &mut mail);
         let any = !mail.is_empty();
-        let now = clock::now();
         for mail in mail.drain(..) {
             match mail {
                 Mail::Bytes(words) => self.say(&words),
                 Mail::Event(event) => {
-                    self.session.on_event(now, event, &mut self.outbox);
+                    self.session.on_event(self.now, event, &mut self.outbox);
                     // What it answers at once stands ahead of whatever else is in the mail; only what it asks is new.
                     if let Some(words) = self.outbox.take_leading_bytes() {
                         self.say(&words);
@@ -222,7 +225,7 @@ impl<S: Stream> Connection<S> {
             return false;
         }
         let before = self.input.len();
-        self.session.on_bytes(clock::now(), &mut self.input, &mut self.outbox);
+        self.session.on_bytes(self.now, &mut self.input, &mut self.outbox);
         before != self.input.len() || !self.outbox.is_empty()
     }
 

@@ -3,12 +3,13 @@
 //! A visit: commands go through the engine, their changes into the pending commit, their events into mailboxes. No I/O and
 //! no encoding for peers happens under the lock. Acknowledgements carry the number of the commit they wait for.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
 use bytes::Bytes;
+use foldhash::HashMap;
 use tokio::sync::{Notify, watch};
 use windlass_engine::{ClientId, Command, Engine, Event, Refusal, Tag, Timestamp, Turn};
 use windlass_session::{Item, Outbox, Stop};
@@ -67,7 +68,7 @@ impl Hub {
         let core = Core {
             engine,
             journal,
-            mailboxes: HashMap::new(),
+            mailboxes: HashMap::default(),
             turn: Turn::new(clock::now(), dice),
             words: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -96,16 +97,16 @@ impl Hub {
     pub(crate) fn leave(&self, client: ClientId) {
         let mut core = self.lock();
         core.mailboxes.remove(&client);
-        core.begin();
+        core.begin(clock::now());
         core.apply(client, Tag::NONE, Command::Close);
         self.end(core, None);
     }
 
     /// Does everything in an outbox, in order. The client's own mailbox is not rung: it is looked at next.
-    pub(crate) fn visit(&self, client: ClientId, outbox: &mut Outbox) {
+    pub(crate) fn visit(&self, client: ClientId, now: Timestamp, outbox: &mut Outbox) {
         let failed = self.failed();
         let mut core = self.lock();
-        core.begin();
+        core.begin(now);
         for item in outbox.drain() {
             match item {
                 Item::Command(tag, command) if failed && needs_store(tag, &command) => {
@@ -124,7 +125,7 @@ impl Hub {
     /// Does what is due, and says when something is due next.
     pub(crate) fn tick(&self) -> Option<Timestamp> {
         let mut core = self.lock();
-        core.begin();
+        core.begin(clock::now());
         let Core { engine, turn, .. } = &mut *core;
         engine.tick(turn);
         let next = engine.next_deadline();
@@ -262,8 +263,9 @@ impl Hub {
 }
 
 impl Core {
-    fn begin(&mut self) {
-        self.turn.now = clock::now();
+    /// Whoever waited for the lock may come with an earlier time than whoever had it: time does not go back for that.
+    fn begin(&mut self, now: Timestamp) {
+        self.turn.now = self.turn.now.max(now);
         self.turn.changes.clear();
     }
 

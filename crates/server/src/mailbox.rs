@@ -5,7 +5,7 @@
 //! what it is sent is hung up on, never waited for.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -42,6 +42,8 @@ pub(crate) struct Mailbox {
     /// Rung when there is something to look at.
     bell: Notify,
     overflowed: AtomicBool,
+    /// How many are waiting to be read: to be known without the lock.
+    len: AtomicUsize,
     bytes_max: usize,
 }
 
@@ -55,7 +57,13 @@ struct Inner {
 
 impl Mailbox {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { inner: Mutex::new(Inner::default()), bell: Notify::new(), overflowed: AtomicBool::new(false), bytes_max }
+        Self {
+            inner: Mutex::default(),
+            bell: Notify::new(),
+            overflowed: AtomicBool::new(false),
+            len: AtomicUsize::new(0),
+            bytes_max,
+        }
     }
 
     /// Adds mail that may be read once commit `gate` is durable. Says whether the mailbox is to be rung for that
@@ -67,6 +75,7 @@ impl Mailbox {
             self.overflowed.store(true, Ordering::Release);
         }
         inner.mail.push_back((gate, mail));
+        self.len.store(inner.mail.len(), Ordering::Release);
         let new = gate > inner.registered;
         inner.registered = inner.registered.max(gate);
         new
@@ -74,6 +83,9 @@ impl Mailbox {
 
     /// Takes out what may be read now. With `failed`, what waits for a commit comes out too, but promises nothing any more.
     pub(crate) fn take(&self, durable: u64, failed: bool, into: &mut Vec<Mail>) {
+        if self.len() == 0 {
+            return;
+        }
         let mut inner = self.lock();
         while let Some((gate, _)) = inner.mail.front() {
             let held = *gate > durable;
@@ -84,11 +96,12 @@ impl Mailbox {
             inner.bytes -= mail.weight();
             into.push(if held { disclaim(mail) } else { mail });
         }
+        self.len.store(inner.mail.len(), Ordering::Release);
     }
 
     /// How many are waiting to be read.
     pub(crate) fn len(&self) -> usize {
-        self.lock().mail.len()
+        self.len.load(Ordering::Acquire)
     }
 
     /// Whether the client read too little for too long.
