@@ -25,6 +25,8 @@ Examples:
       Look a file over before a daemon is started with it.
   windlass salvage /var/lib/windlass > jobs.jsonl
       Save what can be read of a damaged journal (exit code 4).
+  windlass gearmand --listen=localhost --pid-file=/run/gearman/gearmand.pid -d
+      Serve with the command line that gearmand was started with.
   windlass import gearmand-sqlite /var/spool/gearmand/queue.sqlite3
       Take over the jobs of a gearmand that has been stopped.
 
@@ -100,6 +102,13 @@ pub(crate) enum Command {
         /// The data directory of a daemon that is not running.
         #[arg(value_name = "DIR")]
         data_dir: PathBuf,
+    },
+    /// Serve in gearmand's place, with gearmand's options; so does a link to this program that is named gearmand.
+    #[command(disable_help_flag = true)]
+    Gearmand {
+        /// Options as gearmand takes them; --help explains what becomes of each.
+        #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
     },
     /// Take jobs over from another server, while neither it nor the daemon runs.
     #[command(subcommand)]

@@ -8,17 +8,21 @@ use windlass_server::config::{Config, DEFAULTS, Durability, Listener};
 use windlass_server::{Failure, logging};
 
 use crate::arguments::Command;
+use crate::gearmand::{self, Call};
 use crate::import;
 use crate::settings::Settings;
 
-pub(crate) fn run(command: Command) -> Result<(), Failure> {
+/// Gives back what to exit with.
+pub(crate) fn run(command: Command) -> Result<u8, Failure> {
     match command {
+        Command::Gearmand { words } => return gearmand::run(&Call::as_command(words)),
         Command::Serve(settings) => serve(&settings),
         Command::Check(settings) => print(&summary(&settings.resolve(env::vars_os())?)),
         Command::Config => print(DEFAULTS),
         Command::Salvage { data_dir } => salvage(&data_dir),
         Command::Import(import) => import::run(&import),
     }
+    .map(|()| 0)
 }
 
 fn serve(settings: &Settings) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod commands;
+mod gearmand;
 mod import;
 mod settings;
 
@@ -11,11 +12,16 @@ use std::process::ExitCode;
 
 use windlass_server::Failure;
 
+use crate::gearmand::Call;
+
 /// The daemon allocates often, small, and from many threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(call) = Call::through_link(std::env::args_os()) {
+        return conclude(|| gearmand::run(&call)).into();
+    }
     match arguments::parse(std::env::args_os()) {
         Ok(command) => conclude(|| commands::run(command)).into(),
         Err(help_or_mistake) => arguments::answer(&help_or_mistake).into(),
@@ -23,9 +29,9 @@ fn main() -> ExitCode {
 }
 
 /// Runs, says what went wrong, and gives back what to exit with. A panic has been told by its hook.
-fn conclude(run: impl FnOnce() -> Result<(), Failure> + UnwindSafe) -> u8 {
+fn conclude(run: impl FnOnce() -> Result<u8, Failure> + UnwindSafe) -> u8 {
     match panic::catch_unwind(run) {
-        Ok(Ok(())) => 0,
+        Ok(Ok(code)) => code,
         Ok(Err(failure)) => {
             // Standard error may be closed; the exit code still says it.
             let _ = writeln!(io::stderr(), "windlass: {failure}");
@@ -41,7 +47,7 @@ mod tests {
 
     #[test]
     fn every_end_has_its_code() {
-        assert_eq!(conclude(|| Ok(())), 0);
+        assert_eq!(conclude(|| Ok(0)), 0);
         assert_eq!(conclude(|| Err(Failure::Runtime("the store is dead".to_owned()))), 1);
         assert_eq!(conclude(|| panic!("a bug")), 1);
     }

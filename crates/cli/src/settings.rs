@@ -11,29 +11,40 @@ use windlass_server::config::{Config, Error, Override};
 pub(crate) struct Settings {
     /// Read the configuration from this file (TOML).
     #[arg(short = 'c', long = "config", value_name = "FILE")]
-    file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// Set one key, as in --set server.threads=4; may be repeated.
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    set: Vec<String>,
+    pub(crate) set: Vec<String>,
     /// Keep the data in this directory.
     #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
     /// What OK means: on the disk, or on the disk within commit_interval.
     #[arg(long, value_name = "WHEN", value_parser = ["sync", "interval"])]
-    durability: Option<String>,
+    pub(crate) durability: Option<String>,
     /// What is logged: off, error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL")]
-    log_level: Option<String>,
+    pub(crate) log_level: Option<String>,
     /// How it is logged.
     #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
-    log_format: Option<String>,
+    pub(crate) log_format: Option<String>,
 }
 
 impl Settings {
     /// The configuration that all of this makes, checked.
     pub(crate) fn resolve(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, Error> {
+        self.resolve_with(environment, |_| {})
+    }
+
+    /// The same, with something that goes over file and environment, and under the rest.
+    pub(crate) fn resolve_with(
+        &self,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        between: impl FnOnce(&mut Config),
+    ) -> Result<Config, Error> {
         let file = self.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-        let mut config = file.with(Override::from_environment(environment)?)?.with(self.overrides()?)?;
+        let mut config = file.with(Override::from_environment(environment)?)?;
+        between(&mut config);
+        let mut config = config.with(self.overrides()?)?;
         if let Some(data_dir) = &self.data_dir {
             // Past the overrides, which are text: a path need not be.
             config.data_dir.clone_from(data_dir);

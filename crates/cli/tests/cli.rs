@@ -39,8 +39,18 @@ fn version() {
 fn help_needs_no_manual() {
     let help = printed(&["--help"]);
     let sections = ["Usage:", "Commands:", "Options:", "Examples:", "Environment:", "Signals:", "Exit codes:"];
-    let words =
-        ["serve", "check", "config", "import", "--set", "--data-dir", "SIGTERM", "WINDLASS_<SECTION>_<KEY>", "4730"];
+    let words = [
+        "serve",
+        "check",
+        "config",
+        "gearmand",
+        "import",
+        "--set",
+        "--data-dir",
+        "SIGTERM",
+        "WINDLASS_<SECTION>_<KEY>",
+        "4730",
+    ];
     for expected in sections.iter().chain(&words) {
         assert!(help.contains(expected), "{expected} is missing:\n{help}");
     }

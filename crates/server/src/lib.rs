@@ -30,5 +30,5 @@ mod salvage;
 mod tls;
 
 pub use failure::Failure;
-pub use run::run;
+pub use run::{allow_open_files, run};
 pub use salvage::salvage;

@@ -41,13 +41,19 @@ pub fn run(config: &Config, ready: impl FnOnce() -> Result<(), Failure>) -> Resu
     runtime.block_on(serve(config, store, engine, journal, ready))
 }
 
-/// Every connection is an open file, and many a shell allows no more than 1,024 unless asked.
-fn allow_open_files(connections_max: usize) {
+/// Raises the limit on open files so far that it holds so many connections, if that is allowed: each is an open file, and
+/// many a shell allows no more than 1,024 unless asked. [`run`] does so; whoever gives rights up before does it earlier.
+pub fn allow_open_files(connections_max: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const OTHERS: u64 = 256;
     let wanted = connections_max as u64 + OTHERS;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_some_and(|current| current < wanted) {
+        // Root may go beyond the maximum.
+        let beyond = Rlimit { current: Some(wanted), maximum: maximum.map(|maximum| maximum.max(wanted)) };
+        if setrlimit(Resource::Nofile, beyond).is_ok() {
+            return;
+        }
         let allowed = maximum.map_or(wanted, |maximum| maximum.min(wanted));
         let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }).is_ok();
         if !raised || allowed < wanted {

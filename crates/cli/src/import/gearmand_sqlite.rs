@@ -82,8 +82,9 @@ impl GearmandSqlite {
         if let Some(pid) = holder(&self.queue).filter(|_| !self.dry_run) {
             return Err(self.refuse(format!("process {pid} has it open: stop gearmand first, or its jobs run twice")));
         }
-        // The store has things to say, an import's own words go elsewhere.
+        // The store has things to say, but not in the daemon's log. An import's own words go elsewhere.
         config.log.level = "warn".to_owned();
+        config.log.file = PathBuf::new();
         logging::init(&config.log)?;
         let gearman = import::gearman(&config)?;
         let mut importer = if self.dry_run {

@@ -1,0 +1,200 @@
+//! `windlass gearmand`, and what a link named `gearmand` does: gearmand's command line, so that unit files and scripts need
+//! not be touched.
+//!
+//! Reading order: `options` (every option and what becomes of it) · `parse` (gearmand's grammar) · `plan` (options to a
+//! configuration) · `process` (user, background, pid file) · here, what happens in which order.
+
+mod options;
+mod parse;
+mod plan;
+mod process;
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use windlass_server::config::Config;
+use windlass_server::{Failure, logging};
+
+use self::options::help;
+use self::parse::{Given, Loose};
+use self::plan::{Error, Plan, World};
+use self::process::PidFile;
+
+const NAME: &str = "gearmand";
+const CONFIG_FILE: &str = "/etc/gearmand.conf";
+
+/// How this was called.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// What messages start with.
+    pub(crate) argv0: String,
+    /// By a name of its own, not as a sub-command.
+    pub(crate) through_link: bool,
+    pub(crate) words: Vec<OsString>,
+}
+
+impl Call {
+    /// A call through a link: one whose name ends in `gearmand`.
+    pub(crate) fn through_link(mut words: impl Iterator<Item = OsString>) -> Option<Self> {
+        let argv0 = words.next()?;
+        let name = Path::new(&argv0).file_name().and_then(OsStr::to_str)?;
+        let argv0 = argv0.to_string_lossy().into_owned();
+        name.ends_with(NAME).then(|| Self { argv0, through_link: true, words: words.collect() })
+    }
+
+    pub(crate) fn as_command(words: Vec<OsString>) -> Self {
+        Self { argv0: format!("windlass {NAME}"), through_link: false, words }
+    }
+}
+
+/// Does what was asked, and gives back what to exit with.
+///
+/// # Errors
+///
+/// As `windlass serve`.
+pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
+    let Call { argv0, .. } = call;
+    match attempt(call) {
+        Ok(code) => Ok(code),
+        Err(Error::Usage(sentence)) => {
+            say(argv0, &sentence);
+            Ok(1)
+        }
+        Err(Error::Failure(failure)) => Err(failure),
+    }
+}
+
+fn attempt(call: &Call) -> Result<u8, Error> {
+    let Call { argv0, through_link, .. } = call;
+    let words = texts(&call.words).map_err(Error::Usage)?;
+    let given = given(&words).map_err(Error::Usage)?;
+    if given.has("help") {
+        return print(&help(argv0));
+    }
+    if given.has("version") {
+        return print(&version());
+    }
+    let detached = given.has("detached");
+    let plan = Plan::new(&given, &World::around())?;
+    if !detached {
+        plan.warnings.iter().for_each(|warning| say(argv0, warning));
+    }
+    let user = plan.user.as_deref().map_or(Ok(None), process::user).map_err(Error::Usage)?;
+    if given.has("check-args") {
+        return Ok(0);
+    }
+    if plan.daemon && !detached {
+        let failed = |why: io::Error| Error::Usage(format!("--daemon: {why}"));
+        return process::detach(argv0, &words, *through_link).map_err(failed);
+    }
+    if detached {
+        process::leave_terminal().map_err(Error::Usage)?;
+    }
+    if plan.coredump {
+        process::allow_core().map_err(Error::Usage)?;
+    }
+    windlass_server::allow_open_files(plan.config.server.connections_max);
+    if let Some(user) = user {
+        process::become_user(&user, &plan.config.data_dir).map_err(Error::Usage)?;
+    }
+    serve(argv0, plan, detached).map(|()| 0).map_err(Error::Failure)
+}
+
+fn serve(argv0: &str, Plan { mut config, pid_file, .. }: Plan, detached: bool) -> Result<(), Failure> {
+    find_a_log(argv0, &mut config);
+    logging::init(&config.log)?;
+    // Gone when the daemon has ended.
+    let written = RefCell::new(None);
+    windlass_server::run(&config, || {
+        if let Some(path) = pid_file {
+            *written.borrow_mut() = Some(PidFile::write(&path).map_err(Failure::Runtime)?);
+        }
+        if detached {
+            process::tell_ready().map_err(|why| Failure::Runtime(format!("cannot go into the background: {why}")))?;
+        }
+        Ok(())
+    })
+}
+
+/// gearmand starts without its log file if it must; so does this.
+fn find_a_log(argv0: &str, config: &mut Config) {
+    let path = std::mem::take(&mut config.log.file);
+    if path.as_os_str().is_empty() || config.log.level == "off" {
+        return;
+    }
+    match File::options().create(true).append(true).open(&path) {
+        Ok(_) => config.log.file = path,
+        Err(why) => {
+            let path = path.display();
+            say(argv0, &format!("Could not open log file \"{path}\", switching to stderr. ({why})"));
+        }
+    }
+}
+
+fn texts(words: &[OsString]) -> Result<Vec<String>, String> {
+    let text = |word: &OsString| {
+        word.to_str().map(str::to_owned).ok_or_else(|| format!("'{}' is no UTF-8", word.to_string_lossy()))
+    };
+    words.iter().map(text).collect()
+}
+
+/// The command line, and behind it the configuration file.
+fn given(words: &[String]) -> Result<Given, String> {
+    let mut given = Given::parse(words, Loose::Refused)?;
+    let named = given.text("config-file").map(PathBuf::from);
+    let text = match (&named, fs::read_to_string(named.as_deref().unwrap_or(Path::new(CONFIG_FILE)))) {
+        (_, Ok(text)) => text,
+        (Some(_), Err(_)) => return Err("Could not open configuration file.".to_owned()),
+        (None, Err(_)) => return Ok(given),
+    };
+    let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    given.fill_from(Given::parse(&words, Loose::Skipped)?);
+    Ok(given)
+}
+
+fn version() -> String {
+    let spoken = Config::default().gearman.version;
+    format!("\ngearmand {spoken} - Windlass {}\n", env!("CARGO_PKG_VERSION"))
+}
+
+fn print(text: &str) -> Result<u8, Error> {
+    // A reader that has gone away has read enough.
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(0)
+}
+
+fn say(argv0: &str, sentence: &str) {
+    let _ = writeln!(io::stderr(), "{argv0}: {sentence}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_known_by_its_name() {
+        let through = |line: &str| Call::through_link(line.split(' ').map(OsString::from)).map(|call| call.words.len());
+        assert_eq!(through("/usr/sbin/gearmand -d"), Some(1));
+        assert_eq!(through("gearmand"), Some(0));
+        assert_eq!(through("./windlass-gearmand -p 1"), Some(2));
+        assert_eq!(through("windlass gearmand"), None);
+        assert_eq!(through("/opt/gearmand/windlass"), None);
+    }
+
+    #[test]
+    fn a_file_with_options() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("gearmand.conf");
+        fs::write(&path, "# what we listen on\n--port=4731\n  --verbose INFO\t-R\n").unwrap();
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let line = format!("--verbose DEBUG --config-file {}", path.display());
+        let given_both = given(&words(&line)).unwrap();
+        assert_eq!((given_both.text("port"), given_both.text("verbose")), (Some("4731"), Some("DEBUG")));
+        assert!(given_both.has("round-robin"));
+        let missing = given(&words("--config-file=/no/such/file")).unwrap_err();
+        assert_eq!(missing, "Could not open configuration file.");
+    }
+}

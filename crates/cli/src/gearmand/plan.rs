@@ -1,0 +1,501 @@
+//! What gearmand's options come to: a configuration, and what the process has to do with itself.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use windlass_server::Failure;
+use windlass_server::config::{Config, ListenAddress, Period};
+
+use super::options::Fate;
+use super::parse::{Given, invalid};
+use crate::settings::Settings;
+
+const PORT: u16 = 4730;
+const DATA_DIR: &str = "/var/lib/windlass";
+/// Where gearmand logs to if nothing is said. Here only what has no standard error does.
+const LOG_FILE: &str = "/var/log/gearmand.log";
+
+/// All there is to do.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) config: Config,
+    pub(super) pid_file: Option<PathBuf>,
+    pub(super) user: Option<String>,
+    pub(super) daemon: bool,
+    pub(super) coredump: bool,
+    /// What is ignored, and why.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(super) enum Error {
+    /// An option is no option, or cannot be heeded: said behind the name of the program, exit code 1.
+    Usage(String),
+    /// As from `windlass serve`.
+    Failure(Failure),
+}
+
+impl From<windlass_server::config::Error> for Error {
+    fn from(error: windlass_server::config::Error) -> Self {
+        Self::Failure(error.into())
+    }
+}
+
+/// What of the world around counts.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    pub(super) environment: Vec<(OsString, OsString)>,
+    /// Whether one socket can serve IPv4 and IPv6.
+    pub(super) ipv6: Ipv6,
+}
+
+/// What the system knows of IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Ipv6 {
+    /// Nothing.
+    #[default]
+    Off,
+    /// A socket for all of IPv6 serves IPv4 too.
+    Dual,
+    /// It does not.
+    Only,
+}
+
+impl Ipv6 {
+    /// As Linux says it.
+    pub(super) fn of(interfaces: Option<&str>, bindv6only: Option<&str>) -> Self {
+        match (interfaces, bindv6only) {
+            (None | Some(""), _) => Self::Off,
+            (Some(_), Some(only)) if only.trim() == "1" => Self::Only,
+            (Some(_), _) => Self::Dual,
+        }
+    }
+}
+
+impl World {
+    pub(super) fn around() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        let ipv6 = Ipv6::of(read("/proc/net/if_inet6").as_deref(), read("/proc/sys/net/ipv6/bindv6only").as_deref());
+        Self { environment: std::env::vars_os().collect(), ipv6 }
+    }
+
+    /// A variable that says something.
+    fn variable(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.environment.iter().find(|(known, _)| known == name)?;
+        value.to_str().filter(|value| !value.is_empty())
+    }
+}
+
+impl Plan {
+    pub(super) fn new(given: &Given, world: &World) -> Result<Self, Error> {
+        refuse(given).map_err(Error::Usage)?;
+        let settings = Settings {
+            file: given.text("windlass-config").map(PathBuf::from),
+            set: given.all("set").map(str::to_owned).collect(),
+            data_dir: given.text("data-dir").map(PathBuf::from),
+            durability: given.text("durability").map(str::to_owned),
+            ..Settings::default()
+        };
+        let mut usage = None;
+        let between = |config: &mut Config| usage = apply(given, world, config).err();
+        let resolved = settings.resolve_with(world.environment.iter().cloned(), between);
+        match usage {
+            Some(sentence) => Err(Error::Usage(sentence)),
+            None => Ok(Self {
+                config: resolved?,
+                pid_file: given.text("pid-file").filter(|path| !path.is_empty()).map(PathBuf::from),
+                user: given.text("user").filter(|user| !user.is_empty()).map(str::to_owned),
+                daemon: given.has("daemon"),
+                coredump: given.has("coredump"),
+                warnings: warnings(given),
+            }),
+        }
+    }
+}
+
+/// What cannot be done, in a sentence.
+fn refuse(given: &Given) -> Result<(), String> {
+    if let Some((option, value)) = given.options().find(|(option, _)| option.fate == Fate::Refused) {
+        return Err(format!("--{}={value} is refused: {}", option.long, option.words));
+    }
+    match given.text("queue-type") {
+        None | Some("builtin" | "libsqlite3") => Ok(()),
+        Some(other) => Err(format!(
+            "--queue-type={other} is refused: jobs are kept in --data-dir, and those in that queue are not read; drain it with \
+             gearmand first, then leave the option out"
+        )),
+    }
+}
+
+fn warnings(given: &Given) -> Vec<String> {
+    let ignored = given.options().filter(|(option, _)| option.fate == Fate::Ignored);
+    let mut warnings: Vec<String> =
+        ignored.map(|(option, _)| format!("--{} is ignored: {}", option.long, option.words)).collect();
+    let inert = ["ssl-certificate", "ssl-key"].into_iter().filter(|long| given.has(long) && !given.has("ssl"));
+    warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no --ssl")));
+    warnings
+}
+
+/// Puts gearmand's options over a configuration.
+fn apply(given: &Given, world: &World, config: &mut Config) -> Result<(), String> {
+    numbers(given, config)?;
+    let port = port(given, world)?;
+    addresses(given, world, port, config)?;
+    logging(given, config)?;
+    tls(given, world, config)?;
+    let gearman = &mut config.gearman;
+    gearman.exceptions |= given.has("exceptions");
+    gearman.round_robin |= given.has("round-robin");
+    if let Some(prefix) = given.text("job-handle-prefix") {
+        prefix.clone_into(&mut gearman.handle_prefix);
+    }
+    if config.data_dir == Config::default().data_dir {
+        config.data_dir = data_dir(world, port);
+    }
+    Ok(())
+}
+
+fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
+    let (server, gearman) = (&mut config.server, &mut config.gearman);
+    set(given, "backlog", 1, &mut server.backlog)?;
+    set(given, "file-descriptors", 1, &mut server.connections_max)?;
+    set(given, "threads", 0, &mut server.threads)?;
+    // -1 is "as if nothing were said".
+    if given.number("keepalive-count") != Some(-1) {
+        set(given, "keepalive-count", 0, &mut server.keepalive_count)?;
+    }
+    if given.number("job-retries") != Some(-1) {
+        set(given, "job-retries", 0, &mut gearman.job_retries)?;
+    }
+    let times =
+        [("keepalive-idle", &mut server.keepalive_idle), ("keepalive-interval", &mut server.keepalive_interval)];
+    for (long, period) in times {
+        let mut seconds = 0_u16;
+        if given.number(long).is_some_and(|number| number != -1) {
+            set(given, long, 0, &mut seconds)?;
+            *period = Period::from_secs(seconds.into());
+        }
+    }
+    Ok(())
+}
+
+/// Sets a number that is given, if it fits and is not too small.
+fn set<T: TryFrom<i64>>(given: &Given, long: &str, least: i64, to: &mut T) -> Result<(), String> {
+    let Some(number) = given.number(long) else { return Ok(()) };
+    let fits = T::try_from(number).ok().filter(|_| number >= least);
+    *to = fits.ok_or_else(|| invalid(long, &number.to_string()))?;
+    Ok(())
+}
+
+fn port(given: &Given, world: &World) -> Result<u16, String> {
+    let text = given.text("port").or_else(|| world.variable("GEARMAND_PORT"));
+    text.map_or(Ok(PORT), |text| text.trim().parse().map_err(|_| invalid("port", text)))
+}
+
+/// gearmand serves every address if nothing is said; so does this, unless Windlass's own configuration says something.
+fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Result<(), String> {
+    let said = given.text("listen").filter(|host| !host.is_empty());
+    let configured = config.gearman.listen != Config::default().gearman.listen;
+    let asked = given.has("listen") || given.has("port") || world.variable("GEARMAND_PORT").is_some();
+    if configured && !asked {
+        return Ok(());
+    }
+    let hosts: &[&str] = match (&said, world.ipv6) {
+        (Some(host), _) => &[host],
+        (None, Ipv6::Off) => &["0.0.0.0"],
+        (None, Ipv6::Dual) => &["::"],
+        (None, Ipv6::Only) => &["0.0.0.0", "::"],
+    };
+    let address = |host: &&str| {
+        let text = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        text.parse::<ListenAddress>().map_err(|_| invalid("listen", host))
+    };
+    config.gearman.listen = hosts.iter().map(address).collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+fn logging(given: &Given, config: &mut Config) -> Result<(), String> {
+    if let Some(level) = given.text("verbose") {
+        let level = match level {
+            "FATAL" | "ALERT" | "CRITICAL" | "ERROR" => "error",
+            "WARNING" => "warn",
+            "NOTICE" | "INFO" => "info",
+            "DEBUG" => "debug",
+            _ => return Err("Invalid value for --verbose supplied".to_owned()),
+        };
+        level.clone_into(&mut config.log.level);
+    }
+    match given.text("log-file") {
+        Some("stderr") => config.log.file = PathBuf::new(),
+        Some("none") => "off".clone_into(&mut config.log.level),
+        Some(path) if !path.is_empty() => config.log.file = path.into(),
+        _ if given.has("daemon") && config.log.file.as_os_str().is_empty() => config.log.file = LOG_FILE.into(),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn tls(given: &Given, world: &World, config: &mut Config) -> Result<(), String> {
+    if !given.has("ssl") {
+        return Ok(());
+    }
+    let file = |variable: &str, long: &str| {
+        let path = world.variable(variable).or_else(|| given.text(long)).map(PathBuf::from);
+        path.ok_or_else(|| format!("--ssl needs --{long}"))
+    };
+    let tls = &mut config.gearman.tls;
+    // What Windlass's own configuration says will do.
+    if tls.certificate.as_os_str().is_empty() || given.has("ssl-certificate") {
+        tls.certificate = file("GEARMAND_SERVER_PEM", "ssl-certificate")?;
+    }
+    if tls.key.as_os_str().is_empty() || given.has("ssl-key") {
+        tls.key = file("GEARMAND_SERVER_KEY", "ssl-key")?;
+    }
+    Ok(())
+}
+
+/// gearmands on one machine differ in their ports, and each needs a directory of its own.
+fn data_dir(world: &World, port: u16) -> PathBuf {
+    let given = world.variable("STATE_DIRECTORY").and_then(|paths| paths.split(':').next());
+    match (given, port) {
+        (Some(path), _) => Path::new(path).to_owned(),
+        (None, PORT) => DATA_DIR.into(),
+        (None, port) => format!("{DATA_DIR}-{port}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::gearmand::options::OPTIONS;
+    use crate::gearmand::parse::Loose;
+
+    fn plan_in(line: &str, world: &World) -> Result<Plan, Error> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        Plan::new(&Given::parse(&words, Loose::Refused).unwrap(), world)
+    }
+
+    fn plan(line: &str) -> Result<Plan, Error> {
+        plan_in(line, &World::default())
+    }
+
+    /// Everything about a plan that differs from that of no option at all, a line each.
+    fn differences(line: &str) -> Vec<String> {
+        let nothing = lines(&plan("").unwrap());
+        lines(&plan(line).unwrap()).difference(&nothing).cloned().collect()
+    }
+
+    fn lines(plan: &Plan) -> BTreeSet<String> {
+        let Plan { config, pid_file, user, daemon, coredump, warnings } = plan;
+        let rest = format!("pid file {pid_file:?}\nuser {user:?}\ndaemon {daemon}\ncoredump {coredump}");
+        let mut lines: BTreeSet<String> =
+            rest.lines().chain(warnings.iter().map(String::as_str)).map(str::to_owned).collect();
+        keys("", &toml::Table::try_from(config).unwrap(), &mut lines);
+        lines
+    }
+
+    fn keys(section: &str, table: &toml::Table, lines: &mut BTreeSet<String>) {
+        for (key, value) in table {
+            match value.as_table() {
+                Some(inner) => keys(&format!("{section}{key}."), inner, lines),
+                None => drop(lines.insert(format!("{section}{key} = {value}"))),
+            }
+        }
+    }
+
+    /// Every option of gearmand, given: what changes.
+    #[test]
+    fn every_option() {
+        let other = "only another kind of queue needs it; jobs are kept in --data-dir";
+        let ignored = |long: &str, why: &str| vec![format!("--{long} is ignored: {why}")];
+        let is = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let sqlite = "the jobs in it are not read; `windlass import gearmand-sqlite FILE` takes them over";
+        let table = "the jobs in it are not read; `windlass import gearmand-sqlite --table NAME FILE` takes them over";
+        let http = "gearmand's HTTP is not spoken; let its clients speak Gearman, or keep a gearmand for them";
+        let ca = "no client is asked for a certificate, as by gearmand; --set gearman.tls.client_ca=FILE asks them all";
+        let cases: Vec<(&str, Vec<String>)> = vec![
+            ("--backlog=64", is(&["server.backlog = 64"])),
+            ("--daemon", is(&["daemon true", "log.file = \"/var/log/gearmand.log\""])),
+            ("--exceptions", is(&["gearman.exceptions = true"])),
+            ("--file-descriptors=500", is(&["server.connections_max = 500"])),
+            ("--help", vec![]),
+            ("--job-retries=3", is(&["gearman.job_retries = 3"])),
+            ("--job-handle-prefix=H:lap", is(&["gearman.handle_prefix = \"H:lap\""])),
+            ("--hashtable-buckets=991", ignored("hashtable-buckets", "tables grow by themselves")),
+            ("--keepalive", vec![]),
+            ("--keepalive-idle=30", is(&["server.keepalive_idle = \"30s\""])),
+            ("--keepalive-interval=7", is(&["server.keepalive_interval = \"7s\""])),
+            ("--keepalive-count=3", is(&["server.keepalive_count = 3"])),
+            ("--log-file=/var/log/x", is(&["log.file = \"/var/log/x\""])),
+            ("--listen=::1", is(&["gearman.listen = [\"[::1]:4730\"]"])),
+            ("--pid-file=/run/x", is(&["pid file Some(\"/run/x\")"])),
+            ("--round-robin", is(&["gearman.round_robin = true"])),
+            ("--queue-type=libsqlite3", vec![]),
+            ("--config-file=x", vec![]),
+            (
+                "--syslog",
+                ignored(
+                    "syslog",
+                    "log lines go to standard error, where a service manager takes them, or to --log-file",
+                ),
+            ),
+            ("--coredump", is(&["coredump true"])),
+            ("--threads=2", is(&["server.threads = 2"])),
+            ("--user=gearman", is(&["user Some(\"gearman\")"])),
+            ("--verbose=DEBUG", is(&["log.level = \"debug\""])),
+            ("--version", vec![]),
+            ("--worker-wakeup=1", ignored("worker-wakeup", "as many sleeping workers are woken as there are jobs")),
+            ("--http-port=8080", ignored("http-port", http)),
+            ("--port=4731", is(&["data_dir = \"/var/lib/windlass-4731\"", "gearman.listen = [\"0.0.0.0:4731\"]"])),
+            ("--ssl-ca-file=c", ignored("ssl-ca-file", ca)),
+            ("--ssl-certificate=c", ignored("ssl-certificate", "there is no --ssl")),
+            ("--ssl-key=k", ignored("ssl-key", "there is no --ssl")),
+            ("--libmemcached-servers=x", ignored("libmemcached-servers", other)),
+            ("--libmemcached-prefix=x", ignored("libmemcached-prefix", other)),
+            ("--libsqlite3-db=x", ignored("libsqlite3-db", sqlite)),
+            (
+                "--store-queue-on-shutdown",
+                ignored("store-queue-on-shutdown", "every background job is on the disk at once"),
+            ),
+            ("--libsqlite3-table=x", ignored("libsqlite3-table", table)),
+            ("--libpq-conninfo=x", ignored("libpq-conninfo", other)),
+            ("--libpq-table=x", ignored("libpq-table", other)),
+            ("--redis-server=x", ignored("redis-server", other)),
+            ("--redis-port=x", ignored("redis-port", other)),
+            ("--redis-password=x", ignored("redis-password", other)),
+            ("--redis-prefix=x", ignored("redis-prefix", other)),
+            ("--mysql-host=x", ignored("mysql-host", other)),
+            ("--mysql-port=x", ignored("mysql-port", other)),
+            ("--mysql-user=x", ignored("mysql-user", other)),
+            ("--mysql-password=x", ignored("mysql-password", other)),
+            ("--mysql-db=x", ignored("mysql-db", other)),
+            ("--mysql-table=x", ignored("mysql-table", other)),
+            ("--check-args", vec![]),
+            ("--data-dir=/d", is(&["data_dir = \"/d\""])),
+            ("--durability=interval", is(&["durability = \"interval\""])),
+            ("--set limits.page_max=7", is(&["limits.page_max = 7"])),
+        ];
+        for (line, expected) in &cases {
+            assert_eq!(&differences(line), expected, "{line}");
+        }
+        // Those that cannot be given alone, or are refused, or name a file have tests of their own.
+        let elsewhere = ["--protocol", "--ssl", "--windlass-config"];
+        for option in OPTIONS {
+            let word = format!("--{}", option.long);
+            let here = cases.iter().any(|(line, _)| line.split(['=', ' ']).next() == Some(word.as_str()));
+            assert!(here != elsewhere.contains(&word.as_str()), "{word}");
+        }
+    }
+
+    fn refused(line: &str) -> String {
+        match plan(line) {
+            Err(Error::Usage(sentence)) => sentence,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_told_in_a_sentence() {
+        let table = [
+            ("--protocol=http", "--protocol=http is refused: gearmand's HTTP is not spoken"),
+            ("-r gear", "--protocol=gear is refused: "),
+            (
+                "-q MySQL",
+                "--queue-type=MySQL is refused: jobs are kept in --data-dir, and those in that queue are not read",
+            ),
+            ("--verbose=LOUD", "Invalid value for --verbose supplied"),
+            ("--port=abc", "the argument ('abc') for option '--port' is invalid"),
+            ("--port=65536", "the argument ('65536') for option '--port' is invalid"),
+            ("--listen=a/b", "the argument ('a/b') for option '--listen' is invalid"),
+            ("--backlog=0", "the argument ('0') for option '--backlog' is invalid"),
+            ("--threads=-1", "the argument ('-1') for option '--threads' is invalid"),
+            ("--job-retries=-2", "the argument ('-2') for option '--job-retries' is invalid"),
+            ("--keepalive-idle=-2", "the argument ('-2') for option '--keepalive-idle' is invalid"),
+            ("--ssl", "--ssl needs --ssl-certificate"),
+            ("--ssl --ssl-certificate=c", "--ssl needs --ssl-key"),
+        ];
+        for (line, expected) in table {
+            let said = refused(line);
+            assert!(said.starts_with(expected), "{line}: {said}");
+        }
+        let said = |line: &str| match plan(line) {
+            Err(Error::Failure(failure)) => failure.to_string(),
+            other => panic!("{line}: {other:?}"),
+        };
+        assert!(said("--keepalive-idle=40000").starts_with("server.keepalive_idle: must be whole seconds"));
+        assert!(said("--set limits.jobs=1").contains("unknown key `limits.jobs`"));
+        assert!(said("--ssl --ssl-certificate=/no --ssl-key=/no").starts_with("gearman.tls.certificate: "));
+    }
+
+    #[test]
+    fn values_that_mean_as_if_nothing_were_said() {
+        let line = "--keepalive-idle=-1 --keepalive-interval=-1 --keepalive-count=-1 --job-retries=-1 --threads=0 \
+                    --queue-type builtin --port 4730";
+        assert_eq!(differences(line), Vec::<String>::new());
+        assert_eq!(differences("--log-file=stderr --daemon"), ["daemon true"]);
+        assert_eq!(differences("--log-file=none --daemon"), ["daemon true", "log.level = \"off\""]);
+    }
+
+    fn listen(line: &str, ipv6: Ipv6, variables: &[(&str, &str)]) -> Vec<String> {
+        let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let plan = plan_in(line, &World { environment, ipv6 }).unwrap();
+        plan.config.gearman.listen.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn it_listens_where_gearmand_would() {
+        assert_eq!(listen("", Ipv6::Off, &[]), ["0.0.0.0:4730"]);
+        assert_eq!(listen("", Ipv6::Dual, &[]), ["[::]:4730"]);
+        assert_eq!(listen("-p 1", Ipv6::Only, &[]), ["0.0.0.0:1", "[::]:1"]);
+        assert_eq!(listen("-L localhost", Ipv6::Dual, &[]), ["localhost:4730"]);
+        assert_eq!(listen("-L ::1 -p 7", Ipv6::Dual, &[]), ["[::1]:7"]);
+        assert_eq!(listen("-L ::1", Ipv6::Dual, &[("GEARMAND_PORT", "5")]), ["[::1]:5"]);
+        assert_eq!(listen("-L ::1 -p 7", Ipv6::Dual, &[("GEARMAND_PORT", "5")]), ["[::1]:7"]);
+        let ours = [("WINDLASS_GEARMAN_LISTEN", "unix:/run/g")];
+        assert_eq!(listen("", Ipv6::Dual, &ours), ["unix:/run/g"]);
+        assert_eq!(listen("-p 4730", Ipv6::Off, &ours), ["0.0.0.0:4730"]);
+        assert_eq!(Ipv6::of(Some("00000000000000000000000000000001 01 80 10 80 lo\n"), Some("0\n")), Ipv6::Dual);
+        assert_eq!(Ipv6::of(Some("x"), Some("1\n")), Ipv6::Only);
+        assert_eq!((Ipv6::of(Some(""), Some("0\n")), Ipv6::of(None, None)), (Ipv6::Off, Ipv6::Off));
+    }
+
+    #[test]
+    fn where_the_data_is() {
+        let data = |line: &str, variables: &[(&str, &str)]| {
+            let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
+            plan_in(line, &World { environment, ipv6: Ipv6::Off }).unwrap().config.data_dir.display().to_string()
+        };
+        let (state, ours) = (("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"), ("WINDLASS_DATA_DIR", "/c"));
+        assert_eq!(data("", &[]), "/var/lib/windlass");
+        assert_eq!(data("-p 4731", &[]), "/var/lib/windlass-4731");
+        assert_eq!(data("-p 4731", &[state]), "/var/lib/a");
+        assert_eq!(data("", &[state, ours]), "/c");
+        assert_eq!(data("--data-dir /d", &[state, ours]), "/d");
+    }
+
+    #[test]
+    fn tls_with_the_files_of_gearmand() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (dir.path().join("c.pem"), dir.path().join("k.pem"));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let line = format!("--ssl --ssl-certificate={} --ssl-key=/no/such/key", certificate.display());
+        let environment = vec![("GEARMAND_SERVER_KEY".into(), key.clone().into())];
+        let tls = plan_in(&line, &World { environment, ipv6: Ipv6::Off }).unwrap().config.gearman.tls;
+        assert_eq!((tls.certificate, tls.key, tls.client_ca), (certificate, key, PathBuf::new()));
+    }
+
+    #[test]
+    fn windlass_has_the_last_word() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("windlass.toml");
+        std::fs::write(&file, "[server]\nthreads = 5\nbacklog = 5\n[limits]\npage_max = 5\n").unwrap();
+        let line = format!("--windlass-config {} --threads 6 --backlog 6 --set server.backlog=7", file.display());
+        let config = plan(&line).unwrap().config;
+        assert_eq!((config.limits.page_max, config.server.threads, config.server.backlog), (5, 6, 7));
+    }
+}

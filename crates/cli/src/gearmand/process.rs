@@ -1,0 +1,148 @@
+//! What a process does with itself: becoming a user, going into the background, leaving its number in a file.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::unistd::{Uid, User};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// What the detached process says when it serves.
+const READY: &[u8] = b"ready";
+
+// ---- the user ---------------------------------------------------------------------------------------------------------
+
+/// The user to become, if there is one by this name and it can be done.
+pub(super) fn user(name: &str) -> Result<Option<User>, String> {
+    let user = User::from_name(name).map_err(|why| format!("--user={name}: cannot be looked up: {why}"))?;
+    let user = user.ok_or_else(|| format!("Could not find user : {name}"))?;
+    match Uid::effective() {
+        own if own == user.uid => Ok(None),
+        own if own.is_root() => Ok(Some(user)),
+        _ => Err(
+            "Must be root to switch users. (A service manager can start this as the user: User= in a unit; then leave \
+                  --user out.)"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Becomes this user for good. The data directory is made first, if there is none: later it might not be allowed.
+pub(super) fn become_user(user: &User, data_dir: &Path) -> Result<(), String> {
+    let failed = |why: &dyn std::fmt::Display| format!("--user={}: {why}", user.name);
+    if !data_dir.exists() {
+        let made = fs::create_dir_all(data_dir)
+            .and_then(|()| chown(data_dir, Some(user.uid.as_raw()), Some(user.gid.as_raw())));
+        made.map_err(|why| failed(&format_args!("cannot make {}: {why}", data_dir.display())))?;
+    }
+    let name = CString::new(user.name.as_str()).map_err(|why| failed(&why))?;
+    nix::unistd::initgroups(&name, user.gid)
+        .and_then(|()| nix::unistd::setgid(user.gid))
+        .and_then(|()| nix::unistd::setuid(user.uid))
+        .map_err(|why| failed(&why))
+}
+
+// ---- the background ---------------------------------------------------------------------------------------------------
+
+/// Starts this program again, away from the terminal, and waits until it serves or has ended. Gives back what to exit with.
+pub(super) fn detach(argv0: &str, words: &[String], through_link: bool) -> io::Result<u8> {
+    // By the name it was called by, if that can be done: the system knows processes by it.
+    let named = Path::new(argv0);
+    let program = if through_link && argv0.contains('/') { named.to_owned() } else { std::env::current_exe()? };
+    let mut command = Command::new(program);
+    if through_link {
+        command.arg0(argv0);
+    } else {
+        command.arg("gearmand");
+    }
+    let mut child = command.arg("--detached").args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut said = Vec::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_end(&mut said)?;
+    }
+    if said == READY {
+        return Ok(0);
+    }
+    let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.filter(|code| *code != 0).unwrap_or(1))
+}
+
+/// In the process that was started so: no terminal any more.
+pub(super) fn leave_terminal() -> Result<(), String> {
+    rustix::process::setsid().map(drop).map_err(|why| format!("--daemon: {why}"))
+}
+
+/// Tells who waits that this process serves, and lets go of what it still shares with them.
+pub(super) fn tell_ready() -> io::Result<()> {
+    let mut stdout = io::stdout();
+    stdout.write_all(READY)?;
+    stdout.flush()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+// ---- limits -----------------------------------------------------------------------------------------------------------
+
+/// Lets a crash leave as large a core file as it may.
+pub(super) fn allow_core() -> Result<(), String> {
+    let limit = getrlimit(Resource::Core);
+    let highest = if Uid::effective().is_root() { None } else { limit.maximum };
+    setrlimit(Resource::Core, Rlimit { current: highest, maximum: highest }).map_err(|why| format!("--coredump: {why}"))
+}
+
+// ---- the pid file -----------------------------------------------------------------------------------------------------
+
+/// A file with the number of this process, gone with it.
+#[derive(Debug)]
+pub(super) struct PidFile(PathBuf);
+
+impl PidFile {
+    pub(super) fn write(path: &Path) -> Result<Self, String> {
+        let written = fs::write(path, format!("{}\n", std::process::id()));
+        written.map_err(|why| format!("cannot write the pid file {}: {why}", path.display()))?;
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // Another process may have written its own by now.
+        let ours = fs::read_to_string(&self.0).is_ok_and(|text| text.trim() == std::process::id().to_string());
+        if ours {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_file_goes_with_its_process_unless_another_has_taken_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pid");
+        let file = PidFile::write(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
+        drop(file);
+        assert!(!path.exists());
+        let file = PidFile::write(&path).unwrap();
+        fs::write(&path, "1\n").unwrap();
+        drop(file);
+        assert!(path.exists());
+        assert!(PidFile::write(&dir.path().join("no/pid")).unwrap_err().starts_with("cannot write the pid file "));
+    }
+
+    #[test]
+    fn users() {
+        assert_eq!(user("no such user").unwrap_err(), "Could not find user : no such user");
+        let own = User::from_uid(Uid::effective()).unwrap().unwrap();
+        assert!(user(&own.name).unwrap().is_none());
+    }
+}
