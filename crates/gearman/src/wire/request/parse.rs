@@ -44,10 +44,22 @@ impl Request {
             Kind::SUBMIT_REDUCE_JOB => fields.submit_reduce(false),
             Kind::SUBMIT_REDUCE_JOB_BACKGROUND => fields.submit_reduce(true),
             Kind::WORK_STATUS => fields.work_status(),
-            Kind::WORK_DATA => fields.work().map(|(handle, data)| Self::WorkData { handle, data }),
-            Kind::WORK_WARNING => fields.work().map(|(handle, data)| Self::WorkWarning { handle, data }),
-            Kind::WORK_COMPLETE => fields.work().map(|(handle, data)| Self::WorkComplete { handle, data }),
-            Kind::WORK_EXCEPTION => fields.work().map(|(handle, data)| Self::WorkException { handle, data }),
+            Kind::WORK_DATA => {
+                let (handle, data) = fields.work();
+                Ok(Self::WorkData { handle, data })
+            }
+            Kind::WORK_WARNING => {
+                let (handle, data) = fields.work();
+                Ok(Self::WorkWarning { handle, data })
+            }
+            Kind::WORK_COMPLETE => {
+                let (handle, data) = fields.work();
+                Ok(Self::WorkComplete { handle, data })
+            }
+            Kind::WORK_EXCEPTION => {
+                let (handle, data) = fields.work();
+                Ok(Self::WorkException { handle, data })
+            }
             Kind::WORK_FAIL => fields.last_handle().map(|handle| Self::WorkFail { handle }),
             Kind::GET_STATUS => fields.last_handle().map(|handle| Self::GetStatus { handle }),
             Kind::GET_STATUS_UNIQUE => fields.get_status_unique(),
@@ -60,7 +72,7 @@ impl Request {
 }
 
 /// How many arguments a body must have, opaque data at the end counted as one. A single argument is
-/// always there: it is the body.
+/// always there: it is the body. So is the handle of `WORK_DATA` and its like, which may stand alone.
 const fn arguments_needed(kind: Kind) -> usize {
     match kind {
         Kind::SUBMIT_JOB_SCHED => 8,
@@ -72,7 +84,7 @@ const fn arguments_needed(kind: Kind) -> usize {
         | Kind::SUBMIT_JOB_LOW
         | Kind::SUBMIT_JOB_LOW_BG
         | Kind::WORK_STATUS => 3,
-        Kind::CAN_DO_TIMEOUT | Kind::WORK_DATA | Kind::WORK_WARNING | Kind::WORK_COMPLETE | Kind::WORK_EXCEPTION => 2,
+        Kind::CAN_DO_TIMEOUT => 2,
         _ => 1,
     }
 }
@@ -165,9 +177,9 @@ impl Fields<'_> {
         Ok(Request::WorkStatus { handle, numerator, denominator: self.rest() })
     }
 
-    /// A handle and opaque data.
-    fn work(mut self) -> Result<(Bytes, Bytes), RequestError> {
-        Ok((self.terminated()?, self.rest()))
+    /// A handle and opaque data. Without a NUL there is no data: Perl's worker leaves it out where it has nothing to say, or 0.
+    fn work(mut self) -> (Bytes, Bytes) {
+        self.terminated().map_or_else(|_| (self.rest(), Bytes::new()), |handle| (handle, self.rest()))
     }
 
     fn get_status_unique(self) -> Result<Request, RequestError> {

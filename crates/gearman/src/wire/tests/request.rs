@@ -156,10 +156,6 @@ fn arguments_that_run_short_fail_one_packet() {
         (34, b"f\0u", 2, 3),
         (12, b"H:lap:1", 1, 3),
         (12, b"H:lap:1\x001", 2, 3),
-        (13, b"H:lap:1", 1, 2),
-        (25, b"H:lap:1", 1, 2),
-        (28, b"H:lap:1", 1, 2),
-        (29, b"H:lap:1", 1, 2),
         (23, b"f", 1, 2),
         (35, b"f\0u\x001\x002\x003\x004\x005", 7, 8),
         (36, b"f\0u\x001", 3, 4),
@@ -171,6 +167,15 @@ fn arguments_that_run_short_fail_one_packet() {
         let error = RequestError::TooFewArguments { kind, found, needed };
         assert_eq!(parse(kind.0, body), Err(error), "{kind} {body:?}");
     }
+}
+
+#[test]
+fn what_a_worker_says_may_be_a_handle_alone() {
+    let (handle, data) = (Bytes::from_static(b"H:lap:1"), Bytes::new());
+    assert_eq!(parse(13, b"H:lap:1"), Ok(Request::WorkComplete { handle: handle.clone(), data: data.clone() }));
+    assert_eq!(parse(25, b"H:lap:1"), Ok(Request::WorkException { handle: handle.clone(), data: data.clone() }));
+    assert_eq!(parse(28, b"H:lap:1"), Ok(Request::WorkData { handle: handle.clone(), data: data.clone() }));
+    assert_eq!(parse(29, b"H:lap:1"), Ok(Request::WorkWarning { handle, data }));
 }
 
 #[test]
