@@ -1,4 +1,7 @@
-//! Stock clients against the daemon: Debian's `gearman` and `gearadmin`, PyPI's `gear`. `tests/install-clients` installs them.
+//! Stock clients against the daemon. `tests/install-clients` installs them.
+//!
+//! Here are Debian's `gearman` and `gearadmin`. Every library that can be a client and a worker is put through the same
+//! scenes (`scenes.rs`), by way of a small program around it (`peers.rs` says what those are told and what they say).
 //!
 //! A client that is not there is a failure, never a skip.
 #![allow(
@@ -8,8 +11,13 @@
     clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]
+#![allow(unreachable_pub, reason = "the modules are this program's own")]
 
 mod common;
+#[path = "interop/peers.rs"]
+mod peers;
+#[path = "interop/scenes.rs"]
+mod scenes;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -163,24 +171,26 @@ fn gearadmin_shows_the_truth() {
     assert_eq!(admin(address, "--server-version"), "1.1.20\n");
 }
 
-#[test]
-fn python_gear_works_and_submits() {
-    let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).start();
-    let address = daemon.address("gearman");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut python = Command::new(root.join("target/clients/bin/python"));
-    python.arg(root.join("tests/interop/gear_peer.py")).args([address.ip().to_string(), address.port().to_string()]);
-    let output = run(&mut python);
-    let expected = [
-        r"foreground b'a cake' status 1/2,data,complete b'half of half of a cake' False",
-        r"foreground b'bin\x00ary \xff' status 1/2,data,complete b'half of half of bin\x00ary \xff' False",
-        r"foreground b'fail' fail b'' True",
-        r"foreground b'exception' exception b'' True",
-        r"high status 1/2,data,complete",
-        r"status b'halve\t0\t0\t1\n.\n'",
-        r"version True",
-    ];
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+/// A test for every library and scene.
+macro_rules! interop {
+    ($($library:ident, $stock:ident;)*) => {
+        $(interop! { $library, $stock: foreground background priorities coalescing status exceptions streaming
+            worker_death large in_flight serves_every_client })*
+    };
+    ($library:ident, $stock:ident: $($scene:ident)*) => {
+        mod $library {
+            $(#[test]
+            fn $scene() {
+                crate::scenes::$scene(&crate::peers::$stock);
+            })*
+        }
+    };
+}
+
+interop! {
+    gear, GEAR;
+    python3_gearman, PYTHON3_GEARMAN;
+    perl, PERL;
+    libgearman, LIBGEARMAN;
+    crate_gearman, CRATE;
 }

@@ -1,116 +1,105 @@
-"""Drives PyPI `gear` against a daemon: a worker and a client in one process. Usage: gear_peer.py HOST PORT.
+"""PyPI `gear` as a peer of the interop tests; `peers.rs` describes the lines it speaks.
 
-Prints one line per thing that went as it should; the Rust test compares them all.
+Usage: gear_peer.py HOST PORT client [exceptions] | gear_peer.py HOST PORT worker
 """
 import sys
-import threading
-import time
 
 import gear
 
-HOST, PORT = sys.argv[1], int(sys.argv[2])
+from speech import orders, say, wait_while_there
+
+PRECEDENCE = {"high": gear.PRECEDENCE_HIGH, "normal": gear.PRECEDENCE_NORMAL, "low": gear.PRECEDENCE_LOW}
 
 
 class Client(gear.Client):
-    """A client that says what it hears, and can be waited for."""
+    """Says what it hears. Every handler of gear's returns the job it was about; ours carry a tag."""
 
     def __init__(self):
-        super().__init__("client")
-        self.heard = {}
-        self.ended = threading.Condition()
+        super().__init__("interop")
+        self.questions = {}
 
-    def note(self, job, what):
-        with self.ended:
-            self.heard.setdefault(job.unique, []).append(what)
-            self.ended.notify_all()
+    def handleJobCreated(self, packet):
+        # gear lets the submitter go in this call, and later packets only come after it.
+        say(packet.connection.pending_tasks[0].job.tag, "created", packet.data.decode())
+        return super().handleJobCreated(packet)
 
     def handleWorkData(self, packet):
-        job = super().handleWorkData(packet)
-        self.note(job, "data")
-        return job
+        say(super().handleWorkData(packet).tag, "data", packet.getArgument(1, True))
+
+    def handleWorkWarning(self, packet):
+        say(super().handleWorkWarning(packet).tag, "warning", packet.getArgument(1, True))
 
     def handleWorkStatus(self, packet):
         job = super().handleWorkStatus(packet)
-        self.note(job, "status %s/%s" % (job.numerator.decode(), job.denominator.decode()))
-        return job
+        say(job.tag, "status", job.numerator.decode(), job.denominator.decode())
 
     def handleWorkComplete(self, packet):
-        job = super().handleWorkComplete(packet)
-        self.note(job, "complete")
-        return job
+        say(super().handleWorkComplete(packet).tag, "complete", packet.getArgument(1, True))
 
     def handleWorkFail(self, packet):
-        job = super().handleWorkFail(packet)
-        self.note(job, "fail")
-        return job
+        say(super().handleWorkFail(packet).tag, "fail")
 
     def handleWorkException(self, packet):
         job = super().handleWorkException(packet)
-        self.note(job, "exception")
-        return job
+        say(job.tag, "exception", job.exception)
 
-    def wait_for_end(self, job):
-        ends = {"complete", "fail", "exception"}
-        with self.ended:
-            arrived = self.ended.wait_for(lambda: ends & set(self.heard.get(job.unique, [])), timeout=60)
-        assert arrived, "no end of %r: %r" % (job.unique, self.heard)
-        return ",".join(self.heard[job.unique])
+    def ask(self, tag, handle):
+        # gear reads STATUS_RES, but has no call for GET_STATUS and only reads about jobs it waits for.
+        handle = handle.encode()
+        self.questions[handle] = tag
+        self.sendPacket(gear.Packet(gear.constants.REQ, gear.constants.GET_STATUS, handle), self.active_connections[0])
 
-
-def work(worker, jobs):
-    """Works off that many jobs, by what their arguments say."""
-    for _ in range(jobs):
-        job = worker.getJob()
-        if job.arguments == b"fail":
-            job.sendWorkFail()
-        elif job.arguments == b"exception":
-            job.sendWorkException(b"went wrong")
-        else:
-            job.sendWorkStatus(1, 2)
-            job.sendWorkData(b"half of ")
-            job.sendWorkComplete(b"half of " + job.arguments)
+    def handleStatusRes(self, packet):
+        tag = self.questions.pop(packet.getArgument(0))
+        say(tag, "is", *(packet.getArgument(n).decode() for n in range(1, 5)))
 
 
-def main():
-    worker = gear.Worker("worker")
-    worker.addServer(HOST, PORT)
-    worker.waitForServer()
-    worker.registerFunction(b"halve")
-    client = Client()
-    client.addServer(HOST, PORT)
-    client.waitForServer()
-    client.setOption(b"exceptions")
-
-    thread = threading.Thread(target=work, args=(worker, 6), daemon=True)
-    thread.start()
-
-    for arguments in (b"a cake", b"bin\x00ary \xff", b"fail", b"exception"):
-        job = gear.Job(b"halve", arguments, unique=b"about " + arguments[:3])
-        client.submitJob(job)
-        print("foreground", arguments, client.wait_for_end(job), b"".join(job.data), job.failure)
-
-    background = gear.TextJob("halve", "later", unique="bg")
-    client.submitJob(background, background=True)
-    high = gear.TextJob("halve", "first", unique="high")
-    client.submitJob(high, precedence=gear.PRECEDENCE_HIGH)
-    print("high", client.wait_for_end(high))
-    thread.join(60)
-    assert not thread.is_alive()
-
-    connection = client.active_connections[0]
-    # The last completion may still be on its way.
-    for _ in range(6000):
-        status = gear.StatusAdminRequest()
-        connection.sendAdminRequest(status)
-        if status.response.startswith(b"halve\t0\t0\t"):
-            break
-        time.sleep(0.01)
-    print("status", status.response)
-    version = gear.VersionAdminRequest()
-    connection.sendAdminRequest(version)
-    print("version", version.response.startswith(b"OK "))
-    worker.shutdown()
-    client.shutdown()
+def client(exceptions):
+    peer = Client()
+    peer.addServer(HOST, PORT)
+    peer.waitForServer()
+    if exceptions:
+        assert peer.setOption(b"exceptions")
+    for order in orders():
+        if order[0] == "submit":
+            _, tag, way, priority, function, unique, body = order
+            job = gear.Job(function.encode(), bytes.fromhex(body), unique=bytes.fromhex(unique) or None)
+            job.tag = tag
+            peer.submitJob(job, background=way == "background", precedence=PRECEDENCE[priority])
+        elif order[0] == "ask":
+            peer.ask(*order[1:])
+    peer.shutdown()
 
 
-main()
+def worker():
+    peer = gear.Worker("interop")
+    peer.addServer(HOST, PORT)
+    peer.waitForServer()
+    for function in ("echo", "note", "steps", "fail", "raise", "hold"):
+        peer.registerFunction(function.encode())
+    while True:
+        job = peer.getJob()
+        work(job, job.arguments)
+
+
+def work(job, body):
+    if job.name == "fail":
+        return job.sendWorkFail()
+    if job.name == "raise":
+        return job.sendWorkException(b"went wrong")
+    if job.name == "note":
+        say("worker", "note", body)
+    if job.name == "steps":
+        job.sendWorkStatus(1, 2)
+        job.sendWorkData(b"half of ")
+        job.sendWorkWarning(b"mind the gap")
+        body = b"whole of " + body
+    if job.name == "hold":
+        job.sendWorkStatus(3, 4)
+        wait_while_there(body)
+        body = b"let go"
+    job.sendWorkComplete(body)
+
+
+HOST, PORT = sys.argv[1], int(sys.argv[2])
+client("exceptions" in sys.argv) if sys.argv[3] == "client" else worker()

@@ -1,0 +1,228 @@
+//! What every stock library is put through, as client and as worker. Each scene has a daemon of its own.
+
+use windlass_testkit::daemon::Daemon;
+
+use crate::common::daemon;
+use crate::peers::{ALL, Held, Stock};
+
+/// A daemon and the directory it lives in.
+struct Stage {
+    dir: tempfile::TempDir,
+    daemon: Daemon,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let daemon = daemon(dir.path()).start();
+        Self { dir, daemon }
+    }
+
+    fn address(&self) -> std::net::SocketAddr {
+        self.daemon.address("gearman")
+    }
+}
+
+/// Jobs and their results: text, nothing, any bytes; a job that fails.
+pub fn foreground(stock: &Stock) {
+    let stage = Stage::new();
+    let _worker = stock.worker(stage.address());
+    let mut client = stock.client(stage.address());
+    let any_bytes: Vec<u8> = (0..=255).cycle().take(70_000).collect();
+    client.submit("text", "foreground normal", "echo", "", "a cake");
+    client.submit("nothing", "foreground normal", "echo", "", "");
+    client.submit("failing", "foreground normal", "fail", "", "doomed");
+    client.wait();
+    assert_eq!(client.story("text"), ["complete a cake"]);
+    assert_eq!(client.story("nothing"), ["complete"]);
+    assert_eq!(client.story("failing"), ["fail"]);
+    if stock.binary {
+        client.submit("bytes", "foreground normal", "echo", "", &any_bytes);
+        client.wait();
+        assert!(client.result("bytes") == any_bytes, "not the bytes that were sent");
+    }
+    client.leave();
+}
+
+/// A background job runs when its client has long gone.
+pub fn background(stock: &Stock) {
+    let stage = Stage::new();
+    let mut client = stock.client(stage.address());
+    client.submit("later", "background normal", "note", "", "some day");
+    client.wait();
+    client.created("later");
+    client.leave();
+    assert_eq!(stock.worker(stage.address()).notes(1), ["note some day"]);
+}
+
+/// High before normal before low, with and without somebody waiting.
+pub fn priorities(stock: &Stock) {
+    let stage = Stage::new();
+    let mut client = stock.client(stage.address());
+    for way in ["background", "foreground"] {
+        for priority in ["low", "normal", "high"] {
+            let tag = format!("{way}-{priority}");
+            client.submit(&tag, &format!("{way} {priority}"), "note", &tag, &tag);
+            if way == "background" {
+                client.wait();
+                client.created(&tag);
+            }
+        }
+    }
+    client.wait();
+    for priority in ["low", "normal", "high"] {
+        client.created(&format!("foreground-{priority}"));
+    }
+    let mut worker = stock.worker(stage.address());
+    let notes = worker.notes(6);
+    for (pair, priority) in notes.chunks(2).zip(["high", "normal", "low"]) {
+        assert!(pair.iter().all(|note| note.ends_with(priority)), "{notes:?}");
+    }
+    for priority in ["low", "normal", "high"] {
+        assert_eq!(client.story(&format!("foreground-{priority}")), [format!("complete foreground-{priority}")]);
+    }
+}
+
+/// Two clients who want the same thing get it from one run of one job.
+pub fn coalescing(stock: &Stock) {
+    let stage = Stage::new();
+    let (mut one, mut other) = (stock.client(stage.address()), stock.client(stage.address()));
+    for client in [&mut one, &mut other] {
+        client.submit("same", "foreground normal", "note", "only one", "the news");
+        client.wait();
+    }
+    assert_eq!(one.created("same"), other.created("same"));
+    let mut worker = stock.worker(stage.address());
+    for client in [&mut one, &mut other] {
+        assert_eq!(client.story("same"), ["complete the news"]);
+    }
+    one.submit("next", "foreground normal", "note", "only one", "the next news");
+    one.wait();
+    assert_eq!(one.story("next"), ["complete the next news"]);
+    assert_eq!(worker.notes(2), ["note the news", "note the next news"]);
+}
+
+/// `GET_STATUS` of a job that waits, runs and is over.
+pub fn status(stock: &Stock) {
+    let stage = Stage::new();
+    let mut client = stock.client(stage.address());
+    let mut other = (!stock.listens).then(|| stock.client(stage.address()));
+    let held = Held::new(stage.dir.path(), "held");
+    client.submit("long", "foreground normal", "hold", "", held.body());
+    client.wait();
+    let handle = client.created("long");
+    assert_eq!(other.as_mut().unwrap_or(&mut client).ask(&handle), "1 0 0 0");
+    let _worker = stock.worker(stage.address());
+    client.hears_of("long", "status", "3 4");
+    assert_eq!(other.as_mut().unwrap_or(&mut client).ask(&handle), "1 1 3 4");
+    held.let_go();
+    assert_eq!(client.story("long"), ["status 3 4", "complete let go"]);
+    assert_eq!(other.as_mut().unwrap_or(&mut client).ask(&handle), "0 0 0 0");
+}
+
+/// An exception reaches who asked for it; others see the job fail, once. The worker goes on.
+pub fn exceptions(stock: &Stock) {
+    let stage = Stage::new();
+    let _worker = stock.worker(stage.address());
+    let mut client = stock.client(stage.address());
+    client.submit("raising", "foreground normal", "raise", "", "x");
+    client.wait();
+    assert_eq!(client.story("raising"), ["fail"]);
+    client.submit("after", "foreground normal", "echo", "", "still here");
+    client.wait();
+    assert_eq!(client.story("after"), ["complete still here"]);
+    assert_eq!(client.so_far("raising"), ["fail"]);
+    client.leave();
+    if stock.exceptions {
+        let mut client = stock.client_with_exceptions(stage.address());
+        client.submit("raising", "foreground normal", "raise", "", "x");
+        client.wait();
+        let story = client.story("raising");
+        assert!(story.len() == 1 && story[0].starts_with("exception ") && story[0].contains("went wrong"), "{story:?}");
+        client.submit("after", "foreground normal", "echo", "", "still here");
+        client.wait();
+        assert_eq!(client.story("after"), ["complete still here"]);
+        assert_eq!(client.so_far("raising"), story);
+        client.leave();
+    }
+}
+
+/// Progress, data and a warning, in the order they were sent.
+pub fn streaming(stock: &Stock) {
+    let stage = Stage::new();
+    let _worker = stock.worker(stage.address());
+    let mut client = stock.client(stage.address());
+    client.submit("stream", "foreground normal", "steps", "", "a cake");
+    client.wait();
+    assert_eq!(client.story("stream"), STEPS);
+    client.leave();
+}
+
+const STEPS: [&str; 4] = ["status 1 2", "data half of ", "warning mind the gap", "complete whole of a cake"];
+
+/// `kill -9` of a worker that holds a job: the next worker gets it, and the client its result.
+pub fn worker_death(stock: &Stock) {
+    let stage = Stage::new();
+    let mut client = stock.client(stage.address());
+    let held = Held::new(stage.dir.path(), "held");
+    let worker = stock.worker(stage.address());
+    client.submit("long", "foreground normal", "hold", "", held.body());
+    client.wait();
+    client.hears_of("long", "status", "3 4");
+    worker.kill();
+    let _next = stock.worker(stage.address());
+    held.let_go();
+    assert_eq!(client.story("long"), ["status 3 4", "status 3 4", "complete let go"]);
+    client.leave();
+}
+
+/// A body of several megabytes, there and back.
+pub fn large(stock: &Stock) {
+    let stage = Stage::new();
+    let _worker = stock.worker(stage.address());
+    let mut client = stock.client(stage.address());
+    // No pattern that a lost, doubled or displaced piece would leave unchanged.
+    let body: Vec<u8> = if stock.binary {
+        (0..1_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
+    } else {
+        (0..100_000).flat_map(|n| format!("line {n}\n").into_bytes()).collect()
+    };
+    client.submit("large", "foreground normal", "echo", "", &body);
+    client.wait();
+    assert!(client.result("large") == body, "not the bytes that were sent");
+    client.leave();
+}
+
+/// Many jobs under way on one connection, each with its own result.
+pub fn in_flight(stock: &Stock) {
+    const JOBS: usize = 300;
+    let stage = Stage::new();
+    let mut client = stock.client(stage.address());
+    for n in 0..JOBS {
+        client.submit(&format!("job{n}"), "foreground normal", "echo", &format!("unique {n}"), format!("body {n}"));
+    }
+    client.wait();
+    for n in 0..JOBS {
+        client.created(&format!("job{n}"));
+    }
+    let _workers = [stock.worker(stage.address()), stock.worker(stage.address())];
+    for n in 0..JOBS {
+        assert_eq!(client.story(&format!("job{n}")), [format!("complete body {n}")]);
+    }
+    client.leave();
+}
+
+/// A worker of this library serves clients of every library.
+pub fn serves_every_client(stock: &Stock) {
+    let stage = Stage::new();
+    let _worker = stock.worker(stage.address());
+    for other in ALL {
+        let mut client = other.client(stage.address());
+        client.submit("stream", "foreground normal", "steps", "", "a cake");
+        client.submit("raising", "foreground normal", "raise", "", "x");
+        client.wait();
+        assert_eq!(client.story("stream"), STEPS, "{}", other.name);
+        assert_eq!(client.story("raising"), ["fail"], "{}", other.name);
+        client.leave();
+    }
+}
