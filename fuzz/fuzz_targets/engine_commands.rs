@@ -70,6 +70,7 @@ enum Which {
     Id(Number),
     Name(Name),
     Key(Name, bool, Name),
+    Anywhere(bool, Name),
 }
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
@@ -210,6 +211,7 @@ impl Which {
         match self {
             Self::Id(n) => JobRef::Id(JobId(n.value())),
             Self::Name(name) => JobRef::Name(name.bytes()),
+            Self::Anywhere(faktory, key) => JobRef::KeyAnywhere { origin: origin(faktory), key: key.bytes() },
             Self::Key(queue, faktory, key) => {
                 JobRef::Key { queue: queue.bytes(), origin: origin(faktory), key: key.bytes() }
             }

@@ -441,6 +441,13 @@ pub enum JobRef {
         /// The key.
         key: Bytes,
     },
+    /// By a coalescing key that jobs of several queues may hold: then one of them, and the same as long as they stay.
+    KeyAnywhere {
+        /// The protocol of the key space.
+        origin: Origin,
+        /// The key.
+        key: Bytes,
+    },
 }
 
 /// By what right a worker speaks of a job.

@@ -45,7 +45,7 @@ impl Engine {
     pub(crate) fn look(&self, client: ClientId, tag: Tag, job: &JobRef, turn: &mut Turn) {
         let schedule = match job {
             JobRef::Id(id) => self.schedules.at(*id).cloned().map(Box::new),
-            JobRef::Name(_) | JobRef::Key { .. } => None,
+            JobRef::Name(_) | JobRef::Key { .. } | JobRef::KeyAnywhere { .. } => None,
         };
         let job = self.find(job).ok().and_then(|slot| self.view(self.jobs.at(slot)?)).map(Box::new);
         turn.tell(client, Event::Looked { tag, job, schedule });

@@ -239,6 +239,7 @@ impl Engine {
             JobRef::Key { queue, origin, key } => {
                 self.queues.named(queue).and_then(|queue| self.jobs.keyed(queue, *origin, key))
             }
+            JobRef::KeyAnywhere { origin, key } => self.jobs.keyed_anywhere(*origin, key, self.queues.numbers()),
         };
         slot.ok_or(Refusal::UnknownJob)
     }

@@ -168,6 +168,11 @@ impl Queues {
         self.by_name.len()
     }
 
+    /// How many numbers queues have had at once: all of theirs are below it.
+    pub(crate) fn numbers(&self) -> u32 {
+        u32::try_from(self.by_id.len()).unwrap_or(u32::MAX)
+    }
+
     /// In order of their numbers.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Queue> {
         self.by_id.iter().flatten()

@@ -17,6 +17,11 @@ use crate::numbered::Numbered;
 /// Jobs per slab page: a page is allocated and freed whole, so that a drained queue gives its memory back.
 const PAGE: usize = 256;
 
+/// A key is hashed with the number of its queue, modulo this. So it can be found without the queue by looking at no more
+/// places than this, which costs no memory; and a key that is held in very many queues makes a row of equal hashes in
+/// the index that is as much shorter.
+const QUEUE_GROUPS: u32 = 256;
+
 #[derive(Debug)]
 struct Page {
     jobs: Vec<Option<Job>>,
@@ -186,7 +191,11 @@ impl Jobs {
     // ---- coalescing keys -------------------------------------------------------------------------------------------
 
     fn key_hash(&self, queue: QueueId, origin: Origin, key: &[u8]) -> u32 {
-        let hash = self.hasher.hash_one((queue, origin, key));
+        self.group_hash(queue.0 % QUEUE_GROUPS, origin, key)
+    }
+
+    fn group_hash(&self, group: u32, origin: Origin, key: &[u8]) -> u32 {
+        let hash = self.hasher.hash_one((group, origin, key));
         // The other half is made from this one again: see `Entry::spread`.
         u32::try_from(hash >> 32).unwrap_or_default()
     }
@@ -198,6 +207,20 @@ impl Jobs {
             self.at(keyed.slot).is_some_and(|j| j.queue == queue && j.origin == origin && j.key.as_deref() == Some(key))
         };
         self.by_key.find(Entry::spread(hash), same).map(|keyed| keyed.slot)
+    }
+
+    /// A job that holds a key, in whatever queue: the oldest in the first group of queues that has one. Queues have
+    /// numbers below `queues`.
+    pub(crate) fn keyed_anywhere(&self, origin: Origin, key: &[u8], queues: u32) -> Option<Slot> {
+        (0..queues.min(QUEUE_GROUPS)).find_map(|group| {
+            let slots =
+                self.by_key.iter_hash(Entry::spread(self.group_hash(group, origin, key))).map(|keyed| keyed.slot);
+            let same = |job: &&Job| {
+                job.queue.0 % QUEUE_GROUPS == group && job.origin == origin && job.key.as_deref() == Some(key)
+            };
+            let held = slots.filter_map(|slot| Some((self.at(slot).filter(same)?.id, slot)));
+            held.min_by_key(|(id, _)| *id).map(|(_, slot)| slot)
+        })
     }
 
     /// Makes the job hold its key, if it has one and nobody else holds it. Says whether it holds it now.

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Broker, by_key, fail, finish, mutate, placed, push, take};
-use windlass_engine::{Backoff, Clash, Command, KeyUntil, Mutation, Origin, PlaceKind, QueueKind, Timestamp};
+use windlass_engine::{
+    Backoff, Clash, Command, Event, JobId, JobRef, KeyUntil, Mutation, Origin, PlaceKind, QueueKind, Timestamp,
+};
 
 #[test]
 fn three_answers() {
@@ -160,4 +162,44 @@ fn a_cycle_keeps_what_it_has() {
     broker.says(1, push("c").cycle().unique("k", Clash::Keep), ["1 new j1"]);
     broker.says(1, push("c").cycle().unique("k", Clash::Keep), ["1 kept j1"]);
     broker.says(1, push("c").unique("k", Clash::Keep), ["1 refused: queue of the other kind"]);
+}
+
+#[test]
+fn a_key_is_found_without_its_queue() {
+    let anywhere =
+        |key: &'static str| Command::Look(JobRef::KeyAnywhere { origin: Origin::GEARMAN, key: key.as_bytes().into() });
+    let mut broker = Broker::new();
+    broker.says(1, anywhere("k"), ["1 sees nothing"]);
+    broker.hear(1, push("a"));
+    broker.hear(1, push("b").unique("other", Clash::Keep));
+    broker.hear(1, push("b").unique("k", Clash::Keep).with(|job| job.origin = Origin::FAKTORY));
+    broker.says(1, anywhere("k"), ["1 sees nothing"]);
+    broker.hear(1, push("c").unique("k", Clash::Keep));
+    broker.hear(1, push("b").unique("k", Clash::Keep));
+    broker.says(1, anywhere("k"), ["1 sees j5 ready in b"]);
+    broker.says(2, take(["b"]), ["2 took j2.1"]);
+    broker.says(1, Command::Cancel(JobRef::Id(JobId(5))), ["1 done"]);
+    broker.says(1, anywhere("k"), ["1 sees j4 ready in c"]);
+    broker.says(1, Command::Cancel(JobRef::Id(JobId(4))), ["1 done"]);
+    broker.says(1, anywhere("k"), ["1 sees nothing"]);
+}
+
+#[test]
+fn one_key_in_a_thousand_queues() {
+    let mut broker = Broker::new();
+    let job = |queue: u64| {
+        let mut job = push("").unique("k", Clash::Keep).0;
+        job.queue = format!("q{queue}").into();
+        Command::Push(Box::new(job))
+    };
+    for queue in 1..=1_000 {
+        broker.says(1, job(queue), [format!("1 new j{queue}").as_str()]);
+    }
+    for queue in (1..=1_000).rev() {
+        broker.says(1, job(queue), [format!("1 kept j{queue}").as_str()]);
+        let anywhere = JobRef::KeyAnywhere { origin: Origin::GEARMAN, key: "k".into() };
+        let seen = broker.hear(1, Command::Look(anywhere));
+        assert!(matches!(seen.as_slice(), [(_, Event::Looked { job: Some(_), .. })]), "{seen:?}");
+        broker.says(1, Command::Cancel(JobRef::Id(JobId(queue))), ["1 done"]);
+    }
 }

@@ -11,7 +11,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use windlass_engine::{ClientId, Limits, Timestamp};
 use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
-use windlass_gearman::wire::{AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Request, Submission};
+use windlass_gearman::wire::{
+    AdminRequest, AssignForm, HandlePrefix, Priority, QueueLimits, Request, Schedule, Submission,
+};
 use windlass_testkit::memory::MemoryHub;
 
 /// Connections, in the beginning.
@@ -68,13 +70,22 @@ fn submit() -> impl Strategy<Value = Request> {
         workload,
     });
     let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low)];
-    (job, priority, any::<bool>(), 0..6).prop_map(|(job, priority, background, how)| match how {
+    let minute = prop_oneof![Just(""), Just("*"), Just("14"), Just("x")];
+    (job, priority, any::<bool>(), 0..7, minute).prop_map(|(job, priority, background, how, minute)| match how {
         0 => Request::SubmitEpoch { job, when_s: START_S + 2 },
         1 => {
             Request::SubmitReduce { job, reducer: Bytes::from_static(b"r"), aggregate: Some(Bytes::new()), background }
         }
+        2 => Request::SubmitSched { job, schedule: schedule(minute) },
         _ => Request::Submit { job, priority, background },
     })
+}
+
+/// Any minute, or one that comes soon, or nonsense.
+fn schedule(minute: &'static str) -> Box<Schedule> {
+    let any = Bytes::from_static(b"*");
+    let (hour, day_of_month, month, day_of_week) = (any.clone(), any.clone(), any.clone(), any);
+    Box::new(Schedule { minute: Bytes::from(minute), hour, day_of_month, month, day_of_week })
 }
 
 fn worker() -> impl Strategy<Value = Request> {
@@ -111,6 +122,7 @@ fn request() -> impl Strategy<Value = Request> {
         6 => worker(),
         4 => work(),
         1 => handle().prop_map(|handle| Request::GetStatus { handle }),
+        1 => unique().prop_map(|unique| Request::GetStatusUnique { unique }),
         1 => data().prop_map(|data| Request::Echo { data }),
         1 => prop_oneof![Just("exceptions"), Just("nope")].prop_map(|name| Request::SetOption { name: Bytes::from(name) }),
     ]
@@ -153,6 +165,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         2 => peer().prop_map(Move::Replace),
         1 => peer().prop_map(Move::HalfClose),
         2 => (0..4_000u64).prop_map(Move::Wait),
+        1 => Just(Move::Wait(60_000)),
     ];
     vec(one, 0..25)
 }

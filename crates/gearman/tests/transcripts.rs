@@ -48,6 +48,7 @@ transcripts! {
     shutdown
     sleep
     timeouts
+    uniques
 }
 
 #[test]

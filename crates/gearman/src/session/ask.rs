@@ -27,6 +27,8 @@ pub(super) enum Ask {
     Option,
     /// GET_STATUS of a job.
     Status(JobId),
+    /// GET_STATUS_UNIQUE: of which id, the session knows.
+    StatusUnique,
 }
 
 /// Bits of a tag that say what; the job's number is above them.
@@ -48,6 +50,7 @@ impl Ask {
             Self::Grab(AssignForm::All) => Tag(8),
             Self::Admin => Tag(9),
             Self::Option => Tag(10),
+            Self::StatusUnique => Tag(12),
             Self::Status(job) => Tag(job.0 << KIND_BITS | 11),
         }
     }
@@ -67,6 +70,7 @@ impl Ask {
             9 => Self::Admin,
             10 => Self::Option,
             11 => Self::Status(JobId(number >> KIND_BITS)),
+            12 => Self::StatusUnique,
             _ => return None,
         })
     }
@@ -89,6 +93,7 @@ mod tests {
             (Ask::Grab(AssignForm::All), true),
             (Ask::Admin, true),
             (Ask::Option, true),
+            (Ask::StatusUnique, true),
             (Ask::Status(JobId(0)), true),
             (Ask::Status(JobId(JOB_NUMBER_END - 1)), true),
         ];

@@ -1,13 +1,13 @@
-//! What a client asks besides submitting: GET_STATUS, OPTION_REQ.
+//! What a client asks besides submitting: GET_STATUS, GET_STATUS_UNIQUE, OPTION_REQ.
 //!
-//! Spec: `PROTOCOL`, "GET_STATUS", "STATUS_RES", "OPTION_REQ", "OPTION_RES".
+//! Spec: `PROTOCOL`, "GET_STATUS …", "STATUS_RES …", "OPTION_REQ", "OPTION_RES".
 
 use bytes::Bytes;
-use windlass_engine::{Command, Job, JobId, JobRef, JobView, PlaceKind, Schedule};
+use windlass_engine::{Command, Job, JobId, JobRef, JobView, Origin, PlaceKind, Schedule};
 use windlass_session::Outbox;
 
-use super::GearmanSession;
 use super::ask::{Ask, JOB_NUMBER_END};
+use super::{GearmanSession, unique};
 use crate::wire::{ErrorReply, Response, Status, is_exceptions};
 
 /// The engine counts from 1.
@@ -27,6 +27,26 @@ impl GearmanSession {
         let of_schedule = schedule.map(|_| Status { known: true, ..Status::default() });
         let status = view.map(|view| status(&view.job)).or(of_schedule).unwrap_or_default();
         Response::StatusRes { handle: &self.handle(id), status }.encode(out.bytes());
+    }
+
+    /// An id that is none leads to no job. Others are told of by the answer's order: they fit into no tag.
+    pub(super) fn get_status_unique(&mut self, unique: &Bytes, out: &mut Outbox) {
+        match unique::key(unique, b"") {
+            Some(key) => {
+                self.uniques_open.push_back(Bytes::copy_from_slice(unique));
+                let job = JobRef::KeyAnywhere { origin: Origin::GEARMAN, key };
+                out.command(Ask::StatusUnique.tag(), Command::Look(job));
+            }
+            None => Response::StatusResUnique { unique, status: Status::default(), clients: 0 }.encode(out.bytes()),
+        }
+    }
+
+    pub(super) fn tell_status_unique(&mut self, view: Option<&JobView>, out: &mut Outbox) {
+        let Some(unique) = self.uniques_open.pop_front() else { return };
+        let status = view.map(|view| status(&view.job)).unwrap_or_default();
+        let clients = view.map_or(0, |view| view.job.listeners().len());
+        let clients = u32::try_from(clients).unwrap_or(u32::MAX);
+        Response::StatusResUnique { unique: &unique, status, clients }.encode(out.bytes());
     }
 
     /// What was asked before may still bring an exception, which is told by the rule of its time: so the option waits for

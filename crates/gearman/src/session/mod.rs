@@ -25,6 +25,7 @@ mod unique;
 mod work;
 mod worker;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -34,7 +35,7 @@ use windlass_session::{Outbox, Reason, Session};
 pub use adopt::Unfit;
 pub use settings::{OnTimeout, Settings};
 
-use crate::wire::{ErrorReply, Frames, Handle, Message, Packet, Request, Response};
+use crate::wire::{Frames, Handle, Message, Packet, Request, Response};
 use ask::Ask;
 use submit::Manner;
 
@@ -44,6 +45,9 @@ const NAMELESS: &[u8] = b"-";
 /// Jobs a connection may have asked for and not got yet, before no more is read of what it sends: they come with
 /// workloads, so a few bytes of requests must not make all of them leave at once.
 const GRABS_OPEN_MAX: u32 = 64;
+
+/// Unique ids a connection may have asked for and not heard of yet: they are remembered until then.
+const UNIQUES_OPEN_MAX: usize = 64;
 
 /// Bytes for clients that may wait for the end of a text listing.
 const HELD_BYTES_MAX: usize = 16 << 20;
@@ -64,6 +68,8 @@ pub struct GearmanSession {
     option: Option<Bytes>,
     /// The job whose exception this worker sent last, until it asks for another.
     excepted: Option<JobId>,
+    /// Unique ids whose status is asked for, in order.
+    uniques_open: VecDeque<Bytes>,
     /// Grabs without an answer.
     grabs_open: u32,
     /// The text command being answered. Nothing more is read until it is.
@@ -97,6 +103,7 @@ impl GearmanSession {
             exceptions,
             option: None,
             excepted: None,
+            uniques_open: VecDeque::new(),
             grabs_open: 0,
             task: None,
             amid_lines: false,
@@ -138,7 +145,7 @@ impl GearmanSession {
             Request::SubmitEpoch { job, when_s } => self.submit(job, Manner::at(when_s), out),
             Request::GetStatus { handle } => self.get_status(&handle, out),
             Request::SubmitSched { job, schedule } => self.submit_sched(job, &schedule, out),
-            Request::GetStatusUnique { .. } => ErrorReply::INVALID_COMMAND.encode(out.bytes()),
+            Request::GetStatusUnique { unique } => self.get_status_unique(&unique, out),
             // "Worker Requests"
             Request::CanDo { function } => self.can_do(function, 0, out),
             Request::CanDoTimeout { function, timeout_ms } => self.can_do(function, timeout_ms, out),
@@ -189,6 +196,7 @@ impl GearmanSession {
     fn looked(&mut self, tag: Tag, job: Option<&JobView>, schedule: Option<&Schedule>, out: &mut Outbox) {
         match Ask::of(tag) {
             Some(Ask::Status(id)) => self.tell_status(id, job, schedule, out),
+            Some(Ask::StatusUnique) => self.tell_status_unique(job, out),
             Some(Ask::Option) => self.option_set(out),
             _ => self.looked_to_cancel(job, schedule, out),
         }
@@ -230,7 +238,8 @@ impl GearmanSession {
 
     /// Whether nothing more is to be read until an answer has come.
     fn must_wait(&self) -> bool {
-        self.over || self.task.is_some() || self.option.is_some() || self.grabs_open >= GRABS_OPEN_MAX
+        let many = self.grabs_open >= GRABS_OPEN_MAX || self.uniques_open.len() >= UNIQUES_OPEN_MAX;
+        self.over || self.task.is_some() || self.option.is_some() || many
     }
 
     /// Moves the beginning of a large body into a buffer of its own, where it grows as the rest comes.

@@ -45,8 +45,13 @@ pub(super) const fn not_held(ask: Ask) -> ErrorReply {
     match ask {
         Ask::Data => ErrorReply::JOB_NOT_FOUND_FOR_DATA,
         Ask::Exception => ErrorReply::JOB_NOT_FOUND_FOR_EXCEPTION,
-        Ask::Result | Ask::Worker | Ask::Submit | Ask::Grab(_) | Ask::Admin | Ask::Option | Ask::Status(_) => {
-            ErrorReply::JOB_NOT_FOUND_FOR_RESULT
-        }
+        Ask::Result
+        | Ask::Worker
+        | Ask::Submit
+        | Ask::Grab(_)
+        | Ask::Admin
+        | Ask::Option
+        | Ask::Status(_)
+        | Ask::StatusUnique => ErrorReply::JOB_NOT_FOUND_FOR_RESULT,
     }
 }

@@ -22,7 +22,9 @@ mod world;
 
 use std::collections::VecDeque;
 
-use windlass_engine::{ClientId, Command, Cursor, Engine, Event, Filter, JobId, Mutation, Tag, Timestamp, Turn};
+use windlass_engine::{
+    ClientId, Command, Cursor, Engine, Event, Filter, JobId, JobRef, Mutation, Tag, Timestamp, Turn,
+};
 
 use crate::clock::JumpingClock;
 use crate::dice::Dice;
@@ -130,7 +132,13 @@ impl Life {
                 (_, (client, Command::Mutate { filter, action, limit, .. })) => {
                     self.mutate(client, &filter, action, limit);
                 }
-                (_, (client, command)) => self.ask(client, command),
+                (_, (client, command)) => {
+                    if matches!(command, Command::Look(JobRef::KeyAnywhere { .. })) {
+                        // The oracle must have seen all queues.
+                        self.tick();
+                    }
+                    self.ask(client, command);
+                }
             }
         }
         self.journal.write(&self.engine, &self.turn.changes);

@@ -125,7 +125,7 @@ impl Script<'_> {
             }
             Kind::Replace => Command::Replace { job: self.job_ref(), body: self.bytes(20) },
             Kind::Cancel => Command::Cancel(self.job_ref()),
-            Kind::Look => Command::Look(self.job_ref()),
+            Kind::Look => Command::Look(if self.dice.chance(40) { self.key_anywhere() } else { self.job_ref() }),
             Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
             Kind::SetSchedule => Command::SetSchedule(Box::new(self.schedule())),
             Kind::RemoveSchedule => Command::RemoveSchedule(self.schedule_ref()),
@@ -245,6 +245,11 @@ impl Script<'_> {
     fn job_ref(&mut self) -> JobRef {
         let any = self.dice.pick(&self.oracle.jobs).map(id_of);
         self.ref_to(any)
+    }
+
+    fn key_anywhere(&mut self) -> JobRef {
+        let key = self.dice.pick(&self.world.keys).cloned().unwrap_or_default();
+        JobRef::KeyAnywhere { origin: self.origin(), key }
     }
 
     fn ref_to(&mut self, id: Option<JobId>) -> JobRef {

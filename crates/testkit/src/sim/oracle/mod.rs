@@ -261,6 +261,14 @@ impl Oracle {
         self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
     }
 
+    /// Who holds a key in whatever queue: the oldest in the first of the engine's 256 groups of queues that has one.
+    fn keyed_anywhere(&self, origin: windlass_engine::Origin, key: &[u8]) -> Option<JobId> {
+        let holds =
+            |memo: &&JobMemo| memo.holds_key && memo.job.origin == origin && memo.job.key.as_deref() == Some(key);
+        let group = |memo: &&JobMemo| self.queue(memo.job.queue).id.map(|queue| queue.0 % 256);
+        self.jobs.iter().filter(holds).min_by_key(group).map(id_of)
+    }
+
     pub(crate) fn find(&self, job: &JobRef) -> Result<JobId, Refusal> {
         let id = match job {
             JobRef::Id(id) => self.job(*id).map(id_of),
@@ -268,6 +276,7 @@ impl Oracle {
             JobRef::Key { queue, origin, key } => {
                 self.queue_named(queue).and_then(|queue| self.keyed(queue.number, *origin, key))
             }
+            JobRef::KeyAnywhere { origin, key } => self.keyed_anywhere(*origin, key),
         };
         id.ok_or(Refusal::UnknownJob)
     }
