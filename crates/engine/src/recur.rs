@@ -118,6 +118,8 @@ impl Engine {
         let Some(schedule) = self.schedules.at(id) else { return };
         let (job, runs_left) = (schedule.run_at(self.now), schedule.runs_left);
         let next_at = schedule.recurrence.next_after(schedule.anchor, self.now);
+        // A queue that has just gone may come back with this job, under the same number.
+        self.tell_dropped(turn);
         // A run that is refused is no run; there will be others.
         let ran = self.push_job(NOBODY, job, turn).is_ok();
         let runs_left = runs_left.map(|left| left.saturating_sub(ran.into()));

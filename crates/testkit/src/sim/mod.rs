@@ -133,8 +133,8 @@ impl Life {
                     self.mutate(client, &filter, action, limit);
                 }
                 (_, (client, command)) => {
-                    if matches!(command, Command::Look(JobRef::KeyAnywhere { .. })) {
-                        // The oracle must have seen all queues.
+                    // Their answers depend on the engine's numbers of queues, and a run may make one.
+                    if matches!(command, Command::Look(JobRef::KeyAnywhere { .. }) | Command::ListQueues { .. }) {
                         self.tick();
                     }
                     self.ask(client, command);
