@@ -27,6 +27,7 @@ mod mailbox;
 mod protocols;
 mod run;
 mod salvage;
+mod threads;
 mod tls;
 
 pub use failure::Failure;

@@ -1,6 +1,5 @@
 //! Listeners: binding, accepting, and the limit on how many may connect. Knows addresses, and of a protocol only its name.
 
-use std::future::ready;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -20,6 +19,7 @@ use crate::budget::Budget;
 use crate::config::{Address, ListenAddress, Server};
 use crate::connection::{Bounds, Connection, Stream};
 use crate::hub::Hub;
+use crate::threads::Seating;
 use crate::tls::Acceptor;
 
 /// How long to leave the kernel alone when it cannot give us a connection.
@@ -58,6 +58,7 @@ impl Drop for SocketFile {
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) hub: Arc<Hub>,
+    seating: Seating,
     budget: Arc<Budget>,
     bounds: Bounds,
     connections_max: usize,
@@ -71,10 +72,17 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    pub(crate) fn new(hub: Arc<Hub>, bounds: Bounds, connections_max: usize, buffer_bytes_max: usize) -> Self {
+    pub(crate) fn new(
+        hub: Arc<Hub>,
+        seating: Seating,
+        bounds: Bounds,
+        connections_max: usize,
+        buffer_bytes_max: usize,
+    ) -> Self {
         let stop = CancellationToken::new();
         Self {
             hub,
+            seating,
             closed: stop.child_token(),
             stop,
             budget: Arc::new(Budget::new(buffer_bytes_max)),
@@ -86,15 +94,15 @@ impl Door {
         }
     }
 
-    /// Serves a connection in a task of its own, once its stream is ready, or closes it if there are too many.
+    /// Serves a connection in a task of its own on one of the threads, once its stream is ready there, or closes it if
+    /// there are too many.
     fn enter<S: Stream + 'static>(
         self: &Arc<Self>,
         stream: impl Future<Output = io::Result<S>> + Send + 'static,
         info: ClientInfo,
         protocol: &Protocol,
     ) {
-        let place = Place::take(self);
-        let Some(place) = place else {
+        let (Some(place), Some(seat)) = (Place::take(self), self.seating.seat()) else {
             return tracing::warn!(connections_max = self.connections_max, "too many connections: closed one");
         };
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
@@ -113,7 +121,12 @@ impl Door {
             }
             drop(place);
         };
-        self.tasks.spawn(task.instrument(span));
+        let runtime = seat.runtime.clone();
+        let task = async move {
+            task.instrument(span).await;
+            drop(seat);
+        };
+        self.tasks.spawn_on(task, &runtime);
     }
 }
 
@@ -215,13 +228,16 @@ impl Bound {
             };
             match accepted {
                 Ok(Accepted::Tcp(stream, info)) => match &protocol.tls {
-                    None => door.enter(ready(Ok(stream)), info, &protocol),
+                    None => door.enter(async { TcpStream::from_std(stream) }, info, &protocol),
                     Some(tls) => {
                         let (tls, stop) = (Arc::clone(tls), door.stop.clone());
-                        door.enter(async move { tls.accept(stream, stop).await }, info, &protocol);
+                        let shaken = async move { tls.accept(TcpStream::from_std(stream)?, stop).await };
+                        door.enter(shaken, info, &protocol);
                     }
                 },
-                Ok(Accepted::Unix(stream, info)) => door.enter(ready(Ok(stream)), info, &protocol),
+                Ok(Accepted::Unix(stream, info)) => {
+                    door.enter(async { UnixStream::from_std(stream) }, info, &protocol);
+                }
                 Err(error) => {
                     tracing::warn!(%error, protocol = protocol.name, "could not accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -237,20 +253,21 @@ impl Bound {
                 // Small replies must not wait for each other.
                 let _ = stream.set_nodelay(true);
                 let info = client_info(stream.as_raw_fd(), peer.ip().to_canonical().to_string());
-                Ok(Accepted::Tcp(stream, info))
+                Ok(Accepted::Tcp(stream.into_std()?, info))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
                 let info = client_info(stream.as_raw_fd(), String::new());
-                Ok(Accepted::Unix(stream, info))
+                Ok(Accepted::Unix(stream.into_std()?, info))
             }
         }
     }
 }
 
+/// A socket that no runtime has yet.
 enum Accepted {
-    Tcp(TcpStream, ClientInfo),
-    Unix(UnixStream, ClientInfo),
+    Tcp(std::net::TcpStream, ClientInfo),
+    Unix(std::os::unix::net::UnixStream, ClientInfo),
 }
 
 fn client_info(fd: i32, address: String) -> ClientInfo {

@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::hub::{Hub, Promise};
 use crate::listen::{self, Bound, Door, Protocol};
 use crate::protocols;
+use crate::threads::Threads;
 
 /// How long after a failed commit the store is tried again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -31,14 +32,12 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 pub fn run(config: &Config, ready: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     allow_open_files(config.server.connections_max);
     let (store, engine, journal) = open(config)?;
-    let threads = config.server.threads_or_cores();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .thread_name("serve")
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Runtime(format!("cannot start threads: {error}")))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
     runtime.block_on(serve(config, store, engine, journal, ready))
+}
+
+fn no_threads(error: std::io::Error) -> Failure {
+    Failure::Runtime(format!("cannot start threads: {error}"))
 }
 
 /// Raises the limit on open files so far that it holds so many connections, if that is allowed: each is an open file, and
@@ -88,7 +87,8 @@ async fn serve(
     let (promise, pace) = pace(config);
     let hub = Arc::new(Hub::new(engine, journal, promise, random_seed()));
     let buffers = config.server.buffer_bytes_max.bytes();
-    let door = Arc::new(Door::new(Arc::clone(&hub), bounds(config), config.server.connections_max, buffers));
+    let (threads, seating) = Threads::start(config.server.threads_or_default()).map_err(no_threads)?;
+    let door = Arc::new(Door::new(Arc::clone(&hub), seating, bounds(config), config.server.connections_max, buffers));
     // Every address is bound before anything is served or committed: a busy one leaves no trace.
     let served = protocols::all(config)?;
     let mut bound: Vec<(Bound, Protocol)> = Vec::new();
@@ -122,6 +122,7 @@ async fn serve(
     }
     ticker.abort();
     outcome?;
+    drop(threads);
     // The last commit blocks; nothing else is left to run.
     match tokio::task::spawn_blocking(move || committer.finish()).await {
         Ok(true) => {

@@ -74,7 +74,7 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// Threads that serve connections; 0 = one per core.
+    /// Threads that serve connections; 0 = one for two cores.
     pub threads: usize,
     /// Connections of all listeners together.
     pub connections_max: usize,
@@ -334,9 +334,9 @@ impl Config {
 impl Server {
     /// How many threads serve connections.
     #[must_use]
-    pub fn threads_or_cores(&self) -> usize {
+    pub fn threads_or_default(&self) -> usize {
         match self.threads {
-            0 => thread::available_parallelism().map_or(1, usize::from),
+            0 => thread::available_parallelism().map_or(1, usize::from).div_ceil(2),
             threads => threads,
         }
     }

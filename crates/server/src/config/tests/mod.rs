@@ -146,8 +146,8 @@ fn handles_start_with_the_name_of_the_machine() {
 
 #[test]
 fn threads_are_one_per_core_unless_said() {
-    assert!(Server::default().threads_or_cores() >= 1);
-    assert_eq!(Server { threads: 7, ..Server::default() }.threads_or_cores(), 7);
+    assert!(Server::default().threads_or_default() >= 1);
+    assert_eq!(Server { threads: 7, ..Server::default() }.threads_or_default(), 7);
 }
 
 // ---- every way to be wrong -------------------------------------------------------------------------------------------

@@ -1,0 +1,102 @@
+//! The threads that serve connections. Each has a runtime of its own and keeps the connections it was given: no thread
+//! wakes another to share its work, which with small messages costs more than the work. Measured in `../README.md`.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::CancellationToken;
+
+/// The threads besides the one that started them. Dropped, they end, and with them whatever connection is still there.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    others: Vec<JoinHandle<()>>,
+    stop: CancellationToken,
+}
+
+/// Where connections can be served: on the thread that accepts them and keeps time, and on all others.
+#[derive(Debug)]
+pub(crate) struct Seating(Vec<Seats>);
+
+/// One thread, and how many connections it has.
+#[derive(Debug)]
+struct Seats {
+    runtime: Handle,
+    taken: Arc<AtomicUsize>,
+}
+
+/// A connection's place on a thread.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) runtime: Handle,
+    taken: Arc<AtomicUsize>,
+}
+
+impl Threads {
+    /// Starts as many as are wanted, this one included. To be called on a runtime that runs on one thread.
+    pub(crate) fn start(wanted: usize) -> io::Result<(Self, Seating)> {
+        let stop = CancellationToken::new();
+        let mut seats = vec![Seats::on(Handle::current())];
+        let mut others = Vec::new();
+        for number in 1..wanted {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            seats.push(Seats::on(runtime.handle().clone()));
+            let stop = stop.clone();
+            let serve = move || runtime.block_on(stop.cancelled());
+            others.push(thread::Builder::new().name(format!("serve-{number}")).spawn(serve)?);
+        }
+        Ok((Self { others, stop }, Seating(seats)))
+    }
+}
+
+impl Seating {
+    /// A place on the thread that has the fewest connections.
+    pub(crate) fn seat(&self) -> Option<Seat> {
+        let seats = self.0.iter().min_by_key(|seats| seats.taken.load(Ordering::Relaxed))?;
+        seats.taken.fetch_add(1, Ordering::Relaxed);
+        Some(Seat { runtime: seats.runtime.clone(), taken: Arc::clone(&seats.taken) })
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        for other in self.others.drain(..) {
+            // A thread that panicked has nothing left to end.
+            let _ = other.join();
+        }
+    }
+}
+
+impl Seats {
+    fn on(runtime: Handle) -> Self {
+        Self { runtime, taken: Arc::default() }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_are_spread_over_the_threads() {
+        let (_threads, seating) = Threads::start(3).unwrap();
+        let mut held: Vec<Seat> = (0..6).filter_map(|_| seating.seat()).collect();
+        let taken = || seating.0.iter().map(|seats| seats.taken.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        assert_eq!(taken(), [2, 2, 2]);
+        held.drain(1..2);
+        assert_eq!(taken(), [2, 1, 2]);
+        let _seat = seating.seat();
+        assert_eq!(taken(), [2, 2, 2]);
+        let name = held[1].runtime.spawn(async { thread::current().name().map(str::to_owned) }).await.unwrap();
+        assert_eq!(name.as_deref(), Some("serve-2"));
+    }
+}
