@@ -257,5 +257,11 @@ fn power_cuts_among_small_segments() {
 
 #[test]
 fn power_cuts_among_large_commits() {
-    run(100..110, &Shape { segment_bytes: 2 << 20, body_bytes_max: 100_000, alive: 40, commits: 20 });
+    run(100..108, &Shape { segment_bytes: 2 << 20, body_bytes_max: 100_000, alive: 40, commits: 20 });
+}
+
+#[test]
+fn power_cuts_as_the_daemon_is_set_up() {
+    let as_shipped = SledConfig::new("").segment_bytes;
+    run(200..204, &Shape { segment_bytes: as_shipped, body_bytes_max: 200_000, alive: 60, commits: 40 });
 }
