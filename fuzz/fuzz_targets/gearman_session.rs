@@ -80,6 +80,7 @@ impl Word {
 const LIMITS: Limits = Limits {
     jobs_max: 20,
     jobs_bytes_max: 100_000,
+    schedules_max: 2,
     queues_max: 4,
     abilities_max: 4,
     name_bytes_max: 200,
