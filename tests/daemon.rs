@@ -16,7 +16,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use bytes::Bytes;
 use common::{Peer, daemon, submission};
+use windlass_gearman::wire::{Request, Response, Schedule, Status, Submission};
 
 // ---- how it starts and stops -----------------------------------------------------------------------------------------
 
@@ -41,6 +43,41 @@ fn sigterm_keeps_everything_and_exits_0() {
             assert_eq!(peer.listing("status").unwrap(), ["later\t100\t0\t0"], "{signal} {durability}");
         }
     }
+}
+
+#[test]
+fn a_schedule_survives_kill_9_and_its_end_does_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    // Once in four years: it does not run while this does.
+    let fields = ["0", "0", "29", "2", ""].map(|field| Bytes::copy_from_slice(field.as_bytes()));
+    let [minute, hour, day_of_month, month, day_of_week] = fields;
+    let schedule = Box::new(Schedule { minute, hour, day_of_month, month, day_of_week });
+    let job = Submission { function: "leap".into(), unique: "id".into(), workload: "body".into() };
+    let submit = Request::SubmitSched { job, schedule };
+    peer.send(&submit).unwrap();
+    let created = peer.packet().unwrap();
+    let Ok(Response::JobCreated { handle }) = Response::parse(&created) else { panic!("{created:?}") };
+    let row = format!("{}\t0\t0\t1", handle.escape_ascii());
+
+    daemon.kill();
+    daemon.restart();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    assert_eq!(peer.listing("show jobs").unwrap(), [row.as_str()]);
+    assert_eq!(peer.listing("status").unwrap(), ["leap\t0\t0\t0"]);
+    peer.send(&Request::GetStatus { handle: Bytes::copy_from_slice(handle) }).unwrap();
+    let answer = peer.packet().unwrap();
+    let status = Status { known: true, ..Status::default() };
+    assert_eq!(Response::parse(&answer), Ok(Response::StatusRes { handle, status }));
+    peer.send(&submit).unwrap();
+    assert_eq!(peer.packet().unwrap(), created, "the same function and unique id, the same handle");
+    assert_eq!(peer.line(&format!("cancel job {}", handle.escape_ascii())).unwrap(), "OK");
+
+    daemon.kill();
+    daemon.restart();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    assert_eq!(peer.listing("show jobs").unwrap(), [""; 0]);
 }
 
 /// Runs a second daemon that must not start, and gives back what it said.

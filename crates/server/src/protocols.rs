@@ -50,3 +50,45 @@ pub(crate) fn gearman(config: &Config) -> Result<Settings, Failure> {
         ..Settings::new(prefix)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use windlass_gearman::wire::HandlePrefix;
+
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        gearman(&Config::parse(Path::new("windlass.toml"), text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_key_of_gearman_reaches_its_sessions() {
+        let text = "log.level = \"debug\"\n[gearman]\nframe_bytes_max = \"1MiB\"\nline_bytes_max = \"4KiB\"\njob_retries = 3\n\
+                    keep_failed = false\non_timeout = \"requeue\"\nround_robin = true\nexceptions = true\nshutdown = true\n\
+                    handle_prefix = \"H:here\"\nversion = \"2.0.0\"\n";
+        let expected = Settings {
+            frame_bytes_max: 1 << 20,
+            line_bytes_max: 4096,
+            handle_prefix: HandlePrefix::new(b"H:here").unwrap(),
+            version_text: "2.0.0".to_owned(),
+            verbosity_text: "DEBUG".to_owned(),
+            pid: std::process::id(),
+            job_retries: 3,
+            keep_failed: false,
+            on_timeout: OnTimeout::Requeue,
+            round_robin: true,
+            exceptions: true,
+            shutdown: true,
+        };
+        assert_eq!(settings(text), expected);
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_session() {
+        let settings = settings("");
+        let expected = Settings { version_text: "1.1.20".to_owned(), ..Settings::new(settings.handle_prefix) };
+        assert_eq!(settings, expected);
+    }
+}

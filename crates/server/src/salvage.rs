@@ -7,7 +7,7 @@ use windlass_store::{SledConfig, SledStore};
 
 use crate::failure::Failure;
 
-/// Writes every job that can be read to `out`, a line of JSON each, and says in words how much that was.
+/// Writes every job and every schedule that can be read to `out`, a line of JSON each, and says in words how much that was.
 ///
 /// # Errors
 ///
@@ -24,5 +24,6 @@ pub fn salvage(data_dir: &Path, out: &mut dyn Write) -> Result<String, Failure> 
         .and_then(|()| out.flush())
         .map_err(|error| Failure::Runtime(format!("cannot write: {error}")))?;
     let damage: String = found.damaged.iter().map(|(key, why)| format!("\nvalue {key} lost: {why}")).collect();
-    Ok(format!("{} jobs of {} queues from {} values{damage}", found.jobs.len(), found.queues.len(), found.values))
+    let (jobs, schedules, queues) = (found.jobs.len(), found.schedules.len(), found.queues.len());
+    Ok(format!("{jobs} jobs of {queues} queues and {schedules} schedules from {} values{damage}", found.values))
 }
