@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::ids::{JobId, Origin, Priority, Timestamp, Token};
-use crate::job::{Failure, Job, KeyUntil, OnExpiry, PlaceKind, Retry};
+use crate::job::{Failure, Job, KeyUntil, OnExpiry, Place, PlaceKind, Retry};
 use crate::schedule::{NewSchedule, ScheduleRef};
 
 /// One request of one client.
@@ -314,6 +314,21 @@ pub struct NewJob {
     pub result_keep_ms: u64,
     /// The lease the job itself asks for; it goes before what a time-bound taker asks.
     pub lease_ms: Option<u64>,
+    /// What became of it elsewhere, if it comes from there.
+    pub past: Option<Box<Past>>,
+}
+
+/// What became of a job before it came here: for taking over another server's jobs, not for clients. A schedule's template
+/// has none.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Past {
+    /// When it came to be ready there, if it was; never later than now.
+    pub ready_at: Option<Timestamp>,
+    /// Failures so far: what the retry budget is counted in.
+    pub failures: u32,
+    /// Where it is, if that is not for [`NewJob::not_before`] to say: leased to a named worker, retrying or dead. A time
+    /// that is over is due at once.
+    pub place: Option<Place>,
 }
 
 impl NewJob {
@@ -338,6 +353,7 @@ impl NewJob {
             retry: Retry::NONE,
             result_keep_ms: 0,
             lease_ms: None,
+            past: None,
         }
     }
 }

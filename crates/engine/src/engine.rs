@@ -183,6 +183,12 @@ impl Engine {
         self.jobs.at(self.jobs.slot(id)?)
     }
 
+    /// The job meant by a producer's public name: a leased one before any other, else the oldest.
+    #[must_use]
+    pub fn job_named(&self, name: &[u8]) -> Option<&Job> {
+        self.jobs.at(self.jobs.named(name)?)
+    }
+
     /// All jobs, in no order that means anything.
     pub fn jobs(&self) -> impl Iterator<Item = &Job> {
         self.jobs.slots_from(0).map(|(_, job)| job)

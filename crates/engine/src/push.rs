@@ -1,10 +1,10 @@
 //! Jobs in: limits, coalescing, birth.
 
-use crate::command::{Clash, NewJob, QueueKind};
+use crate::command::{Clash, NewJob, Past, QueueKind};
 use crate::engine::Engine;
 use crate::event::{Event, Pushed, Refusal};
-use crate::ids::{ClientId, JobId, QueueId, Tag};
-use crate::job::{Cycle, Extra, Job, KeyUntil, Place, PlaceKind};
+use crate::ids::{ClientId, JobId, QueueId, Tag, Token};
+use crate::job::{Cycle, Extra, Job, KeyUntil, Lease, Place, PlaceKind};
 use crate::line::Slot;
 use crate::place::expiry;
 use crate::turn::Turn;
@@ -37,6 +37,9 @@ impl Engine {
 
     fn check_new(&self, new: &NewJob) -> Result<(), Refusal> {
         self.check_names(new)?;
+        if new.past.as_deref().is_some_and(|past| !past.is_possible(new)) {
+            return Err(Refusal::OutOfPlace);
+        }
         match &new.name {
             Some(name) if new.name_unique && self.jobs.named(name).is_some() => Err(Refusal::NotUnique),
             Some(_) | None => Ok(()),
@@ -168,9 +171,14 @@ impl Engine {
             lease_ms: new.lease_ms,
             ..Extra::default()
         };
-        let place = match new.not_before {
-            Some(at) if at > self.now => Place::Scheduled(at),
-            Some(_) | None => Place::Ready,
+        let Past { ready_at, failures, place } = new.past.map_or_else(Past::default, |past| *past);
+        // Each failure was a delivery, and so is a lease.
+        let attempts = failures.saturating_add(u32::from(matches!(place, Some(Place::Leased(_)))));
+        let place = match (place, new.not_before) {
+            (Some(Place::Leased(lease)), _) => Place::Leased(Box::new(self.moved_lease(*lease, attempts))),
+            (Some(place), _) => place,
+            (None, Some(at)) if at > self.now => Place::Scheduled(at),
+            (None, Some(_) | None) => Place::Ready,
         };
         Job {
             id: self.new_job_id(turn),
@@ -180,14 +188,20 @@ impl Engine {
             durable: new.durable,
             rank: self.rank(new.front && new.kind == QueueKind::Work),
             place,
-            ready_at: self.now,
+            ready_at: ready_at.unwrap_or(self.now).min(self.now),
             body: new.body,
             key,
-            attempts: 0,
-            failures: 0,
+            attempts,
+            failures,
             retry: new.retry,
             extra: (extra != Extra::default()).then(|| Box::new(extra)),
         }
+    }
+
+    /// A lease that was given elsewhere, under the rules of here.
+    fn moved_lease(&self, lease: Lease, attempts: u32) -> Lease {
+        let longest = self.now.after_ms(self.limits.lease_ms_max);
+        Lease { token: Token(attempts.into()), until: lease.until.min(longest), ..lease }
     }
 
     /// The serial number after one more step of a `cycle` queue; 0 for what goes to the front.
@@ -232,5 +246,17 @@ impl Engine {
             job.rank = rank;
         }
         self.move_job(slot, Place::Ready);
+    }
+}
+
+impl Past {
+    /// Whether a job to be can have been through this.
+    fn is_possible(&self, new: &NewJob) -> bool {
+        let place = match &self.place {
+            None | Some(Place::Retrying(_) | Place::Dead(_)) => true,
+            Some(Place::Leased(lease)) => !lease.connection_bound(),
+            Some(Place::Ready | Place::Scheduled(_) | Place::Shelved | Place::Done(_)) => false,
+        };
+        place && new.durable && new.kind == QueueKind::Work
     }
 }

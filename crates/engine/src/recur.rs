@@ -59,7 +59,7 @@ impl Engine {
     fn check_schedule(&self, new: &NewSchedule, before: Option<&Schedule>) -> Result<(), Refusal> {
         self.check_name(new.key.as_deref().unwrap_or_default())?;
         self.check_names(&new.job)?;
-        if new.job.listen || !new.job.durable {
+        if new.job.listen || !new.job.durable || new.job.past.is_some() {
             return Err(Refusal::OutOfPlace);
         }
         if !new.recurrence.happens() || new.runs == Some(0) {

@@ -1,0 +1,95 @@
+//! Jobs that were somewhere else before: their place, their failures and their times come with them.
+
+mod common;
+
+use common::{Broker, fail, push, take};
+use windlass_engine::{
+    Backoff, ClientId, Command, Event, Fate, Holder, JobRef, Lease, OnExpiry, Past, Place, Proof, Timestamp, Token,
+};
+
+const DEAD_MS: u64 = 180 * 86_400_000;
+
+fn been(place: Option<Place>, failures: u32) -> common::Push {
+    push("q").retry(2, Backoff::Fixed(500)).with(|job| {
+        job.past = Some(Box::new(Past { ready_at: Some(Timestamp(700)), failures, place }));
+    })
+}
+
+fn leased(until: u64) -> Option<Place> {
+    let holder = Holder::Named(b"w1".as_slice().into());
+    let lease = Lease::new(holder, Token(0), Timestamp(900), Timestamp(until), OnExpiry::Fail);
+    Some(Place::Leased(Box::new(lease)))
+}
+
+#[test]
+fn it_is_where_it_was() {
+    let table = [
+        (None, "ready"),
+        (Some(Place::Retrying(Timestamp(3_000))), "retrying 3000"),
+        (Some(Place::Dead(Timestamp(4_000))), "dead until 4000"),
+        (leased(5_000), "leased until 5000"),
+        // No longer than anything may be leased here.
+        (leased(u64::MAX - 1), "leased until 61000"),
+    ];
+    for (place, expected) in table {
+        let mut broker = Broker::limited(|limits| limits.lease_ms_max = 60_000);
+        broker.says(1, been(place, 1), ["1 new j1"]);
+        assert_eq!(broker.place(1), expected);
+    }
+    let mut broker = Broker::new();
+    broker.says(1, been(None, 0).not_before(2_000), ["1 new j1"]);
+    assert_eq!(broker.place(1), "scheduled 2000");
+}
+
+#[test]
+fn what_is_over_is_due_at_once() {
+    let mut broker = Broker::new();
+    broker.says(1, been(Some(Place::Retrying(Timestamp(10))), 1), ["1 new j1"]);
+    broker.says(1, been(Some(Place::Dead(Timestamp(10))), 1), ["1 new j2"]);
+    broker.says(1, been(leased(999), 1), ["1 new j3"]);
+    broker.at(1_000, []);
+    assert_eq!([1, 2, 3].map(|job| broker.place(job)), ["ready", "gone", "retrying 1500"]);
+}
+
+#[test]
+fn its_failures_count() {
+    let mut broker = Broker::new();
+    broker.hear(1, been(None, 1));
+    let said = broker.hear(2, take(["q"]));
+    let Some((_, Event::Taken { job, .. })) = said.first() else { panic!("{said:?}") };
+    assert_eq!((job.failures, job.token, job.ready_at), (1, Token(2), Timestamp(700)));
+    // Two retries, and one of them is used.
+    let said = broker.hear(2, fail(1));
+    assert!(matches!(said[..], [(_, Event::Failed { fate: Fate::Retried(_), .. })]), "{said:?}");
+    broker.at(1_500, []);
+    broker.hear(2, take(["q"]));
+    let said = broker.hear(2, fail(1));
+    assert!(
+        matches!(said[..], [(_, Event::Failed { fate: Fate::Buried(Timestamp(until)), .. })] if until == 1_500 + DEAD_MS)
+    );
+}
+
+#[test]
+fn the_worker_that_has_it_may_end_it() {
+    let mut broker = Broker::new();
+    broker.hear(1, been(leased(5_000), 0).named("jid"));
+    assert_eq!(broker.engine.job_named(b"jid").map(|job| job.attempts), Some(1));
+    broker.is_due_at(5_000);
+    let job = JobRef::Name(b"jid".as_slice().into());
+    broker.says(2, Command::Finish { job, proof: Proof::AnyLease, result: "".into() }, ["2 finished j1"]);
+    assert!(broker.engine.job_named(b"jid").is_none());
+}
+
+#[test]
+fn what_cannot_have_been_is_refused() {
+    let mut broker = Broker::new();
+    for place in [Place::Ready, Place::Scheduled(Timestamp(9)), Place::Shelved, Place::Done(Timestamp(9))] {
+        broker.says(1, been(Some(place), 0), ["1 refused: out of place"]);
+    }
+    let holder = Holder::Connection(ClientId(1));
+    let bound = Lease::new(holder, Token(1), Timestamp(1), Timestamp(9_000), OnExpiry::Requeue);
+    broker.says(1, been(Some(Place::Leased(Box::new(bound))), 0), ["1 refused: out of place"]);
+    broker.says(1, been(None, 0).cycle(), ["1 refused: out of place"]);
+    broker.says(1, been(None, 0).foreground(), ["1 refused: out of place"]);
+    broker.says(1, common::every(1_000, been(None, 0)), ["1 refused: out of place"]);
+}
