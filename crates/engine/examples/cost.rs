@@ -46,10 +46,11 @@ fn life(jobs: u64, keyed: bool) {
     };
     ask(Tag::NONE, Ask::Open(ClientInfo::default()));
     let queue = Bytes::from_static(b"resize");
+    let body = Bytes::from_static(&[7; 100]);
     let before = resident_bytes();
     let mut dice = Turn::new(Timestamp(0), 9);
     timed("push", jobs, |_| {
-        let mut job = NewJob::new(Origin::GEARMAN, queue.clone(), Bytes::copy_from_slice(&[7; 100]));
+        let mut job = NewJob::new(Origin::GEARMAN, queue.clone(), body.clone());
         if keyed {
             let key = format!("{:016x}-{:016x}-ab", dice.roll(u64::MAX), dice.roll(u64::MAX));
             job.unique = Some(Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End });
@@ -59,10 +60,13 @@ fn life(jobs: u64, keyed: bool) {
     println!("  {:>8} resident bytes per job", (resident_bytes().saturating_sub(before)) / jobs);
     let ability = Ability { queue, weight: 0, lease: LeaseTerms::CONNECTION };
     ask(Tag::NONE, Ask::Serve(ability));
+    let mut output = Vec::new();
     timed("take and finish", jobs, |_| {
         let take = Take { from: From::Abilities, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
         let events = ask(Tag(1), Ask::Take(take));
         if let Some((_, Event::Taken { job, .. })) = events.first() {
+            output.clear();
+            output.extend_from_slice(&job.body);
             let (job, result) = (JobRef::Id(job.id), Bytes::new());
             drop(ask(Tag::NONE, Ask::Finish { job, proof: Proof::Connection, result }));
         }

@@ -294,7 +294,8 @@ pub struct NewJob {
     pub listen: bool,
     /// Before its equals instead of behind them.
     pub front: bool,
-    /// The producer's own bytes.
+    /// The producer's own bytes. A body of at most [`Payload::COPY_MAX`](crate::Payload::COPY_MAX) bytes is copied, and may be part of a larger
+    /// buffer; a longer one is kept as it is.
     pub body: Bytes,
     /// The producer's public name for it.
     pub name: Option<Bytes>,

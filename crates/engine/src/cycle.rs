@@ -25,7 +25,7 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
         self.must_be(slot, QueueKind::Cycle)?;
-        self.jobs.reweigh(slot, |job| job.body = body);
+        self.jobs.reweigh(slot, |job| job.payload = job.payload.with_body(&body));
         self.head.totals.succeeded += 1;
         if to == RepayTo::Drop && self.is_abandoned(slot) {
             self.remove_job(slot, turn);

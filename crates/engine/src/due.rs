@@ -128,7 +128,7 @@ impl Engine {
             Alarm::Lease(id) => job(id).and_then(|(_, job)| job.lease()).is_some_and(|lease| lease.alarm_at == at),
             Alarm::Expiry(id) => job(id).is_some_and(|(_, job)| expiry(job) == at),
             Alarm::Key(id) => job(id).is_some_and(|(slot, job)| {
-                let key = job.key.as_deref().unwrap_or_default();
+                let key = job.key().unwrap_or_default();
                 key_limit(job) == at && self.jobs.keyed(job.queue, job.origin, key) == Some(slot)
             }),
             Alarm::Wait(client) => self.clients.get(&client).is_some_and(|client| client.waits_until() == Some(at)),

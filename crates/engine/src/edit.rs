@@ -8,6 +8,7 @@ use crate::event::{End, Event, JobView, Refusal};
 use crate::ids::{ClientId, Priority, QueueId, Tag};
 use crate::job::Job;
 use crate::line::Slot;
+use crate::payload::Payload;
 use crate::queue::QueueImage;
 use crate::turn::Turn;
 
@@ -21,8 +22,7 @@ impl Engine {
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
         let slot = self.find(job)?;
-        let body = Self::own(body);
-        self.jobs.reweigh(slot, |job| job.body = body);
+        self.jobs.reweigh(slot, |job| job.payload = Payload::copy(job.key(), body));
         self.remember_put(slot, turn);
         self.tell_done(client, tag, turn);
         Ok(())

@@ -35,7 +35,7 @@ impl Engine {
         if keep_ms > 0 {
             let until = self.now.after_ms(keep_ms);
             self.jobs.reweigh(slot, |job| {
-                job.body = Bytes::new();
+                job.payload = job.payload.with_body(&Bytes::new());
                 job.extra_mut().result = Some(Self::own(&result));
             });
             self.move_job(slot, Place::Done(until));

@@ -119,7 +119,7 @@ impl Engine {
             Command::Unserve { queue, requeue } => self.unserve(client, &queue, requeue, turn),
             Command::UnserveAll { requeue } => self.unserve_all(client, requeue, turn),
             // jobs in: `push`
-            Command::Push(job) => self.push(client, tag, *job, turn),
+            Command::Push(job) => self.push(client, tag, &job, turn),
             // jobs out: `take`, `wait`
             Command::Take(take) => self.take(client, tag, take, turn),
             Command::Sleep => self.sleep(client, turn),

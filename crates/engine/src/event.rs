@@ -384,7 +384,7 @@ pub enum Refusal {
 /// One job in a listing or an answer to `Look`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {
-    /// The job itself; its body shares memory with the engine's.
+    /// The job itself; a large body shares memory with the engine's.
     pub job: Job,
     /// Its queue's name.
     pub queue: Bytes,

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use crate::ids::{ClientId, JobId, Origin, Priority, QueueId, Timestamp, Token};
+use crate::payload::Payload;
 
 /// One job. Fields are public to read; only the engine writes them.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,10 +27,8 @@ pub struct Job {
     pub place: Place,
     /// When it came to be ready (or was born, if it never was).
     pub ready_at: Timestamp,
-    /// The producer's own bytes, verbatim.
-    pub body: Bytes,
-    /// Coalescing key, if its producer gave one. The key space is (queue, origin, key).
-    pub key: Option<Box<[u8]>>,
+    /// Its coalescing key, if its producer gave one, and its body. The key space is (queue, origin, key).
+    pub payload: Payload,
     /// Deliveries so far; also the fencing token of the present one.
     pub attempts: u32,
     /// Failures so far: what the retry budget is counted in.
@@ -263,6 +262,18 @@ impl Job {
         }
     }
 
+    /// The coalescing key, if its producer gave one.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.payload.key()
+    }
+
+    /// The producer's own bytes, verbatim.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        self.payload.body()
+    }
+
     /// The producer's public name, empty if it gave none.
     #[must_use]
     pub fn name(&self) -> &[u8] {
@@ -297,7 +308,17 @@ impl Job {
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 250;
         let extra = self.extra.as_deref().map_or(0, |e| 200 + e.meta.len() + e.name.as_ref().map_or(0, |n| n.len()));
-        let key = self.key.as_ref().map_or(0, |k| k.len());
-        (FIXED + self.body.len() + key + extra) as u64
+        (FIXED + self.payload.len() + extra) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million of them are a hundred megabytes: it is no accident when one grows.
+    #[test]
+    fn a_job_is_a_dozen_words() {
+        assert_eq!(size_of::<Option<Job>>(), 96);
     }
 }

@@ -28,7 +28,7 @@ impl Engine {
             job.place = Place::Ready;
         }
         // Of two jobs with one key the younger was born when the older had let it go.
-        if let Some(other) = job.key.as_deref().and_then(|key| self.jobs.keyed(job.queue, job.origin, key))
+        if let Some(other) = job.key().and_then(|key| self.jobs.keyed(job.queue, job.origin, key))
             && Jobs::wants_key(&job)
             && self.jobs.at(other).is_some_and(|other| other.id < job.id)
         {
@@ -93,11 +93,11 @@ impl Engine {
                 }
             }
         }
-        let (leased, wants_key) = (kind == PlaceKind::Leased, Jobs::wants_key(job));
-        if leased {
+        let key_is_over = job.payload.has_key() && !Jobs::wants_key(job);
+        if kind == PlaceKind::Leased {
             self.jobs.name_lease(slot);
         }
-        if !wants_key {
+        if key_is_over {
             self.release_key(slot);
         }
     }
@@ -146,15 +146,14 @@ impl Engine {
     pub(crate) fn reclaim_key(&mut self, slot: Slot, turn: &mut Turn) {
         let Some(job) = self.jobs.at(slot) else { return };
         let (id, limit, now) = (job.id, key_limit(job), self.now);
-        if !Jobs::wants_key(job)
-            || self.jobs.keyed(job.queue, job.origin, job.key.as_deref().unwrap_or_default()) == Some(slot)
+        if !Jobs::wants_key(job) || self.jobs.keyed(job.queue, job.origin, job.key().unwrap_or_default()) == Some(slot)
         {
             return;
         }
         if limit > now && self.jobs.claim_key(slot) {
             self.alarms.set(limit, Alarm::Key(id));
         } else {
-            self.jobs.reweigh(slot, |job| job.key = None);
+            self.jobs.reweigh(slot, |job| job.payload = job.payload.without_key());
             self.remember_put(slot, turn);
         }
     }

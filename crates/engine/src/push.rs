@@ -6,11 +6,12 @@ use crate::event::{Event, Pushed, Refusal};
 use crate::ids::{ClientId, JobId, QueueId, Tag, Token};
 use crate::job::{Cycle, Extra, Job, KeyUntil, Lease, Place, PlaceKind};
 use crate::line::Slot;
+use crate::payload::Payload;
 use crate::place::expiry;
 use crate::turn::Turn;
 
 impl Engine {
-    pub(crate) fn push(&mut self, client: ClientId, tag: Tag, new: NewJob, turn: &mut Turn) -> Result<(), Refusal> {
+    pub(crate) fn push(&mut self, client: ClientId, tag: Tag, new: &NewJob, turn: &mut Turn) -> Result<(), Refusal> {
         let (job, durable, how) = self.push_job(client, new, turn)?;
         if tag.wants_answer() {
             turn.tell(client, Event::Pushed { tag, job, how, durable });
@@ -22,13 +23,13 @@ impl Engine {
     pub(crate) fn push_job(
         &mut self,
         client: ClientId,
-        new: NewJob,
+        new: &NewJob,
         turn: &mut Turn,
     ) -> Result<(JobId, bool, Pushed), Refusal> {
-        self.check_new(&new)?;
+        self.check_new(new)?;
         let queue = self.queues.find_or_make(&new.queue, new.kind, self.limits.queues_max)?;
-        let outcome = match self.clash(queue, &new) {
-            Some((slot, clash)) => self.meet(client, slot, clash, &new, turn),
+        let outcome = match self.clash(queue, new) {
+            Some((slot, clash)) => self.meet(client, slot, clash, new, turn),
             None => self.bear(client, queue, new, turn),
         };
         self.drop_if_unknown(queue);
@@ -106,7 +107,7 @@ impl Engine {
         &mut self,
         client: ClientId,
         queue: QueueId,
-        new: NewJob,
+        new: &NewJob,
         turn: &mut Turn,
     ) -> Result<(JobId, bool, Pushed), Refusal> {
         if new.listen {
@@ -115,7 +116,7 @@ impl Engine {
             // Nobody would ever ask for it.
             return Err(Refusal::OutOfPlace);
         }
-        self.check_room(queue, &new)?;
+        self.check_room(queue, new)?;
         self.make_known(queue, turn);
         let (listen, durable) = (new.listen, new.durable);
         let job = self.make_job(queue, new, turn);
@@ -152,26 +153,24 @@ impl Engine {
         }
     }
 
-    fn make_job(&mut self, queue: QueueId, new: NewJob, turn: &mut Turn) -> Job {
+    fn make_job(&mut self, queue: QueueId, new: &NewJob, turn: &mut Turn) -> Job {
         let cycle = match new.kind {
             QueueKind::Work => None,
             QueueKind::Cycle => Some(Cycle { priority: self.next_serial(queue, new.front, turn), boost: 0 }),
         };
-        let (key, key_until) = match new.unique {
-            Some(unique) => (Some(unique.key.as_ref().into()), unique.until),
-            None => (None, KeyUntil::End),
-        };
+        let unique = new.unique.as_ref();
+        let payload = Payload::new(unique.map(|unique| &*unique.key), &new.body);
         let extra = Extra {
-            name: new.name.map(|name| name.as_ref().into()),
-            meta: new.meta,
+            name: new.name.as_deref().map(Box::from),
+            meta: new.meta.clone(),
             expires_at: new.expires_at,
-            key_until,
+            key_until: unique.map_or(KeyUntil::End, |unique| unique.until),
             cycle,
             result_keep_ms: new.result_keep_ms,
             lease_ms: new.lease_ms,
             ..Extra::default()
         };
-        let Past { ready_at, failures, place } = new.past.map_or_else(Past::default, |past| *past);
+        let Past { ready_at, failures, place } = new.past.as_deref().cloned().unwrap_or_default();
         // Each failure was a delivery, and so is a lease.
         let attempts = failures.saturating_add(u32::from(matches!(place, Some(Place::Leased(_)))));
         let place = match (place, new.not_before) {
@@ -189,8 +188,7 @@ impl Engine {
             rank: self.rank(new.front && new.kind == QueueKind::Work),
             place,
             ready_at: ready_at.unwrap_or(self.now).min(self.now),
-            body: new.body,
-            key,
+            payload,
             attempts,
             failures,
             retry: new.retry,

@@ -121,7 +121,7 @@ impl Engine {
         // A queue that has just gone may come back with this job, under the same number.
         self.tell_dropped(turn);
         // A run that is refused is no run; there will be others.
-        let ran = self.push_job(NOBODY, job, turn).is_ok();
+        let ran = self.push_job(NOBODY, &job, turn).is_ok();
         let runs_left = runs_left.map(|left| left.saturating_sub(ran.into()));
         if runs_left == Some(0) {
             self.end_schedule(id, turn);

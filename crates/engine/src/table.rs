@@ -114,9 +114,8 @@ impl Jobs {
         slot
     }
 
-    /// Takes a job out of the slab and of every index of this table.
+    /// Takes a job out of the slab and of every index of this table. Its key has been released apart.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Job> {
-        self.release_key(slot);
         self.unname_lease(slot);
         let index = slot.0 as usize;
         let page = self.pages.get_mut(index / PAGE)?;
@@ -202,9 +201,13 @@ impl Jobs {
 
     /// The job that holds a key.
     pub(crate) fn keyed(&self, queue: QueueId, origin: Origin, key: &[u8]) -> Option<Slot> {
-        let hash = self.key_hash(queue, origin, key);
+        self.keyed_by_hash(self.key_hash(queue, origin, key), queue, origin, key)
+    }
+
+    fn keyed_by_hash(&self, hash: u32, queue: QueueId, origin: Origin, key: &[u8]) -> Option<Slot> {
         let same = |keyed: &Entry| {
-            self.at(keyed.slot).is_some_and(|j| j.queue == queue && j.origin == origin && j.key.as_deref() == Some(key))
+            keyed.hash == hash
+                && self.at(keyed.slot).is_some_and(|j| j.queue == queue && j.origin == origin && j.key() == Some(key))
         };
         self.by_key.find(Entry::spread(hash), same).map(|keyed| keyed.slot)
     }
@@ -215,9 +218,8 @@ impl Jobs {
         (0..queues.min(QUEUE_GROUPS)).find_map(|group| {
             let slots =
                 self.by_key.iter_hash(Entry::spread(self.group_hash(group, origin, key))).map(|keyed| keyed.slot);
-            let same = |job: &&Job| {
-                job.queue.0 % QUEUE_GROUPS == group && job.origin == origin && job.key.as_deref() == Some(key)
-            };
+            let same =
+                |job: &&Job| job.queue.0 % QUEUE_GROUPS == group && job.origin == origin && job.key() == Some(key);
             let held = slots.filter_map(|slot| Some((self.at(slot).filter(same)?.id, slot)));
             held.min_by_key(|(id, _)| *id).map(|(_, slot)| slot)
         })
@@ -225,22 +227,20 @@ impl Jobs {
 
     /// Makes the job hold its key, if it has one and nobody else holds it. Says whether it holds it now.
     pub(crate) fn claim_key(&mut self, slot: Slot) -> bool {
-        let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key.as_deref()?)))
-        else {
+        let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key()?))) else {
             return false;
         };
-        if let Some(holder) = self.keyed(queue, origin, key) {
+        let hash = self.key_hash(queue, origin, key);
+        if let Some(holder) = self.keyed_by_hash(hash, queue, origin, key) {
             return holder == slot;
         }
-        let hash = self.key_hash(queue, origin, key);
         self.by_key.insert_unique(Entry::spread(hash), Entry { hash, slot }, |keyed| Entry::spread(keyed.hash));
         true
     }
 
     /// Lets the job's key go, if it holds it. Says whether it did.
     pub(crate) fn release_key(&mut self, slot: Slot) -> bool {
-        let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key.as_deref()?)))
-        else {
+        let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key()?))) else {
             return false;
         };
         let hash = self.key_hash(queue, origin, key);
@@ -258,7 +258,7 @@ impl Jobs {
         let over = matches!(job.place, Place::Dead(_) | Place::Done(_));
         let until_start =
             job.extra.as_deref().is_some_and(|e| matches!(e.key_until, KeyUntil::Start | KeyUntil::StartOr(_)));
-        job.key.is_some() && !over && !(until_start && job.attempts > 0)
+        job.payload.has_key() && !over && !(until_start && job.attempts > 0)
     }
 
     // ---- public names ----------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ impl Jobs {
             count += 1;
             bytes += job.weight_bytes();
             assert_eq!(self.slot(job.id), Some(slot), "{:?} is not where its number says", job.id);
-            if let Some(key) = job.key.as_deref() {
+            if let Some(key) = job.key() {
                 let holds = self.keyed(job.queue, job.origin, key) == Some(slot);
                 assert!(!holds || Self::wants_key(job), "{:?} holds a key it should have let go", job.id);
                 keyed += usize::from(holds);

@@ -191,7 +191,7 @@ fn a_dropped_entry_is_out_of_the_queue_and_still_there() {
     broker.says(2, lend(), ["2 took j1.2 until 2000"]);
     broker.says(2, repay(1, 2, RepayTo::Drop), ["2 done"]);
     assert_eq!(broker.place(1), "shelved");
-    assert_eq!(broker.engine.job(JobId(1)).unwrap().body, "value");
+    assert_eq!(broker.engine.job(JobId(1)).unwrap().body(), b"value");
     broker.says(2, lend(), ["2 empty"]);
     broker.says(1, push("c").cycle().unique("k", windlass_engine::Clash::Keep), ["1 kept j1"]);
     broker.says(1, Command::Cancel(common::id(1)), ["1 done"]);

@@ -41,7 +41,7 @@ fn listed(broker: &mut Broker, filter: Filter) -> Vec<u64> {
 
 #[test]
 fn filters() {
-    let odd = Test(std::sync::Arc::new(|job| job.body.len() % 2 == 1));
+    let odd = Test(std::sync::Arc::new(|job| job.body().len() % 2 == 1));
     let table: Vec<(&str, Filter, &[u64])> = vec![
         ("all", all(), &[1, 2, 3, 4, 5, 6, 7, 8]),
         ("ready", placed(PlaceKind::Ready), &[7, 8]),

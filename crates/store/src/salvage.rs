@@ -135,7 +135,7 @@ impl Salvage {
             line.number("ready_at_ms", job.ready_at.0);
             line.number("attempts", job.attempts.into());
             line.number("failures", job.failures.into());
-            if let Some(key) = &job.key {
+            if let Some(key) = job.key() {
                 line.text("key", key);
             }
             if !job.name().is_empty() {
@@ -144,7 +144,7 @@ impl Salvage {
             if !job.meta().is_empty() {
                 line.base64("meta_base64", &job.meta());
             }
-            line.base64("body_base64", &job.body);
+            line.base64("body_base64", job.body());
             to.write_all(line.finish().as_bytes())?;
         }
         for schedule in self.schedules.values() {

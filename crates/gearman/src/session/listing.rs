@@ -68,7 +68,7 @@ impl GearmanSession {
         let uniques = matches!(task, Task::Uniques);
         for view in rows.iter().filter(|view| is_live(&view.job)) {
             if uniques {
-                let key = view.job.key.as_deref().unwrap_or_default();
+                let key = view.job.key().unwrap_or_default();
                 let unique = unique::submitted(view.job.origin, key, &view.job.meta());
                 AdminReply::UniqueRow { unique }.write(out.bytes());
             } else {

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Clash, Command, JobId, KeyUntil, NewJob, Origin, Priority as Urgency, Retry, Timestamp, Unique,
+    Backoff, Clash, Command, JobId, KeyUntil, NewJob, Origin, Payload, Priority as Urgency, Retry, Timestamp, Unique,
 };
 use windlass_session::Outbox;
 
@@ -39,7 +39,10 @@ impl Manner {
 
 impl GearmanSession {
     pub(super) fn submit(&self, job: Submission, manner: Manner, out: &mut Outbox) {
-        let new = self.new_job(job, manner);
+        // A small workload is the engine's to copy.
+        let large = job.workload.len() > Payload::COPY_MAX;
+        let workload = if large { self.keep(&job.workload) } else { job.workload };
+        let new = new_job(&self.settings, Submission { workload, ..job }, manner);
         out.command(Ask::Submit.tag(), Command::Push(Box::new(new)));
     }
 

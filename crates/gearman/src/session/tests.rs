@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientInfo, ClientRow, Command, Cursor, End, Event, JobId, Note, Origin, Priority, QueueKind, QueueRow, Refusal,
-    Tag, Timestamp,
+    ClientInfo, ClientRow, Command, Cursor, End, Event, JobId, Note, Origin, Payload, Priority, QueueKind, QueueRow,
+    Refusal, Tag, Timestamp,
 };
 use windlass_session::{Item, Outbox, Reason, Session};
 
@@ -312,11 +312,12 @@ fn what_a_job_keeps_does_not_keep_the_buffer_it_came_in() {
         (_, Command::Push(job)) => job.body,
         other => panic!("{other:?}"),
     };
-    // A small one, among others in the buffer.
+    // One that the engine does not copy, among others in the buffer.
     let mut bench = Bench::new();
-    bench.say(&[encoded(&submit(100)), encoded(&Request::Echo { data: Bytes::new() })].concat());
+    let bytes = Payload::COPY_MAX + 1;
+    bench.say(&[encoded(&submit(bytes)), encoded(&Request::Echo { data: Bytes::new() })].concat());
     let Some(Item::Command(_, Command::Push(job))) = bench.out.drain().next() else { panic!("no push") };
-    assert_eq!(job.body.try_into_mut().unwrap().capacity(), 100);
+    assert_eq!(job.body.try_into_mut().unwrap().capacity(), bytes);
     // A large one that came at once.
     let mut bench = Bench::new();
     bench.say(&encoded(&submit(LARGE_BYTES)));

@@ -11,8 +11,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, OnExpiry, Origin, Place, Priority, Progress,
-    QueueId, Retry, Timestamp, Token,
+    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, OnExpiry, Origin, Payload, Place, Priority,
+    Progress, QueueId, Retry, Timestamp, Token,
 };
 
 use super::{COUNT_MAX, MOVED, PUT, owned_if};
@@ -145,7 +145,7 @@ pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tai
     out.push(job.priority.value());
     put_standing(&Standing::of(job), out);
     put_retry(job.retry, out);
-    if let Some(key) = &job.key {
+    if let Some(key) = job.key() {
         put_bytes(out, key);
     }
     if let Some(extra) = extra {
@@ -155,15 +155,15 @@ pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tai
     if let Some(result) = result {
         put_u64(out, result.len() as u64);
     }
-    put_u64(out, job.body.len() as u64);
-    let tail_bytes = job.body.len() + result.map_or(0, Bytes::len);
+    put_u64(out, job.body().len() as u64);
+    let tail_bytes = job.body().len() + result.map_or(0, Bytes::len);
     if tail_bytes > inline_max {
-        return Tail { result: result.cloned().unwrap_or_default(), body: job.body.clone() };
+        return Tail { result: result.cloned().unwrap_or_default(), body: job.payload.share_body() };
     }
     if let Some(result) = result {
         out.extend_from_slice(result);
     }
-    out.extend_from_slice(&job.body);
+    out.extend_from_slice(job.body());
     Tail::default()
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
 
 fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
     let bit = |there: bool, bit: u64| if there { bit } else { 0 };
-    let key = bit(job.key.is_some(), has::KEY);
+    let key = bit(job.key().is_some(), has::KEY);
     let Some(extra) = extra else { return key };
     key | bit(extra.name.is_some(), has::NAME)
         | bit(!extra.meta.is_empty(), has::META)
@@ -320,16 +320,16 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
     };
     let (place, rank, ready_at, attempts, failures) = read_standing(from)?;
     let retry = read_retry(from)?;
-    let key = if bits & has::KEY != 0 { Some(from.bytes()?.into()) } else { None };
+    let key = if bits & has::KEY != 0 { Some(from.bytes()?) } else { None };
     let mut extra = if bits & !has::KEY == 0 { None } else { Some(Box::new(read_extra(from, bits)?)) };
     let result_bytes = if bits & has::RESULT != 0 { Some(from.u64()?) } else { None };
     let body_bytes = from.u64()?;
     if let (Some(extra), Some(bytes)) = (&mut extra, result_bytes) {
         extra.result = Some(Bytes::copy_from_slice(from.slice(bytes)?));
     }
-    let body = Bytes::copy_from_slice(from.slice(body_bytes)?);
+    let payload = Payload::copy(key, from.slice(body_bytes)?);
     let durable = true;
-    Ok(Job { id, queue, origin, priority, durable, rank, place, ready_at, body, key, attempts, failures, retry, extra })
+    Ok(Job { id, queue, origin, priority, durable, rank, place, ready_at, payload, attempts, failures, retry, extra })
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {

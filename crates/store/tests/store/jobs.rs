@@ -4,8 +4,9 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Clash, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, NewJob, OnExpiry, Origin, Place,
-    Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry, Schedule, Timestamp, Token, Unique,
+    Backoff, Clash, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, NewJob, OnExpiry, Origin,
+    Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry, Schedule, Timestamp, Token,
+    Unique,
 };
 
 /// The plainest job.
@@ -19,8 +20,7 @@ pub(crate) fn plain() -> Job {
         rank: 1 << 62,
         place: Place::Ready,
         ready_at: Timestamp(1_700_000_000_000),
-        body: Bytes::from_static(b"cat.png"),
-        key: None,
+        payload: Payload::copy(None, b"cat.png"),
         attempts: 0,
         failures: 0,
         retry: Retry::NONE,
@@ -43,8 +43,7 @@ pub(crate) fn any_job() -> impl Strategy<Value = Job> {
             rank,
             place,
             ready_at,
-            body,
-            key: key.map(|key| key.as_ref().into()),
+            payload: Payload::new(key.as_deref(), &body),
             attempts,
             failures,
             retry,
@@ -83,7 +82,7 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
                 retry: job.retry,
                 result_keep_ms: extra.result_keep_ms,
                 lease_ms: extra.lease_ms,
-                ..NewJob::new(job.origin, queue, job.body)
+                ..NewJob::new(job.origin, queue, job.payload.share_body())
             };
             Schedule { id: job.id, key, job: template, recurrence, anchor, next_at, runs_left }
         },

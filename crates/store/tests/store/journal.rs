@@ -83,7 +83,7 @@ fn a_run_is_in_one_commit_with_its_schedule() {
     assert_eq!(again.engine.schedule(id).unwrap().next_at, Timestamp(121_000));
     again.tick(Timestamp(122_000));
     let run = again.engine.jobs().map(|job| job.id).max().unwrap();
-    assert_eq!((again.engine.job_count(), &again.job(run).body[..]), (2, &[5; 3_000][..]));
+    assert_eq!((again.engine.job_count(), again.job(run).body()), (2, &[5; 3_000][..]));
     assert_eq!(again.engine.schedule(id).unwrap().next_at, Timestamp(181_000));
 
     again.commit();
@@ -146,8 +146,8 @@ fn a_pending_commit_is_tidied_up() {
     daemon.cancel(late);
     let last = daemon.push(b"last");
     assert_eq!(words(&daemon.commit()), [format!("put {}", kept.0), format!("put {}", last.0), "queue resize".into()]);
-    let body = daemon.job(kept).body.clone();
-    assert_eq!(daemon.again().job(kept).body, body);
+    let body = daemon.job(kept).payload.clone();
+    assert_eq!(daemon.again().job(kept).payload, body);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_large_commit_is_several_values() {
     assert_eq!(commit.parts() as usize, 327_000_usize.div_ceil(VALUE_BYTES_MAX - HEADER_BYTES));
     let again = daemon.again();
     for (id, body) in ids.into_iter().zip(bodies) {
-        assert_eq!(again.job(id).body, body);
+        assert_eq!(again.job(id).body(), body);
     }
 }
 
@@ -335,11 +335,11 @@ fn a_key_that_went_to_another_job_stays_with_it() {
     let filter = Filter { place: Some(PlaceKind::Dead), ..Filter::default() };
     let action = Mutation::Requeue;
     daemon.apply(Command::Mutate { filter, action, after: Cursor::default(), limit: 10 });
-    assert_eq!(daemon.job(first).key, None);
+    assert_eq!(daemon.job(first).key(), None);
     daemon.commit();
     let daemon = daemon.again();
-    assert_eq!(daemon.job(first).key, None);
-    assert_eq!(daemon.job(second).key.as_deref(), Some(&b"k"[..]));
+    assert_eq!(daemon.job(first).key(), None);
+    assert_eq!(daemon.job(second).key(), Some(&b"k"[..]));
 }
 
 #[test]

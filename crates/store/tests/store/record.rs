@@ -7,8 +7,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Clash, ClientId, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId, KeyUntil, Lease, NewJob, OnExpiry,
-    Origin, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry, Schedule, Timestamp, Token,
-    Totals, Unique,
+    Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry, Schedule, Timestamp,
+    Token, Totals, Unique,
 };
 use windlass_store::{DecodeError, HeadRecord, Moved, NextRun, Record};
 
@@ -175,8 +175,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         priority: Priority::MAX,
         rank: (1 << 62) - 12,
         place: Place::Leased(Box::new(lease.clone())),
-        body: Bytes::from_static(b"{\"n\":1}\0\xff"),
-        key: Some(b"unique"[..].into()),
+        payload: Payload::copy(Some(b"unique"), b"{\"n\":1}\0\xff"),
         attempts: 9,
         failures: 2,
         retry: Retry { failures_max: -1, losses_max: 3, backoff: Backoff::Doubling(2_000) },

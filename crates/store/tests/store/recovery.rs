@@ -108,10 +108,10 @@ fn a_golden_journal_is_recovered() {
     assert_eq!(is, (4, 3, 2, 4, true));
     let job = |id| found.engine.job(JobId(id)).unwrap();
     let lease = job(1).lease().unwrap();
-    assert_eq!((&job(1).body[..], lease.token, lease.until), (&b"first"[..], Token(1), Timestamp(2_000)));
-    assert_eq!((&job(2).body[..], &job(2).place), (&[9; 1_500][..], &Place::Ready));
+    assert_eq!((job(1).body(), lease.token, lease.until), (&b"first"[..], Token(1), Timestamp(2_000)));
+    assert_eq!((job(2).body(), &job(2).place), (&[9; 1_500][..], &Place::Ready));
     assert_eq!((job(3).name(), &job(3).place), (&b"jid"[..], &Place::Scheduled(Timestamp(90_000))));
-    assert_eq!((job(3).origin, job(3).key.as_deref()), (Origin::FAKTORY, Some(&b"k"[..])));
+    assert_eq!((job(3).origin, job(3).key()), (Origin::FAKTORY, Some(&b"k"[..])));
     let names: Vec<&Bytes> = found.engine.queues().map(|queue| &queue.image().name).collect();
     assert_eq!(names, ["resize", "mail"]);
     let head = found.engine.head();

@@ -256,7 +256,7 @@ impl Script<'_> {
         let Some(memo) = id.and_then(|id| self.oracle.job(id)).filter(|_| !self.dice.chance(5)) else {
             return JobRef::Id(JobId(self.dice.below(self.oracle.next_job + 5)));
         };
-        match (self.dice.below(6), memo.job.key.as_deref()) {
+        match (self.dice.below(6), memo.job.key()) {
             (0, _) => JobRef::Name(Bytes::copy_from_slice(memo.job.name())),
             (1, Some(key)) => JobRef::Key {
                 queue: self.oracle.queue(memo.job.queue).name.clone(),
@@ -268,7 +268,7 @@ impl Script<'_> {
     }
 
     pub(crate) fn filter(&mut self) -> Filter {
-        let odd: fn(&windlass_engine::Job) -> bool = |job| job.body.len() % 2 == 1;
+        let odd: fn(&windlass_engine::Job) -> bool = |job| job.body().len() % 2 == 1;
         let names = (0..self.dice.between(1, 3)).map(|_| self.name()).collect();
         let kind = self.dice.pick(&PlaceKind::ALL).copied();
         Filter {

@@ -120,7 +120,7 @@ impl Oracle {
     /// Of several jobs that might hold a key the youngest does: it was born when the others had let go.
     fn settle_keys(&mut self) {
         let same = |one: &Job, other: &Job| {
-            one.queue == other.queue && one.origin == other.origin && one.key == other.key && one.id > other.id
+            one.queue == other.queue && one.origin == other.origin && one.key() == other.key() && one.id > other.id
         };
         let holds: Vec<bool> = self
             .jobs

@@ -39,7 +39,7 @@ impl Oracle {
         if keep_ms > 0 && memo.job.durable {
             self.put(id, Place::Done(until(keep_ms)));
             let memo = self.job_mut(id);
-            memo.job.body = Bytes::new();
+            memo.job.payload = memo.job.payload.with_body(&Bytes::new());
             memo.extra().result = Some(result.clone());
         } else {
             self.remove(id);
@@ -148,7 +148,7 @@ impl Oracle {
         let id = self.claimed_of(client, claim, QueueKind::Cycle)?;
         self.totals.succeeded += 1;
         let memo = self.job_mut(id);
-        memo.job.body = body.clone();
+        memo.job.payload = memo.job.payload.with_body(body);
         let (abandoned, boost) = (memo.is_abandoned(), memo.job.cycle().map_or(0, |cycle| cycle.boost));
         if to == RepayTo::Drop {
             if abandoned { self.remove(id) } else { self.put(id, Place::Shelved) }

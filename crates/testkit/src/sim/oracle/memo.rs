@@ -59,7 +59,7 @@ impl JobMemo {
     /// It has a key, and is in a state in which keys are held.
     pub(crate) fn wants_key(&self) -> bool {
         let started = matches!(self.key_until(), KeyUntil::Start | KeyUntil::StartOr(_)) && self.job.attempts > 0;
-        self.job.key.is_some() && !started && !matches!(self.job.place, Place::Dead(_) | Place::Done(_))
+        self.job.key().is_some() && !started && !matches!(self.job.place, Place::Dead(_) | Place::Done(_))
     }
 
     /// Order among ready jobs: entries of `cycle` queues by their own number, jobs by priority, then by rank.

@@ -257,14 +257,13 @@ impl Oracle {
 
     /// Who holds a coalescing key.
     fn keyed(&self, queue: QueueId, origin: windlass_engine::Origin, key: &[u8]) -> Option<JobId> {
-        let holds = |job: &Job| job.queue == queue && job.origin == origin && job.key.as_deref() == Some(key);
+        let holds = |job: &Job| job.queue == queue && job.origin == origin && job.key() == Some(key);
         self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
     }
 
     /// Who holds a key in whatever queue: the oldest in the first of the engine's 256 groups of queues that has one.
     fn keyed_anywhere(&self, origin: windlass_engine::Origin, key: &[u8]) -> Option<JobId> {
-        let holds =
-            |memo: &&JobMemo| memo.holds_key && memo.job.origin == origin && memo.job.key.as_deref() == Some(key);
+        let holds = |memo: &&JobMemo| memo.holds_key && memo.job.origin == origin && memo.job.key() == Some(key);
         let group = |memo: &&JobMemo| self.queue(memo.job.queue).id.map(|queue| queue.0 % 256);
         self.jobs.iter().filter(holds).min_by_key(group).map(id_of)
     }

@@ -11,7 +11,8 @@ use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
 impl Oracle {
     pub(super) fn replace(&mut self, client: ClientId, tag: Tag, job: &JobRef, body: &Bytes) -> Answer {
         let id = self.find(job)?;
-        self.job_mut(id).job.body = body.clone();
+        let job = &mut self.job_mut(id).job;
+        job.payload = job.payload.with_body(body);
         self.say_done(client, tag);
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Jobs in, and back in.
 
 use windlass_engine::{
-    Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, NewJob, Place, PlaceKind, Pushed, QueueId, QueueKind,
-    Refusal, Schedule, Tag,
+    Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, NewJob, Payload, Place, PlaceKind, Pushed, QueueId,
+    QueueKind, Refusal, Schedule, Tag,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -122,8 +122,7 @@ impl Oracle {
             rank: self.rank(new.front && !is_cycle),
             place: new.not_before.filter(|at| *at > self.now).map_or(Place::Ready, Place::Scheduled),
             ready_at: self.now,
-            body: new.body.clone(),
-            key: new.unique.as_ref().map(|unique| unique.key.as_ref().into()),
+            payload: Payload::new(new.unique.as_ref().map(|unique| &*unique.key), &new.body),
             attempts: 0,
             failures: 0,
             retry: new.retry,
@@ -167,12 +166,12 @@ impl Oracle {
         if !wants {
             return;
         }
-        let key = job.key.as_deref().unwrap_or_default();
+        let key = job.key().unwrap_or_default();
         let free = limit > self.now && self.keyed(job.queue, job.origin, key).is_none();
         let memo = self.job_mut(id);
         memo.holds_key = free;
         if !free {
-            memo.job.key = None;
+            memo.job.payload = memo.job.payload.without_key();
         }
     }
 }
