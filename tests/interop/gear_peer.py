@@ -68,7 +68,27 @@ def client(exceptions):
             peer.submitJob(job, background=way == "background", precedence=PRECEDENCE[priority])
         elif order[0] == "ask":
             peer.ask(*order[1:])
+        elif order[0] == "admin":
+            say("admin", "answer", administer(peer, *order[1:]))
     peer.shutdown()
+
+
+ADMIN = {
+    "version": gear.VersionAdminRequest,
+    "functions": gear.StatusAdminRequest,
+    "workers": gear.WorkersAdminRequest,
+    "jobs": gear.ShowJobsAdminRequest,
+    "uniques": gear.ShowUniqueJobsAdminRequest,
+    "cancel": gear.CancelJobAdminRequest,
+}
+
+
+def administer(peer, what, *handle):
+    # Over the very connection that waits for jobs.
+    request = ADMIN[what](*handle)
+    peer.active_connections[0].sendAdminRequest(request)
+    lines = request.response.replace(b"\t", b" ").splitlines()
+    return b"\n".join(line for line in lines if line != b".")
 
 
 def worker():

@@ -8,9 +8,12 @@
 //! | `submit TAG foreground\|background high\|normal\|low FUNCTION UNIQUE BODY` | the library may only send it at the next `wait` |
 //! | `wait` | until the jobs are over; libraries that listen anyway do nothing |
 //! | `ask TAG HANDLE` | `GET_STATUS` |
+//! | `ask-unique TAG HANDLE` | `GET_STATUS_UNIQUE`, with the unique id of that job; only some libraries |
+//! | `admin version\|functions\|workers\|jobs\|uniques\|cancel [HANDLE]` | text commands, only some libraries |
 //!
 //! and says, as it hears it: `TAG created HANDLE`, `TAG status NUMERATOR DENOMINATOR`, `TAG data DATA`, `TAG warning DATA`,
-//! `TAG complete DATA`, `TAG fail`, `TAG exception DATA`, `TAG is KNOWN RUNNING NUMERATOR DENOMINATOR`.
+//! `TAG complete DATA`, `TAG fail`, `TAG exception DATA`, `TAG is KNOWN RUNNING NUMERATOR DENOMINATOR
+//! [CLIENTS]`, `admin answer LINES`.
 //!
 //! `PEER HOST PORT worker` works on `echo` (gives back the body), `note` (the same, and says `worker note BODY`), `steps` (status 1
 //! of 2, data, a warning, the result), `fail`, `raise` (an exception) and `hold` (status 3 of 4, and is held while the file that
@@ -181,10 +184,25 @@ impl Peer {
 
     /// Asks for the status of a job: known, running, numerator, denominator.
     pub fn ask(&mut self, handle: &str) -> String {
-        self.order(&format!("ask question {handle}"));
-        let is = self.hears("question", |event| event.what == "is");
-        self.heard.remove("question");
-        String::from_utf8(is.words).unwrap()
+        self.answer(&format!("ask question {handle}"), "question")
+    }
+
+    /// The same by the job's unique id, and how many clients wait for it.
+    pub fn ask_by_unique(&mut self, handle: &str) -> String {
+        self.answer(&format!("ask-unique question {handle}"), "question")
+    }
+
+    /// A text command and the lines of its answer, their columns a space apart.
+    pub fn admin(&mut self, command: &str) -> Vec<String> {
+        self.answer(&format!("admin {command}"), "admin").lines().map(str::to_owned).collect()
+    }
+
+    /// What is said under a tag to an order.
+    fn answer(&mut self, order: &str, tag: &str) -> String {
+        self.order(order);
+        let answer = self.hears(tag, |event| ["is", "answer"].contains(&event.what.as_str()));
+        self.heard.remove(tag);
+        String::from_utf8(answer.words).unwrap()
     }
 
     fn order(&mut self, line: &str) {

@@ -1,27 +1,7 @@
 //! What every stock library is put through, as client and as worker. Each scene has a daemon of its own.
 
-use windlass_testkit::daemon::Daemon;
-
-use crate::common::daemon;
 use crate::peers::{ALL, Held, Stock};
-
-/// A daemon and the directory it lives in.
-struct Stage {
-    dir: tempfile::TempDir,
-    daemon: Daemon,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let daemon = daemon(dir.path()).start();
-        Self { dir, daemon }
-    }
-
-    fn address(&self) -> std::net::SocketAddr {
-        self.daemon.address("gearman")
-    }
-}
+use crate::stage::Stage;
 
 /// Jobs and their results: text, nothing, any bytes; a job that fails.
 pub fn foreground(stock: &Stock) {
@@ -107,7 +87,7 @@ pub fn status(stock: &Stock) {
     let stage = Stage::new();
     let mut client = stock.client(stage.address());
     let mut other = (!stock.listens).then(|| stock.client(stage.address()));
-    let held = Held::new(stage.dir.path(), "held");
+    let held = Held::new(stage.dir(), "held");
     client.submit("long", "foreground normal", "hold", "", held.body());
     client.wait();
     let handle = client.created("long");
@@ -164,7 +144,7 @@ const STEPS: [&str; 4] = ["status 1 2", "data half of ", "warning mind the gap",
 pub fn worker_death(stock: &Stock) {
     let stage = Stage::new();
     let mut client = stock.client(stage.address());
-    let held = Held::new(stage.dir.path(), "held");
+    let held = Held::new(stage.dir(), "held");
     let worker = stock.worker(stage.address());
     client.submit("long", "foreground normal", "hold", "", held.body());
     client.wait();
@@ -225,4 +205,47 @@ pub fn serves_every_client(stock: &Stock) {
         assert_eq!(client.story("raising"), ["fail"], "{}", other.name);
         client.leave();
     }
+}
+
+/// Text commands, while the same client waits for a job.
+pub fn administration(stock: &Stock) {
+    let stage = Stage::new();
+    let held = Held::new(stage.dir(), "held");
+    let mut client = stock.client(stage.address());
+    let _worker = stock.worker(stage.address());
+    client.submit("long", "foreground normal", "hold", "one", held.body());
+    client.hears_of("long", "status", "3 4");
+    client.submit("later", "background normal", "echo", "two", "x");
+    let (long, later) = (client.created("long"), client.created("later"));
+    assert_eq!(client.admin("version"), ["OK 1.1.20"]);
+    let functions = client.admin("functions");
+    assert!(functions.contains(&"hold 1 1 1".into()) && functions.contains(&"echo 1 0 1".into()), "{functions:?}");
+    let workers = client.admin("workers");
+    let capable = workers.iter().find(|row| ["echo", "hold", "note"].iter().all(|name| row.contains(name)));
+    assert!(capable.is_some_and(|row| row.contains(" 127.0.0.1 ")), "{workers:?}");
+    assert_eq!(client.admin("jobs"), [format!("{long} 0 0 0"), format!("{later} 0 0 1")]);
+    assert_eq!(client.admin("uniques"), ["one", "two"]);
+    assert_eq!(client.admin(&format!("cancel {later}")), ["OK"]);
+    assert_eq!(client.admin("uniques"), ["one"]);
+    assert_eq!(client.admin(&format!("cancel {long}")), ["OK"]);
+    assert_eq!(client.story("long"), ["status 3 4", "fail"]);
+    held.let_go();
+}
+
+/// `GET_STATUS_UNIQUE`: the status of a job by its unique id, and how many clients wait for it.
+pub fn status_by_unique(stock: &Stock) {
+    let stage = Stage::new();
+    let held = Held::new(stage.dir(), "held");
+    let (mut one, mut other) = (stock.client(stage.address()), stock.client(stage.address()));
+    one.submit("long", "foreground normal", "hold", "the one", held.body());
+    let handle = one.created("long");
+    assert_eq!(one.ask_by_unique(&handle), "1 0 0 0 1");
+    other.submit("long", "foreground normal", "hold", "the one", held.body());
+    other.created("long");
+    let _worker = stock.worker(stage.address());
+    one.hears_of("long", "status", "3 4");
+    assert_eq!(one.ask_by_unique(&handle), "1 1 3 4 2");
+    held.let_go();
+    assert_eq!(one.story("long"), ["status 3 4", "complete let go"]);
+    assert_eq!(one.ask_by_unique(&handle), "0 0 0 0 0");
 }

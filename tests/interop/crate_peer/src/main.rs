@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use gearman::admin::AdminClient;
 use gearman::client::{Client, ClientBuilder, JobEvent, JobHandle, Priority, SubmitOptions};
 use gearman::worker::{WorkError, WorkerBuilder, WorkerJob};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -20,13 +21,14 @@ async fn main() -> Outcome {
     let [host, port, role, rest @ ..] = &arguments[..] else { return Err("HOST PORT client|worker".into()) };
     let server = format!("{host}:{port}");
     match role.as_str() {
-        "client" => client(server, !rest.is_empty()).await,
+        "client" => client(&server, !rest.is_empty()).await,
         "worker" => worker(server).await,
         _ => Err("client or worker".into()),
     }
 }
 
-async fn client(server: String, exceptions: bool) -> Outcome {
+async fn client(server: &str, exceptions: bool) -> Outcome {
+    let mut admin = AdminClient::connect(server).await?;
     let client = Arc::new(ClientBuilder::new().servers([server]).with_exceptions(exceptions).connect().await?);
     // A handle can only be asked about by whoever got it.
     let mut handles: Vec<JobHandle> = Vec::new();
@@ -42,6 +44,16 @@ async fn client(server: String, exceptions: bool) -> Outcome {
                 let is = client.get_status(handle).await?;
                 let (known, running) = (u8::from(is.known), u8::from(is.running));
                 println!("{tag} is {known} {running} {} {}", is.numerator, is.denominator);
+            }
+            ["ask-unique", tag, handle] => {
+                let handle = handles.iter().find(|known| known.as_str() == handle).ok_or("not a handle of mine")?;
+                let is = client.get_status_unique(handle).await?;
+                let (known, running) = (u8::from(is.known), u8::from(is.running));
+                let clients = is.client_count.ok_or("no count of clients")?;
+                println!("{tag} is {known} {running} {} {} {clients}", is.numerator, is.denominator);
+            }
+            ["admin", what, ref handle @ ..] => {
+                println!("admin answer {}", hex::encode(administer(&mut admin, what, handle).await?.join("\n")));
             }
             ["wait"] => {}
             _ => return Err(line.into()),
@@ -87,9 +99,34 @@ async fn submit(
     Ok(job.handle)
 }
 
+async fn administer(admin: &mut AdminClient, what: &str, handle: &[&str]) -> Outcome<Vec<String>> {
+    Ok(match what {
+        "version" => vec![format!("OK {}", admin.version().await?)],
+        "functions" => (admin.status().await?.iter())
+            .map(|row| format!("{} {} {} {}", row.function, row.total, row.running, row.worker_count))
+            .collect(),
+        "workers" => (admin.workers().await?.iter())
+            .map(|row| format!("{} {} {} : {}", row.fd, row.ip, row.client_id, row.functions.join(" ")))
+            .collect(),
+        "jobs" => (admin.show_jobs().await?.iter())
+            .map(|row| {
+                let (ignored, queued) = (u8::from(row.ignore_job), u8::from(row.queued));
+                format!("{} {} {ignored} {queued}", row.handle, row.retries)
+            })
+            .collect(),
+        "uniques" => admin.show_unique_jobs().await?.into_iter().map(|row| row.unique).collect(),
+        "cancel" => {
+            admin.cancel_job(handle.first().ok_or("which job?")?).await?;
+            vec!["OK".to_owned()]
+        }
+        _ => return Err(what.into()),
+    })
+}
+
 async fn worker(server: String) -> Outcome {
     let _worker = WorkerBuilder::new()
         .servers([server])
+        .concurrency(1)
         .register("echo", |job: WorkerJob| async move { Ok(job.payload) })
         .register("note", |job: WorkerJob| async move {
             println!("worker note {}", hex::encode(&job.payload));
