@@ -1,0 +1,87 @@
+//! PUSHB: many jobs in one line, one visit to the engine for as many as are kept in hand at once.
+//!
+//! Spec: deployed servers: an object of what went wrong, by the jobs' names, empty if nothing did.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use windlass_engine::{Command, Event, Timestamp};
+use windlass_session::Outbox;
+
+use super::push::{new_job, readable};
+use super::refusal;
+use super::{Ask, FaktorySession, Task};
+use crate::wire::{List, Unit, reply, texts_object};
+
+/// Jobs in hand at once: a longer list goes in part by part.
+const PART_MAX: usize = 4_096;
+
+/// A list on its way in.
+#[derive(Debug)]
+pub(super) struct Bulk {
+    /// All of it.
+    text: Bytes,
+    /// Where the jobs begin that were not looked at yet.
+    rest: Option<usize>,
+    /// The names of those the engine has been asked to take.
+    asked: VecDeque<Bytes>,
+    wrong: BTreeMap<Bytes, String>,
+}
+
+impl FaktorySession {
+    pub(super) fn push_bulk(&mut self, now: Timestamp, line: Bytes, out: &mut Outbox) {
+        let text = match readable(&line) {
+            std::borrow::Cow::Borrowed(_) => line.clone(),
+            std::borrow::Cow::Owned(text) => Bytes::from(text),
+        };
+        match List::parse(&readable(&text), PART_MAX) {
+            Ok(List { first, rest }) => {
+                let bulk = Bulk { text: text.clone(), rest, asked: VecDeque::new(), wrong: BTreeMap::new() };
+                self.push_part(now, Box::new(bulk), &first, out);
+            }
+            Err(error) => reply::error(error.to_string(), out.bytes()),
+        }
+    }
+
+    /// Asks for a part of the list, or answers if there is nothing left to ask for.
+    fn push_part(&mut self, now: Timestamp, mut bulk: Box<Bulk>, units: &[Unit<'_>], out: &mut Outbox) {
+        for unit in units {
+            match new_job(&self.settings, now, &bulk.text, unit) {
+                Ok(job) => {
+                    bulk.asked.push_back(job.name.clone().unwrap_or_default());
+                    self.ask(Ask::Step, Command::Push(Box::new(job)), out);
+                }
+                Err(error) => bulk.is_wrong(Bytes::copy_from_slice(unit.jid.as_bytes()), error.to_string()),
+            }
+        }
+        self.go_on(now, bulk, out);
+    }
+
+    fn go_on(&mut self, now: Timestamp, mut bulk: Box<Bulk>, out: &mut Outbox) {
+        match bulk.rest.take() {
+            _ if !bulk.asked.is_empty() => self.task = Some(Task::Bulk(bulk)),
+            Some(from) => {
+                let text = bulk.text.clone();
+                let text = readable(&text);
+                let List { first, rest } = List::go_on(&text, from, PART_MAX);
+                bulk.rest = rest;
+                self.push_part(now, bulk, &first, out);
+            }
+            None => reply::bulk(&texts_object(&bulk.wrong), out.bytes()),
+        }
+    }
+
+    pub(super) fn bulk_step(&mut self, now: Timestamp, mut bulk: Box<Bulk>, event: &Event, out: &mut Outbox) {
+        let jid = bulk.asked.pop_front().unwrap_or_default();
+        if let Event::Refused { why, .. } = event {
+            bulk.is_wrong(jid, refusal::text(*why));
+        }
+        self.go_on(now, bulk, out);
+    }
+}
+
+impl Bulk {
+    fn is_wrong(&mut self, jid: Bytes, error: String) {
+        self.wrong.insert(Bytes::copy_from_slice(&jid), error);
+    }
+}

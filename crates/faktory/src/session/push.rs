@@ -1,0 +1,91 @@
+//! PUSH: one job in.
+//!
+//! Spec: "`PUSH` Command", "Work units".
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use windlass_engine::{Backoff, Clash, Command, Event, KeyUntil, NewJob, Origin, Priority, Retry, Timestamp, Unique};
+use windlass_session::Outbox;
+
+use super::refusal;
+use super::{Ask, FaktorySession, Settings};
+use crate::wire::{Expires, Text, Unit, UnitError, Wishes, reply, time_text};
+
+/// Bytes of a key by which equal jobs know each other: enough that no two others do.
+const KEY_BYTES: usize = 16;
+
+impl FaktorySession {
+    pub(super) fn push(&mut self, now: Timestamp, line: &Bytes, out: &mut Outbox) {
+        let job = Unit::parse(&readable(line)).and_then(|unit| new_job(&self.settings, now, line, &unit));
+        match job {
+            Ok(job) => self.ask(Ask::Push, Command::Push(Box::new(job)), out),
+            Err(error) => reply::error(error.to_string(), out.bytes()),
+        }
+    }
+
+    pub(super) fn pushed(event: &Event, out: &mut Outbox) {
+        match event {
+            Event::Refused { why, .. } => refusal::write(*why, out.bytes()),
+            _ => reply::ok(out.bytes()),
+        }
+    }
+}
+
+/// What a peer sent, as text. Bytes that are none become U+FFFD, as they do on deployed servers.
+pub(super) fn readable(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// The job that a work unit, which stands somewhere in `line`, asks for.
+pub(super) fn new_job(settings: &Settings, now: Timestamp, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, UnitError> {
+    let wishes = unit.judge()?;
+    let not_before = wishes.at_ms.map(Timestamp).filter(|at| *at > now);
+    let body = Bytes::from(Text::of(unit, &time_text(now.0)));
+    let queue = part_of(line, &unit.queue);
+    Ok(NewJob {
+        priority: unit.priority.map_or(Priority::NORMAL, Priority::clamped),
+        name: Some(part_of(line, &unit.jid)),
+        unique: unique(unit, &wishes, not_before.unwrap_or(now)),
+        not_before,
+        expires_at: wishes.expires.map(|expires| match expires {
+            Expires::At(ms) => Timestamp(ms),
+            Expires::In(ms) => not_before.unwrap_or(now).after_ms(ms),
+        }),
+        retry: retry(unit.retry),
+        lease_ms: lease_ms(settings, unit.reserve_for),
+        ..NewJob::new(Origin::FAKTORY, queue, body)
+    })
+}
+
+/// A text that stands in the line, without copying it; one that was unescaped is copied.
+fn part_of(line: &Bytes, text: &str) -> Bytes {
+    let (whole, part) = (line.as_ptr_range(), text.as_bytes().as_ptr_range());
+    let inside = whole.start <= part.start && part.end <= whole.end;
+    if inside { line.slice_ref(text.as_bytes()) } else { Bytes::copy_from_slice(text.as_bytes()) }
+}
+
+fn retry(retries: i64) -> Retry {
+    let failures_max = i32::try_from(retries).unwrap_or(if retries < 0 { i32::MIN } else { i32::MAX });
+    Retry { failures_max, losses_max: 0, backoff: Backoff::Faktory }
+}
+
+/// The time its worker has, if it is not what every worker has.
+fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
+    match reserve_for {
+        0 => None,
+        seconds => Some(u64::try_from(seconds).unwrap_or(0).max(settings.reserve_min_s) * 1_000),
+    }
+}
+
+/// Jobs are equal that do the same with the same arguments in the same queue.
+fn unique(unit: &Unit<'_>, wishes: &Wishes<'_>, from: Timestamp) -> Option<Unique> {
+    let end = from.after_ms(wishes.unique_for_ms?);
+    let mut args = Vec::new();
+    crate::wire::compact_into(unit.args.unwrap_or_default(), &mut args);
+    let hash = Sha256::new().chain_update(unit.jobtype.as_bytes()).chain_update([0]).chain_update(&args).finalize();
+    let key = Bytes::copy_from_slice(hash.get(..KEY_BYTES).unwrap_or_default());
+    let until = if wishes.unique_until_start { KeyUntil::StartOr(end) } else { KeyUntil::EndOr(end) };
+    Some(Unique { key, clash: Clash::Refuse, until })
+}

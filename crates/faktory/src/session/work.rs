@@ -1,0 +1,96 @@
+//! ACK, FAIL, REQUEUE and BEAT: what a worker says of its jobs and of itself.
+//!
+//! Spec: "Consumer Commands". Any connection may speak of any job that is leased; who took it does not matter.
+
+use bytes::Bytes;
+use windlass_engine::{Command, Event, Failure, Proof, Refusal, WorkerState};
+use windlass_session::Outbox;
+
+use super::fetch::job_ref;
+use super::push::readable;
+use super::refusal;
+use super::{Ask, FaktorySession};
+use crate::wire::{Ack, Beat, Failed, JobName, echo, reply};
+
+impl FaktorySession {
+    pub(super) fn ack(&mut self, text: &[u8], out: &mut Outbox) {
+        let Some(Ack { jid, result }) = Ack::parse(&readable(text)) else { return invalid("ACK", text, out) };
+        let finish = Command::Finish { job: job_ref(&jid), proof: Proof::AnyLease, result: result.into() };
+        self.ask(Ask::Finish, finish, out);
+    }
+
+    /// That nobody works on such a job is no error: somebody else may have been faster.
+    pub(super) fn finished(event: &Event, out: &mut Outbox) {
+        match event {
+            Event::Refused { why, .. } if !is_unknown(*why) => refusal::write(*why, out.bytes()),
+            _ => reply::ok(out.bytes()),
+        }
+    }
+
+    pub(super) fn fail(&mut self, text: &[u8], out: &mut Outbox) {
+        let Some(failed) = Failed::parse(&readable(text)) else { return invalid("FAIL", text, out) };
+        if failed.jid.is_empty() {
+            return reply::error("missing JID", out.bytes());
+        }
+        let failure = Failure {
+            kind: failed.errtype.into(),
+            message: failed.message.into(),
+            backtrace: failed.backtrace.into_iter().map(Bytes::from).collect(),
+            ..Failure::default()
+        };
+        let fail = Command::Fail { job: job_ref(&failed.jid), proof: Proof::AnyLease, failure: Box::new(failure) };
+        self.ask(Ask::Fail(failed.jid.into()), fail, out);
+    }
+
+    /// A job that cannot be worked on here goes back to the front of its queue, and that costs it nothing.
+    pub(super) fn requeue(&mut self, text: &[u8], out: &mut Outbox) {
+        let Some(JobName { jid }) = JobName::parse(&readable(text)) else { return invalid("REQUEUE", text, out) };
+        let release = Command::Release { job: job_ref(&jid), proof: Proof::AnyLease, front: true };
+        self.ask(Ask::Requeue(jid.into()), release, out);
+    }
+
+    pub(super) fn reported(jid: &[u8], event: &Event, out: &mut Outbox) {
+        match event {
+            Event::Refused { why, .. } if is_unknown(*why) => {
+                reply::error([b"Job not found ", echo(jid)].concat(), out.bytes());
+            }
+            Event::Refused { why, .. } => refusal::write(*why, out.bytes()),
+            _ => reply::ok(out.bytes()),
+        }
+    }
+
+    pub(super) fn beat(&mut self, text: &[u8], out: &mut Outbox) {
+        let Some(Beat { wid, state }) = Beat::parse(&readable(text)) else { return invalid("BEAT", text, out) };
+        let state = match state.as_str() {
+            "quiet" => Some(WorkerState::Quiet),
+            "terminate" => Some(WorkerState::Terminate),
+            _ => None,
+        };
+        let worker = Bytes::from(wid);
+        self.ask(Ask::Beat(worker.clone()), Command::Beat { worker, state }, out);
+    }
+
+    /// "Unknown" is upper case, as it was once: Go's client looks for that.
+    pub(super) fn beaten(wid: &[u8], event: &Event, out: &mut Outbox) {
+        match event {
+            Event::Beaten { state: WorkerState::Quiet, .. } => reply::bulk(b"{\"state\":\"quiet\"}", out.bytes()),
+            Event::Beaten { state: WorkerState::Terminate, .. } => {
+                reply::bulk(b"{\"state\":\"terminate\"}", out.bytes());
+            }
+            Event::Refused { why: Refusal::UnknownWorker, .. } => {
+                reply::error([b"Unknown worker ", echo(wid)].concat(), out.bytes());
+            }
+            Event::Refused { why, .. } => refusal::write(*why, out.bytes()),
+            _ => reply::ok(out.bytes()),
+        }
+    }
+}
+
+const fn is_unknown(why: Refusal) -> bool {
+    matches!(why, Refusal::UnknownJob | Refusal::NotHeld)
+}
+
+/// What was sent makes no sense, and is sent back for its sender to look at.
+fn invalid(verb: &str, text: &[u8], out: &mut Outbox) {
+    reply::error([b"invalid ", verb.as_bytes(), b" ", echo(text)].concat(), out.bytes());
+}

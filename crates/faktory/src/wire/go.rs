@@ -1,0 +1,510 @@
+//! Why JSON was not taken, in the words of deployed servers, which are those of Go's `encoding/json`.
+//!
+//! Only asked when something is wrong, so it takes its time. Go looks for mistakes of form in the whole text first, then
+//! for the first value of a wrong kind.
+
+use std::borrow::Cow;
+
+use super::json::DEPTH_MAX;
+
+/// What a value is decoded into there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Type {
+    Str,
+    Int,
+    /// Of anything.
+    Slice,
+    /// Of strings.
+    StrSlice,
+    /// Of anything, by strings.
+    Map,
+    Struct(&'static Struct),
+    /// A list of these.
+    StructSlice(&'static Struct),
+    Any,
+}
+
+/// A Go struct, as far as errors name it.
+#[derive(Debug)]
+pub(crate) struct Struct {
+    /// Its own name, and that with its package.
+    pub(crate) names: (&'static str, &'static str),
+    pub(crate) fields: &'static [(&'static str, Type)],
+}
+
+/// A failure inside of a job.
+const FAILURE: Struct = Struct {
+    names: ("Failure", "client.Failure"),
+    fields: &[
+        ("retry_count", Type::Int),
+        ("remaining", Type::Int),
+        ("failed_at", Type::Str),
+        ("next_at", Type::Str),
+        ("message", Type::Str),
+        ("errtype", Type::Str),
+        ("backtrace", Type::StrSlice),
+    ],
+};
+
+/// A job.
+pub(crate) const JOB: Struct = Struct {
+    names: ("Job", "client.Job"),
+    fields: &[
+        ("jid", Type::Str),
+        ("queue", Type::Str),
+        ("jobtype", Type::Str),
+        ("args", Type::Slice),
+        ("created_at", Type::Str),
+        ("enqueued_at", Type::Str),
+        ("at", Type::Str),
+        ("reserve_for", Type::Int),
+        ("retry", Type::Int),
+        ("backtrace", Type::Int),
+        ("failure", Type::Struct(&FAILURE)),
+        ("custom", Type::Map),
+    ],
+};
+
+/// What MUTATE carries.
+pub(crate) const MUTATION: Struct = Struct {
+    names: ("MutateOperation", "client.MutateOperation"),
+    fields: &[("cmd", Type::Str), ("target", Type::Str), ("filter", Type::Struct(&FILTER))],
+};
+
+const FILTER: Struct = Struct {
+    names: ("JobFilter", "client.JobFilter"),
+    fields: &[("jids", Type::StrSlice), ("regexp", Type::Str), ("jobtype", Type::Str)],
+};
+
+/// What is wrong with a text that was to be of this type; `None` if nothing is that Go would know of.
+pub(crate) fn explain(text: &str, expected: Type) -> Option<String> {
+    if let Err(error) = (Scanner { rest: text.as_bytes(), depth: 0 }).document() {
+        return Some(error);
+    }
+    let mut kinds = Kinds { scanner: Scanner { rest: text.as_bytes(), depth: 0 }, wrong: None };
+    kinds.value(expected, &Path::Value).ok()?;
+    kinds.wrong
+}
+
+/// A Go string literal: what `%q` prints.
+pub(crate) fn quote(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            c if u32::from(c) < 0x20 || c == '\u{7f}' => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+const END: &str = "unexpected end of JSON input";
+
+/// Looks for mistakes of form.
+struct Scanner<'a> {
+    rest: &'a [u8],
+    depth: usize,
+}
+
+type Scanned = Result<(), String>;
+
+impl<'a> Scanner<'a> {
+    fn document(&mut self) -> Scanned {
+        self.blanks();
+        self.value()?;
+        self.blanks();
+        match self.rest.first() {
+            None => Ok(()),
+            Some(byte) => bad(*byte, "after top-level value"),
+        }
+    }
+
+    /// A whole value; not by recursion, because the peer chooses the depth.
+    fn value(&mut self) -> Scanned {
+        // What is open: true for an object.
+        let mut open: Vec<bool> = Vec::new();
+        loop {
+            self.blanks();
+            let mut begun = false;
+            match self.next()? {
+                byte @ (b'[' | b'{') => {
+                    if self.depth + open.len() >= DEPTH_MAX {
+                        return bad(byte, "exceeded max depth");
+                    }
+                    open.push(byte == b'{');
+                    begun = true;
+                }
+                b'"' => self.string()?,
+                b't' => self.word("true")?,
+                b'f' => self.word("false")?,
+                b'n' => self.word("null")?,
+                b'-' => match self.next()? {
+                    b'0' => self.fraction()?,
+                    b'1'..=b'9' => self.digits_then_fraction()?,
+                    byte => return bad(byte, "in numeric literal"),
+                },
+                b'0' => self.fraction()?,
+                b'1'..=b'9' => self.digits_then_fraction()?,
+                byte => return bad(byte, "looking for beginning of value"),
+            }
+            // Up to where the next value begins, closing whatever ends here.
+            loop {
+                let Some(object) = open.last().copied() else { return Ok(()) };
+                self.blanks();
+                let byte = self.peek()?;
+                match (object, byte) {
+                    (true, b'}') | (false, b']') => {
+                        self.next()?;
+                        open.pop();
+                        begun = false;
+                    }
+                    (true, _) if begun => {
+                        self.key()?;
+                        break;
+                    }
+                    (false, _) if begun => break,
+                    (true, b',') => {
+                        self.next()?;
+                        self.blanks();
+                        self.key()?;
+                        break;
+                    }
+                    (false, b',') => {
+                        self.next()?;
+                        break;
+                    }
+                    (true, byte) => return bad(byte, "after object key:value pair"),
+                    (false, byte) => return bad(byte, "after array element"),
+                }
+            }
+        }
+    }
+
+    fn key(&mut self) -> Scanned {
+        match self.next()? {
+            b'"' => self.string()?,
+            byte => return bad(byte, "looking for beginning of object key string"),
+        }
+        self.blanks();
+        match self.next()? {
+            b':' => Ok(()),
+            byte => bad(byte, "after object key"),
+        }
+    }
+
+    fn string(&mut self) -> Scanned {
+        loop {
+            match self.next()? {
+                b'"' => return Ok(()),
+                b'\\' => match self.next()? {
+                    b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => {}
+                    b'u' => {
+                        for _ in 0..4 {
+                            let byte = self.next()?;
+                            if !byte.is_ascii_hexdigit() {
+                                return bad(byte, "in \\u hexadecimal character escape");
+                            }
+                        }
+                    }
+                    byte => return bad(byte, "in string escape code"),
+                },
+                byte @ 0..=0x1f => return bad(byte, "in string literal"),
+                _ => {}
+            }
+        }
+    }
+
+    fn word(&mut self, word: &str) -> Scanned {
+        for expected in word.chars().skip(1) {
+            let byte = self.next()?;
+            if char::from(byte) != expected {
+                return bad(byte, &format!("in literal {word} (expecting '{expected}')"));
+            }
+        }
+        Ok(())
+    }
+
+    fn digits_then_fraction(&mut self) -> Scanned {
+        self.digits();
+        self.fraction()
+    }
+
+    fn fraction(&mut self) -> Scanned {
+        if self.rest.first() == Some(&b'.') {
+            self.next()?;
+            self.digit("after decimal point in numeric literal")?;
+            self.digits();
+        }
+        if matches!(self.rest.first(), Some(b'e' | b'E')) {
+            self.next()?;
+            if matches!(self.peek()?, b'+' | b'-') {
+                self.next()?;
+            }
+            self.digit("in exponent of numeric literal")?;
+            self.digits();
+        }
+        Ok(())
+    }
+
+    fn digit(&mut self, context: &str) -> Scanned {
+        match self.next()? {
+            b'0'..=b'9' => Ok(()),
+            byte => bad(byte, context),
+        }
+    }
+
+    fn digits(&mut self) {
+        let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.rest = self.rest.get(digits..).unwrap_or_default();
+    }
+
+    fn blanks(&mut self) {
+        let blanks = self.rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
+        self.rest = self.rest.get(blanks..).unwrap_or_default();
+    }
+
+    fn peek(&self) -> Result<u8, String> {
+        self.rest.first().copied().ok_or_else(|| END.to_owned())
+    }
+
+    fn next(&mut self) -> Result<u8, String> {
+        let (byte, rest) = self.rest.split_first().ok_or_else(|| END.to_owned())?;
+        self.rest = rest;
+        Ok(*byte)
+    }
+
+    /// The text of the value at the front, which is well formed.
+    fn take_value(&mut self) -> Result<&'a [u8], String> {
+        self.blanks();
+        let before = self.rest;
+        self.value()?;
+        Ok(before.get(..before.len() - self.rest.len()).unwrap_or_default())
+    }
+}
+
+fn bad<T>(byte: u8, context: &str) -> Result<T, String> {
+    let shown: Cow<'_, str> = match byte {
+        b'\'' => Cow::Borrowed("'\\''"),
+        b'"' => Cow::Borrowed("'\"'"),
+        byte => {
+            let quoted = quote(&char::from(byte).to_string());
+            let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
+            Cow::Owned(format!("'{inner}'"))
+        }
+    };
+    Err(format!("invalid character {shown} {context}"))
+}
+
+/// Where a value stands.
+#[derive(Clone)]
+enum Path {
+    /// Nowhere in particular.
+    Value,
+    /// In the innermost struct of this name, under these keys.
+    Field(&'static str, String),
+}
+
+/// Looks for the first value of a wrong kind in a text that is well formed.
+struct Kinds<'a> {
+    scanner: Scanner<'a>,
+    wrong: Option<String>,
+}
+
+impl Kinds<'_> {
+    fn value(&mut self, expected: Type, path: &Path) -> Scanned {
+        self.scanner.blanks();
+        match (self.scanner.peek()?, expected) {
+            (b'{', Type::Struct(inner)) => return self.members(inner, path),
+            (b'[', Type::StructSlice(inner)) => return self.elements(Type::Struct(inner), path),
+            (b'[', Type::StrSlice) => return self.elements(Type::Str, path),
+            _ => {}
+        }
+        let text = self.scanner.take_value()?;
+        if let Some(kind) = mismatch(text, expected) {
+            self.is_wrong(&kind, expected, path);
+        }
+        Ok(())
+    }
+
+    fn members(&mut self, inner: &'static Struct, path: &Path) -> Scanned {
+        self.scanner.next()?;
+        loop {
+            self.scanner.blanks();
+            match self.scanner.next()? {
+                b'}' => return Ok(()),
+                b',' => continue,
+                _ => {}
+            }
+            let before = self.scanner.rest;
+            self.scanner.string()?;
+            let key = before.get(..before.len().saturating_sub(self.scanner.rest.len() + 1)).unwrap_or_default();
+            let key = String::from_utf8_lossy(key);
+            self.scanner.blanks();
+            self.scanner.next()?;
+            let names: Vec<&str> = inner.fields.iter().map(|(name, _)| *name).collect();
+            let field = super::json::place_of(&key, &names).and_then(|index| inner.fields.get(index));
+            let (name, expected) = field.map_or(("", Type::Any), |(name, expected)| (*name, *expected));
+            let keys = match path {
+                Path::Value => name.to_owned(),
+                Path::Field(_, keys) => format!("{keys}.{name}"),
+            };
+            self.value(expected, &Path::Field(inner.names.0, keys))?;
+        }
+    }
+
+    fn elements(&mut self, expected: Type, path: &Path) -> Scanned {
+        self.scanner.next()?;
+        loop {
+            self.scanner.blanks();
+            match self.scanner.peek()? {
+                b']' => return self.scanner.next().map(drop),
+                b',' => self.scanner.next().map(drop)?,
+                _ => self.value(expected, path)?,
+            }
+        }
+    }
+
+    fn is_wrong(&mut self, kind: &str, expected: Type, path: &Path) {
+        let name = match expected {
+            Type::Str => "string",
+            Type::Int => "int",
+            Type::Slice => "[]interface {}",
+            Type::StrSlice => "[]string",
+            Type::Map => "map[string]interface {}",
+            Type::Struct(inner) => inner.names.1,
+            Type::StructSlice(inner) => &format!("[]{}", inner.names.1),
+            Type::Any => "interface {}",
+        };
+        let place = match path {
+            Path::Value => "value".to_owned(),
+            Path::Field(of, keys) => format!("struct field {of}.{keys}"),
+        };
+        if self.wrong.is_none() {
+            self.wrong = Some(format!("json: cannot unmarshal {kind} into Go {place} of type {name}"));
+        }
+    }
+}
+
+/// What a value is, if it is not what was expected. `null` is nothing, and goes anywhere.
+fn mismatch(text: &[u8], expected: Type) -> Option<String> {
+    let first = text.first()?;
+    let kind = match first {
+        b'n' => return None,
+        b'"' => "string",
+        b't' | b'f' => "bool",
+        b'[' => "array",
+        b'{' => "object",
+        _ => "number",
+    };
+    let fits = match expected {
+        Type::Any => true,
+        Type::Str => kind == "string",
+        Type::Slice | Type::StrSlice | Type::StructSlice(_) => kind == "array",
+        Type::Map | Type::Struct(_) => kind == "object",
+        Type::Int if kind == "number" => {
+            let number = String::from_utf8_lossy(text);
+            return number.parse::<i64>().is_err().then(|| format!("number {}", clipped(&number)));
+        }
+        Type::Int => false,
+    };
+    (!fits).then(|| kind.to_owned())
+}
+
+/// A number of as many digits as a person reads.
+fn clipped(number: &str) -> &str {
+    number.get(..100).unwrap_or(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_of_form_are_told_in_the_words_of_go() {
+        let table = [
+            ("", END),
+            ("{", END),
+            ("[1,", END),
+            ("\"a", END),
+            ("tru", END),
+            ("x", "invalid character 'x' looking for beginning of value"),
+            ("{\"a\":1} trailing", "invalid character 't' after top-level value"),
+            ("{\"a\":[],}", "invalid character '}' looking for beginning of object key string"),
+            ("{a", "invalid character 'a' looking for beginning of object key string"),
+            ("{\"a\" 1}", "invalid character '1' after object key"),
+            ("{\"a\":1 \"b\"}", "invalid character '\"' after object key:value pair"),
+            ("[1 2]", "invalid character '2' after array element"),
+            ("[1,]", "invalid character ']' looking for beginning of value"),
+            ("[1}", "invalid character '}' after array element"),
+            ("\"\\q\"", "invalid character 'q' in string escape code"),
+            ("\"\\u00g0\"", "invalid character 'g' in \\u hexadecimal character escape"),
+            ("\"\u{1}\"", "invalid character '\\x01' in string literal"),
+            ("\"\t\"", "invalid character '\\t' in string literal"),
+            ("-x", "invalid character 'x' in numeric literal"),
+            ("1.x", "invalid character 'x' after decimal point in numeric literal"),
+            ("1ex", "invalid character 'x' in exponent of numeric literal"),
+            ("01", "invalid character '1' after top-level value"),
+            ("trux", "invalid character 'x' in literal true (expecting 'e')"),
+            ("'", "invalid character '\\'' looking for beginning of value"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(explain(text, Type::Any).as_deref(), Some(expected), "{text}");
+        }
+        for good in ["{}", "[]", " [ { \"a\" : [ ] , \"b\" : -0.5e+7 } , null , true , false , \"\\u00e9\" ] ", "0"] {
+            assert_eq!(explain(good, Type::Any), None, "{good}");
+        }
+    }
+
+    #[test]
+    fn depth_has_its_limit() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert_eq!(explain(&nested(DEPTH_MAX), Type::Any), None);
+        let expected = "invalid character '[' exceeded max depth";
+        assert_eq!(explain(&nested(DEPTH_MAX + 1), Type::Any).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn values_of_a_wrong_kind_are_named_with_their_place() {
+        let job = Type::Struct(&JOB);
+        let table = [
+            ("[]", job, "array into Go value of type client.Job"),
+            ("{}", Type::StructSlice(&JOB), "object into Go value of type []client.Job"),
+            ("[1]", Type::StructSlice(&JOB), "number into Go value of type client.Job"),
+            ("[{},{\"jid\":true}]", Type::StructSlice(&JOB), "bool into Go struct field Job.jid of type string"),
+            ("{\"JID\":1}", job, "number into Go struct field Job.jid of type string"),
+            ("{\"x\":{\"jid\":1},\"retry\":1.5,\"jid\":1}", job, "number 1.5 into Go struct field Job.retry of type int"),
+            ("{\"args\":{}}", job, "object into Go struct field Job.args of type []interface {}"),
+            ("{\"custom\":[1]}", job, "array into Go struct field Job.custom of type map[string]interface {}"),
+            ("{\"failure\":[]}", job, "array into Go struct field Job.failure of type client.Failure"),
+            (
+                "{\"failure\":{\"retry_count\":\"x\"}}",
+                job,
+                "string into Go struct field Failure.failure.retry_count of type int",
+            ),
+            (
+                "{\"filter\":{\"jids\":\"x\"}}",
+                Type::Struct(&MUTATION),
+                "string into Go struct field JobFilter.filter.jids of type []string",
+            ),
+            (
+                "{\"filter\":{\"jids\":[\"a\",1]}}",
+                Type::Struct(&MUTATION),
+                "number into Go struct field JobFilter.filter.jids of type string",
+            ),
+        ];
+        for (text, expected, error) in table {
+            assert_eq!(explain(text, expected), Some(format!("json: cannot unmarshal {error}")), "{text}");
+        }
+        assert_eq!(explain("{\"jid\":null,\"args\":null,\"failure\":null,\"retry\":-7,\"y\":1.5}", job), None);
+    }
+
+    #[test]
+    fn quoted_as_go_quotes() {
+        assert_eq!(quote("föö \"x\"\\ \n\u{1}"), "\"föö \\\"x\\\"\\\\ \\n\\x01\"");
+    }
+}

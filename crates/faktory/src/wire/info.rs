@@ -1,0 +1,114 @@
+//! Objects that are only ever written: INFO's, and maps of text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+
+use super::json;
+use super::time::{clock_text, time_text};
+
+/// What INFO says.
+#[derive(Debug, Clone)]
+pub struct InfoText<'a> {
+    /// The time.
+    pub now_ms: u64,
+    /// Jobs that wait, by queue.
+    pub queues: &'a BTreeMap<Bytes, u64>,
+    /// Jobs that are not tried again.
+    pub dead: u64,
+    /// Jobs that will be.
+    pub retries: u64,
+    /// Jobs whose time is to come.
+    pub scheduled: u64,
+    /// Jobs being worked on.
+    pub working: u64,
+    /// Workers known.
+    pub workers: u64,
+    /// Failures so far.
+    pub total_failures: u64,
+    /// Jobs that were worked on so far, with or without success.
+    pub total_processed: u64,
+    /// How the server calls itself.
+    pub description: &'a str,
+    /// The version of Faktory's that is spoken.
+    pub faktory_version: &'a str,
+    /// Our own.
+    pub windlass_version: &'a str,
+    /// Seconds since the start.
+    pub uptime_s: u64,
+    /// Connections open.
+    pub connections: usize,
+    /// Commands since the start.
+    pub command_count: u64,
+    /// Resident memory.
+    pub used_memory_mb: u64,
+}
+
+impl InfoText<'_> {
+    /// The object.
+    #[must_use]
+    pub fn write(&self) -> String {
+        let (now, clock) = (time_text(self.now_ms), clock_text(self.now_ms));
+        let mut queues = Vec::new();
+        for (name, jobs) in self.queues {
+            queues.push(if queues.is_empty() { b'{' } else { b',' });
+            json::escape_into(&String::from_utf8_lossy(name), &mut queues);
+            queues.extend_from_slice(format!(":{jobs}").as_bytes());
+        }
+        queues.extend_from_slice(if queues.is_empty() { b"{}" } else { b"}" });
+        let queues = String::from_utf8_lossy(&queues);
+        let total: u64 = self.queues.values().sum();
+        let default = self.queues.get(b"default".as_slice()).copied().unwrap_or_default();
+        let set = |size: u64| format!("{{\"cycles\":0,\"enqueued\":0,\"size\":{size},\"wall_time_sec\":0}}");
+        let quoted = |text: &str| {
+            let mut out = Vec::new();
+            json::escape_into(text, &mut out);
+            String::from_utf8_lossy(&out).into_owned()
+        };
+        let Self { dead, retries, scheduled, working, workers, .. } = self;
+        let mut text = String::with_capacity(900 + queues.len());
+        let _ = write!(
+            text,
+            "{{\"now\":\"{now}\",\"server_utc_time\":\"{clock}\",\"faktory\":{{\"default_size\":{default},\
+             \"queues\":{queues},\
+             \"sets\":{{\"dead\":{dead},\"retries\":{retries},\"scheduled\":{scheduled},\"working\":{working}}},\
+             \"tasks\":{{\"Busy\":{{\"reaped\":0,\"size\":{working}}},\"Dead\":{},\"Retries\":{},\"Scheduled\":{},\
+             \"Workers\":{{\"reaped\":0,\"size\":{workers}}}}},\
+             \"total_failures\":{},\"total_processed\":{},\"total_enqueued\":{total},\"total_queues\":{}}},",
+            set(*dead),
+            set(*retries),
+            set(*scheduled),
+            self.total_failures,
+            self.total_processed,
+            self.queues.len(),
+        );
+        let _ = write!(
+            text,
+            "\"server\":{{\"description\":{},\"faktory_version\":\"{}\",\"windlass_version\":\"{}\",\"uptime\":{},\
+             \"connections\":{},\"command_count\":{},\"used_memory_mb\":{}}}}}",
+            quoted(self.description),
+            self.faktory_version,
+            self.windlass_version,
+            self.uptime_s,
+            self.connections,
+            self.command_count,
+            self.used_memory_mb,
+        );
+        text
+    }
+}
+
+/// An object of texts.
+#[must_use]
+pub fn texts_object(texts: &BTreeMap<Bytes, String>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (key, text) in texts {
+        out.push(if out.is_empty() { b'{' } else { b',' });
+        json::escape_into(&String::from_utf8_lossy(key), &mut out);
+        out.push(b':');
+        json::escape_into(text, &mut out);
+    }
+    out.extend_from_slice(if out.is_empty() { b"{}" } else { b"}" });
+    out
+}

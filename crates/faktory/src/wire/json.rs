@@ -1,0 +1,366 @@
+//! What all of FWP's JSON has in common: objects whose keys match in any case, values that are kept as they were written.
+//!
+//! Rules: those of Go's `encoding/json`, which every deployed server has: the last of two equal keys counts, `null` says
+//! nothing, unknown keys are skipped.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// How deep values may be nested, the outermost one included. Go's own limit.
+pub(crate) const DEPTH_MAX: usize = 10_000;
+
+/// A value that is not of the kind that was expected, or no JSON at all. [`super::go`] finds the words for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unexpected;
+
+/// Calls `each` for every key of an object. `null` is an object without any.
+pub(crate) fn for_each<'a>(
+    text: &'a str,
+    each: impl FnMut(&str, &'a RawValue) -> Result<(), Unexpected>,
+) -> Result<(), Unexpected> {
+    let mut from = serde_json::Deserializer::from_str(text);
+    from.deserialize_any(Members { each }).map_err(|_| Unexpected)?;
+    from.end().map_err(|_| Unexpected)
+}
+
+/// The values of some keys of an object, in any case; what is not there, or `null`, is `None`.
+pub(crate) fn members<'a, const N: usize>(
+    text: &'a str,
+    names: &[&str; N],
+) -> Result<[Option<&'a RawValue>; N], Unexpected> {
+    let mut from = serde_json::Deserializer::from_str(text);
+    let found = Wanted(names).deserialize(&mut from).map_err(|_| Unexpected)?;
+    from.end().map_err(|_| Unexpected)?;
+    Ok(found)
+}
+
+/// Calls `each` for every object of a list, with the values of some keys of it. `null` is an empty list.
+pub(crate) fn elements<'a, const N: usize>(
+    text: &'a str,
+    names: &[&str; N],
+    each: impl FnMut([Option<&'a RawValue>; N]) -> Result<(), Unexpected>,
+) -> Result<(), Unexpected> {
+    let mut from = serde_json::Deserializer::from_str(text);
+    from.deserialize_any(Elements { names, each }).map_err(|_| Unexpected)?;
+    from.end().map_err(|_| Unexpected)
+}
+
+struct Wanted<'n, const N: usize>(&'n [&'n str; N]);
+
+impl<'de, const N: usize> DeserializeSeed<'de> for Wanted<'_, N> {
+    type Value = [Option<&'de RawValue>; N];
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        let mut found = [None; N];
+        let each = |key: &str, value: &'de RawValue| {
+            if let Some(place) = place_of(key, self.0).and_then(|index| found.get_mut(index))
+                && value.get() != "null"
+            {
+                *place = Some(value);
+            }
+            Ok(())
+        };
+        from.deserialize_any(Members { each })?;
+        Ok(found)
+    }
+}
+
+struct Elements<'n, const N: usize, F> {
+    names: &'n [&'n str; N],
+    each: F,
+}
+
+impl<'de, const N: usize, F> Visitor<'de> for Elements<'_, N, F>
+where
+    F: FnMut([Option<&'de RawValue>; N]) -> Result<(), Unexpected>,
+{
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(mut self, mut seq: S) -> Result<(), S::Error> {
+        while let Some(found) = seq.next_element_seed(Wanted(self.names))? {
+            (self.each)(found).map_err(|_| S::Error::custom("unexpected"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Which of the names a key is.
+pub(crate) fn place_of(key: &str, names: &[&str]) -> Option<usize> {
+    let exact = names.iter().position(|name| *name == key);
+    exact.or_else(|| names.iter().position(|name| name.eq_ignore_ascii_case(key)))
+}
+
+struct Members<F> {
+    each: F,
+}
+
+impl<'de, F: FnMut(&str, &'de RawValue) -> Result<(), Unexpected>> Visitor<'de> for Members<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<(), M::Error> {
+        while let Some(Key(key)) = map.next_key()? {
+            let value: &'de RawValue = map.next_value()?;
+            (self.each)(&key, value).map_err(|_| M::Error::custom("unexpected"))?;
+        }
+        Ok(())
+    }
+}
+
+/// A key, borrowed where it has no escapes.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de> serde::Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Words;
+        impl<'de> Visitor<'de> for Words {
+            type Value = Key<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(key)))
+            }
+            fn visit_str<E>(self, key: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(key.to_owned())))
+            }
+        }
+        from.deserialize_str(Words)
+    }
+}
+
+/// Whether this is JSON, whatever it says.
+pub(crate) fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// A string, borrowed where it has no escapes.
+pub(crate) fn text(value: &RawValue) -> Result<Cow<'_, str>, Unexpected> {
+    let inner = value.get().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).ok_or(Unexpected)?;
+    if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+        return Ok(Cow::Borrowed(inner));
+    }
+    serde_json::from_str(value.get()).map(Cow::Owned).map_err(|_| Unexpected)
+}
+
+/// An integer of 64 bits.
+pub(crate) fn int(value: &RawValue) -> Result<i64, Unexpected> {
+    value.get().parse().map_err(|_| Unexpected)
+}
+
+/// A number of any kind that is finite.
+pub(crate) fn number(value: &RawValue) -> Result<f64, Unexpected> {
+    let digits = value.get().bytes().next().is_some_and(|byte| byte == b'-' || byte.is_ascii_digit());
+    let number: f64 = value.get().parse().map_err(|_| Unexpected)?;
+    if digits && number.is_finite() { Ok(number) } else { Err(Unexpected) }
+}
+
+/// A list of strings; `null` among them is an empty one, as in Go.
+pub(crate) fn texts(value: &RawValue) -> Result<Vec<String>, Unexpected> {
+    let texts: Vec<Option<String>> = serde_json::from_str(value.get()).map_err(|_| Unexpected)?;
+    Ok(texts.into_iter().map(Option::unwrap_or_default).collect())
+}
+
+/// Whether a value is an array.
+pub(crate) fn is_array(value: &RawValue) -> bool {
+    value.get().starts_with('[')
+}
+
+/// Whether a value is an object.
+pub(crate) fn is_object(value: &RawValue) -> bool {
+    value.get().starts_with('{')
+}
+
+/// Whether a value is nested deeper than [`DEPTH_MAX`] when it is itself `outside` levels deep.
+pub(crate) fn is_too_deep(value: &str, outside: usize) -> bool {
+    // A level takes a byte at least.
+    if value.len() + outside <= DEPTH_MAX {
+        return false;
+    }
+    let (mut depth, mut deepest) = (outside, outside);
+    let mut rest = value.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'"' => rest = rest.get(string_end(rest)..).unwrap_or_default(),
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest > DEPTH_MAX
+}
+
+/// Appends a value without the blanks between its parts; every string and every number stays as it was written.
+pub(crate) fn compact_into(value: &str, out: &mut Vec<u8>) {
+    let bytes = value.as_bytes();
+    if memchr::memchr3(b' ', b'\n', b'\t', bytes).is_none() && memchr::memchr(b'\r', bytes).is_none() {
+        return out.extend_from_slice(bytes);
+    }
+    let mut rest = bytes;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b' ' | b'\n' | b'\t' | b'\r' => {}
+            b'"' => {
+                let (string, after) = rest.split_at(string_end(rest));
+                out.push(b'"');
+                out.extend_from_slice(string);
+                rest = after;
+            }
+            _ => out.push(*byte),
+        }
+    }
+}
+
+/// Where a string ends, its closing quote included; the opening one has been taken.
+pub(crate) fn string_end(rest: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(at..).unwrap_or_default()) {
+        at += found;
+        match rest.get(at) {
+            Some(b'\\') => at += 2,
+            _ => return at + 1,
+        }
+    }
+    rest.len()
+}
+
+/// How many bytes the value at the front takes.
+pub(crate) fn value_end(text: &[u8]) -> usize {
+    let mut at = 0;
+    let mut depth = 0_usize;
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => at += string_end(text.get(at + 1..).unwrap_or_default()),
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' if depth == 0 => return at,
+            b']' | b'}' => depth -= 1,
+            b',' if depth == 0 => return at,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 && matches!(byte, b'"' | b']' | b'}') {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// Appends a string in quotes, with no more escapes than JSON asks for.
+pub(crate) fn escape_into(text: &str, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.push(b'"');
+    let mut plain = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        let short = match byte {
+            b'"' | b'\\' => byte,
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            0x08 => b'b',
+            0x0c => b'f',
+            0..=0x1f => b'u',
+            _ => continue,
+        };
+        out.extend_from_slice(text.as_bytes().get(plain..at).unwrap_or_default());
+        out.extend_from_slice(&[b'\\', short]);
+        if short == b'u' {
+            let digit = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or(b'0');
+            out.extend_from_slice(&[b'0', b'0', digit(byte >> 4), digit(byte & 15)]);
+        }
+        plain = at + 1;
+    }
+    out.extend_from_slice(text.as_bytes().get(plain..).unwrap_or_default());
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_end_where_they_end() {
+        let table = [
+            ("1,2", 1),
+            ("\"a,\\\"]\",2", 8),
+            ("[1,[2,\"]\"],{}],3", 14),
+            ("{\"a\":{\"b\":[]}}", 14),
+            ("true}", 4),
+            ("null", 4),
+            ("\"\"", 2),
+        ];
+        for (text, end) in table {
+            assert_eq!(value_end(text.as_bytes()), end, "{text}");
+        }
+    }
+
+    #[test]
+    fn blanks_go_and_nothing_else() {
+        let table = [
+            ("[1,2]", "[1,2]"),
+            ("[ 1 ,\t2.0 ]", "[1,2.0]"),
+            ("{ \"a b\" : \" \\\" \" }", "{\"a b\":\" \\\" \"}"),
+            ("[12345678901234567890, 1e400, \"<\\/>\"]", "[12345678901234567890,1e400,\"<\\/>\"]"),
+        ];
+        for (text, expected) in table {
+            let mut out = Vec::new();
+            compact_into(text, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        }
+    }
+
+    #[test]
+    fn keys_match_in_any_case_and_the_last_counts() {
+        let names = ["jid", "at"];
+        let found = |text: &'static str| {
+            members(text, &names).map(|found| found.map(|value| value.map_or("-", RawValue::get)))
+        };
+        assert_eq!(found("null"), Ok(["-", "-"]));
+        assert_eq!(found("{}"), Ok(["-", "-"]));
+        assert_eq!(found(r#"{"JID":1,"jid":2,"x":[{}]}"#), Ok(["2", "-"]));
+        assert_eq!(found(r#"{"jid":1,"Jid":null,"\u0061t": "x" }"#), Ok(["1", "\"x\""]));
+        for bad in ["", "[]", "1", "{", "{}x", "{\"a\":}", "{\"a\":1,}"] {
+            assert_eq!(found(bad), Err(Unexpected), "{bad}");
+        }
+    }
+
+    #[test]
+    fn strings_are_escaped_as_little_as_may_be() {
+        let mut out = Vec::new();
+        escape_into("a\"\\\n\u{1}</é\u{1f}", &mut out);
+        assert_eq!(String::from_utf8_lossy(&out), "\"a\\\"\\\\\\n\\u0001</é\\u001f\"");
+        let back: String = serde_json::from_slice(&out).unwrap();
+        assert_eq!(back, "a\"\\\n\u{1}</é\u{1f}");
+    }
+
+    #[test]
+    fn depth_is_counted() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(!is_too_deep(&nested(DEPTH_MAX - 1), 1));
+        assert!(is_too_deep(&nested(DEPTH_MAX), 1));
+        let flat = format!("[{}\"[[[\"]", "[],".repeat(DEPTH_MAX));
+        assert!(!is_too_deep(&flat, 1));
+    }
+}

@@ -1,0 +1,66 @@
+//! Answers: RESP, as much of it as FWP uses.
+//!
+//! Spec: "Server Protocol Sender …": simple strings, errors, bulk strings and the null bulk string.
+
+use bytes::{BufMut, BytesMut};
+
+/// The null bulk string.
+pub const NULL: &[u8] = b"$-1\r\n";
+
+/// What most commands are answered with.
+pub const OK: &[u8] = b"+OK\r\n";
+
+/// `+OK`.
+pub fn ok(out: &mut BytesMut) {
+    out.extend_from_slice(OK);
+}
+
+/// `$-1`: there is nothing.
+pub fn null(out: &mut BytesMut) {
+    out.extend_from_slice(NULL);
+}
+
+/// A bulk string.
+pub fn bulk(bytes: &[u8], out: &mut BytesMut) {
+    out.reserve(bytes.len() + 24);
+    bulk_head(bytes.len(), out);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The beginning of a bulk string of so many bytes; they follow, and CRLF behind them.
+pub fn bulk_head(bytes: usize, out: &mut BytesMut) {
+    out.put_u8(b'$');
+    let mut digits = [0; 20];
+    out.extend_from_slice(decimal(bytes as u64, &mut digits));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// `-ERR …`.
+pub fn error(text: impl AsRef<[u8]>, out: &mut BytesMut) {
+    coded_error("ERR", text, out);
+}
+
+/// `-CODE …`. A line end in the text, which may be the peer's own, would end the answer: it becomes a blank.
+pub fn coded_error(code: &str, text: impl AsRef<[u8]>, out: &mut BytesMut) {
+    out.put_u8(b'-');
+    out.extend_from_slice(code.as_bytes());
+    out.put_u8(b' ');
+    out.extend(text.as_ref().iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The decimal digits of a number.
+pub(crate) fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        if let Some(digit) = digits.get_mut(first) {
+            *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        }
+        number /= 10;
+        if number == 0 || first == 0 {
+            return digits.get(first..).unwrap_or_default();
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The text of a job: how it is kept, and how it goes out.
+//!
+//! What is kept is one compact object whose fields stand in one order:
+//!
+//! ```text
+//! retry, failure?, custom?, jid, queue, jobtype, created_at, at?, args, reserve_for?, backtrace?, priority?
+//! ```
+//!
+//! `failure` there is the producer's own, which a failure that happened here replaces. `enqueued_at` belongs behind
+//! `created_at` and is put in when the job goes out, with the failure, at places that are found by their order: nothing is
+//! parsed again. `priority`, which deployed servers drop, stands last, so that globs written for their text still match.
+
+use std::borrow::Cow;
+
+use bytes::{BufMut, BytesMut};
+
+use super::json;
+use super::reply;
+use super::time::time_text;
+use super::unit::Unit;
+
+/// A job's text, and where its parts are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Text<'a> {
+    body: &'a [u8],
+    /// Where a failure belongs.
+    failure_at: usize,
+    /// Where the producer's own failure ends.
+    failure_end: usize,
+    /// Where `enqueued_at` belongs.
+    enqueued_at: usize,
+    /// The jobtype, in quotes.
+    jobtype: &'a [u8],
+}
+
+/// A failure, as a job's text shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailureText<'a> {
+    /// When it failed first, in milliseconds since the epoch.
+    pub failed_at_ms: u64,
+    /// When it is tried again.
+    pub next_at_ms: Option<u64>,
+    /// A sentence.
+    pub message: Cow<'a, str>,
+    /// A class of errors.
+    pub errtype: Cow<'a, str>,
+    /// Lines of a stack trace.
+    pub backtrace: Vec<Cow<'a, str>>,
+    /// Retries that have failed.
+    pub retry_count: i64,
+    /// Retries that are left.
+    pub remaining: i64,
+}
+
+/// A job that another protocol's client submitted.
+#[derive(Debug, Clone, Copy)]
+pub struct Foreign<'a> {
+    /// How the protocol is called.
+    pub origin: &'a str,
+    /// Its name here.
+    pub jid: &'a str,
+    /// Its queue, which is also what is to be done.
+    pub queue: &'a str,
+    /// What its producer sent.
+    pub body: &'a [u8],
+    /// What failure means for it.
+    pub retry: i64,
+}
+
+impl<'a> Text<'a> {
+    /// The text to keep of a job. `created_at` is for producers that do not say.
+    #[must_use]
+    pub fn of(unit: &Unit<'_>, created_at: &str) -> Vec<u8> {
+        let args = unit.args.unwrap_or("[]");
+        let custom = unit.custom.unwrap_or_default();
+        let mut out = Vec::with_capacity(160 + args.len() + custom.len() + unit.jid.len() + unit.jobtype.len());
+        out.extend_from_slice(b"{\"retry\":");
+        put_int(unit.retry, &mut out);
+        if let Some(failure) = unit.failure {
+            out.extend_from_slice(b",\"failure\":");
+            json::compact_into(failure, &mut out);
+        }
+        if let Some(custom) = unit.custom {
+            out.extend_from_slice(b",\"custom\":");
+            json::compact_into(custom, &mut out);
+        }
+        put_text("jid", &unit.jid, &mut out);
+        put_text("queue", &unit.queue, &mut out);
+        put_text("jobtype", &unit.jobtype, &mut out);
+        put_text("created_at", if unit.created_at.is_empty() { created_at } else { &unit.created_at }, &mut out);
+        if !unit.at.is_empty() {
+            put_text("at", &unit.at, &mut out);
+        }
+        out.extend_from_slice(b",\"args\":");
+        json::compact_into(args, &mut out);
+        let priority = unit.priority.map_or(0, i64::from);
+        for (key, value) in
+            [("reserve_for", unit.reserve_for), ("backtrace", unit.backtrace), ("priority", priority)]
+        {
+            if value != 0 {
+                put_key(key, &mut out);
+                put_int(value, &mut out);
+            }
+        }
+        out.push(b'}');
+        out
+    }
+
+    /// The parts of a text that was kept. `None` if it is not one of ours.
+    #[must_use]
+    pub fn new(body: &'a [u8]) -> Option<Self> {
+        let mut at = skip(body, 0, b"{\"retry\":")?;
+        let failure_at = at;
+        at = skip(body, at, b",\"failure\":").unwrap_or(at);
+        let failure_end = at;
+        at = skip(body, at, b",\"custom\":").unwrap_or(at);
+        at = skip(body, at, b",\"jid\":")?;
+        at = skip(body, at, b",\"queue\":")?;
+        let jobtype_at = at;
+        at = skip(body, at, b",\"jobtype\":")?;
+        let jobtype = body.get(jobtype_at + b",\"jobtype\":".len()..at)?;
+        let enqueued_at = skip(body, at, b",\"created_at\":").unwrap_or(at);
+        Some(Self { body, failure_at, failure_end, enqueued_at, jobtype })
+    }
+
+    /// Whether this is what is to be done.
+    #[must_use]
+    pub fn has_jobtype(&self, jobtype: &str) -> bool {
+        let mut quoted = Vec::new();
+        json::escape_into(jobtype, &mut quoted);
+        self.jobtype == quoted
+    }
+
+    /// The object it is kept as.
+    #[must_use]
+    pub const fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
+    /// Appends the text as it goes out, as a bulk string.
+    pub fn deliver(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>, out: &mut BytesMut) {
+        let parts = self.parts(failure, enqueued_at_ms);
+        let parts = parts.each();
+        reply::bulk_head(parts.iter().map(|part| part.len()).sum(), out);
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        out.put_slice(b"\r\n");
+    }
+
+    /// The text as it would go out.
+    #[must_use]
+    pub fn whole(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>) -> Vec<u8> {
+        self.parts(failure, enqueued_at_ms).each().concat()
+    }
+
+    fn parts(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>) -> Parts<'a> {
+        let own = if failure.is_some() { self.failure_end } else { self.failure_at };
+        let between = |from: usize, to: usize| self.body.get(from..to).unwrap_or_default();
+        Parts {
+            head: between(0, self.failure_at),
+            failure: failure.map(FailureText::member).unwrap_or_default(),
+            middle: between(own, self.enqueued_at),
+            enqueued_at: enqueued_at_ms.map(|ms| format!(",\"enqueued_at\":\"{}\"", time_text(ms))).unwrap_or_default(),
+            tail: between(self.enqueued_at, self.body.len()),
+        }
+    }
+}
+
+struct Parts<'a> {
+    head: &'a [u8],
+    failure: Vec<u8>,
+    middle: &'a [u8],
+    enqueued_at: String,
+    tail: &'a [u8],
+}
+
+impl Parts<'_> {
+    fn each(&self) -> [&[u8]; 5] {
+        [self.head, &self.failure, self.middle, self.enqueued_at.as_bytes(), self.tail]
+    }
+}
+
+impl FailureText<'_> {
+    /// With its key, and a comma before it.
+    fn member(&self) -> Vec<u8> {
+        let mut out = b",\"failure\":{\"failed_at\":\"".to_vec();
+        out.extend_from_slice(time_text(self.failed_at_ms).as_bytes());
+        out.push(b'"');
+        if let Some(next_at) = self.next_at_ms {
+            put_text("next_at", &time_text(next_at), &mut out);
+        }
+        for (key, text) in [("message", &self.message), ("errtype", &self.errtype)] {
+            if !text.is_empty() {
+                put_text(key, text, &mut out);
+            }
+        }
+        if !self.backtrace.is_empty() {
+            put_key("backtrace", &mut out);
+            let mut before = b'[';
+            for line in &self.backtrace {
+                out.push(before);
+                json::escape_into(line, &mut out);
+                before = b',';
+            }
+            out.push(b']');
+        }
+        put_key("retry_count", &mut out);
+        put_int(self.retry_count, &mut out);
+        put_key("remaining", &mut out);
+        put_int(self.remaining, &mut out);
+        out.push(b'}');
+        out
+    }
+}
+
+impl Foreign<'_> {
+    /// A text as if the job had been pushed here: its bytes are its one argument, in base64 if they are no text.
+    #[must_use]
+    pub fn text(&self, created_at_ms: u64) -> Vec<u8> {
+        let (argument, encoding) = match std::str::from_utf8(self.body) {
+            Ok(text) => (Cow::Borrowed(text), None),
+            Err(_) => (Cow::Owned(base64(self.body)), Some("base64")),
+        };
+        let mut custom = b"{\"_origin\":".to_vec();
+        json::escape_into(self.origin, &mut custom);
+        if let Some(encoding) = encoding {
+            put_text("_encoding", encoding, &mut custom);
+        }
+        custom.push(b'}');
+        let mut args = vec![b'['];
+        json::escape_into(&argument, &mut args);
+        args.push(b']');
+        let unit = Unit {
+            jid: Cow::Borrowed(self.jid),
+            queue: Cow::Borrowed(self.queue),
+            jobtype: Cow::Borrowed(self.queue),
+            args: std::str::from_utf8(&args).ok(),
+            custom: std::str::from_utf8(&custom).ok(),
+            failure: None,
+            created_at: Cow::Borrowed(""),
+            at: Cow::Borrowed(""),
+            retry: self.retry,
+            reserve_for: 0,
+            backtrace: 0,
+            priority: None,
+        };
+        Text::of(&unit, &time_text(created_at_ms))
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let group = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for letter in 0..4 {
+            let index = (group >> (18 - 6 * letter)) as usize & 63;
+            let there = letter <= chunk.len();
+            text.push(if there { LETTERS.get(index).map_or('=', |letter| char::from(*letter)) } else { '=' });
+        }
+    }
+    text
+}
+
+/// The place behind a key and its value.
+fn skip(body: &[u8], at: usize, key: &[u8]) -> Option<usize> {
+    let value = body.get(at..)?.strip_prefix(key)?;
+    Some(at + key.len() + json::value_end(value))
+}
+
+fn put_key(key: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+fn put_text(key: &str, text: &str, out: &mut Vec<u8>) {
+    put_key(key, out);
+    json::escape_into(text, out);
+}
+
+fn put_int(number: i64, out: &mut Vec<u8>) {
+    if number < 0 {
+        out.push(b'-');
+    }
+    let mut digits = [0; 20];
+    out.extend_from_slice(reply::decimal(number.unsigned_abs(), &mut digits));
+}

@@ -1,0 +1,260 @@
+//! Times as RFC 3339 has them, to the nanosecond; and why one was not understood, in the words of deployed servers.
+
+/// The layout those words name.
+const LAYOUT: &str = "2006-01-02T15:04:05.999999999Z07:00";
+
+/// A text that is no time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError {
+    /// From here on it is not what it should be.
+    #[error("parsing time {text} as \"{LAYOUT}\": cannot parse {rest} as \"{element}\"")]
+    Form {
+        /// The whole, quoted.
+        text: String,
+        /// What is left, quoted.
+        rest: String,
+        /// What should stand there.
+        element: &'static str,
+    },
+    /// A number that its element does not have.
+    #[error("parsing time {text}: {element} out of range")]
+    Range {
+        /// The whole, quoted.
+        text: String,
+        /// Which number.
+        element: &'static str,
+    },
+    /// Something stands behind it.
+    #[error("parsing time {text}: extra text: {rest}")]
+    Extra {
+        /// The whole, quoted.
+        text: String,
+        /// What is left, quoted.
+        rest: String,
+    },
+}
+
+/// Milliseconds since the epoch, rounded up: what is not to happen before a time must not happen before it. Times before
+/// the epoch are 0.
+///
+/// # Errors
+///
+/// It is no time, or one that no calendar has.
+pub fn parse_time(text: &str) -> Result<u64, TimeError> {
+    let quoted = || super::go::quote(text);
+    let mut parser = Parser { text, rest: text };
+    let range = |element| TimeError::Range { text: quoted(), element };
+    let year = parser.number(4, "2006")?;
+    parser.literal("-")?;
+    let month = parser.number(2, "01")?;
+    if !(1..=12).contains(&month) {
+        return Err(range("month"));
+    }
+    parser.literal("-")?;
+    let day = parser.number(2, "02")?;
+    parser.literal("T")?;
+    let hour = parser.number(2, "15")?;
+    if hour > 23 {
+        return Err(range("hour"));
+    }
+    parser.literal(":")?;
+    let minute = parser.number(2, "04")?;
+    if minute > 59 {
+        return Err(range("minute"));
+    }
+    parser.literal(":")?;
+    let second = parser.number(2, "05")?;
+    if second > 59 {
+        return Err(range("second"));
+    }
+    let nanos = parser.fraction();
+    let offset_s = parser.zone(range)?;
+    if !parser.rest.is_empty() {
+        return Err(TimeError::Extra { text: quoted(), rest: super::go::quote(parser.rest) });
+    }
+    if day < 1 || day > days_in(year, month) {
+        return Err(range("day"));
+    }
+    let seconds = days_from_epoch(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second - offset_s;
+    let ms = seconds * 1_000 + (nanos + 999_999) / 1_000_000;
+    Ok(u64::try_from(ms).unwrap_or(0))
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    rest: &'a str,
+}
+
+impl Parser<'_> {
+    fn form(&self, element: &'static str) -> TimeError {
+        TimeError::Form { text: super::go::quote(self.text), rest: super::go::quote(self.rest), element }
+    }
+
+    fn number(&mut self, digits: usize, element: &'static str) -> Result<i64, TimeError> {
+        let number = self.rest.get(..digits).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = number.ok_or_else(|| self.form(element))?;
+        self.rest = self.rest.get(digits..).unwrap_or_default();
+        Ok(number.parse().unwrap_or(0))
+    }
+
+    fn literal(&mut self, element: &'static str) -> Result<(), TimeError> {
+        self.rest = self.rest.strip_prefix(element).ok_or_else(|| self.form(element))?;
+        Ok(())
+    }
+
+    /// Nanoseconds; digits beyond them are none.
+    fn fraction(&mut self) -> i64 {
+        let Some(after) = self.rest.strip_prefix(['.', ',']) else { return 0 };
+        let count = after.bytes().take_while(u8::is_ascii_digit).count();
+        if count == 0 {
+            return 0;
+        }
+        let digits = after.get(..count.min(9)).unwrap_or_default();
+        self.rest = after.get(count..).unwrap_or_default();
+        format!("{digits:0<9}").parse().unwrap_or(0)
+    }
+
+    /// Seconds east of Greenwich.
+    fn zone(&mut self, range: impl Fn(&'static str) -> TimeError) -> Result<i64, TimeError> {
+        const ELEMENT: &str = "Z07:00";
+        if let Some(rest) = self.rest.strip_prefix('Z') {
+            self.rest = rest;
+            return Ok(0);
+        }
+        let bytes = self.rest.as_bytes();
+        let [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2, ..] = bytes else { return Err(self.form(ELEMENT)) };
+        if ![h1, h2, m1, m2].iter().all(|byte| byte.is_ascii_digit()) {
+            return Err(self.form(ELEMENT));
+        }
+        let pair = |a: &u8, b: &u8| i64::from(a - b'0') * 10 + i64::from(b - b'0');
+        let (hours, minutes) = (pair(h1, h2), pair(m1, m2));
+        if hours > 24 {
+            return Err(range("time zone offset hour"));
+        }
+        if minutes > 60 {
+            return Err(range("time zone offset minute"));
+        }
+        self.rest = self.rest.get(6..).unwrap_or_default();
+        let seconds = hours * 3_600 + minutes * 60;
+        Ok(if *sign == b'-' { -seconds } else { seconds })
+    }
+}
+
+/// A time in UTC, zeros at the end of its fraction left out.
+#[must_use]
+pub fn time_text(ms: u64) -> String {
+    let (days, ms) = (ms / 86_400_000, ms % 86_400_000);
+    let (year, month, day) = date_of(i64::try_from(days).unwrap_or(0));
+    let (s, fraction) = (ms / 1_000, ms % 1_000);
+    let mut text = format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", s / 3_600, s / 60 % 60, s % 60);
+    if fraction > 0 {
+        text.push('.');
+        text.push_str(format!("{fraction:03}").trim_end_matches('0'));
+    }
+    text.push('Z');
+    text
+}
+
+/// The time of day in UTC, to the second.
+pub(crate) fn clock_text(ms: u64) -> String {
+    let s = ms / 1_000 % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", s / 3_600, s / 60 % 60, s % 60)
+}
+
+const fn is_leap(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+const fn days_in(year: i64, month: i64) -> i64 {
+    match month {
+        2 if is_leap(year) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days from the first of March of year 0, where leap days come last, to the epoch.
+const EPOCH: i64 = 719_468;
+const DAYS_IN_400_YEARS: i64 = 146_097;
+
+const fn days_from_epoch(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year = year.rem_euclid(400);
+    let month = (month + 9) % 12;
+    let day = (153 * month + 2) / 5 + day - 1;
+    era * DAYS_IN_400_YEARS + year * 365 + year / 4 - year / 100 + day - EPOCH
+}
+
+const fn date_of(days: i64) -> (i64, i64, i64) {
+    let days = days + EPOCH;
+    let (era, day) = (days.div_euclid(DAYS_IN_400_YEARS), days.rem_euclid(DAYS_IN_400_YEARS));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + if month <= 2 { 1 } else { 0 }, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_written() {
+        let table = [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2020-01-01T00:00:00Z", 1_577_836_800_000),
+            ("2020-01-01T00:00:00.5+02:00", 1_577_829_600_500),
+            ("2020-02-29T23:59:59.999999999Z", 1_583_020_800_000),
+            ("2026-11-21T04:59:11.123456789Z", 1_795_237_151_124),
+            ("2026-11-21T04:59:11.471345+00:00", 1_795_237_151_472),
+            ("1969-12-31T23:59:59-01:00", 3_599_000),
+            ("1960-01-01T00:00:00Z", 0),
+            ("0000-01-01T00:00:00Z", 0),
+        ];
+        for (text, ms) in table {
+            assert_eq!(parse_time(text), Ok(ms), "{text}");
+        }
+        let table = [
+            (0, "1970-01-01T00:00:00Z"),
+            (1_583_020_800_000, "2020-03-01T00:00:00Z"),
+            (1_582_934_400_120, "2020-02-29T00:00:00.12Z"),
+            (1_795_237_151_001, "2026-11-21T04:59:11.001Z"),
+            (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        ];
+        for (ms, text) in table {
+            assert_eq!(time_text(ms), text);
+            assert_eq!(parse_time(text), Ok(ms), "{text}");
+        }
+        // Every day of a few centuries.
+        for day in 0..300_000_u64 {
+            assert_eq!(parse_time(&time_text(day * 86_400_000)), Ok(day * 86_400_000));
+        }
+        assert_eq!(clock_text(1_795_237_151_001), "04:59:11 UTC");
+    }
+
+    #[test]
+    fn what_is_no_time_is_told_in_the_words_of_go() {
+        let form = |rest: &str, element: &str| {
+            format!(" as \"2006-01-02T15:04:05.999999999Z07:00\": cannot parse \"{rest}\" as \"{element}\"")
+        };
+        let table = [
+            ("garbage", form("garbage", "2006")),
+            ("2020-01-01", form("", "T")),
+            ("2020-01-01 00:00:00Z", form(" 00:00:00Z", "T")),
+            ("2020-01-01T00:00:00", form("", "Z07:00")),
+            ("2020-01-01T00:00:00+1", form("+1", "Z07:00")),
+            ("2020-1-01T00:00:00Z", form("1-01T00:00:00Z", "01")),
+            ("2020-13-01T00:00:00Z", ": month out of range".to_owned()),
+            ("2019-02-29T00:00:00Z", ": day out of range".to_owned()),
+            ("2020-01-01T24:00:00Z", ": hour out of range".to_owned()),
+            ("2020-01-01T00:00:00Zx", ": extra text: \"x\"".to_owned()),
+        ];
+        for (text, error) in table {
+            assert_eq!(parse_time(text).unwrap_err().to_string(), format!("parsing time \"{text}\"{error}"));
+        }
+    }
+}

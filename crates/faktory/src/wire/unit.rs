@@ -1,0 +1,341 @@
+//! A job as a producer sends it: what it must have, what it may say, and the one text it becomes.
+//!
+//! Spec: "Work units", and the order of checks of deployed servers. Of what a producer says, only these fields are kept.
+//! `args` and `custom` keep every string and number as it was written; nothing is rounded or sorted.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::go::{self, Type};
+use super::json::{self, Unexpected};
+use super::time::{TimeError, parse_time};
+
+/// What a producer gets who says nothing of retries.
+pub const RETRY_DEFAULT: i64 = 25;
+
+/// The longest reservation, in seconds.
+const RESERVE_FOR_MAX: i64 = 86_400;
+
+/// The shortest name a job may have, in bytes.
+const JID_BYTES_MIN: usize = 8;
+
+const DEFAULT_QUEUE: &str = "default";
+
+/// The fields, in the order in which [`Unit::read`] takes them.
+const FIELDS: [&str; 13] = [
+    "jid",
+    "queue",
+    "jobtype",
+    "args",
+    "custom",
+    "failure",
+    "created_at",
+    "enqueued_at",
+    "at",
+    "retry",
+    "reserve_for",
+    "backtrace",
+    "priority",
+];
+
+/// One job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unit<'a> {
+    /// Its name.
+    pub jid: Cow<'a, str>,
+    /// Where it is to wait.
+    pub queue: Cow<'a, str>,
+    /// What is to be done.
+    pub jobtype: Cow<'a, str>,
+    /// With what: an array, as it was written; `None` if there was none.
+    pub args: Option<&'a str>,
+    /// An object, as it was written, if there is anything in it.
+    pub custom: Option<&'a str>,
+    /// A failure its producer knows of, as it was written.
+    pub failure: Option<&'a str>,
+    /// When it was made, as the producer says; empty if it does not.
+    pub created_at: Cow<'a, str>,
+    /// Not before this time; empty for at once.
+    pub at: Cow<'a, str>,
+    /// How many retries; 0 = none and forgotten, negative = none and kept.
+    pub retry: i64,
+    /// Seconds a worker may take; 0 = as usual.
+    pub reserve_for: i64,
+    /// Lines of a backtrace its producer wants kept. Only echoed.
+    pub backtrace: i64,
+    /// 1 to 9, 9 first.
+    pub priority: Option<u8>,
+}
+
+/// What an otherwise legal job asks for that takes more than copying.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wishes<'a> {
+    /// Not before this, in milliseconds since the epoch.
+    pub at_ms: Option<u64>,
+    /// No other job like it for so many milliseconds.
+    pub unique_for_ms: Option<u64>,
+    /// That holds only until a worker has it.
+    pub unique_until_start: bool,
+    /// Useless after this.
+    pub expires: Option<Expires>,
+    /// Its progress is wanted.
+    pub track: bool,
+    /// The batch it belongs to, as it was written, in quotes.
+    pub bid: Option<&'a str>,
+}
+
+/// When a job is useless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expires {
+    /// After this time, in milliseconds since the epoch.
+    At(u64),
+    /// After so many milliseconds.
+    In(u64),
+}
+
+/// Why a job is not taken. The text is the answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// It is no JSON, or something in it is of a wrong kind.
+    #[error("invalid JSON: {0}")]
+    Json(String),
+    /// Its name is missing or too short.
+    #[error("jobs must have a reasonable jid parameter")]
+    Jid,
+    /// What is to be done is missing.
+    #[error("jobs must have a jobtype parameter")]
+    Jobtype,
+    /// Its arguments are missing.
+    #[error("jobs must have an args parameter")]
+    Args,
+    /// It may not be kept so long.
+    #[error("jobs cannot be reserved for more than one day")]
+    ReserveFor,
+    /// `at` is no time.
+    #[error("invalid timestamp for 'at': {text}: {error}")]
+    At {
+        /// What it is, quoted.
+        text: String,
+        /// Why not.
+        error: TimeError,
+    },
+    /// No queue can have this name.
+    #[error("cannot get {name} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z")]
+    Queue {
+        /// The name, quoted.
+        name: String,
+    },
+    /// Something of `custom` that has a meaning here does not have a sensible one.
+    #[error("invalid custom parameter {key}: {reason}")]
+    Custom {
+        /// Which.
+        key: &'static str,
+        /// What it should be.
+        reason: &'static str,
+    },
+}
+
+impl<'a> Unit<'a> {
+    /// Reads one job; whether it may be taken is for [`Unit::judge`] to say.
+    ///
+    /// # Errors
+    /// [`UnitError::Json`].
+    pub fn parse(text: &'a str) -> Result<Self, UnitError> {
+        let found = json::members(text, &FIELDS).and_then(|fields| Self::read(fields, 1));
+        found.map_err(|Unexpected| explained(text, Type::Struct(&go::JOB)))
+    }
+
+    /// Checks the fields' kinds; `outside` is how many levels deep the job itself stands.
+    fn read(fields: [Option<&'a RawValue>; FIELDS.len()], outside: usize) -> Result<Self, Unexpected> {
+        let [jid, queue, jobtype, args, custom, failure, created_at, enqueued_at, at, retry, reserve_for, backtrace, priority] =
+            fields;
+        let text = |value: Option<&'a RawValue>| value.map_or(Ok(Cow::Borrowed("")), json::text);
+        let int = |value: Option<&RawValue>, default| value.map_or(Ok(default), json::int);
+        let of = |value: Option<&'a RawValue>, fits: fn(&RawValue) -> bool| match value {
+            Some(value) if fits(value) && !json::is_too_deep(value.get(), outside) => Ok(Some(value.get())),
+            Some(_) => Err(Unexpected),
+            None => Ok(None),
+        };
+        // It is the server's to say, but it must be of the right kind.
+        text(enqueued_at)?;
+        let queue = match text(queue)? {
+            empty if empty.is_empty() => Cow::Borrowed(DEFAULT_QUEUE),
+            queue => queue,
+        };
+        let failure = of(failure, json::is_object)?;
+        failure.map_or(Ok(()), check_failure)?;
+        Ok(Self {
+            jid: text(jid)?,
+            queue,
+            jobtype: text(jobtype)?,
+            args: of(args, json::is_array)?,
+            custom: of(custom, json::is_object)?.filter(|custom| !is_empty(custom)),
+            failure,
+            created_at: text(created_at)?,
+            at: text(at)?,
+            retry: int(retry, RETRY_DEFAULT)?,
+            reserve_for: int(reserve_for, 0)?,
+            backtrace: int(backtrace, 0)?,
+            // Servers that do not know it take anything here.
+            priority: priority.and_then(|value| value.get().parse().ok()).filter(|value| (1..=9).contains(value)),
+        })
+    }
+
+    /// Judges the job in the order of deployed servers, and finds what it asks for.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn judge(&self) -> Result<Wishes<'a>, UnitError> {
+        if self.jid.len() < JID_BYTES_MIN {
+            return Err(UnitError::Jid);
+        }
+        if self.jobtype.is_empty() {
+            return Err(UnitError::Jobtype);
+        }
+        if self.args.is_none() {
+            return Err(UnitError::Args);
+        }
+        if self.reserve_for > RESERVE_FOR_MAX {
+            return Err(UnitError::ReserveFor);
+        }
+        let at_ms = match self.at.as_ref() {
+            "" => None,
+            at => Some(parse_time(at).map_err(|error| UnitError::At { text: go::quote(at), error })?),
+        };
+        if !is_queue_name(self.queue.as_bytes()) {
+            return Err(UnitError::Queue { name: go::quote(&self.queue) });
+        }
+        self.custom.map_or(Ok(Wishes { at_ms, ..Wishes::default() }), |custom| wishes(custom, at_ms))
+    }
+}
+
+/// A list of jobs, a part at a time, so that a long one takes no more memory than a short one.
+#[derive(Debug)]
+pub struct List<'a> {
+    /// The first jobs of the list, at most as many as were asked for.
+    pub first: Vec<Unit<'a>>,
+    /// Where the others begin in the text, if there are any.
+    pub rest: Option<usize>,
+}
+
+impl<'a> List<'a> {
+    /// Reads a whole list and keeps the beginning of it.
+    ///
+    /// # Errors
+    /// [`UnitError::Json`] if anything in the whole list is wrong.
+    pub fn parse(text: &'a str, keep_max: usize) -> Result<Self, UnitError> {
+        let (mut first, mut more) = (Vec::new(), false);
+        json::elements(text, &FIELDS, |fields| {
+            let unit = Unit::read(fields, 2)?;
+            if first.len() < keep_max { first.push(unit) } else { more = true }
+            Ok(())
+        })
+        .map_err(|Unexpected| explained(text, Type::StructSlice(&go::JOB)))?;
+        let begin = text.find('[').map_or(text.len(), |at| at + 1);
+        let rest = more.then(|| (0..keep_max).fold(begin, |at, _| element(text, at).map_or(text.len(), |(_, end)| end)));
+        Ok(Self { first, rest })
+    }
+
+    /// The next jobs of a list that was read before, from where the last part ended, and where the ones after that begin.
+    #[must_use]
+    pub fn go_on(text: &'a str, from: usize, keep_max: usize) -> Self {
+        let (mut first, mut at) = (Vec::new(), from);
+        while first.len() < keep_max {
+            let Some((value, end)) = element(text, at) else { return Self { first, rest: None } };
+            first.extend(Unit::parse(value));
+            at = end;
+        }
+        Self { first, rest: element(text, at).map(|_| at) }
+    }
+}
+
+/// The element of a list that begins at this place, or behind the comma there, and where it ends.
+fn element(text: &str, from: usize) -> Option<(&str, usize)> {
+    let rest = text.get(from..)?;
+    let value = rest.trim_start_matches([',', ' ', '\t', '\r', '\n']);
+    let begin = text.len() - value.len();
+    let bytes = json::value_end(value.as_bytes());
+    let value = value.get(..bytes).filter(|value| !value.is_empty())?;
+    Some((value, begin + bytes))
+}
+
+/// Whether a queue may have this name here.
+#[must_use]
+pub fn is_queue_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+fn explained(text: &str, expected: Type) -> UnitError {
+    UnitError::Json(go::explain(text, expected).unwrap_or_else(|| "a string that is not Unicode".to_owned()))
+}
+
+fn is_empty(object: &str) -> bool {
+    object.get(1..object.len().saturating_sub(1)).is_some_and(|inner| inner.trim().is_empty())
+}
+
+fn check_failure(failure: &str) -> Result<(), Unexpected> {
+    const FIELDS: [&str; 7] =
+        ["failed_at", "next_at", "message", "errtype", "retry_count", "remaining", "backtrace"];
+    let [failed_at, next_at, message, errtype, retry_count, remaining, backtrace] = json::members(failure, &FIELDS)?;
+    for value in [failed_at, next_at, message, errtype].into_iter().flatten() {
+        json::text(value)?;
+    }
+    for value in [retry_count, remaining].into_iter().flatten() {
+        json::int(value)?;
+    }
+    backtrace.map_or(Ok(()), |value| json::texts(value).map(drop))
+}
+
+/// What `custom` asks for. Here keys match exactly.
+fn wishes(custom: &str, at_ms: Option<u64>) -> Result<Wishes<'_>, UnitError> {
+    let mut wishes = Wishes { at_ms, ..Wishes::default() };
+    let mut wrong = None;
+    // That it is an object of legal JSON is known.
+    let _ = json::for_each(custom, |key, value| {
+        wrong = wrong.take().or_else(|| wish(key, value, &mut wishes).err());
+        Ok(())
+    });
+    wrong.map_or(Ok(wishes), Err)
+}
+
+fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(), UnitError> {
+    let wrong = |key, reason| UnitError::Custom { key, reason };
+    if value.get() == "null" {
+        return Ok(());
+    }
+    match key {
+        "unique_for" => {
+            let for_ms = seconds(value).filter(|ms| *ms >= 1_000);
+            wishes.unique_for_ms = Some(for_ms.ok_or_else(|| wrong("unique_for", "must be a number of seconds, at least 1"))?);
+        }
+        "unique_until" => {
+            wishes.unique_until_start = match json::text(value).as_deref() {
+                Ok("start") => true,
+                Ok("success") => false,
+                _ => return Err(wrong("unique_until", "must be \"success\" or \"start\"")),
+            };
+        }
+        "expires_at" => {
+            let at = json::text(value).ok().and_then(|at| parse_time(&at).ok());
+            wishes.expires = Some(Expires::At(at.ok_or_else(|| wrong("expires_at", "must be a time"))?));
+        }
+        "expires_in" => {
+            let ms = seconds(value).ok_or_else(|| wrong("expires_in", "must be a number of seconds"))?;
+            wishes.expires = Some(Expires::In(ms));
+        }
+        "track" => wishes.track = !matches!(value.get(), "0" | "false" | "\"\""),
+        "bid" => wishes.bid = Some(value.get()).filter(|bid| bid.starts_with('"')),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A positive number of seconds, in milliseconds. A year is as good as for ever.
+fn seconds(value: &RawValue) -> Option<u64> {
+    const YEARS_MS: f64 = 100.0 * 365.0 * 86_400_000.0;
+    let ms = json::number(value).ok().filter(|seconds| *seconds >= 0.0)? * 1_000.0;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and a century")]
+    let ms = ms.min(YEARS_MS) as u64;
+    Some(ms)
+}
