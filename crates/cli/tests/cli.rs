@@ -71,8 +71,11 @@ fn the_printed_configuration_is_one() {
 #[test]
 fn check_says_what_would_be_served() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(printed(&["check"]), "ok\nlisten   gearman 127.0.0.1:4730\ndata     windlass-data (sync)\n");
-    let listen = "[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n";
+    assert_eq!(
+        printed(&["check"]),
+        "ok\nlisten   faktory 127.0.0.1:7419\nlisten   gearman 127.0.0.1:4730\ndata     windlass-data (sync)\n"
+    );
+    let listen = "[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n";
     let path = write(dir.path(), &format!("durability = \"interval\"\n{listen}"));
     let expected = "ok\nlisten   gearman [::1]:4730\nlisten   gearman unix:/run/windlass.sock\n";
     let data = dir.path().join("data");
@@ -85,8 +88,11 @@ fn check_says_what_would_be_served() {
 
 #[test]
 fn the_command_line_is_over_the_environment() {
-    let variables = [("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:1,127.0.0.1:2"), ("WINDLASS_DATA_DIR", "/environment")];
-    let output = windlass(&["check", "--set", "data_dir=/set"], &variables);
+    let variables = [("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:1,127.0.0.1:2"), ("WINDLASS_FAKTORY_LISTEN", "")];
+    let output = windlass(
+        &["check", "--set", "data_dir=/set"],
+        &[variables.as_slice(), &[("WINDLASS_DATA_DIR", "/environment")]].concat(),
+    );
     let expected = "ok\nlisten   gearman 127.0.0.1:1\nlisten   gearman 127.0.0.1:2\ndata     /set (sync)\n";
     assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
 }

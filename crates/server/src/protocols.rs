@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use windlass_faktory::session::{FaktorySession, Settings as FaktorySettings};
 use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
 
+use crate::clock;
 use crate::config::{self, Config, ListenAddress, Tls};
 use crate::failure::Failure;
 use crate::listen::Protocol;
+use crate::run::random_seed;
 use crate::tls::Acceptor;
 
 /// A protocol, and where it listens.
@@ -14,18 +17,52 @@ pub(crate) type Served<'a> = (Protocol, &'a [ListenAddress]);
 
 /// Every protocol that is on.
 pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
+    let settings = Arc::new(faktory(config)?);
+    let faktory = Protocol {
+        name: "faktory",
+        greet: Arc::new(move |info| {
+            let dice = [random_seed(), random_seed()];
+            Box::new(FaktorySession::new(Arc::clone(&settings), info, dice))
+        }),
+        tls: acceptor("faktory", &config.faktory.tls, config)?,
+    };
     let settings = Arc::new(gearman(config)?);
-    let protocol = Protocol {
+    let gearman = Protocol {
         name: "gearman",
         greet: Arc::new(move |info| Box::new(GearmanSession::new(Arc::clone(&settings), info))),
         tls: acceptor("gearman", &config.gearman.tls, config)?,
     };
-    Ok(vec![(protocol, &config.gearman.listen)])
+    Ok(vec![(faktory, &config.faktory.listen), (gearman, &config.gearman.listen)])
 }
 
 fn acceptor(protocol: &'static str, files: &Tls, config: &Config) -> Result<Option<Arc<Acceptor>>, Failure> {
     let acceptor = Acceptor::new(files, config.server.handshake_timeout.into());
     Ok(acceptor.map_err(|reason| config::Error::Tls { protocol, reason })?.map(Arc::new))
+}
+
+fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
+    let faktory = &config.faktory;
+    let password = faktory
+        .secret()
+        .map_err(|error| config::Error::Senseless { key: "faktory.password_file", reason: error.to_string() })?;
+    Ok(FaktorySettings {
+        line_bytes_max: faktory.line_bytes_max.bytes(),
+        password,
+        description: faktory.description.clone(),
+        reserve_min_s: faktory.reserve_min.as_ms() / 1_000,
+        fetch_wait_ms: faktory.fetch_wait.as_ms(),
+        handshake_ms: faktory.hello_timeout.as_ms(),
+        connections_max: if faktory.connections_max == 0 { usize::MAX } else { faktory.connections_max },
+        memory_mb: resident_mb,
+        ..FaktorySettings::new(clock::now())
+    })
+}
+
+/// What this process has in memory, as the system counts it; 0 where it does not say.
+fn resident_mb() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    (pages.unwrap_or_default() * rustix::param::page_size() as u64) >> 20
 }
 
 pub(crate) fn gearman(config: &Config) -> Result<Settings, Failure> {

@@ -35,7 +35,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The binary at `binary` with its data in `dir`, Gearman on a free loopback port, and nothing else set.
+    /// The binary at `binary` with its data in `dir`, every protocol on a free loopback port, and nothing else set.
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>, dir: &Path) -> Self {
         let config = format!("data_dir = {:?}\n", dir.join("data"));
@@ -65,7 +65,8 @@ impl Plan {
     #[must_use]
     pub fn start(self) -> Daemon {
         let path = self.dir.join("windlass.toml");
-        let defaults = if self.config.contains("[gearman]") { "" } else { "[gearman]\nlisten = [\"127.0.0.1:0\"]\n" };
+        let unset = ["faktory", "gearman"].into_iter().filter(|it| !self.config.contains(&format!("[{it}]")));
+        let defaults: String = unset.map(|it| format!("[{it}]\nlisten = [\"127.0.0.1:0\"]\n")).collect();
         #[expect(clippy::expect_used, reason = "a test that cannot write its own file cannot go on")]
         std::fs::write(&path, format!("{}{defaults}", self.config)).expect("write the configuration");
         Daemon::start(self.binary, path, self.limits)

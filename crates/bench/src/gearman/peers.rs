@@ -207,7 +207,7 @@ fn windlass_configuration(home: &Path, durability: Durability, port: u16) -> Str
     let data = home.join("data");
     format!(
         "data_dir = {:?}\ndurability = \"{durability}\"\ncommit_interval = \"100ms\"\n\n\
-         [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = [\"127.0.0.1:{port}\"]\n",
+         [limits]\njobs_bytes_max = \"64GiB\"\n\n[faktory]\nlisten = []\n\n[gearman]\nlisten = [\"127.0.0.1:{port}\"]\n",
         data.display().to_string()
     )
 }
@@ -254,7 +254,7 @@ mod tests {
     fn the_configuration_of_windlass() {
         let text = windlass_configuration(Path::new("/tmp/a \"b\""), Durability::Interval, 4730);
         let expected = "data_dir = \"/tmp/a \\\"b\\\"/data\"\ndurability = \"interval\"\ncommit_interval = \"100ms\"\n\n\
-                        [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n";
+                        [limits]\njobs_bytes_max = \"64GiB\"\n\n[faktory]\nlisten = []\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n";
         assert_eq!(text, expected);
     }
 }

@@ -194,7 +194,11 @@ fn port(given: &Given, world: &World) -> Result<u16, String> {
 }
 
 /// gearmand serves every address if nothing is said; so does this, unless Windlass's own configuration says something.
+/// Nothing else is served then, unless it says so too.
 fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Result<(), String> {
+    if config.faktory.listen == Config::default().faktory.listen {
+        config.faktory.listen.clear();
+    }
     let said = given.text("listen").filter(|host| !host.is_empty());
     let configured = config.gearman.listen != Config::default().gearman.listen;
     let asked = given.has("listen") || given.has("port") || world.variable("GEARMAND_PORT").is_some();

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, Timestamp};
+use windlass_engine::{Command, Timestamp};
 use windlass_session::Outbox;
 
 use super::push::{new_job, readable};
 use super::refusal;
-use super::{Ask, FaktorySession, Task};
+use super::{Answer, Ask, FaktorySession, Task};
 use crate::wire::{List, Unit, reply, texts_object};
 
 /// Jobs in hand at once: a longer list goes in part by part.
@@ -71,9 +71,9 @@ impl FaktorySession {
         }
     }
 
-    pub(super) fn bulk_step(&mut self, now: Timestamp, mut bulk: Box<Bulk>, event: &Event, out: &mut Outbox) {
+    pub(super) fn bulk_step(&mut self, now: Timestamp, mut bulk: Box<Bulk>, answer: &Answer, out: &mut Outbox) {
         let jid = bulk.asked.pop_front().unwrap_or_default();
-        if let Event::Refused { why, .. } = event {
+        if let Err(why) = answer {
             bulk.is_wrong(jid, refusal::text(*why));
         }
         self.go_on(now, bulk, out);

@@ -11,7 +11,7 @@ use windlass_engine::{
 use windlass_session::Outbox;
 
 use super::refusal;
-use super::{FaktorySession, Task};
+use super::{Answer, FaktorySession, Task};
 use crate::wire::{FailureText, Foreign, Text, is_queue_name, reply};
 
 /// What a worker has for a job that says nothing of it.
@@ -38,11 +38,11 @@ impl FaktorySession {
         self.begin(Task::Fetch, Command::Take(take), out);
     }
 
-    pub(super) fn fetched(event: &Event, out: &mut Outbox) {
-        match event {
-            Event::Taken { job, .. } => deliver(job, out),
-            Event::Refused { why, .. } => refusal::write(*why, out.bytes()),
-            _ => reply::null(out.bytes()),
+    pub(super) fn fetched(answer: &Answer, out: &mut Outbox) {
+        match answer {
+            Ok(Event::Taken { job, .. }) => deliver(job, out),
+            Ok(_) => reply::null(out.bytes()),
+            Err(why) => refusal::write(*why, out.bytes()),
         }
     }
 
@@ -103,7 +103,7 @@ fn foreign_text(job: &Taken) -> Vec<u8> {
 /// The name of a job that has none here.
 pub(super) fn foreign_jid(job: JobId) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-    let digit = |n: usize| (job.0 >> (5 * n)) as usize & 31;
+    let digit = |n: usize| usize::try_from(job.0 >> (5 * n) & 31).unwrap_or_default();
     let digits = (0..FOREIGN_DIGITS).rev().filter_map(|n| DIGITS.get(digit(n)).map(|digit| char::from(*digit)));
     FOREIGN.chars().chain(digits).collect()
 }

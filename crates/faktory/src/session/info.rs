@@ -9,7 +9,7 @@ use bytes::Bytes;
 use windlass_engine::{Command, Cursor, Event, PlaceKind, QueueKind, Stats, Timestamp};
 use windlass_session::Outbox;
 
-use super::{Ask, FAKTORY_VERSION, FaktorySession, Task, refusal};
+use super::{Answer, Ask, FAKTORY_VERSION, FaktorySession, Task, refusal};
 use crate::wire::{InfoText, is_queue_name, reply};
 
 /// Queues asked for at once.
@@ -27,19 +27,19 @@ impl FaktorySession {
         self.begin(Task::Info(Box::default()), Command::Stats, out);
     }
 
-    pub(super) fn info_step(&mut self, now: Timestamp, mut gathered: Box<Gathered>, event: Event, out: &mut Outbox) {
-        let after = match event {
-            Event::Stats { stats, .. } => {
+    pub(super) fn info_step(&mut self, now: Timestamp, mut gathered: Box<Gathered>, answer: Answer, out: &mut Outbox) {
+        let after = match answer {
+            Ok(Event::Stats { stats, .. }) => {
                 gathered.stats = *stats;
                 Some(Cursor::default())
             }
-            Event::Queues { rows, next, .. } => {
+            Ok(Event::Queues { rows, next, .. }) => {
                 let ours = rows.into_iter().filter(|row| row.kind == QueueKind::Work && is_queue_name(&row.name));
                 gathered.queues.extend(ours.map(|row| (row.name.clone(), row.jobs(PlaceKind::Ready).into())));
                 next
             }
-            Event::Refused { why, .. } => return refusal::write(why, out.bytes()),
-            _ => None,
+            Ok(_) => None,
+            Err(why) => return refusal::write(why, out.bytes()),
         };
         match after {
             Some(after) => {

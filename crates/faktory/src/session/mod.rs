@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Event, Origin, Tag, Timestamp};
+use windlass_engine::{ClientInfo, Command, Event, Origin, Refusal, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 
 pub use settings::{FAKTORY_VERSION, Settings, Shared};
@@ -58,6 +58,9 @@ pub struct FaktorySession {
     /// The connection is to end: nothing that was sent behind the reason counts.
     over: bool,
 }
+
+/// What the engine says to what it was asked.
+type Answer = Result<Event, Refusal>;
 
 /// What the engine was asked.
 #[derive(Debug)]
@@ -157,21 +160,22 @@ impl FaktorySession {
             None if event == Event::Dismissed => return self.end(Reason::Dismissed, out),
             None => return,
         }
+        let answer = if let Event::Refused { why, .. } = event { Err(why) } else { Ok(event) };
         match self.asked.pop_front() {
-            Some(Ask::Push) => Self::pushed(&event, out),
-            Some(Ask::Finish) => Self::finished(&event, out),
-            Some(Ask::Fail(jid) | Ask::Requeue(jid)) => Self::reported(&jid, &event, out),
-            Some(Ask::Beat(wid)) => Self::beaten(&wid, &event, out),
-            Some(Ask::Step) => self.step(now, event, out),
+            Some(Ask::Push) => Self::pushed(&answer, out),
+            Some(Ask::Finish) => Self::finished(&answer, out),
+            Some(Ask::Fail(jid) | Ask::Requeue(jid)) => Self::reported(&jid, &answer, out),
+            Some(Ask::Beat(wid)) => Self::beaten(&wid, &answer, out),
+            Some(Ask::Step) => self.step(now, answer, out),
             None => {}
         }
     }
 
-    fn step(&mut self, now: Timestamp, event: Event, out: &mut Outbox) {
+    fn step(&mut self, now: Timestamp, answer: Answer, out: &mut Outbox) {
         match self.task.take() {
-            Some(Task::Fetch) => Self::fetched(&event, out),
-            Some(Task::Bulk(bulk)) => self.bulk_step(now, bulk, &event, out),
-            Some(Task::Info(gathered)) => self.info_step(now, gathered, event, out),
+            Some(Task::Fetch) => Self::fetched(&answer, out),
+            Some(Task::Bulk(bulk)) => self.bulk_step(now, bulk, &answer, out),
+            Some(Task::Info(gathered)) => self.info_step(now, gathered, answer, out),
             None => {}
         }
     }

@@ -6,11 +6,11 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_engine::{Backoff, Clash, Command, Event, KeyUntil, NewJob, Origin, Priority, Retry, Timestamp, Unique};
+use windlass_engine::{Backoff, Clash, Command, KeyUntil, NewJob, Origin, Priority, Retry, Timestamp, Unique};
 use windlass_session::Outbox;
 
 use super::refusal;
-use super::{Ask, FaktorySession, Settings};
+use super::{Answer, Ask, FaktorySession, Settings};
 use crate::wire::{Expires, Text, Unit, UnitError, Wishes, reply, time_text};
 
 /// Bytes of a key by which equal jobs know each other: enough that no two others do.
@@ -25,10 +25,10 @@ impl FaktorySession {
         }
     }
 
-    pub(super) fn pushed(event: &Event, out: &mut Outbox) {
-        match event {
-            Event::Refused { why, .. } => refusal::write(*why, out.bytes()),
-            _ => reply::ok(out.bytes()),
+    pub(super) fn pushed(answer: &Answer, out: &mut Outbox) {
+        match answer {
+            Ok(_) => reply::ok(out.bytes()),
+            Err(why) => refusal::write(*why, out.bytes()),
         }
     }
 }

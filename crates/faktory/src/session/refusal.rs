@@ -22,10 +22,8 @@ pub(super) fn text(why: Refusal) -> String {
 }
 
 fn words(why: Refusal) -> (&'static str, String) {
-    match why {
-        Refusal::NotUnique => ("NOTUNIQUE", "Job not unique".to_owned()),
-        Refusal::Unavailable => ("ERR", "storage unavailable, nothing was done".to_owned()),
-        Refusal::Unknown => ("ERR", "storage unavailable, it may or may not have been done".to_owned()),
-        other => ("ERR", other.to_string()),
+    if why == Refusal::NotUnique {
+        return ("NOTUNIQUE", "Job not unique".to_owned());
     }
+    ("ERR", why.to_string())
 }

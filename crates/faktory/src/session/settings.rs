@@ -53,11 +53,7 @@ impl Settings {
             handshake_ms: 2_000,
             connections_max: usize::MAX,
             memory_mb: || 0,
-            shared: Arc::new(Shared {
-                started_at,
-                connections: AtomicUsize::new(0),
-                commands: AtomicU64::new(0),
-            }),
+            shared: Arc::new(Shared { started_at, connections: AtomicUsize::new(0), commands: AtomicU64::new(0) }),
         }
     }
 }

@@ -9,7 +9,7 @@ use windlass_session::Outbox;
 use super::fetch::job_ref;
 use super::push::readable;
 use super::refusal;
-use super::{Ask, FaktorySession};
+use super::{Answer, Ask, FaktorySession};
 use crate::wire::{Ack, Beat, Failed, JobName, echo, reply};
 
 impl FaktorySession {
@@ -20,10 +20,10 @@ impl FaktorySession {
     }
 
     /// That nobody works on such a job is no error: somebody else may have been faster.
-    pub(super) fn finished(event: &Event, out: &mut Outbox) {
-        match event {
-            Event::Refused { why, .. } if !is_unknown(*why) => refusal::write(*why, out.bytes()),
-            _ => reply::ok(out.bytes()),
+    pub(super) fn finished(answer: &Answer, out: &mut Outbox) {
+        match answer {
+            Err(why) if !is_unknown(*why) => refusal::write(*why, out.bytes()),
+            Ok(_) | Err(_) => reply::ok(out.bytes()),
         }
     }
 
@@ -49,13 +49,13 @@ impl FaktorySession {
         self.ask(Ask::Requeue(jid.into()), release, out);
     }
 
-    pub(super) fn reported(jid: &[u8], event: &Event, out: &mut Outbox) {
-        match event {
-            Event::Refused { why, .. } if is_unknown(*why) => {
+    pub(super) fn reported(jid: &[u8], answer: &Answer, out: &mut Outbox) {
+        match answer {
+            Ok(_) => reply::ok(out.bytes()),
+            Err(why) if is_unknown(*why) => {
                 reply::error([b"Job not found ", echo(jid)].concat(), out.bytes());
             }
-            Event::Refused { why, .. } => refusal::write(*why, out.bytes()),
-            _ => reply::ok(out.bytes()),
+            Err(why) => refusal::write(*why, out.bytes()),
         }
     }
 
@@ -71,17 +71,15 @@ impl FaktorySession {
     }
 
     /// "Unknown" is upper case, as it was once: Go's client looks for that.
-    pub(super) fn beaten(wid: &[u8], event: &Event, out: &mut Outbox) {
-        match event {
-            Event::Beaten { state: WorkerState::Quiet, .. } => reply::bulk(b"{\"state\":\"quiet\"}", out.bytes()),
-            Event::Beaten { state: WorkerState::Terminate, .. } => {
+    pub(super) fn beaten(wid: &[u8], answer: &Answer, out: &mut Outbox) {
+        match answer {
+            Ok(Event::Beaten { state: WorkerState::Quiet, .. }) => reply::bulk(b"{\"state\":\"quiet\"}", out.bytes()),
+            Ok(Event::Beaten { state: WorkerState::Terminate, .. }) => {
                 reply::bulk(b"{\"state\":\"terminate\"}", out.bytes());
             }
-            Event::Refused { why: Refusal::UnknownWorker, .. } => {
-                reply::error([b"Unknown worker ", echo(wid)].concat(), out.bytes());
-            }
-            Event::Refused { why, .. } => refusal::write(*why, out.bytes()),
-            _ => reply::ok(out.bytes()),
+            Ok(_) => reply::ok(out.bytes()),
+            Err(Refusal::UnknownWorker) => reply::error([b"Unknown worker ", echo(wid)].concat(), out.bytes()),
+            Err(why) => refusal::write(*why, out.bytes()),
         }
     }
 }

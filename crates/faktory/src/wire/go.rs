@@ -477,7 +477,11 @@ mod tests {
             ("[1]", Type::StructSlice(&JOB), "number into Go value of type client.Job"),
             ("[{},{\"jid\":true}]", Type::StructSlice(&JOB), "bool into Go struct field Job.jid of type string"),
             ("{\"JID\":1}", job, "number into Go struct field Job.jid of type string"),
-            ("{\"x\":{\"jid\":1},\"retry\":1.5,\"jid\":1}", job, "number 1.5 into Go struct field Job.retry of type int"),
+            (
+                "{\"x\":{\"jid\":1},\"retry\":1.5,\"jid\":1}",
+                job,
+                "number 1.5 into Go struct field Job.retry of type int",
+            ),
             ("{\"args\":{}}", job, "object into Go struct field Job.args of type []interface {}"),
             ("{\"custom\":[1]}", job, "array into Go struct field Job.custom of type map[string]interface {}"),
             ("{\"failure\":[]}", job, "array into Go struct field Job.failure of type client.Failure"),

@@ -70,7 +70,8 @@ impl Hello {
         let [wid, hostname, pid, labels, pwdhash, version, rss_kb, username] = json::members(text, &FIELDS)?;
         let text = |value: Option<&_>| value.map_or(Ok(String::new()), |value| json::text(value).map(String::from));
         let int = |value: Option<&_>| value.map_or(Ok(0), json::int);
-        (int(rss_kb)?, text(username)?);
+        int(rss_kb)?;
+        text(username)?;
         Ok(Self {
             wid: text(wid)?,
             hostname: text(hostname)?,

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// How deep values may be nested, the outermost one included. Go's own limit.
@@ -145,11 +145,6 @@ impl<'de> serde::Deserialize<'de> for Key<'de> {
         }
         from.deserialize_str(Words)
     }
-}
-
-/// Whether this is JSON, whatever it says.
-pub(crate) fn is_json(text: &str) -> bool {
-    serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 /// A string, borrowed where it has no escapes.
@@ -334,9 +329,8 @@ mod tests {
     #[test]
     fn keys_match_in_any_case_and_the_last_counts() {
         let names = ["jid", "at"];
-        let found = |text: &'static str| {
-            members(text, &names).map(|found| found.map(|value| value.map_or("-", RawValue::get)))
-        };
+        let found =
+            |text: &'static str| members(text, &names).map(|found| found.map(|value| value.map_or("-", RawValue::get)));
         assert_eq!(found("null"), Ok(["-", "-"]));
         assert_eq!(found("{}"), Ok(["-", "-"]));
         assert_eq!(found(r#"{"JID":1,"jid":2,"x":[{}]}"#), Ok(["2", "-"]));

@@ -168,7 +168,9 @@ mod tests {
             failed("{\"jid\":\"x\",\"errtype\":\"  E \",\"message\":\" m  m\",\"backtrace\":null}"),
             told("x", "E", "m m".replace(' ', "  ").as_str(), 0)
         );
-        for bad in ["", "[]", "nojson", "{\"backtrace\":\"str\"}", "{\"message\":1}", "{\"jid\":1}", "{\"jid\":\"x\"} x"] {
+        for bad in
+            ["", "[]", "nojson", "{\"backtrace\":\"str\"}", "{\"message\":1}", "{\"jid\":1}", "{\"jid\":\"x\"} x"]
+        {
             assert_eq!(failed(bad), None, "{bad}");
         }
         let lines = vec!["\"b\""; 80].join(",");

@@ -94,9 +94,7 @@ impl<'a> Text<'a> {
         out.extend_from_slice(b",\"args\":");
         json::compact_into(args, &mut out);
         let priority = unit.priority.map_or(0, i64::from);
-        for (key, value) in
-            [("reserve_for", unit.reserve_for), ("backtrace", unit.backtrace), ("priority", priority)]
-        {
+        for (key, value) in [("reserve_for", unit.reserve_for), ("backtrace", unit.backtrace), ("priority", priority)] {
             if value != 0 {
                 put_key(key, &mut out);
                 put_int(value, &mut out);

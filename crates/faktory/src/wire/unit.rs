@@ -12,7 +12,7 @@ use super::json::{self, Unexpected};
 use super::time::{TimeError, parse_time};
 
 /// What a producer gets who says nothing of retries.
-pub const RETRY_DEFAULT: i64 = 25;
+const RETRY_DEFAULT: i64 = 25;
 
 /// The longest reservation, in seconds.
 const RESERVE_FOR_MAX: i64 = 86_400;
@@ -148,8 +148,21 @@ impl<'a> Unit<'a> {
 
     /// Checks the fields' kinds; `outside` is how many levels deep the job itself stands.
     fn read(fields: [Option<&'a RawValue>; FIELDS.len()], outside: usize) -> Result<Self, Unexpected> {
-        let [jid, queue, jobtype, args, custom, failure, created_at, enqueued_at, at, retry, reserve_for, backtrace, priority] =
-            fields;
+        let [
+            jid,
+            queue,
+            jobtype,
+            args,
+            custom,
+            failure,
+            created_at,
+            enqueued_at,
+            at,
+            retry,
+            reserve_for,
+            backtrace,
+            priority,
+        ] = fields;
         let text = |value: Option<&'a RawValue>| value.map_or(Ok(Cow::Borrowed("")), json::text);
         let int = |value: Option<&RawValue>, default| value.map_or(Ok(default), json::int);
         let of = |value: Option<&'a RawValue>, fits: fn(&RawValue) -> bool| match value {
@@ -228,12 +241,17 @@ impl<'a> List<'a> {
         let (mut first, mut more) = (Vec::new(), false);
         json::elements(text, &FIELDS, |fields| {
             let unit = Unit::read(fields, 2)?;
-            if first.len() < keep_max { first.push(unit) } else { more = true }
+            if first.len() < keep_max {
+                first.push(unit)
+            } else {
+                more = true
+            }
             Ok(())
         })
         .map_err(|Unexpected| explained(text, Type::StructSlice(&go::JOB)))?;
         let begin = text.find('[').map_or(text.len(), |at| at + 1);
-        let rest = more.then(|| (0..keep_max).fold(begin, |at, _| element(text, at).map_or(text.len(), |(_, end)| end)));
+        let rest =
+            more.then(|| (0..keep_max).fold(begin, |at, _| element(text, at).map_or(text.len(), |(_, end)| end)));
         Ok(Self { first, rest })
     }
 
@@ -275,8 +293,7 @@ fn is_empty(object: &str) -> bool {
 }
 
 fn check_failure(failure: &str) -> Result<(), Unexpected> {
-    const FIELDS: [&str; 7] =
-        ["failed_at", "next_at", "message", "errtype", "retry_count", "remaining", "backtrace"];
+    const FIELDS: [&str; 7] = ["failed_at", "next_at", "message", "errtype", "retry_count", "remaining", "backtrace"];
     let [failed_at, next_at, message, errtype, retry_count, remaining, backtrace] = json::members(failure, &FIELDS)?;
     for value in [failed_at, next_at, message, errtype].into_iter().flatten() {
         json::text(value)?;
@@ -307,7 +324,8 @@ fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(
     match key {
         "unique_for" => {
             let for_ms = seconds(value).filter(|ms| *ms >= 1_000);
-            wishes.unique_for_ms = Some(for_ms.ok_or_else(|| wrong("unique_for", "must be a number of seconds, at least 1"))?);
+            wishes.unique_for_ms =
+                Some(for_ms.ok_or_else(|| wrong("unique_for", "must be a number of seconds, at least 1"))?);
         }
         "unique_until" => {
             wishes.unique_until_start = match json::text(value).as_deref() {

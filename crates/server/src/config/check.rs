@@ -22,6 +22,9 @@ const OUTBOUND_SLACK_BYTES: u64 = 64 * 1024;
 /// The longest text `version` may answer.
 const VERSION_BYTES_MAX: usize = 64;
 
+/// The longest a Faktory job can ask to be reserved for.
+const DAY_MS: u64 = 86_400_000;
+
 impl Config {
     /// Looks for what makes no sense, and says what it finds first. Reads the files of TLS.
     ///
@@ -34,6 +37,7 @@ impl Config {
         self.check_times()?;
         self.check_keepalive()?;
         self.check_sizes()?;
+        self.check_faktory()?;
         self.check_gearman()?;
         self.check_listeners()?;
         self.check_tls()
@@ -41,7 +45,8 @@ impl Config {
 
     fn check_zeros(&self) -> Result<(), Error> {
         let (server, limits, store) = (&self.server, &self.limits, &self.store);
-        let table: [(&'static str, u64); 25] = [
+        let faktory = &self.faktory;
+        let table: [(&'static str, u64); 28] = [
             ("data_dir", self.data_dir.as_os_str().len() as u64),
             ("commit_interval", self.commit_interval.as_ms()),
             ("server.connections_max", server.connections_max as u64),
@@ -67,6 +72,9 @@ impl Config {
             ("store.compact_floor", store.compact_floor.0),
             ("store.commit_timeout", store.commit_timeout.as_ms()),
             ("store.commit_abort", store.commit_abort.as_ms()),
+            ("faktory.hello_timeout", faktory.hello_timeout.as_ms()),
+            ("faktory.fetch_wait", faktory.fetch_wait.as_ms()),
+            ("faktory.reserve_min", faktory.reserve_min.as_ms()),
         ];
         match table.into_iter().find(|(_, value)| *value == 0) {
             Some(("data_dir", _)) => senseless("data_dir", "must not be empty"),
@@ -106,17 +114,47 @@ impl Config {
     }
 
     fn check_sizes(&self) -> Result<(), Error> {
-        let (out, frame) = (self.server.outbound_bytes_max, self.gearman.frame_bytes_max);
-        let least = frame.0.saturating_add(OUTBOUND_SLACK_BYTES);
+        let (out, frame, line) =
+            (self.server.outbound_bytes_max, self.gearman.frame_bytes_max, self.faktory.line_bytes_max);
+        let least = frame.0.max(line.0).saturating_add(OUTBOUND_SLACK_BYTES);
+        within("faktory.line_bytes_max", line, FRAME_BYTES_MIN, FRAME_BYTES_CEILING as u64)?;
         within("gearman.frame_bytes_max", frame, FRAME_BYTES_MIN, FRAME_BYTES_CEILING as u64)?;
         within("gearman.line_bytes_max", self.gearman.line_bytes_max, LINE_BYTES_MIN, LINE_BYTES_CEILING)?;
         within("limits.name_bytes_max", self.limits.name_bytes_max, 1, u32::MAX.into())?;
         // Otherwise a job could be taken from its producer that can be given to no worker.
         let least_two = [("server.outbound_bytes_max", out), ("server.buffer_bytes_max", self.server.buffer_bytes_max)];
         match least_two.into_iter().find(|(_, size)| size.0 < least) {
-            Some((key, size)) => senseless(key, format!("{size}, but the largest packet needs {}", ByteSize(least))),
+            Some((key, size)) => {
+                senseless(key, format!("{size}, but the largest packet or line needs {}", ByteSize(least)))
+            }
             None => Ok(()),
         }
+    }
+
+    fn check_faktory(&self) -> Result<(), Error> {
+        let faktory = &self.faktory;
+        if !faktory.password.is_empty() && !faktory.password_file.as_os_str().is_empty() {
+            return senseless("faktory.password", "must not be given with faktory.password_file");
+        }
+        match faktory.secret() {
+            Err(error) => {
+                return senseless(
+                    "faktory.password_file",
+                    format!("cannot read {}: {error}", faktory.password_file.display()),
+                );
+            }
+            Ok(secret) if secret.is_empty() && !faktory.password_file.as_os_str().is_empty() => {
+                return senseless("faktory.password_file", format!("{} is empty", faktory.password_file.display()));
+            }
+            Ok(_) => {}
+        }
+        if !faktory.reserve_min.as_ms().is_multiple_of(1000) || faktory.reserve_min.as_ms() > DAY_MS {
+            return senseless("faktory.reserve_min", "must be whole seconds, at most 1d");
+        }
+        if faktory.description.chars().any(char::is_control) {
+            return senseless("faktory.description", "must be one line of text");
+        }
+        Ok(())
     }
 
     fn check_gearman(&self) -> Result<(), Error> {
@@ -135,8 +173,9 @@ impl Config {
     fn check_listeners(&self) -> Result<(), Error> {
         let mut seen = HashSet::new();
         let twice = self.listeners().find(|it| !it.address.is_any_port() && !seen.insert(it.address));
-        if let Some(Listener { address, .. }) = twice {
-            return senseless("gearman.listen", format!("{address} is there twice"));
+        if let Some(Listener { address, protocol, .. }) = twice {
+            let key = if protocol == "faktory" { "faktory.listen" } else { "gearman.listen" };
+            return senseless(key, format!("{address} is there twice"));
         }
         match self.listeners().next() {
             Some(_) => Ok(()),
@@ -145,8 +184,9 @@ impl Config {
     }
 
     fn check_tls(&self) -> Result<(), Error> {
-        let tls = &self.gearman.tls;
-        tls::check(tls).map_err(|reason| Error::Tls { protocol: "gearman", reason })
+        let all = [("faktory", &self.faktory.tls), ("gearman", &self.gearman.tls)];
+        all.into_iter()
+            .try_for_each(|(protocol, tls)| tls::check(tls).map_err(|reason| Error::Tls { protocol, reason }))
     }
 }
 

@@ -18,7 +18,9 @@ pub use address::{Address, AddressError, ListenAddress};
 pub use error::{Error, TlsError};
 pub use overrides::Override;
 pub use quantity::{ByteSize, Period, QuantityError};
-pub use sections::{Config, Durability, Gearman, Limits, Listener, Log, LogFormat, OnTimeout, Server, Store, Tls};
+pub use sections::{
+    Config, Durability, Faktory, Gearman, Limits, Listener, Log, LogFormat, OnTimeout, Server, Store, Tls,
+};
 
 /// The configuration that is in force when nothing else is said, with every key explained.
 pub const DEFAULTS: &str = include_str!("../../../../config/windlass.toml");

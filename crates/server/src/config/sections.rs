@@ -11,6 +11,7 @@ use super::address::ListenAddress;
 use super::quantity::{ByteSize, Period};
 
 const MIB: u64 = 1 << 20;
+const FAKTORY_PORT: u16 = 7419;
 const GEARMAN_PORT: u16 = 4730;
 
 /// Stands for the name of this machine in [`Gearman::handle_prefix`].
@@ -34,6 +35,8 @@ pub struct Config {
     pub limits: Limits,
     /// The journal.
     pub store: Store,
+    /// Faktory.
+    pub faktory: Faktory,
     /// Gearman.
     pub gearman: Gearman,
 }
@@ -128,8 +131,6 @@ pub struct Limits {
     pub wake_patience: Period,
     /// How long a named worker may be silent.
     pub beat_timeout: Period,
-    /// Give back what a dead named worker held, instead of letting the leases run out.
-    pub requeue_dead_workers: bool,
     /// Rows one listing or bulk command looks at.
     pub page_max: u32,
 }
@@ -146,6 +147,34 @@ pub struct Store {
     pub commit_timeout: Period,
     /// A commit that takes longer ends the daemon.
     pub commit_abort: Period,
+}
+
+/// `[faktory]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Faktory {
+    /// Where Faktory is served; nowhere if empty.
+    pub listen: Vec<ListenAddress>,
+    /// What every client must know; empty for nothing.
+    pub password: String,
+    /// A file with it, blanks around it left out; empty for none.
+    pub password_file: PathBuf,
+    /// The longest line, which is how large a job may be.
+    pub line_bytes_max: ByteSize,
+    /// Connections that are served; 0 = as many as [`Server::connections_max`].
+    pub connections_max: usize,
+    /// How long a client may take to say HELLO.
+    pub hello_timeout: Period,
+    /// How long FETCH waits for a job.
+    pub fetch_wait: Period,
+    /// The shortest time a worker has for a job.
+    pub reserve_min: Period,
+    /// Give back what a dead worker held, instead of letting its time run out.
+    pub requeue_on_worker_death: bool,
+    /// What INFO says the server is.
+    pub description: String,
+    /// TLS for every address of TCP in `listen`.
+    pub tls: Tls,
 }
 
 /// `[gearman]`
@@ -221,6 +250,7 @@ impl Default for Config {
             server: Server::default(),
             limits: Limits::default(),
             store: Store::default(),
+            faktory: Faktory::default(),
             gearman: Gearman::default(),
         }
     }
@@ -266,7 +296,6 @@ impl Default for Limits {
             dead_ttl: Period::from_days(180),
             wake_patience: Period::from_secs(1),
             beat_timeout: Period::from_secs(60),
-            requeue_dead_workers: false,
             page_max: 1000,
         }
     }
@@ -279,6 +308,24 @@ impl Default for Store {
             compact_floor: ByteSize(64 * MIB),
             commit_timeout: Period::from_secs(30),
             commit_abort: Period::from_secs(300),
+        }
+    }
+}
+
+impl Default for Faktory {
+    fn default() -> Self {
+        Self {
+            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: FAKTORY_PORT }],
+            password: String::new(),
+            password_file: PathBuf::new(),
+            line_bytes_max: ByteSize(64 * MIB),
+            connections_max: 0,
+            hello_timeout: Period::from_secs(2),
+            fetch_wait: Period::from_secs(2),
+            reserve_min: Period::from_secs(60),
+            requeue_on_worker_death: false,
+            description: "Faktory Enterprise".to_owned(),
+            tls: Tls::default(),
         }
     }
 }
@@ -319,15 +366,33 @@ impl Config {
             dead_ms: limits.dead_ttl.as_ms(),
             wake_ms: limits.wake_patience.as_ms(),
             beat_ms: limits.beat_timeout.as_ms(),
-            requeue_dead_workers: limits.requeue_dead_workers,
+            requeue_dead_workers: self.faktory.requeue_on_worker_death,
             page_max: limits.page_max,
         }
     }
 
     /// Every address of every protocol.
     pub fn listeners(&self) -> impl Iterator<Item = Listener<'_>> {
-        let over_tls = |address: &ListenAddress| self.gearman.tls.is_on() && address.is_tcp();
-        self.gearman.listen.iter().map(move |address| Listener { protocol: "gearman", address, tls: over_tls(address) })
+        let (faktory, gearman) = (&self.faktory, &self.gearman);
+        let all = [("faktory", &faktory.listen, &faktory.tls), ("gearman", &gearman.listen, &gearman.tls)];
+        all.into_iter().flat_map(|(protocol, listen, tls)| {
+            let over_tls = |address: &ListenAddress| tls.is_on() && address.is_tcp();
+            listen.iter().map(move |address| Listener { protocol, address, tls: over_tls(address) })
+        })
+    }
+}
+
+impl Faktory {
+    /// What every client must know; empty for nothing.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn secret(&self) -> std::io::Result<String> {
+        if self.password_file.as_os_str().is_empty() {
+            return Ok(self.password.clone());
+        }
+        std::fs::read_to_string(&self.password_file).map(|text| text.trim().to_owned())
     }
 }
 

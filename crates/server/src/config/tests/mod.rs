@@ -95,7 +95,7 @@ fn the_engine_gets_its_own_units() {
     let config = parse(
         "[limits]\njobs_max = 1\njobs_bytes_max = \"2KiB\"\nschedules_max = 12\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
          listeners_max = 6\nlease_max = \"7s\"\ndead_ttl = \"8d\"\nwake_patience = \"9ms\"\nbeat_timeout = \"10m\"\n\
-         requeue_dead_workers = true\npage_max = 11\n",
+         page_max = 11\n[faktory]\nrequeue_on_worker_death = true\n",
     )
     .unwrap();
     let expected = windlass_engine::Limits {

@@ -19,7 +19,7 @@ fn the_environment_sets_any_key() {
         ("WINDLASS_COMMIT_INTERVAL", "\"1s\""),
         ("WINDLASS_LOG_LEVEL", "info,windlass_server=debug"),
         ("WINDLASS_LIMITS_PAGE_MAX", "10_000"),
-        ("WINDLASS_LIMITS_REQUEUE_DEAD_WORKERS", "true"),
+        ("WINDLASS_FAKTORY_REQUEUE_ON_WORKER_DEATH", "true"),
         ("WINDLASS_STORE_CACHE", "1048576"),
         ("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:4730, unix:/run/x"),
         ("WINDLASS_GEARMAN_TLS_CLIENT_CA", "/etc/tls/ca.pem"),
@@ -30,7 +30,7 @@ fn the_environment_sets_any_key() {
     expected.commit_interval = Period::from_secs(1);
     expected.log.level = "info,windlass_server=debug".to_owned();
     expected.limits.page_max = 10_000;
-    expected.limits.requeue_dead_workers = true;
+    expected.faktory.requeue_on_worker_death = true;
     expected.store.cache = ByteSize(1 << 20);
     expected.gearman.listen = vec!["127.0.0.1:4730".parse().unwrap(), "unix:/run/x".parse().unwrap()];
     expected.gearman.tls.client_ca = "/etc/tls/ca.pem".into();
