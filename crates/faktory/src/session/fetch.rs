@@ -61,7 +61,7 @@ fn deliver(job: &Taken, out: &mut Outbox) {
     let body: &[u8] = if job.origin == Origin::FAKTORY {
         &job.body
     } else {
-        foreign = foreign_text(job);
+        foreign = foreign_body(job.id, job.origin, &job.queue, &job.body, (job.failures_max, job.ready_at));
         &foreign
     };
     match Text::new(body) {
@@ -87,17 +87,21 @@ pub(super) fn failure_text(failure: Option<&Failure>, failures: u32, failures_ma
 }
 
 /// A job of another protocol, as if it had been pushed here.
-fn foreign_text(job: &Taken) -> Vec<u8> {
-    let queue: Cow<'_, str> = String::from_utf8_lossy(&job.queue);
-    let jid = foreign_jid(job.id);
-    let origin = match job.origin {
+pub(super) fn foreign_body(
+    job: JobId,
+    origin: Origin,
+    queue: &[u8],
+    body: &[u8],
+    (retries, since): (i32, Timestamp),
+) -> Vec<u8> {
+    let queue: Cow<'_, str> = String::from_utf8_lossy(queue);
+    let origin = match origin {
         Origin::GEARMAN => "gearman",
         Origin::SPIDERQ => "spiderq",
         Origin::EVENTMQ => "eventmq",
         _ => "",
     };
-    let retry = i64::from(job.failures_max);
-    Foreign { origin, jid: &jid, queue: &queue, body: &job.body, retry }.text(job.ready_at.0)
+    Foreign { origin, jid: &foreign_jid(job), queue: &queue, body, retry: retries.into() }.text(since.0)
 }
 
 /// The name of a job that has none here.

@@ -13,7 +13,10 @@ mod bulk;
 mod fetch;
 mod handshake;
 mod info;
+mod job;
+mod mutate;
 mod push;
+mod queues;
 mod refusal;
 mod settings;
 mod work;
@@ -69,10 +72,8 @@ enum Ask {
     Push,
     /// To finish a job.
     Finish,
-    /// To take down that this job has failed.
-    Fail(Bytes),
-    /// To take this job back.
-    Requeue(Bytes),
+    /// To take down that this job has failed, to take it back, or to forget it.
+    Report(Bytes),
     /// To hear that this worker is alive.
     Beat(Bytes),
     /// Something for the task at hand.
@@ -88,6 +89,16 @@ enum Task {
     Bulk(Box<bulk::Bulk>),
     /// The figures.
     Info(Box<info::Gathered>),
+    /// Queues are paused, resumed or removed.
+    Queues(Box<queues::Queues>),
+    /// How long jobs have waited.
+    Latency(Box<queues::Latency>),
+    /// Jobs are changed.
+    Mutate(Box<mutate::Mutating>),
+    /// A job is looked at.
+    Look,
+    /// So many answers mean nothing any more.
+    Ignore(usize),
 }
 
 impl FaktorySession {
@@ -119,7 +130,14 @@ impl FaktorySession {
 
     /// The specification's table of contents.
     fn request(&mut self, now: Timestamp, request: Request, out: &mut Outbox) {
-        if let Request::Unknown(verb) = &request {
+        let unknown = match &request {
+            Request::Unknown(verb) => Some(verb.as_ref()),
+            Request::Flush => Some(b"FLUSH".as_slice()),
+            Request::Batch { .. } => Some(b"BATCH".as_slice()),
+            Request::Track { .. } => Some(b"TRACK".as_slice()),
+            _ => None,
+        };
+        if let Some(verb) = unknown {
             return reply::error([b"unknown command ", echo(verb)].concat(), out.bytes());
         }
         self.settings.shared.count_command();
@@ -140,14 +158,12 @@ impl FaktorySession {
             Request::Requeue(text) => self.requeue(&text, out),
             Request::Beat(text) => self.beat(&text, out),
             // not in the specification
-            Request::Flush
-            | Request::Queue(_)
-            | Request::Mutate(_)
-            | Request::Job { .. }
-            | Request::Batch { .. }
-            | Request::Track { .. } => reply::error("not yet", out.bytes()),
+            Request::Queue(request) => self.queue(request, out),
+            Request::Mutate(text) => self.mutate(text.as_ref(), out),
+            Request::Job { verb, jid } => self.job(&verb, &jid, out),
+            Request::TooManyWords => reply::error("too many arguments", out.bytes()),
             Request::Incomplete => reply::error("internal error", out.bytes()),
-            Request::Unknown(_) => {}
+            Request::Flush | Request::Batch { .. } | Request::Track { .. } | Request::Unknown(_) => {}
         }
     }
 
@@ -164,7 +180,7 @@ impl FaktorySession {
         match self.asked.pop_front() {
             Some(Ask::Push) => Self::pushed(&answer, out),
             Some(Ask::Finish) => Self::finished(&answer, out),
-            Some(Ask::Fail(jid) | Ask::Requeue(jid)) => Self::reported(&jid, &answer, out),
+            Some(Ask::Report(jid)) => Self::reported(&jid, &answer, out),
             Some(Ask::Beat(wid)) => Self::beaten(&wid, &answer, out),
             Some(Ask::Step) => self.step(now, answer, out),
             None => {}
@@ -176,6 +192,11 @@ impl FaktorySession {
             Some(Task::Fetch) => Self::fetched(&answer, out),
             Some(Task::Bulk(bulk)) => self.bulk_step(now, bulk, &answer, out),
             Some(Task::Info(gathered)) => self.info_step(now, gathered, answer, out),
+            Some(Task::Queues(queues)) => self.queues_step(queues, answer, out),
+            Some(Task::Latency(latency)) => self.latency_step(now, latency, &answer, out),
+            Some(Task::Mutate(mutating)) => self.mutate_step(mutating, answer, out),
+            Some(Task::Look) => Self::looked(&answer, out),
+            Some(Task::Ignore(left)) => self.task = (left > 1).then_some(Task::Ignore(left - 1)),
             None => {}
         }
     }

@@ -39,14 +39,14 @@ impl FaktorySession {
             ..Failure::default()
         };
         let fail = Command::Fail { job: job_ref(&failed.jid), proof: Proof::AnyLease, failure: Box::new(failure) };
-        self.ask(Ask::Fail(failed.jid.into()), fail, out);
+        self.ask(Ask::Report(failed.jid.into()), fail, out);
     }
 
     /// A job that cannot be worked on here goes back to the front of its queue, and that costs it nothing.
     pub(super) fn requeue(&mut self, text: &[u8], out: &mut Outbox) {
         let Some(JobName { jid }) = JobName::parse(&readable(text)) else { return invalid("REQUEUE", text, out) };
         let release = Command::Release { job: job_ref(&jid), proof: Proof::AnyLease, front: true };
-        self.ask(Ask::Requeue(jid.into()), release, out);
+        self.ask(Ask::Report(jid.into()), release, out);
     }
 
     pub(super) fn reported(jid: &[u8], answer: &Answer, out: &mut Outbox) {

@@ -11,6 +11,9 @@ use super::json::{self, Unexpected};
 const ROUNDS_MIN: u32 = 4_000;
 const ROUNDS_COUNT: u64 = 4_096;
 
+/// Labels that are kept of a worker.
+const LABELS_MAX: usize = 100;
+
 /// What a client must hash with the password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Challenge {
@@ -76,7 +79,7 @@ impl Hello {
             wid: text(wid)?,
             hostname: text(hostname)?,
             pid: int(pid)?,
-            labels: labels.map_or(Ok(Vec::new()), json::texts)?,
+            labels: labels.map_or(Ok((Vec::new(), 0)), |value| json::texts(value, LABELS_MAX))?.0,
             pwdhash: text(pwdhash)?,
             version: u8::try_from(int(version)?).map_err(|_| Unexpected)?,
         })

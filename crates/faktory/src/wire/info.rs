@@ -99,6 +99,58 @@ impl InfoText<'_> {
     }
 }
 
+/// What JOB GET says.
+#[derive(Debug, Clone)]
+pub struct JobText<'a> {
+    /// Where the job is.
+    pub state: &'a str,
+    /// The job itself, as a worker would get it.
+    pub job: Option<&'a [u8]>,
+    /// Deliveries.
+    pub attempts: u32,
+    /// Failures.
+    pub failures: u32,
+    /// When its worker's time ends.
+    pub reserved_until_ms: Option<u64>,
+    /// What came of it.
+    pub result: Option<&'a [u8]>,
+}
+
+impl JobText<'_> {
+    /// The object.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let Self { state, attempts, failures, .. } = self;
+        let mut out = format!("{{\"state\":\"{state}\",\"attempts\":{attempts},\"failures\":{failures}").into_bytes();
+        if let Some(until) = self.reserved_until_ms {
+            out.extend_from_slice(format!(",\"reserved_until\":\"{}\"", time_text(until)).as_bytes());
+        }
+        if let Some(result) = self.result {
+            out.extend_from_slice(b",\"result\":");
+            json::escape_into(&String::from_utf8_lossy(result), &mut out);
+        }
+        if let Some(job) = self.job {
+            out.extend_from_slice(b",\"job\":");
+            out.extend_from_slice(job);
+        }
+        out.push(b'}');
+        out
+    }
+}
+
+/// An object of spans of time in seconds.
+#[must_use]
+pub fn seconds_object(seconds: &BTreeMap<Bytes, f64>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (key, seconds) in seconds {
+        out.push(if out.is_empty() { b'{' } else { b',' });
+        json::escape_into(&String::from_utf8_lossy(key), &mut out);
+        out.extend_from_slice(format!(":{seconds}").as_bytes());
+    }
+    out.extend_from_slice(if out.is_empty() { b"{}" } else { b"}" });
+    out
+}
+
 /// An object of texts.
 #[must_use]
 pub fn texts_object(texts: &BTreeMap<Bytes, String>) -> Vec<u8> {

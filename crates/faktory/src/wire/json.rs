@@ -168,10 +168,28 @@ pub(crate) fn number(value: &RawValue) -> Result<f64, Unexpected> {
     if digits && number.is_finite() { Ok(number) } else { Err(Unexpected) }
 }
 
-/// A list of strings; `null` among them is an empty one, as in Go.
-pub(crate) fn texts(value: &RawValue) -> Result<Vec<String>, Unexpected> {
-    let texts: Vec<Option<String>> = serde_json::from_str(value.get()).map_err(|_| Unexpected)?;
-    Ok(texts.into_iter().map(Option::unwrap_or_default).collect())
+/// The first strings of a list, and how many it has in all; `null` among them is an empty one, as in Go.
+pub(crate) fn texts(value: &RawValue, keep_max: usize) -> Result<(Vec<String>, usize), Unexpected> {
+    struct Texts(usize);
+    impl<'de> Visitor<'de> for Texts {
+        type Value = (Vec<String>, usize);
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of strings")
+        }
+
+        fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Self::Value, S::Error> {
+            let (mut kept, mut count) = (Vec::new(), 0);
+            while let Some(text) = seq.next_element::<Option<Cow<'de, str>>>()? {
+                count += 1;
+                if kept.len() < self.0 {
+                    kept.push(text.unwrap_or_default().into_owned());
+                }
+            }
+            Ok((kept, count))
+        }
+    }
+    serde_json::Deserializer::from_str(value.get()).deserialize_seq(Texts(keep_max)).map_err(|_| Unexpected)
 }
 
 /// Whether a value is an array.
@@ -299,7 +317,7 @@ mod tests {
     fn values_end_where_they_end() {
         let table = [
             ("1,2", 1),
-            ("\"a,\\\"]\",2", 8),
+            ("\"a,\\\"]\",2", 7),
             ("[1,[2,\"]\"],{}],3", 14),
             ("{\"a\":{\"b\":[]}}", 14),
             ("true}", 4),

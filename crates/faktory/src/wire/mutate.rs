@@ -8,6 +8,9 @@ use super::json::{self, Unexpected};
 /// Longest pattern that is looked for, in bytes. Nobody writes a longer one by hand.
 const REGEXP_BYTES_MAX: usize = 1_024;
 
+/// Jobs that can be named in one command.
+const JIDS_MAX: usize = 100_000;
+
 /// One command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mutate {
@@ -59,6 +62,9 @@ pub enum BadMutation {
     /// There is no such set of jobs.
     #[error("invalid target for mutation command")]
     Target,
+    /// Too many jobs are named.
+    #[error("more than {JIDS_MAX} jids")]
+    Jids,
     /// The pattern is too long.
     #[error("regexp of more than {REGEXP_BYTES_MAX} bytes")]
     Regexp,
@@ -87,7 +93,10 @@ impl Mutate {
             "dead" => MutateTarget::Dead,
             _ => return Err(BadMutation::Target),
         };
-        let Fields { jids, regexp, jobtype, .. } = fields;
+        let Fields { jids, named, regexp, jobtype, .. } = fields;
+        if named > JIDS_MAX {
+            return Err(BadMutation::Jids);
+        }
         if regexp.len() > REGEXP_BYTES_MAX {
             return Err(BadMutation::Regexp);
         }
@@ -106,6 +115,8 @@ struct Fields {
     cmd: String,
     target: String,
     jids: Vec<String>,
+    /// How many were named.
+    named: usize,
     regexp: String,
     jobtype: String,
 }
@@ -117,8 +128,8 @@ impl Fields {
         let (cmd, target) = (string(cmd)?, string(target)?);
         let Some(filter) = filter else { return Ok(Self { cmd, target, ..Self::default() }) };
         let [jids, regexp, jobtype] = json::members(filter.get(), &["jids", "regexp", "jobtype"])?;
-        let jids = jids.map_or(Ok(Vec::new()), json::texts)?;
-        Ok(Self { cmd, target, jids, regexp: string(regexp)?, jobtype: string(jobtype)? })
+        let (jids, named) = jids.map_or(Ok((Vec::new(), 0)), |value| json::texts(value, JIDS_MAX))?;
+        Ok(Self { cmd, target, named, jids, regexp: string(regexp)?, jobtype: string(jobtype)? })
     }
 }
 

@@ -64,8 +64,8 @@ impl Failed {
     fn read(text: &str) -> Result<Self, Unexpected> {
         let [jid, errtype, message, backtrace] = json::members(text, &["jid", "errtype", "message", "backtrace"])?;
         let text = |value: Option<&_>| value.map_or(Ok(String::new()), |value| json::text(value).map(String::from));
-        let mut backtrace = backtrace.map_or(Ok(Vec::new()), json::texts)?;
-        backtrace.truncate(BACKTRACE_LINES_MAX);
+        let lines = backtrace.map(|value| json::texts(value, BACKTRACE_LINES_MAX)).transpose()?;
+        let mut backtrace = lines.map(|(lines, _)| lines).unwrap_or_default();
         backtrace.iter_mut().for_each(|line| cut(line, BACKTRACE_LINE_BYTES_MAX));
         Ok(Self {
             jid: text(jid)?,

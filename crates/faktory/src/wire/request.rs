@@ -5,6 +5,9 @@
 
 use bytes::Bytes;
 
+/// Queues named in one line.
+const WORDS_MAX: usize = 10_000;
+
 /// One command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
@@ -55,6 +58,8 @@ pub enum Request {
     End,
     /// A verb without what it needs: what deployed servers call an internal error.
     Incomplete,
+    /// More words than anybody has queues.
+    TooManyWords,
     /// No such verb.
     Unknown(Bytes),
 }
@@ -83,7 +88,10 @@ impl Request {
         match verb.as_ref() {
             b"PUSH" => with(Self::Push),
             b"PUSHB" => with(Self::PushBulk),
-            b"FETCH" => Self::Fetch(rest.map(|rest| words(&rest))),
+            b"FETCH" => match rest {
+                None => Self::Fetch(None),
+                Some(rest) => words(&rest).map_or(Self::TooManyWords, |queues| Self::Fetch(Some(queues))),
+            },
             b"ACK" => with(Self::Ack),
             b"FAIL" => with(Self::Fail),
             b"REQUEUE" => with(Self::Requeue),
@@ -115,10 +123,15 @@ impl Request {
             b"PAUSE" => QueueRequest::Pause,
             b"RESUME" => QueueRequest::Resume,
             b"REMOVE" => QueueRequest::Remove,
-            b"LATENCY" => return Self::Queue(QueueRequest::Latency(names.map_or_else(Vec::new, |it| words(&it)))),
+            // Of no queue at all, if none is named.
+            b"LATENCY" => QueueRequest::Latency,
             _ => return Self::Queue(QueueRequest::Unknown(verb)),
         };
-        names.map_or(Self::Incomplete, |names| Self::Queue(make(words(&names))))
+        match names {
+            None if verb.eq_ignore_ascii_case(b"LATENCY") => Self::Queue(make(Vec::new())),
+            None => Self::Incomplete,
+            Some(names) => words(&names).map_or(Self::TooManyWords, |names| Self::Queue(make(names))),
+        }
     }
 }
 
@@ -130,7 +143,8 @@ fn cut(line: &Bytes) -> (Bytes, Option<Bytes>) {
     }
 }
 
-/// Names between blanks; two blanks have none between them.
-fn words(rest: &Bytes) -> Vec<Bytes> {
-    rest.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).map(|word| rest.slice_ref(word)).collect()
+/// Names between blanks; two blanks have none between them. `None` if there are too many.
+fn words(rest: &Bytes) -> Option<Vec<Bytes>> {
+    let words = || rest.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    (words().count() <= WORDS_MAX).then(|| words().map(|word| rest.slice_ref(word)).collect())
 }

@@ -301,7 +301,7 @@ fn check_failure(failure: &str) -> Result<(), Unexpected> {
     for value in [retry_count, remaining].into_iter().flatten() {
         json::int(value)?;
     }
-    backtrace.map_or(Ok(()), |value| json::texts(value).map(drop))
+    backtrace.map_or(Ok(()), |value| json::texts(value, 0).map(drop))
 }
 
 /// What `custom` asks for. Here keys match exactly.

@@ -1,0 +1,64 @@
+//! JOB: one job looked at, or taken back. Not specified, and not known to deployed servers.
+//!
+//! `JOB GET jid` answers a bulk string, an object, or the null bulk string if there is no such job; `JOB CANCEL jid` answers
+//! `OK`. Of several jobs with the same name the one that is worked on is meant, else the oldest.
+
+use bytes::Bytes;
+use windlass_engine::{Command, Event, JobView, Origin, PlaceKind};
+use windlass_session::Outbox;
+
+use super::fetch::{foreign_body, job_ref};
+use super::mutate::whole;
+use super::push::readable;
+use super::{Answer, Ask, FaktorySession, Task, refusal};
+use crate::wire::{JobText, Text, echo, reply};
+
+impl FaktorySession {
+    pub(super) fn job(&mut self, verb: &Bytes, jid: &Bytes, out: &mut Outbox) {
+        let job = job_ref(&readable(jid));
+        match verb.as_ref() {
+            b"GET" => self.begin(Task::Look, Command::Look(job), out),
+            b"CANCEL" => self.ask(Ask::Report(jid.clone()), Command::Cancel(job), out),
+            _ => reply::error([b"no such JOB subcommand: ", echo(verb)].concat(), out.bytes()),
+        }
+    }
+
+    pub(super) fn looked(answer: &Answer, out: &mut Outbox) {
+        match answer {
+            Ok(Event::Looked { job: Some(view), .. }) => reply::bulk(&job_text(view), out.bytes()),
+            Ok(_) => reply::null(out.bytes()),
+            Err(why) => refusal::write(*why, out.bytes()),
+        }
+    }
+}
+
+fn job_text(view: &JobView) -> Vec<u8> {
+    let job = &view.job;
+    let foreign;
+    let body = if job.origin == Origin::FAKTORY {
+        job.body()
+    } else {
+        foreign = foreign_body(job.id, job.origin, &view.queue, job.body(), (job.retry.failures_max, job.ready_at));
+        &foreign
+    };
+    let extra = job.extra.as_deref();
+    let unit = Text::new(body).map(|text| whole(job, text));
+    let state = match job.place.kind() {
+        PlaceKind::Ready => "enqueued",
+        PlaceKind::Leased => "working",
+        PlaceKind::Scheduled => "scheduled",
+        PlaceKind::Retrying => "retrying",
+        PlaceKind::Dead => "dead",
+        PlaceKind::Shelved => "shelved",
+        PlaceKind::Done => "success",
+    };
+    JobText {
+        state,
+        job: unit.as_deref(),
+        attempts: job.attempts,
+        failures: job.failures,
+        reserved_until_ms: job.lease().map(|lease| lease.until.0),
+        result: extra.and_then(|extra| extra.result.as_deref()),
+    }
+    .write()
+}

@@ -1,0 +1,104 @@
+//! MUTATE: something is done to every job of a set that matches, a bounded number of them in each visit to the engine.
+//!
+//! Rules: deployed servers. The glob is held against the text as a worker would get it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use windlass_engine::{Command, Cursor, Event, Filter, Job, Mutation, Origin, Place, PlaceKind, Test};
+use windlass_session::Outbox;
+
+use super::fetch::failure_text;
+use super::push::readable;
+use super::{Answer, FaktorySession, Task, refusal};
+use crate::wire::{Glob, Mutate, MutateCmd, MutateTarget, Text, reply};
+
+/// Jobs changed in one visit. The engine looks at sixteen times as many, and a glob takes longer than a glance.
+const PAGE_JOBS: u32 = 100;
+
+/// Jobs asked for by name in one visit.
+const NAMES_MAX: usize = 500;
+
+/// What is being done.
+#[derive(Debug)]
+pub(super) struct Mutating {
+    filter: Filter,
+    action: Mutation,
+    /// Names that are still to be asked for.
+    names: VecDeque<Bytes>,
+}
+
+impl FaktorySession {
+    pub(super) fn mutate(&mut self, text: Option<&Bytes>, out: &mut Outbox) {
+        let Some(text) = text else { return reply::error("invalid format", out.bytes()) };
+        let mutate = match Mutate::parse(&readable(text)) {
+            Ok(mutate) => mutate,
+            Err(error) => return reply::error(error.to_string(), out.bytes()),
+        };
+        let action = match mutate.cmd {
+            MutateCmd::Clear | MutateCmd::Discard => Mutation::Discard,
+            MutateCmd::Kill => Mutation::Kill,
+            MutateCmd::Requeue => Mutation::Requeue,
+        };
+        let place = match mutate.target {
+            MutateTarget::Scheduled => PlaceKind::Scheduled,
+            MutateTarget::Retries => PlaceKind::Retrying,
+            MutateTarget::Dead => PlaceKind::Dead,
+        };
+        let filter = Filter {
+            place: Some(place),
+            origin: Some(Origin::FAKTORY),
+            test: test(mutate.regexp.as_deref(), mutate.jobtype),
+            ..Filter::default()
+        };
+        let mutating = Mutating { filter, action, names: mutate.jids.into_iter().map(Bytes::from).collect() };
+        self.mutate_some(Box::new(mutating), Cursor::default(), out);
+    }
+
+    fn mutate_some(&mut self, mut mutating: Box<Mutating>, after: Cursor, out: &mut Outbox) {
+        if mutating.filter.names.is_empty() {
+            let count = mutating.names.len().min(NAMES_MAX);
+            mutating.filter.names = mutating.names.drain(..count).collect();
+        }
+        let (filter, action) = (mutating.filter.clone(), mutating.action);
+        self.begin(Task::Mutate(mutating), Command::Mutate { filter, action, after, limit: PAGE_JOBS }, out);
+    }
+
+    pub(super) fn mutate_step(&mut self, mut mutating: Box<Mutating>, answer: Answer, out: &mut Outbox) {
+        match answer {
+            Ok(Event::Mutated { next: Some(after), .. }) => self.mutate_some(mutating, after, out),
+            Ok(_) if !mutating.names.is_empty() => {
+                mutating.filter.names.clear();
+                self.mutate_some(mutating, Cursor::default(), out);
+            }
+            Ok(_) => reply::ok(out.bytes()),
+            Err(why) => refusal::write(why, out.bytes()),
+        }
+    }
+}
+
+/// What is asked of a job's text, if anything is.
+fn test(regexp: Option<&str>, jobtype: Option<String>) -> Option<Test> {
+    let glob = regexp.map(|pattern| Glob::new(pattern.as_bytes()));
+    if glob.is_none() && jobtype.is_none() {
+        return None;
+    }
+    Some(Test(Arc::new(move |job| {
+        let Some(text) = Text::new(job.body()) else { return false };
+        jobtype.as_deref().is_none_or(|jobtype| text.has_jobtype(jobtype))
+            && glob.as_ref().is_none_or(|glob| glob.matches(&whole(job, text)))
+    })))
+}
+
+/// A job's text as a worker would get it.
+pub(super) fn whole(job: &Job, text: Text<'_>) -> Vec<u8> {
+    let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+    let failure = failure_text(failure, job.failures, job.retry.failures_max);
+    text.whole(failure.as_ref(), was_enqueued(job).then_some(job.ready_at.0))
+}
+
+/// Whether it ever was in its queue.
+const fn was_enqueued(job: &Job) -> bool {
+    job.attempts > 0 || matches!(job.place, Place::Ready | Place::Leased(_))
+}
