@@ -10,7 +10,10 @@ mod record;
 
 use std::path::Path;
 
-use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, NewJob, Pushed, Refusal, Tag, Turn};
+use bytes::Bytes;
+use windlass_engine::{
+    Clash, ClientId, ClientInfo, Command, Engine, Event, JobId, NewJob, Pushed, QueueKind, Refusal, Tag, Turn,
+};
 use windlass_gearman::session::Settings;
 use windlass_store::{Journal, JournalLimits, Store};
 
@@ -41,7 +44,7 @@ pub struct Source {
 pub enum Outcome {
     /// It is queued.
     Taken,
-    /// A job with its coalescing key is there already.
+    /// A job with its coalescing key is there already, or one of its public name has been since before this import.
     Known,
     /// It cannot be, as the daemon is configured.
     Refused(Refusal),
@@ -55,6 +58,8 @@ pub struct Importer {
     turn: Turn,
     to: Option<To>,
     batch_jobs: u64,
+    /// Jobs below this were there before.
+    first: JobId,
 }
 
 /// Where it goes; a rehearsal goes nowhere.
@@ -94,7 +99,8 @@ impl Importer {
 
     fn new(engine: Engine, journal: Journal, to: Option<To>) -> Self {
         let turn = Turn::new(clock::now(), run::random_seed());
-        let mut importer = Self { engine, journal, turn, to, batch_jobs: 0 };
+        let first = JobId(engine.head().next_job);
+        let mut importer = Self { engine, journal, turn, to, batch_jobs: 0, first };
         importer.apply(Tag::NONE, Command::Open(ClientInfo::default()));
         importer
     }
@@ -105,13 +111,14 @@ impl Importer {
         self.to.as_ref().is_none_or(|to| to.record.wants(place))
     }
 
-    /// Takes the job in this place of the source. Places go up.
+    /// Takes the job in this place of the source. Places go up. A key that elsewhere did not keep jobs apart keeps no job
+    /// out here: it is taken without it.
     ///
     /// # Errors
     ///
     /// [`Failure::Runtime`]: a batch was full and did not reach the store.
     pub fn take(&mut self, place: u64, job: NewJob) -> Result<Outcome, Failure> {
-        let outcome = self.push(job);
+        let outcome = self.push_new(job);
         if let Some(to) = &mut self.to {
             match outcome {
                 Outcome::Taken | Outcome::Known => to.record.took(place),
@@ -132,6 +139,25 @@ impl Importer {
         }
     }
 
+    /// Makes a queue known, and pauses it.
+    ///
+    /// # Errors
+    ///
+    /// Why there can be no such queue.
+    pub fn make_queue(&mut self, queue: Bytes, paused: bool) -> Result<(), Refusal> {
+        self.ask(Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work })?;
+        if paused { self.ask(Command::PauseQueue { queue, paused }) } else { Ok(()) }
+    }
+
+    /// Commits what was taken up to here: it is on the disk when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Runtime`]: it did not reach the store.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        self.commit()
+    }
+
     /// Commits what is left and closes the data directory, which the daemon will find in order.
     ///
     /// # Errors
@@ -143,6 +169,25 @@ impl Importer {
         self.engine.settle_head();
         self.journal.stop_in_order();
         self.commit()
+    }
+
+    fn push_new(&mut self, job: NewJob) -> Outcome {
+        let namesake = job.name.as_deref().and_then(|name| self.engine.job_named(name));
+        if namesake.is_some_and(|other| other.id < self.first && other.origin == job.origin) {
+            return Outcome::Known;
+        }
+        let refuses = job.unique.as_ref().is_some_and(|unique| unique.clash == Clash::Refuse);
+        let keyless = refuses.then(|| NewJob { unique: None, ..job.clone() });
+        match (self.push(job), keyless) {
+            (Outcome::Refused(Refusal::NotUnique), Some(keyless)) => self.push(keyless),
+            (outcome, _) => outcome,
+        }
+    }
+
+    fn ask(&mut self, command: Command) -> Result<(), Refusal> {
+        self.apply(Tag(1), command);
+        let refusal = |(_, event)| if let Event::Refused { why, .. } = event { Some(why) } else { None };
+        self.turn.events.drain(..).find_map(refusal).map_or(Ok(()), Err)
     }
 
     fn push(&mut self, job: NewJob) -> Outcome {
@@ -243,6 +288,50 @@ mod tests {
         drop(importer);
         let other = Source { digest: "00fe".to_owned(), ..source() };
         assert!(Importer::open(&config, &other, false).unwrap().wants(0));
+    }
+
+    #[test]
+    fn a_name_is_taken_once_but_by_jobs_of_one_source() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        let named = || NewJob { name: Some(Bytes::from_static(b"jid")), ..job("", "x") };
+        for expected in [Outcome::Taken, Outcome::Known] {
+            let mut importer = Importer::open(&config, &source(), true).unwrap();
+            assert_eq!([0, 1].map(|place| importer.take(place, named()).unwrap()), [expected; 2]);
+            importer.finish().unwrap();
+        }
+        assert_eq!(jobs(&config), 2);
+    }
+
+    #[test]
+    fn a_key_that_refuses_others_refuses_none_that_were_beside_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path());
+        let unique = Unique { key: Bytes::from_static(b"k"), clash: Clash::Refuse, until: KeyUntil::End };
+        let mut importer = Importer::open(&config, &source(), false).unwrap();
+        for place in 0..2 {
+            let job = NewJob { unique: Some(unique.clone()), ..job("", "x") };
+            assert_eq!(importer.take(place, job).unwrap(), Outcome::Taken);
+        }
+        importer.finish().unwrap();
+        assert_eq!(jobs(&config), 2);
+    }
+
+    #[test]
+    fn queues_come_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = config(dir.path());
+        config.limits.queues_max = 2;
+        let mut importer = Importer::open(&config, &source(), false).unwrap();
+        importer.make_queue(Bytes::from_static(b"empty"), false).unwrap();
+        importer.make_queue(Bytes::from_static(b"paused"), true).unwrap();
+        assert!(importer.make_queue(Bytes::from_static(b"more"), true).is_err());
+        importer.flush().unwrap();
+        drop(importer);
+        let (_store, engine, _) = run::open(&config).unwrap();
+        let mut queues: Vec<_> = engine.queues().map(|it| (it.image().name.clone(), it.image().paused)).collect();
+        queues.sort();
+        assert_eq!(queues, [(Bytes::from_static(b"empty"), false), (Bytes::from_static(b"paused"), true)]);
     }
 
     #[test]
