@@ -29,6 +29,8 @@ Examples:
       Serve with the command line that gearmand was started with.
   windlass import gearmand-sqlite /var/spool/gearmand/queue.sqlite3
       Take over the jobs of a gearmand that has been stopped.
+  windlass import faktory-redis unix:///var/lib/faktory/db/redis.sock
+      Take over the jobs of a Faktory that has been stopped.
 
 Configuration:
   Every key is optional. No file is read unless -c names it. The environment

@@ -40,7 +40,7 @@ fn acceptor(protocol: &'static str, files: &Tls, config: &Config) -> Result<Opti
     Ok(acceptor.map_err(|reason| config::Error::Tls { protocol, reason })?.map(Arc::new))
 }
 
-fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
+pub(crate) fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
     let faktory = &config.faktory;
     let password = faktory
         .secret()

@@ -1,24 +1,29 @@
-//! `windlass import`: jobs from another server's files, through the engine, into a data directory nobody else has open.
+//! `windlass import`: jobs from another server's files or database, through the engine, into a data directory nobody else has open.
 //!
-//! A source knows how to read its files (`gearmand_sqlite`); what all have in common is here: what is said of it.
+//! A source knows how to read what is there (`gearmand_sqlite`, `faktory_redis`).
 
+mod faktory_redis;
 mod gearmand_sqlite;
 mod report;
 
 use clap::Subcommand;
 use windlass_server::Failure;
 
+use self::faktory_redis::FaktoryRedis;
 use self::gearmand_sqlite::GearmandSqlite;
 
 /// Whose jobs are taken over.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Import {
+    /// All jobs in a Faktory's Redis.
+    FaktoryRedis(FaktoryRedis),
     /// The background jobs in gearmand's SQLite queue (gearmand -q libsqlite3).
     GearmandSqlite(GearmandSqlite),
 }
 
 pub(crate) fn run(import: &Import) -> Result<(), Failure> {
     match import {
+        Import::FaktoryRedis(import) => import.run(),
         Import::GearmandSqlite(import) => import.run(),
     }
 }

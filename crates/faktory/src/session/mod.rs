@@ -9,6 +9,7 @@
 //!
 //! Spec: `protocol-specification.md`, all of it.
 
+mod adopt;
 mod bulk;
 mod fetch;
 mod handshake;
@@ -28,6 +29,7 @@ use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientInfo, Command, Event, Origin, Refusal, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 
+pub use adopt::{Standing, Unfit};
 pub use settings::{FAKTORY_VERSION, Settings, Shared};
 
 use crate::wire::{Lines, Request, echo, reply};

@@ -8,7 +8,7 @@ mod glob;
 mod go;
 mod hello;
 mod info;
-mod json;
+pub(crate) mod json;
 mod lines;
 mod mutate;
 pub mod reply;

@@ -12,8 +12,10 @@ use std::path::Path;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, ClientId, ClientInfo, Command, Engine, Event, JobId, NewJob, Pushed, QueueKind, Refusal, Tag, Turn,
+    Clash, ClientId, ClientInfo, Command, Engine, Event, JobId, NewJob, Pushed, QueueKind, Refusal, Tag, Timestamp,
+    Turn,
 };
+use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_gearman::session::Settings;
 use windlass_store::{Journal, JournalLimits, Store};
 
@@ -238,6 +240,21 @@ fn cannot_write(data_dir: &Path, why: impl std::fmt::Display) -> Failure {
 /// [`Failure::Config`]: no handle can start with `gearman.handle_prefix`.
 pub fn gearman(config: &Config) -> Result<Settings, Failure> {
     protocols::gearman(config)
+}
+
+/// What Faktory's jobs are made with, as the daemon is configured.
+///
+/// # Errors
+///
+/// [`Failure::Config`]: `faktory.password_file` cannot be read.
+pub fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
+    protocols::faktory(config)
+}
+
+/// What time it is for the jobs.
+#[must_use]
+pub fn now() -> Timestamp {
+    clock::now()
 }
 
 #[cfg(test)]

@@ -1,0 +1,258 @@
+//! Where Faktory keeps what in Redis.
+//!
+//! ```text
+//! queues                            set     the names of queues
+//! paused                            set     those of them that are paused
+//! NAME                              list    a queue's jobs, up to Faktory 1.9.4; new ones come in at the left
+//! q:NAME                            list    the same, later
+//! scheduled, retries, dead          zset    jobs, by when they are due or forgotten, in seconds since 1970
+//! working                           zset    reservations (a job with its worker and its times), by when they end
+//! v                                 string  the version of this layout
+//! processed, failures, …:YYYY-MM-DD string  counters
+//! ```
+//!
+//! A Faktory that was updated may have left jobs under the old name of a queue, and one that was flushed has forgotten the
+//! names of queues that have jobs: both are found here by looking at every key.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_faktory::wire::Unit;
+use windlass_server::Failure;
+
+use super::redis::{Page, Redis};
+
+const PREFIX: &[u8] = b"q:";
+
+/// How many keys that are none of Faktory's are named.
+const EXAMPLES: usize = 5;
+
+/// A key that holds jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) key: Vec<u8>,
+    pub(super) holds: Holds,
+}
+
+/// What the jobs of a key have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// They wait in this queue.
+    Queue(Vec<u8>),
+    Scheduled,
+    Retries,
+    Dead,
+    Working,
+}
+
+/// One job in its key.
+#[derive(Debug)]
+pub(super) struct Entry<'a> {
+    pub(super) source: &'a Source,
+    /// Its place in its key, from 1; a queue's next job comes first.
+    pub(super) number: u64,
+    pub(super) text: Vec<u8>,
+    /// Seconds since 1970, in a set.
+    pub(super) score: f64,
+}
+
+/// What there is.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// In the order in which they are taken.
+    pub(super) sources: Vec<Source>,
+    /// Queues, and whether they are paused.
+    pub(super) queues: BTreeMap<Vec<u8>, bool>,
+    /// Keys of Faktory's that are not what they should be, with what they are.
+    pub(super) odd: BTreeMap<Vec<u8>, String>,
+    /// Keys of others: the first few of them, and how many more there are.
+    pub(super) others: BTreeSet<Vec<u8>>,
+    pub(super) more_others: u64,
+    /// There are counters, which have no place here.
+    pub(super) counters: bool,
+}
+
+/// What a key is by its name.
+enum Known {
+    Set,
+    Sorted(Holds),
+    Version,
+    Counter,
+}
+
+impl Known {
+    fn by_name(key: &[u8]) -> Option<Self> {
+        match key {
+            b"queues" | b"paused" => Some(Self::Set),
+            b"scheduled" => Some(Self::Sorted(Holds::Scheduled)),
+            b"retries" => Some(Self::Sorted(Holds::Retries)),
+            b"dead" => Some(Self::Sorted(Holds::Dead)),
+            b"working" => Some(Self::Sorted(Holds::Working)),
+            b"v" => Some(Self::Version),
+            b"processed" | b"failures" => Some(Self::Counter),
+            _ if key.starts_with(b"processed:") || key.starts_with(b"failures:") => Some(Self::Counter),
+            _ => None,
+        }
+    }
+
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Sorted(_) => "zset",
+            Self::Version | Self::Counter => "string",
+        }
+    }
+}
+
+impl Layout {
+    /// Looks at every key.
+    pub(super) fn explore(redis: &mut Redis) -> Result<Self, Failure> {
+        let mut layout = Self::default();
+        let mut lists = BTreeSet::new();
+        let mut sets = BTreeMap::new();
+        redis.each_key(&mut |key, kind| {
+            match Known::by_name(&key) {
+                // It is gone again.
+                _ if kind == "none" => {}
+                Some(known) if known.kind() != kind => {
+                    layout.odd.insert(key, format!("is a {kind}, but a {} expected", known.kind()));
+                }
+                Some(Known::Sorted(holds)) => drop(sets.insert(key, holds)),
+                Some(Known::Counter) => layout.counters = true,
+                Some(Known::Set | Known::Version) => {}
+                None if kind == "list" => drop(lists.insert(key)),
+                None => layout.is_other(key),
+            }
+            Ok(())
+        })?;
+        layout.name_queues(redis)?;
+        for key in lists {
+            match layout.queue_of(redis, &key)? {
+                Some(queue) => {
+                    layout.queues.entry(queue.clone()).or_default();
+                    layout.sources.push(Source { key, holds: Holds::Queue(queue) });
+                }
+                None => layout.is_other(key),
+            }
+        }
+        // A queue's old jobs before its new ones; the old name is the shorter one.
+        layout.sources.sort_by_cached_key(|source| match &source.holds {
+            Holds::Queue(name) => (name.clone(), source.key.len()),
+            Holds::Scheduled | Holds::Retries | Holds::Dead | Holds::Working => Default::default(),
+        });
+        for key in [&b"scheduled"[..], b"retries", b"dead", b"working"] {
+            layout.sources.extend(sets.remove(key).map(|holds| Source { key: key.to_vec(), holds }));
+        }
+        Ok(layout)
+    }
+
+    fn is_other(&mut self, key: Vec<u8>) {
+        if self.others.len() < EXAMPLES {
+            self.others.insert(key);
+        } else if !self.others.contains(&key) {
+            self.more_others += 1;
+        }
+    }
+
+    fn name_queues(&mut self, redis: &mut Redis) -> Result<(), Failure> {
+        for (key, paused) in [(&b"queues"[..], false), (b"paused", true)] {
+            if !self.odd.contains_key(key) {
+                redis.each_member(key, &mut |name| {
+                    *self.queues.entry(name).or_default() |= paused;
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The queue whose jobs this list holds, if it is a queue's.
+    fn queue_of(&self, redis: &mut Redis, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        if self.queues.contains_key(key) {
+            return Ok(Some(key.to_vec()));
+        }
+        let name = key.strip_prefix(PREFIX).unwrap_or(key);
+        if name.len() < key.len() && self.queues.contains_key(name) {
+            return Ok(Some(name.to_vec()));
+        }
+        // A queue nobody knows: its jobs do.
+        let first = redis.list_page(key, 0, &mut Page::new())?;
+        let text = first.first().and_then(|entry| std::str::from_utf8(entry).ok());
+        let job = text.and_then(|text| Unit::parse(text).ok());
+        Ok(job.filter(|job| job.queue.as_bytes() == name).map(|_| name.to_vec()))
+    }
+
+    /// Every job, page by page, always in the same order.
+    pub(super) fn each(
+        &self,
+        redis: &mut Redis,
+        each: &mut dyn FnMut(Entry<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        for source in &self.sources {
+            let mut page = Page::new();
+            let mut number = 0;
+            loop {
+                let entries = source.page(redis, number, &mut page)?;
+                if entries.is_empty() {
+                    break;
+                }
+                for (text, score) in entries {
+                    number += 1;
+                    each(Entry { source, number: number as u64, text, score })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes every job that `done` says is done with, by its place among all. Says how many went.
+    pub(super) fn remove(&self, redis: &mut Redis, done: &dyn Fn(u64) -> bool) -> Result<u64, Failure> {
+        let (mut place, mut removed) = (0, 0);
+        for source in &self.sources {
+            let mut page = Page::new();
+            let mut kept = 0;
+            loop {
+                let entries = source.page(redis, kept, &mut page)?;
+                if entries.is_empty() {
+                    break;
+                }
+                let mut gone = Vec::new();
+                for (text, _) in entries {
+                    if done(place) {
+                        gone.push(text)
+                    } else {
+                        kept += 1
+                    }
+                    place += 1;
+                }
+                removed += match source.holds {
+                    Holds::Queue(_) => redis.remove_from_list(&source.key, &gone)?,
+                    Holds::Scheduled | Holds::Retries | Holds::Dead | Holds::Working => {
+                        redis.remove_from_set(&source.key, &gone)?
+                    }
+                };
+            }
+        }
+        Ok(removed)
+    }
+}
+
+impl Source {
+    fn page(&self, redis: &mut Redis, skip: usize, page: &mut Page) -> Result<Vec<(Vec<u8>, f64)>, Failure> {
+        match self.holds {
+            Holds::Queue(_) => {
+                let entries = redis.list_page(&self.key, skip, page)?;
+                Ok(entries.into_iter().map(|text| (text, 0.0)).collect())
+            }
+            Holds::Scheduled | Holds::Retries | Holds::Dead | Holds::Working => redis.set_page(&self.key, skip, page),
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let key = self.key.escape_ascii();
+        match self.holds {
+            Holds::Queue(_) => write!(f, "queue \"{key}\""),
+            Holds::Scheduled | Holds::Retries | Holds::Dead | Holds::Working => write!(f, "{key}"),
+        }
+    }
+}

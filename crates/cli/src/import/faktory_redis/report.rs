@@ -1,0 +1,104 @@
+//! What is said of it: a line for each job that is left, one for each key, one for all.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use windlass_server::Failure;
+
+use super::layout::{Entry, Layout, Source};
+
+/// How much of a job is shown that has no name.
+const SHOWN_BYTES: usize = 60;
+
+/// Counts, by key and in all.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    keys: BTreeMap<String, u64>,
+    /// Jobs looked at.
+    pub(super) jobs: u64,
+    taken: u64,
+    /// Jobs of an earlier import, and jobs whose names are here from elsewhere.
+    pub(super) before: u64,
+    pub(super) known: u64,
+    /// Jobs, queues and keys that could not be taken.
+    left: u64,
+    /// Jobs that are not in Redis any more.
+    pub(super) removed: Option<u64>,
+}
+
+impl Report {
+    pub(super) fn took(&mut self, source: &Source) {
+        self.taken += 1;
+        *self.keys.entry(source.to_string()).or_default() += 1;
+    }
+
+    /// Says at once why a job is left: there may be many. It has a name, or is shown itself.
+    pub(super) fn leave(
+        &mut self,
+        out: &mut dyn Write,
+        entry: &Entry<'_>,
+        jid: Option<&[u8]>,
+        why: &str,
+    ) -> io::Result<()> {
+        self.left += 1;
+        let Entry { source, number, text, .. } = entry;
+        match jid {
+            Some(jid) => writeln!(out, "{source}, job {number} left: jid \"{}\": {why}", jid.escape_ascii()),
+            None => {
+                let shown = text.get(..SHOWN_BYTES).unwrap_or(text).escape_ascii();
+                writeln!(out, "{source}, job {number} left: `{shown}`: {why}")
+            }
+        }
+    }
+
+    pub(super) fn leave_queue(&mut self, out: &mut dyn Write, queue: &[u8], why: &str) -> io::Result<()> {
+        self.left += 1;
+        writeln!(out, "queue \"{}\" left: {why}", queue.escape_ascii())
+    }
+
+    /// Says what of the database is not looked at.
+    pub(super) fn survey(&mut self, out: &mut dyn Write, layout: &Layout) -> io::Result<()> {
+        for (key, is) in &layout.odd {
+            self.left += 1;
+            writeln!(out, "key \"{}\" left: it {is}", key.escape_ascii())?;
+        }
+        if layout.counters {
+            writeln!(out, "not taken: Faktory's counters of jobs processed and failed; they begin anew")?;
+        }
+        for key in &layout.others {
+            writeln!(out, "not taken: key \"{}\", which is none of a Faktory's jobs", key.escape_ascii())?;
+        }
+        match layout.more_others {
+            0 => Ok(()),
+            more => writeln!(out, "not taken: {more} more such keys"),
+        }
+    }
+
+    /// The counts, in words.
+    pub(super) fn write(&self, out: &mut dyn Write, dry_run: bool) -> io::Result<()> {
+        let taken = if dry_run { "would be taken" } else { "taken" };
+        for (key, count) in &self.keys {
+            writeln!(out, "{count} {taken}: {key}")?;
+        }
+        let Self { jobs, taken: count, known, before, .. } = self;
+        writeln!(out, "{jobs} jobs: {count} {taken}")?;
+        if *known > 0 {
+            writeln!(out, "{known} here already, with the same jid")?;
+        }
+        if *before > 0 {
+            writeln!(out, "{before} taken by an earlier import of the same jobs; --again takes them once more")?;
+        }
+        self.removed.map_or(Ok(()), |removed| writeln!(out, "{removed} removed from Redis"))
+    }
+
+    /// All or not all: what the process exits with.
+    pub(super) fn outcome(&self) -> Result<(), Failure> {
+        match self.left {
+            0 => Ok(()),
+            1 => Err(Failure::Incomplete("1 of them is left; do it again when its reason is mended".to_owned())),
+            left => {
+                Err(Failure::Incomplete(format!("{left} of them are left; do it again when their reasons are mended")))
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A job that another Faktory kept: what it becomes here.
+//!
+//! Not here: where it was kept, and reading it from there. Its text is what that server wrote: a work unit, or a reservation
+//! with a work unit in it.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use windlass_engine::{Holder, Lease, NewJob, OnExpiry, Past, Place, Timestamp, Token};
+
+use super::Settings;
+use super::push::{new_job, readable};
+use crate::wire::{TimeError, Unit, UnitError, json, parse_time};
+
+/// Where a job was, and the time that goes with that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// In its queue.
+    Queued,
+    /// Not due before this time.
+    Scheduled(Timestamp),
+    /// It has failed, and is tried again at this time.
+    Retrying(Timestamp),
+    /// It is not tried again, and kept until this time.
+    Dead(Timestamp),
+    /// A worker has it until this time. The text is the reservation's.
+    Reserved(Timestamp),
+}
+
+/// Why a job cannot be had as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// No PUSH could bring it.
+    #[error("{0}")]
+    Unit(#[from] UnitError),
+    /// Nor could a line hold it.
+    #[error("a job of {bytes} bytes, faktory.line_bytes_max is {limit}")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+        /// The longest line.
+        limit: usize,
+    },
+    /// It should have a job in it.
+    #[error("this is no reservation")]
+    Reservation,
+}
+
+impl Settings {
+    /// A job as PUSH makes it, with all that became of it since. Its times and its failures are its own; a hold on a key
+    /// and an end of its usefulness count from when it was enqueued.
+    ///
+    /// # Errors
+    ///
+    /// No PUSH could have brought it.
+    pub fn adopt(&self, now: Timestamp, text: &[u8], standing: Standing) -> Result<NewJob, Unfit> {
+        let limit = self.line_bytes_max;
+        if text.len() > limit {
+            return Err(Unfit::TooLarge { bytes: text.len(), limit });
+        }
+        let whole = Bytes::copy_from_slice(text);
+        let text = readable(&whole);
+        match standing {
+            Standing::Reserved(until) => {
+                let Reservation { job, wid, since } = Reservation::parse(&text).ok_or(Unfit::Reservation)?;
+                let holder = Holder::Named(wid.into());
+                let lease = Lease::new(holder, Token(0), since.unwrap_or(now), until, OnExpiry::Fail);
+                self.moved(now, &whole, job, Some(Place::Leased(Box::new(lease))), None)
+            }
+            Standing::Queued => self.moved(now, &whole, &text, None, None),
+            Standing::Scheduled(at) => self.moved(now, &whole, &text, None, Some(at)),
+            Standing::Retrying(at) => self.moved(now, &whole, &text, Some(Place::Retrying(at)), None),
+            Standing::Dead(until) => self.moved(now, &whole, &text, Some(Place::Dead(until)), None),
+        }
+    }
+
+    fn moved(
+        &self,
+        now: Timestamp,
+        whole: &Bytes,
+        text: &str,
+        place: Option<Place>,
+        not_before: Option<Timestamp>,
+    ) -> Result<NewJob, Unfit> {
+        let unit = Unit::parse(text)?;
+        let enqueued_at = enqueued_at(text);
+        let since = enqueued_at.or_else(|| time(&unit.created_at)).unwrap_or(now);
+        let past = Past { ready_at: enqueued_at, failures: unit.failure.map_or(0, failures), place };
+        let job = new_job(self, since, whole, &unit)?;
+        Ok(NewJob { not_before, past: Some(Box::new(past)), ..job })
+    }
+}
+
+/// A job that somebody works on.
+struct Reservation<'a> {
+    job: &'a str,
+    wid: Vec<u8>,
+    since: Option<Timestamp>,
+}
+
+impl<'a> Reservation<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let [job, wid, since] = json::members(text, &["job", "wid", "reserved_at"]).ok()?;
+        let words = |value: Option<&'a RawValue>| value.map_or(Ok("".into()), json::text).ok();
+        Some(Self { job: job?.get(), wid: words(wid)?.as_bytes().to_vec(), since: time(&words(since)?) })
+    }
+}
+
+/// When it was enqueued, if that is said.
+fn enqueued_at(text: &str) -> Option<Timestamp> {
+    let [at] = json::members(text, &["enqueued_at"]).ok()?;
+    time(&json::text(at?).ok()?)
+}
+
+fn time(text: &str) -> Option<Timestamp> {
+    let parsed: Result<u64, TimeError> = parse_time(text);
+    parsed.ok().map(Timestamp)
+}
+
+/// How often a job with this failure has failed: once more than it was tried again.
+fn failures(failure: &str) -> u32 {
+    let found = json::members(failure, &["retry_count"]).ok();
+    let count = found.and_then(|[count]| json::int(count?).ok()).unwrap_or(0);
+    u32::try_from(count.max(0)).unwrap_or(u32::MAX - 1).saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{Backoff, KeyUntil, Origin, Retry};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_795_300_000_000);
+    const QUEUED: &str = r#"{"retry":3,"failure":{"failed_at":"2026-11-21T03:00:00Z","next_at":"2026-11-21T03:00:20Z","message":"no","errtype":"E","retry_count":1,"remaining":2},"custom":{"n":12345678901234567890},"jid":"jid00000001","queue":"q","jobtype":"T","created_at":"2026-11-21T03:59:09.366883261Z","enqueued_at":"2026-11-21T03:59:09.367045193Z","args":[1.0,"<"]}"#;
+
+    fn adopt(text: &str, standing: Standing) -> Result<NewJob, Unfit> {
+        Settings::new(NOW).adopt(NOW, text.as_bytes(), standing)
+    }
+
+    #[test]
+    fn a_queued_job_keeps_what_it_is_and_was() {
+        let job = adopt(QUEUED, Standing::Queued).unwrap();
+        let past = job.past.unwrap();
+        assert_eq!((&job.queue[..], job.name.as_deref()), (&b"q"[..], Some(&b"jid00000001"[..])));
+        assert_eq!((job.origin, job.not_before), (Origin::FAKTORY, None));
+        assert_eq!(job.retry, Retry { failures_max: 3, losses_max: 0, backoff: Backoff::Faktory });
+        assert_eq!(*past, Past { ready_at: Some(Timestamp(1_795_233_549_368)), failures: 2, place: None });
+        let body = std::str::from_utf8(&job.body).unwrap();
+        assert_eq!(body, QUEUED.replace(r#","enqueued_at":"2026-11-21T03:59:09.367045193Z""#, ""));
+    }
+
+    #[test]
+    fn places() {
+        let at = Timestamp(NOW.0 + 5_000);
+        let place = |standing| adopt(QUEUED, standing).map(|job| (job.not_before, job.past.unwrap().place));
+        assert_eq!(place(Standing::Scheduled(at)), Ok((Some(at), None)));
+        assert_eq!(place(Standing::Retrying(at)), Ok((None, Some(Place::Retrying(at)))));
+        assert_eq!(place(Standing::Dead(at)), Ok((None, Some(Place::Dead(at)))));
+        let text = format!(
+            r#"{{"job":{QUEUED},"reserved_at":"2026-11-21T04:00:00Z","expires_at":"2026-11-21T04:30:00Z","wid":"w1"}}"#
+        );
+        let job = adopt(&text, Standing::Reserved(at)).unwrap();
+        let holder = Holder::Named(b"w1".as_slice().into());
+        let lease = Lease::new(holder, Token(0), Timestamp(1_795_233_600_000), at, OnExpiry::Fail);
+        assert_eq!(job.name.as_deref(), Some(&b"jid00000001"[..]));
+        assert_eq!(job.past.unwrap().place, Some(Place::Leased(Box::new(lease))));
+        for text in ["", "{}", QUEUED, "[]"] {
+            assert_eq!(adopt(text, Standing::Reserved(at)), Err(Unfit::Reservation), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_counts_from_the_push_counts_from_when_it_was_there() {
+        let text = r#"{"jid":"jid00000001","jobtype":"T","args":[],"created_at":"2026-11-21T03:59:09Z","custom":{"unique_for":60,"expires_in":120}}"#;
+        let job = adopt(text, Standing::Queued).unwrap();
+        assert_eq!(job.unique.map(|unique| unique.until), Some(KeyUntil::EndOr(Timestamp(1_795_233_609_000))));
+        assert_eq!(job.expires_at, Some(Timestamp(1_795_233_669_000)));
+        assert_eq!(job.past.unwrap().ready_at, None);
+    }
+
+    #[test]
+    fn what_no_push_can_bring_is_left() {
+        let small = Settings { line_bytes_max: 9, ..Settings::new(NOW) };
+        let error = small.adopt(NOW, QUEUED.as_bytes(), Standing::Queued).unwrap_err();
+        assert_eq!(error.to_string(), format!("a job of {} bytes, faktory.line_bytes_max is 9", QUEUED.len()));
+        let table = [
+            ("nonsense", "invalid JSON: invalid character 'o' in literal null (expecting 'u')"),
+            (r#"{"jid":"short","jobtype":"T","args":[]}"#, "jobs must have a reasonable jid parameter"),
+            (r#"{"jid":"jid00000001","args":[]}"#, "jobs must have a jobtype parameter"),
+        ];
+        for (text, reason) in table {
+            assert_eq!(adopt(text, Standing::Queued).unwrap_err().to_string(), reason, "{text}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A plain blocking FWP peer, for asking exactly what a test wants to know.
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use sha2::{Digest as _, Sha256};
+
+/// A connection behind its handshake.
+#[derive(Debug)]
+pub(crate) struct Fwp(BufReader<TcpStream>);
+
+impl Fwp {
+    /// Says HELLO as a worker.
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let (fwp, said) = Self::hello(address, "");
+        assert_eq!(said, "+OK");
+        fwp
+    }
+
+    /// Says HELLO with a password, and gives what was answered.
+    pub(crate) fn hello(address: SocketAddr, password: &str) -> (Self, String) {
+        let mut fwp = Self(BufReader::new(super::common::socket(address).unwrap()));
+        let hi = fwp.read();
+        let mut hello = String::from("{\"v\":2,\"wid\":\"wid-1\",\"hostname\":\"h\",\"pid\":1,\"labels\":[]");
+        if let Some((_, salt)) = hi.split_once("\"s\":\"") {
+            let salt = salt.split('"').next().unwrap();
+            let times: u32 = hi.split_once("\"i\":").unwrap().1.split(',').next().unwrap().parse().unwrap();
+            let first = Sha256::digest(format!("{password}{salt}"));
+            let hash = (1..times).fold(first, |hash, _| Sha256::digest(hash));
+            write!(hello, ",\"pwdhash\":\"{}\"", hex::encode(hash)).unwrap();
+        }
+        let said = fwp.ask(&format!("HELLO {hello}}}"));
+        (fwp, said)
+    }
+
+    /// Sends a line and gives its answer: the text of a bulk string, other answers with their first byte, and `null`.
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        self.read()
+    }
+
+    fn read(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        let line = line.trim_end_matches("\r\n").to_owned();
+        match line.strip_prefix('$') {
+            Some("-1") => "null".to_owned(),
+            Some(length) => {
+                let mut bytes = vec![0; length.parse::<usize>().unwrap() + 2];
+                self.0.read_exact(&mut bytes).unwrap();
+                bytes.truncate(bytes.len() - 2);
+                String::from_utf8(bytes).unwrap()
+            }
+            None => line,
+        }
+    }
+}
