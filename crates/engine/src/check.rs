@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::batch::Role;
 use crate::client::{Client, Waiting};
 use crate::engine::Engine;
 use crate::ids::{ClientId, Priority, QueueId};
@@ -26,7 +27,8 @@ impl Engine {
                 return;
             }
             self.check();
-            let size = self.jobs.len() + self.clients.len() + self.queues.len() + self.schedules.len();
+            let size =
+                self.jobs.len() + self.clients.len() + self.queues.len() + self.schedules.len() + self.batches.len();
             self.checks.skip = size.saturating_sub(64) / 4;
         }
     }
@@ -39,6 +41,7 @@ impl Engine {
     pub fn check(&self) {
         self.jobs.check();
         self.check_schedules();
+        self.check_batches();
         self.check_jobs();
         let hands = self.hands();
         for queue in self.queues.iter() {
@@ -66,6 +69,24 @@ impl Engine {
         for schedule in self.schedules() {
             assert!(self.job(schedule.id).is_none(), "{:?} is a job and a schedule", schedule.id);
             assert!(schedule.id.0 < self.head.next_job, "{:?} is from the future", schedule.id);
+        }
+    }
+
+    fn check_batches(&self) {
+        let mut live = BTreeMap::new();
+        for job in self.jobs() {
+            let Some(member) = crate::gather::member(job) else { continue };
+            assert!(job.durable, "{:?} is in a batch and will not last", job.id);
+            let over = matches!(job.place.kind(), PlaceKind::Dead | PlaceKind::Done);
+            *live.entry(member.batch).or_default() += u32::from(!over);
+            assert!(member.ran || job.failures == 0 || member.role != Role::Job, "{:?} failed unseen", job.id);
+        }
+        self.batches.check(self.limits.batch_keep_ms, &live);
+        assert!(self.stirred.is_empty(), "batches are left unsettled");
+        for batch in self.batches() {
+            let id = batch.id;
+            assert!(self.job(id).is_none() && self.schedule(id).is_none(), "{id:?} is a batch and something else");
+            assert!(id.0 < self.head.next_job, "{id:?} is from the future");
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::batch::NewBatch;
 use crate::ids::{JobId, Origin, Priority, Timestamp, Token};
 use crate::job::{Failure, Job, KeyUntil, OnExpiry, Place, PlaceKind, Retry};
 use crate::schedule::{NewSchedule, ScheduleRef};
@@ -176,6 +177,26 @@ pub enum Command {
         limit: u32,
     },
 
+    // ---- batches: jobs that belong together ----------------------------------------------------------------------
+    /// A batch. Answer: `Done`; refused if its name is taken, or that of its parent unknown.
+    BatchNew(Box<NewBatch>),
+    /// More will be added to a batch. It need not be said, for jobs may join as long as a batch is known; one at rest is
+    /// kept for longer then. Answer: `Done`.
+    BatchOpen {
+        /// Its name.
+        batch: Bytes,
+    },
+    /// From now on its callbacks may be pushed; twice is as good as once. Answer: `Done`.
+    BatchCommit {
+        /// Its name.
+        batch: Bytes,
+    },
+    /// How a batch stands. Answer: `BatchLooked`.
+    LookBatch {
+        /// Its name.
+        batch: Bytes,
+    },
+
     // ---- listings, a page at a time ----------------------------------------------------------------------------
     /// Queues with their figures. Answer: `Queues`.
     ListQueues {
@@ -315,6 +336,9 @@ pub struct NewJob {
     pub result_keep_ms: u64,
     /// The lease the job itself asks for; it goes before what a time-bound taker asks.
     pub lease_ms: Option<u64>,
+    /// The name of the batch it joins; it must be known. Only a durable job of a `work` queue without a past may; one that is not new
+    /// after all (`Attached`, `Kept`) does not.
+    pub batch: Option<Bytes>,
     /// What became of it elsewhere, if it comes from there.
     pub past: Option<Box<Past>>,
 }
@@ -355,7 +379,16 @@ impl NewJob {
             result_keep_ms: 0,
             lease_ms: None,
             past: None,
+            batch: None,
         }
+    }
+
+    /// Bytes it is counted as while it is kept as a template.
+    pub(crate) fn weight_bytes(&self) -> u64 {
+        const FIXED: usize = 350;
+        let names = [Some(&self.queue), self.name.as_ref(), Some(&self.meta), Some(&self.body)];
+        let unique = self.unique.as_ref().map_or(0, |unique| unique.key.len());
+        (FIXED + unique + names.into_iter().flatten().map(Bytes::len).sum::<usize>()) as u64
     }
 }
 

@@ -19,12 +19,14 @@ impl Engine {
                 Due::Alarm => self.ring(turn),
                 Due::Set(id) => self.place_due(id, turn),
                 Due::Schedule(id) => self.run_schedule(id, turn),
+                Due::Batch(id) => self.batch_due(id, turn),
                 Due::Awake => {
                     if let Some((_, client, seq)) = self.awake.pop_front() {
                         self.overslept(client, seq, turn);
                     }
                 }
             }
+            self.settle(turn);
         }
         self.tell_dropped(turn);
         if self.alarms.is_cluttered() {
@@ -53,7 +55,8 @@ impl Engine {
         let set = self.sets.next().map(|(at, id)| (at, Due::Set(id)));
         let awake = self.awake.front().map(|(at, ..)| (*at, Due::Awake));
         let schedule = self.schedules.next().map(|(at, id)| (at, Due::Schedule(id)));
-        let first = [set, alarm, awake, schedule].into_iter().flatten().min_by_key(|(at, _)| *at);
+        let batch = self.batches.next().map(|(at, id)| (at, Due::Batch(id)));
+        let first = [set, alarm, awake, schedule, batch].into_iter().flatten().min_by_key(|(at, _)| *at);
         first.filter(|(at, _)| *at <= self.now).map(|(_, due)| due)
     }
 
@@ -149,4 +152,5 @@ enum Due {
     Set(JobId),
     Awake,
     Schedule(JobId),
+    Batch(JobId),
 }

@@ -32,6 +32,7 @@ impl Engine {
         let keep_ms = job.extra.as_deref().filter(|_| job.durable).map_or(0, |extra| extra.result_keep_ms);
         self.head.totals.succeeded += 1;
         self.tell_end(slot, &End::Succeeded(result.clone()), turn);
+        self.succeeded_in_batch(slot, turn);
         if keep_ms > 0 {
             let until = self.now.after_ms(keep_ms);
             self.jobs.reweigh(slot, |job| {
@@ -78,6 +79,7 @@ impl Engine {
             job.failures = job.failures.saturating_add(1);
             job.extra_mut().failure = Some(failure);
         });
+        self.ran_in_batch(slot, turn);
         let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
         let (retry, failures) = (job.retry, job.failures);
         if i64::from(failures) > i64::from(retry.failures_max) || self.is_abandoned(slot) {
@@ -110,6 +112,7 @@ impl Engine {
     pub(crate) fn bury(&mut self, slot: Slot, turn: &mut Turn) -> Timestamp {
         let until = self.now.after_ms(self.limits.dead_ms);
         self.head.totals.buried += 1;
+        self.ran_in_batch(slot, turn);
         self.move_job(slot, Place::Dead(until));
         self.remember_move(slot, turn);
         until

@@ -9,6 +9,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::alarm::{Alarms, Sets};
+use crate::batch::{Batch, Batches};
 use crate::client::{Client, Worker};
 use crate::command::{Command, WorkerState};
 use crate::event::{Event, Refusal, Totals};
@@ -34,6 +35,9 @@ pub struct Engine {
     pub(crate) jobs: Jobs,
     pub(crate) queues: Queues,
     pub(crate) schedules: Schedules,
+    pub(crate) batches: Batches,
+    /// Batches that something may have brought on, to be settled at the end of the visit.
+    pub(crate) stirred: VecDeque<JobId>,
     pub(crate) clients: HashMap<ClientId, Client, FixedState>,
     pub(crate) workers: BTreeMap<u64, Worker>,
     pub(crate) worker_names: HashMap<Box<[u8]>, u64, FixedState>,
@@ -74,6 +78,8 @@ impl Engine {
             jobs: Jobs::new(seed),
             queues: Queues::new(seed),
             schedules: Schedules::default(),
+            batches: Batches::default(),
+            stirred: VecDeque::new(),
             clients: HashMap::with_hasher(hasher.clone()),
             workers: BTreeMap::new(),
             worker_names: HashMap::with_hasher(hasher.clone()),
@@ -97,6 +103,7 @@ impl Engine {
         if let Err(why) = self.dispatch(client, tag, command, turn) {
             turn.tell(client, Event::Refused { tag, why });
         }
+        self.settle(turn);
         self.tell_dropped(turn);
         self.check_now_and_then();
     }
@@ -149,6 +156,11 @@ impl Engine {
             Command::ListSchedules { origin, after, limit } => {
                 Ok(self.list_schedules(client, tag, origin, (after, limit), turn))
             }
+            // batches: `gather`
+            Command::BatchNew(new) => self.new_batch(client, tag, *new, turn),
+            Command::BatchOpen { batch } => self.open_batch(client, tag, &batch, turn),
+            Command::BatchCommit { batch } => self.commit_batch(client, tag, &batch, turn),
+            Command::LookBatch { batch } => self.look_batch(client, tag, &batch, turn),
             // listings: `list`
             Command::ListQueues { after, limit } => Ok(self.list_queues(client, tag, (after, limit), turn)),
             Command::ListJobs { filter, after, limit } => {
@@ -174,7 +186,8 @@ impl Engine {
         let set = self.sets.next().map(|(at, _)| at);
         let awake = self.awake.front().map(|(at, ..)| *at);
         let schedule = self.schedules.next().map(|(at, _)| at);
-        [self.alarms.next_at(), set, awake, schedule].into_iter().flatten().min()
+        let batch = self.batches.next().map(|(at, _)| at);
+        [self.alarms.next_at(), set, awake, schedule, batch].into_iter().flatten().min()
     }
 
     /// A job, wherever it is.
@@ -222,6 +235,17 @@ impl Engine {
         self.schedules.from(JobId(0))
     }
 
+    /// A batch by its number.
+    #[must_use]
+    pub fn batch(&self, id: JobId) -> Option<&Batch> {
+        self.batches.at(id)
+    }
+
+    /// All batches, by number.
+    pub fn batches(&self) -> impl Iterator<Item = &Batch> {
+        self.batches.from(JobId(0))
+    }
+
     /// What the journal keeps of the engine itself.
     #[must_use]
     pub const fn head(&self) -> &Head {
@@ -241,7 +265,7 @@ impl Engine {
         self.workers.get(self.worker_names.get(name)?).map(|worker| worker.state)
     }
 
-    // ---- recovery: head, then queues, then jobs and schedules, then `wake_up` --------------------------------------
+    // ---- recovery: head, then queues, then batches by number, then jobs and schedules, then `wake_up` --------------------------------------
 
     /// Takes up the head the journal remembers. `clean` says that the daemon stopped in order, so that no number
     /// was used that the journal does not know.
@@ -282,8 +306,18 @@ impl Engine {
         true
     }
 
+    /// Takes up a batch the journal remembers. Its number must be new, and its name; says whether that was so.
+    pub fn recall_batch(&mut self, batch: Batch) -> bool {
+        if self.is_used(batch.id) || self.batches.named(&batch.name).is_some() {
+            return false;
+        }
+        self.recall_number(batch.id);
+        self.batches.insert(batch);
+        true
+    }
+
     fn is_used(&self, id: JobId) -> bool {
-        self.jobs.slot(id).is_some() || self.schedules.at(id).is_some()
+        self.jobs.slot(id).is_some() || self.schedules.at(id).is_some() || self.batches.at(id).is_some()
     }
 
     fn recall_number(&mut self, id: JobId) {
@@ -291,16 +325,22 @@ impl Engine {
         self.head.reserved = self.head.reserved.max(self.head.next_job);
     }
 
-    /// Bytes that jobs and schedules are counted as.
+    /// Bytes that jobs, schedules and batches are counted as.
     pub(crate) fn bytes(&self) -> u64 {
-        self.jobs.bytes() + self.schedules.bytes()
+        self.jobs.bytes() + self.schedules.bytes() + self.batches.bytes()
     }
 
-    /// The last step of recovery: queues nothing needs any more are dropped.
+    /// The last step of recovery: queues nothing needs any more are dropped, batches put where they wait for time.
     pub fn wake_up(&mut self) {
         let unknown: Vec<QueueId> =
             self.queues.iter().filter(|queue| !queue.image.known).map(|queue| queue.image.id).collect();
         unknown.into_iter().for_each(|queue| self.drop_if_unknown(queue));
+        self.stirred.clear();
+        let batches: Vec<JobId> = self.batches().map(|batch| batch.id).collect();
+        // The younger first: they may be part of the older.
+        for id in batches.into_iter().rev() {
+            self.batches.set_due(id, self.limits.batch_keep_ms, None);
+        }
         self.check_now_and_then();
     }
 

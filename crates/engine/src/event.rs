@@ -104,6 +104,13 @@ pub enum Event {
         /// Where to go on; `None` = that was all. A page may be short and not be the last.
         next: Option<Cursor>,
     },
+    /// A batch, as it stands.
+    BatchLooked {
+        /// Of the look.
+        tag: Tag,
+        /// The batch.
+        batch: Box<BatchView>,
+    },
     /// A page of queues.
     Queues {
         /// Of the listing.
@@ -177,6 +184,7 @@ impl Event {
             | Self::Ended { .. }
             | Self::Looked { .. }
             | Self::Schedules { .. }
+            | Self::BatchLooked { .. }
             | Self::Queues { .. }
             | Self::Jobs { .. }
             | Self::Clients { .. }
@@ -200,6 +208,7 @@ impl Event {
             | Self::Looked { tag, .. }
             | Self::ScheduleSet { tag, .. }
             | Self::Schedules { tag, .. }
+            | Self::BatchLooked { tag, .. }
             | Self::Queues { tag, .. }
             | Self::Jobs { tag, .. }
             | Self::Clients { tag, .. }
@@ -330,6 +339,18 @@ pub enum Refusal {
     /// What is to be scheduled would never happen.
     #[error("schedule never comes due")]
     NeverDue,
+    /// There are as many batches as there may be, all of them in use.
+    #[error("daemon keeps {limit} batches, the limit")]
+    BatchesFull {
+        /// Batches there may be.
+        limit: u32,
+    },
+    /// A batch is in a batch, and so on, as often as may be.
+    #[error("batch in {limit} batches already, the limit")]
+    BatchTooDeep {
+        /// How often it may be.
+        limit: u32,
+    },
     /// The client serves as many queues as it may.
     #[error("client serves {limit} queues, the limit")]
     AbilitiesFull {
@@ -353,6 +374,9 @@ pub enum Refusal {
     /// There is no such schedule.
     #[error("schedule unknown")]
     UnknownSchedule,
+    /// There is no such batch.
+    #[error("batch unknown")]
+    UnknownBatch,
     /// There is such a job, but the lease is not the one that was claimed.
     #[error("lease not held")]
     NotHeld,
@@ -388,6 +412,46 @@ pub struct JobView {
     pub job: Job,
     /// Its queue's name.
     pub queue: Bytes,
+}
+
+/// A batch in an answer to `LookBatch`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchView {
+    /// Its name.
+    pub name: Bytes,
+    /// The protocol it was born in.
+    pub origin: Origin,
+    /// The name of the batch it is part of.
+    pub parent: Option<Bytes>,
+    /// A sentence for people.
+    pub about: Bytes,
+    /// What the session wants back with it.
+    pub meta: Bytes,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Its callbacks may be pushed.
+    pub committed: bool,
+    /// Jobs that have joined it, callbacks and those of batches in it not counted.
+    pub total: u64,
+    /// Those among them that have not succeeded.
+    pub pending: u64,
+    /// Those that were worked on, or can be no more, and have not succeeded: part of `pending`.
+    pub failed: u64,
+    /// Its `complete` callback.
+    pub complete: CallbackState,
+    /// Its `success` callback.
+    pub success: CallbackState,
+}
+
+/// What has become of a batch's callback.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallbackState {
+    /// It was not pushed so far, or there is none.
+    None,
+    /// It was pushed. If it failed for good it stays so.
+    Enqueued,
+    /// It succeeded.
+    Ok,
 }
 
 /// One queue in a listing.
@@ -462,6 +526,8 @@ pub struct Stats {
     pub workers: u32,
     /// Schedules.
     pub schedules: u32,
+    /// Batches.
+    pub batches: u32,
     /// Takers that wait, sleepers and clients with credits.
     pub waiting: u32,
 }

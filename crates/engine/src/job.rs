@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use crate::batch::Member;
 use crate::ids::{ClientId, JobId, Origin, Priority, QueueId, Timestamp, Token};
 use crate::payload::Payload;
 
@@ -196,6 +197,8 @@ pub struct Extra {
     pub lease_ms: Option<u64>,
     /// The result, once done.
     pub result: Option<Bytes>,
+    /// Its place in a batch.
+    pub member: Option<Member>,
     /// Who wants to hear of it, oldest first. Ends with their connections; not journalled.
     pub listeners: Vec<ClientId>,
 }

@@ -3,7 +3,7 @@
 //! No socket, file, clock, thread, randomness or log line: time and dice come in with the [`Turn`], what must be
 //! remembered ([`Change`]) and told ([`Event`]) goes out with it. Same start, same inputs, same times: same outputs.
 //!
-//! Reading order: [`Job`], [`Place`] and [`Schedule`] (what there is) · [`Command`] (what may be asked) · [`Event`] (what is
+//! Reading order: [`Job`], [`Place`], [`Schedule`] and [`Batch`] (what there is) · [`Command`] (what may be asked) · [`Event`] (what is
 //! answered) · `engine` (the state, and the table of contents of what moves it).
 //!
 //! ```
@@ -27,6 +27,7 @@
 //! waits while a client that could take it waits too.
 
 mod alarm;
+mod batch;
 mod calendar;
 mod check;
 mod client;
@@ -38,6 +39,7 @@ mod edit;
 mod end;
 mod engine;
 mod event;
+mod gather;
 mod ids;
 mod job;
 mod limits;
@@ -56,6 +58,7 @@ mod turn;
 mod wait;
 mod workers;
 
+pub use batch::{Batch, BatchStanding, Member, NewBatch, Role, Stage};
 pub use calendar::Cron;
 pub use command::*;
 pub use engine::{Engine, Head};

@@ -9,6 +9,13 @@ pub struct Limits {
     pub jobs_bytes_max: u64,
     /// Schedules.
     pub schedules_max: u32,
+    /// Batches. For one more, that which has been at rest for longest is forgotten.
+    pub batches_max: u32,
+    /// How often a batch may be in a batch that is in another.
+    pub batch_depth_max: u32,
+    /// How long a batch is known once nothing of it waits or is worked on, in milliseconds. Jobs in the dead set do not
+    /// count: they live on without it.
+    pub batch_keep_ms: u64,
     /// Queues known.
     pub queues_max: u32,
     /// Queues one client may serve, repetitions included.
@@ -38,6 +45,9 @@ impl Default for Limits {
             jobs_max: 50_000_000,
             jobs_bytes_max: u64::MAX,
             schedules_max: 10_000,
+            batches_max: 100_000,
+            batch_depth_max: 100,
+            batch_keep_ms: 7 * DAY_MS,
             queues_max: 1_000_000,
             abilities_max: 10_000,
             name_bytes_max: 8_192,

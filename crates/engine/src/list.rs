@@ -113,6 +113,7 @@ impl Engine {
             clients: count(self.clients.len()),
             workers: count(self.workers.len()),
             schedules: count(self.schedules.len()),
+            batches: count(self.batches.len()),
             waiting: count(self.clients.values().filter(|client| client.waits()).count()),
         };
         turn.tell(client, Event::Stats { tag, stats: Box::new(stats) });

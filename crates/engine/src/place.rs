@@ -2,6 +2,7 @@
 
 use crate::alarm::Alarm;
 use crate::engine::Engine;
+use crate::gather::member;
 use crate::ids::Timestamp;
 use crate::job::{Holder, Job, KeyUntil, Lease, Place, PlaceKind};
 use crate::line::{Slot, Standing};
@@ -40,6 +41,7 @@ impl Engine {
     /// Removes a job from everything, and from the journal if it was there. Its listeners are the caller's business.
     pub(crate) fn remove_job(&mut self, slot: Slot, turn: &mut Turn) -> Option<Job> {
         self.depart(slot);
+        self.ran_in_batch(slot, turn);
         self.release_key(slot);
         let job = self.jobs.remove(slot)?;
         self.alarms.forget(expiry(&job));
@@ -67,7 +69,7 @@ impl Engine {
     /// Into every index that depends on the job's place.
     fn arrive(&mut self, slot: Slot) {
         let Some(job) = self.jobs.at_mut(slot) else { return };
-        let (id, kind) = (job.id, job.place.kind());
+        let (id, kind, member) = (job.id, job.place.kind(), member(job));
         if let Some(queue) = self.queues.at_mut(job.queue) {
             queue.count(kind, 1);
             if kind == PlaceKind::Ready {
@@ -100,12 +102,13 @@ impl Engine {
         if key_is_over {
             self.release_key(slot);
         }
+        self.count_live(member, kind, 1);
     }
 
     /// Out of every index that depends on the job's place.
     fn depart(&mut self, slot: Slot) {
         let Some(job) = self.jobs.at_mut(slot) else { return };
-        let (id, kind) = (job.id, job.place.kind());
+        let (id, kind, member) = (job.id, job.place.kind(), member(job));
         if let Some(queue) = self.queues.at_mut(job.queue) {
             queue.count(kind, -1);
             if kind == PlaceKind::Ready {
@@ -131,6 +134,7 @@ impl Engine {
             }
             self.jobs.unname_lease(slot);
         }
+        self.count_live(member, kind, -1);
     }
 
     /// Lets a job's key go, and the alarm that would have done so.

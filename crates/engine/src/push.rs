@@ -1,5 +1,6 @@
 //! Jobs in: limits, coalescing, birth.
 
+use crate::batch::Member;
 use crate::command::{Clash, NewJob, Past, QueueKind};
 use crate::engine::Engine;
 use crate::event::{Event, Pushed, Refusal};
@@ -43,13 +44,14 @@ impl Engine {
         }
         match &new.name {
             Some(name) if new.name_unique && self.jobs.named(name).is_some() => Err(Refusal::NotUnique),
-            Some(_) | None => Ok(()),
+            Some(_) | None => self.membership(new).map(drop),
         }
     }
 
     pub(crate) fn check_names(&self, new: &NewJob) -> Result<(), Refusal> {
         self.check_name(&new.queue)?;
         self.check_name(new.name.as_deref().unwrap_or_default())?;
+        self.check_name(new.batch.as_deref().unwrap_or_default())?;
         self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))
     }
 
@@ -117,14 +119,34 @@ impl Engine {
             return Err(Refusal::OutOfPlace);
         }
         self.check_room(queue, new)?;
-        self.make_known(queue, turn);
+        let member = self.membership(new)?;
         let (listen, durable) = (new.listen, new.durable);
-        let job = self.make_job(queue, new, turn);
-        let (id, expires_at) = (job.id, expiry(&job));
-        let slot = self.insert_job(job);
+        let slot = self.lay(queue, new, member, turn);
         if listen {
             self.start_hearing(client, slot)?;
         }
+        let id = self.bring_up(slot, queue, turn).ok_or(Refusal::UnknownJob)?;
+        Ok((id, durable, Pushed::New))
+    }
+
+    /// A job nobody pushed and nobody listens to, whatever the limits are.
+    pub(crate) fn give_birth(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, turn: &mut Turn) {
+        let slot = self.lay(queue, new, member, turn);
+        self.bring_up(slot, queue, turn);
+    }
+
+    /// Makes a new job and puts it in its place.
+    fn lay(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, turn: &mut Turn) -> Slot {
+        self.make_known(queue, turn);
+        let job = self.make_job(queue, new, member, turn);
+        let slot = self.insert_job(job);
+        self.join_batch(member, turn);
+        slot
+    }
+
+    /// A job was put in its place: whoever is concerned learns of it.
+    fn bring_up(&mut self, slot: Slot, queue: QueueId, turn: &mut Turn) -> Option<JobId> {
+        let (id, expires_at) = self.jobs.at(slot).map(|job| (job.id, expiry(job)))?;
         self.head.totals.pushed += 1;
         self.remember_put(slot, turn);
         // Its time may be over before it began: then whoever waits must not get it.
@@ -132,7 +154,7 @@ impl Engine {
             self.expire_job(id, turn);
         }
         self.serve(queue, turn);
-        Ok((id, durable, Pushed::New))
+        Some(id)
     }
 
     /// Judges every limit on how much there may be.
@@ -153,7 +175,7 @@ impl Engine {
         }
     }
 
-    fn make_job(&mut self, queue: QueueId, new: &NewJob, turn: &mut Turn) -> Job {
+    fn make_job(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, turn: &mut Turn) -> Job {
         let cycle = match new.kind {
             QueueKind::Work => None,
             QueueKind::Cycle => Some(Cycle { priority: self.next_serial(queue, new.front, turn), boost: 0 }),
@@ -168,6 +190,7 @@ impl Engine {
             cycle,
             result_keep_ms: new.result_keep_ms,
             lease_ms: new.lease_ms,
+            member,
             ..Extra::default()
         };
         let Past { ready_at, failures, place } = new.past.as_deref().cloned().unwrap_or_default();

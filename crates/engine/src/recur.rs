@@ -10,7 +10,7 @@ use crate::schedule::{NewSchedule, Schedule, ScheduleRef};
 use crate::turn::{Change, Turn};
 
 /// Who pushes the job of a run: no connection.
-const NOBODY: ClientId = ClientId(u64::MAX);
+pub(crate) const NOBODY: ClientId = ClientId(u64::MAX);
 
 impl Engine {
     pub(crate) fn set_schedule(
@@ -59,7 +59,8 @@ impl Engine {
     fn check_schedule(&self, new: &NewSchedule, before: Option<&Schedule>) -> Result<(), Refusal> {
         self.check_name(new.key.as_deref().unwrap_or_default())?;
         self.check_names(&new.job)?;
-        if new.job.listen || !new.job.durable || new.job.past.is_some() {
+        // Its runs join no batch: the day it is forgotten they would be refused.
+        if new.job.listen || !new.job.durable || new.job.past.is_some() || new.job.batch.is_some() {
             return Err(Refusal::OutOfPlace);
         }
         if !new.recurrence.happens() || new.runs == Some(0) {
@@ -133,7 +134,7 @@ impl Engine {
 }
 
 /// The names in memory of their own: the read buffer they came in must not live on in them.
-fn owned(job: NewJob) -> NewJob {
+pub(crate) fn owned(job: NewJob) -> NewJob {
     let own = |bytes: Bytes| Engine::own(&bytes);
     let mut job = NewJob { queue: own(job.queue), name: job.name.map(own), meta: own(job.meta), ..job };
     if let Some(unique) = &mut job.unique {

@@ -67,6 +67,12 @@ pub enum Change {
     ScheduleMoved(JobId),
     /// A schedule is gone.
     ScheduleGone(JobId),
+    /// A batch is new, or anything about it but its standing is ([`crate::Engine::batch`]).
+    BatchPut(JobId),
+    /// A batch's standing changed.
+    BatchMoved(JobId),
+    /// A batch is gone.
+    BatchGone(JobId),
     /// Only the head changed: numbers were set aside ([`crate::Engine::head`]).
     Head,
 }

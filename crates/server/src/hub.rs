@@ -308,7 +308,7 @@ impl Core {
 fn needs_store(tag: Tag, command: &Command) -> bool {
     match command {
         Command::Push(job) => job.durable,
-        Command::SetSchedule(_) | Command::Mutate { .. } => true,
+        Command::SetSchedule(_) | Command::BatchNew(_) | Command::Mutate { .. } => true,
         Command::Finish { .. }
         | Command::Fail { .. }
         | Command::Release { .. }
@@ -317,6 +317,8 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::Replace { .. }
         | Command::Cancel(_)
         | Command::RemoveSchedule(_)
+        | Command::BatchOpen { .. }
+        | Command::BatchCommit { .. }
         | Command::CreateQueue { .. }
         | Command::RemoveQueue { .. }
         | Command::PauseQueue { .. }
@@ -334,6 +336,7 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::Tell { .. }
         | Command::Look(_)
         | Command::ListSchedules { .. }
+        | Command::LookBatch { .. }
         | Command::ListQueues { .. }
         | Command::ListJobs { .. }
         | Command::ListClients { .. }

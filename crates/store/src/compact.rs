@@ -172,10 +172,12 @@ impl Journal {
     }
 
     fn move_job(&mut self, engine: &Engine, id: JobId, from: u32) {
-        match (engine.job(id), engine.schedule(id)) {
-            (Some(job), _) => self.move_entity(job, from),
-            (None, Some(schedule)) => self.move_entity(schedule, from),
-            (None, None) => {}
+        if let Some(job) = engine.job(id) {
+            self.move_entity(job, from);
+        } else if let Some(schedule) = engine.schedule(id) {
+            self.move_entity(schedule, from);
+        } else if let Some(batch) = engine.batch(id) {
+            self.move_entity(batch, from);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_engine::{Engine, Head, Job, JobId, PlaceKind, QueueId, QueueImage, Schedule};
+use windlass_engine::{Batch, Engine, Head, Job, JobId, PlaceKind, QueueId, QueueImage, Schedule};
 
 use crate::journal::is_worth_remembering;
 use crate::record::Record;
@@ -17,6 +17,8 @@ pub struct Fingerprint {
     pub queues: BTreeMap<QueueId, QueueImage>,
     /// Every schedule.
     pub schedules: BTreeMap<JobId, Schedule>,
+    /// Every batch.
+    pub batches: BTreeMap<JobId, Batch>,
     /// The head's counters; its numbers only ever grow.
     pub head: Head,
 }
@@ -37,7 +39,8 @@ impl Fingerprint {
             .map(|queue| (queue.image().id, queue.image().clone()))
             .collect();
         let schedules = engine.schedules().map(|schedule| (schedule.id, schedule.clone())).collect();
-        Self { jobs, queues, schedules, head: *engine.head() }
+        let batches = engine.batches().map(|batch| (batch.id, batch.clone())).collect();
+        Self { jobs, queues, schedules, batches, head: *engine.head() }
     }
 }
 
@@ -58,8 +61,9 @@ fn keepable(job: &Job) -> Job {
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ready = self.jobs.values().filter(|job| job.place.kind() == PlaceKind::Ready).count();
-        let (jobs, queues, schedules) = (self.jobs.len(), self.queues.len(), self.schedules.len());
-        write!(f, "{jobs} jobs ({ready} ready), {queues} queues, {schedules} schedules, {:?}", self.head)
+        let (jobs, queues) = (self.jobs.len(), self.queues.len());
+        let (schedules, batches, head) = (self.schedules.len(), self.batches.len(), &self.head);
+        write!(f, "{jobs} jobs ({ready} ready), {queues} queues, {schedules} schedules, {batches} batches, {head:?}")
     }
 }
 
@@ -84,6 +88,13 @@ impl Fingerprint {
         let ids = self.schedules.keys().chain(other.schedules.keys());
         for id in ids {
             let (one, two) = (self.schedules.get(id), other.schedules.get(id));
+            if one != two {
+                return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
+            }
+        }
+        let ids = self.batches.keys().chain(other.batches.keys());
+        for id in ids {
+            let (one, two) = (self.batches.get(id), other.batches.get(id));
             if one != two {
                 return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
             }

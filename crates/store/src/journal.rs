@@ -9,7 +9,7 @@
 //! Changes name what changed; jobs are read from the engine and encoded at once, queues and the head when the commit is
 //! cut. One commit is on its way at a time, and the same commit is written again until it is on the disk.
 
-use windlass_engine::{Change, Engine, Job, JobId, PlaceKind, Queue, QueueId, Schedule};
+use windlass_engine::{Batch, Change, Engine, Job, JobId, PlaceKind, Queue, QueueId, Schedule};
 
 use crate::commit::Commit;
 use crate::compact::{Gain, Pass};
@@ -17,8 +17,8 @@ use crate::frame::{HEADER_BYTES, parts_of};
 use crate::ledger::{Home, Ledger, Shape};
 use crate::pending::{Gathered, INLINE_BYTES_MAX, Kind, Pending};
 use crate::record::{
-    HeadRecord, Tail, census_share, encode_gone, encode_head, encode_moved, encode_next_run, encode_put, encode_queue,
-    encode_queue_gone, encode_schedule,
+    HeadRecord, Tail, census_share, encode_batch, encode_batch_moved, encode_gone, encode_head, encode_moved,
+    encode_next_run, encode_put, encode_queue, encode_queue_gone, encode_schedule,
 };
 use crate::roll::RollWriter;
 
@@ -56,7 +56,7 @@ pub struct JournalStats {
     pub bytes: u64,
     /// Bytes of the records in them that still count.
     pub live_bytes: u64,
-    /// Jobs they hold, and schedules.
+    /// Jobs they hold, and schedules, and batches.
     pub jobs: u64,
     /// Bytes waiting for the next commit.
     pub pending_bytes: u64,
@@ -115,7 +115,9 @@ impl Journal {
                 Change::JobMoved(id) => engine.job(id).into_iter().for_each(|job| self.moved(job)),
                 Change::SchedulePut(id) => engine.schedule(id).into_iter().for_each(|schedule| self.put(schedule)),
                 Change::ScheduleMoved(id) => engine.schedule(id).into_iter().for_each(|schedule| self.moved(schedule)),
-                Change::JobGone(id) | Change::ScheduleGone(id) => self.gone(id),
+                Change::BatchPut(id) => engine.batch(id).into_iter().for_each(|batch| self.put(batch)),
+                Change::BatchMoved(id) => engine.batch(id).into_iter().for_each(|batch| self.moved(batch)),
+                Change::JobGone(id) | Change::ScheduleGone(id) | Change::BatchGone(id) => self.gone(id),
                 Change::QueueSet(id) | Change::QueueGone(id) => {
                     self.pending.queues.insert(id);
                 }
@@ -376,6 +378,21 @@ impl Entity for Schedule {
 
     fn encode_standing(&self, out: &mut Vec<u8>) {
         encode_next_run(self, out);
+    }
+}
+
+impl Entity for Batch {
+    fn id(&self) -> JobId {
+        self.id
+    }
+
+    fn encode_whole(&self, _: usize, out: &mut Vec<u8>) -> Tail {
+        encode_batch(self, out);
+        Tail::default()
+    }
+
+    fn encode_standing(&self, out: &mut Vec<u8>) {
+        encode_batch_moved(self, out);
     }
 }
 

@@ -67,7 +67,7 @@ pub use fingerprint::Fingerprint;
 pub use frame::{FrameError, VALUE_BYTES_MAX, VERSION};
 pub use journal::{Journal, JournalLimits, JournalStats};
 pub use memory::{Fault, MemoryStore};
-pub use record::{HeadRecord, Moved, NextRun, Record};
+pub use record::{BatchMoved, HeadRecord, Moved, NextRun, Record};
 pub use recover::{Recovered, Report, recover};
 pub use replay::{RecoverError, Torn};
 pub use salvage::{Salvage, salvage};

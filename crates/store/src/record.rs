@@ -1,17 +1,22 @@
 //! Facts and their bytes: a job whole, a job's standing, a job gone, a queue, a queue gone, the head; a schedule whole, a
-//! schedule's next run. A schedule has a number as jobs have, and is gone as they are.
+//! schedule's next run; a batch whole, a batch's standing. Schedules and batches have numbers as jobs have, and are gone as
+//! they are.
 //!
 //! Written by hand and never derived from the engine's types, so that renaming a field cannot break a disk. A record says
 //! itself where it ends; the bytes around records are `frame`'s business. What is here must be readable for ever: the
 //! files in `golden/` say so. A record that must change gets a new kind, and the old kind stays readable.
 
+mod batch;
 mod job;
 mod schedule;
+mod template;
 
 use bytes::Bytes;
-use windlass_engine::{Head, Job, JobId, Priority, QueueId, QueueImage, QueueKind, Schedule, Totals};
+use windlass_engine::{Batch, Head, Job, JobId, Priority, QueueId, QueueImage, QueueKind, Schedule, Totals};
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_u32, put_u64};
+pub use batch::BatchMoved;
+pub(crate) use batch::{encode_batch, encode_batch_moved};
 pub use job::Moved;
 pub(crate) use job::{Tail, encode_moved, encode_put};
 pub use schedule::NextRun;
@@ -25,6 +30,8 @@ const QUEUE_GONE: u8 = 5;
 const HEAD: u8 = 6;
 const SCHEDULE: u8 = 7;
 const NEXT_RUN: u8 = 8;
+const BATCH: u8 = 9;
+const BATCH_MOVED: u8 = 10;
 
 /// Counts, numbers and ranks stay below this, so that going on counting from a journal never overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
@@ -36,7 +43,7 @@ pub enum Record {
     Put(Job),
     /// How a job stands now; the rest of it stays as it is.
     Moved(Moved),
-    /// A job is gone, or a schedule.
+    /// A job is gone, or a schedule, or a batch.
     Gone(JobId),
     /// A queue, whole.
     QueueSet(QueueImage),
@@ -46,6 +53,10 @@ pub enum Record {
     Schedule(Box<Schedule>),
     /// When a schedule runs next; the rest of it stays as it is.
     NextRun(NextRun),
+    /// A batch, whole. It stands for whatever was said of it before.
+    Batch(Box<Batch>),
+    /// How a batch stands; the rest of it stays as it is.
+    BatchMoved(BatchMoved),
     /// The engine's own numbers; every commit has one.
     Head(HeadRecord),
 }
@@ -120,6 +131,8 @@ impl Record {
             HEAD => decode_head(from).map(Self::Head),
             SCHEDULE => schedule::decode_schedule(from).map(|schedule| Self::Schedule(Box::new(schedule))),
             NEXT_RUN => schedule::decode_next_run(from).map(Self::NextRun),
+            BATCH => batch::decode_batch(from).map(|batch| Self::Batch(Box::new(batch))),
+            BATCH_MOVED => batch::decode_batch_moved(from).map(Self::BatchMoved),
             kind => Err(DecodeError::Kind(kind)),
         }
     }
@@ -148,6 +161,8 @@ impl Record {
             Self::QueueGone(id) => encode_queue_gone(*id, out),
             Self::Schedule(schedule) => encode_schedule(schedule, usize::MAX, out).append_to(out),
             Self::NextRun(next) => next.encode(out),
+            Self::Batch(batch) => encode_batch(batch, out),
+            Self::BatchMoved(moved) => moved.encode(out),
             Self::Head(head) => encode_head(head, out),
         }
     }

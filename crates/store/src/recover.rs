@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use windlass_engine::{Engine, Job, JobId, Limits, Numbered, QueueId, QueueImage, QueueKind, Schedule};
+use windlass_engine::{
+    Batch, Engine, Job, JobId, Limits, Numbered, Place, QueueId, QueueImage, QueueKind, Role, Schedule, Stage,
+};
 
 use crate::codec::Reader;
 use crate::frame::FrameError;
@@ -45,6 +47,8 @@ pub struct Report {
     pub queues: u64,
     /// Schedules.
     pub schedules: u64,
+    /// Batches.
+    pub batches: u64,
     /// The last whole commit.
     pub last_seq: u64,
     /// The daemon had stopped in order.
@@ -97,6 +101,7 @@ pub fn recover(
         jobs: engine.job_count() as u64,
         queues: engine.queues().count() as u64,
         schedules: engine.schedules().count() as u64,
+        batches: engine.batches().count() as u64,
         last_seq,
         clean,
         torn,
@@ -112,6 +117,7 @@ struct Replay {
     index: Numbered<u32>,
     queues: BTreeMap<QueueId, QueueImage>,
     schedules: BTreeMap<JobId, Schedule>,
+    batches: BTreeMap<JobId, Batch>,
     /// The last head, and the commit it was in.
     head: Option<(u64, HeadRecord)>,
 }
@@ -125,6 +131,7 @@ impl Replay {
             index: Numbered::new(u32::MAX),
             queues: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            batches: BTreeMap::new(),
             head: None,
         }
     }
@@ -145,6 +152,8 @@ impl Replay {
                 Record::Moved(moved) => roll.push(moved.job),
                 Record::Schedule(schedule) => roll.push(schedule.id),
                 Record::NextRun(next) => roll.push(next.schedule),
+                Record::Batch(batch) => roll.push(batch.id),
+                Record::BatchMoved(moved) => roll.push(moved.batch),
                 Record::QueueSet(image) => queues.push(image.id),
                 Record::Gone(_) | Record::QueueGone(_) | Record::Head(_) => {}
             }
@@ -174,6 +183,7 @@ impl Replay {
             Record::Gone(id) => {
                 self.ledger.gone(id, home.slot);
                 self.schedules.remove(&id);
+                self.batches.remove(&id);
                 if let Some(place) = self.index.remove(id).and_then(|index| self.place_mut(index)) {
                     *place = None;
                 }
@@ -195,6 +205,17 @@ impl Replay {
                 if let Some(schedule) = self.schedules.get_mut(&next.schedule) {
                     self.ledger.moved(next.schedule, home);
                     next.apply(schedule);
+                }
+            }
+            Record::Batch(batch) => {
+                self.ledger.put(batch.id, home);
+                self.batches.insert(batch.id, *batch);
+            }
+            Record::BatchMoved(moved) => {
+                // Of a batch that is gone, as of a job.
+                if let Some(batch) = self.batches.get_mut(&moved.batch) {
+                    self.ledger.moved(moved.batch, home);
+                    batch.standing = moved.standing;
                 }
             }
             Record::Head(head) => {
@@ -255,12 +276,16 @@ impl Replay {
         check_queues(&self.queues, queues_max)?;
         self.check_jobs()?;
         self.check_schedules()?;
+        self.check_batches()?;
         drop(self.index);
         let mut engine = Engine::new(limits, seed);
         if let Some((_, head)) = self.head {
             engine.recall_head(head.head, head.clean);
         }
         self.queues.into_values().for_each(|image| engine.recall_queue(image));
+        for batch in self.batches.into_values() {
+            engine.recall_batch(batch);
+        }
         for job in self.jobs.into_iter().flatten().flatten() {
             engine.recall_job(job);
         }
@@ -289,6 +314,27 @@ impl Replay {
         }
     }
 
+    fn check_batches(&self) -> Result<(), RecoverError> {
+        let mut open = Open::new();
+        let members = self.jobs.iter().flatten().flatten().filter_map(|job| Some((job, job.extra.as_deref()?.member?)));
+        for (job, member) in members.filter(|(_, member)| member.role == Role::Job) {
+            let counts = open.entry(member.batch).or_default();
+            counts.0 += u64::from(!member.ran);
+            counts.1 += u64::from(!matches!(job.place, Place::Done(_)));
+        }
+        let mut names = BTreeMap::new();
+        for (id, batch) in &self.batches {
+            if self.index.get(*id).is_some() || self.schedules.contains_key(id) {
+                return Err(RecoverError::Nonsense(format!("{id:?} is a batch and something else")));
+            }
+            if let Some(other) = names.insert(&batch.name, id) {
+                return Err(RecoverError::Nonsense(format!("{id:?} and {other:?} are batches of the same name")));
+            }
+            check_batch(batch, open.get(id).copied().unwrap_or_default()).map_err(RecoverError::Nonsense)?;
+        }
+        Ok(())
+    }
+
     fn check_schedules(&self) -> Result<(), RecoverError> {
         let mut names = BTreeMap::new();
         for (id, schedule) in &self.schedules {
@@ -302,6 +348,29 @@ impl Replay {
         }
         Ok(())
     }
+}
+
+/// What a batch's jobs may still add to its counts: those that have not run, those that have not succeeded.
+type Open = BTreeMap<JobId, (u64, u64)>;
+
+/// Whether a batch can stand as it does.
+fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<(), String> {
+    let (id, at) = (batch.id, &batch.standing);
+    if unran > at.total - at.ran || open > at.total - at.succeeded {
+        return Err(format!("{id:?} has more jobs than it counts"));
+    }
+    let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();
+    if kept(at.complete, &batch.complete) || kept(at.success, &batch.success) {
+        return Err(format!("{id:?} has a callback that was pushed"));
+    }
+    if at.success != Stage::Waiting && !at.complete.is_over() {
+        return Err(format!("{id:?} succeeded before it was complete"));
+    }
+    let misplaced = |job: &windlass_engine::NewJob| job.kind != QueueKind::Work || !job.durable || job.listen;
+    if [&batch.complete, &batch.success].into_iter().flatten().any(|job| misplaced(job)) {
+        return Err(format!("{id:?} has a callback that cannot be one"));
+    }
+    Ok(())
 }
 
 fn check_queues(queues: &BTreeMap<QueueId, QueueImage>, queues_max: u32) -> Result<(), RecoverError> {

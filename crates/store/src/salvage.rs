@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-use windlass_engine::{Job, JobId, PlaceKind, QueueId, QueueImage, Recurrence, Schedule};
+use windlass_engine::{Batch, Job, JobId, PlaceKind, QueueId, QueueImage, Recurrence, Schedule};
 
 use crate::codec::Reader;
 use crate::frame::{Frame, open};
@@ -22,6 +22,8 @@ pub struct Salvage {
     pub jobs: BTreeMap<JobId, Job>,
     /// Schedules by number, as they last stood.
     pub schedules: BTreeMap<JobId, Schedule>,
+    /// Batches by number, as they last stood.
+    pub batches: BTreeMap<JobId, Batch>,
     /// Queues by number.
     pub queues: BTreeMap<QueueId, QueueImage>,
     /// Values looked at.
@@ -100,11 +102,17 @@ impl Salvage {
                     moved.apply(job);
                 }
             }
-            Record::Gone(id) => drop((self.jobs.remove(&id), self.schedules.remove(&id))),
+            Record::Gone(id) => drop((self.jobs.remove(&id), self.schedules.remove(&id), self.batches.remove(&id))),
             Record::Schedule(schedule) => drop(self.schedules.insert(schedule.id, *schedule)),
             Record::NextRun(next) => {
                 if let Some(schedule) = self.schedules.get_mut(&next.schedule) {
                     next.apply(schedule);
+                }
+            }
+            Record::Batch(batch) => drop(self.batches.insert(batch.id, *batch)),
+            Record::BatchMoved(moved) => {
+                if let Some(batch) = self.batches.get_mut(&moved.batch) {
+                    batch.standing = moved.standing;
                 }
             }
             // A queue that is gone may be the only one that tells what its jobs' queue was called.
@@ -116,7 +124,10 @@ impl Salvage {
     /// Writes every job as one line of JSON: `job`, `queue`, `origin`, `priority`, `place`, `ready_at_ms`, `attempts`,
     /// `failures`, `key`, `name`, `meta_base64`, `body_base64`. A byte string that is not UTF-8 goes under its name with
     /// `_base64` behind it; what a job lacks is left out. Then the schedules: `schedule`, `queue`, `origin`, `priority`,
-    /// `cron` or `every_ms`, `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`.
+    /// `cron` or `every_ms`, `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`. Then the
+    /// batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`, `parent`, `about`,
+    /// `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`, `success_queue`,
+    /// `success_body_base64`.
     ///
     /// # Errors
     ///
@@ -141,6 +152,9 @@ impl Salvage {
             if !job.name().is_empty() {
                 line.text("name", job.name());
             }
+            if let Some(member) = job.extra.as_deref().and_then(|extra| extra.member) {
+                line.number("in_batch", member.batch.0);
+            }
             if !job.meta().is_empty() {
                 line.base64("meta_base64", &job.meta());
             }
@@ -150,8 +164,38 @@ impl Salvage {
         for schedule in self.schedules.values() {
             to.write_all(schedule_line(schedule).as_bytes())?;
         }
+        for batch in self.batches.values() {
+            to.write_all(batch_line(batch).as_bytes())?;
+        }
         to.flush()
     }
+}
+
+fn batch_line(batch: &Batch) -> String {
+    let mut line = Line::default();
+    line.number("batch", batch.id.0);
+    line.number("origin", batch.origin.0.into());
+    line.number("jobs", batch.standing.total);
+    line.number("succeeded", batch.standing.succeeded);
+    line.text("name", &batch.name);
+    if let Some(parent) = &batch.parent_name {
+        line.text("parent", parent);
+    }
+    if !batch.about.is_empty() {
+        line.text("about", &batch.about);
+    }
+    if !batch.meta.is_empty() {
+        line.base64("meta_base64", &batch.meta);
+    }
+    if let Some(job) = &batch.complete {
+        line.text("complete_queue", &job.queue);
+        line.base64("complete_body_base64", &job.body);
+    }
+    if let Some(job) = &batch.success {
+        line.text("success_queue", &job.queue);
+        line.base64("success_body_base64", &job.body);
+    }
+    line.finish()
 }
 
 fn schedule_line(schedule: &Schedule) -> String {

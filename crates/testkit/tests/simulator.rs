@@ -65,22 +65,27 @@ fn everything_happens(tally: &Tally) {
             "Command",
             "Open Close Label Serve Unserve UnserveAll Push Take Sleep Credit Unwait Finish Fail Release Extend Repay \
              Tell Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue SetSchedule RemoveSchedule \
-             ListSchedules ListQueues ListJobs ListClients Stats Mutate Enlist Beat Signal",
+             ListSchedules BatchNew BatchOpen BatchCommit LookBatch ListQueues ListJobs ListClients Stats Mutate Enlist Beat Signal",
         ),
         (
             "Event",
-            "Pushed Taken Empty Woken Finished Failed Done Refused Told Ended Looked ScheduleSet Schedules Queues Clients Stats \
+            "Pushed Taken Empty Woken Finished Failed Done Refused Told Ended Looked ScheduleSet Schedules BatchLooked Queues Clients Stats \
              Mutated Beaten Dismissed",
         ),
         (
             "Refusal",
             "QueueFull JobsFull BytesFull QueuesFull AbilitiesFull NameTooLong NotUnique UnknownJob NotHeld \
-             UnknownQueue QueueInUse WrongKind UnknownWorker OutOfPlace SchedulesFull NeverDue UnknownSchedule",
+             UnknownQueue QueueInUse WrongKind UnknownWorker OutOfPlace SchedulesFull NeverDue UnknownSchedule \
+             BatchesFull BatchTooDeep UnknownBatch",
         ),
         ("End", "Succeeded Failed Lost TimedOut Expired Cancelled"),
         ("Fate", "Retried Buried Discarded"),
         ("Pushed", "New Attached Kept"),
-        ("Change", "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone Head"),
+        (
+            "Change",
+            "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \
+             BatchGone Head",
+        ),
         ("Daemon", "Crashed Restarted"),
     ];
     for (kind, names) in table {

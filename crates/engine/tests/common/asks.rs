@@ -7,7 +7,7 @@ use windlass_engine::{
     Retry, ScheduleRef, Select, Take, Timestamp, Token, Unique, Wait,
 };
 
-fn name(text: &'static str) -> Bytes {
+pub(crate) fn name(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
@@ -146,6 +146,10 @@ impl Push {
 
     pub(crate) fn lease_ms(self, ms: u64) -> Self {
         self.with(|job| job.lease_ms = Some(ms))
+    }
+
+    pub(crate) fn batch(self, text: &'static str) -> Self {
+        self.with(|job| job.batch = Some(name(text)))
     }
 }
 

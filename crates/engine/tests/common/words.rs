@@ -39,6 +39,7 @@ fn word(event: &Event) -> String {
         Event::Schedules { rows, next, .. } => {
             listed("schedules", rows.iter().map(|row| format!("s{}", row.id.0)), *next)
         }
+        Event::BatchLooked { batch, .. } => format!("sees batch {}", text(&batch.name)),
         Event::Looked { job: Some(view), .. } => format!("sees {}", view_words(view)),
         Event::Queues { rows, next, .. } => listed("queues", rows.iter().map(|row| text(&row.name)), *next),
         Event::Jobs { rows, next, .. } => listed("jobs", rows.iter().map(|row| format!("j{}", row.job.id.0)), *next),

@@ -155,6 +155,9 @@ impl GearmanSession {
             | Refusal::QueuesFull { .. }
             | Refusal::SchedulesFull { .. }
             | Refusal::NeverDue
+            | Refusal::BatchesFull { .. }
+            | Refusal::BatchTooDeep { .. }
+            | Refusal::UnknownBatch
             | Refusal::AbilitiesFull { .. }
             | Refusal::NameTooLong { .. }
             | Refusal::NotUnique

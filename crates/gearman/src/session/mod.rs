@@ -188,6 +188,7 @@ impl GearmanSession {
             Event::Finished { .. }
             | Event::Failed { .. }
             | Event::Stats { .. }
+            | Event::BatchLooked { .. }
             | Event::Mutated { .. }
             | Event::Beaten { .. } => {}
         }

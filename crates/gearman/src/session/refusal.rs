@@ -36,6 +36,9 @@ pub(super) const fn reply(ask: Ask, why: Refusal) -> ErrorReply {
         | Refusal::QueueInUse
         | Refusal::UnknownWorker
         | Refusal::UnknownSchedule
+        | Refusal::UnknownBatch
+        | Refusal::BatchesFull { .. }
+        | Refusal::BatchTooDeep { .. }
         | Refusal::OutOfPlace => ErrorReply::QUEUE_ERROR,
     }
 }

@@ -115,6 +115,12 @@ pub struct Limits {
     pub jobs_bytes_max: ByteSize,
     /// Schedules.
     pub schedules_max: u32,
+    /// Batches.
+    pub batches_max: u32,
+    /// How often a batch may be in a batch that is in another.
+    pub batch_depth_max: u32,
+    /// How long a batch is known once nothing of it waits or is worked on.
+    pub batch_ttl: Period,
     /// Queues known.
     pub queues_max: u32,
     /// Queues one client may serve.
@@ -288,6 +294,9 @@ impl Default for Limits {
             jobs_max: 50_000_000,
             jobs_bytes_max: ByteSize(640 * MIB),
             schedules_max: 10_000,
+            batches_max: 100_000,
+            batch_depth_max: 100,
+            batch_ttl: Period::from_days(7),
             queues_max: 100_000,
             abilities_max: 10_000,
             name_bytes_max: ByteSize(8192),
@@ -358,6 +367,9 @@ impl Config {
             jobs_max: limits.jobs_max,
             jobs_bytes_max: limits.jobs_bytes_max.into(),
             schedules_max: limits.schedules_max,
+            batches_max: limits.batches_max,
+            batch_depth_max: limits.batch_depth_max,
+            batch_keep_ms: limits.batch_ttl.as_ms(),
             queues_max: limits.queues_max,
             abilities_max: limits.abilities_max,
             name_bytes_max: u32::try_from(limits.name_bytes_max.0).unwrap_or(u32::MAX),

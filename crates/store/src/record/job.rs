@@ -6,13 +6,13 @@
 //!
 //! ```text
 //! put   = 1 id queue bits origin priority standing retry [key] [extra] result-len body-len result body
-//! moved = 2 id bits standing [cycle] [failure] [progress]
+//! moved = 2 id bits standing [cycle] [failure] [progress]; its bits say besides whether its batch has counted it
 //! ```
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, OnExpiry, Origin, Payload, Place, Priority,
-    Progress, QueueId, Retry, Timestamp, Token,
+    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, Member, OnExpiry, Origin, Payload, Place,
+    Priority, Progress, QueueId, Retry, Role, Timestamp, Token,
 };
 
 use super::{COUNT_MAX, MOVED, PUT, owned_if};
@@ -36,8 +36,11 @@ mod has {
     pub(super) const RESULT_KEEP: u64 = 1 << 8;
     pub(super) const LEASE_MS: u64 = 1 << 9;
     pub(super) const RESULT: u64 = 1 << 10;
-    /// Beyond all of them.
-    pub(super) const END: u64 = 1 << 11;
+    pub(super) const MEMBER: u64 = 1 << 11;
+    /// Of a job's standing only: its batch has counted it as worked on.
+    pub(super) const RAN: u64 = 1 << 12;
+    /// Beyond all that are written of a job.
+    pub(super) const END: u64 = 1 << 12;
 }
 
 /// How a job stands: what changes while it lives.
@@ -61,6 +64,8 @@ pub struct Moved {
     pub failure: Option<Box<Failure>>,
     /// Its last progress.
     pub progress: Option<Progress>,
+    /// Its batch has counted it as worked on.
+    pub ran: bool,
 }
 
 impl Moved {
@@ -73,6 +78,7 @@ impl Moved {
         }
         let extra = job.extra.get_or_insert_default();
         (extra.cycle, extra.failure, extra.progress) = (self.cycle, self.failure, self.progress);
+        extra.member.iter_mut().for_each(|member| member.ran = self.ran);
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -84,7 +90,7 @@ impl Moved {
             failures: self.failures,
         };
         let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
-        put_moved(self.job, &standing, told, out);
+        put_moved(self.job, &standing, told, self.ran, out);
     }
 }
 
@@ -172,7 +178,8 @@ pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     let extra = job.extra.as_deref();
     let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
     let told = (job.cycle(), extra.and_then(|e| e.failure.as_deref()), progress);
-    put_moved(job.id, &Standing::of(job), told, out);
+    let ran = extra.and_then(|e| e.member).is_some_and(|member| member.ran);
+    put_moved(job.id, &Standing::of(job), told, ran, out);
 }
 
 fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
@@ -189,6 +196,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(extra.result_keep_ms != 0, has::RESULT_KEEP)
         | bit(extra.lease_ms.is_some(), has::LEASE_MS)
         | bit(extra.result.is_some(), has::RESULT)
+        | bit(extra.member.is_some(), has::MEMBER)
 }
 
 fn put_standing(standing: &Standing<'_>, out: &mut Vec<u8>) {
@@ -264,6 +272,15 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     if let Some(ms) = extra.lease_ms {
         put_u64(out, ms);
     }
+    if let Some(Member { batch, role, ran }) = extra.member {
+        put_u64(out, batch.0);
+        let role = match role {
+            Role::Job => 0,
+            Role::Complete => 1,
+            Role::Success => 2,
+        };
+        out.push(role << 1 | u8::from(ran));
+    }
 }
 
 /// Nothing for the end that most keys have.
@@ -297,12 +314,15 @@ fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, out: &mut Vec<u8>) {
+fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, ran: bool, out: &mut Vec<u8>) {
     let bit = |there: bool, bit: u64| if there { bit } else { 0 };
     out.push(MOVED);
     put_u64(out, id.0);
     let (cycle, failure, progress) = (told.0.is_some(), told.1.is_some(), told.2.is_some());
-    put_u64(out, bit(cycle, has::CYCLE) | bit(failure, has::FAILURE) | bit(progress, has::PROGRESS));
+    put_u64(
+        out,
+        bit(cycle, has::CYCLE) | bit(failure, has::FAILURE) | bit(progress, has::PROGRESS) | bit(ran, has::RAN),
+    );
     put_standing(standing, out);
     put_told(told, out);
 }
@@ -333,7 +353,7 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
-    const KNOWN: u64 = has::CYCLE | has::FAILURE | has::PROGRESS;
+    const KNOWN: u64 = has::CYCLE | has::FAILURE | has::PROGRESS | has::RAN;
     let job = JobId(from.below("a job's number", COUNT_MAX)?);
     let bits = from.u64()?;
     if bits & !KNOWN != 0 {
@@ -341,7 +361,8 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
     }
     let (place, rank, ready_at, attempts, failures) = read_standing(from)?;
     let (cycle, failure, progress) = read_told(from, bits)?;
-    Ok(Moved { job, place, rank, ready_at, attempts, failures, cycle, failure, progress })
+    let ran = bits & has::RAN != 0;
+    Ok(Moved { job, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran })
 }
 
 fn read_standing(from: &mut Reader<'_>) -> Result<(Place, u64, Timestamp, u32, u32), DecodeError> {
@@ -409,7 +430,22 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     if has(has::LEASE_MS) {
         extra.lease_ms = Some(from.u64()?);
     }
+    if has(has::MEMBER) {
+        extra.member = Some(read_member(from)?);
+    }
     Ok(extra)
+}
+
+fn read_member(from: &mut Reader<'_>) -> Result<Member, DecodeError> {
+    let batch = JobId(from.below("a batch's number", COUNT_MAX)?);
+    let code = from.u8()?;
+    let role = match code >> 1 {
+        0 => Role::Job,
+        1 => Role::Complete,
+        2 => Role::Success,
+        _ => return Err(DecodeError::Range { field: "a job's role", value: code.into() }),
+    };
+    Ok(Member { batch, role, ran: code & 1 != 0 })
 }
 
 pub(super) fn read_key_until(from: &mut Reader<'_>) -> Result<KeyUntil, DecodeError> {

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Clash, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, NewJob, OnExpiry, Origin,
-    Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry, Schedule, Timestamp, Token,
-    Unique,
+    Backoff, Batch, BatchStanding, Clash, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, Member,
+    NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry,
+    Role, Schedule, Stage, Timestamp, Token, Unique,
 };
 
 /// The plainest job.
@@ -98,6 +98,41 @@ fn any_key_until() -> impl Strategy<Value = KeyUntil> {
     ]
 }
 
+fn any_member() -> impl Strategy<Value = Member> {
+    let role = prop_oneof![Just(Role::Job), Just(Role::Complete), Just(Role::Success)];
+    (0..1u64 << 63, role, any::<bool>()).prop_map(|(batch, role, ran)| Member { batch: JobId(batch), role, ran })
+}
+
+/// Any batch.
+pub(crate) fn any_batch() -> impl Strategy<Value = Batch> {
+    let number = prop_oneof![1u64..200, 1..1u64 << 63];
+    let parent = option::of((any::<prop::sample::Index>(), any_bytes()));
+    let texts = (any_bytes(), any_bytes(), any_bytes());
+    let callback = || option::of(any_schedule().prop_map(|schedule| Box::new(schedule.job)));
+    let numbers = (any::<u8>(), any::<u32>(), any_time());
+    (number, parent, texts, (callback(), callback()), numbers, any_standing()).prop_map(
+        |(id, parent, (name, about, meta), (complete, success), (origin, depth, created_at), standing)| {
+            let older = |index: prop::sample::Index| JobId(index.index(usize::MAX) as u64 % id);
+            let (parent, parent_name) = parent.map(|(index, name)| (older(index), name)).unzip();
+            let (id, origin) = (JobId(id), Origin(origin));
+            Batch { id, name, origin, parent, parent_name, depth, about, meta, created_at, complete, success, standing }
+        },
+    )
+}
+
+fn any_standing() -> impl Strategy<Value = BatchStanding> {
+    let stage =
+        || prop_oneof![Just(Stage::Waiting), Just(Stage::Enqueued), Just(Stage::Succeeded), Just(Stage::Passed)];
+    let counts = (0..1u64 << 62, 0..1u64 << 10, 0..1u64 << 10);
+    (any::<bool>(), any_time(), counts, any::<[u32; 2]>(), stage(), stage()).prop_map(
+        |(committed, since, (succeeded, failed, waiting), [incomplete, unsuccessful], complete, success)| {
+            let ran = succeeded + failed;
+            let total = ran + waiting;
+            BatchStanding { committed, since, total, ran, succeeded, incomplete, unsuccessful, complete, success }
+        },
+    )
+}
+
 /// Any queue.
 pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let limits = prop::array::uniform9(option::of(any::<u32>()));
@@ -162,9 +197,16 @@ fn any_extra() -> impl Strategy<Value = Extra> {
         text,
     });
     let told = (option::of(cycle), option::of(failure), option::of(progress));
-    let rest = (any::<u64>(), option::of(any::<u64>()), option::of(any_bytes()));
+    let rest = (any::<u64>(), option::of(any::<u64>()), option::of(any_bytes()), option::of(any_member()));
     (option::of(any_bytes()), any_bytes(), option::of(any_time()), key_until, told, rest).prop_map(
-        |(name, meta, expires_at, key_until, (cycle, failure, progress), (result_keep_ms, lease_ms, result))| Extra {
+        |(
+            name,
+            meta,
+            expires_at,
+            key_until,
+            (cycle, failure, progress),
+            (result_keep_ms, lease_ms, result, member),
+        )| Extra {
             name: name.map(|name| name.as_ref().into()),
             meta,
             expires_at,
@@ -175,6 +217,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             result_keep_ms,
             lease_ms,
             result,
+            member,
             listeners: Vec::new(),
         },
     )

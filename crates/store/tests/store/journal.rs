@@ -31,6 +31,8 @@ fn words(commit: &Commit) -> Vec<String> {
         Record::QueueSet(image) => Some(format!("queue {}", String::from_utf8_lossy(&image.name))),
         Record::QueueGone(id) => Some(format!("no queue {}", id.0)),
         Record::Schedule(schedule) => Some(format!("schedule {}", schedule.id.0)),
+        Record::Batch(batch) => Some(format!("batch {}", batch.id.0)),
+        Record::BatchMoved(moved) => Some(format!("batch moved {}", moved.batch.0)),
         Record::NextRun(next) => Some(format!("next run {}", next.schedule.0)),
         Record::Head(_) => None,
     });

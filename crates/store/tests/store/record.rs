@@ -6,11 +6,11 @@ use std::path::Path;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Clash, ClientId, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId, KeyUntil, Lease, NewJob, OnExpiry,
-    Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry, Schedule, Timestamp,
-    Token, Totals, Unique,
+    Backoff, Batch, BatchStanding, Clash, ClientId, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId, KeyUntil,
+    Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind,
+    Recurrence, Retry, Role, Schedule, Stage, Timestamp, Token, Totals, Unique,
 };
-use windlass_store::{DecodeError, HeadRecord, Moved, NextRun, Record};
+use windlass_store::{BatchMoved, DecodeError, HeadRecord, Moved, NextRun, Record};
 
 use crate::jobs;
 
@@ -35,6 +35,8 @@ fn any_record() -> impl Strategy<Value = Record> {
         1 => jobs::any_queue().prop_map(Record::QueueSet),
         1 => any::<u32>().prop_map(|id| Record::QueueGone(QueueId(id))),
         1 => any_head().prop_map(Record::Head),
+        2 => jobs::any_batch().prop_map(|batch| Record::Batch(Box::new(batch))).boxed(),
+        1 => jobs::any_batch().prop_map(|b| Record::BatchMoved(BatchMoved { batch: b.id, standing: b.standing })).boxed(),
         2 => jobs::any_schedule().prop_map(|schedule| Record::Schedule(Box::new(schedule))).boxed(),
         1 => jobs::any_schedule().prop_map(|s| Record::NextRun(next_run(&s))).boxed(),
     ]
@@ -57,6 +59,7 @@ fn any_moved() -> impl Strategy<Value = Moved> {
             cycle: extra.cycle,
             failure: extra.failure,
             progress: extra.progress,
+            ran: extra.member.is_some_and(|member| member.ran),
         }
     })
 }
@@ -91,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..10) {
+    fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..12) {
         let bytes: Vec<u8> = std::iter::once(kind).chain(noise).collect();
         for record in Record::all(&bytes).flatten() {
             // What can be read can be written, and is the same then.
@@ -141,7 +144,7 @@ fn what_no_engine_writes_is_refused() {
         ("priority 10", one(&[1, 5, 0, 0, 2, 10, 0])),
         ("place 7", job(&[7])),
         ("rank 0", job(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0])),
-        ("bits of a version to come", one(&[1, 5, 0, 0x80, 0x10, 2, 5, 0])),
+        ("bits of a version to come", one(&[1, 5, 0, 0x80, 0x20, 2, 5, 0])),
         ("no run left", one(&[8, 5, 1, 1])),
         ("bits of a schedule to come", one(&[7, 5, 0x80, 0x20, 2, 5, 0])),
         ("a body that is not there", job(&[0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f])),
@@ -190,6 +193,7 @@ fn golden() -> Vec<(&'static str, Record)> {
             result_keep_ms: 60_000,
             lease_ms: Some(1_800_000),
             result: Some(Bytes::from_static(b"so far")),
+            member: None,
             listeners: Vec::new(),
         })),
         ..jobs::plain()
@@ -206,6 +210,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         cycle: None,
         failure: None,
         progress: None,
+        ran: false,
     };
     let queue = QueueImage {
         id: QueueId(3),
@@ -260,6 +265,53 @@ fn golden() -> Vec<(&'static str, Record)> {
         next_at: at.after_ms(60_000),
         runs_left: None,
     };
+    let plain_batch = Batch {
+        id: JobId(9),
+        name: Bytes::from_static(b"b-1"),
+        origin: Origin::FAKTORY,
+        parent: None,
+        parent_name: None,
+        depth: 0,
+        about: Bytes::new(),
+        meta: Bytes::new(),
+        created_at: at,
+        complete: None,
+        success: None,
+        standing: BatchStanding::new(at),
+    };
+    let over = BatchStanding {
+        committed: true,
+        total: 3,
+        ran: 3,
+        succeeded: 3,
+        complete: Stage::Passed,
+        success: Stage::Succeeded,
+        ..BatchStanding::new(at)
+    };
+    let full_batch = Batch {
+        id: JobId(1 << 40),
+        name: Bytes::from_static(b"b-2"),
+        parent: Some(JobId(300)),
+        parent_name: Some(Bytes::from_static(b"b-1")),
+        depth: 1,
+        about: Bytes::from_static(b"resize all"),
+        meta: Bytes::from_static(b"meta"),
+        complete: Some(Box::new(full_schedule.job.clone())),
+        success: Some(Box::new(plain_schedule.job.clone())),
+        standing: BatchStanding {
+            committed: true,
+            total: 300,
+            ran: 200,
+            succeeded: 100,
+            incomplete: 2,
+            unsuccessful: 3,
+            ..BatchStanding::new(at)
+        },
+        ..plain_batch.clone()
+    };
+    let member =
+        Extra { member: Some(Member { batch: JobId(300), role: Role::Success, ran: true }), ..Extra::default() };
+    let moved_ran = moved.clone();
     let totals = Totals { pushed: 10, taken: 9, succeeded: 5, failed: 2, buried: 1, lost: 1, expired: 3, cancelled: 4 };
     let head = Head { next_job: 12, reserved: 65_548, totals };
     vec![
@@ -297,6 +349,12 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("schedule_full", Record::Schedule(Box::new(full_schedule.clone()))),
         ("next_run", Record::NextRun(next_run(&plain_schedule))),
         ("next_run_counted", Record::NextRun(next_run(&full_schedule))),
+        ("batch_plain", Record::Batch(Box::new(plain_batch.clone()))),
+        ("batch_full", Record::Batch(Box::new(full_batch.clone()))),
+        ("batch_moved", Record::BatchMoved(BatchMoved { batch: JobId(1 << 40), standing: full_batch.standing })),
+        ("batch_moved_over", Record::BatchMoved(BatchMoved { batch: JobId(9), standing: over })),
+        ("put_member", Record::Put(Job { extra: Some(Box::new(member)), ..jobs::plain() })),
+        ("moved_ran", Record::Moved(Moved { ran: true, ..moved_ran })),
         ("queue_gone", Record::QueueGone(QueueId(3))),
         ("head", Record::Head(HeadRecord { head, clean: false, commits: 3, census: 0x0123_4567_89ab_cdef })),
         ("head_clean", Record::Head(HeadRecord { head, clean: true, commits: 1, census: u64::MAX })),

@@ -9,11 +9,12 @@ use crate::jobs;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Clash, Head, Job, JobId, KeyUntil, NewJob, Origin, Place, QueueId, QueueImage, QueueKind, Schedule, Timestamp,
-    Token, Totals, Unique,
+    Batch, BatchStanding, Clash, Extra, Head, Job, JobId, KeyUntil, Member, NewJob, Origin, Place, QueueId, QueueImage,
+    QueueKind, Role, Schedule, Stage, Timestamp, Token, Totals, Unique,
 };
 use windlass_store::{
-    Fingerprint, HeadRecord, MemoryStore, Moved, NextRun, Record, RecoverError, Recovered, Report, Store, salvage,
+    BatchMoved, Fingerprint, HeadRecord, MemoryStore, Moved, NextRun, Record, RecoverError, Recovered, Report, Store,
+    salvage,
 };
 
 /// Five commits of a job each, under keys 1 to 5.
@@ -170,6 +171,18 @@ fn framed(commits: &[Vec<Record>]) -> MemoryStore {
     MemoryStore::with(values)
 }
 
+fn callback(kind: QueueKind) -> Option<Box<NewJob>> {
+    Some(Box::new(NewJob { kind, ..NewJob::new(Origin::FAKTORY, Bytes::new(), Bytes::new()) }))
+}
+
+fn pushed(batch: &mut Batch) {
+    (batch.complete, batch.standing.complete) = (callback(QueueKind::Work), Stage::Enqueued);
+}
+
+fn cyclic(batch: &mut Batch) {
+    batch.success = callback(QueueKind::Cycle);
+}
+
 /// Records about few jobs and few queues, that fit each other as often as not.
 fn any_record() -> impl Strategy<Value = Record> {
     let job =
@@ -177,19 +190,30 @@ fn any_record() -> impl Strategy<Value = Record> {
             (job.id, job.queue, job.rank) = (JobId(id), QueueId(queue), (1 << 62) + rank);
             if let Some(extra) = job.extra.as_mut().filter(|_| fits) {
                 extra.cycle = None;
+                extra.member.iter_mut().for_each(|member| member.batch = JobId(10 + member.batch.0 % 4));
             }
             job
         });
     let job = job.boxed();
     let schedule = (jobs::any_schedule(), 7u64..12).prop_map(|(schedule, id)| Schedule { id: JobId(id), ..schedule });
     let schedule = schedule.boxed();
+    let batch = (jobs::any_batch(), 10u64..14, any::<bool>()).prop_map(|(batch, id, fits)| {
+        let parent = batch.parent.map(|parent| JobId(parent.0 % id));
+        let callback = |job: Option<Box<NewJob>>| {
+            job.map(|job| Box::new(NewJob { kind: QueueKind::Work, ..*job })).filter(|_| fits)
+        };
+        let (complete, success) = (callback(batch.complete), callback(batch.success));
+        Batch { id: JobId(id), parent, complete, success, ..batch }
+    });
+    let batch = batch.boxed();
     prop_oneof![
         6 => job.clone().prop_map(Record::Put),
         2 => job.prop_map(|job| {
             let extra = job.extra.unwrap_or_default();
             let (cycle, failure, progress) = (extra.cycle, extra.failure, extra.progress);
+            let ran = extra.member.is_some_and(|member| member.ran);
             let Job { id, place, rank, ready_at, attempts, failures, .. } = job;
-            Record::Moved(Moved { job: id, place, rank, ready_at, attempts, failures, cycle, failure, progress })
+            Record::Moved(Moved { job: id, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran })
         }),
         2 => (1u64..9).prop_map(|id| Record::Gone(JobId(id))),
         4 => (jobs::any_queue(), 0u32..3).prop_map(|(image, id)| {
@@ -197,6 +221,10 @@ fn any_record() -> impl Strategy<Value = Record> {
             Record::QueueSet(QueueImage { id: QueueId(id), kind, ..image })
         }),
         1 => (0u32..3).prop_map(|id| Record::QueueGone(QueueId(id))),
+        2 => batch.clone().prop_map(|batch| Record::Batch(Box::new(batch))),
+        1 => batch.prop_map(|batch| {
+            Record::BatchMoved(BatchMoved { batch: batch.id, standing: batch.standing })
+        }),
         2 => schedule.clone().prop_map(|schedule| Record::Schedule(Box::new(schedule))),
         1 => schedule.prop_map(|Schedule { id, next_at, runs_left, .. }| {
             Record::NextRun(NextRun { schedule: id, next_at, runs_left })
@@ -232,7 +260,30 @@ fn nonsense_is_named() {
         let set = daemon.schedule(b"");
         Record::Schedule(Box::new(Schedule { id: JobId(id), ..daemon.engine.schedule(set).unwrap().clone() }))
     };
+    let batch = |id: u64, name: &'static str, change: fn(&mut Batch)| {
+        let mut batch = Batch {
+            id: JobId(id),
+            name: Bytes::from_static(name.as_bytes()),
+            origin: Origin::FAKTORY,
+            parent: None,
+            parent_name: None,
+            depth: 0,
+            about: Bytes::new(),
+            meta: Bytes::new(),
+            created_at: Timestamp(0),
+            complete: None,
+            success: None,
+            standing: BatchStanding::new(Timestamp(0)),
+        };
+        change(&mut batch);
+        Record::Batch(Box::new(batch))
+    };
     let put = |id: u64, rank: u64| Record::Put(Job { id: JobId(id), rank, ..jobs::plain() });
+    let member = |id: u64, batch: u64| {
+        let member = Member { batch: JobId(batch), role: Role::Job, ran: false };
+        let extra = Some(Box::new(Extra { member: Some(member), ..Extra::default() }));
+        Record::Put(Job { id: JobId(id), extra, ..jobs::plain() })
+    };
     let table = [
         ("JobId(1) is in QueueId(0), which is not there", vec![put(1, 5)]),
         ("JobId(1) does not fit the kind of QueueId(0)", vec![queue(0, "q", QueueKind::Cycle), put(1, 5)]),
@@ -240,6 +291,12 @@ fn nonsense_is_named() {
         ("QueueId(1) and QueueId(0) have the same name", vec![work(), queue(1, "q", QueueKind::Work)]),
         ("JobId(1) is a job and a schedule", vec![work(), put(1, 5), schedule(1)]),
         ("JobId(2) and JobId(1) are schedules of the same name", vec![schedule(1), schedule(2)]),
+        ("JobId(1) is a batch and something else", vec![work(), put(1, 5), batch(1, "b", |_| {})]),
+        ("JobId(2) and JobId(1) are batches of the same name", vec![batch(1, "b", |_| {}), batch(2, "b", |_| {})]),
+        ("JobId(2) has more jobs than it counts", vec![work(), batch(2, "b", |_| {}), member(1, 2)]),
+        ("JobId(1) has a callback that was pushed", vec![batch(1, "b", pushed)]),
+        ("JobId(1) succeeded before it was complete", vec![batch(1, "b", |b| b.standing.success = Stage::Passed)]),
+        ("JobId(1) has a callback that cannot be one", vec![batch(1, "b", cyclic)]),
         ("QueueId(9000000) is beyond the limit of 1000000 queues", vec![queue(9_000_000, "q", QueueKind::Work)]),
     ];
     for (what, records) in table {

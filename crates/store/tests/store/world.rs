@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, Clash, ClientId, ClientInfo, Command, Cron, Cursor, Engine, Failure, Filter, From, Job, JobId, JobRef,
-    KeyUntil, LeaseTerms, Mutation, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof, QueueKind,
-    Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Turn, Unique, Wait,
+    KeyUntil, LeaseTerms, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof,
+    QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Turn, Unique, Wait,
 };
 
 use crate::dice::Dice;
@@ -25,7 +25,7 @@ pub(crate) fn any_command(dice: &mut Dice, engine: &Engine, now: Timestamp) -> (
     let client = ClientId(dice.roll(CLIENTS));
     let leased = any_job(dice, engine, |job| job.lease().is_some());
     let any = any_job(dice, engine, |_| true).map(|(id, _)| JobRef::Id(id));
-    let command = match dice.roll(42) {
+    let command = match dice.roll(46) {
         0..=13 => push(dice, now),
         14..=20 => take(dice, now),
         21..=30 => match leased {
@@ -45,6 +45,8 @@ pub(crate) fn any_command(dice: &mut Dice, engine: &Engine, now: Timestamp) -> (
         38 => schedule(dice, now),
         39 => unschedule(dice, engine),
         40 => Command::Unwait,
+        41..=43 => new_batch(dice, now),
+        44 => Command::BatchCommit { batch: batch(dice) },
         _ => Command::Stats,
     };
     (client, command)
@@ -104,11 +106,35 @@ fn schedule(dice: &mut Dice, now: Timestamp) -> Command {
     };
     Command::SetSchedule(Box::new(NewSchedule {
         key: (!dice.one_in(4)).then(|| Bytes::from(format!("s{}", dice.roll(4)))),
-        job: NewJob { durable: true, listen: false, ..*job },
+        job: NewJob { durable: true, listen: false, batch: None, ..*job },
         recurrence,
         at_once: dice.one_in(3),
         keep_grid: dice.one_in(2),
         runs: dice.one_in(3).then(|| 1 + dice.roll(4)),
+    }))
+}
+
+fn batch(dice: &mut Dice) -> Bytes {
+    Bytes::from(format!("b{}", dice.roll(4)))
+}
+
+/// Mostly with callbacks, sometimes part of another.
+fn new_batch(dice: &mut Dice, now: Timestamp) -> Command {
+    let mut callback = || {
+        let Command::Push(job) = push(dice, now) else { return None };
+        let job = NewJob { durable: true, listen: false, batch: None, ..*job };
+        (job.kind == QueueKind::Work).then(|| Box::new(job))
+    };
+    let (complete, success) = (callback(), callback());
+    Command::BatchNew(Box::new(NewBatch {
+        origin: Origin::GEARMAN,
+        name: batch(dice),
+        parent: dice.one_in(3).then(|| batch(dice)),
+        about: Bytes::from_static(b"about"),
+        meta: Bytes::new(),
+        complete,
+        success,
+        expires_ms: dice.roll(20_000),
     }))
 }
 
@@ -151,6 +177,7 @@ fn push(dice: &mut Dice, now: Timestamp) -> Command {
         retry: Retry { failures_max, losses_max: u32::try_from(dice.roll(4)).unwrap(), backoff },
         result_keep_ms: if dice.one_in(5) { 3_000 } else { 0 },
         lease_ms: dice.one_in(5).then_some(2_000),
+        batch: (durable && dice.one_in(4)).then(|| batch(dice)),
         ..NewJob::new(Origin::GEARMAN, queue, body(dice))
     }))
 }

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{Change, Engine, Extra, Head, Job, JobId, Lease, Limits, Place, QueueId, QueueImage, Schedule};
+use windlass_engine::{
+    Batch, Change, Engine, Extra, Head, Job, JobId, Lease, Limits, Place, QueueId, QueueImage, Schedule,
+};
 
 /// What is remembered.
 #[derive(Debug, Default)]
@@ -12,6 +14,7 @@ pub(crate) struct Journal {
     queues: BTreeMap<QueueId, QueueImage>,
     jobs: BTreeMap<JobId, Job>,
     schedules: BTreeMap<JobId, Schedule>,
+    batches: BTreeMap<JobId, Batch>,
 }
 
 impl Journal {
@@ -56,6 +59,20 @@ impl Journal {
                 Change::ScheduleGone(id) => {
                     self.schedules.remove(&id);
                 }
+                Change::BatchPut(id) => {
+                    if let Some(batch) = engine.batch(id) {
+                        self.batches.insert(id, batch.clone());
+                    }
+                }
+                Change::BatchMoved(id) => {
+                    if let Some(batch) = engine.batch(id) {
+                        let Some(kept) = self.batches.get_mut(&id) else { panic!("{id:?} moved and was never put") };
+                        kept.standing = batch.standing;
+                    }
+                }
+                Change::BatchGone(id) => {
+                    self.batches.remove(&id);
+                }
                 Change::Head => {}
             }
         }
@@ -80,6 +97,8 @@ impl Journal {
         }
         let schedules: Vec<_> = engine.schedules().collect();
         assert_eq!(self.schedules.values().collect::<Vec<_>>(), schedules, "left: the journal, right: the engine");
+        let batches: Vec<_> = engine.batches().collect();
+        assert_eq!(self.batches.values().collect::<Vec<_>>(), batches, "left: the journal, right: the engine");
         for queue in engine.queues().map(windlass_engine::Queue::image) {
             let kept = self.queues.get(&queue.id);
             assert!(kept.is_none_or(|kept| kept == queue), "left: {kept:?} in the journal, right: {queue:?}");
@@ -97,6 +116,9 @@ impl Journal {
             engine.recall_head(head, clean);
         }
         self.queues.values().for_each(|queue| engine.recall_queue(queue.clone()));
+        for batch in self.batches.values() {
+            assert!(engine.recall_batch(batch.clone()), "{:?} is refused", batch.id);
+        }
         for job in self.jobs.values() {
             assert!(engine.recall_job(job.clone()), "{:?} is refused", job.id);
         }
@@ -134,6 +156,9 @@ fn move_image(kept: &mut Job, now: &Job) {
     if let Some(extra) = now.extra.as_deref() {
         let kept = kept.extra.get_or_insert_default();
         (kept.cycle, kept.failure, kept.progress) = (extra.cycle, extra.failure.clone(), extra.progress.clone());
+        if let (Some(kept), Some(now)) = (&mut kept.member, extra.member) {
+            kept.ran = now.ran;
+        }
     }
 }
 

@@ -41,6 +41,10 @@ pub(crate) enum Kind {
     SetSchedule,
     RemoveSchedule,
     ListSchedules,
+    BatchNew,
+    BatchOpen,
+    BatchCommit,
+    LookBatch,
     ListQueues,
     ListJobs,
     ListClients,
@@ -54,7 +58,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, and how often each happens in an average world.
-    pub(crate) const ALL: [(u64, Self); 36] = [
+    pub(crate) const ALL: [(u64, Self); 40] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -82,6 +86,10 @@ impl Kind {
         (12, Self::SetSchedule),
         (6, Self::RemoveSchedule),
         (3, Self::ListSchedules),
+        (20, Self::BatchNew),
+        (4, Self::BatchOpen),
+        (16, Self::BatchCommit),
+        (4, Self::LookBatch),
         (3, Self::ListQueues),
         (8, Self::ListJobs),
         (3, Self::ListClients),
@@ -133,6 +141,10 @@ impl Script<'_> {
                 let origin = self.dice.one_of([None, None, Some(Origin::GEARMAN)]);
                 Command::ListSchedules { origin, after: self.cursor(), limit: self.number(4) }
             }
+            Kind::BatchNew => Command::BatchNew(Box::new(self.new_batch())),
+            Kind::BatchOpen => Command::BatchOpen { batch: self.batch() },
+            Kind::BatchCommit => Command::BatchCommit { batch: self.batch() },
+            Kind::LookBatch => Command::LookBatch { batch: self.batch() },
             Kind::ListQueues => Command::ListQueues { after: self.cursor(), limit: self.number(4) },
             Kind::ListClients => Command::ListClients { after: self.cursor(), limit: self.number(4) },
             Kind::ListJobs => {
@@ -322,6 +334,16 @@ impl Script<'_> {
     pub(crate) fn worker(&mut self) -> Bytes {
         let nameless = self.dice.chance(10);
         self.dice.pick(&self.world.workers).filter(|_| !nameless).cloned().unwrap_or_default()
+    }
+
+    /// Mostly a batch there is, if there is any.
+    pub(crate) fn batch(&mut self) -> Bytes {
+        let there: Vec<Bytes> = self.oracle.live_batches().map(|batch| batch.name).collect();
+        let known = self.dice.chance(80);
+        match self.dice.pick(&there) {
+            Some(name) if known => name.clone(),
+            Some(_) | None => self.dice.pick(&self.world.batches).cloned().unwrap_or_default(),
+        }
     }
 
     fn state(&mut self) -> WorkerState {

@@ -1,8 +1,8 @@
 //! What is pushed and how it is taken: jobs with every option there is, wishes of every shape.
 
 use windlass_engine::{
-    Ability, Backoff, Clash, Cron, From, KeyUntil, LeaseTerms, NewJob, NewSchedule, OnExpiry, Priority, Recurrence,
-    Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait,
+    Ability, Backoff, Clash, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry, Priority,
+    Recurrence, Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait,
 };
 
 use super::script::Script;
@@ -13,6 +13,7 @@ impl Script<'_> {
         let (origin, body, kind) = (self.origin(), self.bytes(20), self.kind_of(&queue));
         let durable = self.dice.chance(80);
         let listen = self.dice.chance(if durable { 25 } else { 97 });
+        let joins = if self.oracle.live_batches().next().is_some() { 35 } else { 2 };
         NewJob {
             kind,
             priority: Priority::clamped(self.dice.one_of([0, 1, 5, 5, 5, 6, 9, 200])),
@@ -28,8 +29,35 @@ impl Script<'_> {
             retry: self.retry(),
             result_keep_ms: self.dice.one_of([0, 0, 0, 30, 5_000]),
             lease_ms: if self.dice.chance(20) { Some(self.dice.below(self.world.pace_ms)) } else { None },
+            batch: if self.dice.chance(joins) { Some(self.batch()) } else { None },
             ..NewJob::new(origin, queue, body)
         }
+    }
+
+    /// A batch: mostly with callbacks, sometimes in another.
+    pub(crate) fn new_batch(&mut self) -> NewBatch {
+        let name = self.dice.pick(&self.world.batches).cloned().unwrap_or_default();
+        let nested = self.dice.chance(40);
+        let parent = self.oracle.live_batches().map(|batch| (batch.name, batch.origin)).last().filter(|_| nested);
+        let origin = parent.as_ref().map_or_else(|| self.origin(), |(_, origin)| *origin);
+        NewBatch {
+            origin,
+            name,
+            parent: parent.map(|(name, _)| name),
+            about: self.bytes(5),
+            meta: self.bytes(3),
+            complete: self.callback(),
+            success: self.callback(),
+            expires_ms: self.dice.below(self.world.pace_ms * 20),
+        }
+    }
+
+    fn callback(&mut self) -> Option<Box<NewJob>> {
+        let mut job = self.job();
+        if !self.dice.chance(3) {
+            (job.durable, job.listen, job.batch) = (true, false, None);
+        }
+        Some(Box::new(job)).filter(|_| self.dice.chance(70))
     }
 
     /// A schedule: mostly soon and often, sometimes once in a leap year, sometimes never.
@@ -39,7 +67,7 @@ impl Script<'_> {
         let span = |at: Timestamp| if at == Timestamp::NEVER { at } else { Timestamp(at.ms_since(now)) };
         let mut job = self.job();
         if !self.dice.chance(4) {
-            (job.durable, job.listen) = (true, false);
+            (job.durable, job.listen, job.batch) = (true, false, None);
         }
         (job.not_before, job.expires_at) = (job.not_before.map(span), job.expires_at.map(span));
         if let Some(unique) = &mut job.unique {

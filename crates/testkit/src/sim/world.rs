@@ -18,6 +18,7 @@ pub(crate) struct World {
     pub(crate) keys: Vec<Bytes>,
     pub(crate) names: Vec<Bytes>,
     pub(crate) workers: Vec<Bytes>,
+    pub(crate) batches: Vec<Bytes>,
     /// How often each kind of thing happens.
     pub(crate) weights: Vec<(u64, Kind)>,
     /// How far the clock moves at once, in milliseconds.
@@ -44,6 +45,7 @@ impl World {
             keys: names("k", dice.between(1, 5)),
             names: names("n", dice.between(1, 5)),
             workers: names("w", dice.between(1, 3)),
+            batches: names("b", dice.between(1, 5)),
             weights,
             pace_ms: dice.one_of([2, 50, 1_000, 30_000]),
         }
@@ -71,6 +73,9 @@ fn limits(dice: &mut Dice) -> Limits {
         jobs_max: dice.one_of([8, 40, 100]),
         jobs_bytes_max: dice.one_of([u64::MAX, u64::MAX, 12_000]),
         schedules_max: dice.one_of([1, 3, 100]),
+        batches_max: dice.one_of([0, 1, 3, 100, 100]),
+        batch_depth_max: dice.one_of([0, 1, 3]),
+        batch_keep_ms: dice.one_of([0, 100, 5_000, 10_000_000]),
         queues_max: dice.one_of([3, 5, 100, 100]),
         abilities_max: dice.one_of([2, 8]),
         name_bytes_max: 8,

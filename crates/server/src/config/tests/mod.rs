@@ -93,7 +93,7 @@ fn a_file_says_what_it_says_and_nothing_else() {
 #[test]
 fn the_engine_gets_its_own_units() {
     let config = parse(
-        "[limits]\njobs_max = 1\njobs_bytes_max = \"2KiB\"\nschedules_max = 12\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
+        "[limits]\njobs_max = 1\njobs_bytes_max = \"2KiB\"\nschedules_max = 12\nbatches_max = 13\nbatch_depth_max = 14\nbatch_ttl = \"15s\"\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
          listeners_max = 6\nlease_max = \"7s\"\ndead_ttl = \"8d\"\nwake_patience = \"9ms\"\nbeat_timeout = \"10m\"\n\
          page_max = 11\n[faktory]\nrequeue_on_worker_death = true\n",
     )
@@ -102,6 +102,9 @@ fn the_engine_gets_its_own_units() {
         jobs_max: 1,
         jobs_bytes_max: 2048,
         schedules_max: 12,
+        batches_max: 13,
+        batch_depth_max: 14,
+        batch_keep_ms: 15_000,
         queues_max: 3,
         abilities_max: 4,
         name_bytes_max: 5,

@@ -33,6 +33,9 @@ impl Oracle {
         self.compare_jobs(engine);
         let schedules: Vec<_> = engine.schedules().cloned().collect();
         assert_eq!(schedules, self.schedules, "left: the engine's schedules, right: the oracle's");
+        let batches: Vec<_> = engine.batches().cloned().collect();
+        let expected: Vec<_> = self.live_batches().collect();
+        assert_eq!(batches, expected, "left: the engine's batches, right: the oracle's");
         let head = engine.head();
         assert_eq!((head.totals, head.next_job), (self.totals, self.next_job), "the engine's totals and numbers");
         for worker in &self.workers {
@@ -111,6 +114,7 @@ impl Oracle {
             assert_eq!(plain(&recovered), plain(&memo.job), "left: the job recovered, right: as it was");
             memo.job.extra.clone_from(&job.extra);
         }
+        self.batches_survive();
         self.settle_keys();
         self.forget_idle_queues();
         assert!(engine.head().next_job >= self.next_job, "a number is used again");

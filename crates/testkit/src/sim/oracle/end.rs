@@ -33,6 +33,7 @@ impl Oracle {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
         self.totals.succeeded += 1;
         self.tell_end(id, &End::Succeeded(result.clone()));
+        self.succeeded(id);
         let until = |ms| self.now.after_ms(ms);
         let memo = self.job(id).expect("it was just found");
         let keep_ms = memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms);
@@ -67,6 +68,8 @@ impl Oracle {
         let memo = self.job_mut(id);
         memo.job.failures += 1;
         memo.extra().failure = Some(Box::new(Failure { at: now, ..failure }));
+        self.ran(id);
+        let memo = self.job_mut(id);
         let (failures, retry) = (memo.job.failures, memo.job.retry);
         if i64::from(failures) > i64::from(retry.failures_max) || memo.is_abandoned() {
             return self.give_up(id, end);
@@ -110,6 +113,7 @@ impl Oracle {
     pub(super) fn bury(&mut self, id: JobId) -> Timestamp {
         let until = self.now.after_ms(self.limits.dead_ms);
         self.totals.buried += 1;
+        self.ran(id);
         self.put(id, Place::Dead(until));
         until
     }

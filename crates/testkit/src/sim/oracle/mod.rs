@@ -4,6 +4,7 @@
 //! the engine's vocabulary (commands, events, jobs) and none of its code. Its rules are those in the documentation of
 //! [`windlass_engine::Command`], [`windlass_engine::Event`] and [`windlass_engine::Job`].
 
+mod batch;
 mod clients;
 mod compare;
 mod end;
@@ -15,12 +16,15 @@ mod serve;
 mod take;
 mod workers;
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Command, Event, Job, JobId, JobRef, Limits, Place, PlaceKind, QueueId, QueueKind, Refusal, Schedule, Tag,
-    Timestamp, Totals, Turn,
+    ClientId, Command, Cursor, Event, Job, JobId, JobRef, Limits, Place, PlaceKind, QueueId, QueueKind, Refusal,
+    Schedule, Tag, Timestamp, Totals, Turn,
 };
 
+pub(crate) use batch::BatchMemo;
 pub(crate) use compare::same_events;
 pub(crate) use memo::{ClientMemo, JobMemo, QueueMemo, Waiting, id_of, plain};
 use memo::{Wakeup, WorkerMemo};
@@ -40,6 +44,10 @@ pub(crate) struct Oracle {
     pub(crate) queues: Vec<QueueMemo>,
     /// In order of their numbers.
     pub(crate) schedules: Vec<Schedule>,
+    /// In order of their numbers, forgotten ones included.
+    pub(crate) batches: Vec<BatchMemo>,
+    /// Batches that something may have brought on.
+    stirred: VecDeque<JobId>,
     next_queue: u32,
     /// In order of their numbers.
     pub(crate) clients: Vec<ClientMemo>,
@@ -70,6 +78,7 @@ enum Due {
     Beat(u64),
     Awake(u64),
     Run(JobId),
+    Batch(JobId),
 }
 
 impl Oracle {
@@ -80,6 +89,8 @@ impl Oracle {
             jobs: Vec::new(),
             queues: Vec::new(),
             schedules: Vec::new(),
+            batches: Vec::new(),
+            stirred: VecDeque::new(),
             next_queue: 0,
             clients: Vec::new(),
             workers: Vec::new(),
@@ -106,6 +117,7 @@ impl Oracle {
         if let Err(why) = self.ask(client, tag, command) {
             self.say(client, Event::Refused { tag, why });
         }
+        self.settle();
         self.forget_idle_queues();
         std::mem::take(&mut self.said)
     }
@@ -116,15 +128,20 @@ impl Oracle {
         std::mem::take(&mut self.said)
     }
 
-    /// What must be said when these jobs, found by a listing, are changed in this order. Answers how many are.
+    /// What must be said when these jobs, found by a listing that goes on at `next`, are changed in this order.
     pub(crate) fn mutate(
         &mut self,
+        client: ClientId,
         page: &[JobId],
         action: windlass_engine::Mutation,
-    ) -> (u32, Vec<(ClientId, Event)>) {
+        next: Option<Cursor>,
+    ) -> Vec<(ClientId, Event)> {
         let changed = page.iter().filter(|id| self.mutate_one(**id, action)).count();
+        let changed = u32::try_from(changed).unwrap_or(u32::MAX);
+        self.say(client, Event::Mutated { tag: Tag(2), changed, next });
+        self.settle();
         self.forget_idle_queues();
-        (u32::try_from(changed).unwrap_or(u32::MAX), std::mem::take(&mut self.said))
+        std::mem::take(&mut self.said)
     }
 
     fn ask(&mut self, client: ClientId, tag: Tag, command: &Command) -> Answer {
@@ -160,6 +177,10 @@ impl Oracle {
             Command::ListSchedules { origin, after, limit } => {
                 self.list_schedules(client, tag, *origin, (*after, *limit))
             }
+            Command::BatchNew(new) => self.new_batch(client, tag, new),
+            Command::BatchOpen { batch } => self.open_batch(client, tag, batch),
+            Command::BatchCommit { batch } => self.commit_batch(client, tag, batch),
+            Command::LookBatch { batch } => self.look_batch(client, tag, batch),
             Command::ListQueues { after, limit } => self.list_queues(client, tag, *after, *limit),
             Command::ListClients { after, limit } => self.list_clients(client, tag, *after, *limit),
             Command::Stats => self.stats(client, tag),
@@ -189,7 +210,9 @@ impl Oracle {
                 Due::Beat(worker) => self.miss_beat(worker),
                 Due::Awake(since) => self.oversleep(since),
                 Due::Run(id) => self.run(id),
+                Due::Batch(id) => self.batch_due(id),
             }
+            self.settle();
         }
         self.forget_idle_queues();
     }
@@ -216,7 +239,9 @@ impl Oracle {
         };
         let awake = self.awake.iter().filter(not_come).map(|wakeup| (wakeup.until, Due::Awake(wakeup.since)));
         let runs = self.schedules.iter().map(|schedule| (schedule.next_at, Due::Run(schedule.id)));
-        jobs.chain(waits).chain(beats).chain(awake).chain(runs).filter(|(at, _)| *at < Timestamp::NEVER).min()
+        let batches = self.batches.iter().map(|batch| (self.batch_deadline(batch), Due::Batch(batch.id)));
+        let clients = waits.chain(beats).chain(awake);
+        jobs.chain(clients).chain(runs).chain(batches).filter(|(at, _)| *at < Timestamp::NEVER).min()
     }
 
     // ---- finding things --------------------------------------------------------------------------------------------
@@ -360,6 +385,7 @@ impl Oracle {
     }
 
     fn remove(&mut self, id: JobId) {
+        self.ran(id);
         self.jobs.retain(|memo| memo.job.id != id);
     }
 

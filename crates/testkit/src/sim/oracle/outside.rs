@@ -161,6 +161,7 @@ impl Oracle {
             queues: count(self.queues.iter().filter(|queue| queue.known).count()),
             clients: count(self.clients.len()),
             workers: count(self.workers.len()),
+            batches: u32::try_from(self.live_batches().count()).unwrap_or(u32::MAX),
             schedules: count(self.schedules.len()),
             waiting: count(self.clients.iter().filter(waits).count()),
         };

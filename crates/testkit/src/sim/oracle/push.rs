@@ -1,8 +1,8 @@
 //! Jobs in, and back in.
 
 use windlass_engine::{
-    Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, NewJob, Payload, Place, PlaceKind, Pushed, QueueId,
-    QueueKind, Refusal, Schedule, Tag,
+    Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, Member, NewJob, Payload, Place, PlaceKind, Pushed,
+    QueueId, QueueKind, Refusal, Schedule, Tag,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -11,10 +11,12 @@ impl Oracle {
     pub(super) fn push(&mut self, client: ClientId, tag: Tag, new: &NewJob) -> Answer {
         self.check_name(&new.queue)?;
         self.check_name(new.name.as_deref().unwrap_or_default())?;
+        self.check_name(new.batch.as_deref().unwrap_or_default())?;
         self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))?;
         if new.name_unique && new.name.as_ref().is_some_and(|name| self.named(name).is_some()) {
             return Err(Refusal::NotUnique);
         }
+        self.membership(new)?;
         let queue = self.find_or_make_queue(&new.queue, new.kind)?;
         let clash = new.unique.as_ref().and_then(|u| Some((self.keyed(queue, new.origin, &u.key)?, u.clash)));
         let (id, how) = match clash {
@@ -57,17 +59,27 @@ impl Oracle {
             return Err(Refusal::OutOfPlace);
         }
         self.judge_room(queue, new)?;
-        self.queue_mut(queue).known = true;
-        let id = self.make(queue, new);
+        let member = self.membership(new)?;
+        let id = self.make(queue, new, member);
         if new.listen {
             self.listen(client, id)?;
         }
+        self.bring_up(id, queue);
+        Ok(id)
+    }
+
+    /// A job that comes from nowhere and counts against no limit.
+    pub(super) fn give_birth(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>) {
+        let id = self.make(queue, new, member);
+        self.bring_up(id, queue);
+    }
+
+    fn bring_up(&mut self, id: JobId, queue: QueueId) {
         self.totals.pushed += 1;
         if self.job_mut(id).expires_at() <= self.now {
             self.expire(id);
         }
         self.serve(queue);
-        Ok(id)
     }
 
     fn judge_room(&self, queue: QueueId, new: &NewJob) -> Answer {
@@ -92,10 +104,12 @@ impl Oracle {
 
     pub(super) fn bytes(&self) -> u64 {
         let jobs: u64 = self.jobs.iter().map(|memo| memo.job.weight_bytes()).sum();
-        jobs + self.schedules.iter().map(Schedule::weight_bytes).sum::<u64>()
+        let batches: u64 = self.live_batches().map(|batch| batch.weight_bytes()).sum();
+        jobs + batches + self.schedules.iter().map(Schedule::weight_bytes).sum::<u64>()
     }
 
-    fn make(&mut self, queue: QueueId, new: &NewJob) -> JobId {
+    fn make(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>) -> JobId {
+        self.queue_mut(queue).known = true;
         let is_cycle = new.kind == QueueKind::Cycle;
         let cycle = is_cycle.then(|| {
             let serial = self.next_serial(queue);
@@ -109,6 +123,7 @@ impl Oracle {
             cycle,
             result_keep_ms: new.result_keep_ms,
             lease_ms: new.lease_ms,
+            member,
             ..Extra::default()
         };
         let id = JobId(self.next_job);
@@ -131,6 +146,7 @@ impl Oracle {
         // Nobody else holds the key: that would have been a clash.
         memo.holds_key = memo.wants_key();
         self.jobs.push(memo);
+        self.join_batch(id, member);
         id
     }
 

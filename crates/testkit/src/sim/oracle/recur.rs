@@ -37,10 +37,13 @@ impl Oracle {
 
     fn judge_schedule(&self, new: &NewSchedule, before: Option<&Schedule>) -> Answer {
         let unique = new.job.unique.as_ref().map(|unique| &unique.key);
-        for name in [new.key.as_ref(), Some(&new.job.queue), new.job.name.as_ref(), unique].into_iter().flatten() {
+        for name in [new.key.as_ref(), Some(&new.job.queue), new.job.name.as_ref(), new.job.batch.as_ref(), unique]
+            .into_iter()
+            .flatten()
+        {
             self.check_name(name)?;
         }
-        if new.job.listen || !new.job.durable {
+        if new.job.listen || !new.job.durable || new.job.batch.is_some() {
             return Err(Refusal::OutOfPlace);
         }
         let happens = match &new.recurrence {

@@ -1,0 +1,359 @@
+//! Batches: made, committed, looked at, brought to their callbacks, forgotten.
+//!
+//! Whatever may bring a batch on only stirs it; it is settled at the end of the visit, and so are the batches it is part
+//! of, one after the other. Each end of a job costs a batch the same, however many jobs it has.
+
+use bytes::Bytes;
+
+use crate::batch::{Batch, BatchStanding, Kept, Member, NewBatch, Role, Stage};
+use crate::command::{NewJob, QueueKind};
+use crate::engine::Engine;
+use crate::event::{BatchView, CallbackState, Event, Refusal};
+use crate::ids::{ClientId, JobId, Tag};
+use crate::job::{Job, PlaceKind};
+use crate::line::Slot;
+use crate::recur::owned;
+use crate::turn::{Change, Turn};
+
+/// How long after a callback could not be pushed it is tried again: its queue may be there as one of the other kind.
+const RETRY_MS: u64 = 1_000;
+
+impl Engine {
+    pub(crate) fn new_batch(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        new: NewBatch,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        self.check_name(&new.name)?;
+        if self.batches.named(&new.name).is_some() {
+            return Err(Refusal::NotUnique);
+        }
+        let (parent, depth) = self.parent_of(&new)?;
+        let callbacks = [&new.complete, &new.success].into_iter().flatten();
+        callbacks.clone().try_for_each(|job| self.check_callback(job))?;
+        let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
+        let bytes: usize = callbacks.map(|job| job.body.len()).sum();
+        if held.saturating_add((bytes + new.about.len() + new.meta.len()) as u64) > limit {
+            return Err(Refusal::BytesFull { held, limit });
+        }
+        self.make_room_for_batch(parent, turn)?;
+        let id = self.new_job_id(turn);
+        self.batches.insert(Batch {
+            id,
+            name: Self::own(&new.name),
+            origin: new.origin,
+            parent,
+            parent_name: new.parent.as_ref().map(Self::own),
+            depth,
+            about: Self::own(&new.about),
+            meta: Self::own(&new.meta),
+            created_at: self.now,
+            complete: new.complete.map(|job| Box::new(owned(*job))),
+            success: new.success.map(|job| Box::new(owned(*job))),
+            standing: BatchStanding::new(self.now.after_ms(new.expires_ms)),
+        });
+        turn.remember(Change::BatchPut(id));
+        self.stir(id);
+        if let Some(parent) = parent {
+            self.change_batch(parent, turn, |kept| {
+                let at = &mut kept.batch.standing;
+                (at.incomplete, at.unsuccessful) = (at.incomplete.saturating_add(1), at.unsuccessful.saturating_add(1));
+            });
+        }
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    /// The batch a new one is to be part of, and how deep that is.
+    fn parent_of(&self, new: &NewBatch) -> Result<(Option<JobId>, u32), Refusal> {
+        let Some(name) = &new.parent else { return Ok((None, 0)) };
+        let same = |batch: &&Batch| batch.origin == new.origin;
+        let parent = self.batches.named(name).filter(same).ok_or(Refusal::UnknownBatch)?;
+        let (depth, limit) = (parent.depth + 1, self.limits.batch_depth_max);
+        if depth > limit { Err(Refusal::BatchTooDeep { limit }) } else { Ok((Some(parent.id), depth)) }
+    }
+
+    fn check_callback(&self, job: &NewJob) -> Result<(), Refusal> {
+        self.check_names(job)?;
+        if job.kind != QueueKind::Work {
+            return Err(Refusal::WrongKind);
+        }
+        if job.listen || !job.durable || job.batch.is_some() || job.past.is_some() {
+            Err(Refusal::OutOfPlace)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// One of those at rest goes for a new one, if there are as many as there may be.
+    fn make_room_for_batch(&mut self, parent: Option<JobId>, turn: &mut Turn) -> Result<(), Refusal> {
+        let limit = self.limits.batches_max;
+        if self.batches.len() < limit as usize {
+            return Ok(());
+        }
+        let old = self.batches.longest_at_rest(parent);
+        self.forget_batch(old.ok_or(Refusal::BatchesFull { limit })?, false, turn);
+        if self.batches.len() < limit as usize { Ok(()) } else { Err(Refusal::BatchesFull { limit }) }
+    }
+
+    pub(crate) fn open_batch(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let id = self.batches.named(name).ok_or(Refusal::UnknownBatch)?.id;
+        if self.batches.touch(id, self.now) {
+            turn.remember(Change::BatchMoved(id));
+            self.stir(id);
+        }
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    pub(crate) fn commit_batch(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
+        if !batch.standing.committed {
+            let now = self.now;
+            self.change_batch(batch.id, turn, |kept| {
+                (kept.batch.standing.committed, kept.batch.standing.since) = (true, now);
+            });
+        }
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    pub(crate) fn look_batch(&self, client: ClientId, tag: Tag, name: &Bytes, turn: &mut Turn) -> Result<(), Refusal> {
+        let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
+        turn.tell(client, Event::BatchLooked { tag, batch: Box::new(view(batch)) });
+        Ok(())
+    }
+
+    // ---- jobs of a batch -------------------------------------------------------------------------------------------
+
+    /// What a new job is in the batch it names.
+    pub(crate) fn membership(&self, new: &NewJob) -> Result<Option<Member>, Refusal> {
+        let Some(name) = &new.batch else { return Ok(None) };
+        let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?.id;
+        // Nothing else has an end that a batch could wait for; and one with a past may have had it.
+        if !new.durable || new.kind != QueueKind::Work || new.past.is_some() {
+            return Err(Refusal::OutOfPlace);
+        }
+        Ok(Some(Member { batch, role: Role::Job, ran: false }))
+    }
+
+    /// A new job has joined.
+    pub(crate) fn join_batch(&mut self, member: Option<Member>, turn: &mut Turn) {
+        if let Some(member) = member.filter(|member| member.role == Role::Job) {
+            self.change_batch(member.batch, turn, |kept| kept.batch.standing.total += 1);
+        }
+    }
+
+    /// A job was worked on to an end that is not success, or will be no more: the first time counts.
+    pub(crate) fn ran_in_batch(&mut self, slot: Slot, turn: &mut Turn) {
+        let Some(member) = self.jobs.at_mut(slot).and_then(member_mut) else { return };
+        if member.role == Role::Job && !member.ran {
+            member.ran = true;
+            let batch = member.batch;
+            self.change_batch(batch, turn, |kept| kept.batch.standing.ran += 1);
+        }
+    }
+
+    /// A job succeeded.
+    pub(crate) fn succeeded_in_batch(&mut self, slot: Slot, turn: &mut Turn) {
+        self.ran_in_batch(slot, turn);
+        let Some(Member { batch: id, role, .. }) = self.jobs.at(slot).and_then(member) else { return };
+        if role == Role::Job {
+            return self.change_batch(id, turn, |kept| kept.batch.standing.succeeded += 1);
+        }
+        self.end_stage(id, role, Stage::Succeeded, turn);
+    }
+
+    /// A job has come to a place where it counts as live, or has left one.
+    pub(crate) fn count_live(&mut self, member: Option<Member>, kind: PlaceKind, by: i32) {
+        let live = matches!(
+            kind,
+            PlaceKind::Ready | PlaceKind::Leased | PlaceKind::Scheduled | PlaceKind::Retrying | PlaceKind::Shelved
+        );
+        let Some(member) = member.filter(|_| live) else { return };
+        let Some(kept) = self.batches.kept_mut(member.batch) else { return };
+        let before = kept.live;
+        kept.live = before.saturating_add_signed(by);
+        if before == 0 || kept.live == 0 {
+            self.stir(member.batch);
+        }
+    }
+
+    // ---- on to the callbacks ---------------------------------------------------------------------------------------
+
+    /// Changes how a batch stands; what follows from it follows at the end of the visit.
+    fn change_batch(&mut self, id: JobId, turn: &mut Turn, change: impl FnOnce(&mut Kept)) {
+        if let Some(kept) = self.batches.kept_mut(id) {
+            change(kept);
+            turn.remember(Change::BatchMoved(id));
+            self.stir(id);
+        }
+    }
+
+    fn stir(&mut self, id: JobId) {
+        if self.stirred.back() != Some(&id) {
+            self.stirred.push_back(id);
+        }
+    }
+
+    /// What is left to do at the end of a visit. Nothing, nearly always.
+    pub(crate) fn settle(&mut self, turn: &mut Turn) {
+        while let Some(id) = self.stirred.pop_front() {
+            self.settle_batch(id, turn);
+        }
+    }
+
+    fn settle_batch(&mut self, id: JobId, turn: &mut Turn) {
+        let now = self.now;
+        let due = |kept: &Kept| kept.batch.due().filter(|_| kept.retry_at <= now);
+        while let Some(role) = self.batches.kept(id).and_then(due) {
+            if !self.call_back(id, role, turn) {
+                break;
+            }
+        }
+        let (comes_to_rest, parent) = self.batches.set_due(id, self.limits.batch_keep_ms, Some(now));
+        if comes_to_rest {
+            turn.remember(Change::BatchMoved(id));
+        }
+        if let Some(parent) = parent {
+            self.stir(parent);
+        }
+    }
+
+    /// Pushes a callback, or passes the stage that has none. Says whether that could be done.
+    fn call_back(&mut self, id: JobId, role: Role, turn: &mut Turn) -> bool {
+        let Some(job) = self.batches.take_callback(id, role) else {
+            self.end_stage(id, role, Stage::Passed, turn);
+            return true;
+        };
+        let member = Member { batch: id, role, ran: false };
+        if let Err(job) = self.push_callback(job, member, turn) {
+            self.batches.put_callback(id, role, job);
+            if let Some(kept) = self.batches.kept_mut(id) {
+                kept.retry_at = self.now.after_ms(RETRY_MS);
+            }
+            return false;
+        }
+        if let Some(kept) = self.batches.kept_mut(id) {
+            *stage_mut(&mut kept.batch, role) = Stage::Enqueued;
+        }
+        turn.remember(Change::BatchPut(id));
+        true
+    }
+
+    /// Limits do not count: it takes the place of what the batch held.
+    fn push_callback(&mut self, mut job: Box<NewJob>, member: Member, turn: &mut Turn) -> Result<(), Box<NewJob>> {
+        // A queue made now may get the number of one that has just gone.
+        self.tell_dropped(turn);
+        let Ok(queue) = self.queues.find_or_make(&job.queue, QueueKind::Work, self.limits.queues_max) else {
+            return Err(job);
+        };
+        if job.unique.as_ref().is_some_and(|unique| self.jobs.keyed(queue, job.origin, &unique.key).is_some()) {
+            job.unique = None;
+        }
+        self.give_birth(queue, &job, Some(member), turn);
+        Ok(())
+    }
+
+    /// A batch is through with a callback: the one it is part of may be waiting for that.
+    fn end_stage(&mut self, id: JobId, role: Role, end: Stage, turn: &mut Turn) {
+        let Some(Kept { batch, .. }) = self.batches.kept_mut(id) else { return };
+        let stage = stage_mut(batch, role);
+        if stage.is_over() {
+            return;
+        }
+        *stage = end;
+        let parent = batch.parent;
+        turn.remember(Change::BatchMoved(id));
+        self.stir(id);
+        if let Some(parent) = parent {
+            self.change_batch(parent, turn, |kept| {
+                let waits = match role {
+                    Role::Success => &mut kept.batch.standing.unsuccessful,
+                    Role::Complete | Role::Job => &mut kept.batch.standing.incomplete,
+                };
+                *waits = waits.saturating_sub(1);
+            });
+        }
+    }
+
+    // ---- and out ---------------------------------------------------------------------------------------------------
+
+    /// A batch has come to its time: it was not committed, has been at rest long enough, or has a callback to try again.
+    pub(crate) fn batch_due(&mut self, id: JobId, turn: &mut Turn) {
+        let Some(kept) = self.batches.kept(id) else { return };
+        let committed = kept.batch.standing.committed;
+        if committed && !kept.is_at_rest() {
+            return self.stir(id);
+        }
+        // One that never came to be is waited for by nobody.
+        self.forget_batch(id, !committed, turn);
+    }
+
+    /// Its jobs live on without it, and so do the batches in it. `release`: the one it is part of does not wait for it.
+    pub(crate) fn forget_batch(&mut self, id: JobId, release: bool, turn: &mut Turn) {
+        let Some(batch) = self.batches.remove(id) else { return };
+        turn.remember(Change::BatchGone(id));
+        let Some(parent) = batch.parent else { return };
+        let waits = |stage: Stage| u32::from(release && !stage.is_over());
+        let (complete, success) = (waits(batch.standing.complete), waits(batch.standing.success));
+        self.change_batch(parent, turn, |kept| {
+            let at = &mut kept.batch.standing;
+            at.incomplete = at.incomplete.saturating_sub(complete);
+            at.unsuccessful = at.unsuccessful.saturating_sub(success);
+        });
+    }
+}
+
+const fn stage_mut(batch: &mut Batch, role: Role) -> &mut Stage {
+    match role {
+        Role::Success => &mut batch.standing.success,
+        Role::Complete | Role::Job => &mut batch.standing.complete,
+    }
+}
+
+/// A job's place in a batch, if it is in one.
+pub(crate) fn member(job: &Job) -> Option<Member> {
+    job.extra.as_deref().and_then(|extra| extra.member)
+}
+
+fn member_mut(job: &mut Job) -> Option<&mut Member> {
+    job.extra.as_deref_mut().and_then(|extra| extra.member.as_mut())
+}
+
+fn view(batch: &Batch) -> BatchView {
+    let at = &batch.standing;
+    let state = |stage: Stage| match stage {
+        Stage::Waiting | Stage::Passed => CallbackState::None,
+        Stage::Enqueued => CallbackState::Enqueued,
+        Stage::Succeeded => CallbackState::Ok,
+    };
+    BatchView {
+        name: batch.name.clone(),
+        origin: batch.origin,
+        parent: batch.parent_name.clone(),
+        about: batch.about.clone(),
+        meta: batch.meta.clone(),
+        created_at: batch.created_at,
+        committed: at.committed,
+        total: at.total,
+        pending: at.total - at.succeeded,
+        failed: at.ran - at.succeeded,
+        complete: state(at.complete),
+        success: state(at.success),
+    }
+}

@@ -1,0 +1,351 @@
+//! Batches: jobs that belong together, and the callbacks pushed once all of them were worked on.
+
+#![expect(clippy::panic, reason = "that is how a test fails")]
+
+mod common;
+
+use bytes::Bytes;
+use common::*;
+use windlass_engine::{Backoff, CallbackState, Command, Event, JobRef, Mutation, NewBatch, NewJob, Origin, PlaceKind};
+
+const CALLBACKS: &str = "callbacks";
+
+fn callback(body: &'static str) -> Option<Box<NewJob>> {
+    Some(Box::new(NewJob::new(Origin::FAKTORY, name(CALLBACKS), name(body))))
+}
+
+fn batch(text: &'static str) -> NewBatch {
+    NewBatch {
+        origin: Origin::FAKTORY,
+        name: name(text),
+        parent: None,
+        about: Bytes::from_static(b"what for"),
+        meta: Bytes::new(),
+        complete: None,
+        success: None,
+        expires_ms: 1_800_000,
+    }
+}
+
+fn both(text: &'static str) -> NewBatch {
+    NewBatch { complete: callback("complete"), success: callback("success"), ..batch(text) }
+}
+
+fn make(new: NewBatch) -> Command {
+    Command::BatchNew(Box::new(new))
+}
+
+fn commit(text: &'static str) -> Command {
+    Command::BatchCommit { batch: name(text) }
+}
+
+/// `total/pending/failed`, and the states of the two callbacks.
+fn state(broker: &mut Broker, text: &'static str) -> String {
+    let events = broker.hear(1, Command::LookBatch { batch: name(text) });
+    broker.engine.check();
+    let letter = |state: CallbackState| match state {
+        CallbackState::None => '-',
+        CallbackState::Enqueued => '1',
+        CallbackState::Ok => '2',
+    };
+    match events.as_slice() {
+        [(_, Event::BatchLooked { batch, .. })] => {
+            let (complete, success) = (letter(batch.complete), letter(batch.success));
+            format!("{}/{}/{} {complete}{success}", batch.total, batch.pending, batch.failed)
+        }
+        [(_, Event::Refused { why, .. })] => why.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Takes and finishes the next callback.
+fn call_back(broker: &mut Broker) {
+    let events = broker.hear(2, take([CALLBACKS]));
+    let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("no callback: {events:?}") };
+    broker.hear(2, finish(job.id.0));
+    broker.engine.check();
+}
+
+#[test]
+fn complete_comes_when_all_have_run_and_success_when_that_and_all_have_succeeded() {
+    let mut broker = Broker::new();
+    broker.says(1, make(both("b")), ["1 done"]);
+    broker.says(1, push("work").batch("b"), ["1 new j2"]);
+    broker.says(1, push("work").batch("b").retry(3, Backoff::Fixed(10)), ["1 new j3"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    assert_eq!(state(&mut broker, "b"), "2/2/0 --");
+
+    broker.says(2, take(["work"]), ["2 took j2.1"]);
+    broker.says(2, finish(2), ["2 finished j2"]);
+    assert_eq!(state(&mut broker, "b"), "2/1/0 --");
+    broker.says(2, take(["work"]), ["2 took j3.1"]);
+    broker.says(2, fail(3), ["2 failed j3, retried 1010"]);
+    // Both have run: one callback, and the other waits for it and for the second job.
+    assert_eq!(state(&mut broker, "b"), "2/1/1 1-");
+    call_back(&mut broker);
+    assert_eq!(state(&mut broker, "b"), "2/1/1 2-");
+    broker.at(1_010, []);
+    broker.says(2, take(["work"]), ["2 took j3.2"]);
+    broker.says(2, finish(3), ["2 finished j3"]);
+    assert_eq!(state(&mut broker, "b"), "2/0/0 21");
+    call_back(&mut broker);
+    assert_eq!(state(&mut broker, "b"), "2/0/0 22");
+    broker.says(2, take([CALLBACKS]), ["2 empty"]);
+}
+
+#[test]
+fn success_waits_for_the_complete_callback_to_succeed() {
+    let mut broker = Broker::new();
+    broker.says(1, make(both("b")), ["1 done"]);
+    broker.says(1, push("work").batch("b"), ["1 new j2"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    assert_eq!(broker.drain("work"), [2]);
+    assert_eq!(state(&mut broker, "b"), "1/0/0 1-");
+    broker.says(2, take([CALLBACKS]), ["2 took j3.1"]);
+    // It fails for good, and stays as it is.
+    broker.says(2, fail(3), ["2 failed j3, discarded"]);
+    assert_eq!(state(&mut broker, "b"), "1/0/0 1-");
+    broker.says(2, take([CALLBACKS]), ["2 empty"]);
+}
+
+#[test]
+fn success_alone_comes_at_once() {
+    let mut broker = Broker::new();
+    broker.says(1, make(NewBatch { success: callback("success"), ..batch("b") }), ["1 done"]);
+    broker.says(1, push("work").batch("b"), ["1 new j2"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    assert_eq!(broker.drain("work"), [2]);
+    assert_eq!(state(&mut broker, "b"), "1/0/0 -1");
+}
+
+#[test]
+fn nothing_comes_before_the_commit_and_an_empty_batch_is_complete_with_it() {
+    let mut broker = Broker::new();
+    broker.says(1, make(both("b")), ["1 done"]);
+    broker.says(1, push("work").batch("b"), ["1 new j2"]);
+    assert_eq!(broker.drain("work"), [2]);
+    assert_eq!(state(&mut broker, "b"), "1/0/0 --");
+    broker.says(3, take([CALLBACKS]).forever(), []);
+    // Whoever waits gets the callback in the same breath.
+    broker.says(1, commit("b"), ["1 done", "3 took j3.1"]);
+    broker.says(3, finish(3), ["3 finished j3"]);
+    assert_eq!(state(&mut broker, "b"), "1/0/0 21");
+
+    broker.says(1, make(both("empty")), ["1 done"]);
+    assert_eq!(state(&mut broker, "empty"), "0/0/0 --");
+    broker.says(1, commit("empty"), ["1 done"]);
+    broker.says(1, commit("empty"), ["1 done"]);
+    assert_eq!(state(&mut broker, "empty"), "0/0/0 1-");
+}
+
+#[test]
+fn a_batch_never_sticks_whatever_becomes_of_its_jobs() {
+    let in_place = |place| in_queue("work", place);
+    let fates: [(&str, Vec<Command>); 7] = [
+        ("cancelled", vec![Command::Cancel(JobRef::Name(name("j")))]),
+        ("discarded", vec![mutate(in_place(PlaceKind::Ready), Mutation::Discard)]),
+        ("killed", vec![mutate(in_place(PlaceKind::Ready), Mutation::Kill)]),
+        ("removed with its queue", vec![remove_queue("work", false)]),
+        ("failed for good", vec![take(["work"]).into(), fail(2)]),
+        ("lost too often", vec![take(["work"]).into(), Command::Close]),
+        ("run out of time", vec![]),
+    ];
+    for (fate, commands) in fates {
+        let mut broker = Broker::new();
+        broker.hear(1, make(both("b")));
+        broker.hear(1, push("work").batch("b").named("j").losses(1).expires(5_000));
+        broker.hear(1, commit("b"));
+        commands.into_iter().for_each(|command| drop(broker.hear(2, command)));
+        if fate == "run out of time" {
+            broker.at(5_000, []);
+        }
+        broker.open(2);
+        assert_eq!(state(&mut broker, "b"), "1/1/1 1-", "{fate}");
+        call_back(&mut broker);
+        assert_eq!(state(&mut broker, "b"), "1/1/1 2-", "{fate}");
+    }
+}
+
+#[test]
+fn a_dead_job_that_is_tried_again_may_still_bring_success() {
+    let mut broker = Broker::new();
+    broker.says(1, make(NewBatch { success: callback("success"), ..batch("b") }), ["1 done"]);
+    broker.says(1, push("work").batch("b").retry(-1, Backoff::None), ["1 new j2"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    broker.says(2, take(["work"]), ["2 took j2.1"]);
+    broker.says(2, fail(2), ["2 failed j2, buried until 15552001000"]);
+    assert_eq!(state(&mut broker, "b"), "1/1/1 --");
+    broker.says(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
+    assert_eq!(broker.drain("work"), [2]);
+    assert_eq!(state(&mut broker, "b"), "1/0/0 -1");
+}
+
+#[test]
+fn a_parent_waits_for_the_callbacks_of_its_children() {
+    let mut broker = Broker::new();
+    broker.says(1, make(both("parent")), ["1 done"]);
+    broker.says(1, make(NewBatch { parent: Some(name("parent")), ..both("child") }), ["1 done"]);
+    broker.says(1, push("work").batch("parent"), ["1 new j3"]);
+    broker.says(1, push("work").batch("child"), ["1 new j4"]);
+    broker.says(1, commit("parent"), ["1 done"]);
+    assert_eq!(broker.drain("work"), [3, 4]);
+    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 --", "1/0/0 --"]);
+    broker.says(1, commit("child"), ["1 done"]);
+    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 --", "1/0/0 1-"]);
+    call_back(&mut broker);
+    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 1-", "1/0/0 21"]);
+    // The parent's own first, for it was pushed first... the child's success is what the parent's success waits for.
+    call_back(&mut broker);
+    call_back(&mut broker);
+    assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 21", "1/0/0 22"]);
+}
+
+#[test]
+fn a_child_that_is_never_committed_is_waited_for_until_it_is_forgotten() {
+    let mut broker = Broker::new();
+    broker.says(1, make(both("parent")), ["1 done"]);
+    broker.says(1, make(NewBatch { parent: Some(name("parent")), expires_ms: 500, ..both("child") }), ["1 done"]);
+    broker.says(1, commit("parent"), ["1 done"]);
+    assert_eq!(state(&mut broker, "parent"), "0/0/0 --");
+    broker.is_due_at(1_500);
+    broker.at(1_500, []);
+    assert_eq!(state(&mut broker, "child"), "batch unknown");
+    assert_eq!(state(&mut broker, "parent"), "0/0/0 1-");
+}
+
+#[test]
+fn jobs_may_join_after_everything_but_callbacks_come_once() {
+    let mut broker = Broker::new();
+    broker.says(1, make(both("b")), ["1 done"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    call_back(&mut broker);
+    call_back(&mut broker);
+    assert_eq!(state(&mut broker, "b"), "0/0/0 22");
+    broker.says(1, Command::BatchOpen { batch: name("b") }, ["1 done"]);
+    broker.says(1, push("work").batch("b"), ["1 new j4"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    assert_eq!(state(&mut broker, "b"), "1/1/0 22");
+    assert_eq!(broker.drain("work"), [4]);
+    assert_eq!(state(&mut broker, "b"), "1/0/0 22");
+    broker.says(2, take([CALLBACKS]), ["2 empty"]);
+}
+
+#[test]
+fn unknown_and_forgotten_batches() {
+    let day = 86_400_000;
+    let mut broker = Broker::limited(|limits| limits.batch_keep_ms = day);
+    let open = |text| Command::BatchOpen { batch: name(text) };
+    broker.says(1, push("work").batch("b"), ["1 refused: batch unknown"]);
+    broker.says(1, open("b"), ["1 refused: batch unknown"]);
+    broker.says(1, commit("b"), ["1 refused: batch unknown"]);
+    let orphan = NewBatch { parent: Some(name("b")), ..batch("c") };
+    broker.says(1, make(orphan), ["1 refused: batch unknown"]);
+    assert_eq!(state(&mut broker, "b"), "batch unknown");
+
+    broker.says(1, make(both("b")), ["1 done"]);
+    broker.says(1, make(both("b")), ["1 refused: job not unique"]);
+    // Not committed in time: its jobs go on without it.
+    broker.says(1, push("work").batch("b"), ["1 new j2"]);
+    broker.at(1_801_000, []);
+    assert_eq!(state(&mut broker, "b"), "batch unknown");
+    assert_eq!(broker.drain("work"), [2]);
+
+    // Kept for a day once it has nothing left, and longer if somebody opens it.
+    broker.says(1, make(batch("kept")), ["1 done"]);
+    broker.says(1, push("work").batch("kept"), ["1 new j4"]);
+    broker.says(1, commit("kept"), ["1 done"]);
+    let begin = broker.now;
+    broker.at(begin + 3 * day, []);
+    assert_eq!(broker.drain("work"), [4]);
+    broker.is_due_at(begin + 4 * day);
+    broker.now = begin + 3 * day + 5;
+    broker.says(1, open("kept"), ["1 done"]);
+    broker.is_due_at(begin + 4 * day + 5);
+    broker.at(begin + 4 * day + 5, []);
+    assert_eq!(state(&mut broker, "kept"), "batch unknown");
+    assert_eq!(broker.engine.next_deadline(), None);
+}
+
+#[test]
+fn callbacks_know_their_batch_and_count_against_no_limit() {
+    let mut broker = Broker::limited(|limits| limits.jobs_max = 1);
+    broker.says(1, make(both("b")), ["1 done"]);
+    broker.says(1, push("work"), ["1 new j2"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    broker.says(1, push("work"), ["1 refused: daemon holds 2 jobs, limit 1"]);
+    let job = broker.engine.job(windlass_engine::JobId(3)).and_then(|job| job.extra.as_deref()?.member).unwrap();
+    assert_eq!(broker.engine.batch(job.batch).map(|batch| batch.name.clone()), Some(name("b")));
+    assert_eq!(job.role, windlass_engine::Role::Complete);
+}
+
+#[test]
+fn a_callback_whose_queue_is_of_the_other_kind_waits_until_it_is_not() {
+    let mut broker = Broker::new();
+    broker.says(1, create(CALLBACKS, windlass_engine::QueueKind::Cycle), ["1 done"]);
+    broker.says(1, make(both("b")), ["1 done"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    assert_eq!(state(&mut broker, "b"), "0/0/0 --");
+    broker.is_due_at(2_000);
+    broker.at(2_000, []);
+    broker.says(1, remove_queue(CALLBACKS, true), ["1 done"]);
+    broker.at(3_000, []);
+    assert_eq!(state(&mut broker, "b"), "0/0/0 1-");
+}
+
+#[test]
+fn what_is_no_batch_and_what_joins_none() {
+    let mut broker = Broker::limited(|limits| (limits.batch_depth_max, limits.name_bytes_max) = (1, 9));
+    let with = |change: fn(&mut NewJob)| {
+        let mut new = both("b");
+        new.success.as_deref_mut().map(change);
+        make(new)
+    };
+    broker.says(1, make(batch("much too long")), ["1 refused: name of 13 bytes, limit 9"]);
+    broker.says(1, with(|job| job.durable = false), ["1 refused: out of place"]);
+    broker.says(1, with(|job| job.listen = true), ["1 refused: out of place"]);
+    broker.says(1, with(|job| job.batch = Some(Bytes::new())), ["1 refused: out of place"]);
+    broker.says(1, with(|job| job.kind = windlass_engine::QueueKind::Cycle), ["1 refused: queue of the other kind"]);
+    broker.says(1, make(batch("a")), ["1 done"]);
+    broker.says(1, make(NewBatch { parent: Some(name("a")), ..batch("b") }), ["1 done"]);
+    let third = NewBatch { parent: Some(name("b")), ..batch("c") };
+    broker.says(1, make(third), ["1 refused: batch in 1 batches already, the limit"]);
+    let other = NewBatch { parent: Some(name("b")), origin: Origin::GEARMAN, ..batch("c") };
+    broker.says(1, make(other), ["1 refused: batch unknown"]);
+    broker.says(1, push("work").batch("b").foreground(), ["1 refused: out of place"]);
+    broker.says(1, push("ring").batch("b").cycle(), ["1 refused: out of place"]);
+}
+
+#[test]
+fn the_one_at_rest_for_longest_goes_for_a_new_one() {
+    let mut broker = Broker::limited(|limits| limits.batches_max = 2);
+    broker.says(1, make(batch("a")), ["1 done"]);
+    broker.says(1, make(batch("b")), ["1 done"]);
+    broker.says(1, make(batch("c")), ["1 refused: daemon keeps 2 batches, the limit"]);
+    broker.says(1, push("work").batch("a"), ["1 new j3"]);
+    broker.says(1, commit("a"), ["1 done"]);
+    broker.says(1, make(batch("c")), ["1 refused: daemon keeps 2 batches, the limit"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    broker.says(1, make(batch("c")), ["1 done"]);
+    assert_eq!(state(&mut broker, "b"), "batch unknown");
+    assert_eq!(state(&mut broker, "a"), "1/1/0 --");
+}
+
+#[test]
+fn a_long_chain_comes_down_in_one_visit() {
+    const DEEP: u32 = 300;
+    let mut broker = Broker::limited(|limits| limits.batch_depth_max = DEEP);
+    let named = |n: u32| Bytes::from(format!("b{n}"));
+    for n in 0..DEEP {
+        let parent = n.checked_sub(1).map(named);
+        broker.hear(1, make(NewBatch { name: named(n), parent, ..batch("") }));
+        if n > 0 {
+            broker.hear(1, Command::BatchCommit { batch: named(n - 1) });
+        }
+    }
+    broker.hear(1, Command::BatchCommit { batch: named(DEEP - 1) });
+    assert!(broker.engine.batches().all(|batch| batch.standing.success.is_over()));
+    broker.at(1_000 + 7 * 86_400_000 - 1, []);
+    assert_eq!(broker.engine.batches().count(), DEEP as usize);
+    broker.at(1_000 + 7 * 86_400_000, []);
+    assert_eq!(broker.engine.batches().count(), 0);
+}

@@ -1,0 +1,140 @@
+//! A batch's bytes: whole, with the callbacks it still has to push, or only how it stands.
+//!
+//! ```text
+//! batch       = 9 id bits origin depth name [parent-id parent-name] about meta created-at
+//!               [template body-len body] [template body-len body] standing
+//! batch-moved = 10 id standing
+//! standing    = flags since total ran succeeded incomplete unsuccessful
+//! ```
+//!
+//! The flags are: committed, two bits for the stage of `complete`, two for that of `success`.
+
+use bytes::Bytes;
+use windlass_engine::{Batch, BatchStanding, JobId, NewJob, Origin, Stage};
+
+use super::template::{put_template, read_template};
+use super::{BATCH, BATCH_MOVED, COUNT_MAX};
+use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u32, put_u64};
+
+/// What of a batch there is to tell, as bits.
+mod has {
+    pub(super) const PARENT: u64 = 1;
+    pub(super) const COMPLETE: u64 = 1 << 1;
+    pub(super) const SUCCESS: u64 = 1 << 2;
+    /// Beyond all of them.
+    pub(super) const END: u64 = 1 << 3;
+}
+
+/// How a batch stands: what changes while its jobs are worked on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchMoved {
+    /// Which batch.
+    pub batch: JobId,
+    /// How it stands.
+    pub standing: BatchStanding,
+}
+
+impl BatchMoved {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(BATCH_MOVED);
+        put_u64(out, self.batch.0);
+        put_standing(&self.standing, out);
+    }
+}
+
+/// Appends a batch whole.
+pub(crate) fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
+    let bit = |there: bool, bit: u64| if there { bit } else { 0 };
+    let parent = batch.parent.zip(batch.parent_name.as_ref());
+    out.push(BATCH);
+    put_u64(out, batch.id.0);
+    let callbacks = bit(batch.complete.is_some(), has::COMPLETE) | bit(batch.success.is_some(), has::SUCCESS);
+    put_u64(out, bit(parent.is_some(), has::PARENT) | callbacks);
+    out.push(batch.origin.0);
+    put_u32(out, batch.depth);
+    put_bytes(out, &batch.name);
+    if let Some((id, name)) = parent {
+        put_u64(out, id.0);
+        put_bytes(out, name);
+    }
+    put_bytes(out, &batch.about);
+    put_bytes(out, &batch.meta);
+    put_time(out, batch.created_at);
+    for job in [&batch.complete, &batch.success].into_iter().flatten() {
+        put_template(job, None, out);
+        put_bytes(out, &job.body);
+    }
+    put_standing(&batch.standing, out);
+}
+
+/// Appends how a batch stands.
+pub(crate) fn encode_batch_moved(batch: &Batch, out: &mut Vec<u8>) {
+    BatchMoved { batch: batch.id, standing: batch.standing }.encode(out);
+}
+
+fn put_standing(standing: &BatchStanding, out: &mut Vec<u8>) {
+    let BatchStanding { committed, since, total, ran, succeeded, incomplete, unsuccessful, complete, success } =
+        *standing;
+    out.push(u8::from(committed) | stage_code(complete) << 1 | stage_code(success) << 3);
+    put_time(out, since);
+    [total, ran, succeeded, incomplete.into(), unsuccessful.into()].into_iter().for_each(|n| put_u64(out, n));
+}
+
+const fn stage_code(stage: Stage) -> u8 {
+    match stage {
+        Stage::Waiting => 0,
+        Stage::Enqueued => 1,
+        Stage::Succeeded => 2,
+        Stage::Passed => 3,
+    }
+}
+
+// ---- reading -------------------------------------------------------------------------------------------------------
+
+pub(super) fn decode_batch(from: &mut Reader<'_>) -> Result<Batch, DecodeError> {
+    let id = JobId(from.below("a batch's number", COUNT_MAX)?);
+    let bits = from.below("a batch's bits", has::END)?;
+    let origin = Origin(from.u8()?);
+    let (depth, name) = (from.u32("a batch's depth")?, from.owned()?);
+    let parent = if bits & has::PARENT == 0 { None } else { Some(read_parent(id, from)?) };
+    let (about, meta, created_at) = (from.owned()?, from.owned()?, from.time()?);
+    let complete = if bits & has::COMPLETE == 0 { None } else { Some(read_callback(from)?) };
+    let success = if bits & has::SUCCESS == 0 { None } else { Some(read_callback(from)?) };
+    let standing = read_standing(from)?;
+    let (parent, parent_name) = parent.unzip();
+    Ok(Batch { id, name, origin, parent, parent_name, depth, about, meta, created_at, complete, success, standing })
+}
+
+pub(super) fn decode_batch_moved(from: &mut Reader<'_>) -> Result<BatchMoved, DecodeError> {
+    let batch = JobId(from.below("a batch's number", COUNT_MAX)?);
+    Ok(BatchMoved { batch, standing: read_standing(from)? })
+}
+
+/// A batch is younger than the one it is part of.
+fn read_parent(id: JobId, from: &mut Reader<'_>) -> Result<(JobId, Bytes), DecodeError> {
+    Ok((JobId(from.below("a batch's parent", id.0)?), from.owned()?))
+}
+
+fn read_callback(from: &mut Reader<'_>) -> Result<Box<NewJob>, DecodeError> {
+    let (_, job) = read_template(from)?;
+    Ok(Box::new(NewJob { body: from.owned()?, ..job }))
+}
+
+fn read_standing(from: &mut Reader<'_>) -> Result<BatchStanding, DecodeError> {
+    let flags = from.below("a batch's flags", 1 << 5)?;
+    let since = from.time()?;
+    // Each is part of the one before.
+    let total = from.below("jobs of a batch", COUNT_MAX)?;
+    let ran = from.below("jobs of a batch that ran", total + 1)?;
+    let succeeded = from.below("jobs of a batch that succeeded", ran + 1)?;
+    let (incomplete, unsuccessful) = (from.u32("batches in a batch")?, from.u32("batches in a batch")?);
+    let stage = |code: u64| match code & 3 {
+        0 => Stage::Waiting,
+        1 => Stage::Enqueued,
+        2 => Stage::Succeeded,
+        _ => Stage::Passed,
+    };
+    let (complete, success) = (stage(flags >> 1), stage(flags >> 3));
+    let committed = flags & 1 != 0;
+    Ok(BatchStanding { committed, since, total, ran, succeeded, incomplete, unsuccessful, complete, success })
+}

@@ -1,0 +1,378 @@
+//! Batches: who is in them, what that lets be pushed, when they are forgotten.
+
+use bytes::Bytes;
+use windlass_engine::{
+    Batch, BatchStanding, BatchView, CallbackState, ClientId, Event, JobId, Member, NewBatch, NewJob, PlaceKind,
+    QueueKind, Refusal, Role, Stage, Tag, Timestamp,
+};
+
+use super::{Answer, Oracle};
+
+/// A batch. One that is forgotten stays in the oracle's list: others may still count it.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchMemo {
+    pub(crate) id: JobId,
+    pub(crate) new: NewBatch,
+    parent: Option<JobId>,
+    depth: u32,
+    created_at: Timestamp,
+    committed: bool,
+    /// When it is to be committed, was committed, or came to rest.
+    since: Timestamp,
+    rests: bool,
+    pub(crate) gone: bool,
+    /// It was forgotten uncommitted: nobody waits for it.
+    released: bool,
+    members: Vec<Share>,
+    complete: Stage,
+    success: Stage,
+    retry_at: Timestamp,
+}
+
+/// What a batch remembers of a job of it.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    job: JobId,
+    ran: bool,
+    succeeded: bool,
+}
+
+impl BatchMemo {
+    fn count(&self, which: impl Fn(&Share) -> bool) -> u64 {
+        self.members.iter().filter(|share| which(share)).count() as u64
+    }
+
+    fn all(&self, which: impl Fn(&Share) -> bool) -> bool {
+        self.members.iter().all(which)
+    }
+
+    const fn stage(&mut self, role: Role) -> &mut Stage {
+        match role {
+            Role::Success => &mut self.success,
+            _ => &mut self.complete,
+        }
+    }
+}
+
+impl Oracle {
+    fn batch(&self, id: JobId) -> Option<&BatchMemo> {
+        self.batches.iter().find(|batch| batch.id == id && !batch.gone)
+    }
+
+    fn batch_mut(&mut self, id: JobId) -> Option<&mut BatchMemo> {
+        self.batches.iter_mut().find(|batch| batch.id == id && !batch.gone)
+    }
+
+    fn batch_named(&self, name: &[u8]) -> Result<&BatchMemo, Refusal> {
+        let named = |batch: &&BatchMemo| batch.new.name == name && !batch.gone;
+        self.batches.iter().find(named).ok_or(Refusal::UnknownBatch)
+    }
+
+    /// The batches there are, as the engine has them.
+    pub(crate) fn live_batches(&self) -> impl Iterator<Item = Batch> {
+        self.batches.iter().filter(|memo| !memo.gone).map(|memo| {
+            let new = &memo.new;
+            let waiting = |stage: Stage, job: &Option<Box<NewJob>>| job.clone().filter(|_| stage == Stage::Waiting);
+            Batch {
+                id: memo.id,
+                name: new.name.clone(),
+                origin: new.origin,
+                parent: memo.parent,
+                parent_name: new.parent.clone(),
+                depth: memo.depth,
+                about: new.about.clone(),
+                meta: new.meta.clone(),
+                created_at: memo.created_at,
+                complete: waiting(memo.complete, &new.complete),
+                success: waiting(memo.success, &new.success),
+                standing: BatchStanding {
+                    committed: memo.committed,
+                    since: memo.since,
+                    total: memo.count(|_| true),
+                    ran: memo.count(|share| share.ran),
+                    succeeded: memo.count(|share| share.succeeded),
+                    incomplete: self.behind(memo.id, |child| child.complete),
+                    unsuccessful: self.behind(memo.id, |child| child.success),
+                    complete: memo.complete,
+                    success: memo.success,
+                },
+            }
+        })
+    }
+
+    /// Batches in a batch that are not over a stage.
+    fn behind(&self, id: JobId, stage: impl Fn(&BatchMemo) -> Stage) -> u32 {
+        let waits = |child: &&BatchMemo| child.parent == Some(id) && !child.released && !stage(child).is_over();
+        u32::try_from(self.batches.iter().filter(waits).count()).unwrap_or(u32::MAX)
+    }
+
+    // ---- what is asked ---------------------------------------------------------------------------------------------
+
+    pub(super) fn new_batch(&mut self, client: ClientId, tag: Tag, new: &NewBatch) -> Answer {
+        self.check_name(&new.name)?;
+        if self.batch_named(&new.name).is_ok() {
+            return Err(Refusal::NotUnique);
+        }
+        let parent = new.parent.as_ref().map(|name| self.batch_named(name)).transpose()?;
+        if parent.is_some_and(|parent| parent.new.origin != new.origin) {
+            return Err(Refusal::UnknownBatch);
+        }
+        let (depth, limit) = (parent.map_or(0, |parent| parent.depth + 1), self.limits.batch_depth_max);
+        if depth > limit {
+            return Err(Refusal::BatchTooDeep { limit });
+        }
+        let parent = parent.map(|parent| parent.id);
+        let callbacks: Vec<&NewJob> = [&new.complete, &new.success].into_iter().flatten().map(AsRef::as_ref).collect();
+        callbacks.iter().try_for_each(|job| self.judge_callback(job))?;
+        let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
+        let bodies: usize = callbacks.iter().map(|job| job.body.len()).sum();
+        if held + (bodies + new.about.len() + new.meta.len()) as u64 > limit {
+            return Err(Refusal::BytesFull { held, limit });
+        }
+        self.make_room(parent)?;
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        self.batches.push(BatchMemo {
+            id,
+            new: new.clone(),
+            parent,
+            depth,
+            created_at: self.now,
+            committed: false,
+            since: self.now.after_ms(new.expires_ms),
+            rests: false,
+            gone: false,
+            released: false,
+            members: Vec::new(),
+            complete: Stage::Waiting,
+            success: Stage::Waiting,
+            retry_at: Timestamp(0),
+        });
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    fn judge_callback(&self, job: &NewJob) -> Answer {
+        let unique = job.unique.as_ref().map(|unique| &unique.key);
+        for name in [Some(&job.queue), job.name.as_ref(), job.batch.as_ref(), unique].into_iter().flatten() {
+            self.check_name(name)?;
+        }
+        match job {
+            job if job.kind == QueueKind::Cycle => Err(Refusal::WrongKind),
+            job if job.listen || !job.durable || job.batch.is_some() => Err(Refusal::OutOfPlace),
+            _ => Ok(()),
+        }
+    }
+
+    fn make_room(&mut self, parent: Option<JobId>) -> Answer {
+        let limit = self.limits.batches_max;
+        let there = self.batches.iter().filter(|batch| !batch.gone).count();
+        if there >= limit as usize {
+            let rests = |batch: &&BatchMemo| !batch.gone && batch.rests && Some(batch.id) != parent;
+            let oldest = self.batches.iter().filter(rests).min_by_key(|batch| (batch.since, batch.id));
+            let oldest = oldest.ok_or(Refusal::BatchesFull { limit })?.id;
+            self.forget_batch(oldest);
+        }
+        if there > limit as usize || limit == 0 { Err(Refusal::BatchesFull { limit }) } else { Ok(()) }
+    }
+
+    pub(super) fn open_batch(&mut self, client: ClientId, tag: Tag, name: &[u8]) -> Answer {
+        let (id, now) = (self.batch_named(name)?.id, self.now);
+        if let Some(batch) = self.batch_mut(id).filter(|batch| batch.rests) {
+            batch.since = now;
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn commit_batch(&mut self, client: ClientId, tag: Tag, name: &[u8]) -> Answer {
+        let (id, now) = (self.batch_named(name)?.id, self.now);
+        if let Some(batch) = self.batch_mut(id).filter(|batch| !batch.committed) {
+            (batch.committed, batch.since) = (true, now);
+        }
+        self.stirred.push_back(id);
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    pub(super) fn look_batch(&mut self, client: ClientId, tag: Tag, name: &Bytes) -> Answer {
+        let memo = self.batch_named(name)?;
+        let state = |stage: Stage| match stage {
+            Stage::Waiting | Stage::Passed => CallbackState::None,
+            Stage::Enqueued => CallbackState::Enqueued,
+            Stage::Succeeded => CallbackState::Ok,
+        };
+        let batch = Box::new(BatchView {
+            name: name.clone(),
+            origin: memo.new.origin,
+            parent: memo.new.parent.clone(),
+            about: memo.new.about.clone(),
+            meta: memo.new.meta.clone(),
+            created_at: memo.created_at,
+            committed: memo.committed,
+            total: memo.count(|_| true),
+            pending: memo.count(|share| !share.succeeded),
+            failed: memo.count(|share| share.ran && !share.succeeded),
+            complete: state(memo.complete),
+            success: state(memo.success),
+        });
+        self.say(client, Event::BatchLooked { tag, batch });
+        Ok(())
+    }
+
+    // ---- its jobs --------------------------------------------------------------------------------------------------
+
+    pub(super) fn membership(&self, new: &NewJob) -> Result<Option<Member>, Refusal> {
+        let Some(name) = &new.batch else { return Ok(None) };
+        let batch = self.batch_named(name)?.id;
+        let lasting = new.durable && new.kind == QueueKind::Work;
+        if lasting { Ok(Some(Member { batch, role: Role::Job, ran: false })) } else { Err(Refusal::OutOfPlace) }
+    }
+
+    fn member(&self, id: JobId) -> Option<Member> {
+        self.job(id)?.job.extra.as_deref()?.member
+    }
+
+    pub(super) fn join_batch(&mut self, job: JobId, member: Option<Member>) {
+        let Some(member) = member.filter(|member| member.role == Role::Job) else { return };
+        if let Some(batch) = self.batch_mut(member.batch) {
+            batch.members.push(Share { job, ran: false, succeeded: false });
+        }
+        self.stirred.push_back(member.batch);
+    }
+
+    /// A job of a batch was worked on to an end, or will be no more.
+    pub(super) fn ran(&mut self, id: JobId) {
+        let Some(member) = self.member(id) else { return };
+        if member.role == Role::Job {
+            self.job_mut(id).extra().member = Some(Member { ran: true, ..member });
+            self.share(id, member, |share| share.ran = true);
+        }
+        self.stirred.push_back(member.batch);
+    }
+
+    pub(super) fn succeeded(&mut self, id: JobId) {
+        self.ran(id);
+        let Some(member) = self.member(id) else { return };
+        match member.role {
+            Role::Job => self.share(id, member, |share| share.succeeded = true),
+            role => self.end_stage(member.batch, role, Stage::Succeeded),
+        }
+    }
+
+    fn share(&mut self, id: JobId, member: Member, change: impl FnOnce(&mut Share)) {
+        let batch = self.batch_mut(member.batch);
+        if let Some(share) = batch.and_then(|batch| batch.members.iter_mut().find(|share| share.job == id)) {
+            change(share);
+        }
+    }
+
+    // ---- on to the callbacks ---------------------------------------------------------------------------------------
+
+    /// A visit, or one of the things that were due, is over.
+    pub(super) fn settle(&mut self) {
+        while let Some(id) = self.stirred.pop_front() {
+            let may = |oracle: &Self| oracle.batch(id).is_some_and(|batch| batch.retry_at <= oracle.now);
+            while let Some(role) = self.due_callback(id).filter(|_| may(self)) {
+                if !self.call_back(id, role) {
+                    break;
+                }
+            }
+        }
+        for at in 0..self.batches.len() {
+            let rests = self.is_at_rest(&self.batches[at]);
+            let now = self.now;
+            let batch = &mut self.batches[at];
+            if rests && !batch.rests {
+                batch.since = now;
+            }
+            batch.rests = rests;
+        }
+    }
+
+    fn due_callback(&self, id: JobId) -> Option<Role> {
+        let batch = self.batch(id).filter(|batch| batch.committed)?;
+        let complete = batch.all(|share| share.ran) && self.behind(id, |child| child.complete) == 0;
+        let success = batch.all(|share| share.succeeded) && self.behind(id, |child| child.success) == 0;
+        match (batch.complete, batch.success) {
+            (Stage::Waiting, _) if complete => Some(Role::Complete),
+            (Stage::Succeeded | Stage::Passed, Stage::Waiting) if success => Some(Role::Success),
+            _ => None,
+        }
+    }
+
+    fn call_back(&mut self, id: JobId, role: Role) -> bool {
+        let Some(batch) = self.batch(id) else { return false };
+        let job = if role == Role::Success { &batch.new.success } else { &batch.new.complete };
+        let Some(mut job) = job.clone() else {
+            self.end_stage(id, role, Stage::Passed);
+            return true;
+        };
+        let retry_at = self.now.after_ms(1_000);
+        self.forget_idle_queues();
+        let Ok(queue) = self.find_or_make_queue(&job.queue, QueueKind::Work) else {
+            self.batch_mut(id).into_iter().for_each(|batch| batch.retry_at = retry_at);
+            return false;
+        };
+        let taken = job.unique.as_ref().is_some_and(|u| self.keyed(queue, job.origin, &u.key).is_some());
+        job.unique = job.unique.filter(|_| !taken);
+        self.batch_mut(id).into_iter().for_each(|batch| *batch.stage(role) = Stage::Enqueued);
+        self.give_birth(queue, &job, Some(Member { batch: id, role, ran: false }));
+        true
+    }
+
+    fn end_stage(&mut self, id: JobId, role: Role, end: Stage) {
+        let Some(batch) = self.batch_mut(id) else { return };
+        if !batch.stage(role).is_over() {
+            *batch.stage(role) = end;
+            let parent = batch.parent;
+            self.stirred.push_back(id);
+            self.stirred.extend(parent);
+        }
+    }
+
+    // ---- and out ---------------------------------------------------------------------------------------------------
+
+    /// Nothing is left that could bring it further.
+    fn is_at_rest(&self, batch: &BatchMemo) -> bool {
+        let works = |kind| !matches!(kind, PlaceKind::Dead | PlaceKind::Done);
+        let live = self
+            .jobs
+            .iter()
+            .any(|memo| self.member(memo.job.id).is_some_and(|m| m.batch == batch.id) && works(memo.job.place.kind()));
+        let busy = |child: &BatchMemo| child.parent == Some(batch.id) && !child.gone && !self.is_at_rest(child);
+        batch.committed && !live && self.due_callback(batch.id).is_none() && !self.batches.iter().any(busy)
+    }
+
+    /// When something is due of a batch, if ever.
+    pub(super) fn batch_deadline(&self, batch: &BatchMemo) -> Timestamp {
+        match (batch.gone, batch.committed, batch.rests) {
+            (true, ..) => Timestamp::NEVER,
+            (_, false, _) => batch.since,
+            (_, _, true) => batch.since.after_ms(self.limits.batch_keep_ms),
+            _ if self.due_callback(batch.id).is_some() => batch.retry_at,
+            _ => Timestamp::NEVER,
+        }
+    }
+
+    pub(super) fn batch_due(&mut self, id: JobId) {
+        match self.batch(id).map(|batch| (batch.committed, batch.rests)) {
+            Some((true, false)) => self.stirred.push_back(id),
+            Some(_) => self.forget_batch(id),
+            None => {}
+        }
+    }
+
+    fn forget_batch(&mut self, id: JobId) {
+        let Some(batch) = self.batch_mut(id) else { return };
+        (batch.gone, batch.released) = (true, !batch.committed);
+        let parent = batch.parent;
+        self.stirred.extend(parent);
+    }
+
+    /// The daemon was started again.
+    pub(super) fn batches_survive(&mut self) {
+        self.stirred.clear();
+        self.batches.iter_mut().for_each(|batch| batch.retry_at = Timestamp(0));
+    }
+}
