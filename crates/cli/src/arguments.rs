@@ -27,9 +27,11 @@ Examples:
       Save what can be read of a damaged journal (exit code 4).
   windlass gearmand --listen=localhost --pid-file=/run/gearman/gearmand.pid -d
       Serve with the command line that gearmand was started with.
+  windlass faktory -b :7419 -e production
+      Serve with the command line that Faktory was started with.
   windlass import gearmand-sqlite /var/spool/gearmand/queue.sqlite3
       Take over the jobs of a gearmand that has been stopped.
-  windlass import faktory-redis unix:///var/lib/faktory/db/redis.sock
+  windlass import faktory-redis unix:///tmp/faktory.sock
       Take over the jobs of a Faktory that has been stopped.
 
 Configuration:
@@ -109,6 +111,13 @@ pub(crate) enum Command {
     #[command(disable_help_flag = true)]
     Gearmand {
         /// Options as gearmand takes them; --help explains what becomes of each.
+        #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+    /// Serve in Faktory's place, with Faktory's options, variables and configuration; so does a link to this program that is named faktory.
+    #[command(disable_help_flag = true)]
+    Faktory {
+        /// Options as Faktory takes them; -h explains what becomes of each.
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },

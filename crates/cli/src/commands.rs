@@ -8,14 +8,15 @@ use windlass_server::config::{Config, DEFAULTS, Durability, Listener};
 use windlass_server::{Failure, logging};
 
 use crate::arguments::Command;
-use crate::gearmand::{self, Call};
-use crate::import;
+use crate::call::Call;
 use crate::settings::Settings;
+use crate::{faktory, gearmand, import};
 
 /// Gives back what to exit with.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
     match command {
-        Command::Gearmand { words } => return gearmand::run(&Call::as_command(words)),
+        Command::Gearmand { words } => return gearmand::run(&Call::as_command(gearmand::NAME, words)),
+        Command::Faktory { words } => return faktory::run(&Call::as_command(faktory::NAME, words)),
         Command::Serve(settings) => serve(&settings),
         Command::Check(settings) => print(&summary(&settings.resolve(env::vars_os())?)),
         Command::Config => print(DEFAULTS),

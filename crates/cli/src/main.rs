@@ -1,10 +1,13 @@
 //! The binary `windlass`: arguments in, exit code out. What it does is in `windlass-server`.
 
 mod arguments;
+mod call;
 mod commands;
+mod faktory;
 mod gearmand;
 mod import;
 mod settings;
+mod world;
 
 use std::io::{self, Write as _};
 use std::panic::{self, UnwindSafe};
@@ -12,15 +15,18 @@ use std::process::ExitCode;
 
 use windlass_server::Failure;
 
-use crate::gearmand::Call;
+use crate::call::Call;
 
 /// The daemon allocates often, small, and from many threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(call) = Call::through_link(std::env::args_os()) {
+    if let Some(call) = Call::through_link(std::env::args_os(), gearmand::NAME) {
         return conclude(|| gearmand::run(&call)).into();
+    }
+    if let Some(call) = Call::through_link(std::env::args_os(), faktory::NAME) {
+        return conclude(|| faktory::run(&call)).into();
     }
     match arguments::parse(std::env::args_os()) {
         Ok(command) => conclude(|| commands::run(command)).into(),

@@ -10,9 +10,8 @@ mod plan;
 mod process;
 
 use std::cell::RefCell;
-use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use windlass_server::config::Config;
@@ -20,35 +19,14 @@ use windlass_server::{Failure, logging};
 
 use self::options::help;
 use self::parse::{Given, Loose};
-use self::plan::{Error, Plan, World};
+use self::plan::{Error, Plan};
 use self::process::PidFile;
+use crate::call::{Call, print, say};
+use crate::world::World;
 
-const NAME: &str = "gearmand";
+/// What it is called, and what a link to us ends in that is to be it.
+pub(crate) const NAME: &str = "gearmand";
 const CONFIG_FILE: &str = "/etc/gearmand.conf";
-
-/// How this was called.
-#[derive(Debug)]
-pub(crate) struct Call {
-    /// What messages start with.
-    pub(crate) argv0: String,
-    /// By a name of its own, not as a sub-command.
-    pub(crate) through_link: bool,
-    pub(crate) words: Vec<OsString>,
-}
-
-impl Call {
-    /// A call through a link: one whose name ends in `gearmand`.
-    pub(crate) fn through_link(mut words: impl Iterator<Item = OsString>) -> Option<Self> {
-        let argv0 = words.next()?;
-        let name = Path::new(&argv0).file_name().and_then(OsStr::to_str)?;
-        let argv0 = argv0.to_string_lossy().into_owned();
-        name.ends_with(NAME).then(|| Self { argv0, through_link: true, words: words.collect() })
-    }
-
-    pub(crate) fn as_command(words: Vec<OsString>) -> Self {
-        Self { argv0: format!("windlass {NAME}"), through_link: false, words }
-    }
-}
 
 /// Does what was asked, and gives back what to exit with.
 ///
@@ -69,13 +47,13 @@ pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
 
 fn attempt(call: &Call) -> Result<u8, Error> {
     let Call { argv0, through_link, .. } = call;
-    let words = texts(&call.words).map_err(Error::Usage)?;
+    let words = call.texts().map_err(Error::Usage)?;
     let given = given(&words).map_err(Error::Usage)?;
     if given.has("help") {
-        return print(&help(argv0));
+        return Ok(print(&help(argv0)));
     }
     if given.has("version") {
-        return print(&version());
+        return Ok(print(&version()));
     }
     let detached = given.has("detached");
     let plan = Plan::new(&given, &World::around())?;
@@ -134,13 +112,6 @@ fn find_a_log(argv0: &str, config: &mut Config) {
     }
 }
 
-fn texts(words: &[OsString]) -> Result<Vec<String>, String> {
-    let text = |word: &OsString| {
-        word.to_str().map(str::to_owned).ok_or_else(|| format!("'{}' is no UTF-8", word.to_string_lossy()))
-    };
-    words.iter().map(text).collect()
-}
-
 /// The command line, and behind it the configuration file.
 fn given(words: &[String]) -> Result<Given, String> {
     let mut given = Given::parse(words, Loose::Refused)?;
@@ -160,29 +131,9 @@ fn version() -> String {
     format!("\ngearmand {spoken} - Windlass {}\n", env!("CARGO_PKG_VERSION"))
 }
 
-fn print(text: &str) -> Result<u8, Error> {
-    // A reader that has gone away has read enough.
-    let _ = io::stdout().write_all(text.as_bytes());
-    Ok(0)
-}
-
-fn say(argv0: &str, sentence: &str) {
-    let _ = writeln!(io::stderr(), "{argv0}: {sentence}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_link_is_known_by_its_name() {
-        let through = |line: &str| Call::through_link(line.split(' ').map(OsString::from)).map(|call| call.words.len());
-        assert_eq!(through("/usr/sbin/gearmand -d"), Some(1));
-        assert_eq!(through("gearmand"), Some(0));
-        assert_eq!(through("./windlass-gearmand -p 1"), Some(2));
-        assert_eq!(through("windlass gearmand"), None);
-        assert_eq!(through("/opt/gearmand/windlass"), None);
-    }
 
     #[test]
     fn a_file_with_options() {

@@ -1,6 +1,5 @@
 //! What gearmand's options come to: a configuration, and what the process has to do with itself.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use windlass_server::Failure;
@@ -9,6 +8,7 @@ use windlass_server::config::{Config, ListenAddress, Period};
 use super::options::Fate;
 use super::parse::{Given, invalid};
 use crate::settings::Settings;
+use crate::world::World;
 
 const PORT: u16 = 4730;
 const DATA_DIR: &str = "/var/lib/windlass";
@@ -39,51 +39,6 @@ pub(super) enum Error {
 impl From<windlass_server::config::Error> for Error {
     fn from(error: windlass_server::config::Error) -> Self {
         Self::Failure(error.into())
-    }
-}
-
-/// What of the world around counts.
-#[derive(Debug, Default)]
-pub(super) struct World {
-    pub(super) environment: Vec<(OsString, OsString)>,
-    /// Whether one socket can serve IPv4 and IPv6.
-    pub(super) ipv6: Ipv6,
-}
-
-/// What the system knows of IPv6.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Ipv6 {
-    /// Nothing.
-    #[default]
-    Off,
-    /// A socket for all of IPv6 serves IPv4 too.
-    Dual,
-    /// It does not.
-    Only,
-}
-
-impl Ipv6 {
-    /// As Linux says it.
-    pub(super) fn of(interfaces: Option<&str>, bindv6only: Option<&str>) -> Self {
-        match (interfaces, bindv6only) {
-            (None | Some(""), _) => Self::Off,
-            (Some(_), Some(only)) if only.trim() == "1" => Self::Only,
-            (Some(_), _) => Self::Dual,
-        }
-    }
-}
-
-impl World {
-    pub(super) fn around() -> Self {
-        let read = |path: &str| std::fs::read_to_string(path).ok();
-        let ipv6 = Ipv6::of(read("/proc/net/if_inet6").as_deref(), read("/proc/sys/net/ipv6/bindv6only").as_deref());
-        Self { environment: std::env::vars_os().collect(), ipv6 }
-    }
-
-    /// A variable that says something.
-    fn variable(&self, name: &str) -> Option<&str> {
-        let (_, value) = self.environment.iter().find(|(known, _)| known == name)?;
-        value.to_str().filter(|value| !value.is_empty())
     }
 }
 
@@ -205,12 +160,7 @@ fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Re
     if configured && !asked {
         return Ok(());
     }
-    let hosts: &[&str] = match (&said, world.ipv6) {
-        (Some(host), _) => &[host],
-        (None, Ipv6::Off) => &["0.0.0.0"],
-        (None, Ipv6::Dual) => &["::"],
-        (None, Ipv6::Only) => &["0.0.0.0", "::"],
-    };
+    let hosts = said.as_ref().map_or_else(|| world.ipv6.everywhere(), std::slice::from_ref);
     let address = |host: &&str| {
         let text = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         text.parse::<ListenAddress>().map_err(|_| invalid("listen", host))
@@ -276,6 +226,7 @@ mod tests {
     use super::*;
     use crate::gearmand::options::OPTIONS;
     use crate::gearmand::parse::Loose;
+    use crate::world::Ipv6;
 
     fn plan_in(line: &str, world: &World) -> Result<Plan, Error> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -461,9 +412,6 @@ mod tests {
         let ours = [("WINDLASS_GEARMAN_LISTEN", "unix:/run/g")];
         assert_eq!(listen("", Ipv6::Dual, &ours), ["unix:/run/g"]);
         assert_eq!(listen("-p 4730", Ipv6::Off, &ours), ["0.0.0.0:4730"]);
-        assert_eq!(Ipv6::of(Some("00000000000000000000000000000001 01 80 10 80 lo\n"), Some("0\n")), Ipv6::Dual);
-        assert_eq!(Ipv6::of(Some("x"), Some("1\n")), Ipv6::Only);
-        assert_eq!((Ipv6::of(Some(""), Some("0\n")), Ipv6::of(None, None)), (Ipv6::Off, Ipv6::Off));
     }
 
     #[test]

@@ -1,0 +1,155 @@
+//! `conf.d/*.toml`: one text of all files, in the order of their names.
+//!
+//! Not here: what becomes of its keys (`options` says it, `plan` does it).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+use windlass_server::Failure;
+
+use super::options::{Fate, Item};
+
+/// What the files say, as far as it means something here.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Conf {
+    pub(super) binding: Option<String>,
+    pub(super) password: Option<String>,
+    /// What is ignored, and why.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Conf {
+    /// Reads the files in a configuration directory; without any, nothing is said.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Source`]: a file cannot be read or is no TOML together with those before it, or it says what cannot be
+    /// done here.
+    pub(super) fn read(directory: &Path) -> Result<Self, Failure> {
+        let folder = directory.join("conf.d");
+        let refuse = |file: &Path, reason: String| Failure::Source { file: file.to_owned(), reason };
+        let mut text = String::new();
+        let mut parts: Vec<(usize, PathBuf)> = Vec::new();
+        for file in files(&folder).map_err(|why| refuse(&folder, format!("cannot be read: {why}")))? {
+            let more = fs::read_to_string(&file).map_err(|why| refuse(&file, format!("cannot be read: {why}")))?;
+            parts.push((text.len(), file));
+            text.push_str(&more);
+            // A last line without an end must not run into the next file.
+            text.push('\n');
+        }
+        let table: Table = toml::from_str(&text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let (begin, file) =
+                parts.iter().rfind(|(begin, _)| *begin <= at).cloned().unwrap_or_else(|| (0, folder.clone()));
+            let line = text.get(begin..at).unwrap_or_default().matches('\n').count() + 1;
+            refuse(&file, format!("line {line}: {}", error.message().trim().replace('\n', "; ")))
+        })?;
+        Self::of(&table).map_err(|reason| refuse(&folder, reason))
+    }
+
+    fn of(table: &Table) -> Result<Self, String> {
+        let mut conf = Self::default();
+        for (section, value) in table {
+            match value.as_table().filter(|_| Item::key(section, "").is_none()) {
+                Some(keys) => keys.iter().try_for_each(|(key, value)| conf.take(section, key, value))?,
+                None => conf.take(section, "", value)?,
+            }
+        }
+        Ok(conf)
+    }
+
+    /// One key, or a section that has one fate.
+    fn take(&mut self, section: &str, key: &str, value: &Value) -> Result<(), String> {
+        let item = Item::key(section, key);
+        let written = item.map_or_else(|| format!("[{section}] {key}").trim_end().to_owned(), |it| it.name.to_owned());
+        match item.map(|item| (item.fate, item.words)) {
+            Some((Fate::Mapped | Fate::Ours, _)) => {
+                let text = value.as_str().ok_or_else(|| format!("{written}: a text expected"))?;
+                let place = if key == "binding" { &mut self.binding } else { &mut self.password };
+                *place = Some(text.to_owned()).filter(|text| !text.is_empty());
+            }
+            Some((Fate::Refused, why)) => return Err(format!("{written} is refused: {why}")),
+            Some((Fate::Ignored, why)) => self.warnings.push(format!("conf.d: {written} is ignored: {why}")),
+            None => self.warnings.push(format!("conf.d: {written} is ignored: Faktory is not known to have it")),
+        }
+        Ok(())
+    }
+}
+
+/// The files there, by name; none if the folder is not.
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.map(|it| it.path())).collect::<io::Result<_>>()?;
+    // As a shell's `*` does, which leaves out what begins with a dot.
+    files.retain(|file| {
+        let hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        !hidden && file.extension().is_some_and(|extension| extension == "toml")
+    });
+    files.sort_unstable();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Result<Conf, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("conf.d");
+        fs::create_dir(&folder).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).unwrap());
+        let failed = |failure: Failure| failure.to_string().replace(dir.path().to_str().unwrap(), "");
+        Conf::read(dir.path()).map_err(failed)
+    }
+
+    #[test]
+    fn files_are_one_text_in_the_order_of_their_names() {
+        let files = [
+            ("b.toml", "password = \"secret\""),
+            ("c.toml", "[web]\nbinding = \":1\""),
+            ("a.toml", "[faktory]\nbinding = \":7419\""),
+            ("d.txt", "this is no TOML"),
+            (".e.toml", "nor is this"),
+        ];
+        let conf = read(&files).unwrap();
+        assert_eq!((conf.binding.as_deref(), conf.password.as_deref()), (Some(":7419"), Some("secret")));
+        assert_eq!(conf.warnings, ["conf.d: [web] is ignored: there are no web pages here yet"]);
+        assert_eq!(read(&[]), Ok(Conf::default()));
+        assert_eq!(Conf::read(Path::new("/no/such/directory")).unwrap(), Conf::default());
+    }
+
+    #[test]
+    fn what_means_nothing_here_is_told_of() {
+        let text =
+            "loose = 1\n[faktory]\nfoo = 1\n[goodlife]\na = 1\nb = 2\n[statsd]\nlocation = \"x\"\ntags = [\"a\"]\n";
+        let expected = [
+            "conf.d: [faktory] foo is ignored: Faktory is not known to have it",
+            "conf.d: [goodlife] a is ignored: Faktory is not known to have it",
+            "conf.d: [goodlife] b is ignored: Faktory is not known to have it",
+            "conf.d: [loose] is ignored: Faktory is not known to have it",
+            "conf.d: [statsd] is ignored: no figures are sent to statsd yet",
+        ];
+        assert_eq!(read(&[("a.toml", text)]).unwrap().warnings, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_told_with_its_place() {
+        let table = [
+            ("[faktory]\nbinding = 1", "/conf.d: [faktory] binding: a text expected"),
+            ("[[cron]]\nschedule = \"* * * * *\"", "/conf.d: [[cron]] is refused: these jobs would not run here yet"),
+            ("[throttles]\nq = { worker = 5 }", "/conf.d: [throttles] is refused: these queues would not be throttled"),
+            ("\n[faktory", "/conf.d/a.toml: line 2: "),
+        ];
+        for (text, expected) in table {
+            let said = read(&[("a.toml", text)]).unwrap_err();
+            assert!(said.starts_with(expected), "{text}: {said}");
+        }
+        let twice = read(&[("a.toml", "[web]\n"), ("b.toml", "\n[web]\n")]).unwrap_err();
+        assert!(twice.starts_with("/conf.d/b.toml: line 2: "), "{twice}");
+    }
+}

@@ -1,0 +1,59 @@
+//! `windlass faktory`, and what a link named `faktory` does: Faktory's command line, variables and configuration
+//! directory, so that unit files and containers need not be touched.
+//!
+//! Reading order: `options` (everything Faktory can be told, and what becomes of it) · `parse` (its command line) · `conf`
+//! (its `conf.d`) · `plan` (all of that to a configuration) · here, what happens in which order.
+
+mod conf;
+mod options;
+mod parse;
+mod plan;
+
+use windlass_faktory::session::FAKTORY_VERSION;
+use windlass_server::{Failure, logging};
+
+use self::options::help;
+use self::parse::Given;
+use self::plan::{Error, Plan};
+use crate::call::{Call, print, say};
+use crate::world::World;
+
+/// What it is called, and what a link to us ends in that is to be it.
+pub(crate) const NAME: &str = "faktory";
+
+/// What to exit with after a mistake in what Faktory is told.
+const USAGE: u8 = 2;
+
+/// Does what was asked, and gives back what to exit with.
+///
+/// # Errors
+///
+/// As `windlass serve`.
+pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
+    match attempt(call) {
+        Ok(code) => Ok(code),
+        Err(Error::Usage(sentence)) => {
+            say(&call.argv0, &sentence);
+            Ok(USAGE)
+        }
+        Err(Error::Failure(failure)) => Err(failure),
+    }
+}
+
+fn attempt(call: &Call) -> Result<u8, Error> {
+    let given = call.texts().and_then(|words| Given::parse(&words)).map_err(Error::Usage)?;
+    if given.has("-h") {
+        return Ok(print(&help(&call.argv0)));
+    }
+    if given.has("-v") {
+        return Ok(print(&version()));
+    }
+    let Plan { config, warnings } = Plan::new(&given, &World::around())?;
+    warnings.iter().for_each(|warning| say(&call.argv0, warning));
+    logging::init(&config.log).map_err(|error| Error::Failure(error.into()))?;
+    windlass_server::run(&config, || Ok(())).map(|()| 0).map_err(Error::Failure)
+}
+
+fn version() -> String {
+    format!("Faktory {FAKTORY_VERSION} - Windlass {}\n", env!("CARGO_PKG_VERSION"))
+}

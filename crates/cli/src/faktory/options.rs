@@ -1,0 +1,200 @@
+//! Everything of Faktory's that says how it is to run, and what becomes of it here, in words. The words are what `-h`,
+//! warnings, refusals and the table in `crates/cli/README.md` say.
+
+/// An option, a variable, a file or a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    /// As it is written, an option with its dash.
+    pub(super) name: &'static str,
+    /// What follows an option; nothing follows a switch.
+    pub(super) argument: &'static str,
+    pub(super) fate: Fate,
+    /// What it becomes, why it is ignored, or why it is refused.
+    pub(super) words: &'static str,
+}
+
+/// What becomes of an item that is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It does what it does in Faktory.
+    Mapped,
+    /// It has no effect, and a line of warning says why.
+    Ignored,
+    /// The daemon does not start, and a line says why.
+    Refused,
+    /// It is none of Faktory's.
+    Ours,
+}
+
+use Fate::{Ignored, Mapped, Ours, Refused};
+
+const fn item(name: &'static str, argument: &'static str, fate: Fate, words: &'static str) -> Item {
+    Item { name, argument, fate, words }
+}
+
+const NO_WEB: &str = "there are no web pages here yet; leave it out, or say :0 for none";
+const NO_PAGES: &str = "there are no web pages here yet";
+const NO_STATSD: &str = "no figures are sent to statsd yet";
+
+/// On the command line.
+#[rustfmt::skip]
+pub(super) const OPTIONS: &[Item] = &[
+    item("-b", "[binding]", Mapped, "faktory.listen; `:7419` is every address of this machine. Without it binding in conf.d, then 127.0.0.1:7419"),
+    item("-w", "[binding]", Ignored, NO_WEB),
+    item("-e", "[env]", Mapped, "development, staging or production: where things are, and whether there must be a password. Without it FAKTORY_ENV, then development"),
+    item("-l", "[level]", Mapped, "log.level: error, warn, info or debug. Without it info. Log lines go to standard error"),
+    item("-d", "[dir]", Mapped, "data_dir. Without it WINDLASS_DATA_DIR, then STATE_DIRECTORY (a unit's StateDirectory=), then ~/.faktory/windlass in development, else /var/lib/faktory/windlass"),
+    item("-c", "[dir]", Mapped, "where conf.d is. Without it ~/.faktory in development, else /etc/faktory"),
+    item("-v", "", Mapped, "says which Faktory is spoken, and which Windlass speaks"),
+    item("-h", "", Mapped, "this text"),
+    item("-durability", "[when]", Ours, "durability: sync or interval"),
+    item("-windlass-config", "[file]", Ours, "a configuration of Windlass (TOML); what Faktory is told goes before it"),
+    item("-set", "[key=value]", Ours, "one key of it, as in -set limits.jobs_max=1000; may be repeated, and goes before everything else"),
+];
+
+/// In the environment.
+#[rustfmt::skip]
+pub(super) const VARIABLES: &[Item] = &[
+    item("FAKTORY_PASSWORD", "", Mapped, "faktory.password, or, if it begins with a slash, faktory.password_file. Without it password in conf.d, then, but in development, /etc/faktory/password if there is one"),
+    item("FAKTORY_ENV", "", Mapped, "what -e is if it is not given"),
+    item("FAKTORY_SKIP_PASSWORD", "", Mapped, "1, true or yes: staging and production may be without a password"),
+    item("FAKTORY2_PREVIEW", "", Ignored, "nothing here depends on it"),
+    item("DD_DOGSTATSD_URL", "", Ignored, NO_STATSD),
+];
+
+/// In the configuration directory.
+#[rustfmt::skip]
+pub(super) const FILES: &[Item] = &[
+    item("public.cert.pem", "", Mapped, "faktory.tls.certificate, if private.key.pem is there too: the port speaks TLS and nothing else"),
+    item("private.key.pem", "", Mapped, "faktory.tls.key, if public.cert.pem is there too"),
+    item("conf.d/*.toml", "", Mapped, "one text of all of them, in the order of their names"),
+];
+
+/// In `conf.d`: a whole section, or a key of one.
+#[rustfmt::skip]
+pub(super) const KEYS: &[Item] = &[
+    item("[faktory] binding", "", Mapped, "faktory.listen, without -b"),
+    item("[faktory] password", "", Mapped, "faktory.password, without FAKTORY_PASSWORD, and read as that is"),
+    item("[web]", "", Ignored, NO_PAGES),
+    item("[statsd]", "", Ignored, NO_STATSD),
+    item("[[cron]]", "", Refused, "these jobs would not run here yet; let a crontab push them"),
+    item("[throttles]", "", Refused, "these queues would not be throttled here yet; run fewer workers for them"),
+];
+
+impl Item {
+    /// An option by its name without dashes.
+    pub(super) fn option(name: &str) -> Option<&'static Self> {
+        OPTIONS.iter().find(|option| option.name.strip_prefix('-') == Some(name))
+    }
+
+    /// What becomes of a key in `conf.d`, or of its whole section.
+    pub(super) fn key(section: &str, key: &str) -> Option<&'static Self> {
+        let whole = |item: &&Self| item.name.trim_matches(['[', ']']) == section;
+        KEYS.iter().find(|item| item.name == format!("[{section}] {key}")).or_else(|| KEYS.iter().find(whole))
+    }
+
+    fn usage(&self) -> String {
+        format!("{} {}", self.name, self.argument).trim_end().to_owned()
+    }
+
+    const fn verdict(&self) -> &'static str {
+        match self.fate {
+            Mapped | Ours => "",
+            Ignored => "ignored: ",
+            Refused => "refused: ",
+        }
+    }
+}
+
+/// What `-h` says.
+pub(super) fn help(argv0: &str) -> String {
+    let mut text = format!(
+        "Windlass in Faktory's place.\n\nUsage: {argv0} [OPTION]...\n\nWhat Faktory is told, and what becomes of it (names \
+         with a dot are keys of\nWindlass's configuration, which `windlass config` explains):\n"
+    );
+    let (ours, theirs): (Vec<_>, Vec<_>) = OPTIONS.iter().partition(|item| item.fate == Ours);
+    let parts: [(&str, Vec<&Item>); 5] = [
+        ("Options:", theirs),
+        ("Variables:", VARIABLES.iter().collect()),
+        ("Files in the configuration directory:", FILES.iter().collect()),
+        ("Keys in conf.d:", KEYS.iter().collect()),
+        ("Options of Windlass:", ours),
+    ];
+    for (title, items) in parts {
+        text.push_str(&format!("\n{title}\n"));
+        items.into_iter().for_each(|item| describe(item, &mut text));
+    }
+    text.push_str(EPILOGUE);
+    text
+}
+
+fn describe(item: &Item, text: &mut String) {
+    const WIDTH: usize = 80;
+    const INDENT: &str = "          ";
+    text.push_str(&format!("  {}\n", item.usage()));
+    let mut line = String::from(INDENT);
+    for word in format!("{}{}", item.verdict(), item.words).split(' ') {
+        if line.len() > INDENT.len() && line.len() + 1 + word.len() > WIDTH {
+            text.push_str(&format!("{line}\n"));
+            line = String::from(INDENT);
+        }
+        if line.len() > INDENT.len() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    text.push_str(&format!("{line}\n"));
+}
+
+const EPILOGUE: &str = "
+WINDLASS_* variables count as for `windlass serve`; what Faktory is told goes
+before them. Signals and exit codes are those of `windlass serve`.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> impl Iterator<Item = &'static Item> {
+        [OPTIONS, VARIABLES, FILES, KEYS].into_iter().flatten()
+    }
+
+    #[test]
+    fn the_table_for_people_is_this_table() {
+        let document = include_str!("../../README.md");
+        let (_, section) = document.split_once("\n## `windlass faktory`\n").unwrap();
+        for item in all() {
+            let fate = match item.fate {
+                Mapped => "mapped",
+                Ignored => "ignored",
+                Refused => "refused",
+                Ours => "ours",
+            };
+            let row = format!("| `{}` | {fate} | {} |\n", item.usage(), item.words);
+            assert!(section.contains(&row), "crates/cli/README.md lacks\n{row}");
+        }
+        let rows = section.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, all().count(), "crates/cli/README.md has rows for what is not there");
+    }
+
+    #[test]
+    fn help_fits_a_terminal_and_has_everything() {
+        let help = help("faktory");
+        for line in help.lines() {
+            assert!(line.len() <= 80, "{line}");
+        }
+        for item in all() {
+            assert!(help.contains(&format!("\n  {}\n", item.usage())), "{item:?}");
+        }
+    }
+
+    #[test]
+    fn keys_by_their_sections() {
+        let name = |section, key| Item::key(section, key).map(|item| item.name);
+        assert_eq!(name("faktory", "binding"), Some("[faktory] binding"));
+        assert_eq!(name("faktory", "other"), None);
+        assert_eq!(name("web", "binding"), Some("[web]"));
+        assert_eq!(name("cron", ""), Some("[[cron]]"));
+        assert_eq!(name("goodlife", ""), None);
+    }
+}

@@ -1,0 +1,429 @@
+//! What Faktory's options, variables and files come to: a configuration.
+
+use std::path::{Path, PathBuf};
+
+use windlass_server::Failure;
+use windlass_server::config::{Config, ListenAddress};
+
+use super::conf::Conf;
+use super::options::{Fate, VARIABLES};
+use super::parse::Given;
+use crate::settings::Settings;
+use crate::world::World;
+
+/// Where a password is if nothing is said, but in development.
+const PASSWORD_FILE: &str = "/etc/faktory/password";
+
+/// In a directory of Faktory's own: its jobs, which are Redis's.
+const FAKTORYS_JOBS: &str = "faktory.rdb";
+/// In a data directory of ours: whoever has opened it.
+const OUR_LOCK: &str = "lock";
+
+/// All there is to do.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) config: Config,
+    /// What is ignored, and why.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(super) enum Error {
+    /// Faktory was told something that is nothing: said behind the name of the program.
+    Usage(String),
+    /// As from `windlass serve`.
+    Failure(Failure),
+}
+
+impl From<windlass_server::config::Error> for Error {
+    fn from(error: windlass_server::config::Error) -> Self {
+        Self::Failure(error.into())
+    }
+}
+
+/// What kind of place this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Environment {
+    Development,
+    /// Staging or production, which do not differ.
+    Serious,
+}
+
+impl Environment {
+    fn of(given: &Given, world: &World) -> Result<Self, String> {
+        match given.text("-e").or_else(|| world.variable("FAKTORY_ENV")) {
+            None | Some("development") => Ok(Self::Development),
+            Some("staging" | "production") => Ok(Self::Serious),
+            Some(other) => {
+                Err(format!("Invalid environment \"{other}\": legal values are development, staging or production"))
+            }
+        }
+    }
+
+    /// Where Faktory has its things: its configuration, and the parent of its data.
+    fn home(self, world: &World, otherwise: &str) -> Result<PathBuf, String> {
+        match self {
+            Self::Serious => Ok(otherwise.into()),
+            Self::Development => match world.variable("HOME") {
+                Some(home) => Ok(Path::new(home).join(".faktory")),
+                None => Err("there is no HOME to find ~/.faktory in: name directories with -c and -d".to_owned()),
+            },
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn new(given: &Given, world: &World) -> Result<Self, Error> {
+        let environment = Environment::of(given, world).map_err(Error::Usage)?;
+        let directory = match given.text("-c") {
+            Some(directory) => directory.into(),
+            None => environment.home(world, "/etc/faktory").map_err(Error::Usage)?,
+        };
+        let conf = Conf::read(&directory).map_err(Error::Failure)?;
+        let settings = Settings {
+            file: given.text("-windlass-config").map(PathBuf::from),
+            set: given.all("-set").map(str::to_owned).collect(),
+            data_dir: given.text("-d").map(PathBuf::from),
+            durability: given.text("-durability").map(str::to_owned),
+            ..Settings::default()
+        };
+        let told = Told { given, world, environment, directory: &directory, conf: &conf };
+        let mut usage = None;
+        let between = |config: &mut Config| usage = told.apply(config).err();
+        let resolved = settings.resolve_with(world.environment.iter().cloned(), between);
+        if let Some(sentence) = usage {
+            return Err(Error::Usage(sentence));
+        }
+        let config = resolved?;
+        told.require_password(&config).map_err(Error::Usage)?;
+        let mut warnings = told.warnings();
+        warnings.extend(unread_jobs(&config, environment, world));
+        Ok(Self { config, warnings })
+    }
+}
+
+/// All that Faktory would be told.
+struct Told<'a> {
+    given: &'a Given,
+    world: &'a World,
+    environment: Environment,
+    directory: &'a Path,
+    conf: &'a Conf,
+}
+
+impl Told<'_> {
+    /// Puts it over a configuration.
+    fn apply(&self, config: &mut Config) -> Result<(), String> {
+        self.addresses(config)?;
+        self.password(config);
+        self.tls(config);
+        if let Some(level) = self.given.text("-l") {
+            if !["error", "warn", "info", "debug"].contains(&level) {
+                return Err(format!("invalid value \"{level}\" for -l: error, warn, info or debug expected"));
+            }
+            level.clone_into(&mut config.log.level);
+        }
+        if config.data_dir == Config::default().data_dir && !self.given.has("-d") {
+            config.data_dir = self.data_dir()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing but Faktory is served, unless Windlass's own configuration says so.
+    fn addresses(&self, config: &mut Config) -> Result<(), String> {
+        if config.gearman.listen == Config::default().gearman.listen {
+            config.gearman.listen.clear();
+        }
+        let Some(binding) = self.given.text("-b").or(self.conf.binding.as_deref()) else { return Ok(()) };
+        let parse = |text: &str| {
+            text.parse::<ListenAddress>().map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))
+        };
+        config.faktory.listen = match binding.strip_prefix(':') {
+            None => vec![parse(binding)?],
+            Some(port) => {
+                let hosts = self.world.ipv6.everywhere().iter();
+                let texts = hosts.map(|host| match host.contains(':') {
+                    true => format!("[{host}]:{port}"),
+                    false => format!("{host}:{port}"),
+                });
+                texts.map(|text| parse(&text)).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(())
+    }
+
+    fn password(&self, config: &mut Config) {
+        let said = self.world.variable("FAKTORY_PASSWORD").or(self.conf.password.as_deref());
+        let faktory = &mut config.faktory;
+        let own = !faktory.password.is_empty() || !faktory.password_file.as_os_str().is_empty();
+        let usual = Some(PASSWORD_FILE)
+            .filter(|path| !own && self.environment == Environment::Serious && Path::new(path).exists());
+        let Some(password) = said.or(usual) else { return };
+        (faktory.password, faktory.password_file) = match password.starts_with('/') {
+            true => (String::new(), password.into()),
+            false => (password.to_owned(), PathBuf::new()),
+        };
+    }
+
+    /// Whoever is serious needs a password. A file for one that has none is a mistake by itself.
+    fn require_password(&self, config: &Config) -> Result<(), String> {
+        let secret = config.faktory.secret().map_err(|why| format!("faktory.password_file: {why}"))?;
+        let skip = ["1", "true", "yes"].map(Some).contains(&self.world.variable("FAKTORY_SKIP_PASSWORD"));
+        match self.environment {
+            _ if !secret.is_empty() => Ok(()),
+            Environment::Serious if !skip => Err(format!(
+                "staging and production need a password: FAKTORY_PASSWORD, password under [faktory] in {}, or \
+                 {PASSWORD_FILE}; FAKTORY_SKIP_PASSWORD=1 goes without",
+                self.directory.join("conf.d").display()
+            )),
+            Environment::Development | Environment::Serious => Ok(()),
+        }
+    }
+
+    fn tls(&self, config: &mut Config) {
+        let (certificate, key) = (self.directory.join("public.cert.pem"), self.directory.join("private.key.pem"));
+        let tls = &mut config.faktory.tls;
+        if !tls.is_on() && certificate.exists() && key.exists() {
+            (tls.certificate, tls.key) = (certificate, key);
+        }
+    }
+
+    fn data_dir(&self) -> Result<PathBuf, String> {
+        match self.world.variable("STATE_DIRECTORY").and_then(|paths| paths.split(':').next()) {
+            Some(path) => Ok(path.into()),
+            None => Ok(self.environment.home(self.world, "/var/lib/faktory")?.join("windlass")),
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let options = self.given.options().filter(|(option, value)| {
+            // No web page is what there is.
+            option.fate == Fate::Ignored && !(option.name == "-w" && *value == ":0")
+        });
+        let options = options.map(|(option, _)| format!("{} is ignored: {}", option.name, option.words));
+        let variables = VARIABLES.iter().filter(|it| it.fate == Fate::Ignored);
+        let variables = variables.filter(|it| self.world.variable(it.name).is_some());
+        let variables = variables.map(|it| format!("{} is ignored: {}", it.name, it.words));
+        options.chain(variables).chain(self.conf.warnings.iter().cloned()).collect()
+    }
+}
+
+/// Jobs of the Faktory that was here before, and that nobody has asked for yet.
+fn unread_jobs(config: &Config, environment: Environment, world: &World) -> Option<String> {
+    if config.data_dir.join(OUR_LOCK).exists() {
+        return None;
+    }
+    let theirs = environment.home(world, "/var/lib/faktory").ok().map(|home| home.join("db"));
+    let places = theirs.into_iter().chain([config.data_dir.clone()]);
+    let jobs = places.map(|place| place.join(FAKTORYS_JOBS)).find(|file| file.exists())?;
+    Some(format!("the jobs in {} are not read: `windlass import faktory-redis` takes them over", jobs.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+    use crate::faktory::options::OPTIONS;
+    use crate::world::Ipv6;
+
+    fn world(variables: &[(&str, &str)]) -> World {
+        let home = [("HOME", "/home/none")];
+        let environment = home.iter().chain(variables).map(|(name, value)| (name.into(), value.into())).collect();
+        World { environment, ipv6: Ipv6::Dual }
+    }
+
+    fn plan_in(line: &str, world: &World) -> Result<Plan, Error> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        Plan::new(&Given::parse(&words).unwrap(), world)
+    }
+
+    fn config(line: &str, variables: &[(&str, &str)]) -> Config {
+        plan_in(line, &world(variables)).unwrap().config
+    }
+
+    fn refused(line: &str, variables: &[(&str, &str)]) -> String {
+        match plan_in(line, &world(variables)) {
+            Err(Error::Usage(sentence)) => sentence,
+            Err(Error::Failure(failure)) => failure.to_string(),
+            Ok(plan) => panic!("{line}: {plan:?}"),
+        }
+    }
+
+    /// Everything about a plan that differs from that of nothing said, a line each.
+    fn differences(line: &str, variables: &[(&str, &str)]) -> Vec<String> {
+        let nothing = lines(&plan_in("", &world(&[])).unwrap());
+        lines(&plan_in(line, &world(variables)).unwrap()).difference(&nothing).cloned().collect()
+    }
+
+    fn lines(plan: &Plan) -> BTreeSet<String> {
+        let mut lines: BTreeSet<String> = plan.warnings.iter().cloned().collect();
+        keys("", &toml::Table::try_from(&plan.config).unwrap(), &mut lines);
+        lines
+    }
+
+    fn keys(section: &str, table: &toml::Table, lines: &mut BTreeSet<String>) {
+        for (key, value) in table {
+            match value.as_table() {
+                Some(inner) => keys(&format!("{section}{key}."), inner, lines),
+                None => drop(lines.insert(format!("{section}{key} = {value}"))),
+            }
+        }
+    }
+
+    #[test]
+    fn every_option_and_variable() {
+        let options: [(&str, &[&str]); 10] = [
+            ("-b :7420", &["faktory.listen = [\"[::]:7420\"]"]),
+            ("-w :7421", &["-w is ignored: there are no web pages here yet; leave it out, or say :0 for none"]),
+            ("-w :0", &[]),
+            ("-e development", &[]),
+            ("-l debug", &["log.level = \"debug\""]),
+            ("-d /d", &["data_dir = \"/d\""]),
+            ("-v -h", &[]),
+            ("-durability interval", &["durability = \"interval\""]),
+            ("-set limits.page_max=7", &["limits.page_max = 7"]),
+            ("-c /no/such", &[]),
+        ];
+        for (line, expected) in options {
+            assert_eq!(differences(line, &[]), expected, "{line}");
+        }
+        for option in OPTIONS.iter().filter(|option| option.name != "-windlass-config") {
+            let given = |(line, _): &(&str, &[&str])| line.split(' ').any(|word| word == option.name);
+            assert!(options.iter().any(given), "{}", option.name);
+        }
+        let production = ["data_dir = \"/var/lib/faktory/windlass\"", "faktory.password = \"x\""];
+        let variables: [(&str, &str, &[&str]); 4] = [
+            ("FAKTORY_PASSWORD", "x", &["faktory.password = \"x\""]),
+            ("FAKTORY_SKIP_PASSWORD", "1", &[]),
+            ("FAKTORY2_PREVIEW", "1", &["FAKTORY2_PREVIEW is ignored: nothing here depends on it"]),
+            ("DD_DOGSTATSD_URL", "x", &["DD_DOGSTATSD_URL is ignored: no figures are sent to statsd yet"]),
+        ];
+        for (name, value, expected) in variables {
+            assert_eq!(differences("", &[(name, value)]), expected, "{name}");
+        }
+        for line in ["-e production", "-e staging"] {
+            assert_eq!(differences(line, &[("FAKTORY_PASSWORD", "x")]), production, "{line}");
+        }
+        let both = [("FAKTORY_PASSWORD", "x"), ("FAKTORY_ENV", "staging")];
+        assert_eq!(differences("", &both), production);
+        assert_eq!(differences("-e development", &both), ["faktory.password = \"x\""]);
+        assert_eq!(VARIABLES.len(), 5);
+    }
+
+    #[test]
+    fn it_serves_faktory_where_it_would_and_nothing_else() {
+        let listen = |line: &str, variables: &[(&str, &str)]| {
+            let config = config(line, variables);
+            config.listeners().map(|it| format!("{} {}", it.protocol, it.address)).collect::<Vec<_>>()
+        };
+        assert_eq!(listen("", &[]), ["faktory 127.0.0.1:7419"]);
+        assert_eq!(listen("-b localhost:1", &[]), ["faktory localhost:1"]);
+        assert_eq!(listen("-b [::1]:1", &[]), ["faktory [::1]:1"]);
+        let ours = [("WINDLASS_GEARMAN_LISTEN", "unix:/g"), ("WINDLASS_FAKTORY_LISTEN", "unix:/f")];
+        assert_eq!(listen("", &ours), ["faktory unix:/f", "gearman unix:/g"]);
+        assert_eq!(listen("-b localhost:1", &ours), ["faktory localhost:1", "gearman unix:/g"]);
+    }
+
+    #[test]
+    fn where_the_data_is() {
+        let data = |line: &str, variables: &[(&str, &str)]| config(line, variables).data_dir.display().to_string();
+        let (state, ours) = (("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"), ("WINDLASS_DATA_DIR", "/c"));
+        assert_eq!(data("", &[]), "/home/none/.faktory/windlass");
+        assert_eq!(data("-e production", &[("FAKTORY_SKIP_PASSWORD", "yes")]), "/var/lib/faktory/windlass");
+        assert_eq!(data("", &[state]), "/var/lib/a");
+        assert_eq!(data("", &[state, ours]), "/c");
+        assert_eq!(data("-d /d", &[state, ours]), "/d");
+        let nobody = World { environment: Vec::new(), ipv6: Ipv6::Off };
+        assert!(plan_in("-c /no/such -d /d", &nobody).is_ok());
+        for line in ["", "-d /d", "-c /no/such"] {
+            assert!(matches!(plan_in(line, &nobody), Err(Error::Usage(_))), "{line}");
+        }
+    }
+
+    /// A configuration directory, said with `-c`.
+    fn directory(files: &[(&str, &str)]) -> (tempfile::TempDir, String) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("conf.d")).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
+        let line = format!("-c {}", dir.path().display());
+        (dir, line)
+    }
+
+    #[test]
+    fn conf_d_goes_behind_options_and_variables() {
+        let text = "[faktory]\nbinding = \":1\"\npassword = \"conf\"\n";
+        let (_dir, line) = directory(&[("conf.d/a.toml", text)]);
+        let said = |line: &str, variables: &[(&str, &str)]| {
+            let config = config(line, variables);
+            (config.faktory.listen[0].to_string(), config.faktory.password)
+        };
+        assert_eq!(said(&line, &[]), ("[::]:1".to_owned(), "conf".to_owned()));
+        let over = said(&format!("{line} -b localhost:2"), &[("FAKTORY_PASSWORD", "variable")]);
+        assert_eq!(over, ("localhost:2".to_owned(), "variable".to_owned()));
+    }
+
+    #[test]
+    fn passwords() {
+        let (dir, line) = directory(&[("secret", " in a file\n"), ("empty", "\n")]);
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let faktory = config(&line, &[("FAKTORY_PASSWORD", &path("secret"))]).faktory;
+        assert_eq!((faktory.secret().unwrap().as_str(), faktory.password.as_str()), ("in a file", ""));
+        let ours = [("WINDLASS_FAKTORY_PASSWORD", "ours")];
+        assert_eq!(config(&format!("{line} -e production"), &ours).faktory.password, "ours");
+        let over = [("WINDLASS_FAKTORY_PASSWORD", "ours"), ("FAKTORY_PASSWORD", "theirs")];
+        assert_eq!(config(&line, &over).faktory.password, "theirs");
+        let table = [
+            ("-e production", "", "staging and production need a password: FAKTORY_PASSWORD, "),
+            ("-e staging", "", "staging and production need a password"),
+            ("", &path("empty"), &format!("faktory.password_file: {} is empty", path("empty"))),
+            ("", &path("nothing"), "faktory.password_file: cannot read"),
+        ];
+        for (more, password, reason) in table {
+            let said = refused(&format!("{line} {more}"), &[("FAKTORY_PASSWORD", password)]);
+            assert!(said.starts_with(reason), "{said}");
+        }
+    }
+
+    #[test]
+    fn tls_with_faktorys_files() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let (dir, line) = directory(&[("public.cert.pem", &certificate)]);
+        assert!(!config(&line, &[]).faktory.tls.is_on());
+        fs::write(dir.path().join("private.key.pem"), key).unwrap();
+        let tls = config(&line, &[]).faktory.tls;
+        assert_eq!(tls.certificate, dir.path().join("public.cert.pem"));
+        assert_eq!(tls.key, dir.path().join("private.key.pem"));
+    }
+
+    #[test]
+    fn jobs_that_nobody_has_asked_for_are_told_of() {
+        let (dir, line) = directory(&[("faktory.rdb", "REDIS")]);
+        let line = format!("{line} -d {}", dir.path().display());
+        let expected = format!(
+            "the jobs in {}/faktory.rdb are not read: `windlass import faktory-redis` takes them over",
+            dir.path().display()
+        );
+        assert_eq!(plan_in(&line, &world(&[])).unwrap().warnings, [expected]);
+        fs::write(dir.path().join(OUR_LOCK), "").unwrap();
+        assert_eq!(plan_in(&line, &world(&[])).unwrap().warnings, [""; 0]);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_told_in_a_sentence() {
+        let table = [
+            ("-e bogus", "Invalid environment \"bogus\": legal values are development, staging or production"),
+            ("-l loud", "invalid value \"loud\" for -l: error, warn, info or debug expected"),
+            ("-b 7419", "invalid binding \"7419\": host:port expected"),
+            ("-b :port", "invalid binding \":port\": host:port expected"),
+            ("-set limits.jobs=1", "--set limits.jobs=1: unknown key `limits.jobs`"),
+        ];
+        for (line, reason) in table {
+            let said = refused(line, &[]);
+            assert!(said.starts_with(reason), "{line}: {said}");
+        }
+    }
+}
