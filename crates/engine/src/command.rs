@@ -119,6 +119,19 @@ pub enum Command {
     },
 
     // ---- one job, from outside ---------------------------------------------------------------------------------
+    /// How far a job has come, wherever it is (FWP `TRACK SET`). What is `None` stays as it is. Answer: `Done`. Listeners of
+    /// a leased job hear `Told`.
+    Track {
+        /// Which.
+        job: JobRef,
+        /// So much of so much.
+        progress: Option<(u32, u32)>,
+        /// A sentence.
+        text: Option<Bytes>,
+        /// If it is leased, its lease ends then, if that is later than it would (never past what
+        /// [`crate::Limits::lease_ms_max`] allows).
+        until: Option<Timestamp>,
+    },
     /// Replace a job's body wherever it is (spiderq `Update`). Answer: `Done`.
     Replace {
         /// Which.
@@ -334,6 +347,9 @@ pub struct NewJob {
     pub retry: Retry,
     /// How long the result is kept; 0 = not.
     pub result_keep_ms: u64,
+    /// It is tracked: for so many milliseconds after its end it is known what became of it, unless somebody removed it; 0 =
+    /// it is not.
+    pub track_ms: u64,
     /// The lease the job itself asks for; it goes before what a time-bound taker asks.
     pub lease_ms: Option<u64>,
     /// The name of the batch it joins; it must be known. Only a durable job of a `work` queue without a past may; one that is not new
@@ -377,6 +393,7 @@ impl NewJob {
             expires_at: None,
             retry: Retry::NONE,
             result_keep_ms: 0,
+            track_ms: 0,
             lease_ms: None,
             past: None,
             batch: None,
@@ -480,7 +497,8 @@ pub enum Wait {
 pub enum JobRef {
     /// By its number.
     Id(JobId),
-    /// By its producer's public name; a leased one before any other, else the oldest.
+    /// By its producer's public name: the one leased first before any other, else the oldest, one that is dead or done only
+    /// if there is no other; of those the youngest.
     Name(Bytes),
     /// By its coalescing key.
     Key {

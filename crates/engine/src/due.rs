@@ -116,7 +116,7 @@ impl Engine {
             Some(Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) => {
                 self.head.totals.expired += 1;
                 self.tell_end(slot, &End::Expired, turn);
-                self.remove_job(slot, turn);
+                self.end_badly(slot, turn);
             }
             // That it was taken in time holds after a restart as well.
             Some(Place::Leased(_) | Place::Dead(_) | Place::Done(_) | Place::Shelved) => self.remember_put(slot, turn),

@@ -29,7 +29,9 @@ impl Engine {
         let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
         let id = job.id;
         // What is not kept itself keeps no result.
-        let keep_ms = job.extra.as_deref().filter(|_| job.durable).map_or(0, |extra| extra.result_keep_ms);
+        let extra = job.extra.as_deref().filter(|_| job.durable);
+        let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms);
+        let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
         self.head.totals.succeeded += 1;
         self.tell_end(slot, &End::Succeeded(result.clone()), turn);
         self.succeeded_in_batch(slot, turn);
@@ -37,7 +39,7 @@ impl Engine {
             let until = self.now.after_ms(keep_ms);
             self.jobs.reweigh(slot, |job| {
                 job.payload = job.payload.with_body(&Bytes::new());
-                job.extra_mut().result = Some(Self::own(&result));
+                job.extra_mut().result = Some(if result_keep_ms > 0 { Self::own(&result) } else { Bytes::new() });
             });
             self.move_job(slot, Place::Done(until));
             self.remember_put(slot, turn);
@@ -102,10 +104,23 @@ impl Engine {
         self.tell_end(slot, end, turn);
         let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
         if job.retry.failures_max == 0 || !job.durable {
-            self.remove_job(slot, turn);
+            self.end_badly(slot, turn);
             return Fate::Discarded;
         }
         Fate::Buried(self.bury(slot, turn))
+    }
+
+    /// A job is gone for good and did not succeed: if it is tracked, that is known for a while.
+    pub(crate) fn end_badly(&mut self, slot: Slot, turn: &mut Turn) {
+        let tracked = |job: &Job| job.extra.as_deref()?.track.filter(|_| job.durable);
+        let Some(track) = self.jobs.at(slot).and_then(tracked) else { return drop(self.remove_job(slot, turn)) };
+        self.ran_in_batch(slot, turn);
+        self.jobs.reweigh(slot, |job| {
+            job.payload = job.payload.with_body(&Bytes::new());
+            job.extra_mut().result = None;
+        });
+        self.move_job(slot, Place::Done(self.now.after_ms(track.keep_ms)));
+        self.remember_put(slot, turn);
     }
 
     /// Into the dead set.
@@ -145,6 +160,16 @@ impl Engine {
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
+        self.move_end(slot, until, only_later);
+        if self.jobs.at(slot).and_then(Job::lease).is_some_and(|lease| !lease.connection_bound()) {
+            self.remember_move(slot, turn);
+        }
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    /// Moves the end of a lease, if there is one.
+    pub(crate) fn move_end(&mut self, slot: Slot, until: Timestamp, only_later: bool) {
         let until = until.min(self.now.after_ms(self.limits.lease_ms_max));
         let now = self.now;
         let mut alarm = None;
@@ -162,11 +187,6 @@ impl Engine {
             self.alarms.forget(before);
             self.alarms.set(at, crate::alarm::Alarm::Lease(id));
         }
-        if self.jobs.at(slot).and_then(Job::lease).is_some_and(|lease| !lease.connection_bound()) {
-            self.remember_move(slot, turn);
-        }
-        self.tell_done(client, tag, turn);
-        Ok(())
     }
 
     pub(crate) fn hear(
@@ -182,6 +202,7 @@ impl Engine {
         if let Note::Progress { numerator, denominator, raw } = &note {
             let progress = Progress { numerator: *numerator, denominator: *denominator, text: Self::own(raw) };
             self.jobs.reweigh(slot, |job| job.extra_mut().progress = Some(progress));
+            self.remember_track(slot, turn);
         }
         if let Some(job) = self.jobs.at(slot) {
             // The newest listener hears first.

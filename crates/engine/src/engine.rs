@@ -142,6 +142,9 @@ impl Engine {
             Command::Repay { job, proof, body, to } => self.repay(client, tag, &job, proof, (body, to), turn),
             Command::Tell { job, proof, note } => self.hear(client, tag, &job, proof, note, turn),
             // one job, from outside: `edit`
+            Command::Track { job, progress, text, until } => {
+                self.track(client, tag, &job, (progress, text), until, turn)
+            }
             Command::Replace { job, body } => self.replace(client, tag, &job, &body, turn),
             Command::Cancel(job) => self.cancel(client, tag, &job, turn),
             Command::Look(job) => Ok(self.look(client, tag, &job, turn)),

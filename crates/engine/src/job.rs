@@ -55,7 +55,7 @@ pub enum Place {
     Dead(Timestamp),
     /// Dropped from its `cycle` queue, its value still readable.
     Shelved,
-    /// Finished; its result can be asked for until this time.
+    /// Over, and not to be tried again: until this time it can be asked for its result, or whether it had one.
     Done(Timestamp),
 }
 
@@ -197,10 +197,21 @@ pub struct Extra {
     pub lease_ms: Option<u64>,
     /// The result, once done.
     pub result: Option<Bytes>,
+    /// That it is tracked, if it is.
+    pub track: Option<Track>,
     /// Its place in a batch.
     pub member: Option<Member>,
     /// Who wants to hear of it, oldest first. Ends with their connections; not journalled.
     pub listeners: Vec<ClientId>,
+}
+
+/// What is kept of a job so that it can be followed by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Track {
+    /// How long that it has ended, and how, is known, in milliseconds.
+    pub keep_ms: u64,
+    /// When anything about it changed that can be seen, but for its being taken under a lease that ends with a connection.
+    pub updated_at: Timestamp,
 }
 
 /// When a coalescing key is let go.
@@ -265,6 +276,20 @@ impl Job {
         }
     }
 
+    /// Whether it ended well; `None` if it has not ended, or is dead and may be tried again.
+    #[must_use]
+    pub fn succeeded(&self) -> Option<bool> {
+        let result = self.extra.as_deref().and_then(|extra| extra.result.as_ref());
+        matches!(self.place, Place::Done(_)).then_some(result.is_some())
+    }
+
+    /// Something about it changed.
+    pub(crate) fn touch(&mut self, now: Timestamp) {
+        if let Some(track) = self.extra.as_deref_mut().and_then(|extra| extra.track.as_mut()) {
+            track.updated_at = now;
+        }
+    }
+
     /// The coalescing key, if its producer gave one.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
@@ -306,12 +331,21 @@ impl Job {
         self.extra.get_or_insert_default()
     }
 
-    /// Bytes this job is counted as in memory limits: its body, its key and name, and a fixed share for the rest.
+    /// Bytes this job is counted as in memory limits: what was given with it and told of it, failures excepted, and a fixed
+    /// share for the rest.
     #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 250;
-        let extra = self.extra.as_deref().map_or(0, |e| 200 + e.meta.len() + e.name.as_ref().map_or(0, |n| n.len()));
+        let extra = self.extra.as_deref().map_or(0, Extra::weight_bytes);
         (FIXED + self.payload.len() + extra) as u64
+    }
+}
+
+impl Extra {
+    fn weight_bytes(&self) -> usize {
+        let told = self.progress.as_ref().map_or(0, |progress| progress.text.len());
+        let result = self.result.as_ref().map_or(0, Bytes::len);
+        200 + self.meta.len() + self.name.as_ref().map_or(0, |name| name.len()) + told + result
     }
 }
 

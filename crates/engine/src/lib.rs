@@ -54,6 +54,7 @@ mod recur;
 mod schedule;
 mod table;
 mod take;
+mod track;
 mod turn;
 mod wait;
 mod workers;

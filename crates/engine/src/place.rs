@@ -60,8 +60,13 @@ impl Engine {
     /// Moves a job to another place. The caller sees to the journal and to those who wait.
     pub(crate) fn move_job(&mut self, slot: Slot, place: Place) {
         self.depart(slot);
+        let now = self.now;
         if let Some(job) = self.jobs.at_mut(slot) {
             job.place = place;
+            // A lease that ends with its connection is not remembered, and neither would this be.
+            if !job.lease().is_some_and(Lease::connection_bound) {
+                job.touch(now);
+            }
         }
         self.arrive(slot);
     }
@@ -96,9 +101,7 @@ impl Engine {
             }
         }
         let key_is_over = job.payload.has_key() && !Jobs::wants_key(job);
-        if kind == PlaceKind::Leased {
-            self.jobs.name_lease(slot);
-        }
+        self.jobs.name_place(slot);
         if key_is_over {
             self.release_key(slot);
         }
@@ -132,8 +135,8 @@ impl Engine {
                     }
                 }
             }
-            self.jobs.unname_lease(slot);
         }
+        self.jobs.unname_place(slot);
         self.count_live(member, kind, -1);
     }
 

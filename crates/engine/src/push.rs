@@ -5,7 +5,7 @@ use crate::command::{Clash, NewJob, Past, QueueKind};
 use crate::engine::Engine;
 use crate::event::{Event, Pushed, Refusal};
 use crate::ids::{ClientId, JobId, QueueId, Tag, Token};
-use crate::job::{Cycle, Extra, Job, KeyUntil, Lease, Place, PlaceKind};
+use crate::job::{Cycle, Extra, Job, KeyUntil, Lease, Place, PlaceKind, Track};
 use crate::line::Slot;
 use crate::payload::Payload;
 use crate::place::expiry;
@@ -190,6 +190,7 @@ impl Engine {
             cycle,
             result_keep_ms: new.result_keep_ms,
             lease_ms: new.lease_ms,
+            track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: self.now }),
             member,
             ..Extra::default()
         };

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::ids::{JobId, Origin, QueueId};
+use crate::ids::{JobId, Origin, QueueId, Timestamp};
 use crate::job::{Job, KeyUntil, Place};
 use crate::line::Slot;
 use crate::numbered::Numbered;
@@ -35,10 +35,12 @@ pub(crate) struct Jobs {
     free: Vec<Slot>,
     by_id: Numbered<Slot>,
     by_key: HashTable<Entry>,
-    /// Named jobs by (hash of the name, number).
+    /// Named jobs by (hash of the name, number), but for those that are dead or done.
     by_name: BTreeSet<(u64, JobId)>,
+    /// Those.
+    over_by_name: BTreeSet<(u64, JobId)>,
     /// The same, of leased jobs only.
-    leased_by_name: BTreeSet<(u64, JobId)>,
+    leased_by_name: BTreeSet<(u64, Timestamp, JobId)>,
     hasher: FixedState,
     bytes: u64,
 }
@@ -67,6 +69,7 @@ impl Jobs {
             by_id: Numbered::new(Slot::NONE),
             by_key: HashTable::new(),
             by_name: BTreeSet::new(),
+            over_by_name: BTreeSet::new(),
             leased_by_name: BTreeSet::new(),
             hasher,
             bytes: 0,
@@ -116,7 +119,6 @@ impl Jobs {
 
     /// Takes a job out of the slab and of every index of this table. Its key has been released apart.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Job> {
-        self.unname_lease(slot);
         let index = slot.0 as usize;
         let page = self.pages.get_mut(index / PAGE)?;
         let job = page.as_mut()?.jobs.get_mut(index % PAGE)?.take()?;
@@ -255,43 +257,64 @@ impl Jobs {
 
     /// Whether a job in this state should hold its key.
     pub(crate) fn wants_key(job: &Job) -> bool {
-        let over = matches!(job.place, Place::Dead(_) | Place::Done(_));
         let until_start =
             job.extra.as_deref().is_some_and(|e| matches!(e.key_until, KeyUntil::Start | KeyUntil::StartOr(_)));
-        job.payload.has_key() && !over && !(until_start && job.attempts > 0)
+        job.payload.has_key() && !is_over(job) && !(until_start && job.attempts > 0)
     }
 
     // ---- public names ----------------------------------------------------------------------------------------------
 
-    /// The job meant by a public name: a leased one before any other, else the oldest.
+    /// The job meant by a public name: the one leased first before any other, else the oldest, one that is dead or done
+    /// only if there is no other; of those the youngest.
     pub(crate) fn named(&self, name: &[u8]) -> Option<Slot> {
         let hash = self.hasher.hash_one(name);
-        [&self.leased_by_name, &self.by_name].into_iter().find_map(|index| {
-            let same_hash = index.range((hash, JobId(0))..=(hash, JobId(u64::MAX)));
-            same_hash.filter_map(|(_, id)| self.slot(*id)).find(|slot| self.at(*slot).is_some_and(|j| j.name() == name))
-        })
+        let found = |id: JobId| self.slot(id).filter(|slot| self.at(*slot).is_some_and(|job| job.name() == name));
+        let (first, last) = (JobId(0), JobId(u64::MAX));
+        let leased = self.leased_by_name.range((hash, Timestamp(0), first)..=(hash, Timestamp::NEVER, last));
+        let leased = leased.map(|(.., id)| *id).find_map(found);
+        let live = || self.by_name.range((hash, first)..=(hash, last)).find_map(|(_, id)| found(*id));
+        let over = || self.over_by_name.range((hash, first)..=(hash, last)).rev().find_map(|(_, id)| found(*id));
+        leased.or_else(live).or_else(over)
     }
 
     /// All jobs of a public name from a number on, oldest first.
     pub(crate) fn all_named<'a>(&'a self, name: &'a [u8], first: JobId) -> impl Iterator<Item = (JobId, Slot)> + 'a {
         let hash = self.hasher.hash_one(name);
-        let same_hash = self.by_name.range((hash, first)..=(hash, JobId(u64::MAX)));
-        let slots = same_hash.filter_map(|(_, id)| Some((*id, self.slot(*id)?)));
+        let same_hash = |index: &'a BTreeSet<(u64, JobId)>| {
+            index.range((hash, first)..=(hash, JobId(u64::MAX))).map(|(_, id)| *id).peekable()
+        };
+        let (mut live, mut over) = (same_hash(&self.by_name), same_hash(&self.over_by_name));
+        let merged = std::iter::from_fn(move || match (live.peek(), over.peek()) {
+            (Some(one), Some(other)) if other < one => over.next(),
+            (Some(_), _) => live.next(),
+            (None, _) => over.next(),
+        });
+        let slots = merged.filter_map(|id| Some((id, self.slot(id)?)));
         slots.filter(move |(_, slot)| self.at(*slot).is_some_and(|job| job.name() == name))
     }
 
-    /// To be called when a job has become leased.
-    pub(crate) fn name_lease(&mut self, slot: Slot) {
-        let Some(job) = self.at(slot).filter(|j| !j.name().is_empty()) else { return };
-        let entry = (self.hasher.hash_one(job.name()), job.id);
-        self.leased_by_name.insert(entry);
+    /// To be called when a job has come to a place.
+    pub(crate) fn name_place(&mut self, slot: Slot) {
+        let Some(job) = self.at(slot).filter(|job| !job.name().is_empty()) else { return };
+        let (hash, id) = (self.hasher.hash_one(job.name()), job.id);
+        if let Some(taken_at) = job.lease().map(|lease| lease.taken_at) {
+            self.leased_by_name.insert((hash, taken_at, id));
+        } else if is_over(job) {
+            self.by_name.remove(&(hash, id));
+            self.over_by_name.insert((hash, id));
+        }
     }
 
-    /// To be called when a job is no longer leased.
-    pub(crate) fn unname_lease(&mut self, slot: Slot) {
-        let Some(job) = self.at(slot).filter(|j| !j.name().is_empty()) else { return };
-        let entry = (self.hasher.hash_one(job.name()), job.id);
-        self.leased_by_name.remove(&entry);
+    /// To be called when a job is about to leave its place.
+    pub(crate) fn unname_place(&mut self, slot: Slot) {
+        let Some(job) = self.at(slot).filter(|job| !job.name().is_empty()) else { return };
+        let (hash, id) = (self.hasher.hash_one(job.name()), job.id);
+        if let Some(taken_at) = job.lease().map(|lease| lease.taken_at) {
+            self.leased_by_name.remove(&(hash, taken_at, id));
+        } else if is_over(job) {
+            self.over_by_name.remove(&(hash, id));
+            self.by_name.insert((hash, id));
+        }
     }
 
     /// Asserts what must hold between the indexes of this table.
@@ -311,15 +334,23 @@ impl Jobs {
             if !job.name().is_empty() {
                 named += 1;
                 leased_named += usize::from(job.lease().is_some());
-                let entry = (self.hasher.hash_one(job.name()), job.id);
-                assert!(self.by_name.contains(&entry), "{:?} is not found by name", job.id);
-                assert_eq!(self.leased_by_name.contains(&entry), job.lease().is_some(), "{:?}", job.id);
+                let (hash, id) = (self.hasher.hash_one(job.name()), job.id);
+                let index = if is_over(job) { &self.over_by_name } else { &self.by_name };
+                assert!(index.contains(&(hash, id)), "{id:?} is not found by name");
+                if let Some(lease) = job.lease() {
+                    assert!(self.leased_by_name.contains(&(hash, lease.taken_at, id)), "{id:?} is leased");
+                }
             }
         }
         assert_eq!(bytes, self.bytes, "bytes of jobs");
         assert_eq!(count, self.by_id.len(), "jobs by number");
         assert_eq!(keyed, self.by_key.len(), "jobs by key");
-        assert_eq!(named, self.by_name.len(), "jobs by name");
+        assert_eq!(named, self.by_name.len() + self.over_by_name.len(), "jobs by name");
         assert_eq!(leased_named, self.leased_by_name.len(), "leased jobs by name");
     }
+}
+
+/// Whether nobody will work on a job unless somebody asks for that.
+const fn is_over(job: &Job) -> bool {
+    matches!(job.place, Place::Dead(_) | Place::Done(_))
 }

@@ -143,3 +143,22 @@ fn what_a_dead_worker_held() {
         assert_eq!(broker.place(1), place);
     }
 }
+
+#[test]
+fn what_a_silent_worker_held_is_for_another_at_once_where_that_is_wanted() {
+    let mut broker = Broker::limited(|limits| limits.requeue_dead_workers = true);
+    for client in [1, 2] {
+        broker.hear(client, enlist("w"));
+    }
+    broker.hear(3, push("q"));
+    let wish = || take(["q"]).for_ms(500_000, OnExpiry::Fail);
+    broker.says(1, wish().worker("w"), ["1 took j1.1 until 501000"]);
+    broker.says(4, wish().worker("v").forever(), []);
+    // One of two connections is not the worker's death.
+    broker.says(1, Command::Close, []);
+    broker.at(1_000 + BEAT_MS - 1, []);
+    assert_eq!(broker.place(1), "leased until 501000");
+    broker.at(1_000 + BEAT_MS, ["2 dismissed", "4 took j1.2 until 561000"]);
+    // No failure is counted for it.
+    assert_eq!(broker.engine.job(windlass_engine::JobId(1)).map(|job| job.failures), Some(0));
+}

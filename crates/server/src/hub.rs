@@ -314,6 +314,7 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::Release { .. }
         | Command::Extend { .. }
         | Command::Repay { .. }
+        | Command::Track { .. }
         | Command::Replace { .. }
         | Command::Cancel(_)
         | Command::RemoveSchedule(_)

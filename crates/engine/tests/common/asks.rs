@@ -148,6 +148,10 @@ impl Push {
         self.with(|job| job.lease_ms = Some(ms))
     }
 
+    pub(crate) fn track(self, keep_ms: u64) -> Self {
+        self.with(|job| job.track_ms = keep_ms)
+    }
+
     pub(crate) fn batch(self, text: &'static str) -> Self {
         self.with(|job| job.batch = Some(name(text)))
     }

@@ -6,13 +6,13 @@
 //!
 //! ```text
 //! put   = 1 id queue bits origin priority standing retry [key] [extra] result-len body-len result body
-//! moved = 2 id bits standing [cycle] [failure] [progress]; its bits say besides whether its batch has counted it
+//! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at]; its bits say besides whether its batch counted it
 //! ```
 
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, Member, OnExpiry, Origin, Payload, Place,
-    Priority, Progress, QueueId, Retry, Role, Timestamp, Token,
+    Priority, Progress, QueueId, Retry, Role, Timestamp, Token, Track,
 };
 
 use super::{COUNT_MAX, MOVED, PUT, owned_if};
@@ -39,8 +39,9 @@ mod has {
     pub(super) const MEMBER: u64 = 1 << 11;
     /// Of a job's standing only: its batch has counted it as worked on.
     pub(super) const RAN: u64 = 1 << 12;
-    /// Beyond all that are written of a job.
-    pub(super) const END: u64 = 1 << 12;
+    pub(super) const TRACK: u64 = 1 << 13;
+    /// Beyond all of them.
+    pub(super) const END: u64 = 1 << 14;
 }
 
 /// How a job stands: what changes while it lives.
@@ -66,6 +67,8 @@ pub struct Moved {
     pub progress: Option<Progress>,
     /// Its batch has counted it as worked on.
     pub ran: bool,
+    /// When it was seen to change last, if it is tracked.
+    pub updated_at: Option<Timestamp>,
 }
 
 impl Moved {
@@ -79,6 +82,9 @@ impl Moved {
         let extra = job.extra.get_or_insert_default();
         (extra.cycle, extra.failure, extra.progress) = (self.cycle, self.failure, self.progress);
         extra.member.iter_mut().for_each(|member| member.ran = self.ran);
+        if let (Some(track), Some(at)) = (&mut extra.track, self.updated_at) {
+            track.updated_at = at;
+        }
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -90,7 +96,7 @@ impl Moved {
             failures: self.failures,
         };
         let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
-        put_moved(self.job, &standing, told, self.ran, out);
+        put_moved(self.job, &standing, told, (self.ran, self.updated_at), out);
     }
 }
 
@@ -179,7 +185,8 @@ pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
     let told = (job.cycle(), extra.and_then(|e| e.failure.as_deref()), progress);
     let ran = extra.and_then(|e| e.member).is_some_and(|member| member.ran);
-    put_moved(job.id, &Standing::of(job), told, ran, out);
+    let updated_at = extra.and_then(|e| e.track).map(|track| track.updated_at);
+    put_moved(job.id, &Standing::of(job), told, (ran, updated_at), out);
 }
 
 fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
@@ -197,6 +204,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(extra.lease_ms.is_some(), has::LEASE_MS)
         | bit(extra.result.is_some(), has::RESULT)
         | bit(extra.member.is_some(), has::MEMBER)
+        | bit(extra.track.is_some(), has::TRACK)
 }
 
 fn put_standing(standing: &Standing<'_>, out: &mut Vec<u8>) {
@@ -281,6 +289,10 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
         };
         out.push(role << 1 | u8::from(ran));
     }
+    if let Some(Track { keep_ms, updated_at }) = extra.track {
+        put_u64(out, keep_ms);
+        put_time(out, updated_at);
+    }
 }
 
 /// Nothing for the end that most keys have.
@@ -314,17 +326,22 @@ fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, ran: bool, out: &mut Vec<u8>) {
+/// Whether its batch has counted a job, and when it was seen to change last.
+type Seen = (bool, Option<Timestamp>);
+
+fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen, out: &mut Vec<u8>) {
     let bit = |there: bool, bit: u64| if there { bit } else { 0 };
     out.push(MOVED);
     put_u64(out, id.0);
     let (cycle, failure, progress) = (told.0.is_some(), told.1.is_some(), told.2.is_some());
-    put_u64(
-        out,
-        bit(cycle, has::CYCLE) | bit(failure, has::FAILURE) | bit(progress, has::PROGRESS) | bit(ran, has::RAN),
-    );
+    let (ran, updated_at) = seen;
+    let told_bits = bit(cycle, has::CYCLE) | bit(failure, has::FAILURE) | bit(progress, has::PROGRESS);
+    put_u64(out, told_bits | bit(ran, has::RAN) | bit(updated_at.is_some(), has::TRACK));
     put_standing(standing, out);
     put_told(told, out);
+    if let Some(at) = updated_at {
+        put_time(out, at);
+    }
 }
 
 // ---- reading -------------------------------------------------------------------------------------------------------
@@ -333,6 +350,9 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
     let id = JobId(from.below("a job's number", COUNT_MAX)?);
     let queue = QueueId(from.u32("a queue's number")?);
     let bits = from.below("a job's bits", has::END)?;
+    if bits & has::RAN != 0 {
+        return Err(DecodeError::Range { field: "a job's bits", value: bits });
+    }
     let origin = Origin(from.u8()?);
     let priority = match from.u8()? {
         priority @ 1..=9 => Priority::clamped(priority),
@@ -353,7 +373,7 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
-    const KNOWN: u64 = has::CYCLE | has::FAILURE | has::PROGRESS | has::RAN;
+    const KNOWN: u64 = has::CYCLE | has::FAILURE | has::PROGRESS | has::RAN | has::TRACK;
     let job = JobId(from.below("a job's number", COUNT_MAX)?);
     let bits = from.u64()?;
     if bits & !KNOWN != 0 {
@@ -362,7 +382,8 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
     let (place, rank, ready_at, attempts, failures) = read_standing(from)?;
     let (cycle, failure, progress) = read_told(from, bits)?;
     let ran = bits & has::RAN != 0;
-    Ok(Moved { job, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran })
+    let updated_at = if bits & has::TRACK == 0 { None } else { Some(from.time()?) };
+    Ok(Moved { job, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at })
 }
 
 fn read_standing(from: &mut Reader<'_>) -> Result<(Place, u64, Timestamp, u32, u32), DecodeError> {
@@ -432,6 +453,9 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     }
     if has(has::MEMBER) {
         extra.member = Some(read_member(from)?);
+    }
+    if has(has::TRACK) {
+        extra.track = Some(Track { keep_ms: from.u64()?, updated_at: from.time()? });
     }
     Ok(extra)
 }

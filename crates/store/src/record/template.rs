@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! template = bits origin priority queue-name retry [key] [name] [meta] [unique] [not-before] [expires] [keep] [lease]
+//!            [track]
 //! ```
 //!
 //! The key is that of the schedule it belongs to, if that has one.
@@ -27,8 +28,9 @@ mod has {
     pub(super) const FRONT: u64 = 1 << 9;
     pub(super) const NAME_UNIQUE: u64 = 1 << 10;
     pub(super) const KEY_UNTIL: u64 = 1 << 11;
+    pub(super) const TRACK: u64 = 1 << 12;
     /// Beyond all of them.
-    pub(super) const END: u64 = 1 << 12;
+    pub(super) const END: u64 = 1 << 13;
 }
 
 /// Appends a template.
@@ -50,6 +52,9 @@ pub(super) fn put_template(job: &NewJob, key: Option<&Bytes>, out: &mut Vec<u8>)
         put_u64(out, job.result_keep_ms);
     }
     job.lease_ms.into_iter().for_each(|ms| put_u64(out, ms));
+    if job.track_ms != 0 {
+        put_u64(out, job.track_ms);
+    }
 }
 
 fn bits(job: &NewJob, key: Option<&Bytes>) -> u64 {
@@ -63,6 +68,7 @@ fn bits(job: &NewJob, key: Option<&Bytes>) -> u64 {
         | bit(job.expires_at.is_some(), has::EXPIRES_AT)
         | bit(job.result_keep_ms != 0, has::RESULT_KEEP)
         | bit(job.lease_ms.is_some(), has::LEASE_MS)
+        | bit(job.track_ms != 0, has::TRACK)
         | bit(job.kind == QueueKind::Cycle, has::CYCLE)
         | bit(job.front, has::FRONT)
         | bit(job.name_unique, has::NAME_UNIQUE)
@@ -95,7 +101,9 @@ pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, New
     let (not_before, expires_at) = (time_if(is(has::NOT_BEFORE))?, time_if(is(has::EXPIRES_AT))?);
     let result_keep_ms = if is(has::RESULT_KEEP) { from.u64()? } else { 0 };
     let lease_ms = if is(has::LEASE_MS) { Some(from.u64()?) } else { None };
+    let track_ms = if is(has::TRACK) { from.u64()? } else { 0 };
     let job = NewJob {
+        track_ms,
         kind: if is(has::CYCLE) { QueueKind::Cycle } else { QueueKind::Work },
         priority,
         front: is(has::FRONT),

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchStanding, Clash, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, Member,
     NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry,
-    Role, Schedule, Stage, Timestamp, Token, Unique,
+    Role, Schedule, Stage, Timestamp, Token, Track, Unique,
 };
 
 /// The plainest job.
@@ -82,6 +82,7 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
                 retry: job.retry,
                 result_keep_ms: extra.result_keep_ms,
                 lease_ms: extra.lease_ms,
+                track_ms: extra.track.map_or(0, |track| track.keep_ms),
                 ..NewJob::new(job.origin, queue, job.payload.share_body())
             };
             Schedule { id: job.id, key, job: template, recurrence, anchor, next_at, runs_left }
@@ -197,7 +198,13 @@ fn any_extra() -> impl Strategy<Value = Extra> {
         text,
     });
     let told = (option::of(cycle), option::of(failure), option::of(progress));
-    let rest = (any::<u64>(), option::of(any::<u64>()), option::of(any_bytes()), option::of(any_member()));
+    let track = (any::<u64>(), any_time()).prop_map(|(keep_ms, updated_at)| Track { keep_ms, updated_at });
+    let rest = (
+        any::<u64>(),
+        option::of(any::<u64>()),
+        option::of(any_bytes()),
+        (option::of(any_member()), option::of(track)),
+    );
     (option::of(any_bytes()), any_bytes(), option::of(any_time()), key_until, told, rest).prop_map(
         |(
             name,
@@ -205,7 +212,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             expires_at,
             key_until,
             (cycle, failure, progress),
-            (result_keep_ms, lease_ms, result, member),
+            (result_keep_ms, lease_ms, result, (member, track)),
         )| Extra {
             name: name.map(|name| name.as_ref().into()),
             meta,
@@ -217,6 +224,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             result_keep_ms,
             lease_ms,
             result,
+            track,
             member,
             listeners: Vec::new(),
         },

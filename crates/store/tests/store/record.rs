@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchStanding, Clash, ClientId, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId, KeyUntil,
     Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind,
-    Recurrence, Retry, Role, Schedule, Stage, Timestamp, Token, Totals, Unique,
+    Recurrence, Retry, Role, Schedule, Stage, Timestamp, Token, Totals, Track, Unique,
 };
 use windlass_store::{BatchMoved, DecodeError, HeadRecord, Moved, NextRun, Record};
 
@@ -60,6 +60,7 @@ fn any_moved() -> impl Strategy<Value = Moved> {
             failure: extra.failure,
             progress: extra.progress,
             ran: extra.member.is_some_and(|member| member.ran),
+            updated_at: extra.track.map(|track| track.updated_at),
         }
     })
 }
@@ -144,9 +145,9 @@ fn what_no_engine_writes_is_refused() {
         ("priority 10", one(&[1, 5, 0, 0, 2, 10, 0])),
         ("place 7", job(&[7])),
         ("rank 0", job(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0])),
-        ("bits of a version to come", one(&[1, 5, 0, 0x80, 0x20, 2, 5, 0])),
+        ("bits of a version to come", one(&[1, 5, 0, 0x80, 0x80, 1, 2, 5, 0])),
         ("no run left", one(&[8, 5, 1, 1])),
-        ("bits of a schedule to come", one(&[7, 5, 0x80, 0x20, 2, 5, 0])),
+        ("bits of a schedule to come", one(&[7, 5, 0x80, 0x40, 2, 5, 0])),
         ("a body that is not there", job(&[0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f])),
     ];
     for (name, read) in table {
@@ -193,6 +194,7 @@ fn golden() -> Vec<(&'static str, Record)> {
             result_keep_ms: 60_000,
             lease_ms: Some(1_800_000),
             result: Some(Bytes::from_static(b"so far")),
+            track: None,
             member: None,
             listeners: Vec::new(),
         })),
@@ -211,6 +213,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         failure: None,
         progress: None,
         ran: false,
+        updated_at: None,
     };
     let queue = QueueImage {
         id: QueueId(3),
@@ -312,6 +315,9 @@ fn golden() -> Vec<(&'static str, Record)> {
     let member =
         Extra { member: Some(Member { batch: JobId(300), role: Role::Success, ran: true }), ..Extra::default() };
     let moved_ran = moved.clone();
+    let tracked = Extra { track: Some(Track { keep_ms: 1_800_000, updated_at: at }), ..Extra::default() };
+    let tracked_schedule =
+        Schedule { job: NewJob { track_ms: 1_800_000, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
     let totals = Totals { pushed: 10, taken: 9, succeeded: 5, failed: 2, buried: 1, lost: 1, expired: 3, cancelled: 4 };
     let head = Head { next_job: 12, reserved: 65_548, totals };
     vec![
@@ -354,7 +360,10 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("batch_moved", Record::BatchMoved(BatchMoved { batch: JobId(1 << 40), standing: full_batch.standing })),
         ("batch_moved_over", Record::BatchMoved(BatchMoved { batch: JobId(9), standing: over })),
         ("put_member", Record::Put(Job { extra: Some(Box::new(member)), ..jobs::plain() })),
-        ("moved_ran", Record::Moved(Moved { ran: true, ..moved_ran })),
+        ("moved_ran", Record::Moved(Moved { ran: true, ..moved_ran.clone() })),
+        ("put_tracked", Record::Put(Job { extra: Some(Box::new(tracked)), ..jobs::plain() })),
+        ("moved_tracked", Record::Moved(Moved { updated_at: Some(at), ..moved_ran })),
+        ("schedule_tracked", Record::Schedule(Box::new(tracked_schedule))),
         ("queue_gone", Record::QueueGone(QueueId(3))),
         ("head", Record::Head(HeadRecord { head, clean: false, commits: 3, census: 0x0123_4567_89ab_cdef })),
         ("head_clean", Record::Head(HeadRecord { head, clean: true, commits: 1, census: u64::MAX })),

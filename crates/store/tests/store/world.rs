@@ -28,10 +28,16 @@ pub(crate) fn any_command(dice: &mut Dice, engine: &Engine, now: Timestamp) -> (
     let command = match dice.roll(46) {
         0..=13 => push(dice, now),
         14..=20 => take(dice, now),
-        21..=30 => match leased {
+        21..=29 => match leased {
             Some((id, cycle)) => on_leased(dice, now, JobRef::Id(id), cycle),
             None => push(dice, now),
         },
+        30 => any.map_or(Command::Stats, |job| Command::Track {
+            job,
+            progress: Some((1, 4)),
+            text: dice.one_in(2).then(|| Bytes::from_static(b"a quarter")),
+            until: later(dice, now, 2),
+        }),
         31 => any.map_or(Command::Stats, |job| Command::Replace { job, body: body(dice) }),
         32 => any.map_or(Command::Stats, Command::Cancel),
         33 => Command::PauseQueue { queue: queue(dice).0, paused: dice.one_in(2) },
@@ -177,6 +183,7 @@ fn push(dice: &mut Dice, now: Timestamp) -> Command {
         retry: Retry { failures_max, losses_max: u32::try_from(dice.roll(4)).unwrap(), backoff },
         result_keep_ms: if dice.one_in(5) { 3_000 } else { 0 },
         lease_ms: dice.one_in(5).then_some(2_000),
+        track_ms: if dice.one_in(4) { 4_000 } else { 0 },
         batch: (durable && dice.one_in(4)).then(|| batch(dice)),
         ..NewJob::new(Origin::GEARMAN, queue, body(dice))
     }))

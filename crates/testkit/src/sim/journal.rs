@@ -156,6 +156,9 @@ fn move_image(kept: &mut Job, now: &Job) {
     if let Some(extra) = now.extra.as_deref() {
         let kept = kept.extra.get_or_insert_default();
         (kept.cycle, kept.failure, kept.progress) = (extra.cycle, extra.failure.clone(), extra.progress.clone());
+        if let (Some(kept), Some(now)) = (&mut kept.track, extra.track) {
+            kept.updated_at = now.updated_at;
+        }
         if let (Some(kept), Some(now)) = (&mut kept.member, extra.member) {
             kept.ran = now.ran;
         }

@@ -31,6 +31,7 @@ pub(crate) enum Kind {
     Extend,
     Repay,
     Tell,
+    Track,
     Replace,
     Cancel,
     Look,
@@ -58,7 +59,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, and how often each happens in an average world.
-    pub(crate) const ALL: [(u64, Self); 40] = [
+    pub(crate) const ALL: [(u64, Self); 41] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -76,6 +77,7 @@ impl Kind {
         (25, Self::Extend),
         (40, Self::Repay),
         (40, Self::Tell),
+        (20, Self::Track),
         (5, Self::Replace),
         (10, Self::Cancel),
         (10, Self::Look),
@@ -131,6 +133,12 @@ impl Script<'_> {
             Kind::Finish | Kind::Fail | Kind::Release | Kind::Extend | Kind::Repay | Kind::Tell => {
                 return self.work(kind, client);
             }
+            Kind::Track => Command::Track {
+                job: self.job_ref(),
+                progress: if self.dice.chance(60) { Some((self.number(9), self.number(9))) } else { None },
+                text: if self.dice.chance(60) { Some(self.bytes(5)) } else { None },
+                until: if self.dice.chance(40) { Some(self.time()) } else { None },
+            },
             Kind::Replace => Command::Replace { job: self.job_ref(), body: self.bytes(20) },
             Kind::Cancel => Command::Cancel(self.job_ref()),
             Kind::Look => Command::Look(if self.dice.chance(40) { self.key_anywhere() } else { self.job_ref() }),

@@ -27,6 +27,7 @@ impl Script<'_> {
             not_before: if self.dice.chance(20) { Some(self.time()) } else { None },
             expires_at: if self.dice.chance(15) { Some(self.time()) } else { None },
             retry: self.retry(),
+            track_ms: self.dice.one_of([0, 0, 0, 30, 5_000]),
             result_keep_ms: self.dice.one_of([0, 0, 0, 30, 5_000]),
             lease_ms: if self.dice.chance(20) { Some(self.dice.below(self.world.pace_ms)) } else { None },
             batch: if self.dice.chance(joins) { Some(self.batch()) } else { None },

@@ -36,12 +36,14 @@ impl Oracle {
         self.succeeded(id);
         let until = |ms| self.now.after_ms(ms);
         let memo = self.job(id).expect("it was just found");
-        let keep_ms = memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms);
+        let result_keep_ms = memo.job.extra.as_deref().map_or(0, |extra| extra.result_keep_ms);
+        let track_ms = memo.job.extra.as_deref().and_then(|extra| extra.track).map_or(0, |track| track.keep_ms);
+        let keep_ms = result_keep_ms.max(track_ms);
         if keep_ms > 0 && memo.job.durable {
             self.put(id, Place::Done(until(keep_ms)));
             let memo = self.job_mut(id);
             memo.job.payload = memo.job.payload.with_body(&Bytes::new());
-            memo.extra().result = Some(result.clone());
+            memo.extra().result = Some(if result_keep_ms > 0 { result.clone() } else { Bytes::new() });
         } else {
             self.remove(id);
         }
@@ -104,10 +106,24 @@ impl Oracle {
         self.tell_end(id, end);
         let job = &self.job_mut(id).job;
         if job.retry.failures_max == 0 || !job.durable {
-            self.remove(id);
+            self.end_badly(id);
             return Fate::Discarded;
         }
         Fate::Buried(self.bury(id))
+    }
+
+    /// Gone for good, and not well: known for a while if it is tracked.
+    fn end_badly(&mut self, id: JobId) {
+        let now = self.now;
+        let job = &self.job_mut(id).job;
+        let Some(track) = job.extra.as_deref().and_then(|extra| extra.track).filter(|_| job.durable) else {
+            return self.remove(id);
+        };
+        self.ran(id);
+        self.put(id, Place::Done(now.after_ms(track.keep_ms)));
+        let memo = self.job_mut(id);
+        memo.job.payload = memo.job.payload.with_body(&Bytes::new());
+        memo.extra().result = None;
     }
 
     pub(super) fn bury(&mut self, id: JobId) -> Timestamp {
@@ -135,6 +151,12 @@ impl Oracle {
         only_later: bool,
     ) -> Answer {
         let id = self.claimed(client, claim)?;
+        self.move_end(id, until, only_later);
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    fn move_end(&mut self, id: JobId, until: Timestamp, only_later: bool) {
         let (now, longest) = (self.now, self.now.after_ms(self.limits.lease_ms_max));
         let until = until.min(longest);
         let memo = self.job_mut(id);
@@ -143,6 +165,35 @@ impl Oracle {
         {
             lease.until = until;
             memo.lease_due = until.max(now);
+        }
+    }
+
+    pub(super) fn track(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        (so_far, text): (Option<(u32, u32)>, Option<&Bytes>),
+        until: Option<Timestamp>,
+    ) -> Answer {
+        let (id, now) = (self.find(job)?, self.now);
+        if let Some(until) = until {
+            self.move_end(id, until, true);
+        }
+        let memo = self.job_mut(id);
+        memo.touch(now);
+        if so_far.is_some() || text.is_some() {
+            let progress = memo.extra().progress.get_or_insert_default();
+            (progress.numerator, progress.denominator) = so_far.unwrap_or((progress.numerator, progress.denominator));
+            progress.text = text.cloned().unwrap_or_else(|| progress.text.clone());
+            let Progress { numerator, denominator, text: raw } = progress.clone();
+            let leased = memo.job.lease().is_some();
+            for listener in memo.job.listeners().to_vec().into_iter().filter(|_| leased) {
+                self.say(
+                    listener,
+                    Event::Told { job: id, note: Note::Progress { numerator, denominator, raw: raw.clone() } },
+                );
+            }
         }
         self.say_done(client, tag);
         Ok(())
@@ -192,11 +243,12 @@ impl Oracle {
     }
 
     pub(super) fn tell(&mut self, client: ClientId, tag: Tag, claim: Claim, note: &Note) -> Answer {
-        let id = self.claimed(client, claim)?;
+        let (id, now) = (self.claimed(client, claim)?, self.now);
         let memo = self.job_mut(id);
         if let Note::Progress { numerator, denominator, raw } = note {
             let progress = Progress { numerator: *numerator, denominator: *denominator, text: raw.clone() };
             memo.extra().progress = Some(progress);
+            memo.touch(now);
         }
         for listener in memo.job.listeners().to_vec() {
             self.say(listener, Event::Told { job: id, note: note.clone() });
@@ -260,7 +312,7 @@ impl Oracle {
         if matches!(memo.job.place, Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) {
             self.totals.expired += 1;
             self.tell_end(id, &End::Expired);
-            self.remove(id);
+            self.end_badly(id);
         }
     }
 

@@ -27,6 +27,13 @@ impl JobMemo {
         self.job.extra.get_or_insert_default()
     }
 
+    /// Something about it changed that can be seen.
+    pub(crate) fn touch(&mut self, now: Timestamp) {
+        if let Some(track) = self.job.extra.as_deref_mut().and_then(|extra| extra.track.as_mut()) {
+            track.updated_at = now;
+        }
+    }
+
     /// The connection that holds it, if one does.
     pub(crate) fn connection(&self) -> Option<ClientId> {
         match self.job.lease().map(|lease| &lease.holder) {

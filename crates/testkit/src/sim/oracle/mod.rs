@@ -165,6 +165,9 @@ impl Oracle {
             }
             Command::Repay { job, proof, body, to } => self.repay(client, tag, (job, *proof), body, *to),
             Command::Tell { job, proof, note } => self.tell(client, tag, (job, *proof), note),
+            Command::Track { job, progress, text, until } => {
+                self.track(client, tag, job, (*progress, text.as_ref()), *until)
+            }
             Command::Replace { job, body } => self.replace(client, tag, job, body),
             Command::Cancel(job) => self.cancel(client, tag, job),
             Command::Look(job) => self.look(client, tag, job),
@@ -274,10 +277,13 @@ impl Oracle {
         self.clients.iter_mut().find(|client| client.id == id).ok_or(Refusal::OutOfPlace)
     }
 
-    /// A name that a producer gave: a leased job before any other, else the oldest.
+    /// A name that a producer gave: the job leased first, else the oldest that is not over, else the youngest.
     fn named(&self, name: &[u8]) -> Option<JobId> {
         let named = || self.jobs.iter().filter(|memo| !name.is_empty() && memo.job.name() == name);
-        named().find(|memo| memo.job.lease().is_some()).or_else(|| named().next()).map(id_of)
+        let leased = named().filter_map(|memo| Some((memo.job.lease()?.taken_at, memo))).min_by_key(|(at, _)| *at);
+        let over = |memo: &&JobMemo| matches!(memo.job.place, Place::Dead(_) | Place::Done(_));
+        let found = leased.map(|(_, memo)| memo).or_else(|| named().find(|memo| !over(memo)));
+        found.or_else(|| named().last()).map(id_of)
     }
 
     /// Who holds a coalescing key.
@@ -377,8 +383,12 @@ impl Oracle {
 
     /// Puts a job in a place; a key that is not wanted there is let go.
     fn put(&mut self, id: JobId, place: Place) {
+        let now = self.now;
         let memo = self.job_mut(id);
         memo.job.place = place;
+        if memo.connection().is_none() {
+            memo.touch(now);
+        }
         memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
         memo.lease_worker = None;
         memo.holds_key &= memo.wants_key();

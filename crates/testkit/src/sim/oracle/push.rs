@@ -2,7 +2,7 @@
 
 use windlass_engine::{
     Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, Member, NewJob, Payload, Place, PlaceKind, Pushed,
-    QueueId, QueueKind, Refusal, Schedule, Tag,
+    QueueId, QueueKind, Refusal, Schedule, Tag, Track,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -123,6 +123,7 @@ impl Oracle {
             cycle,
             result_keep_ms: new.result_keep_ms,
             lease_ms: new.lease_ms,
+            track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: self.now }),
             member,
             ..Extra::default()
         };

@@ -1,0 +1,69 @@
+//! Jobs that are followed by their names: how far they have come, told wherever they are.
+//!
+//! Not here: what is kept of them once they have ended (`end`).
+
+use bytes::Bytes;
+
+use crate::command::{JobRef, Note};
+use crate::engine::Engine;
+use crate::event::{Event, Refusal};
+use crate::ids::{ClientId, Tag, Timestamp};
+use crate::job::Progress;
+use crate::line::Slot;
+use crate::turn::Turn;
+
+impl Engine {
+    pub(crate) fn track(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        (progress, text): (Option<(u32, u32)>, Option<Bytes>),
+        until: Option<Timestamp>,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let slot = self.find(job)?;
+        if let Some(until) = until {
+            self.move_end(slot, until, true);
+        }
+        if progress.is_some() || text.is_some() {
+            self.set_progress(slot, progress, text.as_ref(), turn);
+        }
+        let now = self.now;
+        if let Some(job) = self.jobs.at_mut(slot) {
+            job.touch(now);
+        }
+        self.remember_move(slot, turn);
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    fn set_progress(&mut self, slot: Slot, so_far: Option<(u32, u32)>, text: Option<&Bytes>, turn: &mut Turn) {
+        let progress = self.jobs.reweigh(slot, |job| {
+            let progress = job.extra_mut().progress.get_or_insert_default();
+            if let Some((numerator, denominator)) = so_far {
+                (progress.numerator, progress.denominator) = (numerator, denominator);
+            }
+            if let Some(text) = text {
+                progress.text = Self::own(text);
+            }
+            progress.clone()
+        });
+        let Some(Progress { numerator, denominator, text }) = progress else { return };
+        let Some(job) = self.jobs.at(slot).filter(|job| job.lease().is_some()) else { return };
+        let note = Note::Progress { numerator, denominator, raw: text };
+        for listener in job.listeners().iter().rev() {
+            turn.tell(*listener, Event::Told { job: job.id, note: note.clone() });
+        }
+    }
+
+    /// A worker has told something of a job; those who follow it will see when.
+    pub(crate) fn remember_track(&mut self, slot: Slot, turn: &mut Turn) {
+        let now = self.now;
+        let Some(job) = self.jobs.at_mut(slot) else { return };
+        if job.extra.as_deref().is_some_and(|extra| extra.track.is_some()) {
+            job.touch(now);
+            self.remember_move(slot, turn);
+        }
+    }
+}
