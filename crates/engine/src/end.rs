@@ -75,11 +75,13 @@ impl Engine {
     /// Takes a failure down and does what the job's policy says.
     fn fail_job(&mut self, slot: Slot, mut failure: Box<Failure>, end: &End, turn: &mut Turn) -> Fate {
         self.void_token(slot, turn);
-        failure.at = self.now;
+        (failure.at, failure.first_at) = (self.now, self.now);
         self.head.totals.failed += 1;
         self.jobs.reweigh(slot, |job| {
             job.failures = job.failures.saturating_add(1);
-            job.extra_mut().failure = Some(failure);
+            let last = &mut job.extra_mut().failure;
+            failure.first_at = last.as_ref().map_or(failure.at, |last| last.first_at);
+            *last = Some(failure);
         });
         self.ran_in_batch(slot, turn);
         let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
@@ -243,10 +245,9 @@ impl Engine {
             Some(OnExpiry::Front) => self.return_to_front(slot, turn),
             Some(OnExpiry::Fail) => {
                 let failure = Failure {
-                    at: self.now,
                     kind: Bytes::from_static(EXPIRED_KIND),
                     message: Bytes::from_static(EXPIRED_MESSAGE),
-                    backtrace: Vec::new(),
+                    ..Failure::default()
                 };
                 self.fail_job(slot, Box::new(failure), &End::TimedOut, turn);
             }

@@ -237,11 +237,13 @@ pub struct Cycle {
     pub boost: u32,
 }
 
-/// One failure, as the worker told it (already cut to the protocol's limits by the session).
+/// One failure, as the worker told it (already cut to the protocol's limits by the session); the times are the engine's.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Failure {
     /// When.
     pub at: Timestamp,
+    /// When the job failed first.
+    pub first_at: Timestamp,
     /// A class of error.
     pub kind: Bytes,
     /// A sentence.

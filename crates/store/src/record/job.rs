@@ -40,8 +40,10 @@ mod has {
     /// Of a job's standing only: its batch has counted it as worked on.
     pub(super) const RAN: u64 = 1 << 12;
     pub(super) const TRACK: u64 = 1 << 13;
+    /// A failure that was not the first.
+    pub(super) const FAILED_BEFORE: u64 = 1 << 14;
     /// Beyond all of them.
-    pub(super) const END: u64 = 1 << 14;
+    pub(super) const END: u64 = 1 << 15;
 }
 
 /// How a job stands: what changes while it lives.
@@ -199,6 +201,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(extra.key_until != KeyUntil::End, has::KEY_UNTIL)
         | bit(extra.cycle.is_some(), has::CYCLE)
         | bit(extra.failure.is_some(), has::FAILURE)
+        | bit(failed_before(extra.failure.as_deref()), has::FAILED_BEFORE)
         | bit(progress.is_some(), has::PROGRESS)
         | bit(extra.result_keep_ms != 0, has::RESULT_KEEP)
         | bit(extra.lease_ms.is_some(), has::LEASE_MS)
@@ -305,6 +308,10 @@ pub(super) fn put_key_until(until: KeyUntil, out: &mut Vec<u8>) {
     }
 }
 
+fn failed_before(failure: Option<&Failure>) -> bool {
+    failure.is_some_and(|failure| failure.at != failure.first_at)
+}
+
 type Told<'a> = (Option<Cycle>, Option<&'a Failure>, Option<&'a Progress>);
 
 fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
@@ -312,8 +319,11 @@ fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
         put_u64(out, priority);
         put_u32(out, boost);
     }
-    if let Some(Failure { at, kind, message, backtrace }) = failure {
+    if let Some(Failure { at, first_at, kind, message, backtrace }) = failure {
         put_time(out, *at);
+        if at != first_at {
+            put_time(out, *first_at);
+        }
         put_bytes(out, kind);
         put_bytes(out, message);
         put_u64(out, backtrace.len() as u64);
@@ -335,8 +345,13 @@ fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen, out
     put_u64(out, id.0);
     let (cycle, failure, progress) = (told.0.is_some(), told.1.is_some(), told.2.is_some());
     let (ran, updated_at) = seen;
-    let told_bits = bit(cycle, has::CYCLE) | bit(failure, has::FAILURE) | bit(progress, has::PROGRESS);
-    put_u64(out, told_bits | bit(ran, has::RAN) | bit(updated_at.is_some(), has::TRACK));
+    let bits = bit(cycle, has::CYCLE)
+        | bit(failure, has::FAILURE)
+        | bit(failed_before(told.1), has::FAILED_BEFORE)
+        | bit(progress, has::PROGRESS)
+        | bit(ran, has::RAN)
+        | bit(updated_at.is_some(), has::TRACK);
+    put_u64(out, bits);
     put_standing(standing, out);
     put_told(told, out);
     if let Some(at) = updated_at {
@@ -373,7 +388,7 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
-    const KNOWN: u64 = has::CYCLE | has::FAILURE | has::PROGRESS | has::RAN | has::TRACK;
+    const KNOWN: u64 = has::CYCLE | has::FAILURE | has::FAILED_BEFORE | has::PROGRESS | has::RAN | has::TRACK;
     let job = JobId(from.below("a job's number", COUNT_MAX)?);
     let bits = from.u64()?;
     if bits & !KNOWN != 0 {
@@ -485,7 +500,10 @@ type ToldOwned = (Option<Cycle>, Option<Box<Failure>>, Option<Progress>);
 
 fn read_told(from: &mut Reader<'_>, bits: u64) -> Result<ToldOwned, DecodeError> {
     let cycle = if bits & has::CYCLE == 0 { None } else { Some(read_cycle(from)?) };
-    let failure = if bits & has::FAILURE == 0 { None } else { Some(Box::new(read_failure(from)?)) };
+    if bits & (has::FAILURE | has::FAILED_BEFORE) == has::FAILED_BEFORE {
+        return Err(DecodeError::Range { field: "a failure's bits", value: bits });
+    }
+    let failure = if bits & has::FAILURE == 0 { None } else { Some(Box::new(read_failure(from, bits)?)) };
     let progress = if bits & has::PROGRESS == 0 { None } else { Some(read_progress(from)?) };
     Ok((cycle, failure, progress))
 }
@@ -496,15 +514,17 @@ fn read_cycle(from: &mut Reader<'_>) -> Result<Cycle, DecodeError> {
     Ok(Cycle { priority, boost: u32::try_from(boost).unwrap_or_default() })
 }
 
-fn read_failure(from: &mut Reader<'_>) -> Result<Failure, DecodeError> {
-    let (at, kind, message) = (from.time()?, from.owned()?, from.owned()?);
+fn read_failure(from: &mut Reader<'_>, bits: u64) -> Result<Failure, DecodeError> {
+    let at = from.time()?;
+    let first_at = if bits & has::FAILED_BEFORE == 0 { at } else { from.time()? };
+    let (kind, message) = (from.owned()?, from.owned()?);
     let lines = from.u64()?;
     // Grown as the lines are read: the count is only a promise.
     let mut backtrace = Vec::new();
     for _ in 0..lines {
         backtrace.push(from.owned()?);
     }
-    Ok(Failure { at, kind, message, backtrace })
+    Ok(Failure { at, first_at, kind, message, backtrace })
 }
 
 fn read_progress(from: &mut Reader<'_>) -> Result<Progress, DecodeError> {

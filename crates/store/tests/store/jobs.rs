@@ -190,8 +190,10 @@ fn any_retry() -> impl Strategy<Value = Retry> {
 fn any_extra() -> impl Strategy<Value = Extra> {
     let key_until = any_key_until();
     let cycle = (0..1u64 << 63, 0u32..64).prop_map(|(priority, boost)| Cycle { priority, boost });
-    let failure = (any_time(), any_bytes(), any_bytes(), prop::collection::vec(any_bytes(), 0..4))
-        .prop_map(|(at, kind, message, backtrace)| Box::new(Failure { at, kind, message, backtrace }));
+    let times = prop_oneof![any_time().prop_map(|at| (at, at)), (any_time(), any_time())];
+    let failure = (times, any_bytes(), any_bytes(), prop::collection::vec(any_bytes(), 0..4)).prop_map(
+        |((at, first_at), kind, message, backtrace)| Box::new(Failure { at, first_at, kind, message, backtrace }),
+    );
     let progress = (any::<u32>(), any::<u32>(), any_bytes()).prop_map(|(numerator, denominator, text)| Progress {
         numerator,
         denominator,

@@ -162,6 +162,7 @@ fn what_no_engine_writes_is_refused() {
 fn golden() -> Vec<(&'static str, Record)> {
     let failure = Failure {
         at: Timestamp(1_700_000_000_123),
+        first_at: Timestamp(1_700_000_000_123),
         kind: Bytes::from_static(b"IOError"),
         message: Bytes::from_static(b"no such file \xff"),
         backtrace: vec![Bytes::from_static(b"a.rs:1"), Bytes::new(), Bytes::from_static(b"b.rs:22")],
@@ -318,6 +319,7 @@ fn golden() -> Vec<(&'static str, Record)> {
     let tracked = Extra { track: Some(Track { keep_ms: 1_800_000, updated_at: at }), ..Extra::default() };
     let tracked_schedule =
         Schedule { job: NewJob { track_ms: 1_800_000, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
+    let again = Failure { first_at: Timestamp(1_600_000_000_000), ..failure.clone() };
     let totals = Totals { pushed: 10, taken: 9, succeeded: 5, failed: 2, buried: 1, lost: 1, expired: 3, cancelled: 4 };
     let head = Head { next_job: 12, reserved: 65_548, totals };
     vec![
@@ -362,8 +364,9 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("put_member", Record::Put(Job { extra: Some(Box::new(member)), ..jobs::plain() })),
         ("moved_ran", Record::Moved(Moved { ran: true, ..moved_ran.clone() })),
         ("put_tracked", Record::Put(Job { extra: Some(Box::new(tracked)), ..jobs::plain() })),
-        ("moved_tracked", Record::Moved(Moved { updated_at: Some(at), ..moved_ran })),
+        ("moved_tracked", Record::Moved(Moved { updated_at: Some(at), ..moved_ran.clone() })),
         ("schedule_tracked", Record::Schedule(Box::new(tracked_schedule))),
+        ("moved_failed_again", Record::Moved(Moved { failure: Some(Box::new(again)), ..moved_ran })),
         ("queue_gone", Record::QueueGone(QueueId(3))),
         ("head", Record::Head(HeadRecord { head, clean: false, commits: 3, census: 0x0123_4567_89ab_cdef })),
         ("head_clean", Record::Head(HeadRecord { head, clean: true, commits: 1, census: u64::MAX })),

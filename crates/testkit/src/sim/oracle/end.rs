@@ -69,7 +69,8 @@ impl Oracle {
         self.totals.failed += 1;
         let memo = self.job_mut(id);
         memo.job.failures += 1;
-        memo.extra().failure = Some(Box::new(Failure { at: now, ..failure }));
+        let first_at = memo.extra().failure.as_ref().map_or(now, |last| last.first_at);
+        memo.extra().failure = Some(Box::new(Failure { at: now, first_at, ..failure }));
         self.ran(id);
         let memo = self.job_mut(id);
         let (failures, retry) = (memo.job.failures, memo.job.retry);
