@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use windlass_engine::{Holder, Lease, NewJob, OnExpiry, Past, Place, Timestamp, Token};
 
 use super::Settings;
-use super::push::{new_job, readable};
+use super::push::{failures, new_job, readable};
 use crate::wire::{TimeError, Unit, UnitError, json, parse_time};
 
 /// Where a job was, and the time that goes with that.
@@ -114,13 +114,6 @@ fn enqueued_at(text: &str) -> Option<Timestamp> {
 fn time(text: &str) -> Option<Timestamp> {
     let parsed: Result<u64, TimeError> = parse_time(text);
     parsed.ok().map(Timestamp)
-}
-
-/// How often a job with this failure has failed: once more than it was tried again.
-fn failures(failure: &str) -> u32 {
-    let found = json::members(failure, &["retry_count"]).ok();
-    let count = found.and_then(|[count]| json::int(count?).ok()).unwrap_or(0);
-    u32::try_from(count.max(0)).unwrap_or(u32::MAX - 1).saturating_add(1)
 }
 
 #[cfg(test)]

@@ -36,15 +36,16 @@ impl FaktorySession {
         };
         match List::parse(&readable(&text), PART_MAX) {
             Ok(List { first, rest }) => {
-                let bulk = Bulk { text: text.clone(), rest, asked: VecDeque::new(), wrong: BTreeMap::new() };
-                self.push_part(now, Box::new(bulk), &first, out);
+                let mut bulk = Bulk { text: text.clone(), rest, asked: VecDeque::new(), wrong: BTreeMap::new() };
+                self.push_part(now, &mut bulk, &first, out);
+                self.go_on(now, Box::new(bulk), out);
             }
             Err(error) => reply::error(error.to_string(), out.bytes()),
         }
     }
 
-    /// Asks for a part of the list, or answers if there is nothing left to ask for.
-    fn push_part(&mut self, now: Timestamp, mut bulk: Box<Bulk>, units: &[Unit<'_>], out: &mut Outbox) {
+    /// Asks for a part of the list.
+    fn push_part(&mut self, now: Timestamp, bulk: &mut Bulk, units: &[Unit<'_>], out: &mut Outbox) {
         for unit in units {
             match new_job(&self.settings, now, &bulk.text, unit) {
                 Ok(job) => {
@@ -54,21 +55,19 @@ impl FaktorySession {
                 Err(error) => bulk.is_wrong(Bytes::copy_from_slice(unit.jid.as_bytes()), error.to_string()),
             }
         }
-        self.go_on(now, bulk, out);
     }
 
+    /// Goes on with the next part that there is anything to ask for, or answers.
     fn go_on(&mut self, now: Timestamp, mut bulk: Box<Bulk>, out: &mut Outbox) {
-        match bulk.rest.take() {
-            _ if !bulk.asked.is_empty() => self.task = Some(Task::Bulk(bulk)),
-            Some(from) => {
-                let text = bulk.text.clone();
-                let text = readable(&text);
-                let List { first, rest } = List::go_on(&text, from, PART_MAX);
-                bulk.rest = rest;
-                self.push_part(now, bulk, &first, out);
-            }
-            None => reply::bulk(&texts_object(&bulk.wrong), out.bytes()),
+        while bulk.asked.is_empty() {
+            let Some(from) = bulk.rest else { return reply::bulk(&texts_object(&bulk.wrong), out.bytes()) };
+            let text = bulk.text.clone();
+            let text = readable(&text);
+            let List { first, rest } = List::go_on(&text, from, PART_MAX);
+            bulk.rest = rest;
+            self.push_part(now, &mut bulk, &first, out);
         }
+        self.task = Some(Task::Bulk(bulk));
     }
 
     pub(super) fn bulk_step(&mut self, now: Timestamp, mut bulk: Box<Bulk>, answer: &Answer, out: &mut Outbox) {

@@ -17,6 +17,11 @@ use crate::wire::{FailureText, Foreign, Text, is_queue_name, reply};
 /// What a worker has for a job that says nothing of it.
 const RESERVE_MS: u64 = 1_800_000;
 
+/// What the engine puts down when a worker's time runs out, and what deployed servers call that.
+const EXPIRED: &[u8] = b"ReservationExpired";
+const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
+const EXPIRED_WORDS: &str = "Faktory job reservation expired";
+
 /// What the name of a job begins with here that has none of its own; its number follows.
 const FOREIGN: &str = "01W1ND1ASSJ0B";
 const FOREIGN_DIGITS: usize = 13;
@@ -56,7 +61,7 @@ impl FaktorySession {
 }
 
 fn deliver(job: &Taken, out: &mut Outbox) {
-    let failure = failure_text(job.failure.as_deref(), job.failures, job.failures_max);
+    let failure = failure_text(job.failure.as_deref(), job.failures, job.failures_max, job.ready_at);
     let foreign;
     let body: &[u8] = if job.origin == Origin::FAKTORY {
         &job.body
@@ -70,15 +75,22 @@ fn deliver(job: &Taken, out: &mut Outbox) {
     }
 }
 
-/// A failure as a job's text has it.
-pub(super) fn failure_text(failure: Option<&Failure>, failures: u32, failures_max: i32) -> Option<FailureText<'_>> {
+/// A failure as a job's text has it. `tried_at` is when the job is, or was last, to be tried again; that is not told of a
+/// job that never was to be.
+pub(super) fn failure_text(
+    failure: Option<&Failure>,
+    failures: u32,
+    failures_max: i32,
+    tried_at: Timestamp,
+) -> Option<FailureText<'_>> {
     let failure = failure?;
     let retry = i64::from(failures_max);
     let count = i64::from(failures.saturating_sub(1));
+    let expired = failure.kind == EXPIRED && failure.message == EXPIRED_MESSAGE;
     Some(FailureText {
-        failed_at_ms: failure.at.0,
-        next_at_ms: None,
-        message: String::from_utf8_lossy(&failure.message),
+        failed_at_ms: failure.first_at.0,
+        next_at_ms: (retry > 0).then_some(tried_at.0),
+        message: if expired { Cow::Borrowed(EXPIRED_WORDS) } else { String::from_utf8_lossy(&failure.message) },
         errtype: String::from_utf8_lossy(&failure.kind),
         backtrace: failure.backtrace.iter().map(|line| String::from_utf8_lossy(line)).collect(),
         retry_count: count,

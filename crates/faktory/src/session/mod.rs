@@ -231,6 +231,7 @@ impl FaktorySession {
 
     fn end(&mut self, reason: Reason, out: &mut Outbox) {
         self.over = true;
+        self.counted = None;
         out.hang_up(reason);
     }
 

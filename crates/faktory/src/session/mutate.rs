@@ -94,7 +94,8 @@ fn test(regexp: Option<&str>, jobtype: Option<String>) -> Option<Test> {
 /// A job's text as a worker would get it.
 pub(super) fn whole(job: &Job, text: Text<'_>) -> Vec<u8> {
     let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-    let failure = failure_text(failure, job.failures, job.retry.failures_max);
+    let tried_at = if let Place::Retrying(at) = job.place { at } else { job.ready_at };
+    let failure = failure_text(failure, job.failures, job.retry.failures_max, tried_at);
     text.whole(failure.as_ref(), was_enqueued(job).then_some(job.ready_at.0))
 }
 

@@ -6,12 +6,12 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_engine::{Backoff, Clash, Command, KeyUntil, NewJob, Origin, Priority, Retry, Timestamp, Unique};
+use windlass_engine::{Backoff, Clash, Command, KeyUntil, NewJob, Origin, Past, Priority, Retry, Timestamp, Unique};
 use windlass_session::Outbox;
 
 use super::refusal;
 use super::{Answer, Ask, FaktorySession, Settings};
-use crate::wire::{Expires, Text, Unit, UnitError, Wishes, reply, time_text};
+use crate::wire::{Expires, Text, Unit, UnitError, Wishes, json, reply, time_text};
 
 /// Bytes of a key by which equal jobs know each other: enough that no two others do.
 const KEY_BYTES: usize = 16;
@@ -55,8 +55,16 @@ pub(super) fn new_job(settings: &Settings, now: Timestamp, line: &Bytes, unit: &
         }),
         retry: retry(unit.retry),
         lease_ms: lease_ms(settings, unit.reserve_for),
+        past: unit.failure.map(|failure| Box::new(Past { failures: failures(failure), ..Past::default() })),
         ..NewJob::new(Origin::FAKTORY, queue, body)
     })
+}
+
+/// How often a job with this failure has failed: once more than it was tried again.
+pub(super) fn failures(failure: &str) -> u32 {
+    let found = json::members(failure, &["retry_count"]).ok();
+    let count = found.and_then(|[count]| json::int(count?).ok()).unwrap_or(0);
+    u32::try_from(count.max(0)).unwrap_or(u32::MAX - 1).saturating_add(1)
 }
 
 /// A text that stands in the line, without copying it; one that was unescaped is copied.
@@ -83,7 +91,7 @@ fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
 fn unique(unit: &Unit<'_>, wishes: &Wishes<'_>, from: Timestamp) -> Option<Unique> {
     let end = from.after_ms(wishes.unique_for_ms?);
     let mut args = Vec::new();
-    crate::wire::compact_into(unit.args.unwrap_or_default(), &mut args);
+    json::compact_into(unit.args.unwrap_or_default(), &mut args);
     let hash = Sha256::new().chain_update(unit.jobtype.as_bytes()).chain_update([0]).chain_update(&args).finalize();
     let key = Bytes::copy_from_slice(hash.get(..KEY_BYTES).unwrap_or_default());
     let until = if wishes.unique_until_start { KeyUntil::StartOr(end) } else { KeyUntil::EndOr(end) };

@@ -21,7 +21,6 @@ mod unit;
 pub use glob::Glob;
 pub use hello::{Challenge, Hello, hi, password_matches};
 pub use info::{InfoText, JobText, seconds_object, texts_object};
-pub(crate) use json::compact_into;
 pub use lines::{LineTooLong, Lines};
 pub use mutate::{BadMutation, Mutate, MutateCmd, MutateTarget};
 pub use report::{Ack, Beat, Failed, JobName};

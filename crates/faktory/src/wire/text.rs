@@ -13,11 +13,14 @@
 use std::borrow::Cow;
 
 use bytes::{BufMut, BytesMut};
+use serde_json::value::RawValue;
 
 use super::json;
 use super::reply;
 use super::time::time_text;
 use super::unit::Unit;
+
+const FAILURE: &[u8] = b",\"failure\":";
 
 /// A job's text, and where its parts are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +80,8 @@ impl<'a> Text<'a> {
         out.extend_from_slice(b"{\"retry\":");
         put_int(unit.retry, &mut out);
         if let Some(failure) = unit.failure {
-            out.extend_from_slice(b",\"failure\":");
-            json::compact_into(failure, &mut out);
+            out.extend_from_slice(FAILURE);
+            put_failure(failure, &mut out);
         }
         if let Some(custom) = unit.custom {
             out.extend_from_slice(b",\"custom\":");
@@ -109,7 +112,7 @@ impl<'a> Text<'a> {
     pub fn new(body: &'a [u8]) -> Option<Self> {
         let mut at = skip(body, 0, b"{\"retry\":")?;
         let failure_at = at;
-        at = skip(body, at, b",\"failure\":").unwrap_or(at);
+        at = skip(body, at, FAILURE).unwrap_or(at);
         let failure_end = at;
         at = skip(body, at, b",\"custom\":").unwrap_or(at);
         at = skip(body, at, b",\"jid\":")?;
@@ -150,12 +153,19 @@ impl<'a> Text<'a> {
         self.parts(failure, enqueued_at_ms).each().concat()
     }
 
+    /// When its producer says it failed first, in quotes.
+    fn own_failed_at(&self) -> Option<&'a [u8]> {
+        let own = self.body.get(self.failure_at..self.failure_end)?.strip_prefix(FAILURE)?;
+        let own = own.strip_prefix(b"{\"failed_at\":")?;
+        own.get(..json::value_end(own)).filter(|text| text.len() > 2)
+    }
+
     fn parts(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>) -> Parts<'a> {
         let own = if failure.is_some() { self.failure_end } else { self.failure_at };
         let between = |from: usize, to: usize| self.body.get(from..to).unwrap_or_default();
         Parts {
             head: between(0, self.failure_at),
-            failure: failure.map(FailureText::member).unwrap_or_default(),
+            failure: failure.map(|failure| failure.member(self.own_failed_at())).unwrap_or_default(),
             middle: between(own, self.enqueued_at),
             enqueued_at: enqueued_at_ms.map(|ms| format!(",\"enqueued_at\":\"{}\"", time_text(ms))).unwrap_or_default(),
             tail: between(self.enqueued_at, self.body.len()),
@@ -178,11 +188,13 @@ impl Parts<'_> {
 }
 
 impl FailureText<'_> {
-    /// With its key, and a comma before it.
-    fn member(&self) -> Vec<u8> {
-        let mut out = b",\"failure\":{\"failed_at\":\"".to_vec();
-        out.extend_from_slice(time_text(self.failed_at_ms).as_bytes());
-        out.push(b'"');
+    /// With its key, and a comma before it. A job that came with a failure failed first when that says.
+    fn member(&self, own_failed_at: Option<&[u8]>) -> Vec<u8> {
+        let mut out = [FAILURE, b"{\"failed_at\":"].concat();
+        match own_failed_at {
+            Some(quoted) => out.extend_from_slice(quoted),
+            None => json::escape_into(&time_text(self.failed_at_ms), &mut out),
+        }
         if let Some(next_at) = self.next_at_ms {
             put_text("next_at", &time_text(next_at), &mut out);
         }
@@ -264,6 +276,31 @@ fn base64(bytes: &[u8]) -> String {
 fn skip(body: &[u8], at: usize, key: &[u8]) -> Option<usize> {
     let value = body.get(at..)?.strip_prefix(key)?;
     Some(at + key.len() + json::value_end(value))
+}
+
+/// A producer's failure, its fields in the order of deployed servers and nothing else. That it is well formed is known.
+fn put_failure(failure: &str, out: &mut Vec<u8>) {
+    const FIELDS: [&str; 7] = ["failed_at", "next_at", "message", "errtype", "backtrace", "retry_count", "remaining"];
+    let found = json::members(failure, &FIELDS).unwrap_or_default();
+    let mut before = b'{';
+    for (key, value) in FIELDS.iter().zip(found) {
+        let always = match *key {
+            "failed_at" => Some("\"\""),
+            "retry_count" | "remaining" => Some("0"),
+            _ => None,
+        };
+        let Some(value) = value.map(RawValue::get).or(always) else { continue };
+        if always.is_none() && matches!(value, "\"\"" | "[]") {
+            continue;
+        }
+        out.push(before);
+        out.push(b'"');
+        out.extend_from_slice(key.as_bytes());
+        out.extend_from_slice(b"\":");
+        json::compact_into(value, out);
+        before = b',';
+    }
+    out.push(b'}');
 }
 
 fn put_key(key: &str, out: &mut Vec<u8>) {

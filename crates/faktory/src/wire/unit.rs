@@ -20,6 +20,9 @@ const RESERVE_FOR_MAX: i64 = 86_400;
 /// The shortest name a job may have, in bytes.
 const JID_BYTES_MIN: usize = 8;
 
+/// Jobs in one list: with it the time that reading it takes is bounded.
+const LIST_MAX: usize = 100_000;
+
 const DEFAULT_QUEUE: &str = "default";
 
 /// The fields, in the order in which [`Unit::read`] takes them.
@@ -100,6 +103,9 @@ pub enum UnitError {
     /// It is no JSON, or something in it is of a wrong kind.
     #[error("invalid JSON: {0}")]
     Json(String),
+    /// There are more of them than anybody pushes at once.
+    #[error("more than {LIST_MAX} jobs in one list")]
+    TooMany,
     /// Its name is missing or too short.
     #[error("jobs must have a reasonable jid parameter")]
     Jid,
@@ -238,17 +244,21 @@ impl<'a> List<'a> {
     /// # Errors
     /// [`UnitError::Json`] if anything in the whole list is wrong.
     pub fn parse(text: &'a str, keep_max: usize) -> Result<Self, UnitError> {
-        let (mut first, mut more) = (Vec::new(), false);
-        json::elements(text, &FIELDS, |fields| {
+        let (mut first, mut count) = (Vec::new(), 0);
+        let read = json::elements(text, &FIELDS, |fields| {
+            count += 1;
             let unit = Unit::read(fields, 2)?;
             if first.len() < keep_max {
-                first.push(unit)
-            } else {
-                more = true
+                first.push(unit);
             }
-            Ok(())
-        })
-        .map_err(|Unexpected| explained(text, Type::StructSlice(&go::JOB)))?;
+            if count > LIST_MAX { Err(Unexpected) } else { Ok(()) }
+        });
+        match read {
+            Err(Unexpected) if count > LIST_MAX => return Err(UnitError::TooMany),
+            Err(Unexpected) => return Err(explained(text, Type::StructSlice(&go::JOB))),
+            Ok(()) => {}
+        }
+        let more = count > keep_max;
         let begin = text.find('[').map_or(text.len(), |at| at + 1);
         let rest =
             more.then(|| (0..keep_max).fold(begin, |at, _| element(text, at).map_or(text.len(), |(_, end)| end)));

@@ -1,0 +1,105 @@
+//! Plays every conversation in `tests/transcripts` in memory: sessions on one engine, with a clock that jumps.
+//!
+//! The same files are for a daemon over TCP, but for scenes that move the clock or set something.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "that is how a test fails")]
+
+mod speech;
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use windlass_engine::{Limits, Timestamp};
+use windlass_faktory::session::{FaktorySession, Settings};
+use windlass_testkit::memory::MemoryHub;
+use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
+
+/// Epoch milliseconds at which every scene begins; transcripts that speak of times know it: 2023-11-14T22:13:20Z.
+const START: Timestamp = Timestamp(1_700_000_000_000);
+
+macro_rules! transcripts {
+    ($($name:ident)*) => {
+        const ALL: &[&str] = &[$(stringify!($name)),*];
+        $(
+            #[test]
+            fn $name() {
+                play(stringify!($name));
+            }
+        )*
+    };
+}
+
+transcripts! {
+    beat
+    defects
+    expiring
+    failures
+    fetch
+    framing
+    handshake
+    info
+    job
+    limits
+    mutate
+    password
+    push
+    pushb
+    queues
+    scheduled
+    unique
+}
+
+#[test]
+fn every_transcript_is_played() {
+    let mut files: Vec<String> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    files.sort();
+    assert_eq!(files, ALL);
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts")
+}
+
+fn play(name: &str) {
+    let transcript = Transcript::read(&folder().join(name).with_extension("txt")).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!transcript.scenes.is_empty());
+    for scene in &transcript.scenes {
+        let mut wire = speech::Greeting(wire(scene));
+        scene.play(&mut wire, &speech::Faktory).unwrap_or_else(|failure| panic!("{}: {failure}", scene.name));
+        wire.0.hub().engine().check();
+    }
+}
+
+fn wire(scene: &Scene) -> MemoryWire<'static> {
+    let (settings, limits) = settings(scene);
+    let settings = Arc::new(settings);
+    // Foreseeable dice, so that a transcript can know the salt.
+    let dice = Cell::new(0);
+    let greet = move |info| -> Box<dyn windlass_session::Session> {
+        dice.set(dice.get() + 1);
+        Box::new(FaktorySession::new(Arc::clone(&settings), info, [0x1111 * dice.get() << 1, dice.get()]))
+    };
+    MemoryWire::new(MemoryHub::new(limits, START, 7), greet)
+}
+
+/// Keys and values as in the daemon's configuration.
+fn settings(scene: &Scene) -> (Settings, Limits) {
+    let mut settings = Settings { memory_mb: || 12, ..Settings::new(START) };
+    let mut limits = Limits { queues_max: 100, ..Limits::default() };
+    for (key, value) in &scene.settings {
+        match key.as_str() {
+            "password" => settings.password = value.clone(),
+            "line_bytes_max" => settings.line_bytes_max = value.parse().unwrap(),
+            "connections_max" => settings.connections_max = value.parse().unwrap(),
+            "reserve_min_s" => settings.reserve_min_s = value.parse().unwrap(),
+            "requeue_on_worker_death" => limits.requeue_dead_workers = value.parse().unwrap(),
+            "jobs_max" => limits.jobs_max = value.parse().unwrap(),
+            "page_max" => limits.page_max = value.parse().unwrap(),
+            other => panic!("{}: no setting {other:?}", scene.name),
+        }
+    }
+    (settings, limits)
+}
