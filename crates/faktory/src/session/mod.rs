@@ -132,14 +132,7 @@ impl FaktorySession {
 
     /// The specification's table of contents.
     fn request(&mut self, now: Timestamp, request: Request, out: &mut Outbox) {
-        let unknown = match &request {
-            Request::Unknown(verb) => Some(verb.as_ref()),
-            Request::Flush => Some(b"FLUSH".as_slice()),
-            Request::Batch { .. } => Some(b"BATCH".as_slice()),
-            Request::Track { .. } => Some(b"TRACK".as_slice()),
-            _ => None,
-        };
-        if let Some(verb) = unknown {
+        if let Request::Unknown(verb) = &request {
             return reply::error([b"unknown command ", echo(verb)].concat(), out.bytes());
         }
         self.settings.shared.count_command();
@@ -165,7 +158,10 @@ impl FaktorySession {
             Request::Job { verb, jid } => self.job(&verb, &jid, out),
             Request::TooManyWords => reply::error("too many arguments", out.bytes()),
             Request::Incomplete => reply::error("internal error", out.bytes()),
-            Request::Flush | Request::Batch { .. } | Request::Track { .. } | Request::Unknown(_) => {}
+            Request::Flush | Request::Batch { .. } | Request::Track { .. } => {
+                reply::error("not available", out.bytes());
+            }
+            Request::Unknown(_) => {}
         }
     }
 
