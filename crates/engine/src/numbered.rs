@@ -11,8 +11,8 @@ use hashbrown::HashMap;
 
 use crate::ids::JobId;
 
-/// Numbers per page.
-const PAGE: u64 = 1024;
+/// Bytes of a page.
+const PAGE_BYTES: usize = 4096;
 /// What an entry of the hash table costs, in bytes: from here on it is smaller than a page.
 const SPARSE_BYTES: usize = 32;
 /// Pages that may be missing between the oldest and the newest, and as many more for each that is there.
@@ -48,8 +48,10 @@ struct Page<T> {
 }
 
 impl<T: Copy + PartialEq> Numbered<T> {
+    /// Numbers per page.
+    const PAGE: usize = PAGE_BYTES / size_of::<T>();
     /// A page with fewer than this many is given up.
-    const PAGE_MIN: usize = 1024 * size_of::<T>() / SPARSE_BYTES;
+    const PAGE_MIN: usize = PAGE_BYTES / SPARSE_BYTES;
 
     /// An empty map. `none` is never stored: it stands for no value.
     #[must_use]
@@ -83,8 +85,9 @@ impl<T: Copy + PartialEq> Numbered<T> {
 
     /// Sets a job's value. Returns the one it had.
     pub fn set(&mut self, id: JobId, value: T) -> Option<T> {
-        if id.0 / PAGE >= self.end() {
-            self.turn_page(id.0 / PAGE);
+        let number = id.0 / Self::PAGE as u64;
+        if number >= self.end() {
+            self.turn_page(number);
         }
         let (page, at) = self.split(id);
         let before = match self.pages.get_mut(page) {
@@ -136,7 +139,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
             (self.pages, self.first) = (VecDeque::new(), number);
         }
         (self.end()..number).for_each(|_| self.pages.push_back(None));
-        let values = vec![self.none; usize::try_from(PAGE).unwrap_or_default()].into_boxed_slice();
+        let values = vec![self.none; Self::PAGE].into_boxed_slice();
         self.pages.push_back(Some(Page { live: 0, values }));
         self.dense += 1;
     }
@@ -145,7 +148,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         let Some(page) = self.pages.get_mut(index).and_then(Option::take) else { return };
         self.dense -= 1;
         let number = self.first + index as u64;
-        let values = (number * PAGE..).zip(page.values).filter(|(_, value)| *value != self.none);
+        let values = (number * Self::PAGE as u64..).zip(page.values).filter(|(_, value)| *value != self.none);
         self.sparse.extend(values);
         while let Some(None) = self.pages.front() {
             self.pages.pop_front();
@@ -160,8 +163,9 @@ impl<T: Copy + PartialEq> Numbered<T> {
 
     /// Which of the pages a number belongs to, if any, and its place there.
     fn split(&self, id: JobId) -> (usize, usize) {
-        let page = (id.0 / PAGE).wrapping_sub(self.first);
-        (usize::try_from(page).unwrap_or(usize::MAX), usize::try_from(id.0 % PAGE).unwrap_or_default())
+        let page = (id.0 / Self::PAGE as u64).wrapping_sub(self.first);
+        let at = id.0 % Self::PAGE as u64;
+        (usize::try_from(page).unwrap_or(usize::MAX), usize::try_from(at).unwrap_or_default())
     }
 }
 
@@ -208,11 +212,11 @@ mod tests {
         for id in 1..=100_000 {
             map.set(JobId(id), 9);
         }
-        assert_eq!((map.pages.len(), map.sparse.len()), (98, 0));
+        assert_eq!((map.pages.len(), map.sparse.len()), (196, 0));
         for id in (1..=100_000).filter(|id| id % 100 != 0) {
             map.remove(JobId(id));
         }
-        assert_eq!((map.pages.len(), map.sparse.len(), map.len()), (1, 993, 1000));
+        assert_eq!((map.pages.len(), map.sparse.len(), map.len()), (1, 998, 1000));
         for id in (1..=100_000).filter(|id| id % 100 == 0) {
             assert!(map.remove(JobId(id)).is_some());
         }
@@ -221,6 +225,7 @@ mod tests {
 
     #[test]
     fn old_pages_do_not_keep_a_place_for_all_that_came_since() {
+        const PAGE: u64 = Numbered::<u64>::PAGE as u64;
         let mut map = Numbered::new(0_u64);
         (0..3 * PAGE).for_each(|id| assert_eq!(map.set(JobId(id), 1), None));
         for id in 3 * PAGE..1000 * PAGE {

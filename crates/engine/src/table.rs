@@ -14,8 +14,9 @@ use crate::job::{Job, KeyUntil, Place};
 use crate::line::Slot;
 use crate::numbered::Numbered;
 
-/// Jobs per slab page: a page is allocated and freed whole, so that a drained queue gives its memory back.
-const PAGE: usize = 256;
+/// Jobs per slab page: a page is allocated and freed whole, so that a drained queue gives its memory back. A page fills a
+/// block of 24 KiB; with one job more, and what the allocator adds, it would take one of 28.
+const PAGE: usize = 255;
 
 /// A key is hashed with the number of its queue, modulo this. So it can be found without the queue by looking at no more
 /// places than this, which costs no memory; and a key that is held in very many queues makes a row of equal hashes in
