@@ -10,8 +10,9 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
     Ability, Backoff, Clash, ClientId, ClientInfo, Command, Cron, Cursor, Engine, Event, Failure, Filter, From, JobId,
-    JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof,
-    QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Token, Turn, Unique, Wait, WorkerState,
+    JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority,
+    Proof, QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Token, Turn, Unique, Wait,
+    WorkerState,
 };
 
 #[derive(Debug, Arbitrary)]

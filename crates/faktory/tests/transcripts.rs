@@ -80,7 +80,7 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
     let dice = Cell::new(0);
     let greet = move |info| -> Box<dyn windlass_session::Session> {
         dice.set(dice.get() + 1);
-        Box::new(FaktorySession::new(Arc::clone(&settings), info, [0x1111 * dice.get() << 1, dice.get()]))
+        Box::new(FaktorySession::new(Arc::clone(&settings), info, [(0x1111 * dice.get()) << 1, dice.get()]))
     };
     MemoryWire::new(MemoryHub::new(limits, START, 7), greet)
 }

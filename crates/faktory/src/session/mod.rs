@@ -5,7 +5,7 @@
 //! words).
 //!
 //! Invariants: answers leave in the order of their commands, which is the outbox's doing, not ours; whatever takes more
-//! than one question to the engine, or waits, is a [`Task`], and nothing behind it is read until it is done.
+//! than one question to the engine, or waits, is a `Task`, and nothing behind it is read until it is done.
 //!
 //! Spec: `protocol-specification.md`, all of it.
 

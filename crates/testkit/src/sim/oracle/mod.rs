@@ -283,7 +283,7 @@ impl Oracle {
         let leased = named().filter_map(|memo| Some((memo.job.lease()?.taken_at, memo))).min_by_key(|(at, _)| *at);
         let over = |memo: &&JobMemo| matches!(memo.job.place, Place::Dead(_) | Place::Done(_));
         let found = leased.map(|(_, memo)| memo).or_else(|| named().find(|memo| !over(memo)));
-        found.or_else(|| named().last()).map(id_of)
+        found.or_else(|| named().next_back()).map(id_of)
     }
 
     /// Who holds a coalescing key.
