@@ -30,6 +30,7 @@ macro_rules! transcripts {
 }
 
 transcripts! {
+    batch
     beat
     defects
     expiring
@@ -46,6 +47,7 @@ transcripts! {
     pushb
     queues
     scheduled
+    track
     unique
 }
 

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use windlass_engine::{Command, Timestamp};
+use windlass_engine::{Command, Refusal, Timestamp};
 use windlass_session::Outbox;
 
+use super::batch::no_such;
 use super::push::{new_job, readable};
 use super::refusal;
 use super::{Answer, Ask, FaktorySession, Task};
@@ -23,8 +24,8 @@ pub(super) struct Bulk {
     text: Bytes,
     /// Where the jobs begin that were not looked at yet.
     rest: Option<usize>,
-    /// The names of those the engine has been asked to take.
-    asked: VecDeque<Bytes>,
+    /// The names of those the engine has been asked to take, and their batches.
+    asked: VecDeque<(Bytes, Option<Bytes>)>,
     wrong: BTreeMap<Bytes, String>,
 }
 
@@ -49,7 +50,7 @@ impl FaktorySession {
         for unit in units {
             match new_job(&self.settings, now, &bulk.text, unit) {
                 Ok(job) => {
-                    bulk.asked.push_back(job.name.clone().unwrap_or_default());
+                    bulk.asked.push_back((job.name.clone().unwrap_or_default(), job.batch.clone()));
                     self.ask(Ask::Step, Command::Push(Box::new(job)), out);
                 }
                 Err(error) => bulk.is_wrong(Bytes::copy_from_slice(unit.jid.as_bytes()), error.to_string()),
@@ -71,9 +72,11 @@ impl FaktorySession {
     }
 
     pub(super) fn bulk_step(&mut self, now: Timestamp, mut bulk: Box<Bulk>, answer: &Answer, out: &mut Outbox) {
-        let jid = bulk.asked.pop_front().unwrap_or_default();
-        if let Err(why) = answer {
-            bulk.is_wrong(jid, refusal::text(*why));
+        let (jid, bid) = bulk.asked.pop_front().unwrap_or_default();
+        match (answer, bid) {
+            (Ok(_), _) => {}
+            (Err(Refusal::UnknownBatch), Some(bid)) => bulk.is_wrong(jid, no_such(&bid)),
+            (Err(why), _) => bulk.is_wrong(jid, refusal::text(*why)),
         }
         self.go_on(now, bulk, out);
     }

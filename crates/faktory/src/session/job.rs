@@ -50,7 +50,8 @@ fn job_text(view: &JobView) -> Vec<u8> {
         PlaceKind::Retrying => "retrying",
         PlaceKind::Dead => "dead",
         PlaceKind::Shelved => "shelved",
-        PlaceKind::Done => "success",
+        PlaceKind::Done if job.succeeded() == Some(true) => "success",
+        PlaceKind::Done => "failed",
     };
     JobText {
         state,
@@ -58,7 +59,7 @@ fn job_text(view: &JobView) -> Vec<u8> {
         attempts: job.attempts,
         failures: job.failures,
         reserved_until_ms: job.lease().map(|lease| lease.until.0),
-        result: extra.and_then(|extra| extra.result.as_deref()),
+        result: extra.and_then(|extra| extra.result.as_deref()).filter(|result| !result.is_empty()),
     }
     .write()
 }

@@ -1,8 +1,8 @@
 //! One connection: what each verb means to the engine, and what each event means to the peer.
 //!
 //! Reading order: this file, where every verb has a line; then the topics: `handshake`, `push` and `bulk`, `fetch`, `work`
-//! (ACK, FAIL, REQUEUE, BEAT), `info`, `queues`, `mutate`, `job`. What every topic uses: `refusal` (refusals in Faktory's
-//! words).
+//! (ACK, FAIL, REQUEUE, BEAT), `info`, `queues`, `mutate`, `job`, `batch`, `track`. What every topic uses: `refusal`
+//! (refusals in Faktory's words).
 //!
 //! Invariants: answers leave in the order of their commands, which is the outbox's doing, not ours; whatever takes more
 //! than one question to the engine, or waits, is a `Task`, and nothing behind it is read until it is done.
@@ -10,6 +10,7 @@
 //! Spec: `protocol-specification.md`, all of it.
 
 mod adopt;
+mod batch;
 mod bulk;
 mod fetch;
 mod handshake;
@@ -20,6 +21,7 @@ mod push;
 mod queues;
 mod refusal;
 mod settings;
+mod track;
 mod work;
 
 use std::collections::VecDeque;
@@ -52,6 +54,9 @@ pub struct FaktorySession {
     counted: Option<Counted>,
     /// The worker it belongs to, if it is one.
     wid: Bytes,
+    /// For names of batches, and how many it has made.
+    dice: [u64; 2],
+    batches: u64,
     /// What the engine has been asked and has not answered.
     asked: VecDeque<Ask>,
     /// What takes more than one answer. Nothing more is read until it is done.
@@ -71,11 +76,23 @@ type Answer = Result<Event, Refusal>;
 #[derive(Debug)]
 enum Ask {
     /// To take a job in.
-    Push,
+    Push {
+        /// The batch it joins, if it joins one.
+        bid: Option<Bytes>,
+    },
     /// To finish a job.
     Finish,
     /// To take down that this job has failed, to take it back, or to forget it.
     Report(Bytes),
+    /// To make, open or commit a batch.
+    Batch {
+        /// Which.
+        bid: Bytes,
+        /// What is answered when that is done, if not OK.
+        said: Option<Bytes>,
+        /// The batch it is to be part of.
+        parent: Option<Bytes>,
+    },
     /// To hear that this worker is alive.
     Beat(Bytes),
     /// Something for the task at hand.
@@ -99,12 +116,16 @@ enum Task {
     Mutate(Box<mutate::Mutating>),
     /// A job is looked at.
     Look,
+    /// This job is looked at, for how far it is.
+    Track(Bytes),
+    /// This batch is looked at.
+    Batch(Bytes),
     /// So many answers mean nothing any more.
     Ignore(usize),
 }
 
 impl FaktorySession {
-    /// A connection that has just been accepted. The dice are for its password's salt: nobody must be able to foresee them.
+    /// A connection that has just been accepted. The dice are for salts and names: nobody must be able to foresee them.
     #[must_use]
     pub fn new(settings: Arc<Settings>, info: ClientInfo, dice: [u64; 2]) -> Self {
         let handshake = Some(Handshake::new(&settings, dice));
@@ -115,6 +136,8 @@ impl FaktorySession {
             handshake,
             counted: None,
             wid: Bytes::new(),
+            dice,
+            batches: 0,
             asked: VecDeque::new(),
             task: None,
             unread: false,
@@ -158,9 +181,9 @@ impl FaktorySession {
             Request::Job { verb, jid } => self.job(&verb, &jid, out),
             Request::TooManyWords => reply::error("too many arguments", out.bytes()),
             Request::Incomplete => reply::error("internal error", out.bytes()),
-            Request::Flush | Request::Batch { .. } | Request::Track { .. } => {
-                reply::error("not available", out.bytes());
-            }
+            Request::Flush => reply::error("not available", out.bytes()),
+            Request::Batch { verb, rest } => self.batch(now, &verb, &rest, out),
+            Request::Track { verb, rest } => self.track(now, &verb, &rest, out),
             Request::Unknown(_) => {}
         }
     }
@@ -176,9 +199,12 @@ impl FaktorySession {
         }
         let answer = if let Event::Refused { why, .. } = event { Err(why) } else { Ok(event) };
         match self.asked.pop_front() {
-            Some(Ask::Push) => Self::pushed(&answer, out),
+            Some(Ask::Push { bid }) => Self::pushed(bid.as_deref(), &answer, out),
             Some(Ask::Finish) => Self::finished(&answer, out),
             Some(Ask::Report(jid)) => Self::reported(&jid, &answer, out),
+            Some(Ask::Batch { bid, said, parent }) => {
+                Self::batched(&parent.unwrap_or(bid), said.as_ref(), &answer, out);
+            }
             Some(Ask::Beat(wid)) => Self::beaten(&wid, &answer, out),
             Some(Ask::Step) => self.step(now, answer, out),
             None => {}
@@ -194,6 +220,8 @@ impl FaktorySession {
             Some(Task::Latency(latency)) => self.latency_step(now, latency, &answer, out),
             Some(Task::Mutate(mutating)) => self.mutate_step(mutating, answer, out),
             Some(Task::Look) => Self::looked(&answer, out),
+            Some(Task::Track(jid)) => Self::tracked(&jid, &answer, out),
+            Some(Task::Batch(bid)) => Self::batch_looked(&bid, &answer, out),
             Some(Task::Ignore(left)) => self.task = (left > 1).then_some(Task::Ignore(left - 1)),
             None => {}
         }

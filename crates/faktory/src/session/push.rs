@@ -6,11 +6,14 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_engine::{Backoff, Clash, Command, KeyUntil, NewJob, Origin, Past, Priority, Retry, Timestamp, Unique};
+use windlass_engine::{
+    Backoff, Clash, Command, KeyUntil, NewJob, Origin, Past, Priority, Refusal, Retry, Timestamp, Unique,
+};
 use windlass_session::Outbox;
 
-use super::refusal;
+use super::batch::no_such;
 use super::{Answer, Ask, FaktorySession, Settings};
+use super::{refusal, track};
 use crate::wire::{Expires, Text, Unit, UnitError, Wishes, json, reply, time_text};
 
 /// Bytes of a key by which equal jobs know each other: enough that no two others do.
@@ -20,15 +23,16 @@ impl FaktorySession {
     pub(super) fn push(&mut self, now: Timestamp, line: &Bytes, out: &mut Outbox) {
         let job = Unit::parse(&readable(line)).and_then(|unit| new_job(&self.settings, now, line, &unit));
         match job {
-            Ok(job) => self.ask(Ask::Push, Command::Push(Box::new(job)), out),
+            Ok(job) => self.ask(Ask::Push { bid: job.batch.clone() }, Command::Push(Box::new(job)), out),
             Err(error) => reply::error(error.to_string(), out.bytes()),
         }
     }
 
-    pub(super) fn pushed(answer: &Answer, out: &mut Outbox) {
-        match answer {
-            Ok(_) => reply::ok(out.bytes()),
-            Err(why) => refusal::write(*why, out.bytes()),
+    pub(super) fn pushed(bid: Option<&[u8]>, answer: &Answer, out: &mut Outbox) {
+        match (answer, bid) {
+            (Ok(_), _) => reply::ok(out.bytes()),
+            (Err(Refusal::UnknownBatch), Some(bid)) => reply::error(no_such(bid), out.bytes()),
+            (Err(why), _) => refusal::write(*why, out.bytes()),
         }
     }
 }
@@ -41,6 +45,7 @@ pub(super) fn readable(bytes: &[u8]) -> Cow<'_, str> {
 /// The job that a work unit, which stands somewhere in `line`, asks for.
 pub(super) fn new_job(settings: &Settings, now: Timestamp, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, UnitError> {
     let wishes = unit.judge()?;
+    let keep_ms = if wishes.track { track::KEEP_MS } else { 0 };
     let not_before = wishes.at_ms.map(Timestamp).filter(|at| *at > now);
     let body = Bytes::from(Text::of(unit, &time_text(now.0)));
     let queue = part_of(line, &unit.queue);
@@ -55,7 +60,13 @@ pub(super) fn new_job(settings: &Settings, now: Timestamp, line: &Bytes, unit: &
         }),
         retry: retry(unit.retry),
         lease_ms: lease_ms(settings, unit.reserve_for),
-        past: unit.failure.map(|failure| Box::new(Past { failures: failures(failure), ..Past::default() })),
+        batch: wishes.bid.as_deref().map(|bid| Bytes::copy_from_slice(bid.as_bytes())),
+        result_keep_ms: keep_ms,
+        track_ms: keep_ms,
+        past: unit
+            .failure
+            .filter(|_| wishes.bid.is_none())
+            .map(|failure| Box::new(Past { failures: failures(failure), ..Past::default() })),
         ..NewJob::new(Origin::FAKTORY, queue, body)
     })
 }

@@ -4,6 +4,7 @@
 //! `hello`, `report`, `mutate` (what the other verbs carry) · [`reply`] (RESP). What they share: `json`, `go` (the words of
 //! deployed servers for bad JSON), `time`, `glob`.
 
+mod batch;
 mod glob;
 mod go;
 mod hello;
@@ -18,6 +19,7 @@ mod text;
 mod time;
 mod unit;
 
+pub use batch::{BatchText, NewBatch, TrackSet, TrackText, batch_name, callback_custom};
 pub use glob::Glob;
 pub use hello::{Challenge, Hello, hi, password_matches};
 pub use info::{InfoText, JobText, seconds_object, texts_object};

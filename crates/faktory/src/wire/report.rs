@@ -65,8 +65,8 @@ impl Failed {
         let [jid, errtype, message, backtrace] = json::members(text, &["jid", "errtype", "message", "backtrace"])?;
         let text = |value: Option<&_>| value.map_or(Ok(String::new()), |value| json::text(value).map(String::from));
         let lines = backtrace.map(|value| json::texts(value, BACKTRACE_LINES_MAX)).transpose()?;
-        let mut backtrace = lines.map(|(lines, _)| lines).unwrap_or_default();
-        backtrace.iter_mut().for_each(|line| cut(line, BACKTRACE_LINE_BYTES_MAX));
+        let backtrace: Vec<String> = lines.map(|(lines, _)| lines).unwrap_or_default();
+        let backtrace = backtrace.into_iter().map(|line| cut(line, BACKTRACE_LINE_BYTES_MAX)).collect();
         Ok(Self {
             jid: text(jid)?,
             errtype: told(&text(errtype)?, ERRTYPE_BYTES_MAX),
@@ -79,17 +79,16 @@ impl Failed {
 /// What was said, trimmed and cut; "unknown" if nothing was.
 fn told(text: &str, bytes_max: usize) -> String {
     let text = text.trim();
-    let mut text = if text.is_empty() { UNKNOWN.to_owned() } else { text.to_owned() };
-    cut(&mut text, bytes_max);
-    text
+    cut(if text.is_empty() { UNKNOWN.to_owned() } else { text.to_owned() }, bytes_max)
 }
 
 /// Cuts a text, where a character ends.
-fn cut(text: &mut String, bytes_max: usize) {
+pub(super) fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let end = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
     }
+    text
 }
 
 /// `REQUEUE`: a job is given back.

@@ -72,7 +72,7 @@ pub struct Unit<'a> {
 }
 
 /// What an otherwise legal job asks for that takes more than copying.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wishes<'a> {
     /// Not before this, in milliseconds since the epoch.
     pub at_ms: Option<u64>,
@@ -84,8 +84,8 @@ pub struct Wishes<'a> {
     pub expires: Option<Expires>,
     /// Its progress is wanted.
     pub track: bool,
-    /// The batch it belongs to, as it was written, in quotes.
-    pub bid: Option<&'a str>,
+    /// The batch it belongs to.
+    pub bid: Option<Cow<'a, str>>,
 }
 
 /// When a job is useless.
@@ -353,7 +353,10 @@ fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(
             wishes.expires = Some(Expires::In(ms));
         }
         "track" => wishes.track = !matches!(value.get(), "0" | "false" | "\"\""),
-        "bid" => wishes.bid = Some(value.get()).filter(|bid| bid.starts_with('"')),
+        "bid" => {
+            let bid = json::text(value).map_err(|Unexpected| wrong("bid", "must be a string"))?;
+            wishes.bid = Some(bid).filter(|bid| !bid.is_empty());
+        }
         _ => {}
     }
     Ok(())

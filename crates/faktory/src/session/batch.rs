@@ -1,0 +1,131 @@
+//! BATCH: jobs that belong together, and what is pushed when they are through.
+//!
+//! Rules: the commercial edition's, as its clients' tests know them. A batch that is not committed within half an hour is
+//! forgotten.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use windlass_engine::{BatchView, CallbackState, Command, Event, NewBatch, NewJob, Origin, Refusal, Timestamp};
+use windlass_session::Outbox;
+
+use super::push::{new_job, readable};
+use super::refusal;
+use super::{Answer, Ask, FaktorySession, Task};
+use crate::wire::{self, BatchText, Unit, UnitError, batch_name, callback_custom, echo, reply};
+
+/// How long a batch may take to be committed.
+const EXPIRES_MS: u64 = 1_800_000;
+
+impl FaktorySession {
+    pub(super) fn batch(&mut self, now: Timestamp, verb: &Bytes, rest: &Bytes, out: &mut Outbox) {
+        match verb.as_ref() {
+            b"NEW" => match self.new_batch(now, rest) {
+                Ok(batch) => {
+                    let (bid, parent) = (batch.name.clone(), batch.parent.clone());
+                    self.ask(Ask::Batch { bid: bid.clone(), said: Some(bid), parent }, Command::BatchNew(batch), out);
+                }
+                Err(error) => reply::error(error.to_string(), out.bytes()),
+            },
+            b"OPEN" => {
+                let ask = Ask::Batch { bid: rest.clone(), said: Some(rest.clone()), parent: None };
+                self.ask(ask, Command::BatchOpen { batch: rest.clone() }, out);
+            }
+            b"COMMIT" => {
+                let ask = Ask::Batch { bid: rest.clone(), said: None, parent: None };
+                self.ask(ask, Command::BatchCommit { batch: rest.clone() }, out);
+            }
+            b"STATUS" => self.begin(Task::Batch(rest.clone()), Command::LookBatch { batch: rest.clone() }, out),
+            _ => reply::error([b"no such BATCH subcommand: ", echo(verb)].concat(), out.bytes()),
+        }
+    }
+
+    fn new_batch(&mut self, now: Timestamp, line: &Bytes) -> Result<Box<NewBatch>, UnitError> {
+        let text = readable(line);
+        let wire::NewBatch { parent_bid, description, success, complete } = wire::NewBatch::parse(&text)?;
+        let bid = self.next_bid();
+        let callback = |unit: Option<Unit<'_>>, role| unit.map(|unit| self.callback(now, line, &unit, (&bid, role)));
+        Ok(Box::new(NewBatch {
+            origin: Origin::FAKTORY,
+            complete: callback(complete, "complete").transpose()?,
+            success: callback(success, "success").transpose()?,
+            parent: Some(parent_bid).filter(|parent| !parent.is_empty()).map(Bytes::from),
+            name: bid.clone().into(),
+            about: description.into(),
+            meta: Bytes::new(),
+            expires_ms: EXPIRES_MS,
+        }))
+    }
+
+    /// A job for later, which knows the batch it is for.
+    fn callback(
+        &self,
+        now: Timestamp,
+        line: &Bytes,
+        unit: &Unit<'_>,
+        (bid, role): (&str, &str),
+    ) -> Result<Box<NewJob>, UnitError> {
+        let custom = callback_custom(unit.custom, bid, role);
+        let unit = Unit { custom: Some(&custom), ..unit.clone() };
+        let job = new_job(&self.settings, now, line, &unit)?;
+        Ok(Box::new(NewJob { batch: None, past: None, ..job }))
+    }
+
+    fn next_bid(&mut self) -> String {
+        self.batches += 1;
+        let [a, b] = self.dice;
+        let hash = Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes());
+        let hash = hash.chain_update(self.batches.to_le_bytes()).finalize();
+        batch_name(&hash.first_chunk().copied().unwrap_or_default())
+    }
+
+    pub(super) fn batched(bid: &[u8], said: Option<&Bytes>, answer: &Answer, out: &mut Outbox) {
+        match (answer, said) {
+            (Ok(_), Some(said)) => reply::bulk(said, out.bytes()),
+            (Ok(_), None) => reply::ok(out.bytes()),
+            (Err(why), _) => refused(bid, *why, out),
+        }
+    }
+
+    pub(super) fn batch_looked(bid: &[u8], answer: &Answer, out: &mut Outbox) {
+        match answer {
+            Ok(Event::BatchLooked { batch, .. }) => reply::bulk(&text(batch), out.bytes()),
+            Ok(_) => reply::null(out.bytes()),
+            Err(why) => refused(bid, *why, out),
+        }
+    }
+}
+
+/// What to say of a batch that there is none.
+pub(super) fn no_such(bid: &[u8]) -> String {
+    format!("No such batch {}", readable(echo(bid)))
+}
+
+fn refused(bid: &[u8], why: Refusal, out: &mut Outbox) {
+    match why == Refusal::UnknownBatch {
+        true => reply::error(no_such(bid), out.bytes()),
+        false => refusal::write(why, out.bytes()),
+    }
+}
+
+fn text(batch: &BatchView) -> Vec<u8> {
+    let state = |state: CallbackState| match state {
+        CallbackState::None => "",
+        CallbackState::Enqueued => "1",
+        CallbackState::Ok => "2",
+    };
+    let words = |bytes: &Bytes| -> Cow<'_, str> { Cow::Owned(String::from_utf8_lossy(bytes).into_owned()) };
+    BatchText {
+        bid: words(&batch.name),
+        parent_bid: batch.parent.as_ref().map(words),
+        description: words(&batch.about),
+        created_at_ms: batch.created_at.0,
+        total: batch.total,
+        pending: batch.pending,
+        failed: batch.failed,
+        complete_st: state(batch.complete),
+        success_st: state(batch.success),
+    }
+    .write()
+}

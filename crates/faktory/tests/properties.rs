@@ -1,0 +1,321 @@
+//! What must hold for all bytes: where TCP cuts the stream does not matter, noise harms nobody, and what goes in as JSON
+//! comes out as the same JSON.
+#![expect(clippy::indexing_slicing, reason = "that is how a test fails")]
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::Value;
+use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_faktory::session::{FaktorySession, Settings};
+use windlass_faktory::wire::{Glob, Lines, Mutate, Request, Text, Unit};
+use windlass_testkit::memory::MemoryHub;
+
+/// Where it matters who is served first there is one: what comes in pieces leaves the others time between them.
+const PEERS: usize = 3;
+const START: Timestamp = Timestamp(1_700_000_000_000);
+
+/// What happens to the server.
+#[derive(Clone)]
+enum Move {
+    /// A peer says something.
+    Say(usize, Vec<u8>),
+    /// A peer is gone, and another takes its place.
+    Replace(usize),
+    /// A peer closes its side, and is heard no more.
+    HalfClose(usize),
+    /// So many milliseconds pass.
+    Wait(u64),
+}
+
+impl fmt::Debug for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Say(peer, bytes) => write!(f, "{peer} says {}", bytes.escape_ascii()),
+            Self::Replace(peer) => write!(f, "{peer} is replaced"),
+            Self::HalfClose(peer) => write!(f, "{peer} has said all"),
+            Self::Wait(ms) => write!(f, "{ms} ms"),
+        }
+    }
+}
+
+// ---- what peers say: few of everything, so that they meet ------------------------------------------------------------
+
+fn jid() -> impl Strategy<Value = String> {
+    (0..6u32).prop_map(|n| format!("jid0000{n}"))
+}
+
+fn queue() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("default"), Just("q"), Just("bad/name")]
+}
+
+fn custom() -> impl Strategy<Value = &'static str> {
+    prop_oneof![
+        4 => Just(""),
+        1 => Just(r#","custom":{"unique_for":2}"#),
+        1 => Just(r#","custom":{"unique_for":2,"unique_until":"start"}"#),
+        1 => Just(r#","custom":{"expires_in":1}"#),
+        1 => Just(r#","custom":{"track":1}"#),
+        1 => Just(r#","custom":{"bid":"b-nosuch"}"#),
+        1 => Just(r#","at":"2023-11-14T22:13:22Z""#),
+        1 => Just(r#","reserve_for":60,"priority":9"#),
+        1 => Just(r#","failure":{"retry_count":1}"#),
+    ]
+}
+
+fn unit() -> impl Strategy<Value = String> {
+    (jid(), queue(), custom(), -1..3i32, any::<u8>()).prop_map(|(jid, queue, custom, retry, arg)| {
+        format!(r#"{{"jid":"{jid}","jobtype":"T","args":[{arg}, "x"],"queue":"{queue}","retry":{retry}{custom}}}"#)
+    })
+}
+
+fn line() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => unit().prop_map(|unit| format!("PUSH {unit}")),
+        2 => vec(unit(), 0..4).prop_map(|units| format!("PUSHB [{}]", units.join(","))),
+        8 => Just("FETCH q default".to_owned()),
+        1 => Just("FETCH".to_owned()),
+        6 => jid().prop_map(|jid| format!(r#"ACK {{"jid":"{jid}"}}"#)),
+        4 => jid().prop_map(|jid| format!(r#"FAIL {{"jid":"{jid}","message":"m"}}"#)),
+        1 => jid().prop_map(|jid| format!(r#"REQUEUE {{"jid":"{jid}"}}"#)),
+        1 => jid().prop_map(|jid| format!("JOB GET {jid}")),
+        1 => jid().prop_map(|jid| format!("JOB CANCEL {jid}")),
+        1 => jid().prop_map(|jid| format!("TRACK GET {jid}")),
+        1 => jid().prop_map(|jid| format!(r#"TRACK SET {{"jid":"{jid}","percent":7}}"#)),
+        1 => Just(r#"BATCH NEW {"success":{"jid":"callback1","jobtype":"T","args":[]}}"#.to_owned()),
+        2 => prop_oneof![Just(""), Just("quiet"), Just("terminate")]
+            .prop_map(|state| format!(r#"BEAT {{"wid":"w1","current_state":"{state}"}}"#)),
+        2 => (prop_oneof![Just("PAUSE"), Just("RESUME"), Just("REMOVE"), Just("LATENCY")], prop_oneof![Just("q"), Just("*"), Just("q x")])
+            .prop_map(|(verb, names)| format!("QUEUE {verb} {names}")),
+        2 => (
+            prop_oneof![Just("kill"), Just("discard"), Just("requeue"), Just("clear")],
+            prop_oneof![Just("scheduled"), Just("retries"), Just("dead")],
+            prop_oneof![Just("null"), Just(r#"{"jids":["jid00001"]}"#), Just(r#"{"regexp":"*default*"}"#), Just(r#"{"jobtype":"T"}"#)],
+        )
+            .prop_map(|(cmd, target, filter)| format!(r#"MUTATE {{"cmd":"{cmd}","target":"{target}","filter":{filter}}}"#)),
+        1 => Just("INFO".to_owned()),
+        1 => Just("NOPE".to_owned()),
+        1 => Just("END".to_owned()),
+    ]
+}
+
+/// One line, or noise.
+fn message() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        30 => (line(), prop_oneof![Just("\n"), Just("\r\n")]).prop_map(|(line, end)| (line + end).into_bytes()),
+        1 => vec(any::<u8>(), 0..40),
+        1 => (line(), 0..60usize).prop_map(|(line, bytes)| line.into_bytes().into_iter().take(bytes).collect()),
+    ]
+}
+
+fn moves(peers: usize) -> impl Strategy<Value = Vec<Move>> {
+    let peer = move || 0..peers;
+    let one = prop_oneof![
+        20 => (peer(), vec(message(), 1..8)).prop_map(|(peer, messages)| Move::Say(peer, messages.concat())),
+        2 => peer().prop_map(Move::Replace),
+        1 => peer().prop_map(Move::HalfClose),
+        3 => (0..70_000u64).prop_map(Move::Wait),
+    ];
+    vec(one, 0..25)
+}
+
+// ---- a server ----------------------------------------------------------------------------------------------------------
+
+/// A server and what its peers have heard so far, those that are gone included.
+struct World {
+    hub: MemoryHub,
+    settings: Arc<Settings>,
+    peers: Vec<ClientId>,
+    dice: u64,
+    heard: Vec<String>,
+}
+
+impl World {
+    fn new() -> Self {
+        let hub = MemoryHub::new(Limits { page_max: 2, ..Limits::default() }, START, 7);
+        let settings = Settings { line_bytes_max: 4_096, ..Settings::new(START) };
+        let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), dice: 0, heard: Vec::new() };
+        (0..PEERS).for_each(|peer| world.greet(peer));
+        world
+    }
+
+    fn greet(&mut self, peer: usize) {
+        self.dice += 1;
+        let (settings, dice) = (Arc::clone(&self.settings), [self.dice, 7]);
+        let client = self.hub.open(|info| Box::new(FaktorySession::new(settings, info, dice)));
+        let hello: &[u8] = if peer == 0 { b"HELLO {\"v\":2}\n" } else { b"HELLO {\"v\":2,\"wid\":\"w1\"}\n" };
+        self.hub.send(client, hello);
+        match self.peers.get_mut(peer) {
+            Some(place) => *place = client,
+            None => self.peers.push(client),
+        }
+    }
+
+    /// Everything in order; what is said is cut at these places, wherever they fall.
+    fn play(mut self, moves: &[Move], cuts: &[Index]) -> Vec<String> {
+        for next in moves {
+            match next {
+                Move::Say(peer, bytes) => {
+                    pieces(bytes, cuts).for_each(|piece| self.hub.send(self.peers[*peer], piece));
+                }
+                Move::Replace(peer) => {
+                    let gone = self.peers[*peer];
+                    self.hub.close(gone);
+                    self.listen(gone);
+                    self.greet(*peer);
+                }
+                Move::HalfClose(peer) => self.hub.half_close(self.peers[*peer]),
+                Move::Wait(ms) => self.hub.advance_ms(*ms),
+            }
+        }
+        self.peers.clone().into_iter().for_each(|peer| self.listen(peer));
+        self.hub.engine().check();
+        self.heard
+    }
+
+    fn listen(&mut self, client: ClientId) {
+        let heard = self.hub.take_output(client);
+        self.heard.push(heard.escape_ascii().to_string());
+    }
+}
+
+fn pieces<'a>(bytes: &'a [u8], cuts: &[Index]) -> impl Iterator<Item = &'a [u8]> {
+    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).chain([bytes.len()]).collect();
+    ends.sort_unstable();
+    let starts = std::iter::once(0).chain(ends.clone());
+    starts.zip(ends).map(|(start, end)| &bytes[start..end])
+}
+
+/// The same, said a byte at a time.
+fn single_bytes(moves: &[Move]) -> Vec<Move> {
+    let bytes = |next: &Move| match next {
+        Move::Say(peer, bytes) => bytes.iter().map(|byte| Move::Say(*peer, vec![*byte])).collect(),
+        other @ (Move::Replace(_) | Move::HalfClose(_) | Move::Wait(_)) => vec![other.clone()],
+    };
+    moves.iter().flat_map(bytes).collect()
+}
+
+// ---- JSON --------------------------------------------------------------------------------------------------------------
+
+/// Any JSON, written in any way that is allowed.
+fn json(depth: u32) -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        any::<i64>().prop_map(|n| n.to_string()),
+        Just("123456789012345678901234567890".to_owned()),
+        Just("-1.50e+3".to_owned()),
+        ".{0,6}".prop_map(|text| Value::String(text).to_string()),
+        Just(r#""\u00e9\/\ud83d\ude00]}\"""#.to_owned()),
+    ];
+    let blank = || prop_oneof![3 => Just(""), 1 => Just(" "), 1 => Just("\t ")];
+    leaf.prop_recursive(depth, 24, 4, move |inner| {
+        let list = (vec(inner.clone(), 0..4), blank())
+            .prop_map(|(items, blank)| format!("[{blank}{}{blank}]", items.join(&format!("{blank},{blank}"))));
+        let object = (vec(("[a-z\\\\\"]{0,3}", inner), 0..4), blank()).prop_map(|(members, blank)| {
+            let members: Vec<String> = members
+                .into_iter()
+                .map(|(key, value)| format!("{}{blank}:{blank}{value}", Value::String(key)))
+                .collect();
+            format!("{{{}}}", members.join(&format!("{blank},{blank}")))
+        });
+        prop_oneof![list, object]
+    })
+}
+
+proptest! {
+    #[test]
+    fn cuts_do_not_matter(moves in moves(1), cuts in vec(any::<Index>(), 0..6)) {
+        prop_assert_eq!(World::new().play(&moves, &[]), World::new().play(&moves, &cuts));
+    }
+
+    #[test]
+    fn not_even_between_all_bytes(moves in moves(1)) {
+        prop_assert_eq!(World::new().play(&moves, &[]), World::new().play(&single_bytes(&moves), &[]));
+    }
+
+    #[test]
+    fn many_get_along(moves in moves(PEERS)) {
+        World::new().play(&moves, &[]);
+    }
+
+    #[test]
+    fn noise_harms_nobody(noise in vec((0..PEERS, vec(prop_oneof![Just(b' '), Just(b'\n'), Just(b'{'), any::<u8>()], 0..200)), 0..20)) {
+        let moves: Vec<Move> = noise.into_iter().map(|(peer, bytes)| Move::Say(peer, bytes)).collect();
+        World::new().play(&moves, &[]);
+    }
+
+    #[test]
+    fn lines_are_what_stands_between_their_ends(lines in vec("[a-z\r ]{0,9}", 0..9), cuts in vec(any::<Index>(), 0..9)) {
+        let whole = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let (mut decoder, mut input, mut found) = (Lines::default(), BytesMut::new(), Vec::new());
+        for piece in pieces(whole.as_bytes(), &cuts) {
+            input.extend_from_slice(piece);
+            while let Some(line) = decoder.decode(&mut input, 100).unwrap() {
+                found.push(String::from_utf8(line.to_vec()).unwrap());
+            }
+        }
+        let expected: Vec<&str> = lines.iter().map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
+        prop_assert_eq!(found, expected);
+        prop_assert!(input.is_empty());
+    }
+
+    /// What a worker gets is the JSON that was sent, and a second reading of it gives the same text again.
+    #[test]
+    fn jobs_come_out_as_they_went_in(args in vec(json(3), 0..4), custom in proptest::option::of(json(2)), jobtype in "\\PC{1,8}") {
+        let args = format!("[ {} ]", args.join(" , "));
+        let custom = custom.filter(|custom| custom.starts_with('{'));
+        let jobtype_text = Value::String(jobtype.clone()).to_string();
+        let custom_text = custom.as_ref().map(|custom| format!(",\"custom\" : {custom}")).unwrap_or_default();
+        let sent = format!("{{ \"jobtype\":{jobtype_text}, \"jid\" : \"jid00000001\" ,\"args\": {args}{custom_text}}}");
+        let unit = Unit::parse(&sent).unwrap_or_else(|error| panic!("{sent}: {error}"));
+        let body = Text::of(&unit, "2023-11-14T22:13:20Z");
+        let text = Text::new(&body).unwrap();
+        prop_assert!(text.has_jobtype(&jobtype));
+        let whole = text.whole(None, Some(START.0));
+        let (whole, sent): (Value, Value) = (serde_json::from_slice(&whole).unwrap(), serde_json::from_str(&sent).unwrap());
+        prop_assert_eq!(&whole["args"], &sent["args"]);
+        prop_assert_eq!(&whole["jobtype"], &sent["jobtype"]);
+        prop_assert_eq!(&whole["enqueued_at"], "2023-11-14T22:13:20Z");
+        let empty = Value::Object(serde_json::Map::new());
+        prop_assert_eq!(whole.get("custom").unwrap_or(&empty), sent.get("custom").unwrap_or(&empty));
+        let again = String::from_utf8(body.clone()).unwrap();
+        prop_assert_eq!(Text::of(&Unit::parse(&again).unwrap(), ""), body);
+    }
+
+    /// We take what serde_json takes, and the words for the rest are Go's.
+    #[test]
+    fn whatever_is_no_json_has_an_error(text in "\\PC{0,40}", json in json(2), cut in any::<Index>()) {
+        for text in [text, json[..(0..=cut.index(json.len() + 1)).rev().find(|at| json.is_char_boundary(*at)).unwrap()].to_owned()] {
+            let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
+            if let Err(error) = Unit::parse(&text) {
+                let wrong_kind = error.to_string().starts_with("invalid JSON: json: cannot unmarshal");
+                prop_assert_eq!(wrong_kind, is_json, "{}: {}", text, error);
+            } else {
+                prop_assert!(is_json, "{}", text);
+            }
+            let _ = Mutate::parse(&text);
+            let _ = Request::parse(&Bytes::from(text));
+        }
+    }
+
+    /// A glob matches as the plainest definition of one does.
+    #[test]
+    fn globs_match_as_defined(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
+        fn matches(pattern: &[u8], text: &[u8]) -> bool {
+            match (pattern, text) {
+                ([], _) => text.is_empty(),
+                ([b'*', rest @ ..], _) => (0..=text.len()).any(|at| matches(rest, &text[at..])),
+                ([b'?', rest @ ..], [_, text @ ..]) => matches(rest, text),
+                ([byte, rest @ ..], [first, text @ ..]) => byte == first && matches(rest, text),
+                (_, []) => false,
+            }
+        }
+        let expected = matches(pattern.as_bytes(), text.as_bytes());
+        prop_assert_eq!(Glob::new(pattern.as_bytes()).matches(text.as_bytes()), expected);
+    }
+}
