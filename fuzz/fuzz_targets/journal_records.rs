@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{
-    ClientId, ClientInfo, Command, Head, JobRef, Limits, NewJob, Origin, Tag, Timestamp, Totals, Turn,
-};
+use windlass_engine::{ClientId, ClientInfo, Command, Head, JobRef, Limits, NewJob, Origin, Tag, Timestamp, Turn};
 use windlass_store::{Fingerprint, HeadRecord, JournalLimits, MemoryStore, Record, Recovered, Store, recover, salvage};
 
 /// The format's own numbers, written down a second time.
@@ -139,8 +137,7 @@ fn values(pieces: &[Piece]) -> BTreeMap<u64, Vec<u8>> {
             Piece::Commit { records, slice_bytes, clean, next_job } => {
                 seq += 1;
                 census = census.wrapping_add(share(seq));
-                let totals = Totals::default();
-                let head = Head { next_job: u64::from(*next_job), reserved: u64::from(*next_job), totals };
+                let head = Head { next_job: u64::from(*next_job), reserved: u64::from(*next_job), ..Head::default() };
                 let mut bytes: Vec<u8> = readable(records);
                 Record::Head(HeadRecord { head, clean: *clean, commits: seq, census }).encode(&mut bytes);
                 let slices: Vec<&[u8]> = bytes.chunks(usize::from(*slice_bytes).max(16)).collect();

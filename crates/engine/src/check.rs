@@ -39,6 +39,7 @@ impl Engine {
     /// If one is broken: a bug in the engine, whatever the input was.
     pub fn check(&self) {
         self.jobs.check();
+        self.census.check(self.jobs().map(|job| (job.origin, job.place.kind())));
         self.check_schedules();
         self.check_batches();
         self.check_jobs();

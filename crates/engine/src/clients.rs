@@ -137,7 +137,7 @@ impl Engine {
         });
         let Some(job) = self.jobs.at(slot) else { return };
         if !job.durable && job.listeners().is_empty() && job.lease().is_none() {
-            self.head.totals.cancelled += 1;
+            self.count(slot, |totals| totals.cancelled += 1);
             self.remove_job(slot, turn);
         }
     }

@@ -153,7 +153,8 @@ pub enum Command {
         kind: QueueKind,
     },
     /// Remove a queue and its ready jobs. Jobs in other places live on, and the queue with them, unseen until one of
-    /// them becomes ready. Answer: `Done`.
+    /// them becomes ready. Answer: `Done`; `Mutated`, with some of its jobs gone, if it has more than one visit may remove:
+    /// then it is to be asked for again.
     RemoveQueue {
         /// Its name.
         queue: Bytes,
@@ -245,6 +246,19 @@ pub enum Command {
         /// Where the last round ended.
         after: Cursor,
         /// Jobs at most this time.
+        limit: u32,
+    },
+
+    /// Remove everything of one origin, a bounded amount at a time: batches, schedules, jobs wherever they are (a leased one is
+    /// unknown to its worker then), queues left empty, unserved and without limits (whoever pushes to one makes it known
+    /// again), what was counted of it. What comes meanwhile may stay.
+    /// Answer: `Mutated`, with where to go on.
+    Flush {
+        /// Which.
+        origin: Origin,
+        /// Where the last round ended.
+        after: Cursor,
+        /// Jobs, batches, schedules or queues at most this time.
         limit: u32,
     },
 

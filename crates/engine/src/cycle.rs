@@ -26,7 +26,7 @@ impl Engine {
         let slot = self.leased(client, job, proof)?;
         self.must_be(slot, QueueKind::Cycle)?;
         self.jobs.reweigh(slot, |job| job.payload = job.payload.with_body(&body));
-        self.head.totals.succeeded += 1;
+        self.count(slot, |totals| totals.succeeded += 1);
         if to == RepayTo::Drop && self.is_abandoned(slot) {
             self.remove_job(slot, turn);
         } else if to == RepayTo::Drop {
@@ -61,8 +61,8 @@ impl Engine {
 
     /// A lease ran out: back to the front with its boost kept.
     pub(crate) fn return_to_front(&mut self, slot: Slot, turn: &mut Turn) {
+        self.count(slot, |totals| totals.lost += 1);
         let Some(job) = self.jobs.at(slot) else { return };
-        self.head.totals.lost += 1;
         match job.cycle() {
             None => {
                 let rank = self.rank(true);

@@ -64,11 +64,15 @@ impl Engine {
     fn place_due(&mut self, id: JobId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         match self.jobs.at(slot).map(|job| &job.place) {
-            Some(Place::Scheduled(_) | Place::Retrying(_)) => {
+            Some(place @ (Place::Scheduled(_) | Place::Retrying(_))) => {
+                let first = matches!(place, Place::Scheduled(_));
+                self.count(slot, |totals| *(if first { &mut totals.released } else { &mut totals.retried }) += 1);
                 let rank = self.rank(false);
                 self.make_ready(slot, Some(rank), turn);
             }
-            Some(Place::Dead(_) | Place::Done(_)) => {
+            Some(place @ (Place::Dead(_) | Place::Done(_))) => {
+                let dead = matches!(place, Place::Dead(_));
+                self.count(slot, |totals| totals.purged += u64::from(dead));
                 self.remove_job(slot, turn);
             }
             Some(Place::Ready | Place::Leased(_) | Place::Shelved) | None => {}
@@ -114,7 +118,7 @@ impl Engine {
         self.alarms.forget(at.unwrap_or(Timestamp::NEVER));
         match self.jobs.at(slot).map(|job| &job.place) {
             Some(Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) => {
-                self.head.totals.expired += 1;
+                self.count(slot, |totals| totals.expired += 1);
                 self.tell_end(slot, &End::Expired, turn);
                 self.end_badly(slot, turn);
             }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::command::{JobRef, QueueKind};
+use crate::command::{Cursor, JobRef, QueueKind};
 use crate::engine::Engine;
 use crate::event::{End, Event, JobView, Refusal};
 use crate::ids::{ClientId, Priority, QueueId, Tag};
@@ -37,7 +37,7 @@ impl Engine {
 
     /// Removes a job and tells whoever listens.
     pub(crate) fn discard(&mut self, slot: Slot, turn: &mut Turn) {
-        self.head.totals.cancelled += 1;
+        self.count(slot, |totals| totals.cancelled += 1);
         self.tell_end(slot, &End::Cancelled, turn);
         self.remove_job(slot, turn);
     }
@@ -87,12 +87,14 @@ impl Engine {
         if only_idle && (queue.workers > 0 || queue.live() > 0) {
             return Err(Refusal::QueueInUse);
         }
-        let ready: Vec<Slot> = queue.line.slots().collect();
+        if let Err(changed) = self.discard_ready(id, turn) {
+            turn.tell(client, Event::Mutated { tag, changed, next: Some(Cursor(0, 0)) });
+            return Ok(());
+        }
         let forget = |image: &mut QueueImage| {
             (image.known, image.paused, image.jobs_max) = (false, false, [None; Priority::COUNT]);
         };
         self.set_queue(id, forget, turn);
-        ready.into_iter().for_each(|slot| self.discard(slot, turn));
         self.drop_if_unknown(id);
         self.tell_done(client, tag, turn);
         Ok(())

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::command::{JobRef, Note, Proof, QueueKind};
 use crate::engine::Engine;
-use crate::event::{End, Event, Fate, Refusal};
+use crate::event::{End, Event, Fate, Refusal, Totals};
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::job::{Backoff, Failure, Holder, Job, OnExpiry, Place, Progress};
 use crate::line::Slot;
@@ -32,7 +32,7 @@ impl Engine {
         let extra = job.extra.as_deref().filter(|_| job.durable);
         let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms);
         let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
-        self.head.totals.succeeded += 1;
+        self.count(slot, |totals| totals.succeeded += 1);
         self.tell_end(slot, &End::Succeeded(result.clone()), turn);
         self.succeeded_in_batch(slot, turn);
         if keep_ms > 0 {
@@ -76,7 +76,7 @@ impl Engine {
     fn fail_job(&mut self, slot: Slot, mut failure: Box<Failure>, end: &End, turn: &mut Turn) -> Fate {
         self.void_token(slot, turn);
         (failure.at, failure.first_at) = (self.now, self.now);
-        self.head.totals.failed += 1;
+        self.count(slot, |totals| totals.failed += 1);
         self.jobs.reweigh(slot, |job| {
             job.failures = job.failures.saturating_add(1);
             let last = &mut job.extra_mut().failure;
@@ -128,7 +128,7 @@ impl Engine {
     /// Into the dead set.
     pub(crate) fn bury(&mut self, slot: Slot, turn: &mut Turn) -> Timestamp {
         let until = self.now.after_ms(self.limits.dead_ms);
-        self.head.totals.buried += 1;
+        self.count(slot, |totals| totals.buried += 1);
         self.ran_in_batch(slot, turn);
         self.move_job(slot, Place::Dead(until));
         self.remember_move(slot, turn);
@@ -220,7 +220,7 @@ impl Engine {
     pub(crate) fn lose_job(&mut self, id: JobId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         self.void_token(slot, turn);
-        self.head.totals.lost += 1;
+        self.count(slot, |totals| totals.lost += 1);
         self.jobs.reweigh(slot, |job| {
             if let Some(extra) = job.extra.as_deref_mut() {
                 extra.progress = None;
@@ -238,8 +238,9 @@ impl Engine {
     /// A lease has run out.
     pub(crate) fn expire_lease(&mut self, slot: Slot, turn: &mut Turn) {
         let Some(job) = self.jobs.at(slot) else { return };
-        let id = job.id;
-        match job.lease().map(|lease| lease.on_expiry) {
+        let (id, on_expiry) = (job.id, job.lease().map(|lease| lease.on_expiry));
+        self.count(slot, |totals| totals.timed_out += u64::from(on_expiry.is_some()));
+        match on_expiry {
             None => {}
             Some(OnExpiry::Requeue) => self.lose_job(id, turn),
             Some(OnExpiry::Front) => self.return_to_front(slot, turn),
@@ -251,6 +252,13 @@ impl Engine {
                 };
                 self.fail_job(slot, Box::new(failure), &End::TimedOut, turn);
             }
+        }
+    }
+
+    /// Counts something that happened to a job.
+    pub(crate) fn count(&mut self, slot: Slot, add: impl Fn(&mut Totals)) {
+        if let Some(job) = self.jobs.at(slot) {
+            self.head.count(job.origin, add);
         }
     }
 

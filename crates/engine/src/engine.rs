@@ -13,7 +13,8 @@ use crate::batch::{Batch, Batches};
 use crate::client::{Client, Worker};
 use crate::command::{Command, WorkerState};
 use crate::event::{Event, Refusal, Totals};
-use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::figures::Census;
+use crate::ids::{ClientId, JobId, Origin, QueueId, Tag, Timestamp};
 use crate::job::Job;
 use crate::limits::Limits;
 use crate::queue::{Queue, QueueImage, Queues};
@@ -48,6 +49,7 @@ pub struct Engine {
     /// Queues that are gone and the journal has yet to hear of.
     pub(crate) dropped: Vec<QueueId>,
     pub(crate) head: Head,
+    pub(crate) census: Census,
     pub(crate) next_worker: u64,
     pub(crate) next_wait: u64,
     pub(crate) rank_back: u64,
@@ -57,7 +59,7 @@ pub struct Engine {
 }
 
 /// What the journal keeps of the engine itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The number the next job gets.
     pub next_job: u64,
@@ -65,6 +67,8 @@ pub struct Head {
     pub reserved: u64,
     /// The counters.
     pub totals: Totals,
+    /// The same by the protocol a job was born in, in order, since that was flushed last.
+    pub origins: Vec<(Origin, Totals)>,
 }
 
 impl Engine {
@@ -87,7 +91,8 @@ impl Engine {
             sets: Sets::default(),
             awake: VecDeque::new(),
             dropped: Vec::new(),
-            head: Head { next_job: 1, reserved: 1, totals: Totals::default() },
+            head: Head { next_job: 1, reserved: 1, ..Head::default() },
+            census: Census::default(),
             next_worker: 1,
             next_wait: 1,
             rank_back: RANK_MIDDLE,
@@ -174,6 +179,7 @@ impl Engine {
             Command::Mutate { filter, action, after, limit } => {
                 Ok(self.mutate(client, tag, &filter, action, (after, limit), turn))
             }
+            Command::Flush { origin, after, limit } => Ok(self.flush(client, tag, origin, (after, limit), turn)),
             // workers by name: `workers`
             Command::Enlist { worker, about } => self.enlist(client, tag, &worker, about, turn),
             Command::Beat { worker, state } => self.beat(client, tag, &worker, state, turn),
@@ -274,7 +280,7 @@ impl Engine {
     /// was used that the journal does not know.
     pub fn recall_head(&mut self, head: Head, clean: bool) {
         let next_job = if clean { head.next_job } else { head.next_job.max(head.reserved) };
-        self.head = Head { next_job, reserved: next_job, totals: head.totals };
+        self.head = Head { next_job, reserved: next_job, ..head };
     }
 
     /// Takes up a queue the journal remembers.

@@ -514,9 +514,11 @@ pub struct Stats {
     pub totals: Totals,
     /// Jobs now, by place, in the order of [`PlaceKind::ALL`].
     pub places: [u64; PlaceKind::ALL.len()],
+    /// The same for each origin of which there is or was anything, in order.
+    pub origins: Vec<OriginStats>,
     /// Jobs now.
     pub jobs: u64,
-    /// Bytes they are counted as, and the schedules with them.
+    /// Bytes they are counted as, and schedules and batches with them.
     pub bytes: u64,
     /// Queues known.
     pub queues: u32,
@@ -530,6 +532,34 @@ pub struct Stats {
     pub batches: u32,
     /// Takers that wait, sleepers and clients with credits.
     pub waiting: u32,
+}
+
+/// The figures of what was born in one protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginStats {
+    /// The protocol.
+    pub origin: Origin,
+    /// Since the data directory was made, or everything of it was flushed.
+    pub totals: Totals,
+    /// Jobs now, by place, in the order of [`PlaceKind::ALL`].
+    pub places: [u64; PlaceKind::ALL.len()],
+}
+
+impl Stats {
+    /// Those of one origin.
+    #[must_use]
+    pub fn of(&self, origin: Origin) -> OriginStats {
+        let none = OriginStats { origin, totals: Totals::default(), places: [0; PlaceKind::ALL.len()] };
+        self.origins.iter().find(|row| row.origin == origin).cloned().unwrap_or(none)
+    }
+}
+
+impl OriginStats {
+    /// Jobs in one kind of place.
+    #[must_use]
+    pub fn jobs(&self, place: PlaceKind) -> u64 {
+        self.places.get(place as usize).copied().unwrap_or_default()
+    }
 }
 
 /// Counted since the data directory was made; journalled with every commit.
@@ -551,4 +581,14 @@ pub struct Totals {
     pub expired: u64,
     /// Jobs removed from outside.
     pub cancelled: u64,
+    /// Scheduled jobs whose time had come.
+    pub released: u64,
+    /// Failed jobs whose time to be tried again had come.
+    pub retried: u64,
+    /// Dead jobs whose time to be kept was over.
+    pub purged: u64,
+    /// Leases that ran out, whatever that meant.
+    pub timed_out: u64,
+    /// Workers that were silent too long; of an origin: those whose connections spoke that protocol.
+    pub dismissed: u64,
 }

@@ -39,6 +39,8 @@ mod edit;
 mod end;
 mod engine;
 mod event;
+mod figures;
+mod flush;
 mod gather;
 mod ids;
 mod job;

@@ -2,7 +2,7 @@
 
 use crate::command::{Cursor, Filter, Mutation, QueueKind};
 use crate::engine::Engine;
-use crate::event::{ClientRow, Event, JobView, QueueRow, Stats};
+use crate::event::{ClientRow, Event, JobView, QueueRow};
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::job::{Job, PlaceKind};
 use crate::line::{Slot, Standing};
@@ -96,34 +96,11 @@ impl Engine {
         true
     }
 
-    pub(crate) fn tell_stats(&self, client: ClientId, tag: Tag, turn: &mut Turn) {
-        let mut places = [0; PlaceKind::ALL.len()];
-        for queue in self.queues.iter() {
-            for (sum, n) in places.iter_mut().zip(queue.places) {
-                *sum += u64::from(n);
-            }
-        }
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let stats = Stats {
-            totals: self.head.totals,
-            places,
-            jobs: self.jobs.len() as u64,
-            bytes: self.bytes(),
-            queues: count(self.queues.iter().filter(|queue| queue.image.known).count()),
-            clients: count(self.clients.len()),
-            workers: count(self.workers.len()),
-            schedules: count(self.schedules.len()),
-            batches: count(self.batches.len()),
-            waiting: count(self.clients.values().filter(|client| client.waits()).count()),
-        };
-        turn.tell(client, Event::Stats { tag, stats: Box::new(stats) });
-    }
-
     // ---- which jobs ------------------------------------------------------------------------------------------------
 
     /// A page of jobs that match, and where to go on. Names lead straight to their jobs, a place with a time is gone
     /// through in order of time, a queue's ready jobs in theirs; anything else by slab, in no order that means anything.
-    fn matching(&self, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
+    pub(crate) fn matching(&self, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
         if !filter.names.is_empty() {
             return self.matching_names(filter, after, limit);
         }

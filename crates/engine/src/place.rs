@@ -75,6 +75,7 @@ impl Engine {
     fn arrive(&mut self, slot: Slot) {
         let Some(job) = self.jobs.at_mut(slot) else { return };
         let (id, kind, member) = (job.id, job.place.kind(), member(job));
+        self.census.count(job.origin, kind, 1);
         if let Some(queue) = self.queues.at_mut(job.queue) {
             queue.count(kind, 1);
             if kind == PlaceKind::Ready {
@@ -112,6 +113,7 @@ impl Engine {
     fn depart(&mut self, slot: Slot) {
         let Some(job) = self.jobs.at_mut(slot) else { return };
         let (id, kind, member) = (job.id, job.place.kind(), member(job));
+        self.census.count(job.origin, kind, -1);
         if let Some(queue) = self.queues.at_mut(job.queue) {
             queue.count(kind, -1);
             if kind == PlaceKind::Ready {

@@ -147,7 +147,7 @@ impl Engine {
     /// A job was put in its place: whoever is concerned learns of it.
     fn bring_up(&mut self, slot: Slot, queue: QueueId, turn: &mut Turn) -> Option<JobId> {
         let (id, expires_at) = self.jobs.at(slot).map(|job| (job.id, expiry(job)))?;
-        self.head.totals.pushed += 1;
+        self.count(slot, |totals| totals.pushed += 1);
         self.remember_put(slot, turn);
         // Its time may be over before it began: then whoever waits must not get it.
         if expires_at <= self.now {

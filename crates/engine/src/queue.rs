@@ -34,6 +34,14 @@ pub struct QueueImage {
     pub serial: u64,
 }
 
+impl QueueImage {
+    /// Whether somebody has set a limit for it.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.jobs_max.iter().any(Option::is_some)
+    }
+}
+
 /// A queue. Read it through [`Queue::image`] and its counts.
 #[derive(Debug)]
 pub struct Queue {

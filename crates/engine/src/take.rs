@@ -116,7 +116,7 @@ impl Engine {
         if let Some(client) = self.clients.get_mut(&client) {
             client.last_queue = birth;
         }
-        self.head.totals.taken += 1;
+        self.count(slot, |totals| totals.taken += 1);
         let Some(job) = self.jobs.at(slot) else { return };
         // A connection-bound lease ends with the daemon: nothing to remember.
         if job.lease().is_some_and(|lease| !lease.connection_bound()) {

@@ -133,6 +133,11 @@ impl Engine {
             return self.alarms.set(due, Alarm::Beat(number));
         }
         let clients = worker.clients.clone();
+        let origin = clients.first().and_then(|id| self.clients.get(id)?.info.origin);
+        match origin {
+            Some(origin) => self.head.count(origin, |totals| totals.dismissed += 1),
+            None => self.head.totals.dismissed += 1,
+        }
         // Whoever is taken for dead is given nothing more.
         let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| self.stop_waiting(*client)).collect();
         for id in clients {

@@ -308,7 +308,7 @@ impl Core {
 fn needs_store(tag: Tag, command: &Command) -> bool {
     match command {
         Command::Push(job) => job.durable,
-        Command::SetSchedule(_) | Command::BatchNew(_) | Command::Mutate { .. } => true,
+        Command::SetSchedule(_) | Command::BatchNew(_) | Command::Mutate { .. } | Command::Flush { .. } => true,
         Command::Finish { .. }
         | Command::Fail { .. }
         | Command::Release { .. }

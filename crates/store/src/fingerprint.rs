@@ -40,7 +40,7 @@ impl Fingerprint {
             .collect();
         let schedules = engine.schedules().map(|schedule| (schedule.id, schedule.clone())).collect();
         let batches = engine.batches().map(|batch| (batch.id, batch.clone())).collect();
-        Self { jobs, queues, schedules, batches, head: *engine.head() }
+        Self { jobs, queues, schedules, batches, head: engine.head().clone() }
     }
 }
 
@@ -99,7 +99,8 @@ impl Fingerprint {
                 return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
             }
         }
-        (self.head.totals != other.head.totals)
-            .then(|| format!("totals:\n  {:?}\n  {:?}", self.head.totals, other.head.totals))
+        let totals = |head: &Head| (head.totals, head.origins.clone());
+        let (one, two) = (totals(&self.head), totals(&other.head));
+        (one != two).then(|| format!("totals:\n  {one:?}\n  {two:?}"))
     }
 }

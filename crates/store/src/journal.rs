@@ -307,7 +307,7 @@ impl Journal {
 
     fn write_head(&mut self, engine: &Engine) -> u32 {
         let record = HeadRecord {
-            head: *engine.head(),
+            head: engine.head().clone(),
             clean: self.clean,
             commits: self.ledger.commits + 1,
             census: self.ledger.census.wrapping_add(census_share(self.pending.seq)),

@@ -12,7 +12,7 @@ mod schedule;
 mod template;
 
 use bytes::Bytes;
-use windlass_engine::{Batch, Head, Job, JobId, Priority, QueueId, QueueImage, QueueKind, Schedule, Totals};
+use windlass_engine::{Batch, Head, Job, JobId, Origin, Priority, QueueId, QueueImage, QueueKind, Schedule, Totals};
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_u32, put_u64};
 pub use batch::BatchMoved;
@@ -27,11 +27,13 @@ const MOVED: u8 = 2;
 const GONE: u8 = 3;
 const QUEUE_SET: u8 = 4;
 const QUEUE_GONE: u8 = 5;
-const HEAD: u8 = 6;
+/// Without totals by origin: read, and written no more.
+const OLD_HEAD: u8 = 6;
 const SCHEDULE: u8 = 7;
 const NEXT_RUN: u8 = 8;
 const BATCH: u8 = 9;
 const BATCH_MOVED: u8 = 10;
+const HEAD: u8 = 11;
 
 /// Counts, numbers and ranks stay below this, so that going on counting from a journal never overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
@@ -62,7 +64,7 @@ pub enum Record {
 }
 
 /// What the journal remembers besides jobs and queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadRecord {
     /// The engine's numbers.
     pub head: Head,
@@ -109,14 +111,40 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
 
 pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
     let HeadRecord { head, clean, commits, census } = record;
-    let Totals { pushed, taken, succeeded, failed, buried, lost, expired, cancelled } = head.totals;
     out.push(HEAD);
     out.push(u8::from(*clean));
-    for n in [head.next_job, head.reserved, pushed, taken, succeeded, failed, buried, lost, expired, cancelled] {
-        put_u64(out, n);
+    put_u64(out, head.next_job);
+    put_u64(out, head.reserved);
+    put_totals(&head.totals, out);
+    put_u64(out, head.origins.len() as u64);
+    for (origin, totals) in &head.origins {
+        out.push(origin.0);
+        put_totals(totals, out);
     }
     put_u64(out, *commits);
     out.extend_from_slice(&census.to_le_bytes());
+}
+
+fn put_totals(totals: &Totals, out: &mut Vec<u8>) {
+    let Totals {
+        pushed,
+        taken,
+        succeeded,
+        failed,
+        buried,
+        lost,
+        expired,
+        cancelled,
+        released,
+        retried,
+        purged,
+        timed_out,
+        dismissed,
+    } = *totals;
+    let first = [pushed, taken, succeeded, failed, buried, lost, expired, cancelled];
+    // What an old head had not.
+    let rest = [released, retried, purged, timed_out, dismissed];
+    first.into_iter().chain(rest).for_each(|n| put_u64(out, n));
 }
 
 impl Record {
@@ -128,7 +156,8 @@ impl Record {
             GONE => from.below("a job's number", COUNT_MAX).map(|id| Self::Gone(JobId(id))),
             QUEUE_SET => decode_queue(from).map(Self::QueueSet),
             QUEUE_GONE => from.u32("a queue's number").map(|id| Self::QueueGone(QueueId(id))),
-            HEAD => decode_head(from).map(Self::Head),
+            OLD_HEAD => decode_head(from, true).map(Self::Head),
+            HEAD => decode_head(from, false).map(Self::Head),
             SCHEDULE => schedule::decode_schedule(from).map(|schedule| Self::Schedule(Box::new(schedule))),
             NEXT_RUN => schedule::decode_next_run(from).map(Self::NextRun),
             BATCH => batch::decode_batch(from).map(|batch| Self::Batch(Box::new(batch))),
@@ -186,11 +215,28 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     Ok(QueueImage { id, name, kind, known: flags & 1 != 0, paused: flags & 2 != 0, jobs_max, serial })
 }
 
-fn decode_head(from: &mut Reader<'_>) -> Result<HeadRecord, DecodeError> {
+/// `old`: from before totals were kept by origin.
+fn decode_head(from: &mut Reader<'_>, old: bool) -> Result<HeadRecord, DecodeError> {
     let clean = from.below("the head's flags", 2)? == 1;
-    let mut count = |field| from.below(field, COUNT_MAX);
-    let (next_job, reserved) = (count("the next job's number")?, count("the numbers set aside")?);
-    let mut total = || count("a total");
+    let next_job = from.below("the next job's number", COUNT_MAX)?;
+    let reserved = from.below("the numbers set aside", COUNT_MAX)?;
+    let totals = read_totals(from, old)?;
+    let mut origins = Vec::new();
+    let count = if old { 0 } else { from.below("a count of origins", 257)? };
+    for _ in 0..count {
+        let origin = Origin(from.u8()?);
+        if origins.last().is_some_and(|(last, _)| *last >= origin) {
+            return Err(DecodeError::Range { field: "an origin", value: origin.0.into() });
+        }
+        origins.push((origin, read_totals(from, old)?));
+    }
+    let commits = from.below("the count of commits", COUNT_MAX)?;
+    let census = from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    Ok(HeadRecord { head: Head { next_job, reserved, totals, origins }, clean, commits, census })
+}
+
+fn read_totals(from: &mut Reader<'_>, old: bool) -> Result<Totals, DecodeError> {
+    let mut total = || from.below("a total", COUNT_MAX);
     let totals = Totals {
         pushed: total()?,
         taken: total()?,
@@ -200,10 +246,19 @@ fn decode_head(from: &mut Reader<'_>) -> Result<HeadRecord, DecodeError> {
         lost: total()?,
         expired: total()?,
         cancelled: total()?,
+        ..Totals::default()
     };
-    let commits = count("the count of commits")?;
-    let census = from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    Ok(HeadRecord { head: Head { next_job, reserved, totals }, clean, commits, census })
+    if old {
+        return Ok(totals);
+    }
+    Ok(Totals {
+        released: total()?,
+        retried: total()?,
+        purged: total()?,
+        timed_out: total()?,
+        dismissed: total()?,
+        ..totals
+    })
 }
 
 /// An option as a byte string's presence: the caller has written a bit that says so.

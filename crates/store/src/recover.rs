@@ -93,7 +93,7 @@ pub fn recover(
         litter: torn.as_ref().map(|torn| torn.keys.clone()).unwrap_or_default(),
     };
     let ledger_figures = (replay.ledger.commits, replay.ledger.bytes);
-    let clean = replay.head.is_some_and(|(_, head)| head.clean);
+    let clean = replay.head.as_ref().is_some_and(|(_, head)| head.clean);
     let (engine, ledger) = replay.build(limits, seed)?;
     let report = Report {
         commits: ledger_figures.0,

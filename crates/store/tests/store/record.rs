@@ -66,17 +66,32 @@ fn any_moved() -> impl Strategy<Value = Moved> {
 }
 
 fn any_head() -> impl Strategy<Value = HeadRecord> {
-    (prop::array::uniform10(0..1u64 << 63), any::<bool>(), 0..1u64 << 63, any::<u64>()).prop_map(
-        |(
-            [next_job, reserved, pushed, taken, succeeded, failed, buried, lost, expired, cancelled],
-            clean,
-            n,
-            census,
-        )| {
-            let totals = Totals { pushed, taken, succeeded, failed, buried, lost, expired, cancelled };
-            HeadRecord { head: Head { next_job, reserved, totals }, clean, commits: n, census }
+    let count = || 0..1u64 << 63;
+    let origins = prop::collection::btree_map(any::<u8>(), any_totals(), 0..4);
+    ((count(), count()), any_totals(), origins, any::<bool>(), count(), any::<u64>()).prop_map(
+        |((next_job, reserved), totals, origins, clean, commits, census)| {
+            let origins = origins.into_iter().map(|(origin, totals)| (Origin(origin), totals)).collect();
+            HeadRecord { head: Head { next_job, reserved, totals, origins }, clean, commits, census }
         },
     )
+}
+
+fn any_totals() -> impl Strategy<Value = Totals> {
+    prop::array::uniform13(0..1u64 << 63).prop_map(|n| Totals {
+        pushed: n[0],
+        taken: n[1],
+        succeeded: n[2],
+        failed: n[3],
+        buried: n[4],
+        lost: n[5],
+        expired: n[6],
+        cancelled: n[7],
+        released: n[8],
+        retried: n[9],
+        purged: n[10],
+        timed_out: n[11],
+        dismissed: n[12],
+    })
 }
 
 proptest! {
@@ -95,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..12) {
+    fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..13) {
         let bytes: Vec<u8> = std::iter::once(kind).chain(noise).collect();
         for record in Record::all(&bytes).flatten() {
             // What can be read can be written, and is the same then.
@@ -320,8 +335,11 @@ fn golden() -> Vec<(&'static str, Record)> {
     let tracked_schedule =
         Schedule { job: NewJob { track_ms: 1_800_000, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
     let again = Failure { first_at: Timestamp(1_600_000_000_000), ..failure.clone() };
-    let totals = Totals { pushed: 10, taken: 9, succeeded: 5, failed: 2, buried: 1, lost: 1, expired: 3, cancelled: 4 };
-    let head = Head { next_job: 12, reserved: 65_548, totals };
+    let head = Head {
+        origins: vec![(Origin::FAKTORY, totals()), (Origin::EVENTMQ, Totals { retried: 300, ..Totals::default() })],
+        ..old_head()
+    };
+    let head = |clean| HeadRecord { head: head.clone(), clean, commits: 3, census: 0x0123_4567_89ab_cdef };
     vec![
         ("put_plain", Record::Put(jobs::plain())),
         ("put_full", Record::Put(full)),
@@ -368,14 +386,51 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("schedule_tracked", Record::Schedule(Box::new(tracked_schedule))),
         ("moved_failed_again", Record::Moved(Moved { failure: Some(Box::new(again)), ..moved_ran })),
         ("queue_gone", Record::QueueGone(QueueId(3))),
-        ("head", Record::Head(HeadRecord { head, clean: false, commits: 3, census: 0x0123_4567_89ab_cdef })),
-        ("head_clean", Record::Head(HeadRecord { head, clean: true, commits: 1, census: u64::MAX })),
+        ("head_origins", Record::Head(head(false))),
+        ("head_origins_clean", Record::Head(head(true))),
     ]
+}
+
+fn totals() -> Totals {
+    Totals {
+        pushed: 10,
+        taken: 9,
+        succeeded: 5,
+        failed: 2,
+        buried: 1,
+        lost: 1,
+        expired: 3,
+        cancelled: 4,
+        released: 6,
+        retried: 7,
+        purged: 8,
+        timed_out: 11,
+        dismissed: 12,
+    }
+}
+
+/// From before totals were kept by origin.
+fn old_head() -> Head {
+    let (released, retried, purged, timed_out, dismissed) = (0, 0, 0, 0, 0);
+    let totals = Totals { released, retried, purged, timed_out, dismissed, ..totals() };
+    Head { next_job: 12, reserved: 65_548, totals, origins: Vec::new() }
+}
+
+/// Records that are written otherwise today.
+fn golden_of_old() -> Vec<(&'static str, Record)> {
+    let record = |clean, commits, census| Record::Head(HeadRecord { head: old_head(), clean, commits, census });
+    vec![("head", record(false, 3, 0x0123_4567_89ab_cdef)), ("head_clean", record(true, 1, u64::MAX))]
 }
 
 #[test]
 fn golden_records_can_be_read_and_are_still_written_so() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    for (name, record) in golden_of_old() {
+        let text = std::fs::read_to_string(folder.join(format!("{name}.hex"))).unwrap();
+        let bytes = unhex(&text);
+        assert_eq!(one(&bytes).as_ref(), Ok(&record), "{name}: no longer read as it was written");
+        assert_ne!(bytes_of(&record), bytes, "{name}: written so again");
+    }
     for (name, record) in golden() {
         let path = folder.join(format!("{name}.hex"));
         if std::env::var_os("WINDLASS_GOLDEN").is_some() && !path.exists() {
@@ -392,7 +447,7 @@ fn golden_records_can_be_read_and_are_still_written_so() {
     }
     let files =
         std::fs::read_dir(&folder).unwrap().filter(|f| f.as_ref().unwrap().path().extension() == Some("hex".as_ref()));
-    assert_eq!(files.count(), golden().len(), "a golden file that nothing reads");
+    assert_eq!(files.count(), golden().len() + golden_of_old().len(), "a golden file that nothing reads");
 }
 
 fn unhex(text: &str) -> Vec<u8> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
     Batch, BatchStanding, Clash, Extra, Head, Job, JobId, KeyUntil, Member, NewJob, Origin, Place, QueueId, QueueImage,
-    QueueKind, Role, Schedule, Stage, Timestamp, Token, Totals, Unique,
+    QueueKind, Role, Schedule, Stage, Timestamp, Token, Unique,
 };
 use windlass_store::{
     BatchMoved, Fingerprint, HeadRecord, MemoryStore, Moved, NextRun, Record, RecoverError, Recovered, Report, Store,
@@ -157,7 +157,7 @@ fn framed(commits: &[Vec<Record>]) -> MemoryStore {
     for (seq, records) in (1u64..).zip(commits) {
         // A commit's share in the census is what these dice say to its number.
         census = census.wrapping_add(Dice(seq).roll(u64::MAX));
-        let head = Head { next_job: 1, reserved: 1, totals: Totals::default() };
+        let head = Head { next_job: 1, reserved: 1, ..Head::default() };
         let head = Record::Head(HeadRecord { head, clean: false, commits: seq, census });
         let mut value = vec![0; 4];
         value.push(1);

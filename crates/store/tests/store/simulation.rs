@@ -136,7 +136,7 @@ impl Daemon {
         if let Some(difference) = print.differs_from(&self.durable.print) {
             panic!("seed {seed}: recovered (first) and durable (second) differ: {difference}");
         }
-        let (head, was) = (recovered.engine.head(), self.durable.print.head);
+        let (head, was) = (recovered.engine.head(), self.durable.print.head.clone());
         assert!(head.next_job >= was.next_job, "seed {seed}: numbers would be used again");
         let books = |stats: JournalStats| (stats.live_bytes, stats.jobs);
         let (is, was) = (recovered.journal.stats(), self.durable.stats);

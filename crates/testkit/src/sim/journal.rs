@@ -77,7 +77,7 @@ impl Journal {
             }
         }
         // Every commit carries the head.
-        self.head = Some(*engine.head());
+        self.head = Some(engine.head().clone());
         self.compare(engine);
     }
 
@@ -112,7 +112,7 @@ impl Journal {
     /// The engine as it is after the daemon died (or stopped in order: `clean`) and was started again.
     pub(crate) fn recover(&self, limits: Limits, hash_seed: u64, clean: bool) -> Engine {
         let mut engine = Engine::new(limits, hash_seed);
-        if let Some(head) = self.head {
+        if let Some(head) = self.head.clone() {
             engine.recall_head(head, clean);
         }
         self.queues.values().for_each(|queue| engine.recall_queue(queue.clone()));

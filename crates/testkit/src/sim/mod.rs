@@ -23,7 +23,7 @@ mod world;
 use std::collections::VecDeque;
 
 use windlass_engine::{
-    ClientId, Command, Cursor, Engine, Event, Filter, JobId, JobRef, Mutation, Tag, Timestamp, Turn,
+    ClientId, Command, Cursor, Engine, Event, Filter, JobId, JobRef, Mutation, Origin, Tag, Timestamp, Turn,
 };
 
 use crate::clock::JumpingClock;
@@ -132,6 +132,7 @@ impl Life {
                 (_, (client, Command::Mutate { filter, action, limit, .. })) => {
                     self.mutate(client, &filter, action, limit);
                 }
+                (_, (client, Command::Flush { origin, limit, .. })) => self.flush(client, origin, limit),
                 (_, (client, command)) => {
                     // Their answers depend on the engine's numbers of queues, and a run may make one.
                     if matches!(command, Command::Look(JobRef::KeyAnywhere { .. }) | Command::ListQueues { .. }) {
@@ -309,6 +310,28 @@ impl Life {
             match next {
                 Some(next) => after = next,
                 None if action == Mutation::Discard => return self.expect_none_but_leased(filter, born),
+                None => return,
+            }
+        }
+    }
+
+    /// Removes everything of one origin, a page at a time.
+    fn flush(&mut self, client: ClientId, origin: Origin, limit: u32) {
+        let (mut after, filter) = (Cursor::default(), Filter { origin: Some(origin), ..Filter::default() });
+        for _ in 0..500 {
+            let Cursor(stage, at) = after;
+            // Whatever is due happens first, as it does before each page.
+            let position = if stage == 2 { at } else { 0 };
+            let (rows, next) = self.page(client, &filter, Cursor(position, 0), limit);
+            self.note(&format!("{client:?} flush {origin:?} {after:?} {limit}"));
+            let command = Command::Flush { origin, after, limit };
+            self.tally.note_command(&command);
+            let heard = self.hear(client, Tag(2), command.clone());
+            let jobs = (rows.as_slice(), next.map(|next| next.0));
+            let (next, said) = self.oracle.flush(client, origin, (stage, at), limit, jobs);
+            self.judge(Some((client, &command)), &heard, &said);
+            match next {
+                Some(next) => after = next,
                 None => return,
             }
         }

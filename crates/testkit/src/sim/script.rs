@@ -51,6 +51,7 @@ pub(crate) enum Kind {
     ListClients,
     Stats,
     Mutate,
+    Flush,
     Enlist,
     Beat,
     Signal,
@@ -59,7 +60,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, and how often each happens in an average world.
-    pub(crate) const ALL: [(u64, Self); 41] = [
+    pub(crate) const ALL: [(u64, Self); 42] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -97,6 +98,7 @@ impl Kind {
         (3, Self::ListClients),
         (3, Self::Stats),
         (10, Self::Mutate),
+        (1, Self::Flush),
         (12, Self::Enlist),
         (12, Self::Beat),
         (4, Self::Signal),
@@ -158,6 +160,7 @@ impl Script<'_> {
             Kind::ListJobs => {
                 Command::ListJobs { filter: self.filter(), after: Cursor::default(), limit: self.number(5) }
             }
+            Kind::Flush => Command::Flush { origin: self.origin(), after: Cursor::default(), limit: self.number(5) },
             Kind::Mutate => {
                 let (filter, action) = (self.filter(), self.mutation());
                 Command::Mutate { filter, action, after: Cursor::default(), limit: self.number(5) }

@@ -363,6 +363,15 @@ impl Oracle {
         }
     }
 
+    /// Everything of its origin goes.
+    pub(super) fn flush_batch(&mut self, id: JobId) {
+        if let Some(batch) = self.batch_mut(id) {
+            batch.gone = true;
+            let parent = batch.parent;
+            self.stirred.extend(parent);
+        }
+    }
+
     fn forget_batch(&mut self, id: JobId) {
         let Some(batch) = self.batch_mut(id) else { return };
         (batch.gone, batch.released) = (true, !batch.committed);

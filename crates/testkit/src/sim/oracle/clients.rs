@@ -45,7 +45,7 @@ impl Oracle {
         let memo = self.job_mut(id);
         memo.extra().listeners.retain(|listener| *listener != client);
         if memo.is_abandoned() && memo.job.lease().is_none() {
-            self.totals.cancelled += 1;
+            self.count_total(id, |totals| totals.cancelled += 1);
             self.remove(id);
         }
     }

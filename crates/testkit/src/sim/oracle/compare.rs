@@ -38,6 +38,8 @@ impl Oracle {
         assert_eq!(batches, expected, "left: the engine's batches, right: the oracle's");
         let head = engine.head();
         assert_eq!((head.totals, head.next_job), (self.totals, self.next_job), "the engine's totals and numbers");
+        let origins: Vec<_> = self.origins.iter().map(|(origin, totals)| (*origin, *totals)).collect();
+        assert_eq!(head.origins, origins, "left: the engine's totals by origin, right: the oracle's");
         for worker in &self.workers {
             assert_eq!(engine.worker_state(&worker.name), Some(worker.state), "{:?}", worker.name);
         }

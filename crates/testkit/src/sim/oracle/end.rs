@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, ClientId, Cycle, End, Event, Failure, Fate, Holder, JobId, JobRef, Note, OnExpiry, Place, Progress, Proof,
-    QueueKind, Refusal, RepayTo, Tag, Timestamp,
+    Backoff, ClientId, Cycle, End, Event, Failure, Fate, Holder, JobId, JobRef, Note, OnExpiry, Place, PlaceKind,
+    Progress, Proof, QueueKind, Refusal, RepayTo, Tag, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -31,7 +31,7 @@ impl Oracle {
 
     pub(super) fn finish(&mut self, client: ClientId, tag: Tag, claim: Claim, result: &Bytes) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
-        self.totals.succeeded += 1;
+        self.count_total(id, |totals| totals.succeeded += 1);
         self.tell_end(id, &End::Succeeded(result.clone()));
         self.succeeded(id);
         let until = |ms| self.now.after_ms(ms);
@@ -66,7 +66,7 @@ impl Oracle {
     fn fail_job(&mut self, id: JobId, failure: Failure, end: &End) -> Fate {
         let now = self.now;
         self.void_token(id);
-        self.totals.failed += 1;
+        self.count_total(id, |totals| totals.failed += 1);
         let memo = self.job_mut(id);
         memo.job.failures += 1;
         let first_at = memo.extra().failure.as_ref().map_or(now, |last| last.first_at);
@@ -129,7 +129,7 @@ impl Oracle {
 
     pub(super) fn bury(&mut self, id: JobId) -> Timestamp {
         let until = self.now.after_ms(self.limits.dead_ms);
-        self.totals.buried += 1;
+        self.count_total(id, |totals| totals.buried += 1);
         self.ran(id);
         self.put(id, Place::Dead(until));
         until
@@ -202,7 +202,7 @@ impl Oracle {
 
     pub(super) fn repay(&mut self, client: ClientId, tag: Tag, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Cycle)?;
-        self.totals.succeeded += 1;
+        self.count_total(id, |totals| totals.succeeded += 1);
         let memo = self.job_mut(id);
         memo.job.payload = memo.job.payload.with_body(body);
         let (abandoned, boost) = (memo.is_abandoned(), memo.job.cycle().map_or(0, |cycle| cycle.boost));
@@ -261,7 +261,7 @@ impl Oracle {
     /// A worker is gone and with it a delivery.
     pub(super) fn lose(&mut self, id: JobId) {
         self.void_token(id);
-        self.totals.lost += 1;
+        self.count_total(id, |totals| totals.lost += 1);
         let memo = self.job_mut(id);
         if let Some(extra) = memo.job.extra.as_deref_mut() {
             extra.progress = None;
@@ -278,6 +278,7 @@ impl Oracle {
         let memo = self.job_mut(id);
         let Some(on_expiry) = memo.job.lease().map(|lease| lease.on_expiry) else { return };
         let cycle = memo.job.cycle();
+        self.count_total(id, |totals| totals.timed_out += 1);
         match on_expiry {
             OnExpiry::Requeue => self.lose(id),
             OnExpiry::Fail => {
@@ -286,7 +287,7 @@ impl Oracle {
                 self.fail_job(id, failure, &End::TimedOut);
             }
             OnExpiry::Front => {
-                self.totals.lost += 1;
+                self.count_total(id, |totals| totals.lost += 1);
                 match cycle {
                     Some(cycle) => self.go_round(id, Cycle { priority: 0, ..cycle }),
                     None => {
@@ -299,7 +300,14 @@ impl Oracle {
     }
 
     pub(super) fn place_due(&mut self, id: JobId) {
-        if matches!(self.job_mut(id).job.place, Place::Dead(_) | Place::Done(_)) {
+        let place = self.job_mut(id).job.place.kind();
+        self.count_total(id, |totals| match place {
+            PlaceKind::Scheduled => totals.released += 1,
+            PlaceKind::Retrying => totals.retried += 1,
+            PlaceKind::Dead => totals.purged += 1,
+            _ => {}
+        });
+        if matches!(place, PlaceKind::Dead | PlaceKind::Done) {
             return self.remove(id);
         }
         let rank = self.rank(false);
@@ -311,7 +319,7 @@ impl Oracle {
         let memo = self.job_mut(id);
         memo.extra().expires_at = None;
         if matches!(memo.job.place, Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) {
-            self.totals.expired += 1;
+            self.count_total(id, |totals| totals.expired += 1);
             self.tell_end(id, &End::Expired);
             self.end_badly(id);
         }

@@ -16,12 +16,12 @@ mod serve;
 mod take;
 mod workers;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Command, Cursor, Event, Job, JobId, JobRef, Limits, Place, PlaceKind, QueueId, QueueKind, Refusal,
-    Schedule, Tag, Timestamp, Totals, Turn,
+    ClientId, Command, Cursor, Event, Job, JobId, JobRef, Limits, Origin, Place, PlaceKind, QueueId, QueueKind,
+    Refusal, Schedule, Tag, Timestamp, Totals, Turn,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -56,6 +56,8 @@ pub(crate) struct Oracle {
     /// In the order in which they were woken.
     awake: Vec<Wakeup>,
     pub(crate) totals: Totals,
+    /// By origin, since it was flushed.
+    pub(crate) origins: BTreeMap<Origin, Totals>,
     pub(crate) next_job: u64,
     next_worker: u64,
     /// Ranks given out: behind all others upwards, before all others downwards.
@@ -96,6 +98,7 @@ impl Oracle {
             workers: Vec::new(),
             awake: Vec::new(),
             totals: Totals::default(),
+            origins: BTreeMap::new(),
             next_job: 1,
             next_worker: 1,
             back: MIDDLE,
@@ -190,7 +193,9 @@ impl Oracle {
             Command::Enlist { worker, .. } => self.enlist(client, tag, worker),
             Command::Beat { worker, state } => self.beat(client, tag, worker, *state),
             Command::Signal { worker, state } => self.signal(client, tag, worker, *state),
-            Command::ListJobs { .. } | Command::Mutate { .. } => unreachable!("the simulator walks listings itself"),
+            Command::ListJobs { .. } | Command::Mutate { .. } | Command::Flush { .. } => {
+                unreachable!("the simulator walks listings itself")
+            }
         }
     }
 
@@ -333,6 +338,19 @@ impl Oracle {
     fn say_done(&mut self, client: ClientId, tag: Tag) {
         if tag.wants_answer() {
             self.say(client, Event::Done { tag });
+        }
+    }
+
+    /// Counts something that happens to a job.
+    fn count_total(&mut self, id: JobId, add: impl Fn(&mut Totals)) {
+        let origin = self.job_mut(id).job.origin;
+        self.count_origin(Some(origin), add);
+    }
+
+    fn count_origin(&mut self, origin: Option<Origin>, add: impl Fn(&mut Totals)) {
+        add(&mut self.totals);
+        if let Some(origin) = origin {
+            add(self.origins.entry(origin).or_default());
         }
     }
 

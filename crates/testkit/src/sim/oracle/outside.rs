@@ -1,9 +1,11 @@
 //! One job from outside, queues, listings, bulk changes.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobView, Mutation, Place, PlaceKind, Priority,
-    QueueKind, QueueRow, Refusal, Stats, Tag,
+    ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobView, Mutation, Origin, OriginStats, Place,
+    PlaceKind, Priority, QueueKind, QueueRow, Refusal, Stats, Tag,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -25,7 +27,7 @@ impl Oracle {
     }
 
     fn discard(&mut self, id: JobId) {
-        self.totals.cancelled += 1;
+        self.count_total(id, |totals| totals.cancelled += 1);
         self.tell_end(id, &End::Cancelled);
         self.remove(id);
     }
@@ -56,11 +58,15 @@ impl Oracle {
         if only_idle && (self.workers_of(queue) > 0 || live.into_iter().any(|place| self.count(queue, place) > 0)) {
             return Err(Refusal::QueueInUse);
         }
+        let (line, limit) = (self.line(queue), self.page(u32::MAX));
+        line.iter().take(limit).for_each(|id| self.discard(*id));
+        if line.len() > limit {
+            let changed = u32::try_from(limit).unwrap_or(u32::MAX);
+            self.say(client, Event::Mutated { tag, changed, next: Some(Cursor(0, 0)) });
+            return Ok(());
+        }
         let memo = self.queue_mut(queue);
         (memo.known, memo.paused, memo.jobs_max) = (false, false, [None; Priority::COUNT]);
-        for id in self.line(queue) {
-            self.discard(id);
-        }
         self.say_done(client, tag);
         Ok(())
     }
@@ -156,6 +162,7 @@ impl Oracle {
         let stats = Stats {
             totals: self.totals,
             places: PlaceKind::ALL.map(in_place),
+            origins: self.origin_stats(),
             jobs: self.jobs.len() as u64,
             bytes: self.bytes(),
             queues: count(self.queues.iter().filter(|queue| queue.known).count()),
@@ -167,6 +174,96 @@ impl Oracle {
         };
         self.say(client, Event::Stats { tag, stats: Box::new(stats) });
         Ok(())
+    }
+
+    fn origin_stats(&self) -> Vec<OriginStats> {
+        let all = self.origins.keys().copied().chain(self.jobs.iter().map(|memo| memo.job.origin));
+        let in_place = |origin, place| {
+            let there = |memo: &&super::JobMemo| memo.job.origin == origin && memo.job.place.kind() == place;
+            self.jobs.iter().filter(there).count() as u64
+        };
+        let row = |origin| OriginStats {
+            origin,
+            totals: self.origins.get(&origin).copied().unwrap_or_default(),
+            places: PlaceKind::ALL.map(|place| in_place(origin, place)),
+        };
+        all.collect::<BTreeSet<_>>().into_iter().map(row).collect()
+    }
+
+    // ---- everything of one origin -----------------------------------------------------------------------------------
+
+    /// A round of a flush: the first that is looked at in its stage, and for jobs those that a listing finds there.
+    pub(crate) fn flush(
+        &mut self,
+        client: ClientId,
+        origin: Origin,
+        (stage, at): (u64, u64),
+        limit: u32,
+        jobs: (&[JobId], Option<u64>),
+    ) -> (Option<Cursor>, Vec<(ClientId, Event)>) {
+        let limit = self.page(limit);
+        let (changed, next) = match stage {
+            0 => {
+                let all: Vec<(u64, Origin)> = self.live_batches().map(|batch| (batch.id.0, batch.origin)).collect();
+                self.flush_numbered(&all, origin, at, limit, |oracle, id| oracle.flush_batch(id))
+            }
+            1 => {
+                let all: Vec<(u64, Origin)> = self.schedules.iter().map(|s| (s.id.0, s.job.origin)).collect();
+                self.flush_numbered(&all, origin, at, limit, |oracle, id| {
+                    oracle.schedules.retain(|schedule| schedule.id != id);
+                })
+            }
+            2 => {
+                jobs.0.iter().for_each(|id| self.discard(*id));
+                (jobs.0.len(), jobs.1)
+            }
+            _ => (0, self.flush_queues(at, limit)),
+        };
+        let next = match next {
+            Some(at) => Some(Cursor(stage, at)),
+            None => (stage < 3).then_some(Cursor(stage + 1, 0)),
+        };
+        if next.is_none() {
+            self.origins.remove(&origin);
+        }
+        let changed = u32::try_from(changed).unwrap_or(u32::MAX);
+        self.say(client, Event::Mutated { tag: Tag(2), changed, next });
+        self.settle();
+        self.forget_idle_queues();
+        (next, std::mem::take(&mut self.said))
+    }
+
+    fn flush_numbered(
+        &mut self,
+        all: &[(u64, Origin)],
+        origin: Origin,
+        at: u64,
+        limit: usize,
+        remove: impl Fn(&mut Self, JobId),
+    ) -> (usize, Option<u64>) {
+        let left: Vec<&(u64, Origin)> = all.iter().filter(|(id, _)| *id >= at).collect();
+        let doomed: Vec<u64> = left.iter().take(limit).filter(|row| row.1 == origin).map(|row| row.0).collect();
+        doomed.iter().for_each(|id| remove(self, JobId(*id)));
+        (doomed.len(), left.get(limit).map(|row| row.0))
+    }
+
+    /// All queues are looked at, known ones or not; those that nothing is in, nobody serves and nothing limits are forgotten.
+    fn flush_queues(&mut self, at: u64, limit: usize) -> Option<u64> {
+        let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
+        let mut numbers: Vec<u64> = self.queues.iter().map(number).filter(|number| *number >= at).collect();
+        numbers.sort_unstable();
+        let next = numbers.get(limit).copied();
+        numbers.truncate(limit);
+        for index in 0..self.queues.len() {
+            let queue = &self.queues[index];
+            let empty = !self.jobs.iter().any(|memo| memo.job.queue == queue.number);
+            let free = self.workers_of(queue.number) == 0 && queue.jobs_max.iter().all(Option::is_none);
+            let doomed = numbers.contains(&number(queue)) && queue.kind == QueueKind::Work && queue.known;
+            if doomed && empty && free {
+                (self.queues[index].known, self.queues[index].paused) = (false, false);
+            }
+        }
+        next
     }
 
     // ---- jobs by filter --------------------------------------------------------------------------------------------

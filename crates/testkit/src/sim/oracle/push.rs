@@ -75,7 +75,7 @@ impl Oracle {
     }
 
     fn bring_up(&mut self, id: JobId, queue: QueueId) {
-        self.totals.pushed += 1;
+        self.count_total(id, |totals| totals.pushed += 1);
         if self.job_mut(id).expires_at() <= self.now {
             self.expire(id);
         }

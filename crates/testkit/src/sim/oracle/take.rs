@@ -115,7 +115,7 @@ impl Oracle {
         if !terms.connection_bound {
             self.job_mut(id).lease_worker = self.worker_named(worker).map(|worker| worker.number);
         }
-        self.totals.taken += 1;
+        self.count_total(id, |totals| totals.taken += 1);
         if let Ok(client) = self.open_client(client) {
             client.last_queue = Some(queue);
         }

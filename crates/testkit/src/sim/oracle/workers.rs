@@ -83,6 +83,8 @@ impl Oracle {
     /// It was silent too long.
     pub(super) fn miss_beat(&mut self, number: u64) {
         let clients = self.clients_of(number);
+        let origin = clients.first().and_then(|id| self.client(*id)?.info.origin);
+        self.count_origin(origin, |totals| totals.dismissed += 1);
         let mut woken_for = Vec::new();
         for id in clients {
             woken_for.extend(self.stop_waiting(id));

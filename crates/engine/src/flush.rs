@@ -1,0 +1,114 @@
+//! Everything of one origin, removed a page at a time.
+
+use crate::command::{Cursor, Filter, QueueKind};
+use crate::engine::Engine;
+use crate::event::Event;
+use crate::ids::{ClientId, JobId, Origin, QueueId, Tag};
+use crate::job::PlaceKind;
+use crate::queue::Queue;
+use crate::turn::{Change, Turn};
+
+/// What is gone through, in this order: batches first, so that what happens to their jobs calls nothing back.
+const BATCHES: u64 = 0;
+const SCHEDULES: u64 = 1;
+const JOBS: u64 = 2;
+const QUEUES: u64 = 3;
+
+impl Engine {
+    pub(crate) fn flush(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        origin: Origin,
+        (after, limit): (Cursor, u32),
+        turn: &mut Turn,
+    ) {
+        let limit = self.page(limit);
+        let Cursor(stage, at) = after;
+        let (changed, next) = match stage {
+            BATCHES => self.flush_batches(origin, JobId(at), limit, turn),
+            SCHEDULES => self.flush_schedules(origin, JobId(at), limit, turn),
+            JOBS => self.flush_jobs(origin, at, limit, turn),
+            QUEUES => self.flush_queues(at, limit, turn),
+            _ => (0, None),
+        };
+        let next = match next {
+            Some(at) => Some(Cursor(stage, at)),
+            None if stage < QUEUES => Some(Cursor(stage + 1, 0)),
+            None => None,
+        };
+        if next.is_none() {
+            self.head.origins.retain(|(other, _)| *other != origin);
+            turn.remember(Change::Head);
+        }
+        turn.tell(client, Event::Mutated { tag, changed, next });
+    }
+
+    fn flush_batches(&mut self, origin: Origin, first: JobId, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
+        let (page, next) = cut(self.batches.from(first).map(|batch| (batch.id, batch.origin)), limit);
+        let doomed = page.into_iter().filter(|(_, other)| *other == origin);
+        let changed = doomed.map(|(id, _)| self.forget_batch(id, false, turn)).count_u32();
+        (changed, next.map(|(id, _)| id.0))
+    }
+
+    fn flush_schedules(&mut self, origin: Origin, first: JobId, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
+        let (page, next) = cut(self.schedules.from(first).map(|row| (row.id, row.job.origin)), limit);
+        let doomed = page.into_iter().filter(|(_, other)| *other == origin);
+        let changed = doomed.map(|(id, _)| self.end_schedule(id, turn)).count_u32();
+        (changed, next.map(|(id, _)| id.0))
+    }
+
+    /// Wherever they are, leased ones included.
+    fn flush_jobs(&mut self, origin: Origin, first: u64, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
+        let filter = Filter { origin: Some(origin), ..Filter::default() };
+        let (slots, next) = self.matching(&filter, Cursor(first, 0), limit);
+        (slots.into_iter().map(|slot| self.discard(slot, turn)).count_u32(), next.map(|next| next.0))
+    }
+
+    /// Those that nothing is in and nobody serves, and that have no limit. They count as nothing.
+    fn flush_queues(&mut self, first: u64, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
+        let empty = |queue: &Queue| {
+            let image = &queue.image;
+            image.known
+                && image.kind == QueueKind::Work
+                && queue.total() == 0
+                && queue.workers == 0
+                && !image.is_limited()
+        };
+        let rows = self.queues.from(u32::try_from(first).unwrap_or(u32::MAX));
+        let (page, next) = cut(rows.map(|queue| (queue.image.id, empty(queue))), limit);
+        for (id, _) in page.into_iter().filter(|(_, empty)| *empty) {
+            self.set_queue(id, |image| (image.known, image.paused) = (false, false), turn);
+            self.drop_if_unknown(id);
+        }
+        (0, next.map(|(id, _)| id.0.into()))
+    }
+
+    /// The first ready jobs of a queue, as many as one visit may remove. Says whether that was all.
+    pub(crate) fn discard_ready(&mut self, id: QueueId, turn: &mut Turn) -> Result<(), u32> {
+        let limit = self.page(u32::MAX);
+        let Some(queue) = self.queues.at(id) else { return Ok(()) };
+        let all = queue.jobs(PlaceKind::Ready) as usize <= limit;
+        let slots: Vec<_> = queue.line.slots().take(limit).collect();
+        let changed = slots.into_iter().map(|slot| self.discard(slot, turn)).count_u32();
+        if all { Ok(()) } else { Err(changed) }
+    }
+}
+
+/// The first rows, and the one after them.
+fn cut<T>(rows: impl Iterator<Item = T>, limit: usize) -> (Vec<T>, Option<T>) {
+    let mut page: Vec<T> = rows.take(limit + 1).collect();
+    let next = if page.len() > limit { page.pop() } else { None };
+    (page, next)
+}
+
+/// Counts what was done.
+trait Count {
+    fn count_u32(self) -> u32;
+}
+
+impl<I: Iterator> Count for I {
+    fn count_u32(self) -> u32 {
+        u32::try_from(self.count()).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,183 @@
+//! Everything of one origin removed, and large queues, a bounded amount at a time. What is counted of an origin.
+
+#![expect(clippy::panic, reason = "that is how a test fails")]
+
+mod common;
+
+use bytes::Bytes;
+use common::*;
+use windlass_engine::{
+    Backoff, Command, Cursor, Event, Limits, NewBatch, NewJob, OnExpiry, Origin, OriginStats, PlaceKind, Proof, Totals,
+};
+
+/// Pushes of this protocol.
+fn faktory(queue: &'static str) -> Push {
+    push(queue).with(|job| job.origin = Origin::FAKTORY)
+}
+
+fn lease() -> Wish {
+    take(["q"]).for_ms(60_000, OnExpiry::Fail)
+}
+
+/// Flushes to the end. Answers what went, and in how many rounds.
+fn flush(broker: &mut Broker, limit: u32) -> (u32, u32) {
+    let (mut after, mut gone, mut rounds) = (Cursor::default(), 0, 0);
+    loop {
+        let events = broker.hear(4, Command::Flush { origin: Origin::FAKTORY, after, limit });
+        broker.engine.check();
+        let Some((_, Event::Mutated { changed, next, .. })) = events.last() else { panic!("{events:?}") };
+        assert!(*changed <= limit, "{changed} in one round");
+        (gone, rounds) = (gone + changed, rounds + 1);
+        match next {
+            Some(next) => after = *next,
+            None => return (gone, rounds),
+        }
+    }
+}
+
+fn figures(broker: &mut Broker, origin: Origin) -> OriginStats {
+    let events = broker.hear(4, Command::Stats);
+    let [(_, Event::Stats { stats, .. })] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(stats.origins.iter().map(|row| row.places.iter().sum::<u64>()).sum::<u64>(), stats.jobs);
+    stats.of(origin)
+}
+
+#[test]
+fn everything_of_one_origin_goes_and_nothing_else() {
+    let mut broker = Broker::new();
+    let callback = || Some(Box::new(NewJob::new(Origin::FAKTORY, name("callbacks"), Bytes::new())));
+    let batch = NewBatch {
+        origin: Origin::FAKTORY,
+        name: name("b"),
+        parent: None,
+        about: Bytes::new(),
+        meta: Bytes::new(),
+        complete: callback(),
+        success: callback(),
+        expires_ms: 60_000,
+    };
+    broker.says(1, Command::BatchNew(Box::new(batch)), ["1 done"]);
+    broker.hear(1, faktory("callbacks").batch("b"));
+    broker.says(1, Command::BatchCommit { batch: name("b") }, ["1 done"]);
+    broker.hear(1, every(5_000, faktory("clock")));
+    broker.hear(1, every(5_000, push("clock")));
+    for job in [
+        faktory("q").named("worked on"),
+        faktory("q").retry(-1, Backoff::None),
+        faktory("q").retry(1, Backoff::Fixed(9_000)),
+        faktory("q"),
+        faktory("later").not_before(90_000),
+        faktory("both").priority(9),
+        push("both"),
+    ] {
+        broker.hear(1, job);
+    }
+    broker.hear(1, pause("later", true));
+    broker.hear(2, serve("served"));
+    broker.hear(1, limit("limited", 3));
+    // One worked on, one dead, one retrying, one ready.
+    for _ in 0..3 {
+        broker.hear(2, lease());
+    }
+    let ids: Vec<_> = broker.engine.jobs().filter_map(|job| Some((job.id.0, job.lease()?))).map(|(id, _)| id).collect();
+    broker.hear(2, fail_by(ids[1], Proof::AnyLease));
+    broker.hear(2, fail_by(ids[2], Proof::AnyLease));
+
+    let (gone, _) = flush(&mut broker, 1_000);
+    assert_eq!(gone, 9, "and no callback came of it");
+    assert_eq!((broker.engine.batches().count(), broker.engine.schedules().count()), (0, 1));
+    let left: Vec<_> = broker.engine.jobs().map(|job| job.origin).collect();
+    assert_eq!(left, [Origin::GEARMAN]);
+    let finish = Command::Finish { job: by_name("worked on"), proof: Proof::AnyLease, result: Bytes::new() };
+    broker.says(2, finish, ["2 refused: job unknown"]);
+    broker.says(1, list_queues(), ["1 queues both served limited"]);
+    // A queue's pause goes with it.
+    broker.says(1, faktory("later"), ["1 new j12"]);
+    broker.says(2, take(["later"]), ["2 took j12.1"]);
+}
+
+#[test]
+fn flushing_is_done_in_small_steps() {
+    let mut broker = Broker::limited(|limits| limits.page_max = 10);
+    for n in 0..95 {
+        broker.hear(1, if n % 2 == 0 { faktory("q") } else { push("q") });
+    }
+    // Asking for more than a page gets a page.
+    let (gone, rounds) = flush(&mut broker, 1_000);
+    assert_eq!(gone, 48);
+    assert!((8..16).contains(&rounds), "{rounds} rounds");
+    assert_eq!(broker.drain("q").len(), 47);
+}
+
+#[test]
+fn a_large_queue_goes_in_several_steps() {
+    let mut broker = Broker::limited(|limits| limits.page_max = 10);
+    for _ in 0..25 {
+        broker.hear(1, push("q"));
+    }
+    broker.says(2, take(["q"]), ["2 took j1.1"]);
+    broker.says(1, remove_queue("q", true), ["1 refused: queue in use"]);
+    broker.says(1, remove_queue("q", false), ["1 mutated 10 and more"]);
+    broker.says(1, remove_queue("q", false), ["1 mutated 10 and more"]);
+    broker.says(1, list_queues(), ["1 queues q"]);
+    broker.says(1, remove_queue("q", false), ["1 done"]);
+    broker.says(1, list_queues(), ["1 queues"]);
+    broker.says(2, finish(1), ["2 finished j1"]);
+    assert_eq!(broker.engine.queues().count(), 0);
+}
+
+#[test]
+fn what_is_counted_of_an_origin() {
+    let mut broker = Broker::limited(|limits| (limits.dead_ms, limits.beat_ms) = (500, 100_000));
+    broker.hear(1, push("other"));
+    assert_eq!(figures(&mut broker, Origin::FAKTORY).totals, Totals::default());
+    broker.hear(1, faktory("q"));
+    broker.hear(1, faktory("q").retry(1, Backoff::Fixed(100)));
+    broker.hear(1, faktory("q").not_before(1_100));
+    broker.hear(2, lease());
+    broker.hear(2, finish_by(2, Proof::AnyLease));
+    broker.hear(2, lease());
+    broker.hear(2, fail_by(3, Proof::AnyLease));
+    let now = figures(&mut broker, Origin::FAKTORY);
+    assert_eq!((now.jobs(PlaceKind::Retrying), now.jobs(PlaceKind::Scheduled), now.jobs(PlaceKind::Ready)), (1, 1, 0));
+    broker.at(1_100, []);
+    // Both are ready again. The lease of one runs out, and it is dead; that of the other, which has no retries, and it is
+    // gone; and then the dead one too.
+    broker.hear(2, take(["q"]).for_ms(200, OnExpiry::Fail));
+    broker.at(1_300, []);
+    assert_eq!(figures(&mut broker, Origin::FAKTORY).jobs(PlaceKind::Dead), 1);
+    broker.hear(2, take(["q"]).for_ms(200, OnExpiry::Fail));
+    broker.at(1_500, []);
+    assert_eq!(figures(&mut broker, Origin::FAKTORY).jobs(PlaceKind::Dead), 1);
+    broker.at(1_800, []);
+    let expected = Totals {
+        pushed: 3,
+        taken: 4,
+        succeeded: 1,
+        failed: 3,
+        buried: 1,
+        released: 1,
+        retried: 1,
+        purged: 1,
+        timed_out: 2,
+        ..Totals::default()
+    };
+    assert_eq!(figures(&mut broker, Origin::FAKTORY).totals, expected);
+    // Another origin's is another's; the sum is everybody's, and stays when one is flushed.
+    assert_eq!(figures(&mut broker, Origin::GEARMAN).totals, Totals { pushed: 1, ..Totals::default() });
+    flush(&mut broker, 1_000);
+    assert_eq!(figures(&mut broker, Origin::FAKTORY).totals, Totals::default());
+    assert_eq!(broker.engine.head().totals, Totals { pushed: 4, ..expected });
+}
+
+#[test]
+fn workers_dismissed_are_counted_where_their_connections_belong() {
+    let mut broker = Broker::new();
+    let info = windlass_engine::ClientInfo { origin: Some(Origin::FAKTORY), ..Default::default() };
+    broker.says(9, Command::Open(info), []);
+    broker.says(9, enlist("w"), ["9 done"]);
+    broker.says(1, enlist("v"), ["1 done"]);
+    broker.at(1_000 + Limits::default().beat_ms, ["9 dismissed", "1 dismissed"]);
+    assert_eq!(figures(&mut broker, Origin::FAKTORY).totals.dismissed, 1);
+    assert_eq!(broker.engine.head().totals.dismissed, 2);
+}
