@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use windlass_engine::{Command, Cursor, Event, Filter, Mutation, PlaceKind, QueueKind, Refusal, Timestamp};
+use windlass_engine::{Command, Cursor, Event, Filter, PlaceKind, QueueKind, Refusal, Timestamp};
 use windlass_session::Outbox;
 
 use super::{Answer, Ask, FaktorySession, Task, refusal};
 use crate::wire::{QueueRequest, echo, is_queue_name, reply, seconds_object};
 
-/// Queues looked at, or jobs removed, in one visit.
+/// Queues looked at in one visit.
 const PAGE_ROWS: u32 = 500;
 
 const EVERY: &[u8] = b"*";
@@ -40,10 +40,8 @@ enum Asked {
     List,
     /// To pause or resume so many.
     Pause(usize),
-    /// To remove jobs of this queue.
-    Empty(Bytes),
-    /// To remove a queue.
-    Remove,
+    /// To remove a queue. It goes at last when so many of its jobs are gone that one visit is enough for the rest.
+    Remove(Bytes),
 }
 
 /// Ages being gathered.
@@ -95,8 +93,7 @@ impl FaktorySession {
             }
             (What::Remove, 1..) => {
                 let queue = queues.names.pop_front().unwrap_or_default();
-                queues.asked = Asked::Empty(queue.clone());
-                self.empty_queue(queues, queue, Cursor::default(), out);
+                self.remove_queue(queues, queue, out);
             }
             (_, 0) => match queues.next.take() {
                 Some(after) => {
@@ -108,10 +105,9 @@ impl FaktorySession {
         }
     }
 
-    fn empty_queue(&mut self, queues: Box<Queues>, queue: Bytes, after: Cursor, out: &mut Outbox) {
-        let filter = Filter { place: Some(PlaceKind::Ready), queue: Some(queue), ..Filter::default() };
-        let discard = Command::Mutate { filter, action: Mutation::Discard, after, limit: PAGE_ROWS };
-        self.begin(Task::Queues(queues), discard, out);
+    fn remove_queue(&mut self, mut queues: Box<Queues>, queue: Bytes, out: &mut Outbox) {
+        queues.asked = Asked::Remove(queue.clone());
+        self.begin(Task::Queues(queues), Command::RemoveQueue { queue, only_idle: false }, out);
     }
 
     pub(super) fn queues_step(&mut self, mut queues: Box<Queues>, answer: Answer, out: &mut Outbox) {
@@ -126,15 +122,10 @@ impl FaktorySession {
                 self.task = Some(Task::Queues(queues));
                 return;
             }
-            (Asked::Empty(queue), Ok(Event::Mutated { next: Some(after), .. })) => {
-                return self.empty_queue(queues, queue, after, out);
+            (Asked::Remove(queue), Ok(Event::Mutated { next: Some(_), .. })) => {
+                return self.remove_queue(queues, queue, out);
             }
-            (Asked::Empty(queue), Ok(_)) => {
-                queues.asked = Asked::Remove;
-                let remove = Command::RemoveQueue { queue, only_idle: false };
-                return self.begin(Task::Queues(queues), remove, out);
-            }
-            (Asked::Remove, Err(Refusal::UnknownQueue)) | (_, Ok(_)) => {}
+            (Asked::Remove(_), Err(Refusal::UnknownQueue)) | (_, Ok(_)) => {}
             (_, Err(why)) => return self.give_up(&queues.asked, why, out),
         }
         self.next_queue(queues, out);
