@@ -10,9 +10,9 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
     Ability, Backoff, Clash, ClientId, ClientInfo, Command, Cron, Cursor, Engine, Event, Failure, Filter, From, JobId,
-    JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority,
-    Proof, QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Token, Turn, Unique, Wait,
-    WorkerState,
+    JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind,
+    Priority, Proof, QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Token, Turn,
+    Unique, Wait, WorkerState,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -26,6 +26,9 @@ struct Input {
 struct Limited {
     jobs_max: u8,
     schedules_max: u8,
+    batches_max: u8,
+    batch_depth_max: u8,
+    batch_keep_ms: Span,
     queues_max: u8,
     abilities_max: u8,
     listeners_max: u8,
@@ -38,11 +41,12 @@ struct Limited {
     page_max: u8,
 }
 
-/// Who asks, and how much later than the one before.
+/// Who asks, how much later than the one before, and whether to the end where one visit does a part only.
 #[derive(Debug, Arbitrary)]
 struct Step {
     client: u8,
     silent: bool,
+    to_the_end: bool,
     later: Span,
 }
 
@@ -105,6 +109,20 @@ struct Born {
     backoff: (u8, u32),
     keep: Option<Span>,
     lease: Option<Span>,
+    track: Option<Span>,
+    batch: Option<Name>,
+}
+
+#[derive(Debug, Arbitrary)]
+struct Gathered {
+    faktory: bool,
+    name: Name,
+    parent: Option<Name>,
+    complete: Option<Box<Born>>,
+    success: Option<Box<Born>>,
+    /// Whether its callbacks are made to be what a batch takes.
+    fit: bool,
+    expires: Span,
 }
 
 #[derive(Debug, Arbitrary)]
@@ -155,6 +173,7 @@ enum Ask {
     Extend(Which, Right, Span, bool),
     Repay(Which, Right, u8),
     Tell(Which, Right, u8),
+    Track(Which, Option<(u32, u32)>, Option<u8>, Option<Span>),
     Replace(Which, u8),
     Cancel(Which),
     Look(Which),
@@ -169,7 +188,12 @@ enum Ask {
     ListJobs(Picked),
     ListClients(Picked),
     Stats,
+    BatchNew(Box<Gathered>),
+    BatchOpen(Name),
+    BatchCommit(Name),
+    LookBatch(Name),
     Mutate(Picked, u8),
+    Flush(bool, Option<(u8, Number)>, u16),
     Enlist(Name),
     Beat(Name, Option<u8>),
     Signal(Name, u8),
@@ -266,7 +290,36 @@ impl Born {
             retry: Retry { failures_max: self.failures_max.into(), losses_max: self.losses_max.into(), backoff },
             result_keep_ms: self.keep.map_or(0, Span::ms),
             lease_ms: self.lease.map(Span::ms),
+            track_ms: self.track.map_or(0, Span::ms),
+            batch: self.batch.map(Name::bytes),
             ..NewJob::new(origin(self.faktory), self.queue.bytes(), body(self.body))
+        }
+    }
+}
+
+impl Gathered {
+    fn batch(self, now: Timestamp) -> NewBatch {
+        let fit = |job: NewJob| match self.fit {
+            true => NewJob {
+                durable: true,
+                listen: false,
+                batch: None,
+                kind: QueueKind::Work,
+                origin: Origin::FAKTORY,
+                ..job
+            },
+            false => job,
+        };
+        let callback = |born: Option<Box<Born>>| born.map(|born| Box::new(fit(born.job(now))));
+        NewBatch {
+            origin: origin(self.faktory),
+            name: self.name.bytes(),
+            parent: self.parent.map(Name::bytes),
+            about: body(3),
+            meta: body(2),
+            complete: callback(self.complete),
+            success: callback(self.success),
+            expires_ms: self.expires.ms(),
         }
     }
 }
@@ -375,14 +428,18 @@ impl Ask {
                 Command::Repay { job: job.job(), proof: right.proof(), body: body(n), to }
             }
             Self::Tell(job, right, n) => Command::Tell { job: job.job(), proof: right.proof(), note: note(n) },
+            Self::Track(job, progress, text, until) => {
+                let (text, until) = (text.map(body), until.map(|at| at.from(now)));
+                Command::Track { job: job.job(), progress, text, until }
+            }
             Self::Replace(job, n) => Command::Replace { job: job.job(), body: body(n) },
             Self::Cancel(job) => Command::Cancel(job.job()),
             Self::Look(job) => Command::Look(job.job()),
-            other => other.about_queues_and_workers(),
+            other => other.about_many(now),
         }
     }
 
-    fn about_queues_and_workers(self) -> Command {
+    fn about_many(self, now: Timestamp) -> Command {
         match self {
             Self::CreateQueue(queue, cycle) => Command::CreateQueue { queue: queue.bytes(), kind: kind(cycle) },
             Self::RemoveQueue(queue, only_idle) => Command::RemoveQueue { queue: queue.bytes(), only_idle },
@@ -408,6 +465,15 @@ impl Ask {
                 let action = [Mutation::Discard, Mutation::Kill, Mutation::Requeue][usize::from(n % 3)];
                 Command::Mutate { filter: picked.filter(), action, after: picked.after(), limit: picked.limit.into() }
             }
+            Self::BatchNew(gathered) => Command::BatchNew(Box::new(gathered.batch(now))),
+            Self::BatchOpen(batch) => Command::BatchOpen { batch: batch.bytes() },
+            Self::BatchCommit(batch) => Command::BatchCommit { batch: batch.bytes() },
+            Self::LookBatch(batch) => Command::LookBatch { batch: batch.bytes() },
+            Self::Flush(faktory, at, limit) => {
+                // One stage more than there are.
+                let after = at.map_or(Cursor::default(), |(stage, at)| Cursor((stage % 5).into(), at.value()));
+                Command::Flush { origin: origin(faktory), after, limit: limit.into() }
+            }
             Self::Enlist(worker) => Command::Enlist { worker: worker.bytes(), about: Bytes::new() },
             Self::Beat(worker, n) => Command::Beat { worker: worker.bytes(), state: n.map(state) },
             Self::Signal(worker, n) => Command::Signal { worker: worker.bytes(), state: state(n) },
@@ -421,6 +487,9 @@ impl Limited {
         Limits {
             jobs_max: self.jobs_max.into(),
             schedules_max: self.schedules_max.into(),
+            batches_max: self.batches_max.into(),
+            batch_depth_max: self.batch_depth_max.into(),
+            batch_keep_ms: self.batch_keep_ms.ms(),
             queues_max: self.queues_max.into(),
             abilities_max: self.abilities_max.into(),
             listeners_max: self.listeners_max.into(),
@@ -433,6 +502,16 @@ impl Limited {
             page_max: self.page_max.into(),
             ..Limits::default()
         }
+    }
+}
+
+/// What is done a part at a time, and is not through yet: what to ask for next.
+fn rest(asked: &Command, events: &[(ClientId, Event)]) -> Option<Command> {
+    let Some((_, Event::Mutated { next: Some(next), .. })) = events.last() else { return None };
+    match asked {
+        Command::Flush { origin, limit, .. } => Some(Command::Flush { origin: *origin, after: *next, limit: *limit }),
+        Command::RemoveQueue { .. } => Some(asked.clone()),
+        _ => None,
     }
 }
 
@@ -457,11 +536,17 @@ fuzz_target!(|input: Input| {
         let tag = if step.silent { Tag::silent(seed) } else { Tag(seed) };
         let command = ask.command(now);
         let (opens, closes) = (matches!(command, Command::Open(_)), matches!(command, Command::Close));
-        let mut turn = Turn::new(now, seed);
-        engine.apply(client, tag, command, &mut turn);
-        engine.check();
-        for (told, event) in &turn.events {
-            assert!(*told == client || open.contains(told), "{event:?} for somebody who has left");
+        let mut next = Some(command);
+        for rounds in 0.. {
+            let Some(command) = next else { break };
+            assert!(rounds < 10_000, "{command:?} never comes to its end");
+            let mut turn = Turn::new(now, seed);
+            engine.apply(client, tag, command.clone(), &mut turn);
+            engine.check();
+            for (told, event) in &turn.events {
+                assert!(*told == client || open.contains(told), "{event:?} for somebody who has left");
+            }
+            next = rest(&command, &turn.events).filter(|_| step.to_the_end);
         }
         if opens {
             open.insert(client);
