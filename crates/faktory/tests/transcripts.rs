@@ -98,6 +98,10 @@ fn settings(scene: &Scene) -> (Settings, Limits) {
             "connections_max" => settings.connections_max = value.parse().unwrap(),
             "reserve_min_s" => settings.reserve_min_s = value.parse().unwrap(),
             "requeue_on_worker_death" => limits.requeue_dead_workers = value.parse().unwrap(),
+            "clock_ns" => {
+                assert_eq!(value, "1700000000123456789");
+                settings.clock_ns = || 1_700_000_000_123_456_789;
+            }
             "jobs_max" => limits.jobs_max = value.parse().unwrap(),
             "page_max" => limits.page_max = value.parse().unwrap(),
             other => panic!("{}: no setting {other:?}", scene.name),

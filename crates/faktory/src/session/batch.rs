@@ -13,7 +13,9 @@ use windlass_session::Outbox;
 use super::push::{new_job, readable};
 use super::refusal;
 use super::{Answer, Ask, FaktorySession, Task};
-use crate::wire::{self, BatchText, Unit, UnitError, batch_name, callback_custom, echo, reply};
+use crate::wire::{
+    self, BatchText, Unit, UnitError, batch_name, callback_custom, echo, reply, time_text, time_text_ns,
+};
 
 /// How long a batch may take to be committed.
 const EXPIRES_MS: u64 = 1_800_000;
@@ -53,7 +55,7 @@ impl FaktorySession {
             parent: Some(parent_bid).filter(|parent| !parent.is_empty()).map(Bytes::from),
             name: bid.clone().into(),
             about: description.into(),
-            meta: Bytes::new(),
+            meta: Bytes::copy_from_slice(&(self.settings.clock_ns)().to_le_bytes()),
             expires_ms: EXPIRES_MS,
         }))
     }
@@ -120,7 +122,7 @@ fn text(batch: &BatchView) -> Vec<u8> {
         bid: words(&batch.name),
         parent_bid: batch.parent.as_ref().map(words),
         description: words(&batch.about),
-        created_at_ms: batch.created_at.0,
+        created_at: created_at(batch),
         total: batch.total,
         pending: batch.pending,
         failed: batch.failed,
@@ -128,4 +130,12 @@ fn text(batch: &BatchView) -> Vec<u8> {
         success_st: state(batch.success),
     }
     .write()
+}
+
+/// To the nanosecond where that is known: clients compare it with their own clocks just before and just after.
+fn created_at(batch: &BatchView) -> String {
+    match <[u8; 8]>::try_from(batch.meta.as_ref()).map(u64::from_le_bytes) {
+        Ok(ns @ 1..) => time_text_ns(ns),
+        Ok(0) | Err(_) => time_text(batch.created_at.0),
+    }
 }

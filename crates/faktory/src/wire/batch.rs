@@ -76,8 +76,8 @@ pub struct BatchText<'a> {
     pub parent_bid: Option<Cow<'a, str>>,
     /// A sentence; empty for none.
     pub description: Cow<'a, str>,
-    /// When it was made.
-    pub created_at_ms: u64,
+    /// When it was made, in RFC 3339.
+    pub created_at: String,
     /// Jobs in it.
     pub total: u64,
     /// Those that have not succeeded.
@@ -104,11 +104,10 @@ impl BatchText<'_> {
             out.extend_from_slice(b",\"description\":");
             json::escape_into(&self.description, &mut out);
         }
-        let Self { total, pending, failed, complete_st, success_st, .. } = self;
+        let Self { created_at, total, pending, failed, complete_st, success_st, .. } = self;
         let rest = format!(
-            ",\"created_at\":\"{}\",\"total\":{total},\"pending\":{pending},\"failed\":{failed},\
-             \"complete_st\":\"{complete_st}\",\"success_st\":\"{success_st}\"}}",
-            time_text(self.created_at_ms)
+            ",\"created_at\":\"{created_at}\",\"total\":{total},\"pending\":{pending},\"failed\":{failed},\
+             \"complete_st\":\"{complete_st}\",\"success_st\":\"{success_st}\"}}"
         );
         out.extend_from_slice(rest.as_bytes());
         out

@@ -28,7 +28,7 @@ pub use mutate::{BadMutation, Mutate, MutateCmd, MutateTarget};
 pub use report::{Ack, Beat, Failed, JobName};
 pub use request::{QueueRequest, Request};
 pub use text::{FailureText, Foreign, Text};
-pub use time::{TimeError, parse_time, time_text};
+pub use time::{TimeError, parse_time, time_text, time_text_ns};
 pub use unit::{Expires, List, Unit, UnitError, Wishes, is_queue_name};
 
 /// How much of what a peer sent is sent back to it in an error.

@@ -143,13 +143,23 @@ impl Parser<'_> {
 /// A time in UTC, zeros at the end of its fraction left out.
 #[must_use]
 pub fn time_text(ms: u64) -> String {
-    let (days, ms) = (ms / 86_400_000, ms % 86_400_000);
+    written(ms / 1_000, ms % 1_000, 3)
+}
+
+/// A time in UTC to the nanosecond, zeros at the end of its fraction left out.
+#[must_use]
+pub fn time_text_ns(ns: u64) -> String {
+    written(ns / 1_000_000_000, ns % 1_000_000_000, 9)
+}
+
+/// A time of so many seconds and a fraction of so many digits.
+fn written(s: u64, fraction: u64, digits: usize) -> String {
+    let (days, s) = (s / 86_400, s % 86_400);
     let (year, month, day) = date_of(i64::try_from(days).unwrap_or(0));
-    let (s, fraction) = (ms / 1_000, ms % 1_000);
     let mut text = format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", s / 3_600, s / 60 % 60, s % 60);
     if fraction > 0 {
         text.push('.');
-        text.push_str(format!("{fraction:03}").trim_end_matches('0'));
+        text.push_str(format!("{fraction:0digits$}").trim_end_matches('0'));
     }
     text.push('Z');
     text
@@ -229,6 +239,7 @@ mod tests {
             assert_eq!(time_text(ms), text);
             assert_eq!(parse_time(text), Ok(ms), "{text}");
         }
+        assert_eq!(time_text_ns(1_795_237_151_123_456_780), "2026-11-21T04:59:11.12345678Z");
         // Every day of a few centuries.
         for day in 0..300_000_u64 {
             assert_eq!(parse_time(&time_text(day * 86_400_000)), Ok(day * 86_400_000));
