@@ -1,48 +1,15 @@
-//! All connections of a run together: who may submit, what was done, when the measured window opens and closes. No bytes.
+//! All roles of a run together: who may submit, what was done, when the measured window opens and closes. No bytes.
 
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::load::client::{Load, Next};
-use crate::load::stamp::{Dice, Stamp};
+use crate::gearman::client::{Load, Next};
+use crate::gearman::roles::Role;
+use crate::gearman::shapes::{Ending, Shape};
+use crate::gearman::wire::{Dice, Packet, Stamp};
 use crate::metric::{Metric, Sample};
 use crate::process::{self, CpuTimes};
 use crate::stats::Histogram;
-
-/// What ends a job, and up to when its latency is counted from its submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// The server has said that it took the job.
-    Acknowledged,
-    /// A worker was given it.
-    Worked,
-    /// The answer to what was sent has come back: an echo, a result, a worker's report taken.
-    Answered,
-}
-
-/// What a load counts, and how much may be on its way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
-    /// What ends a job.
-    pub ending: Ending,
-    /// Most jobs submitted and not yet worked; submitting pauses there and goes on at half of it.
-    pub backlog_max: u64,
-    /// Every job must be acknowledged before the run is over.
-    pub acknowledged: bool,
-    /// Every job must be worked before the run is over.
-    pub worked: bool,
-}
-
-/// What one connection of a load sends and expects. What it shares with the others is in the [`Tally`].
-pub trait Part {
-    /// Writes whatever may be written now.
-    fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally);
-    /// Answers the whole packets that `bytes` begin with and says how many bytes they are.
-    ///
-    /// # Errors
-    /// [`Error::Protocol`] for a packet that has no place here, [`Error::Mismatch`] for one that belongs elsewhere.
-    fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error>;
-}
 
 /// How long or how much, first unmeasured and then measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,8 +58,9 @@ impl Plan {
 #[derive(Debug)]
 pub struct Tally {
     now_nanos: u64,
-    rules: Rules,
+    ending: Ending,
     jobs_max: u64,
+    backlog_max: u64,
     /// The backlog was full and is not yet half empty.
     paused: bool,
     /// Producers that stopped may go on.
@@ -109,11 +77,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn new(rules: Rules, plan: &Plan) -> Self {
+    fn new(shape: &Shape, plan: &Plan) -> Self {
         Self {
             now_nanos: 0,
-            rules,
+            ending: shape.ending,
             jobs_max: plan.jobs_max(),
+            backlog_max: shape.backlog_max,
             paused: false,
             resume: false,
             stopping: false,
@@ -136,13 +105,8 @@ impl Tally {
         }
         let stamp = Stamp { number: self.submitted, sent_nanos: self.now_nanos };
         self.submitted += 1;
-        self.paused = self.submitted - self.worked >= self.rules.backlog_max;
+        self.paused = self.submitted - self.worked >= self.backlog_max;
         Some(stamp)
-    }
-
-    /// The time, ns since the run began.
-    pub fn now_nanos(&self) -> u64 {
-        self.now_nanos
     }
 
     /// The dice for unique ids.
@@ -176,7 +140,7 @@ impl Tally {
             return Err(Error::Mismatch(format!("job {} was worked twice", sent.number)));
         }
         self.worked += 1;
-        if self.paused && self.submitted - self.worked <= self.rules.backlog_max / 2 {
+        if self.paused && self.submitted - self.worked <= self.backlog_max / 2 {
             self.paused = false;
             self.resume = true;
         }
@@ -184,7 +148,7 @@ impl Tally {
         Ok(())
     }
 
-    /// A sleeping worker was woken.
+    /// A sleeping worker got a NOOP.
     #[inline]
     pub fn woken(&mut self) {
         self.wakes += 1;
@@ -192,16 +156,16 @@ impl Tally {
 
     #[inline]
     fn end(&mut self, ending: Ending, sent: Stamp) {
-        if ending == self.rules.ending {
+        if ending == self.ending {
             self.done += 1;
             self.latency.record(self.now_nanos.saturating_sub(sent.sent_nanos));
         }
     }
 
     /// Everything submitted has come to its end, and nothing is on its way.
-    fn is_settled(&self) -> bool {
-        let acknowledged = !self.rules.acknowledged || self.acknowledged == self.submitted;
-        let worked = !self.rules.worked || self.worked == self.submitted;
+    fn is_settled(&self, roles: &Shape) -> bool {
+        let acknowledged = roles.echoers > 0 || self.acknowledged == self.submitted;
+        let worked = roles.workers == 0 || self.worked == self.submitted;
         acknowledged && worked && self.done == self.submitted
     }
 }
@@ -259,11 +223,6 @@ impl Measured {
         self.micros_per_job(self.cpu.server)
     }
 
-    /// The server's share of one core, %.
-    pub fn server_busy_percent(&self) -> f64 {
-        100.0 * self.cpu.server.as_secs_f64() * 1e9 / self.nanos.max(1) as f64
-    }
-
     /// The columns every load has.
     pub fn sample(&self) -> Sample {
         let seconds = self.nanos.max(1) as f64 / 1e9;
@@ -293,18 +252,6 @@ impl Measured {
     }
 }
 
-/// The rates of the first and the last tenth of `jobs`: what depth does to a submit.
-pub fn tenth_rates(jobs: u64, tenths: &[u64]) -> Vec<(Metric, f64)> {
-    let rate = |nanos: u64| jobs as f64 / 10.0 * 1e9 / nanos.max(1) as f64;
-    match tenths {
-        [first, .., before_last, last] => vec![
-            (Metric::FirstTenthPerSecond, rate(*first)),
-            (Metric::LastTenthPerSecond, rate(last.saturating_sub(*before_last))),
-        ],
-        _ => Vec::new(),
-    }
-}
-
 #[derive(Debug)]
 enum Phase {
     Warming,
@@ -312,27 +259,23 @@ enum Phase {
     Closing(Measured),
 }
 
-/// The parts and the tally of one run: the [`Load`] that is driven.
+/// The roles and the tally of one run: the [`Load`] that is driven.
 #[derive(Debug)]
-pub struct Crew<P> {
+pub struct Crew {
+    shape: Shape,
     plan: Plan,
     server_pid: u32,
-    parts: Vec<P>,
+    roles: Vec<Role>,
     tally: Tally,
     phase: Phase,
     tenths: Vec<u64>,
 }
 
-impl<P> Crew<P> {
-    /// The crew of these parts, one per connection, for the server with this process id.
-    pub fn new(parts: Vec<P>, rules: Rules, plan: &Plan, server_pid: u32) -> Self {
-        let tally = Tally::new(rules, plan);
-        Self { plan: *plan, server_pid, parts, tally, phase: Phase::Warming, tenths: Vec::new() }
-    }
-
-    /// How many connections it needs.
-    pub fn connections(&self) -> usize {
-        self.parts.len()
+impl Crew {
+    /// The crew of a shape, for the server with this process id.
+    pub fn new(shape: &Shape, plan: &Plan, server_pid: u32) -> Self {
+        let (roles, tally) = (Role::all(shape), Tally::new(shape, plan));
+        Self { shape: *shape, plan: *plan, server_pid, roles, tally, phase: Phase::Warming, tenths: Vec::new() }
     }
 
     /// The crew for jobs that are already queued: numbers 0 to `queued`.
@@ -387,23 +330,23 @@ impl<P> Crew<P> {
     }
 }
 
-impl<P: Part> Load for Crew<P> {
+impl Load for Crew {
     #[inline]
     fn at(&mut self, now_nanos: u64) {
         self.tally.now_nanos = now_nanos;
     }
 
     fn on_wake(&mut self, link: usize, out: &mut Vec<u8>) {
-        if let Some(part) = self.parts.get_mut(link) {
-            part.on_wake(out, &mut self.tally);
+        if let Some(role) = self.roles.get_mut(link) {
+            role.on_wake(out, &mut self.tally);
         }
     }
 
     #[inline]
-    fn on_bytes(&mut self, link: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
-        match self.parts.get_mut(link) {
-            Some(part) => part.on_bytes(bytes, out, &mut self.tally),
-            None => Ok(bytes.len()),
+    fn on_packet(&mut self, link: usize, packet: Packet<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        match self.roles.get_mut(link) {
+            Some(role) => role.on_packet(packet, out, &mut self.tally),
+            None => Ok(()),
         }
     }
 
@@ -416,7 +359,7 @@ impl<P: Part> Load for Crew<P> {
             }
             Phase::Measuring { since_nanos, done, wakes, cpu } => self.watch_window(since_nanos, done, wakes, cpu)?,
             Phase::Closing(_) => {
-                if self.tally.is_settled() {
+                if self.tally.is_settled(&self.shape) {
                     return Ok(Next::Done);
                 }
             }
@@ -428,18 +371,5 @@ impl<P: Part> Load for Crew<P> {
     fn state(&self) -> String {
         let Tally { submitted, acknowledged, worked, done, .. } = self.tally;
         format!("submitted {submitted}, acknowledged {acknowledged}, worked {worked}, done {done}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tenths_become_rates() {
-        let tenths = [1_000_000_000, 2_000_000_000, 4_000_000_000];
-        let found = tenth_rates(1000, &tenths);
-        assert_eq!(found, [(Metric::FirstTenthPerSecond, 100.0), (Metric::LastTenthPerSecond, 50.0)]);
-        assert!(tenth_rates(1000, &[]).is_empty());
     }
 }

@@ -1,0 +1,77 @@
+//! The tests in the package of the crate `faktory`, as its authors run them against Faktory.
+//!
+//! Every one has a daemon of its own: some requeue whatever failed, or count on nobody else's doing so.
+
+use std::collections::VecDeque;
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+
+use crate::common::{daemon, wait_until};
+use crate::peer::Fwp;
+use crate::{installed, run};
+
+/// Those that run at the same time. They wait most of the time.
+const AT_ONCE: usize = 6;
+
+/// This one asks no server it is given, but a Faktory it starts in a container.
+const BRINGS_ITS_OWN_FAKTORY: &str = "community::mutation_requeue_jobs";
+
+#[test]
+fn community() {
+    let tests = tests("community::");
+    assert_eq!(tests.len(), 17);
+    pass(tests.into_iter().filter(|test| test != BRINGS_ITS_OWN_FAKTORY));
+}
+
+#[test]
+fn enterprise() {
+    let tests = tests("enterprise::");
+    assert_eq!(tests.len(), 11);
+    pass(tests.into_iter());
+}
+
+fn suite() -> Command {
+    Command::new(installed("faktory-suite/real"))
+}
+
+fn tests(module: &str) -> Vec<String> {
+    let (well, listed) = run(suite().args(["--list", "--format", "terse", module]));
+    assert!(well, "{listed}");
+    listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+}
+
+fn pass(tests: impl Iterator<Item = String>) {
+    let tests = Mutex::new(tests.collect::<VecDeque<_>>());
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let Some(test) = tests.lock().unwrap().pop_front() else { return };
+                    if let Err(why) = passes(&test) {
+                        failed.lock().unwrap().push(why);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}
+
+fn passes(test: &str) -> Result<(), String> {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let address = daemon.address("faktory");
+    // They take a Faktory for one that has been up for a second at least.
+    let mut fwp = Fwp::connect(address);
+    wait_until("the daemon has been up for a while", || !fwp.ask("INFO").contains("\"uptime\":0"));
+    drop(fwp);
+    let mut suite = suite();
+    // Else they say nothing and pass.
+    suite.env("FAKTORY_URL", format!("tcp://{address}")).env("FAKTORY_ENT", "1");
+    let (well, said) = run(suite.args(["--exact", "--include-ignored", test]));
+    let passed = well && said.contains("1 passed");
+    if passed { Ok(()) } else { Err(format!("{said}\n{}", daemon.log_text())) }
+}
