@@ -5,18 +5,22 @@
 //! lost, doubled or answered with another's result fails the run.
 //!
 //! Reading order: [`metric`] (what is measured), [`stats`] (how figures become one), [`compare`] (runs, interleaved),
-//! [`report`] (tables and ratios), [`process`] and [`servers`] (the servers under load), then one module per protocol:
-//! [`gearman`]. A protocol brings its own codec, written apart from the daemon's, so that both cannot share a mistake.
+//! [`report`] (tables and ratios), [`process`], [`servers`] and [`windlass`] (the servers under load), [`load`] (connections
+//! and what they count), [`settings`] (what is asked for), then one module per protocol: [`gearman`] and [`faktory`]. A protocol brings its own codec, written apart from the daemon's, so that both cannot share a mistake.
 //!
 //! Invariants: every server is a child on loopback with its data in a temporary directory, and dies with its
 //! [`servers::Server`]; the client side is one thread, so its cost can be told from the server's.
 
 pub mod compare;
 pub mod error;
+pub mod faktory;
 pub mod gearman;
 pub mod interrupt;
+pub mod load;
 pub mod metric;
 pub mod process;
 pub mod report;
 pub mod servers;
+pub mod settings;
 pub mod stats;
+pub mod windlass;

@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use windlass_bench::compare::CaseResult;
 use windlass_bench::error::Error;
-use windlass_bench::gearman::cases;
-use windlass_bench::gearman::client::Idle;
-use windlass_bench::gearman::peers::{Durability, PeerName};
-use windlass_bench::gearman::tournament::{self, Options};
+use windlass_bench::gearman::peers::PeerName;
 use windlass_bench::interrupt::Interrupt;
+use windlass_bench::load::client::Idle;
 use windlass_bench::report::{self, Report};
+use windlass_bench::settings::Settings;
+use windlass_bench::windlass::Durability;
+use windlass_bench::{faktory, gearman};
 
 /// Compare job servers under load: the same work for each, in turn, and ratios at the end.
 #[derive(Debug, Parser)]
@@ -27,10 +28,26 @@ struct Cli {
 enum Protocol {
     /// Gearman: windlass and gearmand.
     Gearman(GearmanArgs),
+    /// Faktory's work protocol: windlass alone.
+    Faktory(CommonArgs),
 }
 
 #[derive(Debug, Args)]
 struct GearmanArgs {
+    /// Who takes part: windlass, gearmand, gearmand-tN (that many threads), gearmand-sqlite.
+    #[arg(
+        long,
+        value_name = "NAME,…",
+        value_delimiter = ',',
+        default_value = "windlass,gearmand-t0,gearmand-t1,gearmand-t4,gearmand-sqlite"
+    )]
+    peers: Vec<PeerName>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct CommonArgs {
     /// Cases and groups of cases; --list names them.
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',', default_value = "default")]
     cases: Vec<String>,
@@ -43,14 +60,6 @@ struct GearmanArgs {
     /// Measure so many jobs instead of a time (no effect on cases that say their number of jobs).
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(10..))]
     jobs: Option<u64>,
-    /// Who takes part: windlass, gearmand, gearmand-tN (that many threads), gearmand-sqlite.
-    #[arg(
-        long,
-        value_name = "NAME,…",
-        value_delimiter = ',',
-        default_value = "windlass,gearmand-t0,gearmand-t1,gearmand-t4,gearmand-sqlite"
-    )]
-    peers: Vec<PeerName>,
     /// The settings windlass takes part with.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "sync,interval")]
     durability: Vec<Durability>,
@@ -75,12 +84,9 @@ struct GearmanArgs {
     list: bool,
 }
 
-impl GearmanArgs {
-    fn options(&self) -> Options {
-        Options {
-            cases: self.cases.clone(),
-            peers: self.peers.clone(),
-            durabilities: self.durability.clone(),
+impl CommonArgs {
+    fn settings(&self) -> Settings {
+        Settings {
             runs: usize::try_from(self.runs).unwrap_or(1),
             seconds: self.seconds,
             jobs: self.jobs,
@@ -89,11 +95,25 @@ impl GearmanArgs {
             data_root: self.data_root.clone().unwrap_or_else(std::env::temp_dir),
         }
     }
+
+    /// Writes what was asked for; whether every run succeeded.
+    fn keep(&self, mut report: Report) -> Result<bool, Error> {
+        report.facts.push(("command".to_owned(), std::env::args().skip(1).collect::<Vec<_>>().join(" ")));
+        if let Some(path) = &self.out {
+            write(path, &report.to_markdown())?;
+        }
+        if let Some(path) = &self.json {
+            write(path, &json(&report)?)?;
+        }
+        Ok(!report.has_failures())
+    }
 }
 
 fn main() -> ExitCode {
-    let Protocol::Gearman(args) = Cli::parse().protocol;
-    let outcome = if args.list { list() } else { gearman(&args) };
+    let outcome = match Cli::parse().protocol {
+        Protocol::Gearman(args) => gearman(&args),
+        Protocol::Faktory(args) => faktory(&args),
+    };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -104,18 +124,32 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every run succeeded.
 fn gearman(args: &GearmanArgs) -> Result<bool, Error> {
-    let interrupt = Interrupt::install()?;
-    let mut report = tournament::hold(&args.options(), &interrupt, show)?;
-    report.facts.push(("command".to_owned(), std::env::args().skip(1).collect::<Vec<_>>().join(" ")));
-    if let Some(path) = &args.out {
-        write(path, &report.to_markdown())?;
+    let common = &args.common;
+    if common.list {
+        let cases = gearman::cases::named().into_iter().map(|case| (case.name, case.about));
+        return list(&gearman::cases::GROUPS, cases);
     }
-    if let Some(path) = &args.json {
-        write(path, &json(&report)?)?;
+    let options = gearman::tournament::Options {
+        cases: common.cases.clone(),
+        peers: args.peers.clone(),
+        durabilities: common.durability.clone(),
+        settings: common.settings(),
+    };
+    common.keep(gearman::tournament::hold(&options, &Interrupt::install()?, show)?)
+}
+
+fn faktory(common: &CommonArgs) -> Result<bool, Error> {
+    if common.list {
+        let cases = faktory::cases::named().into_iter().map(|case| (case.name, case.about));
+        return list(&faktory::cases::GROUPS, cases);
     }
-    Ok(!report.has_failures())
+    let options = faktory::tournament::Options {
+        cases: common.cases.clone(),
+        durabilities: common.durability.clone(),
+        settings: common.settings(),
+    };
+    common.keep(faktory::tournament::hold(&options, &Interrupt::install()?, show)?)
 }
 
 fn show(case: &CaseResult) {
@@ -123,9 +157,9 @@ fn show(case: &CaseResult) {
     let _ = io::stdout().write_all(report::case_text(case).as_bytes());
 }
 
-fn list() -> Result<bool, Error> {
-    let groups = cases::GROUPS.iter().map(|(name, about)| format!("{name:<22}{about}\n"));
-    let cases = cases::named().into_iter().map(|case| format!("{:<22}{}\n", case.name, case.about));
+fn list(groups: &[(&str, &str)], cases: impl Iterator<Item = (String, String)>) -> Result<bool, Error> {
+    let groups = groups.iter().map(|(name, about)| format!("{name:<22}{about}\n"));
+    let cases = cases.map(|(name, about)| format!("{name:<22}{about}\n"));
     let text = format!("groups\n{}\ncases\n{}", groups.collect::<String>(), cases.collect::<String>());
     io::stdout().write_all(text.as_bytes()).map_err(Error::io("write the list"))?;
     Ok(true)
@@ -152,10 +186,10 @@ mod tests {
     #[test]
     fn lists_are_split_at_commas() {
         let words = ["windlass-bench", "gearman", "--case", "bg-1,pipe-8", "--peers", "gearmand-t0,windlass"];
-        let Protocol::Gearman(args) = Cli::try_parse_from(words).unwrap().protocol;
-        assert_eq!(args.cases, ["bg-1", "pipe-8"]);
+        let Protocol::Gearman(args) = Cli::try_parse_from(words).unwrap().protocol else { panic!() };
+        assert_eq!(args.common.cases, ["bg-1", "pipe-8"]);
         assert_eq!(args.peers, [PeerName::Gearmand { threads: Some(0) }, PeerName::Windlass]);
-        assert_eq!(args.durability, [Durability::Sync, Durability::Interval]);
+        assert_eq!(args.common.durability, [Durability::Sync, Durability::Interval]);
         assert!(Cli::try_parse_from(["windlass-bench", "gearman", "--peers", "nobody"]).is_err());
     }
 }

@@ -32,6 +32,8 @@ pub enum Metric {
     P99Micros,
     /// User and system time of the server process per operation, µs.
     ServerMicrosPerJob,
+    /// Share of one core the server used, %: what waiting costs.
+    ServerBusyPercent,
     /// Wake-ups (NOOP) sent per job.
     WakesPerJob,
     /// Submits per second while the first tenth of the queue was filled.
@@ -70,6 +72,7 @@ impl Metric {
             Metric::P50Micros => "p50 µs",
             Metric::P99Micros => "p99 µs",
             Metric::ServerMicrosPerJob => "server µs/job",
+            Metric::ServerBusyPercent => "server %",
             Metric::WakesPerJob => "wakes/job",
             Metric::FirstTenthPerSecond => "first 10%/s",
             Metric::LastTenthPerSecond => "last 10%/s",
@@ -104,6 +107,7 @@ impl Metric {
             Metric::P50Micros
             | Metric::P99Micros
             | Metric::ServerMicrosPerJob
+            | Metric::ServerBusyPercent
             | Metric::BytesPerJob
             | Metric::DrainMicrosPerJob
             | Metric::RssAfterDrainMib

@@ -113,6 +113,17 @@ impl Drop for Server {
     }
 }
 
+/// The first line of a program's `--version`, after a look whether it is there at all.
+///
+/// # Errors
+/// [`Error::Missing`] with `remedy`.
+pub fn version(program: &Path, remedy: &str) -> Result<String, Error> {
+    let missing = |_| Error::Missing { program: program.to_owned(), remedy: remedy.to_owned() };
+    let output = Command::new(program).arg("--version").output().map_err(missing)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no version").trim().to_owned())
+}
+
 /// A port on loopback that is free now.
 ///
 /// # Errors

@@ -3,9 +3,7 @@
 use crate::error::Error;
 use crate::gearman::peers::Peer;
 use crate::gearman::shapes::{DURABLE_BACKLOG_MAX, PIPELINE, Shape};
-
-/// More jobs than that in one queue are not a benchmark but an accident.
-const JOBS_MAX: u64 = 50_000_000;
+use crate::settings::count_of;
 
 /// The work of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,20 +159,10 @@ fn sized(name: &str) -> Option<Case> {
     }
 }
 
-/// `500`, `100k`, `1m`.
-fn count_of(text: &str) -> Option<u64> {
-    let scaled = [("k", 1_000), ("m", 1_000_000)]
-        .into_iter()
-        .find_map(|(suffix, scale)| Some((text.strip_suffix(suffix)?, scale)));
-    let (digits, scale): (&str, u64) = scaled.unwrap_or((text, 1));
-    let count = digits.parse::<u64>().ok()?.checked_mul(scale)?;
-    (1..=JOBS_MAX).contains(&count).then_some(count)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gearman::peers::Durability;
+    use crate::windlass::Durability;
 
     #[test]
     fn names_are_unique_and_found() {

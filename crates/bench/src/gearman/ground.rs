@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::gearman::admin;
 use crate::gearman::cases::Work;
-use crate::gearman::client::{Idle, Links};
-use crate::gearman::crew::{Crew, Measured, Plan};
 use crate::gearman::peers::{Peer, Programs};
-use crate::gearman::shapes::{Ending, PIPELINE, Shape};
+use crate::gearman::roles::Role;
+use crate::gearman::shapes::{PIPELINE, Shape};
 use crate::interrupt::Interrupt;
+use crate::load::client::{Idle, Links};
+use crate::load::crew::{Crew, Ending, Measured, Plan, tenth_rates};
 use crate::metric::{Metric, Sample};
 use crate::process;
 use crate::servers::{Home, Server};
@@ -127,47 +128,25 @@ impl Ground<'_> {
 
     fn drain(&self, server: &Server, jobs: u64) -> Result<Measured, Error> {
         let (shape, plan) = (Shape::drain(FILLERS), Plan::Counted { warm: 0, window: jobs });
-        let crew = Crew::new(&shape, &plan, server.pid()).for_queued(jobs);
-        let measured = self.drive_crew(server, &shape, crew)?;
+        let measured = self.drive_crew(server, crew(server, &shape, &plan).for_queued(jobs))?;
         admin::await_jobs(server.addr(), 0, self.interrupt)?;
         Ok(measured)
     }
 
     fn drive(&self, server: &Server, shape: &Shape, plan: &Plan) -> Result<Measured, Error> {
-        self.drive_crew(server, shape, Crew::new(shape, plan, server.pid()))
+        self.drive_crew(server, crew(server, shape, plan))
     }
 
-    fn drive_crew(&self, server: &Server, shape: &Shape, mut crew: Crew) -> Result<Measured, Error> {
-        Links::open(server.addr(), shape.connections(), self.idle)?.drive(&mut crew, self.interrupt)?;
+    fn drive_crew(&self, server: &Server, mut crew: Crew<Role>) -> Result<Measured, Error> {
+        Links::open(server.addr(), crew.connections(), self.idle)?.drive(&mut crew, self.interrupt)?;
         crew.measured()
     }
 }
 
-/// The rates of the first and the last tenth: what depth does to a submit.
-fn tenth_rates(jobs: u64, tenths: &[u64]) -> Vec<(Metric, f64)> {
-    let rate = |nanos: u64| jobs as f64 / 10.0 * 1e9 / nanos.max(1) as f64;
-    match tenths {
-        [first, .., before_last, last] => vec![
-            (Metric::FirstTenthPerSecond, rate(*first)),
-            (Metric::LastTenthPerSecond, rate(last.saturating_sub(*before_last))),
-        ],
-        _ => Vec::new(),
-    }
+fn crew(server: &Server, shape: &Shape, plan: &Plan) -> Crew<Role> {
+    Crew::new(Role::all(shape), shape.rules(), plan, server.pid())
 }
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tenths_become_rates() {
-        let tenths = [1_000_000_000, 2_000_000_000, 4_000_000_000];
-        let found = tenth_rates(1000, &tenths);
-        assert_eq!(found, [(Metric::FirstTenthPerSecond, 100.0), (Metric::LastTenthPerSecond, 50.0)]);
-        assert!(tenth_rates(1000, &[]).is_empty());
-    }
 }

@@ -1,8 +1,7 @@
 //! Gearman: load for `windlass` and for gearmand.
 //!
-//! Reading order: [`wire`] (bytes), [`client`] (many connections, one thread), [`crew`] and [`roles`] (who sends what
-//! and what is counted), [`shapes`] (the load as data), [`ground`] (one run of one case), [`cases`] (names to
-//! the work), [`peers`] (how each server is started), [`admin`] (asking the server for its own count), [`tournament`]
+//! Reading order: [`wire`] (bytes), [`roles`] (who sends what), [`shapes`] (the load as data), [`ground`] (one run of one
+//! case), [`cases`] (names to the work), [`peers`] (how each server is started), [`admin`] (asking the server for its own count), [`tournament`]
 //! (all of it together).
 //!
 //! Spec: the Gearman protocol (`PROTOCOL` in gearmand's sources), sections "Binary Packet" to "Administrative Protocol".
@@ -11,8 +10,6 @@
 mod accounting;
 pub mod admin;
 pub mod cases;
-pub mod client;
-pub mod crew;
 pub mod ground;
 pub mod peers;
 pub mod roles;

@@ -1,49 +1,18 @@
 //! The servers compared: their names on the command line and how each is started. The only place that knows
-//! `windlass`'s configuration keys and gearmand's options.
+//! gearmand's options.
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::str::FromStr;
 
 use crate::error::Error;
 use crate::servers::{self, Home, Launch};
+use crate::windlass::{self, Durability};
 
 /// Where distributions put it; not on every user's PATH.
 const GEARMAND: &str = "/usr/sbin/gearmand";
 /// Both servers get the same, large enough for a thousand connections at once.
 const BACKLOG: &str = "--backlog=1024";
-
-/// What an acknowledgement of `windlass` means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// On the disk.
-    Sync,
-    /// On the disk within 100 ms.
-    Interval,
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Durability::Sync => "sync",
-            Durability::Interval => "interval",
-        })
-    }
-}
-
-impl FromStr for Durability {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "sync" => Ok(Durability::Sync),
-            "interval" => Ok(Durability::Interval),
-            _ => Err(Error::Usage(format!("durability {text:?} is neither sync nor interval"))),
-        }
-    }
-}
 
 /// A name as written after `--peers`; `windlass` stands for one peer per durability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,11 +114,7 @@ pub struct Programs {
 impl Programs {
     /// `windlass` where it was said to be, or beside this program; gearmand where distributions put it.
     pub fn new(windlass: Option<PathBuf>) -> Self {
-        let beside = || Some(std::env::current_exe().ok()?.parent()?.join("windlass"));
-        let windlass = windlass.or_else(beside).unwrap_or_else(|| PathBuf::from("windlass"));
-        // The server is started in a folder of its own, where a relative path would lead elsewhere.
-        let windlass = windlass.canonicalize().unwrap_or(windlass);
-        Self { windlass, gearmand: PathBuf::from(GEARMAND) }
+        Self { windlass: windlass::program(windlass), gearmand: PathBuf::from(GEARMAND) }
     }
 
     /// The first line of `--version`, after a look whether the program is there at all.
@@ -157,16 +122,11 @@ impl Programs {
     /// # Errors
     /// [`Error::Missing`] with what to do about it.
     pub fn version(&self, peer: Peer) -> Result<String, Error> {
-        let program = self.program(peer);
-        let remedy = if peer.is_ours() {
-            "build it with `cargo build --release`, say where it is with --windlass-bin, or leave it out of --peers"
-        } else {
-            "install Debian's package gearman-job-server, or leave it out of --peers"
-        };
-        let missing = |_| Error::Missing { program: program.to_owned(), remedy: remedy.to_owned() };
-        let output = Command::new(program).arg("--version").output().map_err(missing)?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        Ok(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no version").trim().to_owned())
+        if peer.is_ours() {
+            return windlass::version(&self.windlass);
+        }
+        let remedy = "install Debian's package gearman-job-server, or leave it out of --peers";
+        servers::version(&self.gearmand, remedy)
     }
 
     /// How to start a peer on a fresh port with its data in `home`. Writes its configuration there.
@@ -176,12 +136,7 @@ impl Programs {
     pub fn launch(&self, peer: Peer, home: &Home) -> Result<Launch, Error> {
         let port = servers::free_port()?;
         let args = match peer {
-            Peer::Windlass(durability) => {
-                let file = home.path().join("windlass.toml");
-                let text = windlass_configuration(home.path(), durability, port);
-                fs::write(&file, text).map_err(Error::io("write the configuration"))?;
-                vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()]
-            }
+            Peer::Windlass(durability) => return windlass::launch(&self.windlass, "gearman", durability, home),
             Peer::Gearmand { threads } => {
                 let mut args = gearmand_args(home.path(), port);
                 args.extend(threads.map(|count| format!("--threads={count}")));
@@ -195,21 +150,8 @@ impl Programs {
                 args
             }
         };
-        Ok(Launch { program: self.program(peer).to_owned(), args, port })
+        Ok(Launch { program: self.gearmand.clone(), args, port })
     }
-
-    fn program(&self, peer: Peer) -> &Path {
-        if peer.is_ours() { &self.windlass } else { &self.gearmand }
-    }
-}
-
-fn windlass_configuration(home: &Path, durability: Durability, port: u16) -> String {
-    let data = home.join("data");
-    format!(
-        "data_dir = {:?}\ndurability = \"{durability}\"\ncommit_interval = \"100ms\"\n\n\
-         [limits]\njobs_bytes_max = \"64GiB\"\n\n[faktory]\nlisten = []\n\n[gearman]\nlisten = [\"127.0.0.1:{port}\"]\n",
-        data.display().to_string()
-    )
 }
 
 fn gearmand_args(home: &Path, port: u16) -> Vec<String> {
@@ -248,13 +190,5 @@ mod tests {
         let programs = Programs::new(Some(PathBuf::from("/nowhere/windlass")));
         let error = programs.version(Peer::Windlass(Durability::Sync)).unwrap_err().to_string();
         assert!(error.starts_with("/nowhere/windlass: not found; build it with"), "{error}");
-    }
-
-    #[test]
-    fn the_configuration_of_windlass() {
-        let text = windlass_configuration(Path::new("/tmp/a \"b\""), Durability::Interval, 4730);
-        let expected = "data_dir = \"/tmp/a \\\"b\\\"/data\"\ndurability = \"interval\"\ncommit_interval = \"100ms\"\n\n\
-                        [limits]\njobs_bytes_max = \"64GiB\"\n\n[faktory]\nlisten = []\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n";
-        assert_eq!(text, expected);
     }
 }

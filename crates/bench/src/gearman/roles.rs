@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 
 use crate::error::Error;
-use crate::gearman::crew::Tally;
 use crate::gearman::shapes::{BODY_BYTES, FUNCTION, Shape};
-use crate::gearman::wire::{self, Assignment, Kind, Packet, Stamp, Template};
+use crate::gearman::wire::{self, Assignment, Kind, Packet, Template};
+use crate::load::crew::{Part, Tally};
+use crate::load::stamp::Stamp;
 
 /// One connection's part.
 #[derive(Debug)]
@@ -35,8 +36,19 @@ impl Role {
         workers.chain(producers).chain(callers).chain(echoers).collect()
     }
 
-    /// Writes whatever may be written now.
-    pub fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
+    #[inline]
+    fn on_packet(&mut self, packet: Packet<'_>, out: &mut Vec<u8>, tally: &mut Tally) -> Result<(), Error> {
+        match self {
+            Role::Echoer(echoer) => echoer.on_packet(packet, out, tally),
+            Role::Producer(producer) => producer.on_packet(packet, out, tally),
+            Role::Caller(caller) => caller.on_packet(packet, out, tally),
+            Role::Worker(worker) => worker.on_packet(packet, out, tally),
+        }
+    }
+}
+
+impl Part for Role {
+    fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
         match self {
             Role::Echoer(echoer) => echoer.send(out, tally),
             Role::Producer(producer) => producer.top_up(out, tally),
@@ -45,18 +57,14 @@ impl Role {
         }
     }
 
-    /// Answers a packet.
-    ///
-    /// # Errors
-    /// [`Error::Protocol`] for a packet that has no place here, [`Error::Mismatch`] for one that belongs elsewhere.
     #[inline]
-    pub fn on_packet(&mut self, packet: Packet<'_>, out: &mut Vec<u8>, tally: &mut Tally) -> Result<(), Error> {
-        match self {
-            Role::Echoer(echoer) => echoer.on_packet(packet, out, tally),
-            Role::Producer(producer) => producer.on_packet(packet, out, tally),
-            Role::Caller(caller) => caller.on_packet(packet, out, tally),
-            Role::Worker(worker) => worker.on_packet(packet, out, tally),
+    fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error> {
+        let mut rest = bytes;
+        while let Some((packet, after)) = wire::split(rest).map_err(|error| Error::Protocol(error.to_string()))? {
+            self.on_packet(packet, out, tally)?;
+            rest = after;
         }
+        Ok(bytes.len() - rest.len())
     }
 }
 

@@ -1,5 +1,7 @@
 //! A load as data: how many connections of which role, and what counts as a job done.
 
+use crate::load::crew::{Ending, Rules};
+
 /// The function all jobs are for.
 pub const FUNCTION: &[u8] = b"bench";
 /// The usual size of a job's body, bytes.
@@ -11,17 +13,6 @@ pub const PIPELINE: usize = 128;
 pub const BACKLOG_MAX: u64 = 4096;
 /// The same where each job costs two disk writes, so that the rest is worked off in a second or so.
 pub const DURABLE_BACKLOG_MAX: u64 = 512;
-
-/// What ends a job, and up to when its latency is counted from its submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// JOB_CREATED has come.
-    Acknowledged,
-    /// A worker was given it (and finished it in the same moment).
-    Worked,
-    /// ECHO_RES or WORK_COMPLETE has come back to the sender.
-    Answered,
-}
 
 /// A load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +82,16 @@ impl Shape {
     /// The same with another backlog.
     pub const fn with_backlog(self, backlog_max: u64) -> Self {
         Shape { backlog_max, ..self }
+    }
+
+    /// What a run of this shape counts.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            ending: self.ending,
+            backlog_max: self.backlog_max,
+            acknowledged: self.echoers == 0,
+            worked: self.workers > 0,
+        }
     }
 
     /// Connections in all.

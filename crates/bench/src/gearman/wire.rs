@@ -3,12 +3,12 @@
 //!
 //! Spec: the Gearman protocol, "Binary Packet".
 
+use crate::load::stamp::{Dice, Stamp, UNIQUE_BYTES};
+
 /// Magic, type and size, 4 bytes each.
 pub const HEADER_BYTES: usize = 12;
 /// More than any server has reason to send here; a larger size means the stream is out of step.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
-/// A unique id is written as 32 hexadecimal digits and 4 hyphens, as stock clients do.
-pub const UNIQUE_BYTES: usize = 36;
 /// The least body of a job: its number and the time it was sent, 8 bytes each.
 pub const JOB_BODY_BYTES_MIN: usize = 16;
 
@@ -96,25 +96,6 @@ fn put_header(out: &mut Vec<u8>, kind: Kind, body_bytes: usize) {
     let [k0, k1, k2, k3] = kind.0.to_be_bytes();
     let [s0, s1, s2, s3] = u32::try_from(body_bytes).unwrap_or(u32::MAX).to_be_bytes();
     out.extend_from_slice(&[m0, m1, m2, m3, k0, k1, k2, k3, s0, s1, s2, s3]);
-}
-
-/// What every job's body begins with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
-    /// The job's number within the run, from 0.
-    pub number: u64,
-    /// When it was sent, ns since the generator's epoch.
-    pub sent_nanos: u64,
-}
-
-impl Stamp {
-    /// Reads the stamp of a job's body.
-    #[inline]
-    pub fn of(body: &[u8]) -> Option<Self> {
-        let (number, rest) = body.split_first_chunk::<8>()?;
-        let sent = rest.first_chunk::<8>()?;
-        Some(Self { number: u64::from_le_bytes(*number), sent_nanos: u64::from_le_bytes(*sent) })
-    }
 }
 
 /// A whole request made once, copied per job, with only stamp and unique id written anew: submits (`function`, unique
@@ -213,37 +194,6 @@ pub fn put_bare(out: &mut Vec<u8>, kind: Kind) {
     put_header(out, kind, 0);
 }
 
-/// Seeded dice (splitmix64) for unique ids: the same seed gives the same ids, so runs repeat.
-#[derive(Debug, Clone)]
-pub struct Dice(u64);
-
-impl Dice {
-    /// Dice with this seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A unique id in the form of a UUID.
-    pub fn unique(&mut self) -> [u8; UNIQUE_BYTES] {
-        let mut digits = u128::from(self.roll()) << 64 | u128::from(self.roll());
-        let mut text = [b'-'; UNIQUE_BYTES];
-        let places = text.iter_mut().zip(0_u8..).filter(|(_, at)| ![8, 13, 18, 23].contains(at));
-        for (place, _) in places {
-            let nibble = u8::try_from(digits & 15).unwrap_or(0);
-            *place = if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-            digits >>= 4;
-        }
-        text
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,16 +265,6 @@ mod tests {
         for (arguments, expected) in cases {
             assert_eq!(Assignment::of(arguments), expected, "{}", arguments.escape_ascii());
         }
-    }
-
-    #[test]
-    fn unique_ids_look_like_uuids_and_differ() {
-        let mut dice = Dice::new(1);
-        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| dice.unique()).collect();
-        assert_eq!(ids.len(), 10_000);
-        let text = String::from_utf8(Dice::new(9).unique().to_vec()).unwrap();
-        assert_eq!(text.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{text}");
-        assert!(text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()), "{text}");
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! Many connections in one thread: read what is there, hand packets to the load, write what the load wrote. No job is
-//! understood here.
+//! Many connections in one thread: read what is there, hand it to the load, write what the load wrote. No packet and no
+//! job is understood here.
 //!
 //! Cheap on purpose, since server and generator share the machine: edge-triggered readiness, one read buffer for all
 //! connections, one write per connection and batch, nothing allocated per packet.
@@ -12,7 +12,6 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::error::Error;
-use crate::gearman::wire::{self, Packet};
 use crate::interrupt::Interrupt;
 
 /// One read at most; with pipelining a thousand answers come at once.
@@ -39,11 +38,12 @@ pub trait Load {
     fn at(&mut self, now_nanos: u64);
     /// A chance to write: once at the start, and on every connection after [`Next::Wake`].
     fn on_wake(&mut self, link: usize, out: &mut Vec<u8>);
-    /// A packet came on connection `link`; what is appended to `out` goes back on it.
+    /// `bytes` have come on connection `link` and begin where the last call ended; what is appended to `out` goes back on
+    /// it. Says how many bytes, in whole packets, were used: the rest comes again with what follows it.
     ///
     /// # Errors
     /// Whatever ends the run.
-    fn on_packet(&mut self, link: usize, packet: Packet<'_>, out: &mut Vec<u8>) -> Result<(), Error>;
+    fn on_bytes(&mut self, link: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Error>;
     /// Everything that was there has been handled.
     ///
     /// # Errors
@@ -90,10 +90,30 @@ impl Links {
     /// # Errors
     /// [`Error::Io`] if one is refused.
     pub fn open(addr: SocketAddr, count: usize, idle: Idle) -> Result<Self, Error> {
+        Self::open_with(addr, count, idle, |_, _| Ok(()))
+    }
+
+    /// Opens `count` connections, one after the other; `greet` has the conversation that a protocol begins with on each
+    /// (its index, the stream still blocking) and reads nothing that comes after it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if one is refused; what `greet` reports.
+    pub fn open_with(
+        addr: SocketAddr,
+        count: usize,
+        idle: Idle,
+        mut greet: impl FnMut(usize, &mut std::net::TcpStream) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let wait = if idle == Idle::Spin { Duration::ZERO } else { WAIT };
         let poll = Poll::new().map_err(Error::io("make a poll"))?;
         let links = (0..count)
-            .map(|at| Link::open(addr, &poll, Token(at)).map_err(Error::io(format!("open connection {at}"))))
+            .map(|at| {
+                // A blocking connect, so that a thousand of them do not overrun the server's backlog.
+                let connected = std::net::TcpStream::connect(addr).map_err(Error::io(format!("open connection {at}")));
+                let mut stream = connected?;
+                greet(at, &mut stream)?;
+                Link::new(stream, &poll, Token(at)).map_err(Error::io(format!("open connection {at}")))
+            })
             .collect::<Result<_, _>>()?;
         Ok(Self { poll, wait, stall: STALL, links, scratch: vec![0; READ_BYTES] })
     }
@@ -175,9 +195,7 @@ impl Links {
 }
 
 impl Link {
-    fn open(addr: SocketAddr, poll: &Poll, token: Token) -> io::Result<Self> {
-        // A blocking connect, so that a thousand of them do not overrun the server's backlog.
-        let stream = std::net::TcpStream::connect(addr)?;
+    fn new(stream: std::net::TcpStream, poll: &Poll, token: Token) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let mut stream = TcpStream::from_std(stream);
@@ -187,13 +205,12 @@ impl Link {
 
     fn take_in(&mut self, bytes: &[u8], at: usize, load: &mut impl Load) -> Result<(), Error> {
         if self.carry.is_empty() {
-            let rest = hand_over(bytes, at, load, &mut self.out)?;
-            self.carry.extend_from_slice(rest);
+            let used = load.on_bytes(at, bytes, &mut self.out)?;
+            self.carry.extend_from_slice(bytes.get(used..).unwrap_or_default());
         } else {
             self.carry.extend_from_slice(bytes);
-            let rest = hand_over(&self.carry, at, load, &mut self.out)?.len();
-            let used = self.carry.len() - rest;
-            self.carry.drain(..used);
+            let used = load.on_bytes(at, &self.carry, &mut self.out)?;
+            self.carry.drain(..used.min(self.carry.len()));
         }
         Ok(())
     }
@@ -211,15 +228,6 @@ impl Link {
         self.sent = 0;
         Ok(())
     }
-}
-
-/// Gives every whole packet in `bytes` to the load and returns the rest.
-fn hand_over<'a>(mut bytes: &'a [u8], at: usize, load: &mut impl Load, out: &mut Vec<u8>) -> Result<&'a [u8], Error> {
-    while let Some((packet, rest)) = wire::split(bytes).map_err(|error| Error::Protocol(error.to_string()))? {
-        load.on_packet(at, packet, out)?;
-        bytes = rest;
-    }
-    Ok(bytes)
 }
 
 /// Nanoseconds since it was started.

@@ -1,15 +1,48 @@
-//! All roles of a run together: who may submit, what was done, when the measured window opens and closes. No bytes.
+//! All connections of a run together: who may submit, what was done, when the measured window opens and closes. No bytes.
 
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::gearman::client::{Load, Next};
-use crate::gearman::roles::Role;
-use crate::gearman::shapes::{Ending, Shape};
-use crate::gearman::wire::{Dice, Packet, Stamp};
+use crate::load::client::{Load, Next};
+use crate::load::stamp::{Dice, Stamp};
 use crate::metric::{Metric, Sample};
 use crate::process::{self, CpuTimes};
 use crate::stats::Histogram;
+
+/// What ends a job, and up to when its latency is counted from its submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The server has said that it took the job.
+    Acknowledged,
+    /// A worker was given it.
+    Worked,
+    /// The answer to what was sent has come back: an echo, a result, a worker's report taken.
+    Answered,
+}
+
+/// What a load counts, and how much may be on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// What ends a job.
+    pub ending: Ending,
+    /// Most jobs submitted and not yet worked; submitting pauses there and goes on at half of it.
+    pub backlog_max: u64,
+    /// Every job must be acknowledged before the run is over.
+    pub acknowledged: bool,
+    /// Every job must be worked before the run is over.
+    pub worked: bool,
+}
+
+/// What one connection of a load sends and expects. What it shares with the others is in the [`Tally`].
+pub trait Part {
+    /// Writes whatever may be written now.
+    fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally);
+    /// Answers the whole packets that `bytes` begin with and says how many bytes they are.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for a packet that has no place here, [`Error::Mismatch`] for one that belongs elsewhere.
+    fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error>;
+}
 
 /// How long or how much, first unmeasured and then measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,9 +91,8 @@ impl Plan {
 #[derive(Debug)]
 pub struct Tally {
     now_nanos: u64,
-    ending: Ending,
+    rules: Rules,
     jobs_max: u64,
-    backlog_max: u64,
     /// The backlog was full and is not yet half empty.
     paused: bool,
     /// Producers that stopped may go on.
@@ -77,12 +109,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn new(shape: &Shape, plan: &Plan) -> Self {
+    fn new(rules: Rules, plan: &Plan) -> Self {
         Self {
             now_nanos: 0,
-            ending: shape.ending,
+            rules,
             jobs_max: plan.jobs_max(),
-            backlog_max: shape.backlog_max,
             paused: false,
             resume: false,
             stopping: false,
@@ -105,8 +136,13 @@ impl Tally {
         }
         let stamp = Stamp { number: self.submitted, sent_nanos: self.now_nanos };
         self.submitted += 1;
-        self.paused = self.submitted - self.worked >= self.backlog_max;
+        self.paused = self.submitted - self.worked >= self.rules.backlog_max;
         Some(stamp)
+    }
+
+    /// The time, ns since the run began.
+    pub fn now_nanos(&self) -> u64 {
+        self.now_nanos
     }
 
     /// The dice for unique ids.
@@ -140,7 +176,7 @@ impl Tally {
             return Err(Error::Mismatch(format!("job {} was worked twice", sent.number)));
         }
         self.worked += 1;
-        if self.paused && self.submitted - self.worked <= self.backlog_max / 2 {
+        if self.paused && self.submitted - self.worked <= self.rules.backlog_max / 2 {
             self.paused = false;
             self.resume = true;
         }
@@ -148,7 +184,7 @@ impl Tally {
         Ok(())
     }
 
-    /// A sleeping worker got a NOOP.
+    /// A sleeping worker was woken.
     #[inline]
     pub fn woken(&mut self) {
         self.wakes += 1;
@@ -156,16 +192,16 @@ impl Tally {
 
     #[inline]
     fn end(&mut self, ending: Ending, sent: Stamp) {
-        if ending == self.ending {
+        if ending == self.rules.ending {
             self.done += 1;
             self.latency.record(self.now_nanos.saturating_sub(sent.sent_nanos));
         }
     }
 
     /// Everything submitted has come to its end, and nothing is on its way.
-    fn is_settled(&self, roles: &Shape) -> bool {
-        let acknowledged = roles.echoers > 0 || self.acknowledged == self.submitted;
-        let worked = roles.workers == 0 || self.worked == self.submitted;
+    fn is_settled(&self) -> bool {
+        let acknowledged = !self.rules.acknowledged || self.acknowledged == self.submitted;
+        let worked = !self.rules.worked || self.worked == self.submitted;
         acknowledged && worked && self.done == self.submitted
     }
 }
@@ -223,6 +259,11 @@ impl Measured {
         self.micros_per_job(self.cpu.server)
     }
 
+    /// The server's share of one core, %.
+    pub fn server_busy_percent(&self) -> f64 {
+        100.0 * self.cpu.server.as_secs_f64() * 1e9 / self.nanos.max(1) as f64
+    }
+
     /// The columns every load has.
     pub fn sample(&self) -> Sample {
         let seconds = self.nanos.max(1) as f64 / 1e9;
@@ -252,6 +293,18 @@ impl Measured {
     }
 }
 
+/// The rates of the first and the last tenth of `jobs`: what depth does to a submit.
+pub fn tenth_rates(jobs: u64, tenths: &[u64]) -> Vec<(Metric, f64)> {
+    let rate = |nanos: u64| jobs as f64 / 10.0 * 1e9 / nanos.max(1) as f64;
+    match tenths {
+        [first, .., before_last, last] => vec![
+            (Metric::FirstTenthPerSecond, rate(*first)),
+            (Metric::LastTenthPerSecond, rate(last.saturating_sub(*before_last))),
+        ],
+        _ => Vec::new(),
+    }
+}
+
 #[derive(Debug)]
 enum Phase {
     Warming,
@@ -259,23 +312,27 @@ enum Phase {
     Closing(Measured),
 }
 
-/// The roles and the tally of one run: the [`Load`] that is driven.
+/// The parts and the tally of one run: the [`Load`] that is driven.
 #[derive(Debug)]
-pub struct Crew {
-    shape: Shape,
+pub struct Crew<P> {
     plan: Plan,
     server_pid: u32,
-    roles: Vec<Role>,
+    parts: Vec<P>,
     tally: Tally,
     phase: Phase,
     tenths: Vec<u64>,
 }
 
-impl Crew {
-    /// The crew of a shape, for the server with this process id.
-    pub fn new(shape: &Shape, plan: &Plan, server_pid: u32) -> Self {
-        let (roles, tally) = (Role::all(shape), Tally::new(shape, plan));
-        Self { shape: *shape, plan: *plan, server_pid, roles, tally, phase: Phase::Warming, tenths: Vec::new() }
+impl<P> Crew<P> {
+    /// The crew of these parts, one per connection, for the server with this process id.
+    pub fn new(parts: Vec<P>, rules: Rules, plan: &Plan, server_pid: u32) -> Self {
+        let tally = Tally::new(rules, plan);
+        Self { plan: *plan, server_pid, parts, tally, phase: Phase::Warming, tenths: Vec::new() }
+    }
+
+    /// How many connections it needs.
+    pub fn connections(&self) -> usize {
+        self.parts.len()
     }
 
     /// The crew for jobs that are already queued: numbers 0 to `queued`.
@@ -330,23 +387,23 @@ impl Crew {
     }
 }
 
-impl Load for Crew {
+impl<P: Part> Load for Crew<P> {
     #[inline]
     fn at(&mut self, now_nanos: u64) {
         self.tally.now_nanos = now_nanos;
     }
 
     fn on_wake(&mut self, link: usize, out: &mut Vec<u8>) {
-        if let Some(role) = self.roles.get_mut(link) {
-            role.on_wake(out, &mut self.tally);
+        if let Some(part) = self.parts.get_mut(link) {
+            part.on_wake(out, &mut self.tally);
         }
     }
 
     #[inline]
-    fn on_packet(&mut self, link: usize, packet: Packet<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
-        match self.roles.get_mut(link) {
-            Some(role) => role.on_packet(packet, out, &mut self.tally),
-            None => Ok(()),
+    fn on_bytes(&mut self, link: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
+        match self.parts.get_mut(link) {
+            Some(part) => part.on_bytes(bytes, out, &mut self.tally),
+            None => Ok(bytes.len()),
         }
     }
 
@@ -359,7 +416,7 @@ impl Load for Crew {
             }
             Phase::Measuring { since_nanos, done, wakes, cpu } => self.watch_window(since_nanos, done, wakes, cpu)?,
             Phase::Closing(_) => {
-                if self.tally.is_settled(&self.shape) {
+                if self.tally.is_settled() {
                     return Ok(Next::Done);
                 }
             }
@@ -371,5 +428,18 @@ impl Load for Crew {
     fn state(&self) -> String {
         let Tally { submitted, acknowledged, worked, done, .. } = self.tally;
         format!("submitted {submitted}, acknowledged {acknowledged}, worked {worked}, done {done}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenths_become_rates() {
+        let tenths = [1_000_000_000, 2_000_000_000, 4_000_000_000];
+        let found = tenth_rates(1000, &tenths);
+        assert_eq!(found, [(Metric::FirstTenthPerSecond, 100.0), (Metric::LastTenthPerSecond, 50.0)]);
+        assert!(tenth_rates(1000, &[]).is_empty());
     }
 }

@@ -1,0 +1,160 @@
+//! One run of one case on one freshly started server. Every run ends with a look at the server's own count.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::faktory::admin;
+use crate::faktory::cases::{BATCH, Shape, Work};
+use crate::faktory::roles::Role;
+use crate::faktory::wire;
+use crate::interrupt::Interrupt;
+use crate::load::client::{Idle, Links};
+use crate::load::crew::{Crew, Ending, Measured, Plan, tenth_rates};
+use crate::metric::{Metric, Sample};
+use crate::process;
+use crate::servers::{Home, Server};
+use crate::windlass::{self, Durability};
+
+/// Connections that fill a queue, and workers that empty it.
+const FILLERS: usize = 8;
+const EMPTIERS: usize = 50;
+/// Jobs that go through a server before its memory is looked at.
+const WARM_JOBS: u64 = 2000;
+/// What a server that writes at intervals of 100 ms is given before it is killed.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Waiting costs so little that a window of a second would be a few clock ticks.
+const IDLE_PLAN: Plan = Plan::Timed { warm: Duration::from_secs(4), window: Duration::from_secs(12) };
+
+/// Everything a run needs besides its case and its server's durability.
+#[derive(Debug)]
+pub struct Ground<'a> {
+    /// The daemon.
+    pub windlass: &'a Path,
+    /// The folder its data goes under.
+    pub data_root: &'a Path,
+    /// How long steady loads are.
+    pub plan: Plan,
+    /// What the generator does between events.
+    pub idle: Idle,
+    /// Looked at in every wait.
+    pub interrupt: &'a Interrupt,
+}
+
+impl Ground<'_> {
+    /// One run.
+    ///
+    /// # Errors
+    /// Whatever keeps the run from having figures; jobs not accounted for are [`Error::Mismatch`].
+    pub fn run(&self, work: &Work, durability: Durability) -> Result<Sample, Error> {
+        let home = Home::new(self.data_root)?;
+        let server = self.start(durability, &home)?.0;
+        let mut sample = match *work {
+            Work::Load(shape) => self.load(&shape, &server)?,
+            Work::Drain { shape, jobs } => self.drain_filled(&shape, jobs, &server)?,
+            Work::Idle(shape) => self.wait(&shape, &server)?,
+            Work::Fill { jobs } => self.fill_and_drain(jobs, &server)?,
+            Work::Restart { jobs } => return self.restart(jobs, durability, server, &home),
+        };
+        sample.insert(Metric::DiskMib, home.disk_mib());
+        Ok(sample)
+    }
+
+    fn load(&self, shape: &Shape, server: &Server) -> Result<Sample, Error> {
+        let measured = self.drive(server, shape, &self.plan)?;
+        let left = if shape.ending == Ending::Acknowledged { measured.submitted } else { 0 };
+        admin::await_jobs(server.addr(), left, self.interrupt)?;
+        Ok(measured.sample())
+    }
+
+    fn drain_filled(&self, shape: &Shape, jobs: u64, server: &Server) -> Result<Sample, Error> {
+        self.fill(server, jobs)?;
+        let warm = jobs / 10;
+        Ok(self.drain(server, shape, jobs, &Plan::Counted { warm, window: jobs - warm })?.sample())
+    }
+
+    fn wait(&self, shape: &Shape, server: &Server) -> Result<Sample, Error> {
+        let measured = self.drive(server, shape, &IDLE_PLAN)?;
+        admin::await_jobs(server.addr(), 0, self.interrupt)?;
+        let mut sample = measured.sample();
+        sample.insert(Metric::ServerBusyPercent, measured.server_busy_percent());
+        Ok(sample)
+    }
+
+    fn fill_and_drain(&self, jobs: u64, server: &Server) -> Result<Sample, Error> {
+        self.fill(server, WARM_JOBS)?;
+        let shape = Shape::drain(EMPTIERS, true);
+        self.drain(server, &shape, WARM_JOBS, &Plan::Counted { warm: 0, window: WARM_JOBS })?;
+        let resident_before = process::resident_kib(server.pid())?;
+
+        let filled = self.fill(server, jobs)?;
+        let resident_full = process::resident_kib(server.pid())?;
+        let growth_kib = resident_full.saturating_sub(resident_before);
+
+        let drained = self.drain(server, &shape, jobs, &Plan::Counted { warm: 0, window: jobs })?;
+        let mut sample = filled.sample();
+        // Latencies of a fill in batches say nothing that its rates do not.
+        sample.retain(|metric, _| !matches!(metric, Metric::P50Micros | Metric::P99Micros));
+        sample.extend(tenth_rates(jobs, &filled.tenths));
+        sample.extend([
+            (Metric::RssMib, resident_full as f64 / 1024.0),
+            (Metric::BytesPerJob, growth_kib as f64 * 1024.0 / jobs as f64),
+            (Metric::DrainPerSecond, drained.rate()),
+            (Metric::DrainMicrosPerJob, drained.server_micros_per_job()),
+            (Metric::RssAfterDrainMib, process::resident_kib(server.pid())? as f64 / 1024.0),
+        ]);
+        Ok(sample)
+    }
+
+    fn restart(&self, jobs: u64, durability: Durability, server: Server, home: &Home) -> Result<Sample, Error> {
+        self.fill(&server, jobs)?;
+        if durability == Durability::Interval {
+            std::thread::sleep(SETTLE);
+        }
+        server.kill();
+        let begun = Instant::now();
+        let (server, accepted) = self.start(durability, home)?;
+        admin::await_jobs(server.addr(), jobs, self.interrupt)?;
+        let restarted = begun.elapsed();
+        let sample = Sample::from([
+            (Metric::RestartMillis, restarted.as_secs_f64() * 1e3),
+            (Metric::AcceptMillis, accepted.as_secs_f64() * 1e3),
+            (Metric::RssMib, process::resident_kib(server.pid())? as f64 / 1024.0),
+            (Metric::DiskMib, home.disk_mib()),
+        ]);
+        // Counted is not yet fetched: every one must come out, and once.
+        self.drain(&server, &Shape::drain(EMPTIERS, true), jobs, &Plan::Counted { warm: 0, window: jobs })?;
+        Ok(sample)
+    }
+
+    fn start(&self, durability: Durability, home: &Home) -> Result<(Server, Duration), Error> {
+        Server::start(&windlass::launch(self.windlass, "faktory", durability, home)?, home, self.interrupt)
+    }
+
+    fn fill(&self, server: &Server, jobs: u64) -> Result<Measured, Error> {
+        let measured = self.drive(server, &Shape::push(FILLERS, BATCH), &Plan::Counted { warm: 0, window: jobs })?;
+        admin::await_jobs(server.addr(), jobs, self.interrupt)?;
+        Ok(measured)
+    }
+
+    fn drain(&self, server: &Server, shape: &Shape, jobs: u64, plan: &Plan) -> Result<Measured, Error> {
+        let crew = Crew::new(shape.roles(), shape.rules(), plan, server.pid()).for_queued(jobs);
+        let measured = self.drive_crew(server, shape, crew)?;
+        admin::await_jobs(server.addr(), 0, self.interrupt)?;
+        Ok(measured)
+    }
+
+    fn drive(&self, server: &Server, shape: &Shape, plan: &Plan) -> Result<Measured, Error> {
+        self.drive_crew(server, shape, Crew::new(shape.roles(), shape.rules(), plan, server.pid()))
+    }
+
+    fn drive_crew(&self, server: &Server, shape: &Shape, mut crew: Crew<Role>) -> Result<Measured, Error> {
+        // Workers come first, each with a wid of its own.
+        let workers = shape.workers + shape.idlers;
+        let links = Links::open_with(server.addr(), crew.connections(), self.idle, |at, stream| {
+            wire::greet(stream, (at < workers).then_some(at))
+        });
+        links?.drive(&mut crew, self.interrupt)?;
+        crew.measured()
+    }
+}

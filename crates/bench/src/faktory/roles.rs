@@ -1,0 +1,220 @@
+//! What each kind of connection sends and expects. A role knows its own conversation; everything it shares with the
+//! others is in the [`Tally`].
+//!
+//! Spec: Faktory Work Protocol, "Producer Commands", "Consumer Commands".
+
+use std::collections::VecDeque;
+
+use crate::error::Error;
+use crate::faktory::wire::{self, JID_BYTES, QUEUE, Reply};
+use crate::load::crew::{Part, Tally};
+use crate::load::stamp::Stamp;
+
+/// Every load with workers has jobs for them: more FETCHes than this in a row that come back empty, after 2 s each, mean
+/// that a job or a wake-up was lost.
+const EMPTY_MAX: u32 = 10;
+
+/// One connection's part.
+#[derive(Debug)]
+pub enum Role {
+    /// Pushes jobs.
+    Producer(Producer),
+    /// Fetches jobs and acknowledges them.
+    Worker(Worker),
+    /// Fetches from a queue that stays empty; a job is a FETCH answered with nothing.
+    Idler(Idler),
+}
+
+impl Role {
+    /// Whether it says HELLO with a wid.
+    pub fn is_worker(&self) -> bool {
+        !matches!(self, Role::Producer(_))
+    }
+
+    #[inline]
+    fn on_reply(&mut self, reply: Reply<'_>, out: &mut Vec<u8>, tally: &mut Tally) -> Result<(), Error> {
+        match self {
+            Role::Producer(producer) => producer.on_reply(reply, out, tally),
+            Role::Worker(worker) => worker.on_reply(reply, out, tally),
+            Role::Idler(idler) => idler.on_reply(reply, out, tally),
+        }
+    }
+}
+
+impl Part for Role {
+    fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
+        match self {
+            Role::Producer(producer) => producer.push(out, tally),
+            Role::Worker(worker) => worker.begin(out),
+            Role::Idler(idler) => idler.fetch(out, tally),
+        }
+    }
+
+    #[inline]
+    fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error> {
+        let mut rest = bytes;
+        while let Some((reply, after)) = wire::split(rest)? {
+            self.on_reply(reply, out, tally)?;
+            rest = after;
+        }
+        Ok(bytes.len() - rest.len())
+    }
+}
+
+/// See [`Role::Producer`]. One command at a time, as stock clients do: PUSH, or PUSHB of several jobs.
+#[derive(Debug)]
+pub struct Producer {
+    batch: usize,
+    /// Of the jobs in the command that is not answered yet.
+    unanswered: VecDeque<Stamp>,
+}
+
+impl Producer {
+    /// A producer of so many jobs per command.
+    pub fn new(batch: usize) -> Self {
+        Self { batch: batch.max(1), unanswered: VecDeque::with_capacity(batch) }
+    }
+
+    fn push(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
+        if !self.unanswered.is_empty() {
+            return;
+        }
+        let base = out.len();
+        out.extend_from_slice(if self.batch == 1 { b"PUSH " } else { b"PUSHB [" });
+        while self.unanswered.len() < self.batch {
+            let Some(stamp) = tally.next_stamp() else {
+                break;
+            };
+            if !self.unanswered.is_empty() {
+                out.push(b',');
+            }
+            wire::put_job(out, stamp, tally.dice());
+            self.unanswered.push_back(stamp);
+        }
+        if self.unanswered.is_empty() {
+            out.truncate(base);
+        } else {
+            out.extend_from_slice(if self.batch == 1 { b"\r\n" } else { b"]\r\n" });
+        }
+    }
+
+    fn on_reply(&mut self, reply: Reply<'_>, out: &mut Vec<u8>, tally: &mut Tally) -> Result<(), Error> {
+        let expected = if self.batch == 1 { Reply::Simple(b"OK") } else { Reply::Bulk(b"{}") };
+        if reply != expected {
+            return Err(unexpected("producer", reply));
+        }
+        if self.unanswered.is_empty() {
+            return Err(Error::Mismatch("an answer to no PUSH".to_owned()));
+        }
+        self.unanswered.drain(..).for_each(|sent| tally.acknowledged(sent));
+        self.push(out, tally);
+        Ok(())
+    }
+}
+
+/// See [`Role::Worker`]. Waits for the answer to its ACK before it fetches again, as stock clients do, or sends both in
+/// one write.
+#[derive(Debug)]
+pub struct Worker {
+    eager: bool,
+    begun: bool,
+    /// The job whose ACK is not answered yet, with the time its FETCH was sent.
+    acked: Option<Stamp>,
+    fetched_nanos: u64,
+    /// FETCHes in a row that came back empty.
+    empty: u32,
+}
+
+impl Worker {
+    /// A worker; an eager one sends ACK and the next FETCH together.
+    pub fn new(eager: bool) -> Self {
+        Self { eager, begun: false, acked: None, fetched_nanos: 0, empty: 0 }
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        if !self.begun {
+            self.begun = true;
+            put_fetch(out);
+        }
+    }
+
+    fn on_reply(&mut self, reply: Reply<'_>, out: &mut Vec<u8>, tally: &mut Tally) -> Result<(), Error> {
+        match (reply, self.acked) {
+            (Reply::Simple(b"OK"), Some(fetched)) => {
+                self.acked = None;
+                tally.answered(fetched);
+                self.fetched_nanos = tally.now_nanos();
+                if !self.eager {
+                    put_fetch(out);
+                }
+            }
+            (Reply::Bulk(text), None) => {
+                let (jid, stamp) = wire::job_of(text).ok_or_else(|| unexpected("worker", reply))?;
+                tally.worked(stamp)?;
+                self.empty = 0;
+                // What is answered is the ACK, and its time runs from the FETCH.
+                self.acked = Some(Stamp { sent_nanos: self.fetched_nanos, ..stamp });
+                put_ack(out, jid);
+                if self.eager {
+                    put_fetch(out);
+                }
+            }
+            (Reply::Null, None) if self.empty < EMPTY_MAX => {
+                self.empty += 1;
+                self.fetched_nanos = tally.now_nanos();
+                put_fetch(out);
+            }
+            (Reply::Null, None) => {
+                return Err(Error::Mismatch(format!("{EMPTY_MAX} FETCHes in a row came back empty")));
+            }
+            _ => return Err(unexpected("worker", reply)),
+        }
+        Ok(())
+    }
+}
+
+/// See [`Role::Idler`].
+#[derive(Debug, Default)]
+pub struct Idler {
+    waiting: Option<Stamp>,
+}
+
+impl Idler {
+    fn fetch(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
+        if self.waiting.is_none() {
+            self.waiting = tally.next_stamp();
+            self.waiting.into_iter().for_each(|_| put_fetch(out));
+        }
+    }
+
+    fn on_reply(&mut self, reply: Reply<'_>, out: &mut Vec<u8>, tally: &mut Tally) -> Result<(), Error> {
+        let sent = self.waiting.take().filter(|_| reply == Reply::Null);
+        tally.answered(sent.ok_or_else(|| unexpected("idler", reply))?);
+        self.fetch(out, tally);
+        Ok(())
+    }
+}
+
+fn put_fetch(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"FETCH ");
+    out.extend_from_slice(QUEUE);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn put_ack(out: &mut Vec<u8>, jid: &[u8; JID_BYTES]) {
+    out.extend_from_slice(b"ACK {\"jid\":\"");
+    out.extend_from_slice(jid);
+    out.extend_from_slice(b"\"}\r\n");
+}
+
+#[cold]
+fn unexpected(role: &str, reply: Reply<'_>) -> Error {
+    let (sign, text) = match reply {
+        Reply::Simple(text) => ("+", text),
+        Reply::Error(text) => ("-", text),
+        Reply::Bulk(text) => ("$", text),
+        Reply::Null => ("$-1", &b""[..]),
+    };
+    let shown = text.get(..text.len().min(200)).unwrap_or_default();
+    Error::Protocol(format!("{role} got {sign}{}", shown.escape_ascii()))
+}

@@ -1,0 +1,193 @@
+//! The client's side of FWP: replies from slices, commands into a buffer. No allocation per reply. Only what the load
+//! needs; it deliberately shares nothing with the daemon's codec.
+//!
+//! Spec: Faktory Work Protocol, "Protocol Basics".
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::error::Error;
+use crate::load::stamp::{Dice, Stamp};
+
+/// The queue and the type of all jobs.
+pub const QUEUE: &[u8] = b"bench";
+/// A jid is written as 24 hexadecimal digits, as stock clients do.
+pub const JID_BYTES: usize = 24;
+/// A stamp as hexadecimal digits: the only argument of a job.
+const STAMP_BYTES: usize = 32;
+/// More than any server has reason to send here; a larger reply means the stream is out of step.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// A reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// `+…`
+    Simple(&'a [u8]),
+    /// `-…`
+    Error(&'a [u8]),
+    /// `$n` and the bytes.
+    Bulk(&'a [u8]),
+    /// `$-1`
+    Null,
+}
+
+/// The first reply in `bytes` and what follows it, or `None` if more bytes are needed.
+///
+/// # Errors
+/// [`Error::Protocol`] if the stream is out of step.
+#[inline]
+pub fn split(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, Error> {
+    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+        return if bytes.len() > REPLY_BYTES_MAX { Err(out_of_step(bytes)) } else { Ok(None) };
+    };
+    let (line, rest) = bytes.split_at_checked(end + 1).unwrap_or((bytes, b""));
+    let line = line.strip_suffix(b"\r\n").ok_or_else(|| out_of_step(bytes))?;
+    match line.split_first() {
+        Some((b'+', text)) => Ok(Some((Reply::Simple(text), rest))),
+        Some((b'-', text)) => Ok(Some((Reply::Error(text), rest))),
+        Some((b'$', b"-1")) => Ok(Some((Reply::Null, rest))),
+        Some((b'$', digits)) => {
+            let size = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<usize>().ok());
+            let size = size.filter(|size| *size <= REPLY_BYTES_MAX).ok_or_else(|| out_of_step(bytes))?;
+            let Some((body, rest)) = rest.split_at_checked(size) else {
+                return Ok(None);
+            };
+            match rest {
+                [b'\r', b'\n', rest @ ..] => Ok(Some((Reply::Bulk(body), rest))),
+                [] | [b'\r'] => Ok(None),
+                _ => Err(out_of_step(bytes)),
+            }
+        }
+        _ => Err(out_of_step(bytes)),
+    }
+}
+
+#[cold]
+fn out_of_step(bytes: &[u8]) -> Error {
+    let shown = bytes.get(..bytes.len().min(60)).unwrap_or_default();
+    Error::Protocol(format!("no reply: {}", shown.escape_ascii()))
+}
+
+/// Says HELLO on a fresh connection, as the worker `wid` or as a client that only pushes, and reads no further than `+OK`.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Protocol`].
+pub fn greet(stream: &mut TcpStream, wid: Option<usize>) -> Result<(), Error> {
+    expect(stream, "+HI {\"v\":2}")?;
+    let wid = wid.map_or(String::new(), |wid| format!("\"wid\":\"bench{wid:08}\",\"pid\":1,\"labels\":[],"));
+    let hello = format!("HELLO {{{wid}\"hostname\":\"bench\",\"v\":2}}\r\n");
+    stream.write_all(hello.as_bytes()).map_err(Error::io("say HELLO"))?;
+    expect(stream, "+OK")
+}
+
+/// Byte for byte, so that nothing behind the line is taken.
+fn expect(stream: &mut TcpStream, line: &str) -> Result<(), Error> {
+    let mut found = Vec::new();
+    while !found.ends_with(b"\n") && found.len() < 200 {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).map_err(Error::io("read the greeting"))?;
+        found.extend(byte);
+    }
+    if found.strip_suffix(b"\r\n") == Some(line.as_bytes()) {
+        return Ok(());
+    }
+    Err(Error::Protocol(format!("{} instead of {line}", found.escape_ascii())))
+}
+
+/// Appends a job: a random jid, queue, type, and its stamp as the only argument; 105 bytes.
+#[inline]
+pub fn put_job(out: &mut Vec<u8>, stamp: Stamp, dice: &mut Dice) {
+    out.extend_from_slice(b"{\"jid\":\"");
+    out.extend_from_slice(&hex(dice.roll()));
+    out.extend_from_slice(hex(dice.roll()).first_chunk::<8>().unwrap_or(&[b'0'; 8]));
+    out.extend_from_slice(b"\",\"queue\":\"bench\",\"jobtype\":\"bench\",\"args\":[\"");
+    out.extend_from_slice(&hex(stamp.number));
+    out.extend_from_slice(&hex(stamp.sent_nanos));
+    out.extend_from_slice(b"\"]}");
+}
+
+/// What a worker reads of a job: its jid, and the stamp among its arguments.
+#[inline]
+pub fn job_of(text: &[u8]) -> Option<(&[u8; JID_BYTES], Stamp)> {
+    let jid = behind(text, b"\"jid\":\"")?.first_chunk()?;
+    let digits = behind(text, b"\"args\":[\"")?.first_chunk::<STAMP_BYTES>()?;
+    let (number, sent) = digits.split_first_chunk::<16>()?;
+    Some((jid, Stamp { number: number_of(number)?, sent_nanos: number_of(sent)? }))
+}
+
+#[inline]
+fn behind<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+    let at = text.windows(key.len()).position(|window| window == key)?;
+    text.get(at + key.len()..)
+}
+
+#[inline]
+fn hex(number: u64) -> [u8; 16] {
+    let mut left = number;
+    let mut digits = [b'0'; 16];
+    for digit in digits.iter_mut().rev() {
+        let nibble = u8::try_from(left & 15).unwrap_or(0);
+        *digit = if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+        left >>= 4;
+    }
+    digits
+}
+
+fn number_of(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn replies() {
+        let cases: [(&[u8], Reply<'_>); 5] = [
+            (b"+OK\r\n", Reply::Simple(b"OK")),
+            (b"-ERR no\r\n", Reply::Error(b"ERR no")),
+            (b"$-1\r\n", Reply::Null),
+            (b"$2\r\n{}\r\n", Reply::Bulk(b"{}")),
+            (b"$4\r\na\r\nb\r\n", Reply::Bulk(b"a\r\nb")),
+        ];
+        for (bytes, expected) in cases {
+            let more = [bytes, b"+"].concat();
+            assert_eq!(split(&more).unwrap(), Some((expected, &b"+"[..])), "{}", bytes.escape_ascii());
+            for cut in 0..bytes.len() {
+                assert_eq!(split(&bytes[..cut]).unwrap(), None, "{}", bytes[..cut].escape_ascii());
+            }
+        }
+        for wrong in [&b"OK\r\n"[..], b"+OK\n", b"$x\r\n", b"$99999999999\r\n", b"$1\r\nab\r\n", b"\r\n"] {
+            assert!(split(wrong).is_err(), "{}", wrong.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_job_to_the_byte() {
+        let mut out = Vec::new();
+        put_job(&mut out, Stamp { number: 1, sent_nanos: 255 }, &mut Dice::new(1));
+        let text = String::from_utf8(out).unwrap();
+        let (head, tail) = text.split_at(8 + JID_BYTES);
+        assert!(head.starts_with("{\"jid\":\"") && head[8..].bytes().all(|byte| byte.is_ascii_hexdigit()), "{head}");
+        let expected = "\",\"queue\":\"bench\",\"jobtype\":\"bench\",\"args\":[\"000000000000000100000000000000ff\"]}";
+        assert_eq!(tail, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn a_stamp_survives_its_job(number: u64, sent_nanos: u64, seed: u64) {
+            let stamp = Stamp { number, sent_nanos };
+            let mut out = Vec::new();
+            put_job(&mut out, stamp, &mut Dice::new(seed));
+            let (jid, found) = job_of(&out).unwrap();
+            prop_assert_eq!(found, stamp);
+            prop_assert_eq!(&out[8..8 + JID_BYTES], jid);
+        }
+
+        #[test]
+        fn noise_never_panics(noise: Vec<u8>) {
+            let _ = (split(&noise), job_of(&noise));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Our daemon as a server under load: where it is and how it is started. The only place that knows its configuration keys.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::servers::{self, Home, Launch};
+
+/// Its front-ends; a run uses one and turns the others off.
+const FRONT_ENDS: [&str; 2] = ["gearman", "faktory"];
+
+/// What an acknowledgement of `windlass` means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// On the disk.
+    Sync,
+    /// On the disk within 100 ms.
+    Interval,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Sync => "sync",
+            Durability::Interval => "interval",
+        })
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "sync" => Ok(Durability::Sync),
+            "interval" => Ok(Durability::Interval),
+            _ => Err(Error::Usage(format!("durability {text:?} is neither sync nor interval"))),
+        }
+    }
+}
+
+/// `windlass` where it was said to be, or beside this program.
+pub fn program(said: Option<PathBuf>) -> PathBuf {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("windlass"));
+    let program = said.or_else(beside).unwrap_or_else(|| PathBuf::from("windlass"));
+    // The server is started in a folder of its own, where a relative path would lead elsewhere.
+    program.canonicalize().unwrap_or(program)
+}
+
+/// The first line of `--version`.
+///
+/// # Errors
+/// [`Error::Missing`] with what to do about it.
+pub fn version(program: &Path) -> Result<String, Error> {
+    let remedy =
+        "build it with `cargo build --release`, say where it is with --windlass-bin, or leave it out of --peers";
+    servers::version(program, remedy)
+}
+
+/// How to start the daemon with one front-end (`gearman`, `faktory`) on a fresh port and its data in `home`. Writes its
+/// configuration there.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn launch(program: &Path, front_end: &str, durability: Durability, home: &Home) -> Result<Launch, Error> {
+    let port = servers::free_port()?;
+    let file = home.path().join("windlass.toml");
+    let text = configuration(home.path(), front_end, durability, port);
+    fs::write(&file, text).map_err(Error::io("write the configuration"))?;
+    let args = vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()];
+    Ok(Launch { program: program.to_owned(), args, port })
+}
+
+fn configuration(home: &Path, front_end: &str, durability: Durability, port: u16) -> String {
+    let data = home.join("data").display().to_string();
+    let listener = |name: &str| {
+        let listen = if name == front_end { format!("\"127.0.0.1:{port}\"") } else { String::new() };
+        format!("\n[{name}]\nlisten = [{listen}]\n")
+    };
+    format!(
+        "data_dir = {data:?}\ndurability = \"{durability}\"\ncommit_interval = \"100ms\"\n\n\
+         [limits]\njobs_bytes_max = \"64GiB\"\n{}",
+        FRONT_ENDS.map(listener).concat()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration() {
+        let text = configuration(Path::new("/tmp/a \"b\""), "gearman", Durability::Interval, 4730);
+        let expected = "data_dir = \"/tmp/a \\\"b\\\"/data\"\ndurability = \"interval\"\ncommit_interval = \"100ms\"\n\n\
+                        [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n\n[faktory]\nlisten = []\n";
+        assert_eq!(text, expected);
+    }
+}
