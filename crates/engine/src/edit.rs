@@ -22,7 +22,7 @@ impl Engine {
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
         let slot = self.find(job)?;
-        self.jobs.reweigh(slot, |job| job.payload = Payload::copy(job.key(), body));
+        self.jobs.reweigh(slot, |job| job.payload = Payload::copy(job.key(), job.name(), body));
         self.remember_put(slot, turn);
         self.tell_done(client, tag, turn);
         Ok(())

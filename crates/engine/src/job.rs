@@ -28,7 +28,7 @@ pub struct Job {
     pub place: Place,
     /// When it came to be ready (or was born, if it never was).
     pub ready_at: Timestamp,
-    /// Its coalescing key, if its producer gave one, and its body. The key space is (queue, origin, key).
+    /// Its coalescing key and its public name, if its producer gave any, and its body. The key space is (queue, origin, key).
     pub payload: Payload,
     /// Deliveries so far; also the fencing token of the present one.
     pub attempts: u32,
@@ -177,8 +177,6 @@ pub enum Backoff {
 /// What a job may carry beyond the common fields; boxed so that most jobs pay eight bytes for it.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Extra {
-    /// The producer's public name for the job (FWP `jid`, EventMQ msgid). Not unique.
-    pub name: Option<Box<[u8]>>,
     /// What the origin's session needs back, in its own encoding.
     pub meta: Bytes,
     /// Discarded when taken or due after this time.
@@ -304,10 +302,10 @@ impl Job {
         self.payload.body()
     }
 
-    /// The producer's public name, empty if it gave none.
+    /// The producer's public name (FWP `jid`, EventMQ msgid), empty if it gave none. Not unique.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        self.extra.as_deref().and_then(|e| e.name.as_deref()).unwrap_or_default()
+        self.payload.name()
     }
 
     /// What the origin's session asked to have back.
@@ -347,7 +345,7 @@ impl Extra {
     fn weight_bytes(&self) -> usize {
         let told = self.progress.as_ref().map_or(0, |progress| progress.text.len());
         let result = self.result.as_ref().map_or(0, Bytes::len);
-        200 + self.meta.len() + self.name.as_ref().map_or(0, |name| name.len()) + told + result
+        200 + self.meta.len() + told + result
     }
 }
 

@@ -1,26 +1,28 @@
-//! What a job carries for others: its coalescing key and its body.
+//! What a job carries for others: its coalescing key, its public name and its body.
 //!
-//! Most are small, and a queue may hold millions of them: key and body share one allocation of just their size. A large
-//! body is never copied: it shares memory with the buffer it came in, and with every reader.
+//! Most are small, and a queue may hold millions of them: all three share one allocation of just their size, and a name
+//! that stands in the body (FWP's does) is not kept twice. A large body is never copied: it shares memory with the buffer
+//! it came in, and with every reader.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// A key, if there is one, and a body.
+/// A key, if there is one, a name, which may be empty, and a body.
 ///
 /// ```
 /// # use bytes::Bytes;
 /// # use windlass_engine::Payload;
-/// let payload = Payload::new(Some(b"unique"), &Bytes::from_static(b"cat.png"));
-/// assert_eq!((payload.key(), payload.body()), (Some(&b"unique"[..]), &b"cat.png"[..]));
+/// let payload = Payload::new(Some(b"unique"), b"jid-1", &Bytes::from_static(b"cat.png"));
+/// assert_eq!(payload.key(), Some(&b"unique"[..]));
+/// assert_eq!((payload.name(), payload.body()), (&b"jid-1"[..], &b"cat.png"[..]));
 /// ```
 #[derive(Clone)]
 pub struct Payload(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// A byte, the key, the body. The byte is one more than the key's length, or 0 if there is no key.
+    /// What [`Head`] says, then the key, the name unless it stands in the body, the body.
     Small(Box<[u8]>),
     Large(Box<Large>),
 }
@@ -28,40 +30,91 @@ enum Form {
 #[derive(Clone)]
 struct Large {
     key: Option<Box<[u8]>>,
+    name: Box<[u8]>,
     body: Bytes,
+}
+
+/// What a small payload begins with: a byte that is one more than the key's length, or 0 if there is no key; the length of
+/// the name; and, if there is a name, two bytes that say where in the body it stands.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    key: Option<u8>,
+    name: u8,
+    /// Where in the body the name begins; [`Head::APART`] if it stands before the body.
+    at: u16,
+}
+
+impl Head {
+    /// Not in the body.
+    const APART: u16 = u16::MAX;
+
+    fn read(bytes: &[u8]) -> Self {
+        let byte = |at: usize| bytes.get(at).copied().unwrap_or_default();
+        let (key, name) = (byte(0).checked_sub(1), byte(1));
+        let at = if name == 0 { Self::APART } else { u16::from_le_bytes([byte(2), byte(3)]) };
+        Self { key, name, at }
+    }
+
+    /// Its own bytes.
+    const fn len(self) -> usize {
+        if self.name == 0 { 2 } else { 4 }
+    }
+
+    fn key_bytes(self) -> usize {
+        self.key.map_or(0, usize::from)
+    }
+
+    /// Bytes of a name that stands before the body.
+    fn name_bytes(self) -> usize {
+        if self.at == Self::APART { usize::from(self.name) } else { 0 }
+    }
+
+    fn body_at(self) -> usize {
+        self.len() + self.key_bytes() + self.name_bytes()
+    }
 }
 
 impl Payload {
     /// A body of more bytes than this is shared, not copied.
     pub const COPY_MAX: usize = 1024;
 
-    /// Copies the key, and the body too if it is small: then it may be a part of a larger buffer.
+    /// Copies the key and the name, and the body too if it is small: then it may be a part of a larger buffer.
     #[must_use]
-    pub fn new(key: Option<&[u8]>, body: &Bytes) -> Self {
-        Self::small(key, body).unwrap_or_else(|| Self::large(key, body.clone()))
+    pub fn new(key: Option<&[u8]>, name: &[u8], body: &Bytes) -> Self {
+        Self::small(key, name, body).unwrap_or_else(|| Self::large(key, name, body.clone()))
     }
 
-    /// Copies both.
+    /// Copies all.
     #[must_use]
-    pub fn copy(key: Option<&[u8]>, body: &[u8]) -> Self {
-        Self::small(key, body).unwrap_or_else(|| Self::large(key, Bytes::copy_from_slice(body)))
+    pub fn copy(key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Self {
+        Self::small(key, name, body).unwrap_or_else(|| Self::large(key, name, Bytes::copy_from_slice(body)))
     }
 
-    fn small(key: Option<&[u8]>, body: &[u8]) -> Option<Self> {
+    fn small(key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Option<Self> {
         let prefix = key.map_or(Some(0), |key| u8::try_from(key.len() + 1).ok());
         let prefix = prefix.filter(|_| body.len() <= Self::COPY_MAX)?;
-        Some(Self(Form::Small([&[prefix], key.unwrap_or_default(), body].concat().into())))
+        let (key, name_bytes) = (key.unwrap_or_default(), u8::try_from(name.len()).ok()?);
+        if name.is_empty() {
+            return Some(Self(Form::Small([&[prefix, 0], key, body].concat().into())));
+        }
+        let at = body.windows(name.len()).position(|part| part == name).and_then(|at| u16::try_from(at).ok());
+        let apart = if at.is_some() { &[] } else { name };
+        let [low, high] = at.unwrap_or(Head::APART).to_le_bytes();
+        Some(Self(Form::Small([&[prefix, name_bytes, low, high], key, apart, body].concat().into())))
     }
 
-    fn large(key: Option<&[u8]>, body: Bytes) -> Self {
-        Self(Form::Large(Box::new(Large { key: key.map(Box::from), body })))
+    fn large(key: Option<&[u8]>, name: &[u8], body: Bytes) -> Self {
+        Self(Form::Large(Box::new(Large { key: key.map(Box::from), name: name.into(), body })))
     }
 
     /// The coalescing key.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         match &self.0 {
-            Form::Small(bytes) => bytes.get(1..usize::from(*bytes.first()?)),
+            Form::Small(bytes) => {
+                let head = Head::read(bytes);
+                bytes.get(head.len()..)?.get(..usize::from(head.key?))
+            }
             Form::Large(large) => large.key.as_deref(),
         }
     }
@@ -75,14 +128,25 @@ impl Payload {
         }
     }
 
+    /// The producer's public name, empty if it gave none.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        match &self.0 {
+            Form::Small(bytes) => {
+                let head = Head::read(bytes);
+                let inside = if head.at == Head::APART { 0 } else { usize::from(head.at) };
+                let begin = head.body_at() - head.name_bytes() + inside;
+                bytes.get(begin..begin + usize::from(head.name)).unwrap_or_default()
+            }
+            Form::Large(large) => &large.name,
+        }
+    }
+
     /// The producer's own bytes, verbatim.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         match &self.0 {
-            Form::Small(bytes) => {
-                let prefix = bytes.first().copied().unwrap_or_default();
-                bytes.get(usize::from(prefix.max(1))..).unwrap_or_default()
-            }
+            Form::Small(bytes) => bytes.get(Head::read(bytes).body_at()..).unwrap_or_default(),
             Form::Large(large) => &large.body,
         }
     }
@@ -96,34 +160,34 @@ impl Payload {
         }
     }
 
-    /// The same key with another body.
+    /// The same key and name with another body.
     #[must_use]
     pub fn with_body(&self, body: &Bytes) -> Self {
-        Self::new(self.key(), body)
+        Self::new(self.key(), self.name(), body)
     }
 
-    /// The same body without a key.
+    /// The same name and body without a key.
     #[must_use]
     pub fn without_key(&self) -> Self {
-        Self::new(None, &self.share_body())
+        Self::new(None, self.name(), &self.share_body())
     }
 
-    /// Bytes of both.
+    /// Bytes of all three, those of a name that stands in the body too.
     pub(crate) fn len(&self) -> usize {
-        self.key().map_or(0, <[u8]>::len) + self.body().len()
+        self.key().map_or(0, <[u8]>::len) + self.name().len() + self.body().len()
     }
 }
 
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
-        (self.key(), self.body()) == (other.key(), other.body())
+        (self.key(), self.name(), self.body()) == (other.key(), other.name(), other.body())
     }
 }
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| format!("\"{}\"", bytes.escape_ascii());
-        write!(f, "{{ key: {:?}, body: {} }}", self.key().map(text), text(self.body()))
+        write!(f, "{{ key: {:?}, name: {}, body: {} }}", self.key().map(text), text(self.name()), text(self.body()))
     }
 }
 
@@ -135,23 +199,38 @@ mod tests {
     fn what_goes_in_comes_out() {
         for key_bytes in [None, Some(0), Some(1), Some(36), Some(254), Some(255), Some(256), Some(9_000)] {
             for body_bytes in [0, 1, 100, Payload::COPY_MAX, Payload::COPY_MAX + 1, 100_000] {
-                let key = key_bytes.map(|n| vec![b'k'; n]);
-                let body = Bytes::from(vec![b'b'; body_bytes]);
-                let payload = Payload::new(key.as_deref(), &body);
-                assert_eq!(Payload::copy(key.as_deref(), &body), payload);
-                assert_eq!((payload.key(), payload.body()), (key.as_deref(), &body[..]));
-                assert_eq!((payload.share_body(), payload.has_key()), (body.clone(), key.is_some()));
-                assert_eq!(payload.len(), key_bytes.unwrap_or(0) + body_bytes);
-                assert_eq!(payload.with_body(&Bytes::from_static(b"x")), Payload::copy(key.as_deref(), b"x"));
-                assert_eq!(payload.without_key(), Payload::new(None, &body));
+                for name in [&b""[..], b"n", b"bbb", &[b'n'; 255], &[b'n'; 256], &[b'b'; 300]] {
+                    let key = key_bytes.map(|n| vec![b'k'; n]);
+                    let body = Bytes::from(vec![b'b'; body_bytes]);
+                    let payload = Payload::new(key.as_deref(), name, &body);
+                    assert_eq!(Payload::copy(key.as_deref(), name, &body), payload);
+                    assert_eq!((payload.key(), payload.name(), payload.body()), (key.as_deref(), name, &body[..]));
+                    assert_eq!((payload.share_body(), payload.has_key()), (body.clone(), key.is_some()));
+                    assert_eq!(payload.len(), key_bytes.unwrap_or(0) + name.len() + body_bytes);
+                    let other = payload.with_body(&Bytes::from_static(b"x"));
+                    assert_eq!(other, Payload::copy(key.as_deref(), name, b"x"));
+                    assert_eq!(payload.without_key(), Payload::new(None, name, &body));
+                }
             }
         }
     }
 
     #[test]
+    fn a_name_in_the_body_costs_four_bytes() {
+        let bytes = |payload: Payload| match payload.0 {
+            Form::Small(bytes) => bytes.len(),
+            Form::Large(_) => 0,
+        };
+        let body = br#"{"retry":25,"jid":"0123456789"}"#;
+        assert_eq!(bytes(Payload::copy(None, b"0123456789", body)), 4 + body.len());
+        assert_eq!(bytes(Payload::copy(Some(b"key"), b"elsewhere", body)), 4 + 3 + 9 + body.len());
+        assert_eq!(bytes(Payload::copy(None, b"", body)), 2 + body.len());
+    }
+
+    #[test]
     fn large_bodies_are_shared() {
         let body = Bytes::from(vec![7; Payload::COPY_MAX + 1]);
-        let payload = Payload::new(Some(b"key"), &body);
+        let payload = Payload::new(Some(b"key"), b"name", &body);
         assert_eq!(payload.share_body().as_ptr(), body.as_ptr());
         assert_eq!(payload.with_body(&body).share_body().as_ptr(), body.as_ptr());
     }

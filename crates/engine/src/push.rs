@@ -181,9 +181,9 @@ impl Engine {
             QueueKind::Cycle => Some(Cycle { priority: self.next_serial(queue, new.front, turn), boost: 0 }),
         };
         let unique = new.unique.as_ref();
-        let payload = Payload::new(unique.map(|unique| &*unique.key), &new.body);
+        let payload =
+            Payload::new(unique.map(|unique| &*unique.key), new.name.as_deref().unwrap_or_default(), &new.body);
         let extra = Extra {
-            name: new.name.as_deref().map(Box::from),
             meta: new.meta.clone(),
             expires_at: new.expires_at,
             key_until: unique.map_or(KeyUntil::End, |unique| unique.until),

@@ -162,6 +162,9 @@ pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tai
     if let Some(key) = job.key() {
         put_bytes(out, key);
     }
+    if !job.name().is_empty() {
+        put_bytes(out, job.name());
+    }
     if let Some(extra) = extra {
         put_extra(extra, progress, out);
     }
@@ -194,8 +197,9 @@ pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
 fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
     let bit = |there: bool, bit: u64| if there { bit } else { 0 };
     let key = bit(job.key().is_some(), has::KEY);
-    let Some(extra) = extra else { return key };
-    key | bit(extra.name.is_some(), has::NAME)
+    let common = key | bit(!job.name().is_empty(), has::NAME);
+    let Some(extra) = extra else { return common };
+    common
         | bit(!extra.meta.is_empty(), has::META)
         | bit(extra.expires_at.is_some(), has::EXPIRES_AT)
         | bit(extra.key_until != KeyUntil::End, has::KEY_UNTIL)
@@ -266,9 +270,6 @@ fn put_tagged(tag: u8, value: u32, out: &mut Vec<u8>) {
 
 /// All that the bits announce, in their order.
 fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
-    if let Some(name) = &extra.name {
-        put_bytes(out, name);
-    }
     if !extra.meta.is_empty() {
         put_bytes(out, &extra.meta);
     }
@@ -376,13 +377,14 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
     let (place, rank, ready_at, attempts, failures) = read_standing(from)?;
     let retry = read_retry(from)?;
     let key = if bits & has::KEY != 0 { Some(from.bytes()?) } else { None };
-    let mut extra = if bits & !has::KEY == 0 { None } else { Some(Box::new(read_extra(from, bits)?)) };
+    let name = if bits & has::NAME != 0 { from.bytes()? } else { &[] };
+    let mut extra = if bits & !(has::KEY | has::NAME) == 0 { None } else { Some(Box::new(read_extra(from, bits)?)) };
     let result_bytes = if bits & has::RESULT != 0 { Some(from.u64()?) } else { None };
     let body_bytes = from.u64()?;
     if let (Some(extra), Some(bytes)) = (&mut extra, result_bytes) {
         extra.result = Some(Bytes::copy_from_slice(from.slice(bytes)?));
     }
-    let payload = Payload::copy(key, from.slice(body_bytes)?);
+    let payload = Payload::copy(key, name, from.slice(body_bytes)?);
     let durable = true;
     Ok(Job { id, queue, origin, priority, durable, rank, place, ready_at, payload, attempts, failures, retry, extra })
 }
@@ -448,11 +450,7 @@ pub(super) fn read_retry(from: &mut Reader<'_>) -> Result<Retry, DecodeError> {
 
 fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     let has = |bit: u64| bits & bit != 0;
-    let mut extra = Extra::default();
-    if has(has::NAME) {
-        extra.name = Some(from.bytes()?.into());
-    }
-    extra.meta = owned_if(from, has(has::META))?.unwrap_or_default();
+    let mut extra = Extra { meta: owned_if(from, has(has::META))?.unwrap_or_default(), ..Extra::default() };
     if has(has::EXPIRES_AT) {
         extra.expires_at = Some(from.time()?);
     }

@@ -20,7 +20,7 @@ pub(crate) fn plain() -> Job {
         rank: 1 << 62,
         place: Place::Ready,
         ready_at: Timestamp(1_700_000_000_000),
-        payload: Payload::copy(None, b"cat.png"),
+        payload: Payload::copy(None, b"", b"cat.png"),
         attempts: 0,
         failures: 0,
         retry: Retry::NONE,
@@ -32,9 +32,15 @@ pub(crate) fn plain() -> Job {
 pub(crate) fn any_job() -> impl Strategy<Value = Job> {
     let number = prop_oneof![0u64..200, 0..1u64 << 63];
     let numbers = (number, any::<u32>(), any::<u8>(), 1u8..=9, 1..1u64 << 63);
-    let parts = (any_place(), any_time(), any_bytes(), option::of(any_bytes()), any::<(u32, u32)>());
+    let payload = (any_bytes(), option::of(any_bytes()), option::of(any_bytes()));
+    let parts = (any_place(), any_time(), payload, any::<(u32, u32)>());
     (numbers, parts, any_retry(), option::of(any_extra())).prop_map(
-        |((id, queue, origin, priority, rank), (place, ready_at, body, key, (attempts, failures)), retry, extra)| Job {
+        |(
+            (id, queue, origin, priority, rank),
+            (place, ready_at, (body, key, name), (attempts, failures)),
+            retry,
+            extra,
+        )| Job {
             id: JobId(id),
             queue: QueueId(queue),
             origin: Origin(origin),
@@ -43,7 +49,7 @@ pub(crate) fn any_job() -> impl Strategy<Value = Job> {
             rank,
             place,
             ready_at,
-            payload: Payload::new(key.as_deref(), &body),
+            payload: Payload::new(key.as_deref(), name.as_deref().unwrap_or_default(), &body),
             attempts,
             failures,
             retry,
@@ -73,7 +79,7 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
                 kind: if cycle { QueueKind::Cycle } else { QueueKind::Work },
                 priority: job.priority,
                 front,
-                name: extra.name.map(|name| Bytes::copy_from_slice(&name)),
+                name: Some(job.payload.name()).filter(|name| !name.is_empty()).map(Bytes::copy_from_slice),
                 name_unique: alone,
                 meta: extra.meta,
                 unique,
@@ -207,16 +213,14 @@ fn any_extra() -> impl Strategy<Value = Extra> {
         option::of(any_bytes()),
         (option::of(any_member()), option::of(track)),
     );
-    (option::of(any_bytes()), any_bytes(), option::of(any_time()), key_until, told, rest).prop_map(
+    (any_bytes(), option::of(any_time()), key_until, told, rest).prop_map(
         |(
-            name,
             meta,
             expires_at,
             key_until,
             (cycle, failure, progress),
             (result_keep_ms, lease_ms, result, (member, track)),
         )| Extra {
-            name: name.map(|name| name.as_ref().into()),
             meta,
             expires_at,
             key_until,

@@ -195,12 +195,11 @@ fn golden() -> Vec<(&'static str, Record)> {
         priority: Priority::MAX,
         rank: (1 << 62) - 12,
         place: Place::Leased(Box::new(lease.clone())),
-        payload: Payload::copy(Some(b"unique"), b"{\"n\":1}\0\xff"),
+        payload: Payload::copy(Some(b"unique"), b"jid-1", b"{\"n\":1}\0\xff"),
         attempts: 9,
         failures: 2,
         retry: Retry { failures_max: -1, losses_max: 3, backoff: Backoff::Doubling(2_000) },
         extra: Some(Box::new(Extra {
-            name: Some(b"jid-1"[..].into()),
             meta: Bytes::from_static(b"meta"),
             expires_at: Some(Timestamp(1_800_000_000_000)),
             key_until: KeyUntil::StartOr(Timestamp(1_750_000_000_000)),

@@ -116,7 +116,6 @@ impl Oracle {
             Cycle { priority: if new.front { 0 } else { serial }, boost: 0 }
         });
         let extra = Extra {
-            name: new.name.as_ref().map(|name| name.as_ref().into()),
             meta: new.meta.clone(),
             expires_at: new.expires_at,
             key_until: new.unique.as_ref().map_or(KeyUntil::End, |unique| unique.until),
@@ -138,7 +137,11 @@ impl Oracle {
             rank: self.rank(new.front && !is_cycle),
             place: new.not_before.filter(|at| *at > self.now).map_or(Place::Ready, Place::Scheduled),
             ready_at: self.now,
-            payload: Payload::new(new.unique.as_ref().map(|unique| &*unique.key), &new.body),
+            payload: Payload::new(
+                new.unique.as_ref().map(|unique| &*unique.key),
+                new.name.as_deref().unwrap_or_default(),
+                &new.body,
+            ),
             attempts: 0,
             failures: 0,
             retry: new.retry,
