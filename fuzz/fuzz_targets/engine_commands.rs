@@ -471,7 +471,7 @@ impl Ask {
             Self::LookBatch(batch) => Command::LookBatch { batch: batch.bytes() },
             Self::Flush(faktory, at, limit) => {
                 // One stage more than there are.
-                let after = at.map_or(Cursor::default(), |(stage, at)| Cursor((stage % 5).into(), at.value()));
+                let after = at.map_or(Cursor::default(), |(stage, at)| Cursor((stage % 4).into(), at.value()));
                 Command::Flush { origin: origin(faktory), after, limit: limit.into() }
             }
             Self::Enlist(worker) => Command::Enlist { worker: worker.bytes(), about: Bytes::new() },

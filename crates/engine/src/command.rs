@@ -249,16 +249,17 @@ pub enum Command {
         limit: u32,
     },
 
-    /// Remove everything of one origin, a bounded amount at a time: batches, schedules, jobs wherever they are (a leased one is
-    /// unknown to its worker then), queues left empty, unserved and without limits (whoever pushes to one makes it known
-    /// again), what was counted of it. What comes meanwhile may stay.
+    /// Remove everything of one origin, a bounded amount at a time: batches, jobs wherever they are (a leased one is unknown
+    /// to its worker then), queues left empty, unserved and without limits (whoever pushes to one makes it known again),
+    /// what was counted of it. What comes meanwhile may stay, and so do its schedules: they say what is to be done, and
+    /// are not what is left to do.
     /// Answer: `Mutated`, with where to go on.
     Flush {
         /// Which.
         origin: Origin,
         /// Where the last round ended.
         after: Cursor,
-        /// Jobs, batches, schedules or queues at most this time.
+        /// Jobs, batches or queues at most this time.
         limit: u32,
     },
 

@@ -1,4 +1,4 @@
-//! Everything of one origin, removed a page at a time.
+//! Everything of one origin but its schedules, removed a page at a time.
 
 use crate::command::{Cursor, Filter, QueueKind};
 use crate::engine::Engine;
@@ -10,9 +10,8 @@ use crate::turn::{Change, Turn};
 
 /// What is gone through, in this order: batches first, so that what happens to their jobs calls nothing back.
 const BATCHES: u64 = 0;
-const SCHEDULES: u64 = 1;
-const JOBS: u64 = 2;
-const QUEUES: u64 = 3;
+const JOBS: u64 = 1;
+const QUEUES: u64 = 2;
 
 impl Engine {
     pub(crate) fn flush(
@@ -27,7 +26,6 @@ impl Engine {
         let Cursor(stage, at) = after;
         let (changed, next) = match stage {
             BATCHES => self.flush_batches(origin, JobId(at), limit, turn),
-            SCHEDULES => self.flush_schedules(origin, JobId(at), limit, turn),
             JOBS => self.flush_jobs(origin, at, limit, turn),
             QUEUES => self.flush_queues(at, limit, turn),
             _ => (0, None),
@@ -48,13 +46,6 @@ impl Engine {
         let (page, next) = cut(self.batches.from(first).map(|batch| (batch.id, batch.origin)), limit);
         let doomed = page.into_iter().filter(|(_, other)| *other == origin);
         let changed = doomed.map(|(id, _)| self.forget_batch(id, false, turn)).count_u32();
-        (changed, next.map(|(id, _)| id.0))
-    }
-
-    fn flush_schedules(&mut self, origin: Origin, first: JobId, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
-        let (page, next) = cut(self.schedules.from(first).map(|row| (row.id, row.job.origin)), limit);
-        let doomed = page.into_iter().filter(|(_, other)| *other == origin);
-        let changed = doomed.map(|(id, _)| self.end_schedule(id, turn)).count_u32();
         (changed, next.map(|(id, _)| id.0))
     }
 

@@ -92,7 +92,7 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn end_schedule(&mut self, id: JobId, turn: &mut Turn) {
+    fn end_schedule(&mut self, id: JobId, turn: &mut Turn) {
         self.schedules.remove(id);
         turn.remember(Change::ScheduleGone(id));
     }

@@ -84,8 +84,8 @@ fn everything_of_one_origin_goes_and_nothing_else() {
     broker.hear(2, fail_by(ids[2], Proof::AnyLease));
 
     let (gone, _) = flush(&mut broker, 1_000);
-    assert_eq!(gone, 9, "and no callback came of it");
-    assert_eq!((broker.engine.batches().count(), broker.engine.schedules().count()), (0, 1));
+    assert_eq!(gone, 8, "and no callback came of it");
+    assert_eq!((broker.engine.batches().count(), broker.engine.schedules().count()), (0, 2));
     let left: Vec<_> = broker.engine.jobs().map(|job| job.origin).collect();
     assert_eq!(left, [Origin::GEARMAN]);
     let finish = Command::Finish { job: by_name("worked on"), proof: Proof::AnyLease, result: Bytes::new() };
@@ -105,7 +105,7 @@ fn flushing_is_done_in_small_steps() {
     // Asking for more than a page gets a page.
     let (gone, rounds) = flush(&mut broker, 1_000);
     assert_eq!(gone, 48);
-    assert!((8..16).contains(&rounds), "{rounds} rounds");
+    assert!((7..16).contains(&rounds), "{rounds} rounds");
     assert_eq!(broker.drain("q").len(), 47);
 }
 

@@ -321,7 +321,7 @@ impl Life {
         for _ in 0..500 {
             let Cursor(stage, at) = after;
             // Whatever is due happens first, as it does before each page.
-            let position = if stage == 2 { at } else { 0 };
+            let position = if stage == 1 { at } else { 0 };
             let (rows, next) = self.page(client, &filter, Cursor(position, 0), limit);
             self.note(&format!("{client:?} flush {origin:?} {after:?} {limit}"));
             let command = Command::Flush { origin, after, limit };

@@ -208,12 +208,6 @@ impl Oracle {
                 self.flush_numbered(&all, origin, at, limit, |oracle, id| oracle.flush_batch(id))
             }
             1 => {
-                let all: Vec<(u64, Origin)> = self.schedules.iter().map(|s| (s.id.0, s.job.origin)).collect();
-                self.flush_numbered(&all, origin, at, limit, |oracle, id| {
-                    oracle.schedules.retain(|schedule| schedule.id != id);
-                })
-            }
-            2 => {
                 jobs.0.iter().for_each(|id| self.discard(*id));
                 (jobs.0.len(), jobs.1)
             }
@@ -221,7 +215,7 @@ impl Oracle {
         };
         let next = match next {
             Some(at) => Some(Cursor(stage, at)),
-            None => (stage < 3).then_some(Cursor(stage + 1, 0)),
+            None => (stage < 2).then_some(Cursor(stage + 1, 0)),
         };
         if next.is_none() {
             self.origins.remove(&origin);
