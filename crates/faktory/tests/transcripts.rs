@@ -9,8 +9,10 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_engine::{Limits, Timestamp};
+use bytes::BytesMut;
+use windlass_engine::{ClientInfo, Command, Event, Limits, NewSchedule, Recurrence, Tag, Timestamp};
 use windlass_faktory::session::{FaktorySession, Settings};
+use windlass_session::{Outbox, Session};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
 
@@ -32,10 +34,12 @@ macro_rules! transcripts {
 transcripts! {
     batch
     beat
+    cron
     defects
     expiring
     failures
     fetch
+    flush
     framing
     handshake
     info
@@ -84,7 +88,44 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
         dice.set(dice.get() + 1);
         Box::new(FaktorySession::new(Arc::clone(&settings), info, [(0x1111 * dice.get()) << 1, dice.get()]))
     };
-    MemoryWire::new(MemoryHub::new(limits, START, 7), greet)
+    let mut hub = MemoryHub::new(limits, START, 7);
+    let cron = schedules(scene);
+    hub.open(|info| Box::new(Operator(info, cron)));
+    MemoryWire::new(hub, greet)
+}
+
+/// `set cron * * * * * {…}`: five fields, and the job.
+fn schedules(scene: &Scene) -> Vec<NewSchedule> {
+    let cron = scene.settings.iter().filter(|(key, _)| key == "cron");
+    let schedule = |(_, text): &(String, String)| {
+        let (fields, job) = text.split_at(text.find('{').unwrap());
+        NewSchedule {
+            key: None,
+            job: Settings::new(START).template(job).unwrap_or_else(|error| panic!("{text}: {error}")),
+            recurrence: Recurrence::Cron(windlass_session::cron::parse(fields.as_bytes()).unwrap()),
+            at_once: false,
+            keep_grid: true,
+            runs: None,
+        }
+    };
+    cron.map(schedule).collect()
+}
+
+/// A connection of the server's own, which sets what is configured.
+#[derive(Debug)]
+struct Operator(ClientInfo, Vec<NewSchedule>);
+
+impl Session for Operator {
+    fn on_open(&mut self, _now: Timestamp, out: &mut Outbox) {
+        out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.0)));
+        self.1.drain(..).for_each(|schedule| out.command(Tag::NONE, Command::SetSchedule(Box::new(schedule))));
+    }
+
+    fn on_bytes(&mut self, _now: Timestamp, _input: &mut BytesMut, _out: &mut Outbox) {}
+
+    fn on_event(&mut self, _now: Timestamp, event: Event, _out: &mut Outbox) {
+        panic!("{event:?}");
+    }
 }
 
 /// Keys and values as in the daemon's configuration.
@@ -102,6 +143,7 @@ fn settings(scene: &Scene) -> (Settings, Limits) {
                 assert_eq!(value, "1700000000123456789");
                 settings.clock_ns = || 1_700_000_000_123_456_789;
             }
+            "cron" => {}
             "jobs_max" => limits.jobs_max = value.parse().unwrap(),
             "page_max" => limits.page_max = value.parse().unwrap(),
             other => panic!("{}: no setting {other:?}", scene.name),

@@ -12,7 +12,7 @@ use windlass_session::Outbox;
 
 use super::refusal;
 use super::{Answer, FaktorySession, Task};
-use crate::wire::{FailureText, Foreign, Text, is_queue_name, reply};
+use crate::wire::{FailureText, Foreign, Text, is_queue_name, jid_of, number_of, reply, run_text};
 
 /// What a worker has for a job that says nothing of it.
 const RESERVE_MS: u64 = 1_800_000;
@@ -21,10 +21,6 @@ const RESERVE_MS: u64 = 1_800_000;
 const EXPIRED: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
 const EXPIRED_WORDS: &str = "Faktory job reservation expired";
-
-/// What the name of a job begins with here that has none of its own; its number follows.
-const FOREIGN: &str = "01W1ND1ASSJ0B";
-const FOREIGN_DIGITS: usize = 13;
 
 impl FaktorySession {
     pub(super) fn fetch(&mut self, now: Timestamp, queues: Option<Vec<Bytes>>, out: &mut Outbox) {
@@ -62,16 +58,19 @@ impl FaktorySession {
 
 fn deliver(job: &Taken, out: &mut Outbox) {
     let failure = failure_text(job.failure.as_deref(), job.failures, job.failures_max, job.ready_at);
-    let foreign;
-    let body: &[u8] = if job.origin == Origin::FAKTORY {
-        &job.body
-    } else {
-        foreign = foreign_body(job.id, job.origin, &job.queue, &job.body, (job.failures_max, job.ready_at));
-        &foreign
+    let source = Source {
+        id: job.id,
+        origin: job.origin,
+        named: !job.name.is_empty(),
+        queue: &job.queue,
+        body: &job.body,
+        retries: job.failures_max,
+        since: job.ready_at,
     };
-    match Text::new(body) {
+    let body = source.text();
+    match Text::new(&body) {
         Some(text) => text.deliver(failure.as_ref(), Some(job.ready_at.0), out.bytes()),
-        None => reply::bulk(body, out.bytes()),
+        None => reply::bulk(&body, out.bytes()),
     }
 }
 
@@ -98,40 +97,46 @@ pub(super) fn failure_text(
     })
 }
 
-/// A job of another protocol, as if it had been pushed here.
-pub(super) fn foreign_body(
-    job: JobId,
-    origin: Origin,
-    queue: &[u8],
-    body: &[u8],
-    (retries, since): (i32, Timestamp),
-) -> Vec<u8> {
-    let queue: Cow<'_, str> = String::from_utf8_lossy(queue);
-    let origin = match origin {
-        Origin::GEARMAN => "gearman",
-        Origin::SPIDERQ => "spiderq",
-        Origin::EVENTMQ => "eventmq",
-        _ => "",
-    };
-    Foreign { origin, jid: &foreign_jid(job), queue: &queue, body, retry: retries.into() }.text(since.0)
+/// A job, as far as its text depends on it.
+pub(super) struct Source<'a> {
+    pub(super) id: JobId,
+    pub(super) origin: Origin,
+    /// It was given a name.
+    pub(super) named: bool,
+    pub(super) queue: &'a [u8],
+    pub(super) body: &'a [u8],
+    pub(super) retries: i32,
+    pub(super) since: Timestamp,
 }
 
-/// The name of a job that has none here.
-pub(super) fn foreign_jid(job: JobId) -> String {
-    const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-    let digit = |n: usize| usize::try_from(job.0 >> (5 * n) & 31).unwrap_or_default();
-    let digits = (0..FOREIGN_DIGITS).rev().filter_map(|n| DIGITS.get(digit(n)).map(|digit| char::from(*digit)));
-    FOREIGN.chars().chain(digits).collect()
+impl<'a> Source<'a> {
+    /// The text of a job: as it is kept, if it was pushed here; as if it had been, if it is the run of a schedule or another
+    /// protocol's.
+    pub(super) fn text(&self) -> Cow<'a, [u8]> {
+        if self.origin != Origin::FAKTORY {
+            return Cow::Owned(self.foreign());
+        }
+        match self.named {
+            true => Cow::Borrowed(self.body),
+            false => run_text(self.body, &jid_of(self.id.0), self.since.0).map_or(Cow::Borrowed(self.body), Cow::Owned),
+        }
+    }
+
+    fn foreign(&self) -> Vec<u8> {
+        let queue: Cow<'_, str> = String::from_utf8_lossy(self.queue);
+        let origin = match self.origin {
+            Origin::GEARMAN => "gearman",
+            Origin::SPIDERQ => "spiderq",
+            Origin::EVENTMQ => "eventmq",
+            _ => "",
+        };
+        let jid = jid_of(self.id.0);
+        Foreign { origin, jid: &jid, queue: &queue, body: self.body, retry: self.retries.into() }.text(self.since.0)
+    }
 }
 
 /// The job that is meant by a name.
 pub(super) fn job_ref(jid: &str) -> JobRef {
-    let digits = jid.strip_prefix(FOREIGN).filter(|digits| digits.len() == FOREIGN_DIGITS);
-    let number = digits.and_then(|digits| {
-        digits.bytes().try_fold(0_u64, |number, byte| {
-            let digit = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ".iter().position(|digit| *digit == byte)?;
-            number.checked_mul(32)?.checked_add(digit as u64)
-        })
-    });
-    number.map_or_else(|| JobRef::Name(Bytes::copy_from_slice(jid.as_bytes())), |number| JobRef::Id(JobId(number)))
+    let named = || JobRef::Name(Bytes::copy_from_slice(jid.as_bytes()));
+    number_of(jid).map_or_else(named, |number| JobRef::Id(JobId(number)))
 }

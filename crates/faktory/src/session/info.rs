@@ -1,16 +1,18 @@
 //! INFO: the figures, as an object that clients and the server's own pages read.
 //!
 //! Rules: every key of deployed servers, and those of older ones that clients still look for (`default_size`). What is due
-//! is done when it is due here, not in rounds: there are no rounds to count, so `cycles` and `wall_time_sec` are 0.
+//! is done when it is due here, not in rounds: there are no rounds to count, so `cycles` and `wall_time_sec` are 0. Queues
+//! are told whoever pushes to them, for anybody may fetch from them; all else is of jobs that were pushed here, which is
+//! what MUTATE and FLUSH reach.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{Command, Cursor, Event, PlaceKind, QueueKind, Stats, Timestamp};
+use windlass_engine::{Command, Cursor, Event, Origin, OriginStats, PlaceKind, QueueKind, Stats, Timestamp};
 use windlass_session::Outbox;
 
 use super::{Answer, Ask, FAKTORY_VERSION, FaktorySession, Task, refusal};
-use crate::wire::{InfoText, is_queue_name, reply};
+use crate::wire::{Chore, InfoText, is_queue_name, reply};
 
 /// Queues asked for at once.
 const PAGE_ROWS: u32 = 500;
@@ -52,18 +54,20 @@ impl FaktorySession {
 
     fn info_text<'a>(&'a self, now: Timestamp, gathered: &'a Gathered) -> InfoText<'a> {
         let Gathered { stats, queues } = gathered;
-        let jobs = |place: PlaceKind| stats.places.get(place as usize).copied().unwrap_or_default();
+        let ours = stats.of(Origin::FAKTORY);
+        let OriginStats { totals, .. } = ours;
+        let jobs = |place: PlaceKind| ours.places.get(place as usize).copied().unwrap_or_default();
         let shared = &self.settings.shared;
         InfoText {
             now_ms: now.0,
             queues,
-            dead: jobs(PlaceKind::Dead),
-            retries: jobs(PlaceKind::Retrying),
-            scheduled: jobs(PlaceKind::Scheduled),
-            working: jobs(PlaceKind::Leased),
-            workers: stats.workers.into(),
-            total_failures: stats.totals.failed,
-            total_processed: stats.totals.succeeded + stats.totals.failed,
+            dead: Chore { size: jobs(PlaceKind::Dead), done: totals.purged },
+            retries: Chore { size: jobs(PlaceKind::Retrying), done: totals.retried },
+            scheduled: Chore { size: jobs(PlaceKind::Scheduled), done: totals.released },
+            working: Chore { size: jobs(PlaceKind::Leased), done: totals.timed_out },
+            workers: Chore { size: stats.workers.into(), done: totals.dismissed },
+            total_failures: totals.failed,
+            total_processed: totals.succeeded + totals.failed,
             description: &self.settings.description,
             faktory_version: FAKTORY_VERSION,
             windlass_version: env!("CARGO_PKG_VERSION"),

@@ -4,11 +4,11 @@
 //! `OK`. Of several jobs with the same name the one that is worked on is meant, else the oldest.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, JobView, Origin, PlaceKind};
+use windlass_engine::{Command, Event, JobView, PlaceKind};
 use windlass_session::Outbox;
 
-use super::fetch::{foreign_body, job_ref};
-use super::mutate::whole;
+use super::fetch::job_ref;
+use super::mutate::{source, whole};
 use super::push::readable;
 use super::{Answer, Ask, FaktorySession, Task, refusal};
 use crate::wire::{JobText, Text, echo, reply};
@@ -34,15 +34,9 @@ impl FaktorySession {
 
 fn job_text(view: &JobView) -> Vec<u8> {
     let job = &view.job;
-    let foreign;
-    let body = if job.origin == Origin::FAKTORY {
-        job.body()
-    } else {
-        foreign = foreign_body(job.id, job.origin, &view.queue, job.body(), (job.retry.failures_max, job.ready_at));
-        &foreign
-    };
+    let body = source(job, &view.queue).text();
     let extra = job.extra.as_deref();
-    let unit = Text::new(body).map(|text| whole(job, text));
+    let unit = Text::new(&body).map(|text| whole(job, text));
     let state = match job.place.kind() {
         PlaceKind::Ready => "enqueued",
         PlaceKind::Leased => "working",

@@ -1,8 +1,8 @@
 //! One connection: what each verb means to the engine, and what each event means to the peer.
 //!
 //! Reading order: this file, where every verb has a line; then the topics: `handshake`, `push` and `bulk`, `fetch`, `work`
-//! (ACK, FAIL, REQUEUE, BEAT), `info`, `queues`, `mutate`, `job`, `batch`, `track`. What every topic uses: `refusal`
-//! (refusals in Faktory's words).
+//! (ACK, FAIL, REQUEUE, BEAT), `info`, `queues`, `mutate`, `flush`, `job`, `batch`, `track`. What every topic uses:
+//! `refusal` (refusals in Faktory's words).
 //!
 //! Invariants: answers leave in the order of their commands, which is the outbox's doing, not ours; whatever takes more
 //! than one question to the engine, or waits, is a `Task`, and nothing behind it is read until it is done.
@@ -13,6 +13,7 @@ mod adopt;
 mod batch;
 mod bulk;
 mod fetch;
+mod flush;
 mod handshake;
 mod info;
 mod job;
@@ -28,7 +29,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Event, Origin, Refusal, Tag, Timestamp};
+use windlass_engine::{ClientInfo, Command, Cursor, Event, Origin, Refusal, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 
 pub use adopt::{Standing, Unfit};
@@ -112,6 +113,8 @@ enum Task {
     Queues(Box<queues::Queues>),
     /// How long jobs have waited.
     Latency(Box<queues::Latency>),
+    /// Everything goes.
+    Flush,
     /// Jobs are changed.
     Mutate(Box<mutate::Mutating>),
     /// A job is looked at.
@@ -181,7 +184,7 @@ impl FaktorySession {
             Request::Job { verb, jid } => self.job(&verb, &jid, out),
             Request::TooManyWords => reply::error("too many arguments", out.bytes()),
             Request::Incomplete => reply::error("internal error", out.bytes()),
-            Request::Flush => reply::error("not available", out.bytes()),
+            Request::Flush => self.flush(Cursor::default(), out),
             Request::Batch { verb, rest } => self.batch(now, &verb, &rest, out),
             Request::Track { verb, rest } => self.track(now, &verb, &rest, out),
             Request::Unknown(_) => {}
@@ -218,6 +221,7 @@ impl FaktorySession {
             Some(Task::Info(gathered)) => self.info_step(now, gathered, answer, out),
             Some(Task::Queues(queues)) => self.queues_step(queues, answer, out),
             Some(Task::Latency(latency)) => self.latency_step(now, latency, &answer, out),
+            Some(Task::Flush) => self.flush_step(&answer, out),
             Some(Task::Mutate(mutating)) => self.mutate_step(mutating, answer, out),
             Some(Task::Look) => Self::looked(&answer, out),
             Some(Task::Track(jid)) => Self::tracked(&jid, &answer, out),

@@ -2,17 +2,17 @@
 //!
 //! Rules: deployed servers. The glob is held against the text as a worker would get it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{Command, Cursor, Event, Filter, Job, Mutation, Origin, Place, PlaceKind, Test};
 use windlass_session::Outbox;
 
-use super::fetch::failure_text;
+use super::fetch::{Source, failure_text};
 use super::push::readable;
 use super::{Answer, FaktorySession, Task, refusal};
-use crate::wire::{Glob, Mutate, MutateCmd, MutateTarget, Text, reply};
+use crate::wire::{Glob, Mutate, MutateCmd, MutateTarget, Text, number_of, reply};
 
 /// Jobs changed in one visit. The engine looks at sixteen times as many, and a glob takes longer than a glance.
 const PAGE_JOBS: u32 = 100;
@@ -27,6 +27,8 @@ pub(super) struct Mutating {
     action: Mutation,
     /// Names that are still to be asked for.
     names: VecDeque<Bytes>,
+    /// Numbers of jobs that were named by us: asked for last, for the whole set must be gone through.
+    numbers: BTreeSet<u64>,
 }
 
 impl FaktorySession {
@@ -52,8 +54,13 @@ impl FaktorySession {
             test: test(mutate.regexp.as_deref(), mutate.jobtype),
             ..Filter::default()
         };
-        let mutating = Mutating { filter, action, names: mutate.jids.into_iter().map(Bytes::from).collect() };
-        self.mutate_some(Box::new(mutating), Cursor::default(), out);
+        let numbers = mutate.jids.iter().filter_map(|jid| number_of(jid)).collect();
+        let names = mutate.jids.into_iter().filter(|jid| number_of(jid).is_none()).map(Bytes::from).collect();
+        let mut mutating = Box::new(Mutating { filter, action, names, numbers });
+        if mutating.names.is_empty() {
+            mutating.turn_to_numbers();
+        }
+        self.mutate_some(mutating, Cursor::default(), out);
     }
 
     fn mutate_some(&mut self, mut mutating: Box<Mutating>, after: Cursor, out: &mut Outbox) {
@@ -72,8 +79,23 @@ impl FaktorySession {
                 mutating.filter.names.clear();
                 self.mutate_some(mutating, Cursor::default(), out);
             }
+            Ok(_) if !mutating.numbers.is_empty() => {
+                mutating.turn_to_numbers();
+                self.mutate_some(mutating, Cursor::default(), out);
+            }
             Ok(_) => reply::ok(out.bytes()),
             Err(why) => refusal::write(why, out.bytes()),
+        }
+    }
+}
+
+impl Mutating {
+    /// On to the jobs whose names stand for numbers, if any was named.
+    fn turn_to_numbers(&mut self) {
+        let numbers = std::mem::take(&mut self.numbers);
+        self.filter.names.clear();
+        if !numbers.is_empty() {
+            self.filter.test = Some(Test(Arc::new(move |job| job.name().is_empty() && numbers.contains(&job.id.0))));
         }
     }
 }
@@ -85,10 +107,25 @@ fn test(regexp: Option<&str>, jobtype: Option<String>) -> Option<Test> {
         return None;
     }
     Some(Test(Arc::new(move |job| {
-        let Some(text) = Text::new(job.body()) else { return false };
+        // Only jobs of ours are looked at, and their queue stands in their text.
+        let body = source(job, b"").text();
+        let Some(text) = Text::new(&body) else { return false };
         jobtype.as_deref().is_none_or(|jobtype| text.has_jobtype(jobtype))
             && glob.as_ref().is_none_or(|glob| glob.matches(&whole(job, text)))
     })))
+}
+
+/// What a job's text is made from.
+pub(super) fn source<'a>(job: &'a Job, queue: &'a [u8]) -> Source<'a> {
+    Source {
+        id: job.id,
+        origin: job.origin,
+        named: !job.name().is_empty(),
+        queue,
+        body: job.body(),
+        retries: job.retry.failures_max,
+        since: job.ready_at,
+    }
 }
 
 /// A job's text as a worker would get it.

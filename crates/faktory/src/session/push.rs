@@ -45,13 +45,39 @@ pub(super) fn readable(bytes: &[u8]) -> Cow<'_, str> {
 /// The job that a work unit, which stands somewhere in `line`, asks for.
 pub(super) fn new_job(settings: &Settings, now: Timestamp, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, UnitError> {
     let wishes = unit.judge()?;
+    let body = Bytes::from(Text::of(unit, &time_text(now.0)));
+    let name = Some(part_of(line, &unit.jid));
+    Ok(NewJob { name, ..asked_for(settings, now, line, (unit, wishes), body) })
+}
+
+impl Settings {
+    /// What each run of a recurring job is made from, from a work unit that has no name and no times. Its own times count
+    /// from each run.
+    ///
+    /// # Errors
+    ///
+    /// No PUSH could bring the job, or it has what only a run can have.
+    pub fn template(&self, text: &str) -> Result<NewJob, UnitError> {
+        let unit = Unit::parse(text)?;
+        let wishes = unit.judge_template()?;
+        let body = Bytes::from(Text::template(&unit));
+        Ok(asked_for(self, Timestamp(0), &Bytes::new(), (&unit, wishes), body))
+    }
+}
+
+/// What is asked for, whatever it is called.
+fn asked_for(
+    settings: &Settings,
+    now: Timestamp,
+    line: &Bytes,
+    (unit, wishes): (&Unit<'_>, Wishes<'_>),
+    body: Bytes,
+) -> NewJob {
     let keep_ms = if wishes.track { track::KEEP_MS } else { 0 };
     let not_before = wishes.at_ms.map(Timestamp).filter(|at| *at > now);
-    let body = Bytes::from(Text::of(unit, &time_text(now.0)));
     let queue = part_of(line, &unit.queue);
-    Ok(NewJob {
+    NewJob {
         priority: unit.priority.map_or(Priority::NORMAL, Priority::clamped),
-        name: Some(part_of(line, &unit.jid)),
         unique: unique(unit, &wishes, not_before.unwrap_or(now)),
         not_before,
         expires_at: wishes.expires.map(|expires| match expires {
@@ -68,7 +94,7 @@ pub(super) fn new_job(settings: &Settings, now: Timestamp, line: &Bytes, unit: &
             .filter(|_| wishes.bid.is_none())
             .map(|failure| Box::new(Past { failures: failures(failure), ..Past::default() })),
         ..NewJob::new(Origin::FAKTORY, queue, body)
-    })
+    }
 }
 
 /// How often a job with this failure has failed: once more than it was tried again.

@@ -15,16 +15,16 @@ pub struct InfoText<'a> {
     pub now_ms: u64,
     /// Jobs that wait, by queue.
     pub queues: &'a BTreeMap<Bytes, u64>,
-    /// Jobs that are not tried again.
-    pub dead: u64,
-    /// Jobs that will be.
-    pub retries: u64,
-    /// Jobs whose time is to come.
-    pub scheduled: u64,
-    /// Jobs being worked on.
-    pub working: u64,
-    /// Workers known.
-    pub workers: u64,
+    /// Jobs that are not tried again, and those that have been forgotten.
+    pub dead: Chore,
+    /// Jobs that will be, and those that were given another try.
+    pub retries: Chore,
+    /// Jobs whose time is to come, and those whose time has come.
+    pub scheduled: Chore,
+    /// Jobs being worked on, and those whose time for that ran out.
+    pub working: Chore,
+    /// Workers known, and those that were taken for dead.
+    pub workers: Chore,
     /// Failures so far.
     pub total_failures: u64,
     /// Jobs that were worked on so far, with or without success.
@@ -45,6 +45,15 @@ pub struct InfoText<'a> {
     pub used_memory_mb: u64,
 }
 
+/// What the server does by itself when it is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Chore {
+    /// How many wait for it.
+    pub size: u64,
+    /// To how many it was done.
+    pub done: u64,
+}
+
 impl InfoText<'_> {
     /// The object.
     #[must_use]
@@ -60,7 +69,10 @@ impl InfoText<'_> {
         let queues = String::from_utf8_lossy(&queues);
         let total: u64 = self.queues.values().sum();
         let default = self.queues.get(b"default".as_slice()).copied().unwrap_or_default();
-        let set = |size: u64| format!("{{\"cycles\":0,\"enqueued\":0,\"size\":{size},\"wall_time_sec\":0}}");
+        let set = |Chore { size, done }: &Chore| {
+            format!("{{\"cycles\":0,\"enqueued\":{done},\"size\":{size},\"wall_time_sec\":0}}")
+        };
+        let watch = |Chore { size, done }: &Chore| format!("{{\"reaped\":{done},\"size\":{size}}}");
         let quoted = |text: &str| {
             let mut out = Vec::new();
             json::escape_into(text, &mut out);
@@ -72,13 +84,18 @@ impl InfoText<'_> {
             text,
             "{{\"now\":\"{now}\",\"server_utc_time\":\"{clock}\",\"faktory\":{{\"default_size\":{default},\
              \"queues\":{queues},\
-             \"sets\":{{\"dead\":{dead},\"retries\":{retries},\"scheduled\":{scheduled},\"working\":{working}}},\
-             \"tasks\":{{\"Busy\":{{\"reaped\":0,\"size\":{working}}},\"Dead\":{},\"Retries\":{},\"Scheduled\":{},\
-             \"Workers\":{{\"reaped\":0,\"size\":{workers}}}}},\
+             \"sets\":{{\"dead\":{},\"retries\":{},\"scheduled\":{},\"working\":{}}},\
+             \"tasks\":{{\"Busy\":{},\"Dead\":{},\"Retries\":{},\"Scheduled\":{},\"Workers\":{}}},\
              \"total_failures\":{},\"total_processed\":{},\"total_enqueued\":{total},\"total_queues\":{}}},",
-            set(*dead),
-            set(*retries),
-            set(*scheduled),
+            dead.size,
+            retries.size,
+            scheduled.size,
+            working.size,
+            watch(working),
+            set(dead),
+            set(retries),
+            set(scheduled),
+            watch(workers),
             self.total_failures,
             self.total_processed,
             self.queues.len(),

@@ -87,10 +87,15 @@ impl<'a> Text<'a> {
             out.extend_from_slice(b",\"custom\":");
             json::compact_into(custom, &mut out);
         }
-        put_text("jid", &unit.jid, &mut out);
+        if !unit.jid.is_empty() {
+            put_text("jid", &unit.jid, &mut out);
+        }
         put_text("queue", &unit.queue, &mut out);
         put_text("jobtype", &unit.jobtype, &mut out);
-        put_text("created_at", if unit.created_at.is_empty() { created_at } else { &unit.created_at }, &mut out);
+        let created_at = if unit.created_at.is_empty() { created_at } else { &unit.created_at };
+        if !created_at.is_empty() {
+            put_text("created_at", created_at, &mut out);
+        }
         if !unit.at.is_empty() {
             put_text("at", &unit.at, &mut out);
         }
@@ -105,6 +110,12 @@ impl<'a> Text<'a> {
         }
         out.push(b'}');
         out
+    }
+
+    /// The text to keep of a job that is made again and again: see [`super::run_text`].
+    #[must_use]
+    pub fn template(unit: &Unit<'_>) -> Vec<u8> {
+        Self::of(unit, "")
     }
 
     /// The parts of a text that was kept. `None` if it is not one of ours.
@@ -273,7 +284,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// The place behind a key and its value.
-fn skip(body: &[u8], at: usize, key: &[u8]) -> Option<usize> {
+pub(super) fn skip(body: &[u8], at: usize, key: &[u8]) -> Option<usize> {
     let value = body.get(at..)?.strip_prefix(key)?;
     Some(at + key.len() + json::value_end(value))
 }
@@ -309,7 +320,7 @@ fn put_key(key: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\":");
 }
 
-fn put_text(key: &str, text: &str, out: &mut Vec<u8>) {
+pub(super) fn put_text(key: &str, text: &str, out: &mut Vec<u8>) {
     put_key(key, out);
     json::escape_into(text, out);
 }

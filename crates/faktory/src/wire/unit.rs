@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::go::{self, Type};
+use super::jid::number_of;
 use super::json::{self, Unexpected};
 use super::time::{TimeError, parse_time};
 
@@ -109,6 +110,12 @@ pub enum UnitError {
     /// Its name is missing or too short.
     #[error("jobs must have a reasonable jid parameter")]
     Jid,
+    /// Its name is one that only the daemon gives.
+    #[error("this jid is for jobs that were given none")]
+    OursJid,
+    /// It has something that only each run of it can have.
+    #[error("a job that is made again and again must not have {0}")]
+    NoTemplate(&'static str),
     /// What is to be done is missing.
     #[error("jobs must have a jobtype parameter")]
     Jobtype,
@@ -209,6 +216,35 @@ impl<'a> Unit<'a> {
         if self.jid.len() < JID_BYTES_MIN {
             return Err(UnitError::Jid);
         }
+        if number_of(&self.jid).is_some() {
+            return Err(UnitError::OursJid);
+        }
+        self.judge_nameless()
+    }
+
+    /// Judges a job that is made again and again: each run gets a name and times of its own.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn judge_template(&self) -> Result<Wishes<'a>, UnitError> {
+        let given = [
+            ("jid", !self.jid.is_empty()),
+            ("created_at", !self.created_at.is_empty()),
+            ("at", !self.at.is_empty()),
+            ("failure", self.failure.is_some()),
+        ];
+        if let Some((key, _)) = given.into_iter().find(|(_, given)| *given) {
+            return Err(UnitError::NoTemplate(key));
+        }
+        let wishes = self.judge_nameless()?;
+        match wishes {
+            Wishes { expires: Some(Expires::At(_)), .. } => Err(UnitError::NoTemplate("custom.expires_at")),
+            Wishes { bid: Some(_), .. } => Err(UnitError::NoTemplate("custom.bid")),
+            wishes => Ok(wishes),
+        }
+    }
+
+    fn judge_nameless(&self) -> Result<Wishes<'a>, UnitError> {
         if self.jobtype.is_empty() {
             return Err(UnitError::Jobtype);
         }

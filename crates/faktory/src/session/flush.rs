@@ -1,0 +1,27 @@
+//! FLUSH: everything away that was pushed here, a bounded part of it in each visit to the engine.
+//!
+//! Rules: deployed servers, which clear all they keep. Here other protocols keep things too, and FLUSH leaves them alone:
+//! their jobs, and what was counted of them. Schedules stay, as they do there: they are configuration.
+
+use windlass_engine::{Command, Cursor, Event, Origin};
+use windlass_session::Outbox;
+
+use super::{Answer, FaktorySession, Task, refusal};
+use crate::wire::reply;
+
+/// Jobs, batches or queues removed in one visit.
+const PAGE_ROWS: u32 = 500;
+
+impl FaktorySession {
+    pub(super) fn flush(&mut self, after: Cursor, out: &mut Outbox) {
+        self.begin(Task::Flush, Command::Flush { origin: Origin::FAKTORY, after, limit: PAGE_ROWS }, out);
+    }
+
+    pub(super) fn flush_step(&mut self, answer: &Answer, out: &mut Outbox) {
+        match answer {
+            Ok(Event::Mutated { next: Some(after), .. }) => self.flush(*after, out),
+            Ok(_) => reply::ok(out.bytes()),
+            Err(why) => refusal::write(*why, out.bytes()),
+        }
+    }
+}

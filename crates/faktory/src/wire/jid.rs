@@ -1,0 +1,64 @@
+//! Names of jobs that were given none: what a job that came another way than by PUSH is called here.
+//!
+//! A prefix that no generator of names makes, and the job's number in the engine. The names are not for clients to give:
+//! see [`super::UnitError::OursJid`].
+
+/// What such a name begins with. The number follows, in Crockford's base 32.
+const PREFIX: &str = "01W1ND1ASSJ0B";
+const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+/// 64 bits take so many digits.
+const DIGITS_COUNT: usize = 13;
+
+/// The name of the job with this number.
+#[must_use]
+pub fn jid_of(number: u64) -> String {
+    let digit = |n: usize| usize::try_from(number >> (5 * n) & 31).unwrap_or_default();
+    let digits = (0..DIGITS_COUNT).rev().filter_map(|n| DIGITS.get(digit(n)).map(|digit| char::from(*digit)));
+    PREFIX.chars().chain(digits).collect()
+}
+
+/// The number that a name stands for, if it is one of ours.
+#[must_use]
+pub fn number_of(jid: &str) -> Option<u64> {
+    let digits = jid.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS_COUNT)?;
+    digits.bytes().try_fold(0_u64, |number, byte| {
+        let digit = DIGITS.iter().position(|digit| *digit == byte)?;
+        number.checked_mul(32)?.checked_add(digit as u64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_one_name() {
+        let table = [
+            (0, "01W1ND1ASSJ0B0000000000000"),
+            (1, "01W1ND1ASSJ0B0000000000001"),
+            (33, "01W1ND1ASSJ0B0000000000011"),
+            (u64::MAX, "01W1ND1ASSJ0BFZZZZZZZZZZZZ"),
+        ];
+        for (number, jid) in table {
+            assert_eq!((jid_of(number).as_str(), number_of(jid)), (jid, Some(number)));
+        }
+    }
+
+    #[test]
+    fn other_names_stand_for_none() {
+        let table = [
+            "",
+            "jid00000001",
+            "01W1ND1ASSJ0B",
+            "01W1ND1ASSJ0B000000000000",
+            "01W1ND1ASSJ0B00000000000000",
+            "01W1ND1ASSJ0B000000000000U",
+            "01W1ND1ASSJ0B000000000000a",
+            "01W1ND1ASSJ0BG000000000000",
+            "01W1ND1ASSJ0B00000000000\u{e9}",
+        ];
+        for jid in table {
+            assert_eq!(number_of(jid), None, "{jid}");
+        }
+    }
+}
