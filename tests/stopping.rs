@@ -8,6 +8,8 @@
 )]
 
 mod common;
+#[path = "faktory/peer.rs"]
+mod peer;
 
 use std::fs;
 use std::io::Read;
@@ -16,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::{Peer, daemon, kind, submission, wait_until};
+use peer::Fwp;
 use windlass_gearman::wire::{Kind, Message, Request, Response};
 use windlass_testkit::daemon::Daemon;
 
@@ -26,6 +29,28 @@ fn wait_until_closed(address: SocketAddr) {
 
 fn assert_stopped(daemon: &mut Daemon) {
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log_text());
+}
+
+// ---- SIGTERM ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_worker_of_faktorys_is_told_and_keeps_its_reservation() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    let (mut worker, mut idle) = (Fwp::connect(daemon.address("faktory")), Fwp::connect(daemon.address("faktory")));
+    assert_eq!(worker.ask(r#"PUSH {"jid":"surv0001","jobtype":"T","args":[]}"#), "+OK");
+    assert_eq!(worker.ask(r#"PUSH {"jid":"surv0002","jobtype":"T","args":[]}"#), "+OK");
+    assert!(worker.ask("FETCH default").contains("surv0001") && worker.ask("FETCH default").contains("surv0002"));
+    daemon.signal("TERM");
+    assert_stopped(&mut daemon);
+    assert_eq!(idle.ask("INFO"), "-ERR shutdown in progress");
+
+    daemon.restart();
+    let mut worker = Fwp::connect(daemon.address("faktory"));
+    assert!(worker.ask("INFO").contains(r#""sets":{"dead":0,"retries":0,"scheduled":0,"working":2}"#));
+    assert_eq!(worker.ask(r#"FAIL {"jid":"surv0001"}"#), "+OK");
+    assert_eq!(worker.ask(r#"ACK {"jid":"surv0002"}"#), "+OK");
+    assert!(worker.ask("INFO").contains(r#""sets":{"dead":0,"retries":1,"scheduled":0,"working":0}"#));
 }
 
 // ---- SIGUSR1 ---------------------------------------------------------------------------------------------------------
