@@ -1,7 +1,7 @@
 //! Stock Faktory clients against the daemon. `tests/install-clients` installs them.
 //!
-//! The crate `faktory` brings its own tests, which is what it is put through (`faktory_suite.rs`). PyPI's `pyfaktory` plays
-//! scenes of ours (`pyfaktory_peer.py`), each with a daemon of its own.
+//! The crate `faktory` brings its own tests, which is what it is put through (`faktory_suite.rs`). PyPI's `pyfaktory` and
+//! `faktory` play scenes of ours (`pyfaktory_peer.py`, `faktory_worker_peer.py`), each with a daemon of its own.
 //!
 //! A client that is not there is a failure, never a skip.
 #![allow(
@@ -16,10 +16,14 @@
 mod common;
 #[path = "interop/faktory_suite.rs"]
 mod faktory_suite;
+#[path = "interop/faktory_worker.rs"]
+mod faktory_worker;
 #[path = "faktory/peer.rs"]
 mod peer;
 #[path = "interop/pyfaktory.rs"]
 mod pyfaktory;
+#[path = "interop/served.rs"]
+mod served;
 
 use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};

@@ -21,14 +21,19 @@ const BRINGS_ITS_OWN_FAKTORY: &str = "community::mutation_requeue_jobs";
 fn community() {
     let tests = tests("community::");
     assert_eq!(tests.len(), 17);
-    pass(tests.into_iter().filter(|test| test != BRINGS_ITS_OWN_FAKTORY));
+    pass(tests.into_iter().filter(|test| test != BRINGS_ITS_OWN_FAKTORY), "");
+}
+
+#[test]
+fn password() {
+    pass(["community::roundtrip", "community::multi"].map(str::to_owned).into_iter(), "open-sesame");
 }
 
 #[test]
 fn enterprise() {
     let tests = tests("enterprise::");
     assert_eq!(tests.len(), 11);
-    pass(tests.into_iter());
+    pass(tests.into_iter(), "");
 }
 
 fn suite() -> Command {
@@ -41,7 +46,8 @@ fn tests(module: &str) -> Vec<String> {
     listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-fn pass(tests: impl Iterator<Item = String>) {
+/// Runs each with a daemon that wants a password, or `""` for none.
+fn pass(tests: impl Iterator<Item = String>, password: &str) {
     let tests = Mutex::new(tests.collect::<VecDeque<_>>());
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -49,7 +55,7 @@ fn pass(tests: impl Iterator<Item = String>) {
             scope.spawn(|| {
                 loop {
                     let Some(test) = tests.lock().unwrap().pop_front() else { return };
-                    if let Err(why) = passes(&test) {
+                    if let Err(why) = passes(&test, password) {
                         failed.lock().unwrap().push(why);
                     }
                 }
@@ -60,17 +66,18 @@ fn pass(tests: impl Iterator<Item = String>) {
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 
-fn passes(test: &str) -> Result<(), String> {
+fn passes(test: &str, password: &str) -> Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
-    let daemon = daemon(dir.path()).start();
+    let faktory = format!("[faktory]\nlisten = [\"127.0.0.1:0\"]\npassword = {password:?}");
+    let daemon = daemon(dir.path()).set(&faktory).start();
     let address = daemon.address("faktory");
     // They take a Faktory for one that has been up for a second at least.
-    let mut fwp = Fwp::connect(address);
+    let (mut fwp, _) = Fwp::hello(address, password);
     wait_until("the daemon has been up for a while", || !fwp.ask("INFO").contains("\"uptime\":0"));
     drop(fwp);
     let mut suite = suite();
     // Else they say nothing and pass.
-    suite.env("FAKTORY_URL", format!("tcp://{address}")).env("FAKTORY_ENT", "1");
+    suite.env("FAKTORY_URL", format!("tcp://:{password}@{address}")).env("FAKTORY_ENT", "1");
     let (well, said) = run(suite.args(["--exact", "--include-ignored", test]));
     let passed = well && said.contains("1 passed");
     if passed { Ok(()) } else { Err(format!("{said}\n{}", daemon.log_text())) }

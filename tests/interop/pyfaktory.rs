@@ -1,25 +1,15 @@
 //! The scenes of `pyfaktory_peer.py`.
 
-use std::process::Command;
+use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 use crate::common::daemon;
-use crate::{installed, run, top};
+use crate::peer::Fwp;
+use crate::served::{Served, python};
 
-/// Plays a scene with a daemon that wants a password, or `""` for none.
-fn play(scene: &str, password: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let faktory = format!("[faktory]\nlisten = [\"127.0.0.1:0\"]\npassword = {password:?}");
-    let daemon = daemon(dir.path()).set(&faktory).start();
-    let url = format!("tcp://:{password}@{}", daemon.address("faktory"));
-    let mut peer = Command::new(installed("python/bin/python"));
-    peer.env("PYTHONDONTWRITEBYTECODE", "1").arg(top().join("tests/interop/pyfaktory_peer.py")).args([&url, scene]);
-    let (well, said) = run(&mut peer);
-    assert!(well, "{said}\n{}", daemon.log_text());
-}
-
-#[test]
-fn password() {
-    play("push_fetch_ack", "open-sesame");
+fn play(scene: &str) {
+    Served::plainly().play(python("pyfaktory_peer.py"), scene);
 }
 
 /// A test for every scene.
@@ -27,9 +17,54 @@ macro_rules! scenes {
     ($($scene:ident)*) => {
         $(#[test]
         fn $scene() {
-            play(stringify!($scene), "");
+            play(stringify!($scene));
         })*
     };
 }
 
 scenes! { push_fetch_ack bulk refused fail beat mutations queues scheduled info consumer }
+
+#[test]
+fn password() {
+    Served::with_password("open-sesame").play(python("pyfaktory_peer.py"), "push_fetch_ack");
+}
+
+#[test]
+fn tls() {
+    Served::over_tls("open-sesame").play(python("pyfaktory_peer.py"), "push_fetch_ack");
+}
+
+/// Those that push at the same time in the scene `produce`.
+const PRODUCERS: usize = 4;
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    let url = format!("tcp://{}", daemon.address("faktory"));
+    let mut producers: Command = python("pyfaktory_peer.py");
+    let mut producers = producers.args([&url, "produce"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(producers.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut acknowledged: HashSet<String> = lines.by_ref().take(200).collect();
+    assert_eq!(acknowledged.len(), 200);
+    daemon.kill();
+    acknowledged.extend(lines);
+    assert!(producers.wait().unwrap().success());
+
+    daemon.restart();
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    let mut found = HashSet::new();
+    loop {
+        let answer = fwp.ask("FETCH q");
+        if answer == "null" {
+            break;
+        }
+        let (_, jid) = answer.split_once("\"jid\":\"").unwrap();
+        let jid = jid.split('"').next().unwrap().to_owned();
+        assert!(found.insert(jid), "twice: {answer}");
+    }
+    let lost: Vec<_> = acknowledged.difference(&found).collect();
+    assert!(lost.is_empty(), "{} of {}: {lost:?}", lost.len(), acknowledged.len());
+    // What was on its way may be there or not.
+    assert!(found.len() <= acknowledged.len() + PRODUCERS, "{} for {}", found.len(), acknowledged.len());
+}

@@ -1,6 +1,6 @@
 """PyPI `pyfaktory` through everything it has, on a daemon of its own. Ends with 0 if all was as it should be.
 
-Usage: pyfaktory_peer.py tcp://[:PASSWORD@]HOST:PORT SCENE
+Usage: pyfaktory_peer.py tcp[+tls]://[:PASSWORD@]HOST:PORT SCENE
 """
 import os
 import signal
@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 
@@ -124,6 +125,10 @@ def beat():
         assert one._beat(rss_kb=4711)
         one._set_state(State.QUIET)
         wait_until("the other connection of the worker goes quiet", lambda: other.state == State.QUIET)
+        Producer(stranger).push(Job(jobtype="t", args=[]))
+        expect(other._send_and_receive("FETCH default\r\n"), "$-1")
+        expect(one._send_and_receive("FETCH default\r\n"), "$-1")
+        expect(fetch_all(stranger, "default"), [[]])
         one._send_and_receive('BEAT {"wid": "%s", "current_state": "terminate"}\r\n' % name)
         wait_until("the worker ends", lambda: State.TERMINATING == one.state == other.state)
         assert stranger._beat()
@@ -196,6 +201,29 @@ def info():
         expect(info["server"]["connections"], 1)
         expect(info["server"]["faktory_version"].split(".")[0], "1")
         datetime.strptime(info["server_utc_time"], "%H:%M:%S UTC")
+
+
+@scene
+def produce():
+    """Pushes until the connection breaks, and prints the name of each job that was acknowledged."""
+
+    def push_on(_):
+        client = Client(faktory_url=URL)
+        client.connect()
+        while True:
+            job = Job(jobtype="t", args=["x" * 100], queue="q")
+            try:
+                Producer(client).push(job)
+            except OSError:
+                return
+            except FaktroyWorkProtocolError as error:
+                if "Server closed connection" in str(error):
+                    return
+                raise
+            print(f"{job.jid}\n", end="", flush=True)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(push_on, range(4)))
 
 
 def work(jid, way):

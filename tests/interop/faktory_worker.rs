@@ -1,0 +1,27 @@
+//! The scenes of `faktory_worker_peer.py`, which hashes its password once and says no version.
+
+use crate::served::{Served, python};
+
+fn play(served: &Served) {
+    served.play(python("faktory_worker_peer.py"), "work");
+}
+
+#[test]
+fn plain() {
+    play(&Served::plainly());
+}
+
+#[test]
+fn password() {
+    play(&Served::with_password("open-sesame"));
+}
+
+#[test]
+fn wrong_password() {
+    Served::with_password("open-sesame").play(python("faktory_worker_peer.py"), "refused");
+}
+
+#[test]
+fn tls() {
+    play(&Served::over_tls("open-sesame"));
+}
