@@ -69,7 +69,7 @@ fn talk(mut stream: TcpStream, queue: &Mutex<Queue>, lie: Lie) -> Option<()> {
                 push(&mut queue.lock().unwrap(), &jobs.iter().map(ToString::to_string).collect::<Vec<_>>(), lie)?
             }
             "FETCH" => fetch(queue),
-            "ACK" => "+OK\r\n".to_owned(),
+            "ACK" | "BEAT" => "+OK\r\n".to_owned(),
             _ => panic!("unexpected {line}"),
         };
         stream.write_all(answer.as_bytes()).ok()?;

@@ -61,8 +61,8 @@ impl Shape {
 
     /// The roles, workers first, so that they are there when jobs come.
     pub fn roles(&self) -> Vec<Role> {
-        let workers = (0..self.workers).map(|_| Role::Worker(Worker::new(self.eager)));
-        let idlers = (0..self.idlers).map(|_| Role::Idler(Idler::default()));
+        let workers = (0..self.workers).map(|at| Role::Worker(Worker::new(at, self.eager)));
+        let idlers = (0..self.idlers).map(|at| Role::Idler(Idler::new(self.workers + at)));
         let producers = (0..self.producers).map(|_| Role::Producer(Producer::new(self.batch)));
         workers.chain(idlers).chain(producers).collect()
     }

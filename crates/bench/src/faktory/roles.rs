@@ -13,6 +13,8 @@ use crate::load::stamp::Stamp;
 /// Every load with workers has jobs for them: more FETCHes than this in a row that come back empty, after 2 s each, mean
 /// that a job or a wake-up was lost.
 const EMPTY_MAX: u32 = 10;
+/// A worker that does not say for a minute that it lives loses its connection; stock clients say so every 15 s.
+const BEAT_NANOS: u64 = 15_000_000_000;
 
 /// One connection's part.
 #[derive(Debug)]
@@ -116,6 +118,7 @@ impl Producer {
 /// one write.
 #[derive(Debug)]
 pub struct Worker {
+    pulse: Pulse,
     eager: bool,
     begun: bool,
     /// The job whose ACK is not answered yet, with the time its FETCH was sent.
@@ -126,9 +129,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker; an eager one sends ACK and the next FETCH together.
-    pub fn new(eager: bool) -> Self {
-        Self { eager, begun: false, acked: None, fetched_nanos: 0, empty: 0 }
+    /// The worker with this number; an eager one sends ACK and the next FETCH together.
+    pub fn new(wid: usize, eager: bool) -> Self {
+        Self { pulse: Pulse::new(wid), eager, begun: false, acked: None, fetched_nanos: 0, empty: 0 }
     }
 
     fn begin(&mut self, out: &mut Vec<u8>) {
@@ -139,12 +142,16 @@ impl Worker {
     }
 
     fn on_reply(&mut self, reply: Reply<'_>, out: &mut Vec<u8>, tally: &mut Tally) -> Result<(), Error> {
+        if self.pulse.is_answer(reply) {
+            return Ok(());
+        }
         match (reply, self.acked) {
             (Reply::Simple(b"OK"), Some(fetched)) => {
                 self.acked = None;
                 tally.answered(fetched);
                 self.fetched_nanos = tally.now_nanos();
                 if !self.eager {
+                    self.pulse.beat(out, tally);
                     put_fetch(out);
                 }
             }
@@ -154,6 +161,9 @@ impl Worker {
                 self.empty = 0;
                 // What is answered is the ACK, and its time runs from the FETCH.
                 self.acked = Some(Stamp { sent_nanos: self.fetched_nanos, ..stamp });
+                if self.eager {
+                    self.pulse.beat(out, tally);
+                }
                 put_ack(out, jid);
                 if self.eager {
                     put_fetch(out);
@@ -162,6 +172,7 @@ impl Worker {
             (Reply::Null, None) if self.empty < EMPTY_MAX => {
                 self.empty += 1;
                 self.fetched_nanos = tally.now_nanos();
+                self.pulse.beat(out, tally);
                 put_fetch(out);
             }
             (Reply::Null, None) => {
@@ -174,24 +185,66 @@ impl Worker {
 }
 
 /// See [`Role::Idler`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Idler {
+    pulse: Pulse,
     waiting: Option<Stamp>,
 }
 
 impl Idler {
+    /// The idler with this number as a worker.
+    pub fn new(wid: usize) -> Self {
+        Self { pulse: Pulse::new(wid), waiting: None }
+    }
+
     fn fetch(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
         if self.waiting.is_none() {
             self.waiting = tally.next_stamp();
-            self.waiting.into_iter().for_each(|_| put_fetch(out));
+            if self.waiting.is_some() {
+                self.pulse.beat(out, tally);
+                put_fetch(out);
+            }
         }
     }
 
     fn on_reply(&mut self, reply: Reply<'_>, out: &mut Vec<u8>, tally: &mut Tally) -> Result<(), Error> {
+        if self.pulse.is_answer(reply) {
+            return Ok(());
+        }
         let sent = self.waiting.take().filter(|_| reply == Reply::Null);
         tally.answered(sent.ok_or_else(|| unexpected("idler", reply))?);
         self.fetch(out, tally);
         Ok(())
+    }
+}
+
+/// A worker's sign of life, sent ahead of another command while no other is unanswered.
+#[derive(Debug)]
+struct Pulse {
+    wid: usize,
+    last_nanos: Option<u64>,
+    unanswered: bool,
+}
+
+impl Pulse {
+    const fn new(wid: usize) -> Self {
+        Self { wid, last_nanos: None, unanswered: false }
+    }
+
+    /// Says BEAT if it is time to; HELLO was the first.
+    fn beat(&mut self, out: &mut Vec<u8>, tally: &Tally) {
+        let now = tally.now_nanos();
+        if now.saturating_sub(*self.last_nanos.get_or_insert(now)) >= BEAT_NANOS {
+            (self.last_nanos, self.unanswered) = (Some(now), true);
+            wire::put_beat(out, self.wid);
+        }
+    }
+
+    /// Whether this is the answer to its BEAT.
+    fn is_answer(&mut self, reply: Reply<'_>) -> bool {
+        let answered = self.unanswered && reply == Reply::Simple(b"OK");
+        self.unanswered &= !answered;
+        answered
     }
 }
 

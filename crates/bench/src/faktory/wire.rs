@@ -74,10 +74,19 @@ fn out_of_step(bytes: &[u8]) -> Error {
 /// [`Error::Io`], [`Error::Protocol`].
 pub fn greet(stream: &mut TcpStream, wid: Option<usize>) -> Result<(), Error> {
     expect(stream, "+HI {\"v\":2}")?;
-    let wid = wid.map_or(String::new(), |wid| format!("\"wid\":\"bench{wid:08}\",\"pid\":1,\"labels\":[],"));
+    let wid = wid.map_or(String::new(), |wid| format!("{},\"pid\":1,\"labels\":[],", named(wid)));
     let hello = format!("HELLO {{{wid}\"hostname\":\"bench\",\"v\":2}}\r\n");
     stream.write_all(hello.as_bytes()).map_err(Error::io("say HELLO"))?;
     expect(stream, "+OK")
+}
+
+/// Appends the sign of life of worker `wid`.
+pub fn put_beat(out: &mut Vec<u8>, wid: usize) {
+    out.extend_from_slice(format!("BEAT {{{}}}\r\n", named(wid)).as_bytes());
+}
+
+fn named(wid: usize) -> String {
+    format!("\"wid\":\"bench{wid:08}\"")
 }
 
 /// Byte for byte, so that nothing behind the line is taken.
