@@ -11,8 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
     Ability, Backoff, Clash, ClientId, ClientInfo, Command, Cron, Cursor, Engine, Event, Failure, Filter, From, JobId,
     JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind,
-    Priority, Proof, QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Token, Turn,
-    Unique, Wait, WorkerState,
+    Priority, Proof, QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Throttle, Timestamp, Token,
+    Turn, Unique, Wait, WorkerState,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -181,6 +181,7 @@ enum Ask {
     RemoveQueue(Name, bool),
     PauseQueue(Name, bool),
     LimitQueue(Name, Option<u8>),
+    ThrottleQueue(Name, Option<(Option<u8>, Option<u8>, Option<Span>)>),
     SetSchedule(Box<Again>),
     RemoveSchedule(Result<Number, (bool, Name)>),
     ListSchedules(Picked),
@@ -446,6 +447,14 @@ impl Ask {
             Self::PauseQueue(queue, paused) => Command::PauseQueue { queue: queue.bytes(), paused },
             Self::LimitQueue(queue, max) => {
                 Command::LimitQueue { queue: queue.bytes(), jobs_max: [max.map(u32::from); Priority::COUNT] }
+            }
+            Self::ThrottleQueue(queue, parts) => {
+                let throttle = parts.map(|(leased_max, per_worker_max, timeout)| Throttle {
+                    leased_max: leased_max.map(u32::from),
+                    per_worker_max: per_worker_max.map(u32::from),
+                    timeout_ms: timeout.map(Span::ms),
+                });
+                Command::ThrottleQueue { queue: queue.bytes(), throttle }
             }
             Self::SetSchedule(again) => Command::SetSchedule(Box::new(again.schedule())),
             Self::RemoveSchedule(Ok(n)) => Command::RemoveSchedule(ScheduleRef::Id(JobId(n.value()))),

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use crate::ids::{ClientId, JobId, Timestamp};
+use crate::ids::{ClientId, JobId, QueueId, Timestamp};
 use crate::job::Place;
 
 /// What may be due besides a job's place in [`Sets`].
@@ -22,6 +22,8 @@ pub(crate) enum Alarm {
     Wait(ClientId),
     /// A named worker may have been silent too long.
     Beat(u64),
+    /// Slots of a throttled queue may be held for too long.
+    Slots(QueueId),
 }
 
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::client::{Client, Waiting};
 use crate::engine::Engine;
 use crate::ids::{ClientId, Priority, QueueId};
-use crate::job::{Holder, Place, PlaceKind};
+use crate::job::{Holder, Lease, Place, PlaceKind};
 use crate::line::Standing;
 use crate::queue::{Queue, WaitKey};
 
@@ -59,7 +59,8 @@ impl Engine {
         assert_eq!(in_sets, self.jobs().filter(timed).count(), "jobs in places with a time");
         self.alarms.check(|at, alarm| self.means_something(at, alarm));
         assert!(
-            self.alarms.len() <= 4 * (self.jobs.len() * 3 + self.clients.len() + self.workers.len()) + 4096,
+            self.alarms.len()
+                <= 4 * (self.jobs.len() * 3 + self.clients.len() + self.workers.len() + self.queues.len()) + 4096,
             "alarms pile up"
         );
     }
@@ -82,6 +83,7 @@ impl Engine {
         }
         self.batches.check(self.limits.batch_keep_ms, &live);
         assert!(self.stirred.is_empty(), "batches are left unsettled");
+        assert!(self.freed.is_empty(), "queues are left unserved");
         for batch in self.batches() {
             let id = batch.id;
             assert!(self.job(id).is_none() && self.schedule(id).is_none(), "{id:?} is a batch and something else");
@@ -156,9 +158,24 @@ impl Engine {
         assert_eq!(queue.line.counts().iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
         assert_eq!(hands, (queue.workers, queue.woken), "{name:?}: those who serve it, those woken for it");
         if queue.has_work() {
-            assert!(queue.takers.is_empty(), "{name:?} has work and a taker");
-            assert!(queue.sleepers.is_empty() || queue.woken >= ready, "{name:?} has work and lets workers sleep");
+            let may_take = |(key, id): (&WaitKey, &ClientId)| self.admits_waiter(queue, *id, *key);
+            assert!(!queue.takers.iter().any(may_take), "{name:?} has work and a taker");
+            let sleepers = queue.sleepers.iter().any(may_take);
+            assert!(!sleepers || !queue.has_unclaimed(), "{name:?} has work and lets workers sleep");
         }
+        self.check_slots(queue);
+    }
+
+    /// A throttled queue counts its leases but for those that are too old.
+    fn check_slots(&self, queue: &Queue) {
+        let name = &queue.image.name;
+        assert_eq!(queue.slots.is_some(), queue.image.throttle.is_some(), "{name:?} is throttled");
+        let (Some(slots), Some(throttle)) = (&queue.slots, queue.image.throttle) else { return };
+        let counts = |lease: &&Lease| throttle.over_at(lease.taken_at) > self.now;
+        let leased = self.jobs().filter(|job| job.queue == queue.image.id);
+        slots.check(name, leased.filter_map(|job| Some((job.id, job.lease().filter(counts)?))));
+        let next = slots.next_over_at(throttle);
+        assert!(slots.alarm_at() <= next, "{name:?} has slots until {next:?}");
     }
 
     fn check_client(&self, id: ClientId, client: &Client) {

@@ -39,6 +39,14 @@ impl Client {
         matches!(self.waiting, Waiting::Awake { seq, .. } if seq == by)
     }
 
+    /// What it takes from at this turn of its, and in whose name: as a blocked taker, or asleep or on credit.
+    pub(crate) fn takes_from(&self, seq: u64) -> (&[Served], &[u8]) {
+        match &self.waiting {
+            Waiting::Job(blocked) if blocked.seq == seq => (&blocked.sources, &blocked.worker),
+            Waiting::Job(_) | Waiting::Nothing | Waiting::Wake { .. } | Waiting::Awake { .. } => (&self.abilities, &[]),
+        }
+    }
+
     /// Until when a blocked take waits.
     pub(crate) fn waits_until(&self) -> Option<Timestamp> {
         match &self.waiting {

@@ -9,7 +9,6 @@ use crate::command::{Ability, ClientInfo, QueueKind};
 use crate::engine::Engine;
 use crate::event::Refusal;
 use crate::ids::{ClientId, JobId, QueueId};
-use crate::job::PlaceKind;
 use crate::queue::QueueImage;
 use crate::turn::{Change, Turn};
 
@@ -174,9 +173,5 @@ impl Engine {
         let limit = self.limits.name_bytes_max;
         let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
         if given > limit { Err(Refusal::NameTooLong { given, limit }) } else { Ok(()) }
-    }
-
-    pub(crate) fn ready(&self, id: QueueId) -> u32 {
-        self.queues.at(id).map_or(0, |queue| queue.jobs(PlaceKind::Ready))
     }
 }

@@ -11,6 +11,7 @@ use crate::batch::NewBatch;
 use crate::ids::{JobId, Origin, Priority, Timestamp, Token};
 use crate::job::{Failure, Job, KeyUntil, OnExpiry, Place, PlaceKind, Retry};
 use crate::schedule::{NewSchedule, ScheduleRef};
+use crate::throttle::Throttle;
 
 /// One request of one client.
 #[derive(Clone, Debug)]
@@ -174,6 +175,15 @@ pub enum Command {
         queue: Bytes,
         /// By [`Priority::lane`]; `None` = no limit.
         jobs_max: [Option<u32>; Priority::COUNT],
+    },
+    /// Set how much of a queue may be worked on at once: as long as it is, nothing more is handed out, and a take goes on
+    /// to the next queue it lists. It outlasts the queue's removal. What is worked on already counts, for which all jobs
+    /// are looked at. Answer: `Done`.
+    ThrottleQueue {
+        /// Its name; it need not be known, and is not made known.
+        queue: Bytes,
+        /// `None` = everything.
+        throttle: Option<Throttle>,
     },
 
     // ---- schedules: jobs that are pushed again and again ---------------------------------------------------------

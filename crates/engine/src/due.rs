@@ -94,6 +94,7 @@ impl Engine {
             }
             Alarm::Wait(client) => self.give_up_waiting(client, turn),
             Alarm::Beat(worker) => self.miss_beat(worker, at, turn),
+            Alarm::Slots(queue) => self.slots_due(queue, at),
         }
     }
 
@@ -140,6 +141,10 @@ impl Engine {
             }),
             Alarm::Wait(client) => self.clients.get(&client).is_some_and(|client| client.waits_until() == Some(at)),
             Alarm::Beat(worker) => self.workers.get(&worker).is_some_and(|worker| worker.alarm_at == at),
+            Alarm::Slots(queue) => {
+                let slots = self.queues.at(queue).and_then(|queue| queue.slots.as_deref());
+                slots.is_some_and(|slots| slots.alarm_at() == at)
+            }
         }
     }
 

@@ -39,6 +39,8 @@ pub struct Engine {
     pub(crate) batches: Batches,
     /// Batches that something may have brought on, to be settled at the end of the visit.
     pub(crate) stirred: VecDeque<JobId>,
+    /// Throttled queues of which slots have become free, to be served at the end of the visit.
+    pub(crate) freed: VecDeque<QueueId>,
     pub(crate) clients: HashMap<ClientId, Client, FixedState>,
     pub(crate) workers: BTreeMap<u64, Worker>,
     pub(crate) worker_names: HashMap<Box<[u8]>, u64, FixedState>,
@@ -84,6 +86,7 @@ impl Engine {
             schedules: Schedules::default(),
             batches: Batches::default(),
             stirred: VecDeque::new(),
+            freed: VecDeque::new(),
             clients: HashMap::with_hasher(hasher.clone()),
             workers: BTreeMap::new(),
             worker_names: HashMap::with_hasher(hasher.clone()),
@@ -153,11 +156,12 @@ impl Engine {
             Command::Replace { job, body } => self.replace(client, tag, &job, &body, turn),
             Command::Cancel(job) => self.cancel(client, tag, &job, turn),
             Command::Look(job) => Ok(self.look(client, tag, &job, turn)),
-            // queues: `queues`
+            // queues: `edit`, `throttle`
             Command::CreateQueue { queue, kind } => self.create_queue(client, tag, &queue, kind, turn),
             Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, &queue, only_idle, turn),
             Command::PauseQueue { queue, paused } => Ok(self.pause_queue(client, tag, &queue, paused, turn)),
             Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, &queue, jobs_max, turn),
+            Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, &queue, throttle, turn),
             // schedules: `recur`
             Command::SetSchedule(new) => self.set_schedule(client, tag, *new, turn),
             Command::RemoveSchedule(which) => self.remove_schedule(client, tag, &which, turn),

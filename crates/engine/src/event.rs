@@ -6,6 +6,7 @@ use crate::command::{Cursor, Note, QueueKind, WorkerState};
 use crate::ids::{JobId, Origin, Priority, Tag, Timestamp, Token};
 use crate::job::{Failure, Job, PlaceKind};
 use crate::schedule::Schedule;
+use crate::throttle::Throttle;
 
 /// One thing told to one client.
 #[derive(Clone, Debug, PartialEq)]
@@ -463,6 +464,10 @@ pub struct QueueRow {
     pub kind: QueueKind,
     /// Nothing is handed out.
     pub paused: bool,
+    /// What of it may be worked on at once.
+    pub throttle: Option<Throttle>,
+    /// Leases that count for that.
+    pub slots_held: u32,
     /// Ready jobs by [`Priority::lane`] (a `cycle` queue has all in the lane of the normal priority).
     pub ready: [u32; Priority::COUNT],
     /// Jobs by place, in the order of [`PlaceKind::ALL`].
@@ -522,6 +527,8 @@ pub struct Stats {
     pub bytes: u64,
     /// Queues known.
     pub queues: u32,
+    /// Queues with a throttle, known or not.
+    pub throttled: u32,
     /// Connections open.
     pub clients: u32,
     /// Workers known by name.

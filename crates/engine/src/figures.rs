@@ -72,6 +72,7 @@ impl Engine {
             jobs: self.jobs.len() as u64,
             bytes: self.bytes(),
             queues: count(self.queues.iter().filter(|queue| queue.image.known).count()),
+            throttled: count(self.queues.iter().filter(|queue| queue.image.throttle.is_some()).count()),
             clients: count(self.clients.len()),
             workers: count(self.workers.len()),
             schedules: count(self.schedules.len()),

@@ -212,6 +212,7 @@ impl Engine {
 
     /// What is left to do at the end of a visit. Nothing, nearly always.
     pub(crate) fn settle(&mut self, turn: &mut Turn) {
+        self.serve_freed(turn);
         while let Some(id) = self.stirred.pop_front() {
             self.settle_batch(id, turn);
         }

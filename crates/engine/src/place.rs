@@ -4,7 +4,7 @@ use crate::alarm::Alarm;
 use crate::engine::Engine;
 use crate::gather::member;
 use crate::ids::Timestamp;
-use crate::job::{Holder, Job, KeyUntil, Lease, Place, PlaceKind};
+use crate::job::{Holder, Job, KeyUntil, Lease, Place};
 use crate::line::{Slot, Standing};
 use crate::table::Jobs;
 use crate::turn::{Change, Turn};
@@ -78,8 +78,15 @@ impl Engine {
         self.census.count(job.origin, kind, 1);
         if let Some(queue) = self.queues.at_mut(job.queue) {
             queue.count(kind, 1);
-            if kind == PlaceKind::Ready {
-                queue.line.insert(Standing::of(job), slot);
+            match &job.place {
+                Place::Ready => queue.line.insert(Standing::of(job), slot),
+                Place::Leased(lease) => {
+                    if let Some((at, before)) = queue.hold_slot(id, lease, self.now) {
+                        self.alarms.forget(before);
+                        self.alarms.set(at, Alarm::Slots(job.queue));
+                    }
+                }
+                Place::Scheduled(_) | Place::Retrying(_) | Place::Dead(_) | Place::Shelved | Place::Done(_) => {}
             }
         }
         if let Some((set, at)) = self.sets.of_mut(&job.place) {
@@ -116,8 +123,14 @@ impl Engine {
         self.census.count(job.origin, kind, -1);
         if let Some(queue) = self.queues.at_mut(job.queue) {
             queue.count(kind, -1);
-            if kind == PlaceKind::Ready {
-                queue.line.remove(Standing::of(job));
+            match &job.place {
+                Place::Ready => queue.line.remove(Standing::of(job)),
+                Place::Leased(lease) => {
+                    if queue.free_slot(id, lease) && self.freed.back() != Some(&job.queue) {
+                        self.freed.push_back(job.queue);
+                    }
+                }
+                Place::Scheduled(_) | Place::Retrying(_) | Place::Dead(_) | Place::Shelved | Place::Done(_) => {}
             }
         }
         if let Some((set, at)) = self.sets.of_mut(&job.place) {

@@ -14,6 +14,7 @@ use crate::event::{QueueRow, Refusal};
 use crate::ids::{ClientId, Priority, QueueId, Timestamp};
 use crate::job::PlaceKind;
 use crate::line::Line;
+use crate::throttle::{Slots, Throttle};
 
 /// What the journal keeps of a queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +31,8 @@ pub struct QueueImage {
     pub paused: bool,
     /// Jobs it may hold at a submit of each priority, by [`Priority::lane`].
     pub jobs_max: [Option<u32>; Priority::COUNT],
+    /// What of it may be worked on at once. As long as there is one the queue is not forgotten, known or not.
+    pub throttle: Option<Throttle>,
     /// `cycle` queues: the serial number, which priorities and lend keys are made of. Starts at 1.
     pub serial: u64,
 }
@@ -53,6 +56,8 @@ pub struct Queue {
     pub(crate) line: Line,
     /// Jobs by place, ready ones included.
     pub(crate) places: [u32; PlaceKind::ALL.len()],
+    /// There if it is throttled.
+    pub(crate) slots: Option<Box<Slots>>,
     /// Abilities registered.
     pub(crate) workers: u32,
     /// Clients that get a job handed to them: blocked takers and those with credits.
@@ -82,6 +87,7 @@ impl Queue {
             line: Line::new(image.kind),
             birth,
             journalled: false,
+            slots: image.throttle.map(|_| Box::new(Slots::new())),
             image,
             places: [0; PlaceKind::ALL.len()],
             workers: 0,
@@ -121,14 +127,20 @@ impl Queue {
         }
     }
 
-    /// Whether a job could be handed out.
+    /// Whether a job could be handed out, if not to everybody.
     pub(crate) fn has_work(&self) -> bool {
-        self.jobs(PlaceKind::Ready) > 0 && !self.image.paused
+        self.jobs(PlaceKind::Ready) > 0 && !self.image.paused && self.free_slots() > 0
     }
 
-    /// Whether anything but its name keeps it alive.
+    /// Whether there is more to be handed out than woken sleepers are on their way to.
+    pub(crate) fn has_unclaimed(&self) -> bool {
+        self.jobs(PlaceKind::Ready).min(self.free_slots()) > self.woken
+    }
+
+    /// Whether nothing but its name keeps it alive.
     pub(crate) fn is_idle(&self) -> bool {
-        self.total() == 0 && self.workers == 0 && self.takers.is_empty() && self.sleepers.is_empty() && self.woken == 0
+        let nobody = self.workers == 0 && self.takers.is_empty() && self.sleepers.is_empty() && self.woken == 0;
+        self.total() == 0 && nobody && self.image.throttle.is_none()
     }
 
     /// Its figures; the oldest ready job is the caller's to find.
@@ -137,6 +149,8 @@ impl Queue {
             name: self.image.name.clone(),
             kind: self.image.kind,
             paused: self.image.paused,
+            throttle: self.image.throttle,
+            slots_held: self.slots.as_deref().map_or(0, Slots::len),
             ready: self.line.counts(),
             places: self.places,
             workers: self.workers,
@@ -214,6 +228,7 @@ impl Queues {
             known: false,
             paused: false,
             jobs_max: [None; Priority::COUNT],
+            throttle: None,
             serial: 1,
         });
         Ok(QueueId(id))

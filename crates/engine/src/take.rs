@@ -11,6 +11,7 @@ use crate::event::{Event, Refusal, Taken};
 use crate::ids::{ClientId, QueueId, Tag, Timestamp, Token};
 use crate::job::{Holder, Job, Lease, Place};
 use crate::line::{Slot, Standing};
+use crate::throttle::Whose;
 use crate::turn::Turn;
 
 impl Engine {
@@ -29,7 +30,7 @@ impl Engine {
         match take.from {
             From::Abilities => {
                 let abilities = &self.clients.get(&client).ok_or(Refusal::OutOfPlace)?.abilities;
-                match self.choose(client, abilities, take.select).filter(|_| !quiet) {
+                match self.choose(client, abilities, take.select, &take.worker).filter(|_| !quiet) {
                     Some((served, slot)) => self.hand_out(client, tag, slot, served, &take.worker, turn),
                     None => {
                         let sources = if quiet || take.wait == Wait::No { Vec::new() } else { abilities.clone() };
@@ -39,7 +40,7 @@ impl Engine {
             }
             From::Listed { queues, lease } => {
                 let sources = self.listed(queues, lease)?;
-                match self.choose(client, &sources, take.select).filter(|_| !quiet) {
+                match self.choose(client, &sources, take.select, &take.worker).filter(|_| !quiet) {
                     Some((served, slot)) => self.hand_out(client, tag, slot, served, &take.worker, turn),
                     None => {
                         let at = if quiet || take.wait == Wait::No { Vec::new() } else { sources.clone() };
@@ -75,8 +76,14 @@ impl Engine {
         Ok(listed)
     }
 
-    /// The queue and the job a client gets next.
-    pub(crate) fn choose(&self, client: ClientId, sources: &[Served], select: Select) -> Option<(Served, Slot)> {
+    /// The queue and the job a client gets next in the name of this worker.
+    pub(crate) fn choose(
+        &self,
+        client: ClientId,
+        sources: &[Served],
+        select: Select,
+        worker: &[u8],
+    ) -> Option<(Served, Slot)> {
         let last = self.clients.get(&client).and_then(|client| client.last_queue);
         let birth = |served: &Served| self.queues.at(served.queue).map(|queue| queue.birth);
         let next = last
@@ -86,7 +93,8 @@ impl Engine {
         // How far a queue is behind the one whose turn it is.
         let turn_of = |index: usize| (index + sources.len() - next) % sources.len().max(1);
         let ready = sources.iter().enumerate().filter_map(|(index, served)| {
-            let queue = self.queues.at(served.queue).filter(|queue| queue.has_work())?;
+            let whose = Whose::taking(client, served.lease, worker);
+            let queue = self.queues.at(served.queue).filter(|queue| queue.has_work() && queue.admits(whose))?;
             let (standing, slot) = queue.line.first()?;
             Some((index, *served, standing, slot))
         });

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::event::{Event, Refusal};
 use crate::ids::{ClientId, QueueId, Tag, Timestamp};
 use crate::queue::WaitKey;
+use crate::throttle::Whose;
 use crate::turn::Turn;
 
 impl Engine {
@@ -50,7 +51,11 @@ impl Engine {
         let woken_for = self.stop_waking(id)?;
         let abilities = &self.clients.get(&id).ok_or(Refusal::OutOfPlace)?.abilities;
         let quiet = self.is_quiet(id, &[]);
-        let work = abilities.iter().map(|served| served.queue).find(|queue| self.has_work(*queue) && !quiet);
+        let has_work = |served: &&Served| {
+            let whose = Whose::taking(id, served.lease, &[]);
+            self.queues.at(served.queue).is_some_and(|queue| queue.has_work() && queue.admits(whose))
+        };
+        let work = abilities.iter().find(has_work).map(|served| served.queue).filter(|_| !quiet);
         match work {
             Some(queue) => self.wake(id, queue, turn),
             None => self.fall_asleep(id)?,
@@ -102,7 +107,7 @@ impl Engine {
                 return;
             }
             let select = client.credit.select.unwrap_or(Select::BestPriority);
-            let Some((served, slot)) = self.choose(id, &client.abilities, select) else { return };
+            let Some((served, slot)) = self.choose(id, &client.abilities, select, &[]) else { return };
             self.use_credit(id);
             self.hand_out(id, Tag::NONE, slot, served, &[], turn);
         }
@@ -272,10 +277,6 @@ impl Engine {
         }
     }
 
-    pub(crate) fn has_work(&self, queue: QueueId) -> bool {
-        self.queues.at(queue).is_some_and(crate::queue::Queue::has_work)
-    }
-
     // ---- serving ---------------------------------------------------------------------------------------------------
 
     /// Work has come, or somebody who was to do it has gone: hands out and wakes until one of the two runs out.
@@ -292,9 +293,9 @@ impl Engine {
     /// sleepers are concerned; whoever takes directly does not wait for one that may never come.
     fn next_served(&self, id: QueueId) -> Option<Next> {
         let queue = self.queues.at(id).filter(|queue| queue.has_work())?;
-        let taker = queue.takers.first_key_value();
-        let unclaimed = self.ready(id) > queue.woken;
-        let sleeper = queue.sleepers.first_key_value().filter(|_| unclaimed);
+        let may_take = |(key, client): &(&WaitKey, &ClientId)| self.admits_waiter(queue, **client, **key);
+        let taker = queue.takers.iter().find(may_take);
+        let sleeper = if queue.has_unclaimed() { queue.sleepers.iter().find(may_take) } else { None };
         match (taker, sleeper) {
             (Some((taken, client)), Some((slept, _))) if taken < slept => Some(Next::HandTo(*client, *taken)),
             (_, Some((_, client))) => Some(Next::Wake(*client)),

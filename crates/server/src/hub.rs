@@ -323,7 +323,8 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::CreateQueue { .. }
         | Command::RemoveQueue { .. }
         | Command::PauseQueue { .. }
-        | Command::LimitQueue { .. } => tag.wants_answer(),
+        | Command::LimitQueue { .. }
+        | Command::ThrottleQueue { .. } => tag.wants_answer(),
         Command::Open(_)
         | Command::Close
         | Command::Label(_)

@@ -12,7 +12,9 @@ mod schedule;
 mod template;
 
 use bytes::Bytes;
-use windlass_engine::{Batch, Head, Job, JobId, Origin, Priority, QueueId, QueueImage, QueueKind, Schedule, Totals};
+use windlass_engine::{
+    Batch, Head, Job, JobId, Origin, Priority, QueueId, QueueImage, QueueKind, Schedule, Throttle, Totals,
+};
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_u32, put_u64};
 pub use batch::BatchMoved;
@@ -102,11 +104,23 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
         QueueKind::Work => 0,
         QueueKind::Cycle => 1,
     });
-    out.push(u8::from(image.known) | u8::from(image.paused) << 1);
+    let throttled = image.throttle.is_some();
+    out.push(u8::from(image.known) | u8::from(image.paused) << 1 | u8::from(throttled) << 2);
     for limit in image.jobs_max {
         put_u64(out, limit.map_or(0, |limit| u64::from(limit) + 1));
     }
     put_u64(out, image.serial);
+    if let Some(throttle) = &image.throttle {
+        encode_throttle(throttle, out);
+    }
+}
+
+/// Each part that is there behind flags that say which are.
+fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
+    let Throttle { leased_max, per_worker_max, timeout_ms } = *throttle;
+    let parts = [leased_max.map(u64::from), per_worker_max.map(u64::from), timeout_ms];
+    out.push((0..).zip(parts).map(|(bit, part)| u8::from(part.is_some()) << bit).sum());
+    parts.into_iter().flatten().for_each(|part| put_u64(out, part));
 }
 
 pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
@@ -205,14 +219,23 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
         1 => QueueKind::Cycle,
         kind => return Err(DecodeError::Range { field: "a queue's kind", value: kind.into() }),
     };
-    let flags = from.below("a queue's flags", 4)?;
+    let flags = from.below("a queue's flags", 8)?;
     let mut jobs_max = [None; Priority::COUNT];
     for limit in &mut jobs_max {
         let coded = from.below("a queue's limit", 1 << 33)?;
         *limit = coded.checked_sub(1).and_then(|n| u32::try_from(n).ok());
     }
     let serial = from.below("a queue's serial", COUNT_MAX)?;
-    Ok(QueueImage { id, name, kind, known: flags & 1 != 0, paused: flags & 2 != 0, jobs_max, serial })
+    let throttle = if flags & 4 != 0 { Some(decode_throttle(from)?) } else { None };
+    Ok(QueueImage { id, name, kind, known: flags & 1 != 0, paused: flags & 2 != 0, jobs_max, throttle, serial })
+}
+
+fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
+    let flags = from.below("a throttle's flags", 8)?;
+    let leased_max = if flags & 1 != 0 { Some(from.u32("a throttle's limit")?) } else { None };
+    let per_worker_max = if flags & 2 != 0 { Some(from.u32("a throttle's limit for a worker")?) } else { None };
+    let timeout_ms = if flags & 4 != 0 { Some(from.u64()?) } else { None };
+    Ok(Throttle { leased_max, per_worker_max, timeout_ms })
 }
 
 /// `old`: from before totals were kept by origin.

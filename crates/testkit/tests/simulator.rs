@@ -64,7 +64,7 @@ fn everything_happens(tally: &Tally) {
         (
             "Command",
             "Open Close Label Serve Unserve UnserveAll Push Take Sleep Credit Unwait Finish Fail Release Extend Repay \
-             Tell Track Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue SetSchedule RemoveSchedule \
+             Tell Track Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue ThrottleQueue SetSchedule RemoveSchedule \
              ListSchedules BatchNew BatchOpen BatchCommit LookBatch ListQueues ListJobs ListClients Stats Mutate Flush Enlist Beat Signal",
         ),
         (

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use windlass_engine::{
     Ability, Backoff, Clash, Command, Cron, Cursor, Failure, Filter, From, JobId, JobRef, KeyUntil, LeaseTerms,
     Mutation, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof, QueueKind, Recurrence, RepayTo,
-    Retry, ScheduleRef, Select, Take, Timestamp, Token, Unique, Wait,
+    Retry, ScheduleRef, Select, Take, Throttle, Timestamp, Token, Unique, Wait,
 };
 
 pub(crate) fn name(text: &'static str) -> Bytes {
@@ -307,6 +307,21 @@ pub(crate) fn create(queue: &'static str, kind: QueueKind) -> Command {
 /// At most so many jobs at a submit of any priority.
 pub(crate) fn limit(queue: &'static str, jobs_max: u32) -> Command {
     Command::LimitQueue { queue: name(queue), jobs_max: [Some(jobs_max); Priority::COUNT] }
+}
+
+/// At most so many at once in all, so many of one worker, each for so long.
+pub(crate) fn throttle(
+    queue: &'static str,
+    leased_max: Option<u32>,
+    per_worker_max: Option<u32>,
+    timeout_ms: Option<u64>,
+) -> Command {
+    let throttle = Throttle { leased_max, per_worker_max, timeout_ms };
+    Command::ThrottleQueue { queue: name(queue), throttle: Some(throttle) }
+}
+
+pub(crate) fn unthrottle(queue: &'static str) -> Command {
+    Command::ThrottleQueue { queue: name(queue), throttle: None }
 }
 
 pub(crate) fn list_queues() -> Command {

@@ -96,6 +96,8 @@ fn queue(name: &'static str) -> QueueRow {
         name: Bytes::from_static(name.as_bytes()),
         kind: QueueKind::Work,
         paused: false,
+        throttle: None,
+        slots_held: 0,
         ready: [0; Priority::COUNT],
         places: [0; 7],
         workers: 0,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchStanding, Clash, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, Member,
     NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry,
-    Role, Schedule, Stage, Timestamp, Token, Track, Unique,
+    Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unique,
 };
 
 /// The plainest job.
@@ -143,10 +143,12 @@ fn any_standing() -> impl Strategy<Value = BatchStanding> {
 /// Any queue.
 pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let limits = prop::array::uniform9(option::of(any::<u32>()));
-    (any::<u32>(), any_bytes(), any::<[bool; 3]>(), limits, 0..1u64 << 63).prop_map(
-        |(id, name, [cycle, known, paused], jobs_max, serial)| {
+    let throttle = (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u64>>())
+        .prop_map(|(leased_max, per_worker_max, timeout_ms)| Throttle { leased_max, per_worker_max, timeout_ms });
+    (any::<u32>(), any_bytes(), any::<[bool; 3]>(), limits, option::of(throttle), 0..1u64 << 63).prop_map(
+        |(id, name, [cycle, known, paused], jobs_max, throttle, serial)| {
             let kind = if cycle { QueueKind::Cycle } else { QueueKind::Work };
-            QueueImage { id: QueueId(id), name, kind, known, paused, jobs_max, serial }
+            QueueImage { id: QueueId(id), name, kind, known, paused, jobs_max, throttle, serial }
         },
     )
 }

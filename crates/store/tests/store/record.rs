@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchStanding, Clash, ClientId, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId, KeyUntil,
     Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind,
-    Recurrence, Retry, Role, Schedule, Stage, Timestamp, Token, Totals, Track, Unique,
+    Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique,
 };
 use windlass_store::{BatchMoved, DecodeError, HeadRecord, Moved, NextRun, Record};
 
@@ -237,8 +237,10 @@ fn golden() -> Vec<(&'static str, Record)> {
         known: true,
         paused: true,
         jobs_max: [None, Some(0), Some(u32::MAX), None, Some(7), None, None, None, None],
+        throttle: None,
         serial: 1,
     };
+    let throttle = |ms| Throttle { leased_max: Some(u32::MAX), per_worker_max: Some(300), timeout_ms: Some(ms) };
     let cron = Cron {
         minutes: 1 << 59,
         hours: 1 << 23,
@@ -367,6 +369,14 @@ fn golden() -> Vec<(&'static str, Record)> {
                 paused: false,
                 jobs_max: [None; Priority::COUNT],
                 serial: 99,
+                ..queue.clone()
+            }),
+        ),
+        ("queue_set_throttled", Record::QueueSet(QueueImage { throttle: Some(throttle(60_000)), ..queue.clone() })),
+        (
+            "queue_set_throttled_in_part",
+            Record::QueueSet(QueueImage {
+                throttle: Some(Throttle { leased_max: None, timeout_ms: None, ..throttle(0) }),
                 ..queue
             }),
         ),

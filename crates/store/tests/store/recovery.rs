@@ -253,7 +253,8 @@ proptest! {
 fn nonsense_is_named() {
     let queue = |id: u32, name: &'static str, kind| {
         let (name, jobs_max) = (Bytes::from_static(name.as_bytes()), [None; 9]);
-        Record::QueueSet(QueueImage { id: QueueId(id), name, kind, known: true, paused: false, jobs_max, serial: 1 })
+        let (known, paused, throttle) = (true, false, None);
+        Record::QueueSet(QueueImage { id: QueueId(id), name, kind, known, paused, jobs_max, throttle, serial: 1 })
     };
     let work = || queue(0, "q", QueueKind::Work);
     let schedule = |id: u64| {

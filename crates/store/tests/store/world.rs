@@ -4,7 +4,7 @@ use bytes::Bytes;
 use windlass_engine::{
     Backoff, Clash, ClientId, ClientInfo, Command, Cron, Cursor, Engine, Failure, Filter, From, Job, JobId, JobRef,
     KeyUntil, LeaseTerms, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof,
-    QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Timestamp, Turn, Unique, Wait,
+    QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Throttle, Timestamp, Turn, Unique, Wait,
 };
 
 use crate::dice::Dice;
@@ -41,7 +41,14 @@ pub(crate) fn any_command(dice: &mut Dice, engine: &Engine, now: Timestamp) -> (
         31 => any.map_or(Command::Stats, |job| Command::Replace { job, body: body(dice) }),
         32 => any.map_or(Command::Stats, Command::Cancel),
         33 => Command::PauseQueue { queue: queue(dice).0, paused: dice.one_in(2) },
-        34 => Command::LimitQueue { queue: work(dice), jobs_max: [Some(20); Priority::COUNT] },
+        34 if dice.one_in(2) => Command::LimitQueue { queue: work(dice), jobs_max: [Some(20); Priority::COUNT] },
+        34 => {
+            let few = [None, Some(0), Some(1), Some(2), Some(5)];
+            let (leased_max, per_worker_max) = (dice.one_of(&few), dice.one_of(&few));
+            let timeout_ms = dice.one_in(2).then(|| dice.roll(5_000));
+            let throttle = Throttle { leased_max, per_worker_max, timeout_ms };
+            Command::ThrottleQueue { queue: queue(dice).0, throttle: dice.one_in(2).then_some(throttle) }
+        }
         35 => Command::RemoveQueue { queue: queue(dice).0, only_idle: dice.one_in(2) },
         36 => {
             let (queue, kind) = queue(dice);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientInfo, Command, Cursor, Failure, Filter, JobId, JobRef, Mutation, Note, Origin, PlaceKind, Priority,
-    Proof, QueueKind, RepayTo, Test, Timestamp, Token, WorkerState,
+    Proof, QueueKind, RepayTo, Test, Throttle, Timestamp, Token, WorkerState,
 };
 
 use crate::dice::Dice;
@@ -39,6 +39,7 @@ pub(crate) enum Kind {
     RemoveQueue,
     PauseQueue,
     LimitQueue,
+    ThrottleQueue,
     SetSchedule,
     RemoveSchedule,
     ListSchedules,
@@ -60,7 +61,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, and how often each happens in an average world.
-    pub(crate) const ALL: [(u64, Self); 42] = [
+    pub(crate) const ALL: [(u64, Self); 43] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -86,6 +87,7 @@ impl Kind {
         (5, Self::RemoveQueue),
         (12, Self::PauseQueue),
         (8, Self::LimitQueue),
+        (12, Self::ThrottleQueue),
         (12, Self::SetSchedule),
         (6, Self::RemoveSchedule),
         (3, Self::ListSchedules),
@@ -145,6 +147,7 @@ impl Script<'_> {
             Kind::Cancel => Command::Cancel(self.job_ref()),
             Kind::Look => Command::Look(if self.dice.chance(40) { self.key_anywhere() } else { self.job_ref() }),
             Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
+            Kind::ThrottleQueue => Command::ThrottleQueue { queue: self.queue(), throttle: self.throttle() },
             Kind::SetSchedule => Command::SetSchedule(Box::new(self.schedule())),
             Kind::RemoveSchedule => Command::RemoveSchedule(self.schedule_ref()),
             Kind::ListSchedules => {
@@ -321,6 +324,16 @@ impl Script<'_> {
                 Command::LimitQueue { queue, jobs_max }
             }
         }
+    }
+
+    fn throttle(&mut self) -> Option<Throttle> {
+        let pace = self.world.pace_ms;
+        let throttle = Throttle {
+            leased_max: if self.dice.chance(60) { Some(self.number(4)) } else { None },
+            per_worker_max: if self.dice.chance(60) { Some(self.number(3)) } else { None },
+            timeout_ms: if self.dice.chance(50) { Some(self.dice.below(pace * 4)) } else { None },
+        };
+        Some(throttle).filter(|_| self.dice.chance(60))
     }
 
     pub(crate) fn kind_of(&mut self, queue: &Bytes) -> QueueKind {

@@ -271,6 +271,7 @@ impl Oracle {
 
     /// A visit, or one of the things that were due, is over.
     pub(super) fn settle(&mut self) {
+        self.serve_freed();
         while let Some(id) = self.stirred.pop_front() {
             let may = |oracle: &Self| oracle.batch(id).is_some_and(|batch| batch.retry_at <= oracle.now);
             while let Some(role) = self.due_callback(id).filter(|_| may(self)) {

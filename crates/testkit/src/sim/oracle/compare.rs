@@ -59,8 +59,9 @@ impl Oracle {
             };
             assert_eq!(queue.id.unwrap_or(image.id), image.id, "{:?} changed its number", image.name);
             queue.id = Some(image.id);
-            let of = |q: &QueueMemo| (q.kind, q.known, q.paused, q.jobs_max, q.serial);
-            assert_eq!((image.kind, image.known, image.paused, image.jobs_max, image.serial), of(queue), "{image:?}");
+            let of = |q: &QueueMemo| (q.kind, q.known, q.paused, q.jobs_max, q.throttle, q.serial);
+            let is = (image.kind, image.known, image.paused, image.jobs_max, image.throttle, image.serial);
+            assert_eq!(is, of(queue), "{image:?}");
         }
         assert_eq!(engine.queues().count(), self.queues.len(), "queues: {:?}", self.queues);
         for queue in &self.queues {
@@ -118,6 +119,7 @@ impl Oracle {
         }
         self.batches_survive();
         self.settle_keys();
+        self.slots_survive();
         self.forget_idle_queues();
         assert!(engine.head().next_job >= self.next_job, "a number is used again");
         self.next_job = engine.head().next_job;

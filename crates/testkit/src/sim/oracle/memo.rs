@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientInfo, Extra, Holder, Job, JobId, KeyUntil, Lease, LeaseTerms, Place, Priority, QueueId, QueueKind,
-    Select, Tag, Timestamp, WorkerState,
+    Select, Tag, Throttle, Timestamp, WorkerState,
 };
 
 /// A job. Its `queue` is the oracle's own number of the queue, its `rank` the oracle's own rank.
@@ -16,11 +16,13 @@ pub(crate) struct JobMemo {
     pub(crate) lease_due: Timestamp,
     /// The named worker, by number, that was known when it took the job.
     pub(crate) lease_worker: Option<u64>,
+    /// It counts for its queue's throttle.
+    pub(crate) has_slot: bool,
 }
 
 impl JobMemo {
     pub(crate) const fn new(job: Job) -> Self {
-        Self { job, holds_key: false, lease_due: Timestamp::NEVER, lease_worker: None }
+        Self { job, holds_key: false, lease_due: Timestamp::NEVER, lease_worker: None, has_slot: false }
     }
 
     pub(crate) fn extra(&mut self) -> &mut Extra {
@@ -105,6 +107,7 @@ pub(crate) struct QueueMemo {
     pub(crate) known: bool,
     pub(crate) paused: bool,
     pub(crate) jobs_max: [Option<u32>; Priority::COUNT],
+    pub(crate) throttle: Option<Throttle>,
     pub(crate) serial: u64,
 }
 

@@ -14,6 +14,7 @@ mod push;
 mod recur;
 mod serve;
 mod take;
+mod throttle;
 mod workers;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -48,6 +49,8 @@ pub(crate) struct Oracle {
     pub(crate) batches: Vec<BatchMemo>,
     /// Batches that something may have brought on.
     stirred: VecDeque<JobId>,
+    /// Throttled queues some of whose jobs count no more.
+    freed: VecDeque<QueueId>,
     next_queue: u32,
     /// In order of their numbers.
     pub(crate) clients: Vec<ClientMemo>,
@@ -78,6 +81,8 @@ enum Due {
     Key(JobId),
     Wait(ClientId),
     Beat(u64),
+    /// By the engine's number of the queue.
+    Slots(QueueId),
     Awake(u64),
     Run(JobId),
     Batch(JobId),
@@ -93,6 +98,7 @@ impl Oracle {
             schedules: Vec::new(),
             batches: Vec::new(),
             stirred: VecDeque::new(),
+            freed: VecDeque::new(),
             next_queue: 0,
             clients: Vec::new(),
             workers: Vec::new(),
@@ -178,6 +184,7 @@ impl Oracle {
             Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, queue, *only_idle),
             Command::PauseQueue { queue, paused } => self.pause_queue(client, tag, queue, *paused),
             Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, queue, jobs_max),
+            Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, queue, *throttle),
             Command::SetSchedule(new) => self.set_schedule(client, tag, new),
             Command::RemoveSchedule(which) => self.remove_schedule(client, tag, which),
             Command::ListSchedules { origin, after, limit } => {
@@ -208,7 +215,7 @@ impl Oracle {
 
     fn tick(&mut self) {
         self.now = self.now.max(self.dice.now);
-        while let Some((_, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
+        while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
             match due {
                 Due::Place(id) => self.place_due(id),
                 Due::Lease(id) => self.lease_due(id),
@@ -216,6 +223,7 @@ impl Oracle {
                 Due::Key(id) => self.job_mut(id).holds_key = false,
                 Due::Wait(client) => self.give_up_waiting(client),
                 Due::Beat(worker) => self.miss_beat(worker),
+                Due::Slots(queue) => self.slots_due(queue, at),
                 Due::Awake(since) => self.oversleep(since),
                 Due::Run(id) => self.run(id),
                 Due::Batch(id) => self.batch_due(id),
@@ -248,7 +256,8 @@ impl Oracle {
         let awake = self.awake.iter().filter(not_come).map(|wakeup| (wakeup.until, Due::Awake(wakeup.since)));
         let runs = self.schedules.iter().map(|schedule| (schedule.next_at, Due::Run(schedule.id)));
         let batches = self.batches.iter().map(|batch| (self.batch_deadline(batch), Due::Batch(batch.id)));
-        let clients = waits.chain(beats).chain(awake);
+        let slots = self.jobs.iter().filter(|memo| memo.has_slot).filter_map(|memo| self.slot_due(memo));
+        let clients = waits.chain(beats).chain(awake).chain(slots);
         jobs.chain(clients).chain(runs).chain(batches).filter(|(at, _)| *at < Timestamp::NEVER).min()
     }
 
@@ -378,6 +387,7 @@ impl Oracle {
             known: false,
             paused: false,
             jobs_max: [None; 9],
+            throttle: None,
             serial: 1,
         });
         Ok(number)
@@ -387,6 +397,7 @@ impl Oracle {
     fn forget_idle_queues(&mut self) {
         let needed = |queue: &QueueMemo| {
             queue.known
+                || queue.throttle.is_some()
                 || self.jobs.iter().any(|memo| memo.job.queue == queue.number)
                 || self.clients.iter().any(|client| client.abilities.iter().any(|s| s.queue == queue.number))
                 || self.clients.iter().any(|client| match &client.waiting {
@@ -401,6 +412,7 @@ impl Oracle {
 
     /// Puts a job in a place; a key that is not wanted there is let go.
     fn put(&mut self, id: JobId, place: Place) {
+        self.leave_slot(id);
         let now = self.now;
         let memo = self.job_mut(id);
         memo.job.place = place;
@@ -410,9 +422,11 @@ impl Oracle {
         memo.lease_due = memo.job.lease().map_or(Timestamp::NEVER, |lease| lease.until);
         memo.lease_worker = None;
         memo.holds_key &= memo.wants_key();
+        self.enter_slot(id);
     }
 
     fn remove(&mut self, id: JobId) {
+        self.leave_slot(id);
         self.ran(id);
         self.jobs.retain(|memo| memo.job.id != id);
     }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use bytes::Bytes;
 use windlass_engine::{ClientId, Event, JobId, QueueId, Refusal, Select, Tag};
 
-use super::memo::Wakeup;
+use super::memo::{Served, Wakeup};
 use super::{Answer, ClientMemo, Oracle, Waiting};
 
 /// Heavier first, then first come.
@@ -21,8 +21,9 @@ enum Taker {
 impl Oracle {
     pub(super) fn sleep(&mut self, id: ClientId) -> Answer {
         let woken_for = self.stop_waking(id)?;
-        let queues: Vec<QueueId> = self.open_client(id)?.abilities.iter().map(|served| served.queue).collect();
-        let work = queues.into_iter().find(|queue| self.has_work(*queue)).filter(|_| !self.is_quiet(id));
+        let abilities = self.open_client(id)?.abilities.clone();
+        let open = |served: &&Served| self.has_work(served.queue) && self.admits(id, served, &[]);
+        let work = abilities.iter().find(open).map(|served| served.queue).filter(|_| !self.is_quiet(id));
         match work {
             Some(queue) => self.wake(id, queue),
             None => {
@@ -46,7 +47,7 @@ impl Oracle {
         client.select = select;
         // It chooses itself from what is there.
         while let Some(client) = self.client(id).filter(|client| client.credits > 0 && !self.is_quiet(id)) {
-            let Some((served, job)) = self.choose(id, &client.abilities, select) else { break };
+            let Some((served, job)) = self.choose(id, &client.abilities, select, &[]) else { break };
             self.spend(id);
             self.hand_out(id, Tag::NONE, job, served.lease, &Bytes::new());
         }
@@ -92,7 +93,7 @@ impl Oracle {
     /// Work has come or a helper has gone: hands out and wakes while there is both work and somebody for it.
     pub(super) fn serve(&mut self, queue: QueueId) {
         while self.has_work(queue) {
-            let ready = self.line(queue).len();
+            let ready = self.line(queue).len().min(self.slots_free(queue));
             let taker = self.next_taker(queue);
             let sleeper = self.next_sleeper(queue).filter(|_| ready > self.woken(queue));
             match (taker, sleeper) {
@@ -111,12 +112,14 @@ impl Oracle {
 
     fn next_taker(&self, queue: QueueId) -> Option<(Turn, Taker)> {
         let blocked = self.clients.iter().filter_map(|client| match &client.waiting {
-            Waiting::Job { from, since, .. } if from.iter().any(|served| served.queue == queue) => {
+            Waiting::Job { from, since, worker, .. } => {
+                let served = from.iter().find(|served| served.queue == queue);
+                served.filter(|served| self.admits(client.id, served, worker))?;
                 Some(((Reverse(0), *since), Taker::Blocked(client.id)))
             }
-            Waiting::Job { .. } | Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. } => None,
+            Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. } => None,
         });
-        let creditors = self.clients.iter().filter(|client| client.credits > 0 && !self.is_quiet(client.id));
+        let creditors = self.clients.iter().filter(|client| client.credits > 0 && self.may_have(client, queue));
         let creditors = creditors.filter_map(|client| {
             Some(((Reverse(heaviest(client, queue)?), client.credit_since), Taker::Creditor(client.id)))
         });
@@ -124,12 +127,18 @@ impl Oracle {
     }
 
     fn next_sleeper(&self, queue: QueueId) -> Option<(Turn, ClientId)> {
-        let sleepers = self.clients.iter().filter(|client| !self.is_quiet(client.id));
+        let sleepers = self.clients.iter().filter(|client| self.may_have(client, queue));
         let turns = sleepers.filter_map(|client| match &client.waiting {
             Waiting::Asleep { since } => Some(((Reverse(heaviest(client, queue)?), *since), client.id)),
             Waiting::Nothing | Waiting::Job { .. } | Waiting::Awake { .. } => None,
         });
         turns.min()
+    }
+
+    /// Whether somebody asleep or on credit may be given a job of a queue, if it serves that.
+    fn may_have(&self, client: &ClientMemo, queue: QueueId) -> bool {
+        let served = client.abilities.iter().find(|served| served.queue == queue);
+        !self.is_quiet(client.id) && served.is_some_and(|served| self.admits(client.id, served, &[]))
     }
 
     fn wake(&mut self, id: ClientId, queue: QueueId) {

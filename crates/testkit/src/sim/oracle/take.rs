@@ -27,7 +27,7 @@ impl Oracle {
             From::Listed { queues, lease } => self.listed(queues, *lease)?,
         };
         let quiet = self.may_not_take(client, &take.worker);
-        if let Some((served, job)) = self.choose(client, &from, take.select).filter(|_| !quiet) {
+        if let Some((served, job)) = self.choose(client, &from, take.select, &take.worker).filter(|_| !quiet) {
             self.hand_out(client, tag, job, served.lease, &take.worker);
             return Ok(());
         }
@@ -62,14 +62,21 @@ impl Oracle {
 
     /// Whether a job could be handed out of it.
     pub(super) fn has_work(&self, queue: QueueId) -> bool {
-        !self.queue(queue).paused && !self.line(queue).is_empty()
+        !self.queue(queue).paused && !self.line(queue).is_empty() && self.slots_free(queue) > 0
     }
 
-    /// What this client is to get next.
-    pub(super) fn choose(&self, client: ClientId, from: &[Served], select: Select) -> Option<(Served, JobId)> {
+    /// What this client is to get next in the name of this worker.
+    pub(super) fn choose(
+        &self,
+        client: ClientId,
+        from: &[Served],
+        select: Select,
+        worker: &[u8],
+    ) -> Option<(Served, JobId)> {
         let turns = self.turns(client, from);
         let mut best = None;
-        for (index, served) in from.iter().enumerate().filter(|(_, served)| self.has_work(served.queue)) {
+        let open = |served: &Served| self.has_work(served.queue) && self.admits(client, served, worker);
+        for (index, served) in from.iter().enumerate().filter(|(_, served)| open(served)) {
             let Some(memo) = self.line(served.queue).first().and_then(|id| self.job(*id)) else { continue };
             let standing = memo.standing();
             let (heavy, lane) = (Reverse(u64::from(served.weight)), memo.lane() as u64);

@@ -1,0 +1,261 @@
+//! How much of a queue may be worked on at once, in all and by one worker.
+//!
+//! Each lease of a throttled queue holds a slot: until it ends, or for as long as the throttle says. A queue without a
+//! throttle knows nothing of slots. Not here: who is served when a slot is free (`wait`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::alarm::Alarm;
+use crate::command::{LeaseTerms, QueueKind};
+use crate::engine::Engine;
+use crate::event::Refusal;
+use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::job::{Holder, Lease, PlaceKind};
+use crate::queue::{Queue, WaitKey};
+use crate::turn::Turn;
+
+/// What of a queue may be worked on at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Throttle {
+    /// Jobs in all.
+    pub leased_max: Option<u32>,
+    /// Jobs of one worker. A lease that ends with its connection is that connection's; one that ends with time is that of
+    /// the worker named in the take, and all who gave no name are one worker.
+    pub per_worker_max: Option<u32>,
+    /// After so many milliseconds a job that is still worked on counts no more, so that those whose workers have forgotten
+    /// them do not stop a queue. Its lease goes on.
+    pub timeout_ms: Option<u64>,
+}
+
+impl Throttle {
+    /// When a lease taken then counts no more.
+    pub(crate) const fn over_at(&self, taken_at: Timestamp) -> Timestamp {
+        match self.timeout_ms {
+            Some(ms) => taken_at.after_ms(ms),
+            None => Timestamp::NEVER,
+        }
+    }
+}
+
+/// Whose a lease is, or would be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whose<'a> {
+    Connection(ClientId),
+    Named(&'a [u8]),
+}
+
+impl<'a> Whose<'a> {
+    /// Of what this client takes on these terms, in the name of this worker.
+    pub(crate) const fn taking(client: ClientId, terms: LeaseTerms, worker: &'a [u8]) -> Self {
+        if terms.connection_bound { Self::Connection(client) } else { Self::Named(worker) }
+    }
+}
+
+/// The slots of a throttled queue that are held.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    /// By when the lease was taken.
+    held: BTreeSet<(Timestamp, JobId)>,
+    by_connection: BTreeMap<ClientId, u32>,
+    by_name: BTreeMap<Box<[u8]>, u32>,
+    /// When the engine will look for those that are over; not later than the first is.
+    alarm_at: Timestamp,
+}
+
+impl Slots {
+    pub(crate) const fn new() -> Self {
+        Self {
+            held: BTreeSet::new(),
+            by_connection: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            alarm_at: Timestamp::NEVER,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.held.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) const fn alarm_at(&self) -> Timestamp {
+        self.alarm_at
+    }
+
+    /// When the first that is held counts no more.
+    pub(crate) fn next_over_at(&self, throttle: Throttle) -> Timestamp {
+        self.held.first().map_or(Timestamp::NEVER, |(taken_at, _)| throttle.over_at(*taken_at))
+    }
+
+    fn of(&self, whose: Whose<'_>) -> u32 {
+        let held = match whose {
+            Whose::Connection(client) => self.by_connection.get(&client),
+            Whose::Named(name) => self.by_name.get(name),
+        };
+        held.copied().unwrap_or_default()
+    }
+
+    fn insert(&mut self, id: JobId, lease: &Lease) {
+        if self.held.insert((lease.taken_at, id)) {
+            let held = match &lease.holder {
+                Holder::Connection(client) => self.by_connection.entry(*client).or_default(),
+                Holder::Named(name) => self.by_name.entry(name.clone()).or_default(),
+            };
+            *held += 1;
+        }
+    }
+
+    /// Says whether the lease held one.
+    fn remove(&mut self, id: JobId, lease: &Lease) -> bool {
+        if !self.held.remove(&(lease.taken_at, id)) {
+            return false;
+        }
+        match &lease.holder {
+            Holder::Connection(client) => one_less(&mut self.by_connection, client),
+            Holder::Named(name) => one_less(&mut self.by_name, name),
+        }
+        true
+    }
+
+    /// Asserts that these leases, and no others, hold a slot.
+    pub(crate) fn check<'a>(&self, name: &[u8], leases: impl Iterator<Item = (JobId, &'a Lease)>) {
+        let mut expected = Self::new();
+        leases.for_each(|(id, lease)| expected.insert(id, lease));
+        let of = |slots: &Self| (slots.held.clone(), slots.by_connection.clone(), slots.by_name.clone());
+        assert_eq!(of(self), of(&expected), "slots of {name:?}, left: held, right: leased");
+    }
+}
+
+/// One lease less, and nothing is left of whoever has none.
+fn one_less<K: Ord>(held: &mut BTreeMap<K, u32>, whose: &K) {
+    if let Some(n) = held.get_mut(whose) {
+        *n = n.saturating_sub(1);
+        if *n == 0 {
+            held.remove(whose);
+        }
+    }
+}
+
+impl Queue {
+    /// Leases more that it has slots for.
+    pub(crate) fn free_slots(&self) -> u32 {
+        let Some((throttle, slots)) = self.image.throttle.zip(self.slots.as_deref()) else { return u32::MAX };
+        throttle.leased_max.map_or(u32::MAX, |max| max.saturating_sub(slots.len()))
+    }
+
+    /// Whether it has a slot for this worker, if it has one at all.
+    pub(crate) fn admits(&self, whose: Whose<'_>) -> bool {
+        let Some((throttle, slots)) = self.image.throttle.zip(self.slots.as_deref()) else { return true };
+        throttle.per_worker_max.is_none_or(|max| slots.of(whose) < max)
+    }
+
+    /// Whether who takes matters.
+    pub(crate) fn knows_workers_apart(&self) -> bool {
+        self.image.throttle.is_some_and(|throttle| throttle.per_worker_max.is_some())
+    }
+
+    /// A job is leased. Says for when an alarm is to be set, and which one is to be forgotten for it.
+    pub(crate) fn hold_slot(&mut self, id: JobId, lease: &Lease, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let (throttle, slots) = self.image.throttle.zip(self.slots.as_deref_mut())?;
+        let over_at = throttle.over_at(lease.taken_at);
+        if over_at <= now {
+            return None;
+        }
+        slots.insert(id, lease);
+        (over_at < slots.alarm_at).then(|| (over_at, std::mem::replace(&mut slots.alarm_at, over_at)))
+    }
+
+    /// A job is leased no more. Says whether that frees a slot.
+    pub(crate) fn free_slot(&mut self, id: JobId, lease: &Lease) -> bool {
+        self.slots.as_deref_mut().is_some_and(|slots| slots.remove(id, lease))
+    }
+}
+
+impl Engine {
+    pub(crate) fn throttle_queue(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        throttle: Option<Throttle>,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        self.check_name(name)?;
+        let id = match self.queues.named(name) {
+            Some(id) => Some(id),
+            None if throttle.is_none() => None,
+            None => Some(self.queues.find_or_make(name, QueueKind::Work, self.limits.queues_max)?),
+        };
+        if let Some(id) = id
+            && self.queues.at(id).is_some_and(|queue| queue.image.throttle != throttle)
+        {
+            self.set_queue(id, |image| image.throttle = throttle, turn);
+            self.count_slots(id);
+            self.serve(id, turn);
+            self.drop_if_unknown(id);
+        }
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    /// A queue has got another throttle, or none. Looks for its leases among all jobs, if it has any.
+    fn count_slots(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.at_mut(id) else { return };
+        if let Some(slots) = queue.slots.take() {
+            self.alarms.forget(slots.alarm_at);
+        }
+        if queue.image.throttle.is_none() {
+            return;
+        }
+        queue.slots = Some(Box::new(Slots::new()));
+        let leases = self.jobs.slots_from(0).filter(|(_, job)| job.queue == id);
+        let leases = leases.filter_map(|(_, job)| Some((job.id, job.lease()?)));
+        for (job, lease) in leases.take(queue.jobs(PlaceKind::Leased) as usize) {
+            if let Some((at, before)) = queue.hold_slot(job, lease, self.now) {
+                self.alarms.forget(before);
+                self.alarms.set(at, Alarm::Slots(id));
+            }
+        }
+    }
+
+    /// Some of a queue's leases may be so old that they count no more.
+    pub(crate) fn slots_due(&mut self, id: QueueId, at: Timestamp) {
+        self.alarms.forget(at);
+        let Some(queue) = self.queues.at_mut(id) else { return };
+        let Some((throttle, slots)) = queue.image.throttle.zip(queue.slots.as_deref_mut()) else { return };
+        slots.alarm_at = Timestamp::NEVER;
+        while let Some((taken_at, job)) = slots.held.first().copied() {
+            let over_at = throttle.over_at(taken_at);
+            if over_at > at {
+                slots.alarm_at = over_at;
+                break;
+            }
+            let lease = self.jobs.slot(job).and_then(|slot| self.jobs.at(slot)?.lease());
+            if !lease.is_some_and(|lease| slots.remove(job, lease)) {
+                debug_assert!(false, "{job:?} holds a slot and no lease");
+                slots.held.remove(&(taken_at, job));
+            }
+        }
+        self.alarms.set(slots.alarm_at, Alarm::Slots(id));
+        self.freed.push_back(id);
+    }
+
+    /// Slots that have become free are for those who wait.
+    pub(crate) fn serve_freed(&mut self, turn: &mut Turn) {
+        while let Some(queue) = self.freed.pop_front() {
+            self.serve(queue, turn);
+        }
+    }
+
+    /// Whether a queue has a slot for a client that waits at it: as a taker if it stands there with this key, else asleep.
+    pub(crate) fn admits_waiter(&self, queue: &Queue, id: ClientId, key: WaitKey) -> bool {
+        if !queue.knows_workers_apart() {
+            return true;
+        }
+        let id_of = queue.image.id;
+        let Some(client) = self.clients.get(&id) else { return false };
+        let (sources, worker) = client.takes_from(key.seq);
+        let served = sources.iter().find(|served| served.queue == id_of);
+        served.is_some_and(|served| queue.admits(Whose::taking(id, served.lease, worker)))
+    }
+}
