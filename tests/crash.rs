@@ -11,6 +11,8 @@
 )]
 
 mod common;
+#[path = "faktory/peer.rs"]
+mod peer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,6 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use common::{Peer, daemon, from_env};
+use peer::Fwp;
 use windlass_engine::{Timestamp, Turn};
 
 /// What all clients of all rounds know together.
@@ -138,4 +141,60 @@ fn drain(ledger: &Ledger, address: SocketAddr) {
 fn number(workload: &[u8]) -> u64 {
     let digits = workload.split(|byte| *byte == b' ').next().unwrap();
     std::str::from_utf8(digits).unwrap().parse().unwrap()
+}
+
+// ---- Faktory ---------------------------------------------------------------------------------------------------------
+
+/// Jobs in a list.
+const LIST_JOBS: u64 = 10;
+
+#[test]
+fn every_acknowledged_push_survives_kill_9() {
+    let crashes = from_env("WINDLASS_TEST_CRASHES", 20).div_ceil(4);
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    let ledger = Arc::new(Ledger::default());
+    for _ in 0..crashes {
+        let address = daemon.address("faktory");
+        let goal = ledger.acknowledgements() + 200;
+        let threads: Vec<_> = [1, 1, LIST_JOBS].map(|jobs| push_until_the_end(&ledger, address, jobs)).into();
+        while ledger.acknowledgements() < goal {
+            assert!(threads.iter().any(|thread| !thread.is_finished()), "all gave up before the daemon was killed");
+            thread::yield_now();
+        }
+        daemon.kill();
+        threads.into_iter().for_each(|thread| thread.join().expect("a client failed an assertion"));
+        daemon.restart();
+    }
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    let mut seen = BTreeSet::new();
+    loop {
+        let job = fwp.ask("FETCH crash");
+        let Some((_, rest)) = job.split_once("\"jid\":\"jid") else { break };
+        let number = rest.split('"').next().unwrap();
+        assert_eq!(fwp.ask(&format!("ACK {{\"jid\":\"jid{number}\"}}")), "+OK");
+        assert!(seen.insert(number.parse().unwrap()), "{number} is there twice");
+    }
+    let lost: Vec<_> = ledger.acknowledged.lock().unwrap().difference(&seen).copied().collect();
+    assert!(lost.is_empty(), "acknowledged and never seen again: {lost:?}");
+    assert!(seen.len() as u64 <= ledger.submitted.load(Ordering::Relaxed));
+}
+
+/// Pushes so many jobs in a line, again and again, until there is no daemon any more.
+fn push_until_the_end(ledger: &Arc<Ledger>, address: SocketAddr, jobs: u64) -> thread::JoinHandle<()> {
+    let (ledger, mut fwp) = (Arc::clone(ledger), Fwp::connect(address));
+    thread::spawn(move || {
+        loop {
+            let first = ledger.next.fetch_add(jobs, Ordering::Relaxed);
+            ledger.submitted.fetch_add(jobs, Ordering::Relaxed);
+            let units = (first..first + jobs)
+                .map(|id| format!(r#"{{"jid":"jid{id:09}","jobtype":"T","queue":"crash","args":[{id}]}}"#));
+            let units = units.collect::<Vec<_>>().join(",");
+            let (line, ok) =
+                if jobs == 1 { (format!("PUSH {units}"), "+OK") } else { (format!("PUSHB [{units}]"), "{}") };
+            let Ok(said) = fwp.try_ask(&line) else { return };
+            assert_eq!(said, ok);
+            ledger.acknowledged.lock().unwrap().extend(first..first + jobs);
+        }
+    })
 }

@@ -64,6 +64,10 @@ impl Running {
         found().unwrap()
     }
 
+    fn signal(&self, name: &str) {
+        assert!(Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status().unwrap().success());
+    }
+
     fn stop(mut self) -> Option<i32> {
         Command::new("kill").arg(self.0.id().to_string()).output().unwrap();
         self.0.wait().unwrap().code()
@@ -125,15 +129,55 @@ fn a_developer_who_just_starts_it() {
 }
 
 #[test]
+fn jobs_that_come_again_are_as_conf_d_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let entry = |schedule: &str, rest: &str| format!("[[cron]]\nschedule = \"{schedule}\"\n[cron.job]\n{rest}\n");
+    let (a, b) = (entry("@yearly", "type = \"A\"\nargs = [1.0]"), entry("0 0 1 1 *", "type = \"B\"\nretry = 3"));
+    let conf = |text: &str| write(dir.path(), "etc/conf.d/cron.toml", text);
+    let log = dir.path().join("log");
+    let start = || {
+        let _ = fs::remove_file(&log);
+        let line = "faktory -c etc -b localhost:0 -set log.file=log";
+        let daemon = Running::start(faktory(dir.path(), Path::new(env!("CARGO_BIN_EXE_windlass")), line), log.clone());
+        daemon.address();
+        daemon
+    };
+    let said = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
+    let hear = |text: &str| wait_until(text, || said(text));
+    conf(&(a.clone() + &b));
+    let daemon = start();
+    hear("faktory.cron: 2 new, 0 changed, 0 removed, 0 as before");
+    assert!(Fwp::connect(daemon.address()).ask("INFO").contains("\"queues\":{\"default\":0}"));
+    assert_eq!(daemon.stop(), Some(0));
+    let daemon = start();
+    hear("faktory.cron: 0 new, 0 changed, 0 removed, 2 as before");
+    conf(&(a.clone() + &b.replace("retry = 3", "retry = 4")));
+    daemon.signal("HUP");
+    hear("faktory.cron: 0 new, 1 changed, 0 removed, 1 as before");
+    conf(&entry("every day", "type = \"A\""));
+    daemon.signal("HUP");
+    hear("faktory.cron: entry 1 (A): schedule: 2 fields, but");
+    hear("the configuration in force stays in force");
+    conf(&a);
+    daemon.signal("HUP");
+    hear("faktory.cron: 0 new, 0 changed, 1 removed, 1 as before");
+    // What was removed last may be there again after a kill, and is removed again.
+    drop(daemon);
+    let _daemon = start();
+    hear("faktory.cron: 0 new, 0 changed, ");
+    assert!(said(" removed, 1 as before"));
+}
+
+#[test]
 fn mistakes_and_questions() {
     let dir = tempfile::tempdir().unwrap();
-    write(dir.path(), "odd/conf.d/cron.toml", "[[cron]]\nschedule = \"* * * * *\"\n[cron.job]\ntype = \"T\"\n");
+    write(dir.path(), "odd/conf.d/cron.toml", "[[cron]]\nschedule = \"* * * *\"\n[cron.job]\ntype = \"T\"\n");
     write(dir.path(), "bad/conf.d/a.toml", "[faktory]\npassword = x\n");
     let table = [
         ("-x", "windlass faktory: flag provided but not defined: -x"),
         ("-e bogus", "windlass faktory: Invalid environment \"bogus\": legal values are"),
         ("-e production", "windlass faktory: staging and production need a password: "),
-        ("-c odd", "windlass: odd/conf.d: [[cron]] is refused: "),
+        ("-c odd", "windlass: faktory.cron: entry 1 (T): schedule: 4 fields, but "),
         ("-c bad", "windlass: bad/conf.d/a.toml: line 2: "),
         ("-set nonsense", "windlass: --set nonsense: section.key=value expected"),
     ];

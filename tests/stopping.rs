@@ -181,6 +181,32 @@ fn a_log_file_that_was_moved_away_is_left_alone_after_sighup() {
 }
 
 #[test]
+fn a_sighup_while_the_journal_is_read_ends_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("windlass.log");
+    let said = |text: &str| fs::read_to_string(&log).is_ok_and(|said| said.contains(text));
+    {
+        let mut daemon = daemon(dir.path()).start();
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        (0..2_000).for_each(|_| drop(peer.submit("f", "", "x").unwrap()));
+        daemon.signal("TERM");
+        assert_stopped(&mut daemon);
+    }
+    let daemon = Mute::start(dir.path(), &log);
+    // From when the daemon heeds it, which is before it opens its data.
+    let status = format!("/proc/{}/status", daemon.0.id());
+    let heeds = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 1 == 1
+    };
+    wait_until("it heeds SIGHUP", heeds);
+    daemon.signal("HUP");
+    wait_until("it is ready", || said("ready"));
+    wait_until("it has done as it was told", || said("SIGHUP"));
+}
+
+#[test]
 fn a_log_file_that_cannot_be_written_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("no/such/folder");

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use sha2::{Digest as _, Sha256};
@@ -22,7 +22,7 @@ impl Fwp {
     /// Says HELLO with a password, and gives what was answered.
     pub(crate) fn hello(address: SocketAddr, password: &str) -> (Self, String) {
         let mut fwp = Self(BufReader::new(super::common::socket(address).unwrap()));
-        let hi = fwp.read();
+        let hi = fwp.read().unwrap();
         let mut hello = String::from("{\"v\":2,\"wid\":\"wid-1\",\"hostname\":\"h\",\"pid\":1,\"labels\":[]");
         if let Some((_, salt)) = hi.split_once("\"s\":\"") {
             let salt = salt.split('"').next().unwrap();
@@ -37,23 +37,29 @@ impl Fwp {
 
     /// Sends a line and gives its answer: the text of a bulk string, other answers with their first byte, and `null`.
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        self.try_ask(line).unwrap()
+    }
+
+    /// The same, of a daemon that may die at any time.
+    pub(crate) fn try_ask(&mut self, line: &str) -> io::Result<String> {
+        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes())?;
         self.read()
     }
 
-    fn read(&mut self) -> String {
+    fn read(&mut self) -> io::Result<String> {
         let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        let line = line.trim_end_matches("\r\n").to_owned();
-        match line.strip_prefix('$') {
+        self.0.read_line(&mut line)?;
+        // A line that was cut short is no answer.
+        let line = line.strip_suffix("\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(match line.strip_prefix('$') {
             Some("-1") => "null".to_owned(),
             Some(length) => {
                 let mut bytes = vec![0; length.parse::<usize>().unwrap() + 2];
-                self.0.read_exact(&mut bytes).unwrap();
+                self.0.read_exact(&mut bytes)?;
                 bytes.truncate(bytes.len() - 2);
                 String::from_utf8(bytes).unwrap()
             }
-            None => line,
-        }
+            None => line.to_owned(),
+        })
     }
 }

@@ -29,7 +29,8 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
 fn serve(settings: &Settings) -> Result<(), Failure> {
     let config = settings.resolve(env::vars_os())?;
     logging::init(&config.log)?;
-    windlass_server::run(&config, || Ok(()))
+    let reread = || Ok(settings.resolve(env::vars_os())?);
+    windlass_server::run(&config, reread, || Ok(()))
 }
 
 fn salvage(data_dir: &Path) -> Result<(), Failure> {

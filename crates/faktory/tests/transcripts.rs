@@ -42,6 +42,7 @@ transcripts! {
     flush
     framing
     handshake
+    hostile
     info
     job
     limits

@@ -9,10 +9,13 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use windlass_session::Stop;
 
+use crate::config::Config;
 use crate::failure::Failure;
+use crate::hub::Hub;
 use crate::listen::{Door, Protocol};
 use crate::logging;
 use crate::protocols::Served;
+use crate::recurring::{self, Agreement};
 
 /// How often it is looked whether a graceful stop has come to its end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -42,13 +45,12 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// From here on signals are heeded.
-    pub(crate) fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")));
+    pub(crate) fn new(hangup: Signal) -> Result<Self, Failure> {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
             user: listen(SignalKind::user_defined1())?,
-            hangup: listen(SignalKind::hangup())?,
+            hangup,
         })
     }
 
@@ -63,8 +65,17 @@ impl Signals {
     }
 }
 
+/// From here on a SIGHUP ends nobody, and is remembered until it is heeded. In a runtime.
+pub(crate) fn hangup() -> Result<Signal, Failure> {
+    listen(SignalKind::hangup())
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))
+}
+
 /// Does what the daemon is told until it is to stop, and says why it is.
-pub(crate) async fn heed(signals: &mut Signals, door: &Door, served: &[Served<'_>]) -> &'static str {
+pub(crate) async fn heed(signals: &mut Signals, door: &Door, reload: &dyn Fn()) -> &'static str {
     let mut asked = door.hub.stops_asked();
     // Somebody may have asked already.
     asked.mark_changed();
@@ -89,7 +100,7 @@ pub(crate) async fn heed(signals: &mut Signals, door: &Door, served: &[Served<'_
                 graceful = true;
                 door.closed.cancel();
             }
-            Told::Reload => reload(served),
+            Told::Reload => reload(),
         }
     }
 }
@@ -105,8 +116,8 @@ async fn quiet(door: &Door) {
 }
 
 /// Takes up what was replaced. An operator who rotates logs or renews certificates must not have to stop the daemon, nor
-/// must a mistake stop it.
-fn reload(served: &[Served<'_>]) {
+/// must a mistake stop it. The same goes for what is configured and may change.
+pub(crate) fn reload(served: &[Served<'_>], hub: &Hub, reread: &dyn Fn() -> Result<Config, Failure>) {
     match logging::reopen() {
         Ok(()) => tracing::info!("SIGHUP"),
         Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
@@ -117,5 +128,18 @@ fn reload(served: &[Served<'_>]) {
             Some(Ok(())) => tracing::info!(protocol = name, "certificates read again"),
             Some(Err(error)) => tracing::error!("{name}.tls.{error}: the certificates in force stay in force"),
         }
+    }
+    match reread().and_then(|config| Ok(recurring::wanted(&config)?)) {
+        Ok(wanted) => report(&recurring::agree(hub, wanted)),
+        Err(error) => tracing::error!("{error}: the configuration in force stays in force"),
+    }
+}
+
+fn report(agreement: &Agreement) {
+    for (name, why) in &agreement.refused {
+        tracing::error!("faktory.cron: {name}: {why}");
+    }
+    if !agreement.is_of_nothing() {
+        tracing::info!("{agreement}");
     }
 }

@@ -11,12 +11,16 @@ use std::thread::Thread;
 use bytes::Bytes;
 use foldhash::HashMap;
 use tokio::sync::{Notify, watch};
-use windlass_engine::{ClientId, Command, Engine, Event, Refusal, Tag, Timestamp, Turn};
+use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Refusal, Tag, Timestamp, Turn};
 use windlass_session::{Item, Outbox, Stop};
 use windlass_store::{Commit, Journal};
 
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
+
+/// No connection has this number: those begin at 1.
+const OURSELVES: ClientId = ClientId(0);
+const ASKED: Tag = Tag(1);
 
 /// Whether acknowledgements wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,6 +124,20 @@ impl Hub {
             }
         }
         self.end(core, Some(client));
+    }
+
+    /// Asks the engine something on the daemon's own behalf, and gives back what it says to that.
+    pub(crate) fn ask(&self, command: Command) -> Vec<Event> {
+        let mut core = self.lock();
+        core.begin(clock::now());
+        core.apply(OURSELVES, Tag::NONE, Command::Open(ClientInfo::default()));
+        core.apply(OURSELVES, ASKED, command);
+        core.apply(OURSELVES, Tag::NONE, Command::Close);
+        let events = std::mem::take(&mut core.turn.events);
+        let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
+        core.turn.events = others;
+        self.end(core, None);
+        ours.into_iter().map(|(_, event)| event).collect()
     }
 
     /// Does what is due, and says when something is due next.

@@ -2,7 +2,8 @@
 //!
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` and
 //! `connection` (sockets, no protocol) · `hub` (the engine behind its lock, and what a visit is) · `mailbox` (what waits to
-//! be told) · `commit` (the thread that writes) · `protocols` (which session greets where) · `tls` · `control` (signals) · [`config`].
+//! be told) · `commit` (the thread that writes) · `protocols` (which session greets where) · `recurring` (jobs that
+//! come again by configuration) · `tls` · `control` (signals) · [`config`].
 //!
 //! [`import`] stands beside it: taking jobs over while no daemon runs.
 //!
@@ -25,6 +26,7 @@ mod listen;
 pub mod logging;
 mod mailbox;
 mod protocols;
+mod recurring;
 mod run;
 mod salvage;
 mod threads;

@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use windlass_engine::{
-    Command, Cursor, Event, NewSchedule, Origin, Recurrence, Refusal, Schedule, ScheduleRef, Timestamp,
-};
+use windlass_engine::{Command, Event, NewSchedule, Origin, Recurrence, Refusal, Schedule, ScheduleRef, Timestamp};
 use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_session::cron;
 
@@ -20,9 +18,6 @@ use crate::hub::Hub;
 
 /// What the names of schedules begin with that are in the configuration.
 const CONFIGURED: &str = "configuration: ";
-
-/// Schedules looked at in one visit.
-const PAGE_ROWS: u32 = 500;
 
 /// What was done to come to an agreement, by numbers of schedules.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -119,19 +114,11 @@ fn is_same(old: &Schedule, new: &NewSchedule) -> bool {
 
 /// Those that a configuration has set, by name.
 fn configured(hub: &Hub) -> BTreeMap<Bytes, Schedule> {
-    let mut found = BTreeMap::new();
-    let mut after = Some(Cursor::default());
-    while let Some(page) = after.take() {
-        let list = Command::ListSchedules { origin: Some(Origin::FAKTORY), after: page, limit: PAGE_ROWS };
-        for event in hub.ask(list) {
-            if let Event::Schedules { rows, next, .. } = event {
-                let ours = rows.into_iter().filter_map(|row| Some((row.key.clone()?, row)));
-                found.extend(ours.filter(|(key, _)| key.starts_with(CONFIGURED.as_bytes())));
-                after = next;
-            }
-        }
-    }
-    found
+    let ours = |row: &Schedule| {
+        let key = row.key.clone().filter(|key| key.starts_with(CONFIGURED.as_bytes()))?;
+        (row.job.origin == Origin::FAKTORY).then(|| (key, row.clone()))
+    };
+    hub.with_journal(|engine, _| engine.schedules().filter_map(ours).collect())
 }
 
 fn refusal(event: Event) -> Option<Refusal> {
@@ -202,7 +189,7 @@ mod tests {
 
     #[test]
     fn nobody_elses_are_touched() {
-        let hub = hub(Limits { page_max: 2, ..Limits::default() });
+        let hub = hub(Limits::default());
         let mut others = wanted_of(&(1..=5).map(|n| entry("* * * * *", &format!("type = 'O{n}'"))).collect::<String>());
         others.iter_mut().zip(0..).for_each(|(schedule, n)| schedule.key = [None, Some("mine".into())][n % 2].clone());
         others[2].job.origin = Origin::GEARMAN;

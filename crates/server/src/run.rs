@@ -4,18 +4,20 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_engine::Engine;
+use tokio::signal::unix::Signal;
+use windlass_engine::{Engine, NewSchedule};
 use windlass_store::{Journal, JournalLimits, Recovered, SledConfig, SledStore, Store};
 
 use crate::clock;
 use crate::commit::{Committer, Pace};
-use crate::config::{Config, Durability};
+use crate::config::{self, Config, Durability};
 use crate::connection::Bounds;
 use crate::control::{self, Signals};
 use crate::failure::Failure;
 use crate::hub::{Hub, Promise};
 use crate::listen::{self, Bound, Door, Protocol};
 use crate::protocols;
+use crate::recurring;
 use crate::threads::Threads;
 
 /// How long after a failed commit the store is tried again.
@@ -24,17 +26,27 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 /// How often the committing thread is looked after.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until it is told to stop, and drains it. `ready` is called once it has its data and its addresses, and
-/// can end it again.
+/// Runs the daemon until it is told to stop, and drains it. `reread` makes the configuration anew from where it came from:
+/// what can be changed while the daemon runs is taken from that on SIGHUP. `ready` is called once the daemon has its data
+/// and its addresses, and can end it again.
 ///
 /// # Errors
 ///
 /// Whatever keeps it from starting, or from having everything on the disk when it stops.
-pub fn run(config: &Config, ready: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+pub fn run(
+    config: &Config,
+    reread: impl Fn() -> Result<Config, Failure>,
+    ready: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
     allow_open_files(config.server.connections_max);
-    let (store, engine, journal) = open(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
-    runtime.block_on(serve(config, store, engine, journal, ready))
+    // Whoever rotates logs while a large journal is read must not end the daemon: it is heeded when that is done.
+    let hangup = {
+        let _inside = runtime.enter();
+        control::hangup()?
+    };
+    let opened = open(config)?;
+    runtime.block_on(serve(config, opened, hangup, &reread, ready))
 }
 
 fn no_threads(error: std::io::Error) -> Failure {
@@ -79,12 +91,13 @@ pub(crate) fn open(config: &Config) -> Result<(Box<dyn Store>, Engine, Journal),
 
 async fn serve(
     config: &Config,
-    store: Box<dyn Store>,
-    engine: Engine,
-    journal: Journal,
+    (store, engine, journal): (Box<dyn Store>, Engine, Journal),
+    hangup: Signal,
+    reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(hangup)?;
+    let wanted = recurring::wanted(config)?;
     let (promise, pace) = pace(config);
     let hub = Arc::new(Hub::new(engine, journal, promise, random_seed()));
     let buffers = config.server.buffer_bytes_max.bytes();
@@ -102,6 +115,8 @@ async fn serve(
     ready()?;
     let committer = Committer::start(Arc::clone(&hub), store, pace)
         .map_err(|error| Failure::Runtime(format!("cannot start the committing thread: {error}")))?;
+    // Before anything is due: what is no longer wanted does not run.
+    agree(&hub, wanted)?;
     let ticker = tokio::spawn(tick(Arc::clone(&hub)));
     for (listener, protocol) in bound {
         let address = listener.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
@@ -110,8 +125,9 @@ async fn serve(
         tokio::spawn(listener.accept(Arc::clone(&door), protocol));
     }
     tracing::info!("ready");
+    let reload = || control::reload(&served, &hub, reread);
     let outcome = tokio::select! {
-        why = control::heed(&mut signals, &door, &served) => {
+        why = control::heed(&mut signals, &door, &reload) => {
             tracing::info!(why, "stopping");
             Ok(())
         }
@@ -132,6 +148,18 @@ async fn serve(
         }
         Ok(false) | Err(_) => Err(Failure::Runtime("the last commit did not reach the store".to_owned())),
     }
+}
+
+/// A job that is configured and cannot be had is a mistake in the configuration.
+fn agree(hub: &Hub, wanted: Vec<NewSchedule>) -> Result<(), Failure> {
+    let agreement = recurring::agree(hub, wanted);
+    if let Some((name, why)) = agreement.refused.first() {
+        return Err(config::Error::Senseless { key: "faktory.cron", reason: format!("{name}: {why}") }.into());
+    }
+    if !agreement.is_of_nothing() {
+        tracing::info!("{agreement}");
+    }
+    Ok(())
 }
 
 /// No more is accepted; connections say what they still owe and close.

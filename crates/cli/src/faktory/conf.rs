@@ -8,14 +8,21 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 use windlass_server::Failure;
+use windlass_server::config::Cron;
 
 use super::options::{Fate, Item};
 
+/// What stands in a section of `[[cron]]`, and in its job.
+const ENTRY_KEYS: [&str; 2] = ["schedule", "job"];
+const JOB_KEYS: [&str; 8] = ["type", "queue", "retry", "reserve_for", "priority", "backtrace", "args", "custom"];
+
 /// What the files say, as far as it means something here.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Conf {
     pub(super) binding: Option<String>,
     pub(super) password: Option<String>,
+    /// Jobs that are pushed again and again.
+    pub(super) cron: Vec<Cron>,
     /// What is ignored, and why.
     pub(super) warnings: Vec<String>,
 }
@@ -65,6 +72,7 @@ impl Conf {
         let item = Item::key(section, key);
         let written = item.map_or_else(|| format!("[{section}] {key}").trim_end().to_owned(), |it| it.name.to_owned());
         match item.map(|item| (item.fate, item.words)) {
+            Some((Fate::Mapped | Fate::Ours, _)) if section == "cron" => self.take_cron(value)?,
             Some((Fate::Mapped | Fate::Ours, _)) => {
                 let text = value.as_str().ok_or_else(|| format!("{written}: a text expected"))?;
                 let place = if key == "binding" { &mut self.binding } else { &mut self.password };
@@ -75,6 +83,33 @@ impl Conf {
             None => self.warnings.push(format!("conf.d: {written} is ignored: Faktory is not known to have it")),
         }
         Ok(())
+    }
+
+    fn take_cron(&mut self, value: &Value) -> Result<(), String> {
+        let entries = value.as_array().ok_or("[[cron]]: sections in double brackets expected")?;
+        for (entry, number) in entries.iter().zip(1..) {
+            let mut entry = entry.clone();
+            let place = format!("[[cron]], entry {number}");
+            self.drop_unknown(&mut entry, &place, &ENTRY_KEYS);
+            if let Some(job) = entry.get_mut("job") {
+                self.drop_unknown(job, &format!("{place}, job"), &JOB_KEYS);
+            }
+            let error = |error: toml::de::Error| format!("{place}: {}", error.message().trim().replace('\n', "; "));
+            self.cron.push(entry.try_into().map_err(error)?);
+        }
+        Ok(())
+    }
+
+    /// What Faktory is not known to have is nothing here, as everywhere in these files.
+    fn drop_unknown(&mut self, value: &mut Value, place: &str, known: &[&str]) {
+        let Some(table) = value.as_table_mut() else { return };
+        table.retain(|key, _| {
+            let is_known = known.contains(&key);
+            if !is_known {
+                self.warnings.push(format!("conf.d: {place}: {key} is ignored: Faktory is not known to have it"));
+            }
+            is_known
+        });
     }
 }
 
@@ -138,10 +173,44 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_come_again() {
+        let five = "[[cron]]\nschedule = \"*/5 * * * *\"\n[cron.job]\ntype = \"FiveJob\"\nqueue = \"critical\"\nargs = [1]\n\
+                    [cron.job.custom]\nfoo = \"bar\"\n";
+        let other =
+            "[[cron]]\nschedule = \"@daily\"\nname = \"x\"\n[cron.job]\ntype = \"D\"\nretry = 3\nat = \"now\"\n";
+        let conf = read(&[("a.toml", five), ("b.toml", other)]).unwrap();
+        let said: Vec<_> = conf.cron.iter().map(|it| (it.schedule.as_str(), it.job.work_unit().unwrap())).collect();
+        let expected = [
+            ("*/5 * * * *", r#"{"args":[1],"custom":{"foo":"bar"},"jobtype":"FiveJob","queue":"critical"}"#.to_owned()),
+            ("@daily", r#"{"args":[],"custom":{},"jobtype":"D","retry":3}"#.to_owned()),
+        ];
+        assert_eq!(said, expected);
+        let warnings = ["entry 2: name", "entry 2, job: at"];
+        let warnings =
+            warnings.map(|key| format!("conf.d: [[cron]], {key} is ignored: Faktory is not known to have it"));
+        assert_eq!(conf.warnings, warnings);
+    }
+
+    #[test]
+    fn every_key_of_a_job_is_known() {
+        let all = "schedule = \"x\"\njob = { type = \"T\", queue = \"q\", retry = 1, reserve_for = 1, priority = 1, backtrace = 1 }\n";
+        let entry: Cron = toml::from_str(all).unwrap();
+        let written = Table::try_from(&entry).unwrap();
+        assert!(written.keys().all(|key| ENTRY_KEYS.contains(&key.as_str())));
+        let job = written["job"].as_table().unwrap();
+        assert_eq!((job.len(), job.keys().all(|key| JOB_KEYS.contains(&key.as_str()))), (JOB_KEYS.len(), true));
+    }
+
+    #[test]
     fn what_cannot_be_done_is_told_with_its_place() {
         let table = [
             ("[faktory]\nbinding = 1", "/conf.d: [faktory] binding: a text expected"),
-            ("[[cron]]\nschedule = \"* * * * *\"", "/conf.d: [[cron]] is refused: these jobs would not run here yet"),
+            ("[[cron]]\nschedule = \"* * * * *\"", "/conf.d: [[cron]], entry 1: missing field `job`"),
+            ("[cron]\nschedule = \"* * * * *\"", "/conf.d: [[cron]]: sections in double brackets expected"),
+            (
+                "[[cron]]\nschedule = 1\njob.type = \"T\"",
+                "/conf.d: [[cron]], entry 1: invalid type: integer `1`, expected a string",
+            ),
             ("[throttles]\nq = { worker = 5 }", "/conf.d: [throttles] is refused: these queues would not be throttled"),
             ("\n[faktory", "/conf.d/a.toml: line 2: "),
         ];

@@ -77,7 +77,7 @@ pub(super) const KEYS: &[Item] = &[
     item("[faktory] password", "", Mapped, "faktory.password, without FAKTORY_PASSWORD, and read as that is"),
     item("[web]", "", Ignored, NO_PAGES),
     item("[statsd]", "", Ignored, NO_STATSD),
-    item("[[cron]]", "", Refused, "these jobs would not run here yet; let a crontab push them"),
+    item("[[cron]]", "", Mapped, "faktory.cron, whose times are UTC; read again on SIGHUP"),
     item("[throttles]", "", Refused, "these queues would not be throttled here yet; run fewer workers for them"),
 ];
 

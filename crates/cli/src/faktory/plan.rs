@@ -42,6 +42,16 @@ impl From<windlass_server::config::Error> for Error {
     }
 }
 
+/// For a daemon that runs already: then it is a failure like any other.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Usage(sentence) => Self::Runtime(sentence),
+            Error::Failure(failure) => failure,
+        }
+    }
+}
+
 /// What kind of place this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Environment {
@@ -118,6 +128,9 @@ impl Told<'_> {
         self.addresses(config)?;
         self.password(config);
         self.tls(config);
+        if !self.conf.cron.is_empty() {
+            config.faktory.cron.clone_from(&self.conf.cron);
+        }
         if let Some(level) = self.given.text("-l") {
             if !["error", "warn", "info", "debug"].contains(&level) {
                 return Err(format!("invalid value \"{level}\" for -l: error, warn, info or debug expected"));

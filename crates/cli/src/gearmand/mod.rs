@@ -78,15 +78,21 @@ fn attempt(call: &Call) -> Result<u8, Error> {
     if let Some(user) = user {
         process::become_user(&user, &plan.config.data_dir).map_err(Error::Usage)?;
     }
-    serve(argv0, plan, detached).map(|()| 0).map_err(Error::Failure)
+    let reread = || Ok(Plan::new(&given, &World::around())?.config);
+    serve(argv0, plan, reread, detached).map(|()| 0).map_err(Error::Failure)
 }
 
-fn serve(argv0: &str, Plan { mut config, pid_file, .. }: Plan, detached: bool) -> Result<(), Failure> {
+fn serve(
+    argv0: &str,
+    Plan { mut config, pid_file, .. }: Plan,
+    reread: impl Fn() -> Result<Config, Failure>,
+    detached: bool,
+) -> Result<(), Failure> {
     find_a_log(argv0, &mut config);
     logging::init(&config.log)?;
     // Gone when the daemon has ended.
     let written = RefCell::new(None);
-    windlass_server::run(&config, || {
+    windlass_server::run(&config, reread, || {
         if let Some(path) = pid_file {
             *written.borrow_mut() = Some(PidFile::write(&path).map_err(Failure::Runtime)?);
         }

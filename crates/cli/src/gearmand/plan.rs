@@ -42,6 +42,16 @@ impl From<windlass_server::config::Error> for Error {
     }
 }
 
+/// For a daemon that runs already: then it is a failure like any other.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Usage(sentence) => Self::Runtime(sentence),
+            Error::Failure(failure) => failure,
+        }
+    }
+}
+
 impl Plan {
     pub(super) fn new(given: &Given, world: &World) -> Result<Self, Error> {
         refuse(given).map_err(Error::Usage)?;

@@ -7,7 +7,7 @@ use windlass_gearman::wire::frames::FRAME_BYTES_CEILING;
 use super::error::Error;
 use super::quantity::ByteSize;
 use super::sections::{Config, Listener};
-use crate::{logging, tls};
+use crate::{logging, recurring, tls};
 
 /// The smallest packet and line that any client could do with.
 const FRAME_BYTES_MIN: u64 = 1024;
@@ -154,7 +154,7 @@ impl Config {
         if faktory.description.chars().any(char::is_control) {
             return senseless("faktory.description", "must be one line of text");
         }
-        Ok(())
+        recurring::wanted(self).map(drop)
     }
 
     fn check_gearman(&self) -> Result<(), Error> {

@@ -1,11 +1,12 @@
 //! The configuration: one TOML file, every key optional, overridden by the environment and that by the command line.
 //!
-//! Reading order: `sections` (what there is, with defaults) · `quantity` and `address` (how values are written) ·
+//! Reading order: `sections` (what there is, with defaults) · `cron` (jobs that come again) · `quantity` and `address` (how values are written) ·
 //! `file` (text to [`Config`]) · `overrides` (single keys from elsewhere) · `check` (what no type can say).
 //! Nothing here listens or logs, and the only files opened are the configuration and, to check them, those of TLS.
 
 mod address;
 mod check;
+mod cron;
 mod error;
 mod file;
 mod overrides;
@@ -15,6 +16,7 @@ mod sections;
 mod tests;
 
 pub use address::{Address, AddressError, ListenAddress};
+pub use cron::{Cron, CronJob, NotJson};
 pub use error::{Error, TlsError};
 pub use overrides::Override;
 pub use quantity::{ByteSize, Period, QuantityError};

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use windlass_gearman::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
 
 use super::address::ListenAddress;
+use super::cron::Cron;
 use super::quantity::{ByteSize, Period};
 
 const MIB: u64 = 1 << 20;
@@ -18,7 +19,7 @@ const GEARMAN_PORT: u16 = 4730;
 const HOST: &str = "{host}";
 
 /// The whole configuration. Every key is optional, and none is unknown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where the journal is kept; relative to the working directory.
@@ -156,7 +157,7 @@ pub struct Store {
 }
 
 /// `[faktory]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faktory {
     /// Where Faktory is served; nowhere if empty.
@@ -179,6 +180,8 @@ pub struct Faktory {
     pub requeue_on_worker_death: bool,
     /// What INFO says the server is.
     pub description: String,
+    /// Jobs that are pushed again and again.
+    pub cron: Vec<Cron>,
     /// TLS for every address of TCP in `listen`.
     pub tls: Tls,
 }
@@ -334,6 +337,7 @@ impl Default for Faktory {
             reserve_min: Period::from_secs(60),
             requeue_on_worker_death: false,
             description: "Faktory Enterprise".to_owned(),
+            cron: Vec::new(),
             tls: Tls::default(),
         }
     }

@@ -58,6 +58,9 @@ fn what_was_written_reads_the_same() {
     config.gearman.listen = vec!["[::1]:1".parse().unwrap(), "unix:/run/x".parse().unwrap()];
     config.gearman.tls.certificate = "/etc/tls/chain.pem".into();
     config.limits.jobs_max = i64::MAX as u64;
+    let entry =
+        "schedule = \"@daily\"\njob = { type = \"T\", args = [1, 2.5, {a = []}], custom = {b = 2026-11-21T03:59:09Z} }";
+    config.faktory.cron = vec![toml::from_str(entry).unwrap(); 2];
     config.limits.lease_max = Period::from_ms(1);
     let text = toml::to_string(&config).unwrap();
     assert_eq!(parse(&text).unwrap(), config, "{text}");
