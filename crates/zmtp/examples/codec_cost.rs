@@ -1,0 +1,43 @@
+//! What the codec costs: messages of three small parts, read and answered, nothing else. Run it with `--release`.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use windlass_engine::Timestamp;
+use windlass_zmtp::{Event, Message, Peer, Role, Settings};
+
+const NOW: Timestamp = Timestamp(0);
+const MESSAGES: u32 = 20_000_000;
+
+fn main() {
+    // What a reader finds at once: 64 messages.
+    let message = Message::new([&b""[..], b"cookie00", b"\x0b"]);
+    let batch = message.frames().repeat(64);
+    let (mut dealer, mut peer) =
+        (Peer::new(Arc::new(Settings::new(Role::Dealer))), Peer::new(Arc::new(Settings::new(Role::Router))));
+    let (mut input, mut out) = (BytesMut::new(), BytesMut::new());
+    dealer.open(NOW, &mut input);
+    peer.open(NOW, &mut out);
+    while peer.read(NOW, &mut input, &mut out).is_ok_and(|event| event.is_some()) {}
+    for (name, answers) in [("read", false), ("read and answered", true)] {
+        out.clear();
+        let (begin, mut parts) = (Instant::now(), 0);
+        for _ in 0..MESSAGES / 64 {
+            input.extend_from_slice(&batch);
+            while let Ok(Some(event)) = peer.read(NOW, &mut input, &mut out) {
+                if let Event::Message(message) = &event {
+                    parts += black_box(message.parts().map(<[u8]>::len).sum::<usize>());
+                    if answers {
+                        let _ = peer.reply(&message.envelope(), 1, &mut out, |out| out.extend_from_slice(b"\x11"));
+                    }
+                }
+            }
+            let written = out.len();
+            out.advance(written);
+        }
+        let ns = begin.elapsed().as_nanos() / u128::from(MESSAGES);
+        println!("{name}: {ns} ns a message ({parts} bytes)");
+    }
+}

@@ -1,0 +1,25 @@
+//! ZMTP 3.1, ZeroMQ's transport, for whoever speaks a protocol over it: one side of a connection, without a socket.
+//!
+//! **Contract.** Bytes of one connection in, events out; messages in, bytes out. No socket, no clock, no thread. No byte a
+//! peer can send makes it panic, and a length is judged when it has been read, before anything is allocated for it.
+//!
+//! **Reading order.** [`wire`], the codec: [`wire::Greeting`], [`wire::Header`], [`wire::Command`], [`wire::Metadata`].
+//! [`Message`], which is one view of the buffer it was read from. [`Peer`], the connection: greeting, handshake, traffic,
+//! heartbeats; its [`Settings`] and why it may end, [`Close`]. [`Roster`], what the connections of one listener
+//! share: who is still shaking hands, and who has which identity. [`Subscriptions`], what one subscriber wants.
+//!
+//! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. Whatever is to be
+//! sent is appended to the caller's buffer, so that everything said in one visit leaves in one write.
+//!
+//! Spec: ZeroMQ RFC 37 (ZMTP 3.1); RFC 23 (3.0, older peers), 24 (PLAIN), 28 (identities), 29 (subscriptions).
+
+mod message;
+mod peer;
+mod roster;
+mod subscriptions;
+pub mod wire;
+
+pub use message::{Envelope, Message, Parts};
+pub use peer::{Close, Event, Limits, Login, Mechanism, Peer, Ready, Role, Settings, Unsent};
+pub use roster::{HangUp, Roster, Seat};
+pub use subscriptions::{Subscriptions, TooMany};

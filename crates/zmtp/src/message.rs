@@ -1,0 +1,179 @@
+//! A message: one or more parts, kept as the frames they came in, headers included.
+//!
+//! So reading one costs one view of the read buffer, whatever the number of its parts; handing it on, or echoing the parts
+//! before its last, is one copy.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::wire::{Flags, Header};
+
+/// From here on the bytes of a part are kept as a view of the buffer they were read into, if that has nothing else in it.
+pub(crate) const LARGE_BYTES: usize = 256 << 10;
+
+/// A whole message. Its memory is that of the buffer it was read from: what is to outlive the visit is
+/// taken out with [`Message::keep`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    frames: Bytes,
+    /// Where the last frame begins.
+    last_at: usize,
+    parts: usize,
+    /// The buffer was made for this message.
+    owned: bool,
+}
+
+/// The parts of a message that stand before its last, as frames. What a ROUTER has to repeat in front of its answer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Envelope(Bytes);
+
+impl Message {
+    /// `frames` are those of one message, and no others.
+    pub(crate) const fn of_frames(frames: Bytes, last_at: usize, parts: usize, owned: bool) -> Self {
+        Self { frames, last_at, parts, owned }
+    }
+
+    /// A message to be sent to many, put into frames once. Without a part it is one of one empty part.
+    pub fn new<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut frames = BytesMut::new();
+        let (last_at, parts) = write_parts(parts, &mut frames);
+        Self { frames: frames.freeze(), last_at, parts, owned: true }
+    }
+
+    /// Every part, in order.
+    #[must_use]
+    pub fn parts(&self) -> Parts<'_> {
+        Parts { frames: &self.frames, left: self.parts }
+    }
+
+    /// The last part: what the message is about, for those who put an envelope around it.
+    #[must_use]
+    pub fn last(&self) -> &[u8] {
+        let frames = self.frames.get(self.last_at..).unwrap_or_default();
+        Parts { frames, left: 1 }.next().unwrap_or_default()
+    }
+
+    /// What stands before the last part. Copied, if it is anything unusual: it may be kept for long.
+    #[must_use]
+    pub fn envelope(&self) -> Envelope {
+        /// The one empty part a REQ puts first.
+        const DELIMITER: &[u8] = &[1, 0];
+        match self.frames.get(..self.last_at).unwrap_or_default() {
+            [] => Envelope::default(),
+            DELIMITER => Envelope(Bytes::from_static(DELIMITER)),
+            frames => Envelope(Bytes::copy_from_slice(frames)),
+        }
+    }
+
+    /// All of it as frames, headers included.
+    #[must_use]
+    pub fn frames(&self) -> &[u8] {
+        &self.frames
+    }
+
+    /// A part, or a piece of one, to be kept: a copy, or a view if it is large and the buffer has little else in it.
+    #[must_use]
+    pub fn keep(&self, piece: &[u8]) -> Bytes {
+        if self.owned
+            && piece.len() >= LARGE_BYTES
+            && let Some(at) = (piece.as_ptr() as usize).checked_sub(self.frames.as_ptr() as usize)
+            && at.checked_add(piece.len()).is_some_and(|end| end <= self.frames.len())
+        {
+            return self.frames.slice(at..at + piece.len());
+        }
+        Bytes::copy_from_slice(piece)
+    }
+}
+
+impl Envelope {
+    /// The parts as frames, each with the mark that more follow.
+    #[must_use]
+    pub fn frames(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Parts of a message, one after the other.
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    frames: &'a [u8],
+    left: usize,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let header = Header::decode(self.frames).ok()??;
+        let body = self.frames.get(header.header_bytes..)?;
+        let (body, rest) = body.split_at_checked(usize::try_from(header.body_bytes).ok()?)?;
+        self.left = self.left.checked_sub(1)?;
+        self.frames = rest;
+        Some(body)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Parts<'_> {}
+
+/// Appends a message. Says where its last frame begins, seen from where it begins itself, and how many there are.
+pub(crate) fn write_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>, out: &mut BytesMut) -> (usize, usize) {
+    let begin = out.len();
+    let mut parts = parts.into_iter();
+    let (mut part, mut count) = (parts.next().unwrap_or_default(), 1);
+    for next in parts {
+        write_part(Flags::MORE, part, out);
+        (part, count) = (next, count + 1);
+    }
+    let last_at = out.len() - begin;
+    write_part(Flags::LAST, part, out);
+    (last_at, count)
+}
+
+fn write_part(flags: Flags, part: &[u8], out: &mut BytesMut) {
+    Header::encode(flags, part.len(), out);
+    out.put_slice(part);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_and_frames() {
+        let long = [7; 300];
+        let table: [(&[&[u8]], &str); 5] = [
+            (&[], "0000"),
+            (&[b""], "0000"),
+            (&[b"", b"\x0b"], "010000010b"),
+            (&[b"id", b"", b"abc"], "010269640100 0003616263"),
+            (&[&long, b"x"], &format!("03000000000000012c{}000178", "07".repeat(300))),
+        ];
+        for (parts, frames) in table {
+            let message = Message::new(parts.iter().copied());
+            assert_eq!(hex::encode(message.frames()), frames.replace(' ', ""));
+            let expected = if parts.is_empty() { vec![&b""[..]] } else { parts.to_vec() };
+            assert_eq!(message.parts().len(), expected.len());
+            assert_eq!(message.parts().collect::<Vec<_>>(), expected);
+            assert_eq!(Some(&message.last()), expected.last());
+            let envelope = Message::of_frames(message.envelope().0, 0, expected.len() - 1, false);
+            assert_eq!(envelope.parts().collect::<Vec<_>>(), &expected[..expected.len() - 1]);
+        }
+    }
+
+    #[test]
+    fn only_what_is_large_and_alone_is_kept_without_a_copy() {
+        let body = vec![1; LARGE_BYTES + 10];
+        let message = Message::new([&b"head"[..], &body]);
+        let piece = &message.last()[4..];
+        assert_eq!(message.keep(piece).as_ptr(), piece.as_ptr());
+        assert_eq!(message.keep(&piece[..100]), &piece[..100]);
+        assert_ne!(message.keep(&piece[..100]).as_ptr(), piece.as_ptr());
+        assert_eq!(message.keep(&body), body, "bytes of another buffer");
+        let shared = Message { owned: false, ..message.clone() };
+        assert_ne!(shared.keep(piece).as_ptr(), piece.as_ptr());
+    }
+}

@@ -1,0 +1,126 @@
+//! The security mechanisms: from the greeting to the peer's metadata, one function for each command that is due.
+//!
+//! Spec: RFC 37, "The NULL Security Mechanism" and "Connection Metadata"; RFC 24.
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::Timestamp;
+
+use super::settings::is_known;
+use super::{Close, Mechanism, Peer, Stage};
+use crate::wire::{Command, Metadata, SocketType};
+
+/// The longest identity.
+const IDENTITY_BYTES_MAX: usize = 255;
+
+/// What the mechanism waits for.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// NULL: the peer's metadata.
+    NullReady,
+    /// PLAIN: who it is.
+    PlainHello,
+    /// PLAIN: the metadata of this user.
+    PlainInitiate { user: Bytes },
+}
+
+/// What there is to know of a peer once it may talk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ready {
+    /// The peer's socket type.
+    pub socket_type: SocketType,
+    /// How it wants to be called, if it may be called so: at most 255 bytes, the first of which is not 0. See
+    /// [`Seat::settle`](crate::Seat::settle).
+    pub identity: Option<Bytes>,
+    /// As whom it logged in; `None` without a mechanism that asks.
+    pub user: Option<Bytes>,
+    /// Everything else it said of itself, in order.
+    pub metadata: Vec<(Bytes, Bytes)>,
+}
+
+impl Peer {
+    pub(super) fn first_step(&self) -> Step {
+        match self.settings.mechanism() {
+            Mechanism::Null => Step::NullReady,
+            Mechanism::Plain(_) => Step::PlainHello,
+        }
+    }
+
+    /// One command further. The peer's introduction, if it was the last.
+    pub(super) fn shake(&mut self, body: &[u8], now: Timestamp, out: &mut BytesMut) -> Result<Option<Ready>, Close> {
+        let command = Command::parse(body)?;
+        if let Command::Error(reason) = command {
+            return Err(Close::PeerError(reason.escape_ascii().to_string()));
+        }
+        let Stage::Handshake(step) = &mut self.stage else { return Ok(None) };
+        let (ready, metadata) = match (step, command) {
+            (Step::NullReady, Command::Ready(metadata)) => (self.introduced(metadata, None)?, self.settings.metadata()),
+            (Step::PlainHello, Command::Hello { user, password }) => {
+                self.hello(user, password, out)?;
+                return Ok(None);
+            }
+            (Step::PlainInitiate { user }, Command::Initiate(metadata)) => {
+                let user = std::mem::take(user);
+                (self.introduced(metadata, Some(user))?, self.settings.metadata())
+            }
+            (step, command) => return Err(Close::Unexpected { found: name(&command), due: step.due() }),
+        };
+        if !self.settings.role.is_client() {
+            Command::Ready(metadata).encode(out);
+        }
+        self.stage = Stage::Traffic;
+        self.heart.heard(now);
+        Ok(Some(ready))
+    }
+
+    fn hello(&mut self, user: &[u8], password: &[u8], out: &mut BytesMut) -> Result<(), Close> {
+        let known = match &self.settings.mechanism {
+            Mechanism::Plain(logins) => is_known(logins, user, password),
+            Mechanism::Null => false,
+        };
+        if !known {
+            return Err(Close::Credentials);
+        }
+        Command::Welcome.encode(out);
+        self.stage = Stage::Handshake(Step::PlainInitiate { user: Bytes::copy_from_slice(user) });
+        Ok(())
+    }
+
+    fn introduced(&self, metadata: Metadata, user: Option<Bytes>) -> Result<Ready, Close> {
+        let Metadata { socket_type, identity, others } = metadata;
+        let role = self.settings.role;
+        let socket_type = socket_type.filter(|kind| role.serves(*kind));
+        let socket_type = socket_type.ok_or(Close::SocketType { ours: role.socket_type().name() })?;
+        if identity.len() > IDENTITY_BYTES_MAX {
+            return Err(Close::Identity { bytes: identity.len() });
+        }
+        // "Identities starting with a zero octet are reserved for implementations' internal use."
+        let identity = Some(identity).filter(|identity| identity.first().is_some_and(|first| *first != 0));
+        Ok(Ready { socket_type, identity, user, metadata: others })
+    }
+}
+
+impl Step {
+    const fn due(&self) -> &'static str {
+        match self {
+            Self::NullReady => "READY",
+            Self::PlainHello => "HELLO",
+            Self::PlainInitiate { .. } => "INITIATE",
+        }
+    }
+}
+
+/// A command's name, for the log.
+fn name(command: &Command<'_>) -> String {
+    match command {
+        Command::Ready(_) => "READY".to_owned(),
+        Command::Error(_) => "ERROR".to_owned(),
+        Command::Hello { .. } => "HELLO".to_owned(),
+        Command::Welcome => "WELCOME".to_owned(),
+        Command::Initiate(_) => "INITIATE".to_owned(),
+        Command::Ping { .. } => "PING".to_owned(),
+        Command::Pong(_) => "PONG".to_owned(),
+        Command::Subscribe(_) => "SUBSCRIBE".to_owned(),
+        Command::Cancel(_) => "CANCEL".to_owned(),
+        Command::Unknown { name } => name.escape_ascii().to_string(),
+    }
+}

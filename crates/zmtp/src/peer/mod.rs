@@ -1,0 +1,175 @@
+//! One connection: greeting, handshake, then messages and commands as they come.
+//!
+//! Reading order: this file, what a connection goes through; `handshake`, one function for each mechanism; `traffic`, frames to
+//! messages; `heartbeat`, who has to say something when; `send`, messages to frames; `settings` and `close`.
+//!
+//! Spec: RFC 37, "Overall Behavior".
+
+mod close;
+mod handshake;
+mod heartbeat;
+mod send;
+mod settings;
+mod traffic;
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use windlass_engine::Timestamp;
+
+pub use close::Close;
+pub use handshake::Ready;
+pub use send::Unsent;
+pub use settings::{Limits, Login, Mechanism, Role, Settings};
+
+use crate::message::Message;
+use crate::wire::{Command, GREETING_BYTES, Greeting};
+use handshake::Step;
+use heartbeat::Heart;
+use traffic::Frames;
+
+/// The other side of one connection.
+///
+/// [`Peer::open`] once; [`Peer::read`] again and again when bytes have come, until there is nothing more to be had or it
+/// is over; [`Peer::tick`] when [`Peer::next_deadline`] has come. Each of them may append to `out` what the peer
+/// is to be told, and so does everything that sends. After an error all that is left to do is to send `out` and hang up.
+#[derive(Debug)]
+pub struct Peer {
+    settings: Arc<Settings>,
+    stage: Stage,
+    frames: Frames,
+    heart: Heart,
+    /// Bytes of input that were there, and stayed, the last time.
+    left_bytes: usize,
+    /// The peer understands PING: it speaks 3.1 at least.
+    pings: bool,
+}
+
+/// How far a connection has come.
+#[derive(Debug)]
+enum Stage {
+    /// The 64 bytes are not there yet.
+    Greeting,
+    /// Commands of the mechanism.
+    Handshake(Step),
+    /// Messages.
+    Traffic,
+    /// Nothing more.
+    Over(Close),
+}
+
+/// What a peer has to say to whoever uses the connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The handshake is done: once, and before everything else.
+    Ready(Box<Ready>),
+    /// A message. A [`Role::Pub`] gets none.
+    Message(Message),
+    /// The peer wants messages that begin with this. Only a [`Role::Pub`] hears of it.
+    Subscribe(Bytes),
+    /// It does not want them any more.
+    Cancel(Bytes),
+}
+
+impl Peer {
+    /// A connection that has just been accepted.
+    #[must_use]
+    pub fn new(settings: Arc<Settings>) -> Self {
+        Self {
+            settings,
+            stage: Stage::Greeting,
+            frames: Frames::default(),
+            heart: Heart::default(),
+            left_bytes: 0,
+            pings: false,
+        }
+    }
+
+    /// Greets. All at once: a peer that says the first ten bytes and waits must hear something.
+    pub fn open(&mut self, now: Timestamp, out: &mut BytesMut) {
+        self.heart.begin(now);
+        let mechanism = self.settings.mechanism();
+        Greeting::new(mechanism.name(), mechanism.is_server()).encode(out);
+        if self.settings.role.is_client() {
+            // "The client SHALL send a READY command and then wait for a READY command in reply."
+            Command::Ready(self.settings.metadata()).encode(out);
+        }
+    }
+
+    /// Takes the next thing out of `input`: always the same buffer, with bytes added at its end and none taken away. `None` when
+    /// there is none yet.
+    ///
+    /// # Errors
+    /// It is over. Asking again gives the same again.
+    pub fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
+        if input.len() > self.left_bytes {
+            self.heart.heard(now);
+        }
+        let found = self.next(now, input, out);
+        if let Err(close) = &found {
+            self.end(close, out);
+            input.clear();
+        }
+        self.left_bytes = input.len();
+        found
+    }
+
+    /// How many more bytes are needed at least before [`Peer::read`] can take the next thing; 0 between messages. Never more
+    /// than a frame may have. For a reader that would reserve them, or has stopped reading.
+    #[must_use]
+    pub fn bytes_wanted(&self) -> usize {
+        match self.stage {
+            Stage::Greeting => GREETING_BYTES.saturating_sub(self.left_bytes),
+            Stage::Handshake(_) | Stage::Traffic => self.frames.bytes_wanted(),
+            Stage::Over(_) => 0,
+        }
+    }
+
+    /// Whether the handshake is done, and it is not over.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        matches!(self.stage, Stage::Traffic)
+    }
+
+    fn next(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
+        loop {
+            match &self.stage {
+                Stage::Greeting => match Greeting::decode(input)? {
+                    Some(greeting) => {
+                        input.advance(GREETING_BYTES);
+                        self.greeted(&greeting)?;
+                    }
+                    None => return Ok(None),
+                },
+                Stage::Handshake(_) => {
+                    let Some(body) = self.frames.next_command(input)? else { return Ok(None) };
+                    if let Some(ready) = self.shake(&body, now, out)? {
+                        return Ok(Some(Event::Ready(Box::new(ready))));
+                    }
+                }
+                Stage::Traffic => return self.traffic(input, out),
+                Stage::Over(close) => return Err(close.clone()),
+            }
+        }
+    }
+
+    fn greeted(&mut self, greeting: &Greeting) -> Result<(), Close> {
+        let ours = self.settings.mechanism().name();
+        // "If the mechanism that the peer received does not exactly match the mechanism it sent, it MUST close."
+        if greeting.mechanism != Greeting::new(ours, false).mechanism {
+            let ours = String::from_utf8_lossy(ours).into_owned();
+            return Err(Close::Mechanism { theirs: greeting.mechanism_text(), ours });
+        }
+        self.pings = greeting.version >= [3, 1];
+        self.stage = Stage::Handshake(self.first_step());
+        Ok(())
+    }
+
+    /// Nothing counts from here on. A peer amid a handshake is told why, if the protocol has a word for it.
+    fn end(&mut self, close: &Close, out: &mut BytesMut) {
+        if let (Stage::Handshake(_), Some(reason)) = (&self.stage, close.told()) {
+            Command::Error(reason).encode(out);
+        }
+        self.stage = Stage::Over(close.clone());
+    }
+}

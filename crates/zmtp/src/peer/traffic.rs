@@ -1,0 +1,205 @@
+//! Frames to messages, and the commands between them.
+//!
+//! A message stays where it was read until its last frame is there, and is then one view of that buffer. No frame's header
+//! is read again when more bytes come, except that of the one that is being waited for.
+//!
+//! Commands may stand between the frames of a message: libzmq's heartbeats do, if they fall due while it sends one. They are
+//! answered, and the message is put together around them.
+//!
+//! Spec: RFC 37, "Framing", "The Publish-Subscribe Pattern", and 23 for subscriptions that are messages.
+
+use bytes::{Bytes, BytesMut};
+
+use super::{Close, Event, Limits, Peer, Role};
+use crate::message::{LARGE_BYTES, Message};
+use crate::wire::{Command, HEADER_BYTES_MAX, Header};
+
+/// The largest command of a handshake. With it a peer may introduce itself at length before its limits count.
+const HANDSHAKE_COMMAND_BYTES_MAX: usize = 8 << 10;
+
+/// The cutter of frames, and what it knows of the message at the front of the buffer.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    /// Frames of it that had to be moved because a command stood behind them.
+    moved: BytesMut,
+    /// Bytes of it at the front of the buffer that have been looked at: whole frames.
+    seen_bytes: usize,
+    parts: usize,
+    body_bytes: usize,
+    bytes_wanted: usize,
+    /// The buffer was made for it.
+    dedicated: bool,
+}
+
+/// What stands in the buffer.
+enum Found {
+    Command(Bytes),
+    Message(Message),
+}
+
+impl Frames {
+    pub(super) const fn bytes_wanted(&self) -> usize {
+        self.bytes_wanted
+    }
+
+    /// The body of the next command, where nothing but commands may come.
+    pub(super) fn next_command(&mut self, input: &mut BytesMut) -> Result<Option<Bytes>, Close> {
+        let Some(header) = self.header(input)? else { return Ok(None) };
+        if !header.flags.is_command() {
+            return Err(Close::Unexpected { found: "a message".to_owned(), due: "a command" });
+        }
+        let body_bytes = within("command_bytes_max", header.body_bytes, HANDSHAKE_COMMAND_BYTES_MAX)?;
+        Ok(self.command(input, header, body_bytes))
+    }
+
+    /// The next command or message.
+    fn next(&mut self, input: &mut BytesMut, limits: &Limits) -> Result<Option<Found>, Close> {
+        loop {
+            let Some(header) = self.header(input)? else { return Ok(None) };
+            if header.flags.is_command() {
+                let body_bytes = within("command_bytes_max", header.body_bytes, limits.command_bytes_max)?;
+                return Ok(self.command(input, header, body_bytes).map(Found::Command));
+            }
+            let body_bytes = within("frame_bytes_max", header.body_bytes, limits.frame_bytes_max)?;
+            let message_bytes = self.body_bytes.saturating_add(body_bytes);
+            within("message_bytes_max", message_bytes as u64, limits.message_bytes_max)?;
+            within("parts_max", self.parts as u64 + 1, limits.parts_max)?;
+            let frame_bytes = header.header_bytes + body_bytes;
+            if !self.is_there(input, frame_bytes) {
+                return Ok(None);
+            }
+            let at = self.seen_bytes;
+            self.seen_bytes += frame_bytes;
+            self.parts += 1;
+            self.body_bytes = message_bytes;
+            if !header.flags.is_more() {
+                return Ok(Some(Found::Message(self.message(input, at))));
+            }
+        }
+    }
+
+    /// The header behind what has been looked at.
+    fn header(&mut self, input: &BytesMut) -> Result<Option<Header>, Close> {
+        let rest = input.get(self.seen_bytes..).unwrap_or_default();
+        let header = Header::decode(rest)?;
+        if header.is_none() {
+            let amid = self.parts > 0 || !rest.is_empty();
+            self.bytes_wanted = if amid { Header::bytes_missing(rest) } else { 0 };
+        }
+        Ok(header)
+    }
+
+    /// Whether the frame behind what has been looked at is whole. If it is not, and large, the message moves into a buffer
+    /// of its own, where it grows as the rest comes.
+    fn is_there(&mut self, input: &mut BytesMut, frame_bytes: usize) -> bool {
+        self.bytes_wanted = (self.seen_bytes + frame_bytes).saturating_sub(input.len());
+        if self.bytes_wanted >= LARGE_BYTES && !self.dedicated {
+            *input = BytesMut::from(&**input);
+            self.dedicated = true;
+        }
+        self.bytes_wanted == 0
+    }
+
+    /// Takes a command out, once it is whole, from between the frames of a message if need be.
+    fn command(&mut self, input: &mut BytesMut, header: Header, body_bytes: usize) -> Option<Bytes> {
+        let frame_bytes = header.header_bytes + body_bytes;
+        if !self.is_there(input, frame_bytes) {
+            return None;
+        }
+        if self.seen_bytes > 0 {
+            self.moved.extend_from_slice(&input.split_to(self.seen_bytes));
+            self.seen_bytes = 0;
+        }
+        Some(input.split_to(frame_bytes).freeze().slice(header.header_bytes..))
+    }
+
+    /// Takes the message out whose last frame begins at `last_at` in the buffer.
+    fn message(&mut self, input: &mut BytesMut, last_at: usize) -> Message {
+        let Self { mut moved, seen_bytes, parts, dedicated, .. } = std::mem::take(self);
+        let frames = input.split_to(seen_bytes);
+        if moved.is_empty() {
+            return Message::of_frames(frames.freeze(), last_at, parts, dedicated);
+        }
+        let last_at = moved.len() + last_at;
+        moved.extend_from_slice(&frames);
+        Message::of_frames(moved.freeze(), last_at, parts, true)
+    }
+}
+
+/// `given` as a size, if it is allowed.
+#[inline]
+fn within(what: &'static str, given: u64, allowed: usize) -> Result<usize, Close> {
+    match usize::try_from(given) {
+        // Room for a header must be left, or sums would not fit.
+        Ok(size) if size <= allowed && size <= usize::MAX - HEADER_BYTES_MAX => Ok(size),
+        _ => Err(Close::Limit { what, given, allowed }),
+    }
+}
+
+impl Peer {
+    /// Commands are answered, until there is something for those above.
+    pub(super) fn traffic(&mut self, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
+        let limits = self.limits();
+        while let Some(found) = self.frames.next(input, &limits)? {
+            let event = match found {
+                Found::Message(message) => self.message(message),
+                Found::Command(body) => self.command(&body, out)?,
+            };
+            if event.is_some() {
+                return Ok(event);
+            }
+        }
+        Ok(None)
+    }
+
+    fn message(&self, message: Message) -> Option<Event> {
+        if self.settings.role != Role::Pub {
+            return Some(Event::Message(message));
+        }
+        // ZMTP 3.0: "a message consisting of a single frame that begins with 1 or 0". A publisher discards all others.
+        let mut parts = message.parts();
+        let event = match (parts.len(), parts.next()?.split_first()?) {
+            (1, (1, topic)) => Event::Subscribe(Bytes::copy_from_slice(topic)),
+            (1, (0, topic)) => Event::Cancel(Bytes::copy_from_slice(topic)),
+            _ => return None,
+        };
+        Some(event)
+    }
+
+    fn command(&mut self, body: &Bytes, out: &mut BytesMut) -> Result<Option<Event>, Close> {
+        let publisher = self.settings.role == Role::Pub;
+        match Command::parse(body)? {
+            Command::Ping { ttl_ds, context } => {
+                self.heart.was_pinged(ttl_ds);
+                Command::Pong(context).encode(out);
+                // A flood of them must not pile up answers.
+                within("outbound_bytes_max", out.len() as u64, self.settings.limits.outbound_bytes_max)?;
+            }
+            Command::Subscribe(topic) if publisher => {
+                return Ok(Some(Event::Subscribe(Bytes::copy_from_slice(topic))));
+            }
+            Command::Cancel(topic) if publisher => return Ok(Some(Event::Cancel(Bytes::copy_from_slice(topic)))),
+            Command::Error(reason) => return Err(Close::PeerError(reason.escape_ascii().to_string())),
+            // PONG has done all it can by coming. The rest means nothing here, or nothing any more.
+            Command::Pong(_)
+            | Command::Subscribe(_)
+            | Command::Cancel(_)
+            | Command::Ready(_)
+            | Command::Hello { .. }
+            | Command::Welcome
+            | Command::Initiate(_)
+            | Command::Unknown { .. } => {}
+        }
+        Ok(None)
+    }
+
+    /// A publisher hears of topics only, and they are no longer than a command.
+    fn limits(&self) -> Limits {
+        let limits = self.settings.limits;
+        let topic_frame_bytes_max = limits.command_bytes_max.saturating_add(1);
+        match self.settings.role {
+            Role::Pub => Limits { frame_bytes_max: limits.frame_bytes_max.min(topic_frame_bytes_max), ..limits },
+            Role::Router | Role::Dealer => limits,
+        }
+    }
+}

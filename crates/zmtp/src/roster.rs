@@ -1,0 +1,225 @@
+//! What the connections of one listener share: who is still shaking hands, and who has which identity.
+//!
+//! It can be used from any thread. Whoever is to go is told by its own [`HangUp`], outside the lock.
+//!
+//! Spec: RFC 28, "The ROUTER Socket Type", RFC 37, "The Identity Property". RFC 28 leaves open what becomes of two with the same
+//! identity: here the newer one has it, as it does in libzmq with `ZMQ_ROUTER_HANDOVER`, because the older one is mostly dead.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::Close;
+
+/// Makes one connection end, for this reason. May be called from another connection's thread, and more than once.
+pub type HangUp = Arc<dyn Fn(Close) + Send + Sync>;
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub struct Roster {
+    handshakes_max: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The number of the next connection.
+    next: u64,
+    /// Those still shaking hands, oldest first.
+    pending: BTreeMap<u64, HangUp>,
+    named: HashMap<Bytes, (u64, HangUp)>,
+    /// The identity that was made up last.
+    made_up: u32,
+}
+
+/// A connection's place in the roster, until it is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    roster: Arc<Roster>,
+    number: u64,
+    identity: Option<Bytes>,
+}
+
+impl Roster {
+    /// A listener where so many may be shaking hands at the same time.
+    #[must_use]
+    pub fn new(handshakes_max: usize) -> Arc<Self> {
+        Arc::new(Self { handshakes_max, inner: Mutex::default() })
+    }
+
+    /// A connection has been accepted. If too many are shaking hands, the oldest of them is told to go: a peer that means
+    /// it needs a moment, one that does not could keep all others out.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>, hang_up: HangUp) -> Seat {
+        let mut inner = self.lock();
+        let number = inner.next;
+        inner.next += 1;
+        inner.pending.insert(number, hang_up);
+        let evicted = if inner.pending.len() > self.handshakes_max { inner.pending.pop_first() } else { None };
+        drop(inner);
+        if let Some((_, hang_up)) = evicted {
+            hang_up(Close::Evicted);
+        }
+        Seat { roster: Arc::clone(self), number, identity: None }
+    }
+
+    /// How many are shaking hands, and how many have an identity.
+    #[must_use]
+    pub fn count(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.pending.len(), inner.named.len())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seat {
+    /// The handshake is done. Gives the connection the identity it asked for, and tells the one that had it to go; or makes one
+    /// up: 0 and a number. `None` if it has been told to go itself meanwhile.
+    pub fn settle(&mut self, wanted: Option<Bytes>) -> Option<Bytes> {
+        let mut inner = self.roster.lock();
+        let hang_up = inner.pending.remove(&self.number)?;
+        let identity = wanted.unwrap_or_else(|| inner.make_up());
+        let displaced = inner.named.insert(identity.clone(), (self.number, hang_up));
+        drop(inner);
+        if let Some((_, hang_up)) = displaced {
+            hang_up(Close::Displaced);
+        }
+        self.identity = Some(identity.clone());
+        Some(identity)
+    }
+
+    /// What the connection is called, once it is settled.
+    #[must_use]
+    pub const fn identity(&self) -> Option<&Bytes> {
+        self.identity.as_ref()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut inner = self.roster.lock();
+        let hang_up = match &self.identity {
+            None => inner.pending.remove(&self.number),
+            // Another may have taken it over.
+            Some(identity) if inner.named.get(identity).is_some_and(|(number, _)| *number == self.number) => {
+                inner.named.remove(identity).map(|(_, hang_up)| hang_up)
+            }
+            Some(_) => None,
+        };
+        drop(inner);
+        // What it holds on to is not for the lock.
+        drop(hang_up);
+    }
+}
+
+impl Inner {
+    /// An identity nobody has.
+    fn make_up(&mut self) -> Bytes {
+        loop {
+            self.made_up = self.made_up.wrapping_add(1);
+            let mut identity = BytesMut::with_capacity(5);
+            identity.put_u8(0);
+            identity.put_u32(self.made_up);
+            let identity = identity.freeze();
+            if !self.named.contains_key(&identity) {
+                return identity;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("pending", &self.pending.keys())
+            .field("named", &self.named.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What connections were told, in order, by the names the test gave them.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<(&'static str, Close)>>>);
+
+    impl Log {
+        fn hang_up(&self, name: &'static str) -> HangUp {
+            let log = self.clone();
+            Arc::new(move |close| log.0.lock().unwrap().push((name, close)))
+        }
+
+        fn take(&self) -> Vec<(&'static str, Close)> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn the_newer_connection_has_the_identity() {
+        let (roster, log) = (Roster::new(9), Log::default());
+        let id = || Some(Bytes::from_static(b"w1"));
+        let mut old = roster.enter(log.hang_up("old"));
+        assert_eq!(old.settle(id()), id());
+        let mut new = roster.enter(log.hang_up("new"));
+        assert_eq!(roster.count(), (1, 1));
+        assert_eq!(new.settle(id()), id());
+        assert_eq!(log.take(), [("old", Close::Displaced)]);
+        drop(old);
+        assert_eq!(roster.count(), (0, 1), "the one that was displaced takes nothing with it");
+        assert_eq!(new.identity(), id().as_ref());
+        drop(new);
+        assert_eq!(roster.count(), (0, 0));
+        assert_eq!(log.take(), []);
+    }
+
+    #[test]
+    fn those_without_a_name_are_numbered() {
+        let (roster, log) = (Roster::new(9), Log::default());
+        let mut seats = Vec::new();
+        for expected in [[0, 0, 0, 0, 1], [0, 0, 0, 0, 2], [0, 0, 0, 0, 3]] {
+            let mut seat = roster.enter(log.hang_up("peer"));
+            assert_eq!(seat.settle(None).as_deref(), Some(&expected[..]));
+            seats.push(seat);
+        }
+        // Once round: the numbers that are still in use are passed over.
+        roster.lock().made_up = u32::MAX;
+        let mut seat = roster.enter(log.hang_up("late"));
+        assert_eq!(seat.settle(None).as_deref(), Some(&[0, 0, 0, 0, 0][..]));
+        let mut seat = roster.enter(log.hang_up("later"));
+        assert_eq!(seat.settle(None).as_deref(), Some(&[0, 0, 0, 0, 4][..]));
+        assert_eq!(log.take(), []);
+    }
+
+    #[test]
+    fn the_oldest_handshake_gives_way() {
+        let (roster, log) = (Roster::new(2), Log::default());
+        let mut first = roster.enter(log.hang_up("first"));
+        let mut second = roster.enter(log.hang_up("second"));
+        let third = roster.enter(log.hang_up("third"));
+        assert_eq!(log.take(), [("first", Close::Evicted)]);
+        assert_eq!(first.settle(None), None, "too late");
+        assert!(second.settle(None).is_some());
+        let fourth = roster.enter(log.hang_up("fourth"));
+        assert_eq!((log.take(), roster.count()), (vec![], (2, 1)));
+        drop(third);
+        let _fifth = roster.enter(log.hang_up("fifth"));
+        assert_eq!(log.take(), [], "one that left made room");
+        drop((first, second, fourth));
+        assert_eq!(roster.count(), (1, 0));
+    }
+
+    #[test]
+    fn hanging_up_may_come_back_to_the_roster() {
+        let roster = Roster::new(1);
+        let again = Arc::clone(&roster);
+        let _first = roster.enter(Arc::new(move |_| assert_eq!(again.count(), (1, 0))));
+        let _second = roster.enter(Arc::new(|_| ()));
+    }
+}

@@ -1,0 +1,160 @@
+//! The header of a frame: flags, and a length in one byte or in eight.
+//!
+//! Spec: RFC 37, "Framing". A length is only read here; which one is too long is for whoever has limits to say.
+
+use bytes::{BufMut, BytesMut};
+
+/// Bytes of the longest header: flags and eight bytes of length.
+pub const HEADER_BYTES_MAX: usize = 9;
+const HEADER_BYTES_SHORT: usize = 2;
+
+/// The first byte of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// The last part of a message.
+    pub const LAST: Self = Self(0);
+    /// A part of a message that is not its last.
+    pub const MORE: Self = Self(1);
+    /// A command.
+    pub const COMMAND: Self = Self(4);
+    /// The length has eight bytes; not for whoever writes, who cannot choose.
+    const LONG: u8 = 2;
+
+    /// Whether more parts of the message follow.
+    #[must_use]
+    pub const fn is_more(self) -> bool {
+        self.0 & Self::MORE.0 != 0
+    }
+
+    /// Whether it is a command.
+    #[must_use]
+    pub const fn is_command(self) -> bool {
+        self.0 & Self::COMMAND.0 != 0
+    }
+
+    const fn is_long(self) -> bool {
+        self.0 & Self::LONG != 0
+    }
+
+    const fn check(byte: u8) -> Result<Self, BadFlags> {
+        let reserved = byte & !(Self::MORE.0 | Self::LONG | Self::COMMAND.0) != 0;
+        let flags = Self(byte);
+        // "This bit SHALL be zero on command frames."
+        if reserved || (flags.is_command() && flags.is_more()) { Err(BadFlags(byte)) } else { Ok(flags) }
+    }
+}
+
+/// A reserved bit is set, or a command is to be continued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("frame with flags {0:#04x}")]
+pub struct BadFlags(pub u8);
+
+/// A frame without its body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What it is.
+    pub flags: Flags,
+    /// Its announced length: any number at all.
+    pub body_bytes: u64,
+    /// Bytes of the header itself.
+    pub header_bytes: usize,
+}
+
+impl Header {
+    /// The header at the front of `input`; `None` while it is not all there.
+    ///
+    /// # Errors
+    /// The flags make no sense, which the first byte shows.
+    #[inline]
+    pub fn decode(input: &[u8]) -> Result<Option<Self>, BadFlags> {
+        let Some((&first, rest)) = input.split_first() else { return Ok(None) };
+        let flags = Flags::check(first)?;
+        let length = if flags.is_long() {
+            rest.first_chunk().map(|bytes| (u64::from_be_bytes(*bytes), HEADER_BYTES_MAX))
+        } else {
+            rest.first().map(|byte| (u64::from(*byte), HEADER_BYTES_SHORT))
+        };
+        Ok(length.map(|(body_bytes, header_bytes)| Self { flags, body_bytes, header_bytes }))
+    }
+
+    /// How many bytes are missing of a header that is not all there.
+    #[must_use]
+    pub fn bytes_missing(input: &[u8]) -> usize {
+        let long = input.first().is_some_and(|byte| Flags(*byte).is_long());
+        let header_bytes = if long { HEADER_BYTES_MAX } else { HEADER_BYTES_SHORT };
+        header_bytes.saturating_sub(input.len())
+    }
+
+    /// Appends the header of a frame whose body the caller appends next, in the shortest form.
+    #[inline]
+    pub fn encode(flags: Flags, body_bytes: usize, out: &mut BytesMut) {
+        out.reserve(HEADER_BYTES_MAX + body_bytes);
+        if let Ok(byte) = u8::try_from(body_bytes) {
+            out.put_slice(&[flags.0, byte]);
+        } else {
+            out.put_u8(flags.0 | Flags::LONG);
+            out.put_u64(body_bytes as u64);
+        }
+    }
+
+    /// Bytes of a frame with a body of so many.
+    #[must_use]
+    pub const fn frame_bytes(body_bytes: usize) -> usize {
+        let header_bytes = if body_bytes <= u8::MAX as usize { HEADER_BYTES_SHORT } else { HEADER_BYTES_MAX };
+        body_bytes.saturating_add(header_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_as_they_come() {
+        let found =
+            |flags, body_bytes, header_bytes| Ok(Some(Header { flags: Flags(flags), body_bytes, header_bytes }));
+        let table = [
+            ("nothing", "", Ok(None)),
+            ("flags alone", "00", Ok(None)),
+            ("empty last part", "0000", found(0, 0, 2)),
+            ("more", "0105", found(1, 5, 2)),
+            ("command", "04ff", found(4, 255, 2)),
+            ("long, one byte short", "0200000000000001", Ok(None)),
+            ("long", "020000000000000100", found(2, 256, 9)),
+            ("long for no reason", "030000000000000001", found(3, 1, 9)),
+            ("long command", "060000010000000000", found(6, 1 << 40, 9)),
+            ("as long as can be", "02ffffffffffffffff", found(2, u64::MAX, 9)),
+            ("command with more to come", "05", Err(BadFlags(5))),
+            ("reserved", "08", Err(BadFlags(8))),
+            ("reserved", "80", Err(BadFlags(0x80))),
+        ];
+        for (name, bytes, expected) in table {
+            assert_eq!(Header::decode(&hex::decode(bytes).unwrap()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_of_one() {
+        for (bytes, missing) in [("", 2), ("00", 1), ("02", 8), ("0200000000000001", 1), ("0000", 0), ("0400ff", 0)] {
+            assert_eq!(Header::bytes_missing(&hex::decode(bytes).unwrap()), missing, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn the_shortest_form_is_written() {
+        let table = [
+            (Flags::LAST, 0, "0000"),
+            (Flags::MORE, 255, "01ff"),
+            (Flags::COMMAND, 256, "060000000000000100"),
+            (Flags::LAST, 65_536, "020000000000010000"),
+        ];
+        for (flags, body_bytes, bytes) in table {
+            let mut out = BytesMut::new();
+            Header::encode(flags, body_bytes, &mut out);
+            assert_eq!(hex::encode(&out), bytes);
+            assert_eq!(Header::frame_bytes(body_bytes), out.len() + body_bytes);
+        }
+    }
+}

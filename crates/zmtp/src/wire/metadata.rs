@@ -1,0 +1,190 @@
+//! What a peer says of itself at the end of the handshake: names and values.
+//!
+//! Spec: RFC 37, "Connection Metadata". Names do not mind their case; of a name that comes twice the last counts.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::Malformed;
+use super::command::short_string;
+
+const SOCKET_TYPE: &[u8] = b"Socket-Type";
+const IDENTITY: &[u8] = b"Identity";
+
+/// Bytes of a property beside its name and its value.
+const PROPERTY_BYTES: usize = 5;
+
+/// Properties one peer may have beside those that have a meaning here.
+const OTHERS_MAX: usize = 64;
+
+/// Properties of one peer. They own their bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Metadata {
+    /// Which pattern it follows; `None` if it does not say, or says something else.
+    pub socket_type: Option<SocketType>,
+    /// How it wants to be called; empty if it does not care.
+    pub identity: Bytes,
+    /// Everything else, in order.
+    pub others: Vec<(Bytes, Bytes)>,
+}
+
+/// A socket type that has something to do with those spoken here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SocketType {
+    /// Asks, and waits for the answer.
+    Req,
+    /// Answers one after the other.
+    Rep,
+    /// Asks without waiting.
+    Dealer,
+    /// Answers whom it will.
+    Router,
+    /// Tells all who subscribed.
+    Pub,
+    /// The same, and hears of subscriptions.
+    XPub,
+    /// Subscribes.
+    Sub,
+    /// Subscribes for others.
+    XSub,
+}
+
+impl SocketType {
+    const ALL: [Self; 8] =
+        [Self::Req, Self::Rep, Self::Dealer, Self::Router, Self::Pub, Self::XPub, Self::Sub, Self::XSub];
+
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Req => "REQ",
+            Self::Rep => "REP",
+            Self::Dealer => "DEALER",
+            Self::Router => "ROUTER",
+            Self::Pub => "PUB",
+            Self::XPub => "XPUB",
+            Self::Sub => "SUB",
+            Self::XSub => "XSUB",
+        }
+    }
+
+    /// The type with this name.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
+    }
+}
+
+impl Metadata {
+    /// Reads properties to the end of `data`.
+    ///
+    /// # Errors
+    /// A property is cut short or has no name, or there are too many.
+    pub fn parse(mut data: &[u8]) -> Result<Self, Malformed> {
+        let mut metadata = Self::default();
+        while !data.is_empty() {
+            let (name, value, rest) = property(data).ok_or(Malformed { what: "metadata" })?;
+            metadata.set(name, value);
+            if metadata.others.len() > OTHERS_MAX {
+                return Err(Malformed { what: "metadata" });
+            }
+            data = rest;
+        }
+        Ok(metadata)
+    }
+
+    fn set(&mut self, name: &[u8], value: &[u8]) {
+        if name.eq_ignore_ascii_case(SOCKET_TYPE) {
+            self.socket_type = SocketType::named(value);
+        } else if name.eq_ignore_ascii_case(IDENTITY) {
+            self.identity = Bytes::copy_from_slice(value);
+        } else {
+            self.others.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
+        }
+    }
+
+    fn properties(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let socket_type = self.socket_type.map(|kind| (SOCKET_TYPE, kind.name().as_bytes()));
+        let others = self.others.iter().map(|(name, value)| (&**name, &**value));
+        socket_type.into_iter().chain([(IDENTITY, &*self.identity)]).chain(others)
+    }
+
+    pub(super) fn encoded_bytes(&self) -> usize {
+        self.properties().map(|(name, value)| PROPERTY_BYTES + name.len() + value.len()).sum()
+    }
+
+    /// Appends the properties. Names of more than 255 bytes and values of more than 4 GiB have no form on the wire.
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        for (name, value) in self.properties() {
+            out.put_u8(u8::try_from(name.len()).unwrap_or(u8::MAX));
+            out.put_slice(name);
+            out.put_u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
+            out.put_slice(value);
+        }
+    }
+}
+
+fn property(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (name, rest) = short_string(data).filter(|(name, _)| !name.is_empty())?;
+    let (value_bytes, rest) = rest.split_first_chunk()?;
+    let (value, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*value_bytes)).ok()?)?;
+    Some((name, value, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(metadata: &Metadata) -> BytesMut {
+        let mut out = BytesMut::new();
+        metadata.encode(&mut out);
+        assert_eq!(out.len(), metadata.encoded_bytes());
+        out
+    }
+
+    #[test]
+    fn what_libzmq_sends() {
+        let bytes = b"\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\x02w1";
+        let metadata =
+            Metadata { socket_type: Some(SocketType::Dealer), identity: Bytes::from_static(b"w1"), others: Vec::new() };
+        assert_eq!(Metadata::parse(bytes), Ok(metadata.clone()));
+        assert_eq!(encoded(&metadata), &bytes[..]);
+    }
+
+    #[test]
+    fn names_do_not_mind_their_case_and_the_last_counts() {
+        let metadata =
+            Metadata::parse(b"\x08IDENTITY\0\0\0\x01a\x08identity\0\0\0\0\x0bsocket-type\0\0\0\x03REQ").unwrap();
+        assert_eq!((metadata.socket_type, &*metadata.identity), (Some(SocketType::Req), &b""[..]));
+    }
+
+    #[test]
+    fn others_are_kept() {
+        let bytes = b"\x08Identity\0\0\0\0\x03X-a\0\0\0\x01b\x03X-c\0\0\0\0";
+        let metadata = Metadata::parse(bytes).unwrap();
+        assert_eq!(metadata.others, [("X-a".into(), "b".into()), ("X-c".into(), "".into())]);
+        assert_eq!(encoded(&metadata), &bytes[..]);
+    }
+
+    #[test]
+    fn a_strange_socket_type_is_none() {
+        for name in ["PUSH", "dealer", ""] {
+            assert_eq!(SocketType::named(name.as_bytes()), None, "{name}");
+        }
+        for kind in SocketType::ALL {
+            assert_eq!(SocketType::named(kind.name().as_bytes()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_is_malformed() {
+        let bytes = b"\x03X-a\0\0\0\x02bc";
+        assert_eq!(Metadata::parse(&[]), Ok(Metadata::default()));
+        for end in 1..bytes.len() {
+            assert_eq!(Metadata::parse(&bytes[..end]), Err(Malformed { what: "metadata" }), "{end} bytes");
+        }
+        assert!(Metadata::parse(&b"\x01a\0\0\0\0".repeat(OTHERS_MAX)).is_ok());
+        assert!(Metadata::parse(&b"\x01a\0\0\0\0".repeat(OTHERS_MAX + 1)).is_err(), "too many");
+        assert!(Metadata::parse(b"\x00\0\0\0\x01b").is_err(), "a property without a name");
+        assert!(Metadata::parse(b"\x01a\xff\xff\xff\xff").is_err(), "a value of 4 GiB");
+    }
+}
