@@ -33,6 +33,37 @@ use traffic::Frames;
 /// [`Peer::open`] once; [`Peer::read`] again and again when bytes have come, until there is nothing more to be had or it
 /// is over; [`Peer::tick`] when [`Peer::next_deadline`] has come. Each of them may append to `out` what the peer
 /// is to be told, and so does everything that sends. After an error all that is left to do is to send `out` and hang up.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use bytes::BytesMut;
+/// # use windlass_engine::Timestamp;
+/// use windlass_zmtp::{Close, Event, Peer, Role, Settings};
+///
+/// /// Answers every request with one byte, whatever envelope it came in.
+/// fn on_bytes(peer: &mut Peer, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<(), Close> {
+///     while let Some(event) = peer.read(now, input, out)? {
+///         if let Event::Message(message) = event {
+///             let _ = peer.reply(&message.envelope(), 1, out, |out| out.extend_from_slice(b"!"));
+///         }
+///     }
+///     Ok(())
+/// }
+///
+/// # let now = Timestamp(0);
+/// let mut server = Peer::new(Arc::new(Settings::new(Role::Router)));
+/// let mut client = Peer::new(Arc::new(Settings::new(Role::Dealer)));
+/// let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
+/// server.open(now, &mut to_client);
+/// client.open(now, &mut to_server);
+/// on_bytes(&mut server, now, &mut to_server, &mut to_client)?;
+/// assert!(matches!(client.read(now, &mut to_client, &mut to_server), Ok(Some(Event::Ready(_)))));
+///
+/// client.send([&b"cookie"[..], b"?"], &mut to_server).unwrap();
+/// on_bytes(&mut server, now, &mut to_server, &mut to_client)?;
+/// assert_eq!(&to_client[..], b"\x01\x06cookie\x00\x01!");
+/// # Ok::<(), Close>(())
+/// ```
 #[derive(Debug)]
 pub struct Peer {
     settings: Arc<Settings>,
