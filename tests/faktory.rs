@@ -128,6 +128,29 @@ fn a_developer_who_just_starts_it() {
     assert!(!log.contains("protocol=\"gearman\""), "nothing but Faktory is served: {log}");
 }
 
+/// Faktory forgets the names of such queues, and their jobs with them until somebody pushes again.
+#[test]
+fn what_is_pushed_after_a_flush_shows_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let start = || {
+        let _ = fs::remove_file(&log);
+        let line = "faktory -b localhost:0 -set log.file=log";
+        Running::start(faktory(dir.path(), Path::new(env!("CARGO_BIN_EXE_windlass")), line), log.clone())
+    };
+    let daemon = start();
+    let mut fwp = Fwp::connect(daemon.address());
+    assert_eq!(fwp.ask(&format!("PUSH {JOB}")), "+OK");
+    assert_eq!(fwp.ask("FLUSH"), "+OK");
+    assert_eq!(fwp.ask(&format!("PUSH {JOB}")), "+OK");
+    assert_eq!(daemon.stop(), Some(0));
+    let daemon = start();
+    let mut fwp = Fwp::connect(daemon.address());
+    assert!(fwp.ask("INFO").contains("\"queues\":{\"q\":1}"));
+    assert_eq!(fwp.ask("QUEUE REMOVE *"), "+OK");
+    assert!(fwp.ask("INFO").contains("\"queues\":{}"));
+}
+
 #[test]
 fn jobs_that_come_again_are_as_conf_d_says() {
     let dir = tempfile::tempdir().unwrap();
@@ -166,6 +189,31 @@ fn jobs_that_come_again_are_as_conf_d_says() {
     let _daemon = start();
     hear("faktory.cron: 0 new, 0 changed, ");
     assert!(said(" removed, 1 as before"));
+}
+
+#[test]
+fn queues_are_throttled_as_conf_d_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let conf = |text: &str| write(dir.path(), "etc/conf.d/throttles.toml", text);
+    conf("[throttles]\nq = { concurrency = 1 }\n");
+    let line = "faktory -c etc -b localhost:0 -set log.file=log -set faktory.fetch_wait=1ms";
+    let program = Path::new(env!("CARGO_BIN_EXE_windlass"));
+    let log = dir.path().join("log");
+    let daemon = Running::start(faktory(dir.path(), program, line), log.clone());
+    let mut fwp = Fwp::connect(daemon.address());
+    let unit = |n: u8| format!(r#"{{"jid":"jid-1234567{n}","jobtype":"T","queue":"q","args":[]}}"#);
+    assert_eq!(fwp.ask(&format!("PUSHB [{},{}]", unit(1), unit(2))), "{}");
+    assert!(fwp.ask("FETCH q").contains("jid-12345671"));
+    assert_eq!(fwp.ask("FETCH q"), "null");
+    assert_eq!(fwp.ask(r#"ACK {"jid":"jid-12345671"}"#), "+OK");
+    assert!(fwp.ask("FETCH q").contains("jid-12345672"));
+    assert_eq!(fwp.ask(&format!("PUSH {}", unit(3))), "+OK");
+    assert_eq!(fwp.ask("FETCH q"), "null");
+    conf("");
+    daemon.signal("HUP");
+    let said = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
+    wait_until("the throttle is gone", || said("faktory.throttles: 0 new, 0 changed, 1 removed, 0 as before"));
+    assert!(fwp.ask("FETCH q").contains("jid-12345673"));
 }
 
 #[test]

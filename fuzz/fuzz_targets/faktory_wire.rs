@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 use windlass_faktory::wire::{
     Ack, Beat, Failed, Glob, Hello, Lines, List, Mutate, NewBatch, Request, Text, TrackSet, Unit, UnitError,
-    parse_time, time_text,
+    parse_time, run_text, time_text,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -45,6 +45,9 @@ fuzz_target!(|input: Input<'_>| match input {
         Ok(unit) => {
             drop(unit.judge());
             kept(&unit);
+            if unit.judge_template().is_ok() {
+                run(&unit);
+            }
         }
         Err(error) => explained(&text, &error),
     },
@@ -110,6 +113,13 @@ fn kept(unit: &Unit<'_>) {
     assert_eq!((again.retry, again.reserve_for, again.priority), (unit.retry, unit.reserve_for, unit.priority));
     assert_eq!(again.failure.is_some(), unit.failure.is_some());
     assert_eq!(Text::of(&again, ""), body, "kept again");
+}
+
+/// A run of a schedule is the job that its template is, under a name of its own.
+fn run(unit: &Unit<'_>) {
+    let text = run_text(&Text::template(unit), "jid00000001", 1_000).expect("one of ours");
+    let named = Unit { jid: Cow::Borrowed("jid00000001"), ..unit.clone() };
+    assert_eq!(text, Text::of(&named, &time_text(1_000)));
 }
 
 /// JSON is refused for what is in it, anything else for its form.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use windlass_engine::{ClientInfo, Command, Event, Limits, NewSchedule, Recurrence, Tag, Timestamp};
+use windlass_engine::{ClientInfo, Command, Event, Limits, NewSchedule, Recurrence, Tag, Throttle, Timestamp};
 use windlass_faktory::session::{FaktorySession, Settings};
 use windlass_session::{Outbox, Session};
 use windlass_testkit::memory::MemoryHub;
@@ -52,6 +52,7 @@ transcripts! {
     pushb
     queues
     scheduled
+    throttles
     track
     unique
 }
@@ -90,13 +91,16 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
         Box::new(FaktorySession::new(Arc::clone(&settings), info, [(0x1111 * dice.get()) << 1, dice.get()]))
     };
     let mut hub = MemoryHub::new(limits, START, 7);
-    let cron = schedules(scene);
-    hub.open(|info| Box::new(Operator(info, cron)));
+    let commands = configured_schedules(scene)
+        .map(|schedule| Command::SetSchedule(Box::new(schedule)))
+        .chain(configured_throttles(scene));
+    let commands = commands.collect();
+    hub.open(|info| Box::new(Operator(info, commands)));
     MemoryWire::new(hub, greet)
 }
 
 /// `set cron * * * * * {…}`: five fields, and the job.
-fn schedules(scene: &Scene) -> Vec<NewSchedule> {
+fn configured_schedules(scene: &Scene) -> impl Iterator<Item = NewSchedule> + '_ {
     let cron = scene.settings.iter().filter(|(key, _)| key == "cron");
     let schedule = |(_, text): &(String, String)| {
         let (fields, job) = text.split_at(text.find('{').unwrap());
@@ -109,17 +113,35 @@ fn schedules(scene: &Scene) -> Vec<NewSchedule> {
             runs: None,
         }
     };
-    cron.map(schedule).collect()
+    cron.map(schedule)
+}
+
+/// `set throttle QUEUE concurrency=1 worker=2 timeout_ms=3`, each of them or not.
+fn configured_throttles(scene: &Scene) -> impl Iterator<Item = Command> + '_ {
+    scene.settings.iter().filter(|(key, _)| key == "throttle").map(|(_, text)| {
+        let mut words = text.split(' ');
+        let queue = words.next().unwrap().to_owned().into();
+        let mut throttle = Throttle::default();
+        for (key, value) in words.map(|word| word.split_once('=').unwrap()) {
+            match key {
+                "concurrency" => throttle.leased_max = Some(value.parse().unwrap()),
+                "worker" => throttle.per_worker_max = Some(value.parse().unwrap()),
+                "timeout_ms" => throttle.timeout_ms = Some(value.parse().unwrap()),
+                other => panic!("{text}: no {other:?}"),
+            }
+        }
+        Command::ThrottleQueue { queue, throttle: Some(throttle) }
+    })
 }
 
 /// A connection of the server's own, which sets what is configured.
 #[derive(Debug)]
-struct Operator(ClientInfo, Vec<NewSchedule>);
+struct Operator(ClientInfo, Vec<Command>);
 
 impl Session for Operator {
     fn on_open(&mut self, _now: Timestamp, out: &mut Outbox) {
         out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.0)));
-        self.1.drain(..).for_each(|schedule| out.command(Tag::NONE, Command::SetSchedule(Box::new(schedule))));
+        self.1.drain(..).for_each(|command| out.command(Tag::NONE, command));
     }
 
     fn on_bytes(&mut self, _now: Timestamp, _input: &mut BytesMut, _out: &mut Outbox) {}
@@ -144,7 +166,7 @@ fn settings(scene: &Scene) -> (Settings, Limits) {
                 assert_eq!(value, "1700000000123456789");
                 settings.clock_ns = || 1_700_000_000_123_456_789;
             }
-            "cron" => {}
+            "cron" | "throttle" => {}
             "jobs_max" => limits.jobs_max = value.parse().unwrap(),
             "page_max" => limits.page_max = value.parse().unwrap(),
             other => panic!("{}: no setting {other:?}", scene.name),

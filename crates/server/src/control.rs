@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use windlass_session::Stop;
 
+use crate::agreement::{Agreement, Wanted};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::listen::{Door, Protocol};
 use crate::logging;
 use crate::protocols::Served;
-use crate::recurring::{self, Agreement};
 
 /// How often it is looked whether a graceful stop has come to its end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -129,17 +129,8 @@ pub(crate) fn reload(served: &[Served<'_>], hub: &Hub, reread: &dyn Fn() -> Resu
             Some(Err(error)) => tracing::error!("{name}.tls.{error}: the certificates in force stay in force"),
         }
     }
-    match reread().and_then(|config| Ok(recurring::wanted(&config)?)) {
-        Ok(wanted) => report(&recurring::agree(hub, wanted)),
+    match reread().and_then(|config| Ok(Wanted::of(&config)?)) {
+        Ok(wanted) => wanted.agree(hub).iter().for_each(Agreement::report),
         Err(error) => tracing::error!("{error}: the configuration in force stays in force"),
-    }
-}
-
-fn report(agreement: &Agreement) {
-    for (name, why) in &agreement.refused {
-        tracing::error!("faktory.cron: {name}: {why}");
-    }
-    if !agreement.is_of_nothing() {
-        tracing::info!("{agreement}");
     }
 }

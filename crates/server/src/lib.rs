@@ -2,8 +2,8 @@
 //!
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` and
 //! `connection` (sockets, no protocol) · `hub` (the engine behind its lock, and what a visit is) · `mailbox` (what waits to
-//! be told) · `commit` (the thread that writes) · `protocols` (which session greets where) · `recurring` (jobs that
-//! come again by configuration) · `tls` · `control` (signals) · [`config`].
+//! be told) · `commit` (the thread that writes) · `protocols` (which session greets where) · `agreement`,
+//! `recurring`, `throttles` (what the engine keeps because it is configured) · `tls` · `control` (signals) · [`config`].
 //!
 //! [`import`] stands beside it: taking jobs over while no daemon runs.
 //!
@@ -13,6 +13,7 @@
 //! * An acknowledgement leaves when its commit is on the disk; what stands behind it on its connection waits with it.
 //! * No task waits for a peer: what a peer does not read is bounded, and then the peer is hung up on.
 
+mod agreement;
 mod budget;
 mod clock;
 mod commit;
@@ -30,6 +31,7 @@ mod recurring;
 mod run;
 mod salvage;
 mod threads;
+mod throttles;
 mod tls;
 
 pub use failure::Failure;

@@ -6,43 +6,18 @@
 //! configuration.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, NewSchedule, Origin, Recurrence, Refusal, Schedule, ScheduleRef, Timestamp};
+use windlass_engine::{Command, NewSchedule, Origin, Recurrence, Schedule, ScheduleRef, Timestamp};
 use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_session::cron;
 
+use crate::agreement::{Agreement, refusal};
 use crate::config::{Config, Cron, Error};
 use crate::hub::Hub;
 
 /// What the names of schedules begin with that are in the configuration.
 const CONFIGURED: &str = "configuration: ";
-
-/// What was done to come to an agreement, by numbers of schedules.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Agreement {
-    pub(crate) new: usize,
-    pub(crate) changed: usize,
-    pub(crate) removed: usize,
-    pub(crate) same: usize,
-    /// Names of those that cannot be, and why.
-    pub(crate) refused: Vec<(String, Refusal)>,
-}
-
-impl fmt::Display for Agreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { new, changed, removed, same, .. } = self;
-        write!(f, "faktory.cron: {new} new, {changed} changed, {removed} removed, {same} as before")
-    }
-}
-
-impl Agreement {
-    /// Whether anything is there, or was.
-    pub(crate) fn is_of_nothing(&self) -> bool {
-        *self == Self::default()
-    }
-}
 
 /// Every schedule that the configuration wants.
 ///
@@ -82,7 +57,7 @@ fn schedule(settings: &FaktorySettings, entry: &Cron, name: String) -> Result<Ne
 
 /// Brings the engine's schedules into agreement with what is wanted.
 pub(crate) fn agree(hub: &Hub, wanted: Vec<NewSchedule>) -> Agreement {
-    let mut done = Agreement::default();
+    let mut done = Agreement::new("faktory.cron");
     let mut there = configured(hub);
     let mut to_set = Vec::new();
     for new in wanted {
@@ -121,15 +96,11 @@ fn configured(hub: &Hub) -> BTreeMap<Bytes, Schedule> {
     hub.with_journal(|engine, _| engine.schedules().filter_map(ours).collect())
 }
 
-fn refusal(event: Event) -> Option<Refusal> {
-    if let Event::Refused { why, .. } = event { Some(why) } else { None }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use windlass_engine::{Engine, Limits};
+    use windlass_engine::{Engine, Limits, Refusal};
     use windlass_store::{Journal, JournalLimits};
 
     use super::*;
@@ -149,7 +120,7 @@ mod tests {
 
     /// New, changed, removed, as before.
     fn agree_on(hub: &Hub, text: &str) -> (usize, usize, usize, usize) {
-        let Agreement { new, changed, removed, same, refused } = agree(hub, wanted_of(text));
+        let Agreement { new, changed, removed, same, refused, .. } = agree(hub, wanted_of(text));
         assert_eq!(refused, []);
         (new, changed, removed, same)
     }
@@ -209,7 +180,7 @@ mod tests {
         let hub = hub(Limits { schedules_max: 1, ..Limits::default() });
         let agreement = agree(&hub, wanted_of(&(entry("@daily", "type = 'A'") + &entry("@daily", "type = 'B'"))));
         let refused = vec![("configuration: B @daily".to_owned(), Refusal::SchedulesFull { limit: 1 })];
-        assert_eq!(agreement, Agreement { new: 1, refused, ..Agreement::default() });
+        assert_eq!(agreement, Agreement { new: 1, refused, ..Agreement::new("faktory.cron") });
         // Whoever goes makes room.
         assert_eq!(agree_on(&hub, &entry("@daily", "type = 'B'")), (1, 0, 1, 0));
     }

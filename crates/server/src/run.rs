@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::Signal;
-use windlass_engine::{Engine, NewSchedule};
+use windlass_engine::Engine;
 use windlass_store::{Journal, JournalLimits, Recovered, SledConfig, SledStore, Store};
 
+use crate::agreement::Wanted;
 use crate::clock;
 use crate::commit::{Committer, Pace};
 use crate::config::{self, Config, Durability};
@@ -17,7 +18,6 @@ use crate::failure::Failure;
 use crate::hub::{Hub, Promise};
 use crate::listen::{self, Bound, Door, Protocol};
 use crate::protocols;
-use crate::recurring;
 use crate::threads::Threads;
 
 /// How long after a failed commit the store is tried again.
@@ -97,7 +97,7 @@ async fn serve(
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut signals = Signals::new(hangup)?;
-    let wanted = recurring::wanted(config)?;
+    let wanted = Wanted::of(config)?;
     let (promise, pace) = pace(config);
     let hub = Arc::new(Hub::new(engine, journal, promise, random_seed()));
     let buffers = config.server.buffer_bytes_max.bytes();
@@ -150,14 +150,14 @@ async fn serve(
     }
 }
 
-/// A job that is configured and cannot be had is a mistake in the configuration.
-fn agree(hub: &Hub, wanted: Vec<NewSchedule>) -> Result<(), Failure> {
-    let agreement = recurring::agree(hub, wanted);
-    if let Some((name, why)) = agreement.refused.first() {
-        return Err(config::Error::Senseless { key: "faktory.cron", reason: format!("{name}: {why}") }.into());
-    }
-    if !agreement.is_of_nothing() {
-        tracing::info!("{agreement}");
+/// What is configured and cannot be had is a mistake in the configuration.
+fn agree(hub: &Hub, wanted: Wanted) -> Result<(), Failure> {
+    for agreement in wanted.agree(hub) {
+        if let Some((name, why)) = agreement.refused.first() {
+            let reason = format!("{name}: {why}");
+            return Err(config::Error::Senseless { key: agreement.key, reason }.into());
+        }
+        agreement.report();
     }
     Ok(())
 }

@@ -2,19 +2,22 @@
 //!
 //! Not here: what becomes of its keys (`options` says it, `plan` does it).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 use windlass_server::Failure;
-use windlass_server::config::Cron;
+use windlass_server::config::{Cron, Throttle};
 
 use super::options::{Fate, Item};
 
 /// What stands in a section of `[[cron]]`, and in its job.
 const ENTRY_KEYS: [&str; 2] = ["schedule", "job"];
 const JOB_KEYS: [&str; 8] = ["type", "queue", "retry", "reserve_for", "priority", "backtrace", "args", "custom"];
+
+const THROTTLE_KEYS: [&str; 3] = ["concurrency", "worker", "timeout"];
 
 /// What the files say, as far as it means something here.
 #[derive(Debug, Default, PartialEq)]
@@ -23,6 +26,8 @@ pub(super) struct Conf {
     pub(super) password: Option<String>,
     /// Jobs that are pushed again and again.
     pub(super) cron: Vec<Cron>,
+    /// Queues of which not everything may be worked on at once.
+    pub(super) throttles: BTreeMap<String, Throttle>,
     /// What is ignored, and why.
     pub(super) warnings: Vec<String>,
 }
@@ -73,12 +78,12 @@ impl Conf {
         let written = item.map_or_else(|| format!("[{section}] {key}").trim_end().to_owned(), |it| it.name.to_owned());
         match item.map(|item| (item.fate, item.words)) {
             Some((Fate::Mapped | Fate::Ours, _)) if section == "cron" => self.take_cron(value)?,
+            Some((Fate::Mapped | Fate::Ours, _)) if section == "throttles" => self.take_throttles(value)?,
             Some((Fate::Mapped | Fate::Ours, _)) => {
                 let text = value.as_str().ok_or_else(|| format!("{written}: a text expected"))?;
                 let place = if key == "binding" { &mut self.binding } else { &mut self.password };
                 *place = Some(text.to_owned()).filter(|text| !text.is_empty());
             }
-            Some((Fate::Refused, why)) => return Err(format!("{written} is refused: {why}")),
             Some((Fate::Ignored, why)) => self.warnings.push(format!("conf.d: {written} is ignored: {why}")),
             None => self.warnings.push(format!("conf.d: {written} is ignored: Faktory is not known to have it")),
         }
@@ -94,8 +99,24 @@ impl Conf {
             if let Some(job) = entry.get_mut("job") {
                 self.drop_unknown(job, &format!("{place}, job"), &JOB_KEYS);
             }
-            let error = |error: toml::de::Error| format!("{place}: {}", error.message().trim().replace('\n', "; "));
-            self.cron.push(entry.try_into().map_err(error)?);
+            self.cron.push(entry.try_into().map_err(|error| told(&place, &error))?);
+        }
+        Ok(())
+    }
+
+    fn take_throttles(&mut self, value: &Value) -> Result<(), String> {
+        let queues = value.as_table().ok_or("[throttles]: a section expected")?;
+        for (queue, throttle) in queues {
+            let (mut throttle, place) = (throttle.clone(), format!("[throttles] {queue}"));
+            self.drop_unknown(&mut throttle, &place, &THROTTLE_KEYS);
+            // Faktory counts seconds.
+            if let Some(timeout) = throttle.get_mut("timeout") {
+                let seconds = timeout.as_integer().filter(|seconds| *seconds >= 0);
+                let seconds = seconds.ok_or_else(|| format!("{place}: timeout: a number of seconds expected"))?;
+                *timeout = Value::String(format!("{seconds}s"));
+            }
+            let throttle: Throttle = throttle.try_into().map_err(|error| told(&place, &error))?;
+            self.throttles.insert(queue.clone(), throttle);
         }
         Ok(())
     }
@@ -111,6 +132,10 @@ impl Conf {
             is_known
         });
     }
+}
+
+fn told(place: &str, error: &toml::de::Error) -> String {
+    format!("{place}: {}", error.message().trim().replace('\n', "; "))
 }
 
 /// The files there, by name; none if the folder is not.
@@ -192,6 +217,20 @@ mod tests {
     }
 
     #[test]
+    fn queues_that_are_throttled() {
+        let text = "[throttles]\na = { concurrency = 4, timeout = 60 }\nb = { worker = 5, color = 1 }\n";
+        let conf = read(&[("a.toml", text)]).unwrap();
+        let of = |concurrency, worker, timeout: Option<&str>| Throttle {
+            concurrency,
+            worker,
+            timeout: timeout.map(|text| text.parse().unwrap()),
+        };
+        let expected = [("a", of(Some(4), None, Some("1m"))), ("b", of(None, Some(5), None))];
+        assert_eq!(conf.throttles, expected.map(|(queue, throttle)| (queue.to_owned(), throttle)).into());
+        assert_eq!(conf.warnings, ["conf.d: [throttles] b: color is ignored: Faktory is not known to have it"]);
+    }
+
+    #[test]
     fn every_key_of_a_job_is_known() {
         let all = "schedule = \"x\"\njob = { type = \"T\", queue = \"q\", retry = 1, reserve_for = 1, priority = 1, backtrace = 1 }\n";
         let entry: Cron = toml::from_str(all).unwrap();
@@ -211,7 +250,9 @@ mod tests {
                 "[[cron]]\nschedule = 1\njob.type = \"T\"",
                 "/conf.d: [[cron]], entry 1: invalid type: integer `1`, expected a string",
             ),
-            ("[throttles]\nq = { worker = 5 }", "/conf.d: [throttles] is refused: these queues would not be throttled"),
+            ("throttles = 1", "/conf.d: [throttles]: a section expected"),
+            ("[throttles]\nq = { worker = -5 }", "/conf.d: [throttles] q: invalid value: integer `-5`, expected u32"),
+            ("[throttles]\nq = { timeout = \"1m\" }", "/conf.d: [throttles] q: timeout: a number of seconds expected"),
             ("\n[faktory", "/conf.d/a.toml: line 2: "),
         ];
         for (text, expected) in table {

@@ -1,5 +1,5 @@
 //! Everything of Faktory's that says how it is to run, and what becomes of it here, in words. The words are what `-h`,
-//! warnings, refusals and the table in `crates/cli/README.md` say.
+//! warnings and the table in `crates/cli/README.md` say.
 
 /// An option, a variable, a file or a key.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(super) struct Item {
     /// What follows an option; nothing follows a switch.
     pub(super) argument: &'static str,
     pub(super) fate: Fate,
-    /// What it becomes, why it is ignored, or why it is refused.
+    /// What it becomes, or why it is ignored.
     pub(super) words: &'static str,
 }
 
@@ -20,13 +20,11 @@ pub(super) enum Fate {
     Mapped,
     /// It has no effect, and a line of warning says why.
     Ignored,
-    /// The daemon does not start, and a line says why.
-    Refused,
     /// It is none of Faktory's.
     Ours,
 }
 
-use Fate::{Ignored, Mapped, Ours, Refused};
+use Fate::{Ignored, Mapped, Ours};
 
 const fn item(name: &'static str, argument: &'static str, fate: Fate, words: &'static str) -> Item {
     Item { name, argument, fate, words }
@@ -78,7 +76,7 @@ pub(super) const KEYS: &[Item] = &[
     item("[web]", "", Ignored, NO_PAGES),
     item("[statsd]", "", Ignored, NO_STATSD),
     item("[[cron]]", "", Mapped, "faktory.cron, whose times are UTC; read again on SIGHUP"),
-    item("[throttles]", "", Refused, "these queues would not be throttled here yet; run fewer workers for them"),
+    item("[throttles]", "", Mapped, "faktory.throttles, a timeout in seconds; read again on SIGHUP"),
 ];
 
 impl Item {
@@ -101,7 +99,6 @@ impl Item {
         match self.fate {
             Mapped | Ours => "",
             Ignored => "ignored: ",
-            Refused => "refused: ",
         }
     }
 }
@@ -167,7 +164,6 @@ mod tests {
             let fate = match item.fate {
                 Mapped => "mapped",
                 Ignored => "ignored",
-                Refused => "refused",
                 Ours => "ours",
             };
             let row = format!("| `{}` | {fate} | {} |\n", item.usage(), item.words);

@@ -131,6 +131,9 @@ impl Told<'_> {
         if !self.conf.cron.is_empty() {
             config.faktory.cron.clone_from(&self.conf.cron);
         }
+        if !self.conf.throttles.is_empty() {
+            config.faktory.throttles.clone_from(&self.conf.throttles);
+        }
         if let Some(level) = self.given.text("-l") {
             if !["error", "warn", "info", "debug"].contains(&level) {
                 return Err(format!("invalid value \"{level}\" for -l: error, warn, info or debug expected"));

@@ -7,6 +7,7 @@ use windlass_gearman::wire::frames::FRAME_BYTES_CEILING;
 use super::error::Error;
 use super::quantity::ByteSize;
 use super::sections::{Config, Listener};
+use super::throttle;
 use crate::{logging, recurring, tls};
 
 /// The smallest packet and line that any client could do with.
@@ -154,6 +155,7 @@ impl Config {
         if faktory.description.chars().any(char::is_control) {
             return senseless("faktory.description", "must be one line of text");
         }
+        throttle::check(&faktory.throttles).or_else(|reason| senseless("faktory.throttles", reason))?;
         recurring::wanted(self).map(drop)
     }
 

@@ -1,6 +1,6 @@
 //! The configuration: one TOML file, every key optional, overridden by the environment and that by the command line.
 //!
-//! Reading order: `sections` (what there is, with defaults) · `cron` (jobs that come again) · `quantity` and `address` (how values are written) ·
+//! Reading order: `sections` (what there is, with defaults) · `cron`, `throttle` (lists in it) · `quantity` and `address` (how values are written) ·
 //! `file` (text to [`Config`]) · `overrides` (single keys from elsewhere) · `check` (what no type can say).
 //! Nothing here listens or logs, and the only files opened are the configuration and, to check them, those of TLS.
 
@@ -14,6 +14,7 @@ mod quantity;
 mod sections;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
 pub use address::{Address, AddressError, ListenAddress};
 pub use cron::{Cron, CronJob, NotJson};
@@ -23,6 +24,7 @@ pub use quantity::{ByteSize, Period, QuantityError};
 pub use sections::{
     Config, Durability, Faktory, Gearman, Limits, Listener, Log, LogFormat, OnTimeout, Server, Store, Tls,
 };
+pub use throttle::Throttle;
 
 /// The configuration that is in force when nothing else is said, with every key explained.
 pub const DEFAULTS: &str = include_str!("../../../../config/windlass.toml");

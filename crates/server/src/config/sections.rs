@@ -1,6 +1,7 @@
 //! What can be configured, section by section, with every default. What a key means for the operator stands in
 //! `config/windlass.toml`; here stands its shape.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread;
 
@@ -10,6 +11,7 @@ use windlass_gearman::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefix
 use super::address::ListenAddress;
 use super::cron::Cron;
 use super::quantity::{ByteSize, Period};
+use super::throttle::Throttle;
 
 const MIB: u64 = 1 << 20;
 const FAKTORY_PORT: u16 = 7419;
@@ -182,6 +184,8 @@ pub struct Faktory {
     pub description: String,
     /// Jobs that are pushed again and again.
     pub cron: Vec<Cron>,
+    /// Queues of which not everything may be worked on at once.
+    pub throttles: BTreeMap<String, Throttle>,
     /// TLS for every address of TCP in `listen`.
     pub tls: Tls,
 }
@@ -338,6 +342,7 @@ impl Default for Faktory {
             requeue_on_worker_death: false,
             description: "Faktory Enterprise".to_owned(),
             cron: Vec::new(),
+            throttles: BTreeMap::new(),
             tls: Tls::default(),
         }
     }

@@ -62,6 +62,7 @@ fn what_was_written_reads_the_same() {
         "schedule = \"@daily\"\njob = { type = \"T\", args = [1, 2.5, {a = []}], custom = {b = 2026-11-21T03:59:09Z} }";
     config.faktory.cron = vec![toml::from_str(entry).unwrap(); 2];
     config.limits.lease_max = Period::from_ms(1);
+    config.faktory.throttles.insert("q".to_owned(), Throttle { worker: Some(1), ..Throttle::default() });
     let text = toml::to_string(&config).unwrap();
     assert_eq!(parse(&text).unwrap(), config, "{text}");
 }

@@ -1,0 +1,48 @@
+//! `[faktory.throttles]`: how much of a queue may be worked on at once.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::quantity::Period;
+
+/// A queue's. What is `None` has no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Throttle {
+    /// Jobs in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// Jobs of one worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<u32>,
+    /// How long a job counts that is worked on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Period>,
+}
+
+/// Looks for what makes no sense.
+///
+/// # Errors
+///
+/// Which queue's, and what is wrong with it.
+pub(super) fn check(throttles: &BTreeMap<String, Throttle>) -> Result<(), String> {
+    for (queue, Throttle { concurrency, worker, timeout }) in throttles {
+        let queue = queue.escape_debug();
+        if queue.clone().next().is_none() {
+            return Err("a queue must have a name".to_owned());
+        }
+        if concurrency.or(*worker).is_none() {
+            return Err(format!("{queue}: concurrency or worker must be given"));
+        }
+        let zeros = [
+            ("concurrency", *concurrency == Some(0)),
+            ("worker", *worker == Some(0)),
+            ("timeout", timeout.is_some_and(|timeout| timeout.as_ms() == 0)),
+        ];
+        if let Some((key, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
+            return Err(format!("{queue}: {key} must be more than 0"));
+        }
+    }
+    Ok(())
+}

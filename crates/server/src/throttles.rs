@@ -1,0 +1,99 @@
+//! Queues of which not everything may be worked on at once, because the configuration says so: the engine's throttles brought
+//! into agreement with it. Nobody else sets any.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use windlass_engine::{Command, Throttle};
+
+use crate::agreement::{Agreement, refusal};
+use crate::config::{self, Config};
+use crate::hub::Hub;
+
+/// By queue.
+pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
+
+/// Every throttle that the configuration wants.
+pub(crate) fn wanted(config: &Config) -> Throttles {
+    let throttle = |(queue, throttle): (&String, &config::Throttle)| {
+        let config::Throttle { concurrency, worker, timeout } = *throttle;
+        let timeout_ms = timeout.map(config::Period::as_ms);
+        (Bytes::from(queue.clone()), Throttle { leased_max: concurrency, per_worker_max: worker, timeout_ms })
+    };
+    config.faktory.throttles.iter().map(throttle).collect()
+}
+
+/// Brings the engine's throttles into agreement with what is wanted.
+pub(crate) fn agree(hub: &Hub, wanted: Throttles) -> Agreement {
+    let mut done = Agreement::new("faktory.throttles");
+    let mut there = throttled(hub);
+    for (queue, throttle) in wanted {
+        let old = there.remove(&queue);
+        if old == Some(throttle) {
+            done.same += 1;
+            continue;
+        }
+        let name = String::from_utf8_lossy(&queue).into_owned();
+        let events = hub.ask(Command::ThrottleQueue { queue, throttle: Some(throttle) });
+        match (events.into_iter().find_map(refusal), old) {
+            (Some(why), _) => done.refused.push((name, why)),
+            (None, Some(_)) => done.changed += 1,
+            (None, None) => done.new += 1,
+        }
+    }
+    for queue in there.into_keys() {
+        hub.ask(Command::ThrottleQueue { queue, throttle: None });
+        done.removed += 1;
+    }
+    done
+}
+
+fn throttled(hub: &Hub) -> Throttles {
+    hub.with_journal(|engine, _| {
+        let images = engine.queues().map(windlass_engine::Queue::image);
+        images.filter_map(|image| Some((image.name.clone(), image.throttle?))).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use windlass_engine::{Engine, Limits};
+    use windlass_store::{Journal, JournalLimits};
+
+    use super::*;
+    use crate::hub::Promise;
+
+    fn wanted_of(text: &str) -> Throttles {
+        wanted(&Config::parse(Path::new("windlass.toml"), &format!("[faktory.throttles]\n{text}")).unwrap())
+    }
+
+    #[test]
+    fn what_changed_is_changed_and_nothing_else() {
+        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(JournalLimits::default()), Promise::Soon, 7);
+        let agree_on = |text: &str| {
+            let Agreement { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
+            assert_eq!(refused, []);
+            assert_eq!(throttled(&hub), wanted_of(text));
+            (new, changed, removed, same)
+        };
+        let a = "a = { concurrency = 4, timeout = \"1m\" }\n";
+        assert_eq!(agree_on(""), (0, 0, 0, 0));
+        assert_eq!(agree_on(&format!("{a}b.worker = 2")), (2, 0, 0, 0));
+        assert_eq!(agree_on(&format!("{a}b.worker = 2")), (0, 0, 0, 2));
+        assert_eq!(agree_on(&format!("{a}b.worker = 3")), (0, 1, 0, 1));
+        assert_eq!(agree_on(a), (0, 0, 1, 1));
+        let expected = Throttle { leased_max: Some(4), per_worker_max: None, timeout_ms: Some(60_000) };
+        assert_eq!(throttled(&hub), Throttles::from([(Bytes::from_static(b"a"), expected)]));
+        assert_eq!(agree_on(""), (0, 0, 1, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_by_name() {
+        let limits = Limits { name_bytes_max: 3, ..Limits::default() };
+        let hub = Hub::new(Engine::new(limits, 7), Journal::new(JournalLimits::default()), Promise::Soon, 7);
+        let Agreement { refused, new, .. } = agree(&hub, wanted_of("long.worker = 1\nabc.worker = 1"));
+        assert_eq!((refused.len(), refused[0].0.as_str(), new), (1, "long", 1));
+    }
+}
