@@ -43,7 +43,6 @@ fuzz_target!(|input: Input<'_>| match input {
     }
     Input::Unit(text) => match Unit::parse(&text) {
         Ok(unit) => {
-            drop(unit.judge());
             kept(&unit);
             if unit.judge_template().is_ok() {
                 run(&unit);
@@ -101,8 +100,11 @@ fn lines<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Bytes>, bool) {
     (lines, false)
 }
 
-/// What a job is kept as reads as the same job.
+/// What a job that is taken is kept as reads as the same job.
 fn kept(unit: &Unit<'_>) {
+    if unit.judge().is_err() {
+        return;
+    }
     let body = Text::of(unit, "2020-01-01T00:00:00Z");
     let text = Text::new(&body).expect("one of ours");
     assert!(text.has_jobtype(&unit.jobtype));

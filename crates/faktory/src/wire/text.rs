@@ -71,7 +71,7 @@ pub struct Foreign<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// The text to keep of a job. `created_at` is for producers that do not say.
+    /// The text to keep of a job that [`Unit::judge`] has let pass. `created_at` is for producers that do not say.
     #[must_use]
     pub fn of(unit: &Unit<'_>, created_at: &str) -> Vec<u8> {
         let args = unit.args.unwrap_or("[]");
