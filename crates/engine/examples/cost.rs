@@ -25,18 +25,23 @@ fn main() -> io::Result<()> {
     let program = arguments.next().unwrap_or_default();
     let jobs = arguments.next().unwrap_or_else(|| "1000000".to_owned());
     if let Some(kind) = arguments.next() {
-        life(jobs.parse().unwrap_or(1), kind == "keyed");
+        life(jobs.parse().unwrap_or(1), &kind);
         return Ok(());
     }
-    for (name, kind) in [("no key", "plain"), ("random keys of 36 bytes", "keyed")] {
-        println!("{jobs} jobs of 100 bytes, {name}");
+    let kinds = [
+        ("100 bytes, no key", "plain"),
+        ("100 bytes, random keys of 36 bytes", "keyed"),
+        ("160 bytes, random names of 24 bytes in them", "named"),
+    ];
+    for (name, kind) in kinds {
+        println!("{jobs} jobs of {name}");
         Command::new(&program).args([&jobs, kind]).status()?;
     }
     Ok(())
 }
 
 /// Pushes all, then takes and finishes all.
-fn life(jobs: u64, keyed: bool) {
+fn life(jobs: u64, kind: &str) {
     let mut engine = Engine::new(Limits::default(), 42);
     let mut turn = Turn::new(Timestamp(1_000), 1);
     let mut ask = |tag, command| {
@@ -51,7 +56,12 @@ fn life(jobs: u64, keyed: bool) {
     let mut dice = Turn::new(Timestamp(0), 9);
     timed("push", jobs, |_| {
         let mut job = NewJob::new(Origin::GEARMAN, queue.clone(), body.clone());
-        if keyed {
+        if kind == "named" {
+            let name = format!("{:016x}{:08x}", dice.roll(u64::MAX), dice.roll(u64::from(u32::MAX)));
+            job.body = format!("{{\"retry\":25,\"jid\":\"{name}\",{:117}}}", "").into();
+            job.name = Some(name.into());
+        }
+        if kind == "keyed" {
             let key = format!("{:016x}-{:016x}-ab", dice.roll(u64::MAX), dice.roll(u64::MAX));
             job.unique = Some(Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End });
         }

@@ -20,9 +20,10 @@ use crate::record::COUNT_MAX;
 
 /// The version that is written.
 pub const VERSION: u8 = 1;
-/// Bytes of a value at most. Of larger ones sled would make pages that it keeps in files of their own and never syncs. With
-/// what sled and the allocator add it fills a block of 24 KiB; a little more would take one of 28.
-pub const VALUE_BYTES_MAX: usize = 24 * 1024 - 64;
+/// Bytes of a value at most. Of very large ones sled would make pages that it keeps in files of their own and never syncs;
+/// and it always keeps some hundreds of pages of up to twenty values in memory. With what sled and the allocator add it
+/// fills a block of 4 KiB; a little more would take one of 5.
+pub const VALUE_BYTES_MAX: usize = 4 * 1024 - 64;
 pub(crate) const HEADER_BYTES: usize = 25;
 pub(crate) const SLICE_BYTES_MAX: usize = VALUE_BYTES_MAX - HEADER_BYTES;
 

@@ -320,7 +320,7 @@ impl Default for Limits {
 impl Default for Store {
     fn default() -> Self {
         Self {
-            cache: ByteSize(64 * MIB),
+            cache: ByteSize(16 * MIB),
             compact_floor: ByteSize(64 * MIB),
             commit_timeout: Period::from_secs(30),
             commit_abort: Period::from_secs(300),

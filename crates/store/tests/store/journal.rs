@@ -176,7 +176,7 @@ fn a_large_commit_is_several_values() {
     let ids: Vec<JobId> = bodies.iter().map(|body| daemon.push(body)).collect();
     let commit = daemon.commit();
     assert_eq!(u64::from(commit.parts()), daemon.store.values().len() as u64);
-    assert_eq!(commit.parts() as usize, 327_000_usize.div_ceil(VALUE_BYTES_MAX - HEADER_BYTES));
+    assert_eq!(commit.parts() as usize, 306_200_usize.div_ceil(VALUE_BYTES_MAX - HEADER_BYTES));
     let again = daemon.again();
     for (id, body) in ids.into_iter().zip(bodies) {
         assert_eq!(again.job(id).body(), body);
