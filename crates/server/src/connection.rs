@@ -14,7 +14,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use windlass_engine::{ClientId, Timestamp};
-use windlass_session::{Outbox, Reason, Session};
+use windlass_session::{Dismiss, Outbox, Reason, Session};
 
 use crate::budget::{Budget, Share};
 use crate::clock;
@@ -65,6 +65,8 @@ pub(crate) struct Connection<S> {
     ending: Option<Reason>,
     /// The session has been told that the daemon stops.
     stopping: bool,
+    /// Nothing is read, until the peer or the disk has caught up.
+    paused: bool,
     /// When it was last woken: reading the clock costs as much as a command.
     now: Timestamp,
     heard_at: Instant,
@@ -84,12 +86,13 @@ enum Woke {
 impl<S: Stream> Connection<S> {
     pub(crate) fn new(
         stream: S,
-        session: Box<dyn Session>,
+        greet: impl FnOnce(Arc<dyn Dismiss>) -> Box<dyn Session>,
         client: ClientId,
         (hub, budget): (Arc<Hub>, Arc<Budget>),
         bounds: Bounds,
     ) -> Self {
         let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max));
+        let session = greet(Arc::<Mailbox>::clone(&mailbox));
         hub.join(client, Arc::clone(&mailbox));
         Self {
             stream,
@@ -105,6 +108,7 @@ impl<S: Stream> Connection<S> {
             eof: false,
             ending: None,
             stopping: false,
+            paused: false,
             now: clock::now(),
             heard_at: Instant::now(),
             budget,
@@ -132,7 +136,7 @@ impl<S: Stream> Connection<S> {
                 Woke::Wrote(Ok(written)) if written > 0 => self.output.advance(written),
                 Woke::Read(Err(_)) | Woke::Wrote(_) => return self.ending.take().unwrap_or(Reason::PeerClosed),
                 Woke::Mail => self.heed_shutdown(),
-                Woke::Tick => self.session.on_tick(self.now, &mut self.outbox),
+                Woke::Tick => self.tick(),
                 Woke::Idle => return self.ending.take().unwrap_or(Reason::TimedOut("idle")),
             }
             self.settle();
@@ -148,6 +152,13 @@ impl<S: Stream> Connection<S> {
         if self.eof {
             self.session.on_eof(self.now, &mut self.outbox);
         }
+    }
+
+    fn tick(&mut self) {
+        if self.paused {
+            self.session.excuse(self.now);
+        }
+        self.session.on_tick(self.now, &mut self.outbox);
     }
 
     fn heed_shutdown(&mut self) {
@@ -231,6 +242,9 @@ impl<S: Stream> Connection<S> {
 
     /// Whether it is over: hung up, everything sent, nothing promised that is still to come.
     fn try_finish(&mut self) -> Option<Reason> {
+        if let Some(why) = self.mailbox.dismissed() {
+            return Some(why.clone());
+        }
         if self.mailbox.overflowed() || self.output.len() > self.bounds.outbound_bytes_max {
             return Some(Reason::Limit("outbound_bytes_max"));
         }
@@ -251,10 +265,20 @@ impl<S: Stream> Connection<S> {
         self.output.len() < WRITE_HIGH_BYTES && self.mailbox.len() < self.bounds.unacknowledged_max
     }
 
+    /// Says whether to read now. A peer from which nothing was read is not to be blamed for it.
+    fn begin_reading(&mut self) -> bool {
+        let reading = self.wants_to_read();
+        if reading && self.paused {
+            self.session.excuse(self.now);
+        }
+        self.paused = !reading && !self.eof && self.ending.is_none();
+        reading
+    }
+
     /// Waits for whatever comes first; writing goes before reading.
     async fn wait(&mut self) -> Woke {
+        let reading = self.begin_reading();
         let deadline = self.session.next_deadline().filter(|_| self.ending.is_none());
-        let reading = self.wants_to_read();
         let silence_max = if self.ending.is_some() { Some(LINGER) } else { self.bounds.idle_max };
         let silent_until = silence_max.map(|max| self.heard_at + max);
         let mailbox = Arc::clone(&self.mailbox);
@@ -331,5 +355,112 @@ async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use windlass_engine::{Command, Engine, Event, Limits, Tag};
+    use windlass_store::{Journal, JournalLimits};
+
+    use super::*;
+    use crate::hub::Promise;
+
+    /// More than may wait when the pipe is full.
+    const ANSWER_BYTES: usize = WRITE_HIGH_BYTES + 4096;
+
+    /// What a session was told, in order.
+    type Told = Arc<Mutex<Vec<&'static str>>>;
+
+    /// Answers the first byte with more than may wait to be written, and wants to be ticked at once until it was.
+    #[derive(Debug)]
+    struct Talkative {
+        told: Told,
+        ticks_at: Option<Timestamp>,
+    }
+
+    impl Session for Talkative {
+        fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
+            out.command(Tag::NONE, Command::Open(windlass_engine::ClientInfo::default()));
+        }
+
+        fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+            if self.told.lock().unwrap().is_empty() {
+                out.bytes().resize(ANSWER_BYTES, 0);
+                self.ticks_at = Some(now);
+            }
+            self.told.lock().unwrap().push("bytes");
+            input.clear();
+        }
+
+        fn on_event(&mut self, _: Timestamp, _: Event, _: &mut Outbox) {}
+
+        fn on_tick(&mut self, _: Timestamp, _: &mut Outbox) {
+            self.told.lock().unwrap().push("tick");
+            self.ticks_at = None;
+        }
+
+        fn next_deadline(&self) -> Option<Timestamp> {
+            self.ticks_at
+        }
+
+        fn excuse(&mut self, _: Timestamp) {
+            self.told.lock().unwrap().push("excused");
+        }
+    }
+
+    const BOUNDS: Bounds =
+        Bounds { read_bytes_max: 1 << 20, outbound_bytes_max: 1 << 20, unacknowledged_max: 9, idle_max: None };
+
+    /// A connection with such a session, what that is told, and how to end it from outside.
+    fn connection<S: Stream>(stream: S) -> (Connection<S>, Told, Arc<dyn Dismiss>) {
+        let journal = Journal::new(JournalLimits::default());
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), journal, Promise::Soon, 7));
+        let (told, mut handle) = (Told::default(), None);
+        let greet = |dismiss| {
+            handle = Some(dismiss);
+            Box::new(Talkative { told: Arc::clone(&told), ticks_at: None }) as Box<dyn Session>
+        };
+        let shared = (hub, Arc::new(Budget::new(1 << 30)));
+        let connection = Connection::new(stream, greet, ClientId(1), shared, BOUNDS);
+        (connection, told, handle.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_not_read_from_is_excused() {
+        let (ours, mut theirs) = duplex(1024);
+        let (connection, told, _) = connection(ours);
+        let served = tokio::spawn(connection.serve());
+        theirs.write_all(b"1").await.unwrap();
+        while told.lock().unwrap().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*told.lock().unwrap(), ["bytes", "excused", "tick"]);
+        theirs.write_all(b"2").await.unwrap();
+        let mut answer = vec![0; ANSWER_BYTES];
+        theirs.read_exact(&mut answer).await.unwrap();
+        while told.lock().unwrap().len() < 5 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(told.lock().unwrap()[3..], ["excused", "bytes"]);
+        drop(theirs);
+        assert_eq!(served.await.unwrap(), Reason::PeerClosed);
+    }
+
+    #[tokio::test]
+    async fn a_dismissed_connection_ends_at_once_whatever_it_is_owed() {
+        let (ours, mut theirs) = duplex(1024);
+        let (connection, told, handle) = connection(ours);
+        let served = tokio::spawn(connection.serve());
+        theirs.write_all(b"1").await.unwrap();
+        while told.lock().unwrap().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+        handle.dismiss(Reason::Dismissed);
+        handle.dismiss(Reason::Ended);
+        assert_eq!(served.await.unwrap(), Reason::Dismissed);
     }
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use windlass_engine::{ClientId, ClientInfo};
-use windlass_session::Session;
+use windlass_session::{Dismiss, Session};
 
 use crate::budget::Budget;
 use crate::config::{Address, ListenAddress, Server};
@@ -26,7 +26,7 @@ use crate::tls::Acceptor;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes the session of a new connection.
-pub(crate) type Greeter = Arc<dyn Fn(ClientInfo) -> Box<dyn Session> + Send + Sync>;
+pub(crate) type Greeter = Arc<dyn Fn(ClientInfo, Arc<dyn Dismiss>) -> Box<dyn Session> + Send + Sync>;
 
 /// What is spoken at a listener.
 #[derive(Clone)]
@@ -114,7 +114,8 @@ impl Door {
             match stream.await {
                 Ok(stream) => {
                     tracing::debug!("open");
-                    let reason = Connection::new(stream, greet(info), client, shared, bounds).serve().await;
+                    let greet = |dismiss| greet(info, dismiss);
+                    let reason = Connection::new(stream, greet, client, shared, bounds).serve().await;
                     tracing::debug!(%reason, "closed");
                 }
                 Err(reason) => tracing::debug!(%reason, "no TLS handshake: closed"),

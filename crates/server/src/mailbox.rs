@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 use windlass_engine::{Event, Note, Refusal};
+use windlass_session::{Dismiss, Reason};
 
 /// One thing for a client.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct Mailbox {
     /// Rung when there is something to look at.
     bell: Notify,
     overflowed: AtomicBool,
+    /// Why its owner is to go, if somebody else wants it to.
+    dismissed: OnceLock<Reason>,
     /// How many are waiting to be read: to be known without the lock.
     len: AtomicUsize,
     bytes_max: usize,
@@ -61,6 +64,7 @@ impl Mailbox {
             inner: Mutex::default(),
             bell: Notify::new(),
             overflowed: AtomicBool::new(false),
+            dismissed: OnceLock::new(),
             len: AtomicUsize::new(0),
             bytes_max,
         }
@@ -109,6 +113,11 @@ impl Mailbox {
         self.overflowed.load(Ordering::Acquire)
     }
 
+    /// Why its owner is to go at once, if it is.
+    pub(crate) fn dismissed(&self) -> Option<&Reason> {
+        self.dismissed.get()
+    }
+
     pub(crate) fn ring(&self) {
         self.bell.notify_one();
     }
@@ -121,6 +130,14 @@ impl Mailbox {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing that holds this lock can panic half way through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Dismiss for Mailbox {
+    fn dismiss(&self, why: Reason) {
+        // Whoever came first has said why.
+        let _ = self.dismissed.set(why);
+        self.ring();
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
     let settings = Arc::new(faktory(config)?);
     let faktory = Protocol {
         name: "faktory",
-        greet: Arc::new(move |info| {
+        greet: Arc::new(move |info, _| {
             let dice = [random_seed(), random_seed()];
             Box::new(FaktorySession::new(Arc::clone(&settings), info, dice))
         }),
@@ -29,7 +29,7 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
     let settings = Arc::new(gearman(config)?);
     let gearman = Protocol {
         name: "gearman",
-        greet: Arc::new(move |info| Box::new(GearmanSession::new(Arc::clone(&settings), info))),
+        greet: Arc::new(move |info, _| Box::new(GearmanSession::new(Arc::clone(&settings), info))),
         tls: acceptor("gearman", &config.gearman.tls, config)?,
     };
     Ok(vec![(faktory, &config.faktory.listen), (gearman, &config.gearman.listen)])

@@ -45,6 +45,10 @@ pub trait Session: Send + fmt::Debug {
         0
     }
 
+    /// Nothing was read from the peer until now, on purpose: it does not take its answers, or the disk is behind. Its
+    /// silence is no sign of death. Told before a tick meanwhile, and when reading begins again.
+    fn excuse(&mut self, _now: Timestamp) {}
+
     /// The peer has closed its side. Whatever is due to it is still sent; a session that has nothing to wait for hangs up.
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
         out.hang_up(Reason::PeerClosed);
@@ -52,6 +56,13 @@ pub trait Session: Send + fmt::Debug {
 
     /// The daemon is about to stop: last words, if the protocol has any.
     fn on_shutdown(&mut self, _now: Timestamp, _out: &mut Outbox) {}
+}
+
+/// A connection, to those who may have to end it from outside: to make room, or because another has taken its place.
+pub trait Dismiss: Send + Sync + fmt::Debug {
+    /// Ends it at once; what its peer is still owed is not sent. May be called from any thread, and more than once: the
+    /// first reason counts.
+    fn dismiss(&self, why: Reason);
 }
 
 /// What a session wants done, in order.
