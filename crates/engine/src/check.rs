@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::client::{Client, Waiting};
+use crate::client::{Client, Waiting, turn_of};
 use crate::engine::Engine;
-use crate::ids::{ClientId, Priority, QueueId};
+use crate::ids::{ClientId, Priority, QueueId, Timestamp};
 use crate::job::{Holder, Lease, Place, PlaceKind};
 use crate::line::Standing;
 use crate::queue::{Queue, WaitKey};
@@ -188,12 +188,17 @@ impl Engine {
         }
         let quiet = self.is_quiet(id, &[]);
         match &client.waiting {
-            Waiting::Job(blocked) => {
-                assert!(!quiet || blocked.sources.is_empty(), "{id:?} is quiet and blocked");
-                for served in &blocked.sources {
-                    let queue = self.queues.at(served.queue);
-                    let there = queue.and_then(|queue| queue.takers.get(&WaitKey::new(0, blocked.seq)));
-                    assert_eq!(there, Some(&id), "{id:?} is blocked");
+            Waiting::Jobs(takes) => {
+                let endless = takes.iter().all(|blocked| blocked.until == Timestamp::NEVER);
+                assert!(takes.len() == 1 || (takes.len() > 1 && endless), "{id:?} waits in {} ways", takes.len());
+                assert!(takes.iter().is_sorted_by_key(|blocked| blocked.seq), "{id:?} is out of turn");
+                for blocked in takes {
+                    assert!(!quiet || blocked.sources.is_empty(), "{id:?} is quiet and blocked");
+                    for served in &blocked.sources {
+                        let queue = self.queues.at(served.queue);
+                        let there = queue.and_then(|queue| queue.takers.get(&WaitKey::new(0, blocked.seq)));
+                        assert_eq!(there, Some(&id), "{id:?} is blocked");
+                    }
                 }
             }
             Waiting::Wake { seq } => {
@@ -217,7 +222,7 @@ impl Engine {
         let name = &queue.image.name;
         for (key, id) in &queue.takers {
             let client = self.clients.get(id);
-            let blocked = |client: &Client| matches!(&client.waiting, Waiting::Job(blocked) if blocked.seq == key.seq);
+            let blocked = |client: &Client| client.blocked().is_some_and(|takes| turn_of(key.seq, takes).is_some());
             let credits = |client: &Client| client.credit.left > 0 && client.credit.seq == key.seq;
             assert!(
                 client.is_some_and(|client| blocked(client) || credits(client)),

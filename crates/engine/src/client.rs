@@ -2,7 +2,7 @@
 //!
 //! Not here: anything one connection alone can see (half-read bytes, handshakes): that is its session's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
@@ -31,7 +31,7 @@ pub(crate) struct Client {
 impl Client {
     /// Whether it waits for work in any shape.
     pub(crate) const fn waits(&self) -> bool {
-        matches!(self.waiting, Waiting::Job(_) | Waiting::Wake { .. }) || self.credit.left > 0
+        matches!(self.waiting, Waiting::Jobs(_) | Waiting::Wake { .. }) || self.credit.left > 0
     }
 
     /// Whether it was woken by this wake-up and has not asked for work since.
@@ -41,16 +41,19 @@ impl Client {
 
     /// What it takes from at this turn of its, and in whose name: as a blocked taker, or asleep or on credit.
     pub(crate) fn takes_from(&self, seq: u64) -> (&[Served], &[u8]) {
-        match &self.waiting {
-            Waiting::Job(blocked) if blocked.seq == seq => (&blocked.sources, &blocked.worker),
-            Waiting::Job(_) | Waiting::Nothing | Waiting::Wake { .. } | Waiting::Awake { .. } => (&self.abilities, &[]),
-        }
+        let blocked = self.blocked().and_then(|takes| takes.get(turn_of(seq, takes)?));
+        blocked.map_or((&self.abilities, &[]), |blocked| (&blocked.sources, &blocked.worker))
     }
 
     /// Until when a blocked take waits.
     pub(crate) fn waits_until(&self) -> Option<Timestamp> {
+        self.blocked()?.front().map(|blocked| blocked.until)
+    }
+
+    /// Its blocked takes, if it has any.
+    pub(crate) const fn blocked(&self) -> Option<&VecDeque<Blocked>> {
         match &self.waiting {
-            Waiting::Job(blocked) => Some(blocked.until),
+            Waiting::Jobs(takes) => Some(takes),
             Waiting::Nothing | Waiting::Wake { .. } | Waiting::Awake { .. } => None,
         }
     }
@@ -69,8 +72,8 @@ pub(crate) struct Served {
 pub(crate) enum Waiting {
     #[default]
     Nothing,
-    /// One job.
-    Job(Box<Blocked>),
+    /// A job each, in order of their turns; never empty. Only if all of them wait for ever there is more than one.
+    Jobs(VecDeque<Blocked>),
     /// To be woken; `seq` is its turn in every queue it serves.
     Wake { seq: u64 },
     /// It was woken for this queue and has not asked for work since.
@@ -86,6 +89,11 @@ pub(crate) struct Blocked {
     pub(crate) worker: Bytes,
     pub(crate) until: Timestamp,
     pub(crate) seq: u64,
+}
+
+/// Which of the takes has this turn.
+pub(crate) fn turn_of(seq: u64, takes: &VecDeque<Blocked>) -> Option<usize> {
+    takes.binary_search_by_key(&seq, |blocked| blocked.seq).ok()
 }
 
 /// Jobs a client may be sent unasked.

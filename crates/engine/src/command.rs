@@ -45,7 +45,8 @@ pub enum Command {
     Push(Box<NewJob>),
 
     // ---- jobs out ----------------------------------------------------------------------------------------------
-    /// Take one job. Answer: `Taken`, or `Empty` when there is none within the wait.
+    /// Take one job. Answer: `Taken`, or `Empty` when there is none within the wait. Who waits already is refused, unless
+    /// that is, as this take does, for ever or not at all: then each waits in its turn.
     Take(Take),
     /// Sleep until there is work on a queue the client serves (Gearman `PRE_SLEEP`). Answer: one `Woken`, then or later.
     Sleep,
@@ -222,6 +223,11 @@ pub enum Command {
     },
 
     // ---- listings, a page at a time ----------------------------------------------------------------------------
+    /// One queue with its figures. Answer: `Queues`, of one row at most.
+    LookQueue {
+        /// Its name.
+        queue: Bytes,
+    },
     /// Queues with their figures. Answer: `Queues`.
     ListQueues {
         /// Where the last page ended.
@@ -247,6 +253,8 @@ pub enum Command {
     },
     /// Totals since the data directory was made, and what is there now. Answer: `Stats`.
     Stats,
+    /// Nothing but to know that everything before is remembered. Answer: `Settled`.
+    Barrier,
     /// Do something to jobs that match, a bounded number at a time. Answer: `Mutated`, with where to go on.
     Mutate {
         /// Which.
@@ -488,6 +496,13 @@ pub enum From {
     Listed {
         /// Names, in order.
         queues: Vec<Bytes>,
+        /// The terms.
+        lease: LeaseTerms,
+    },
+    /// This `cycle` queue, on these terms; refused if it is of the other kind.
+    Cycle {
+        /// Its name.
+        queue: Bytes,
         /// The terms.
         lease: LeaseTerms,
     },

@@ -67,6 +67,9 @@ pub struct Head {
     pub next_job: u64,
     /// Numbers below this one may be in use by jobs the journal does not keep.
     pub reserved: u64,
+    /// How often a daemon has gone on from the journal: it sets the tokens of `cycle` queues apart, which are told before they
+    /// are remembered.
+    pub starts: u64,
     /// The counters.
     pub totals: Totals,
     /// The same by the protocol a job was born in, in order, since that was flushed last.
@@ -174,12 +177,14 @@ impl Engine {
             Command::BatchCommit { batch } => self.commit_batch(client, tag, &batch, turn),
             Command::LookBatch { batch } => self.look_batch(client, tag, &batch, turn),
             // listings: `list`
+            Command::LookQueue { queue } => Ok(self.look_queue(client, tag, &queue, turn)),
             Command::ListQueues { after, limit } => Ok(self.list_queues(client, tag, (after, limit), turn)),
             Command::ListJobs { filter, after, limit } => {
                 Ok(self.list_jobs(client, tag, &filter, (after, limit), turn))
             }
             Command::ListClients { after, limit } => Ok(self.list_clients(client, tag, (after, limit), turn)),
             Command::Stats => Ok(self.tell_stats(client, tag, turn)),
+            Command::Barrier => Ok(turn.tell(client, Event::Settled { tag })),
             Command::Mutate { filter, action, after, limit } => {
                 Ok(self.mutate(client, tag, &filter, action, (after, limit), turn))
             }
@@ -284,7 +289,7 @@ impl Engine {
     /// was used that the journal does not know.
     pub fn recall_head(&mut self, head: Head, clean: bool) {
         let next_job = if clean { head.next_job } else { head.next_job.max(head.reserved) };
-        self.head = Head { next_job, reserved: next_job, ..head };
+        self.head = Head { next_job, reserved: next_job, starts: head.starts.saturating_add(1), ..head };
     }
 
     /// Takes up a queue the journal remembers.

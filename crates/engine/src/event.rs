@@ -57,6 +57,11 @@ pub enum Event {
         /// Of the command.
         tag: Tag,
     },
+    /// Everything before is remembered: not to be said before the journal has it, however early others are told.
+    Settled {
+        /// Of the barrier.
+        tag: Tag,
+    },
     /// Not done.
     Refused {
         /// Of the command.
@@ -175,6 +180,7 @@ impl Event {
             Self::Finished { .. }
             | Self::Failed { .. }
             | Self::Done { .. }
+            | Self::Settled { .. }
             | Self::ScheduleSet { .. }
             | Self::Mutated { .. } => true,
             Self::Taken { .. }
@@ -195,6 +201,12 @@ impl Event {
         }
     }
 
+    /// Whether this may never be sent before the journal has everything that came before it, though acknowledgements may.
+    #[must_use]
+    pub const fn is_barrier(&self) -> bool {
+        matches!(self, Self::Settled { .. })
+    }
+
     /// The tag of the command this answers, if it answers one.
     #[must_use]
     pub const fn tag(&self) -> Option<Tag> {
@@ -205,6 +217,7 @@ impl Event {
             | Self::Finished { tag, .. }
             | Self::Failed { tag, .. }
             | Self::Done { tag }
+            | Self::Settled { tag }
             | Self::Refused { tag, .. }
             | Self::Looked { tag, .. }
             | Self::ScheduleSet { tag, .. }

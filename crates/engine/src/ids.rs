@@ -84,7 +84,7 @@ impl Tag {
 }
 
 /// The fencing token of a lease: for a `work` queue the job's count of deliveries, for a `cycle` queue the
-/// queue's serial number when it was lent. A lease is identified by (job, token).
+/// queue's serial number when it was lent, set apart from those of other runs of the daemon. A lease is identified by (job, token).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u64);
 

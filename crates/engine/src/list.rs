@@ -12,6 +12,12 @@ use crate::turn::Turn;
 const LOOKS_PER_ROW: usize = 16;
 
 impl Engine {
+    pub(crate) fn look_queue(&self, client: ClientId, tag: Tag, name: &[u8], turn: &mut Turn) {
+        let queue = self.queues.named(name).and_then(|id| self.queues.at(id)).filter(|queue| queue.image.known);
+        let rows = queue.map(|queue| queue.row(self.oldest_ready(queue.image.id))).into_iter().collect();
+        turn.tell(client, Event::Queues { tag, rows, next: None });
+    }
+
     pub(crate) fn list_queues(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), turn: &mut Turn) {
         let limit = self.page(limit);
         let first = u32::try_from(after.0).unwrap_or(u32::MAX);

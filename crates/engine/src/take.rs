@@ -11,12 +11,13 @@ use crate::event::{Event, Refusal, Taken};
 use crate::ids::{ClientId, QueueId, Tag, Timestamp, Token};
 use crate::job::{Holder, Job, Lease, Place};
 use crate::line::{Slot, Standing};
+use crate::queue::Queue;
 use crate::throttle::Whose;
 use crate::turn::Turn;
 
 impl Engine {
     pub(crate) fn take(&mut self, client: ClientId, tag: Tag, take: Take, turn: &mut Turn) -> Result<(), Refusal> {
-        let woken_for = self.stop_waking(client)?;
+        let woken_for = self.stop_waking_to_take(client, take.wait)?;
         let answer = self.take_or_wait(client, tag, take, turn);
         // It may have taken another job than the one it was woken for, or none.
         if let Some(queue) = woken_for {
@@ -40,17 +41,35 @@ impl Engine {
             }
             From::Listed { queues, lease } => {
                 let sources = self.listed(queues, lease)?;
-                match self.choose(client, &sources, take.select, &take.worker).filter(|_| !quiet) {
-                    Some((served, slot)) => self.hand_out(client, tag, slot, served, &take.worker, turn),
-                    None => {
-                        let at = if quiet || take.wait == Wait::No { Vec::new() } else { sources.clone() };
-                        self.wait_for_job(client, tag, at, (take.wait, take.worker), turn);
-                    }
-                }
-                sources.iter().for_each(|served| self.drop_if_unknown(served.queue));
+                self.take_from(client, tag, &sources, (take.select, take.wait, take.worker), quiet, turn);
+            }
+            From::Cycle { queue, lease } => {
+                self.check_name(&queue)?;
+                let queue = self.queues.find_or_make(&queue, QueueKind::Cycle, self.limits.queues_max)?;
+                let sources = [Served { queue, weight: 0, lease }];
+                self.take_from(client, tag, &sources, (take.select, take.wait, take.worker), quiet, turn);
             }
         }
         Ok(())
+    }
+
+    fn take_from(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        sources: &[Served],
+        (select, wait, worker): (Select, Wait, Bytes),
+        quiet: bool,
+        turn: &mut Turn,
+    ) {
+        match self.choose(client, sources, select, &worker).filter(|_| !quiet) {
+            Some((served, slot)) => self.hand_out(client, tag, slot, served, &worker, turn),
+            None => {
+                let at = if quiet || wait == Wait::No { Vec::new() } else { sources.to_vec() };
+                self.wait_for_job(client, tag, at, (wait, worker), turn);
+            }
+        }
+        sources.iter().for_each(|served| self.drop_if_unknown(served.queue));
     }
 
     /// Queues by name, on terms of the taker's. A name nobody knows is a queue to wait at.
@@ -140,7 +159,7 @@ impl Engine {
         let Some(job) = self.jobs.at_mut(slot) else { return Token(0) };
         job.attempts = job.attempts.saturating_add(1);
         let token = match job.cycle() {
-            Some(_) => Token(self.queues.at(job.queue).map_or(0, |queue| queue.image.serial)),
+            Some(_) => Token(self.queues.at(job.queue).map_or(0, |queue| cycle_token(self.head.starts, queue))),
             None => Token(job.attempts.into()),
         };
         let holder = match terms.connection_bound {
@@ -193,4 +212,11 @@ impl Engine {
         let (_, slot): (Standing, Slot) = self.queues.at(queue)?.line.first()?;
         self.jobs.at(slot).map(|job: &Job| job.ready_at)
     }
+}
+
+/// The queue's serial number, below how often the daemon was started: serials that were told and never journalled come again.
+const fn cycle_token(starts: u64, queue: &Queue) -> u64 {
+    // Seventeen million million changes of a queue, a million starts.
+    const SERIAL_BITS: u32 = 44;
+    (starts << SERIAL_BITS).wrapping_add(queue.image.serial)
 }

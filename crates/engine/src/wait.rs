@@ -3,10 +3,12 @@
 //! First come, first served, heavier weights first. A queue wakes as many sleepers as it has jobs that are not yet
 //! meant for one; a sleeper that is woken and does not come for its job in time is replaced by the next.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 
 use crate::alarm::Alarm;
-use crate::client::{Blocked, Served, Waiting};
+use crate::client::{Blocked, Client, Served, Waiting, turn_of};
 use crate::command::{Select, Wait};
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
@@ -14,6 +16,9 @@ use crate::ids::{ClientId, QueueId, Tag, Timestamp};
 use crate::queue::WaitKey;
 use crate::throttle::Whose;
 use crate::turn::Turn;
+
+/// Takes of one client that may be blocked at once.
+const BLOCKED_MAX: usize = 1 << 16;
 
 impl Engine {
     /// A take found nothing.
@@ -42,7 +47,14 @@ impl Engine {
         self.alarms.set(until, Alarm::Wait(client));
         let blocked = Blocked { tag, sources, worker, until, seq };
         if let Some(client) = self.clients.get_mut(&client) {
-            client.waiting = Waiting::Job(Box::new(blocked));
+            match &mut client.waiting {
+                Waiting::Jobs(takes) => takes.push_back(blocked),
+                waiting @ (Waiting::Nothing | Waiting::Wake { .. } | Waiting::Awake { .. }) => {
+                    let mut takes = VecDeque::with_capacity(1);
+                    takes.push_back(blocked);
+                    *waiting = Waiting::Jobs(takes);
+                }
+            }
         }
     }
 
@@ -133,11 +145,22 @@ impl Engine {
 
     /// A client that asks for work is neither asleep nor freshly woken any more. Says which queue it was woken for:
     /// that one must be served again once the client has chosen. Refused if it waits for a job already.
+    pub(crate) fn stop_waking_to_take(&mut self, id: ClientId, wait: Wait) -> Result<Option<QueueId>, Refusal> {
+        match self.client(id)?.blocked() {
+            Some(takes) if takes.len() < BLOCKED_MAX && is_endless(takes) && !matches!(wait, Wait::Until(_)) => {
+                Ok(None)
+            }
+            Some(_) => Err(Refusal::OutOfPlace),
+            None => self.stop_waking(id),
+        }
+    }
+
+    /// The same for whoever may not wait for a job besides.
     pub(crate) fn stop_waking(&mut self, id: ClientId) -> Result<Option<QueueId>, Refusal> {
         let client = self.client(id)?;
         let woken_for = match &client.waiting {
             Waiting::Nothing => return Ok(None),
-            Waiting::Job(_) => return Err(Refusal::OutOfPlace),
+            Waiting::Jobs(_) => return Err(Refusal::OutOfPlace),
             Waiting::Wake { .. } => None,
             Waiting::Awake { queue, .. } => Some(*queue),
         };
@@ -149,21 +172,28 @@ impl Engine {
     fn leave_wait(&mut self, id: ClientId, waiting: Waiting) {
         match waiting {
             Waiting::Nothing => {}
-            Waiting::Job(blocked) => {
-                self.alarms.forget(blocked.until);
-                for served in &blocked.sources {
-                    if let Some(queue) = self.queues.at_mut(served.queue) {
-                        queue.takers.remove(&WaitKey::new(0, blocked.seq));
-                    }
-                    self.drop_if_unknown(served.queue);
-                }
-            }
+            Waiting::Jobs(takes) => takes.iter().for_each(|blocked| self.unblock(blocked)),
             Waiting::Wake { seq } => self.leave_sleepers(id, seq),
             Waiting::Awake { queue, .. } => {
                 if let Some(queue) = self.queues.at_mut(queue) {
                     queue.woken = queue.woken.saturating_sub(1);
                 }
             }
+        }
+    }
+
+    /// A take waits no more.
+    fn unblock(&mut self, blocked: &Blocked) {
+        self.alarms.forget(blocked.until);
+        self.leave_takers(blocked.seq, &blocked.sources);
+    }
+
+    fn leave_takers(&mut self, seq: u64, sources: &[Served]) {
+        for served in sources {
+            if let Some(queue) = self.queues.at_mut(served.queue) {
+                queue.takers.remove(&WaitKey::new(0, seq));
+            }
+            self.drop_if_unknown(served.queue);
         }
     }
 
@@ -174,16 +204,11 @@ impl Engine {
         let client = self.clients.get_mut(&id)?;
         match std::mem::take(&mut client.waiting) {
             Waiting::Nothing => None,
-            Waiting::Job(mut blocked) => {
-                let sources = std::mem::take(&mut blocked.sources);
-                let seq = blocked.seq;
-                client.waiting = Waiting::Job(blocked);
-                for served in sources {
-                    if let Some(queue) = self.queues.at_mut(served.queue) {
-                        queue.takers.remove(&WaitKey::new(0, seq));
-                    }
-                    self.drop_if_unknown(served.queue);
-                }
+            Waiting::Jobs(mut takes) => {
+                let left: Vec<(u64, Vec<Served>)> =
+                    takes.iter_mut().map(|blocked| (blocked.seq, std::mem::take(&mut blocked.sources))).collect();
+                client.waiting = Waiting::Jobs(takes);
+                left.iter().for_each(|(seq, sources)| self.leave_takers(*seq, sources));
                 None
             }
             Waiting::Wake { seq } => {
@@ -322,23 +347,17 @@ impl Engine {
     fn hand_to_waiting(&mut self, id: ClientId, key: WaitKey, queue: QueueId, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some((_, slot)) = self.queues.at(queue).and_then(|queue| queue.line.first()) else { return };
-        match std::mem::take(&mut client.waiting) {
-            Waiting::Job(blocked) if blocked.seq == key.seq => {
-                let served = blocked.sources.iter().find(|served| served.queue == queue).copied();
-                let (tag, worker) = (blocked.tag, blocked.worker.clone());
-                self.leave_wait(id, Waiting::Job(blocked));
-                if let Some(served) = served {
-                    self.hand_out(id, tag, slot, served, &worker, turn);
-                }
+        if let Some(blocked) = client.take_blocked(key.seq) {
+            self.unblock(&blocked);
+            if let Some(served) = blocked.sources.iter().find(|served| served.queue == queue) {
+                self.hand_out(id, blocked.tag, slot, *served, &blocked.worker, turn);
             }
-            other @ (Waiting::Nothing | Waiting::Job(_) | Waiting::Wake { .. } | Waiting::Awake { .. }) => {
-                client.waiting = other;
-                let served = client.abilities.iter().find(|served| served.queue == queue).copied();
-                self.use_credit(id);
-                if let Some(served) = served {
-                    self.hand_out(id, Tag::NONE, slot, served, &[], turn);
-                }
-            }
+            return;
+        }
+        let served = client.abilities.iter().find(|served| served.queue == queue).copied();
+        self.use_credit(id);
+        if let Some(served) = served {
+            self.hand_out(id, Tag::NONE, slot, served, &[], turn);
         }
     }
 
@@ -357,15 +376,32 @@ impl Engine {
     /// A blocked taker has waited long enough.
     pub(crate) fn give_up_waiting(&mut self, id: ClientId, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        if let Waiting::Job(blocked) = &client.waiting
-            && blocked.until <= self.now
+        // Whoever waits until a time has one take that does.
+        let over = client.blocked().and_then(VecDeque::front).filter(|blocked| blocked.until <= self.now);
+        if let Some(seq) = over.map(|blocked| blocked.seq)
+            && let Some(blocked) = client.take_blocked(seq)
         {
-            let tag = blocked.tag;
-            let waiting = std::mem::take(&mut client.waiting);
-            self.leave_wait(id, waiting);
-            turn.tell(id, Event::Empty { tag });
+            self.unblock(&blocked);
+            turn.tell(id, Event::Empty { tag: blocked.tag });
         }
     }
+}
+
+impl Client {
+    /// Takes out the blocked take whose turn this is.
+    fn take_blocked(&mut self, seq: u64) -> Option<Blocked> {
+        let Waiting::Jobs(takes) = &mut self.waiting else { return None };
+        let blocked = takes.remove(turn_of(seq, takes)?);
+        if takes.is_empty() {
+            self.waiting = Waiting::Nothing;
+        }
+        blocked
+    }
+}
+
+/// Whether these takes wait as long as the connection lives.
+fn is_endless(takes: &VecDeque<Blocked>) -> bool {
+    takes.front().is_none_or(|blocked| blocked.until == Timestamp::NEVER)
 }
 
 /// What is to be done next at a queue.

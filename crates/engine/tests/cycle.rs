@@ -6,8 +6,11 @@
 
 mod common;
 
+use bytes::Bytes;
 use common::{Broker, push, repay, take};
-use windlass_engine::{ClientId, Command, Event, JobId, OnExpiry, RepayTo, Tag, Timestamp, Turn};
+use windlass_engine::{
+    ClientId, Command, Event, From, JobId, LeaseTerms, OnExpiry, RepayTo, Select, Tag, Take, Timestamp, Turn, Wait,
+};
 
 const LEASE_MS: u64 = 1_000;
 
@@ -234,6 +237,35 @@ fn what_only_work_queues_do() {
     broker.says(1, push("q"), ["1 new j2"]);
     broker.says(2, take(["q"]), ["2 took j2.1"]);
     broker.says(2, repay(2, 1, RepayTo::Front), ["2 refused: queue of the other kind"]);
+}
+
+/// What was lent before the end of a daemon may be forgotten: its lend key must not fit what is lent after.
+#[test]
+fn a_lend_key_is_not_granted_again_by_another_run() {
+    let lent_by = |starts| {
+        let mut broker = Broker::new();
+        (0..starts).for_each(|_| broker.engine.recall_head(broker.engine.head().clone(), true));
+        broker.hear(1, push("c").cycle());
+        lent(&broker.hear(2, lend())).map(|(_, token)| token)
+    };
+    assert_eq!((lent_by(0), lent_by(1), lent_by(2)), (Some(2), Some(2 | 1 << 44), Some(2 | 2 << 44)));
+}
+
+#[test]
+fn a_cycle_queue_taken_from_by_kind() {
+    let wish = |queue: &'static str| {
+        let lease = LeaseTerms { connection_bound: false, lease_ms: Some(LEASE_MS), on_expiry: OnExpiry::Front };
+        let from = From::Cycle { queue: queue.into(), lease };
+        Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }
+    };
+    let forever = |queue| Command::Take(Take { wait: Wait::Forever, ..wish(queue) });
+    let mut broker = Broker::new();
+    broker.says(1, Command::Take(wish("c")), ["1 empty"]);
+    assert_eq!(broker.engine.queues().count(), 0, "it was there for the take alone");
+    broker.says(1, forever("c"), []);
+    broker.says(2, push("c").cycle(), ["1 took j1.2 until 2000", "2 new j1"]);
+    broker.says(2, push("w"), ["2 new j2"]);
+    broker.says(1, forever("w"), ["1 refused: queue of the other kind"]);
 }
 
 /// The engine's tags and times do not matter to the arithmetic: the serial survives in the queue's image.

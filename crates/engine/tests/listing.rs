@@ -190,6 +190,30 @@ fn queues_and_their_figures() {
 }
 
 #[test]
+fn one_queue() {
+    let mut broker = Broker::new();
+    let look = |name: &'static str| Command::LookQueue { queue: name.into() };
+    broker.says(1, look("q"), ["1 queues"]);
+    broker.hear(2, common::take(["q"]).forever());
+    broker.says(1, look("q"), ["1 queues"]);
+    broker.hear(1, push("q"));
+    broker.hear(1, push("r"));
+    broker.says(1, look("r"), ["1 queues r"]);
+    let events = broker.hear(1, look("q"));
+    let [(_, Event::Queues { rows, next: None, .. })] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(rows.first().map(|row| row.places), Some([0, 1, 0, 0, 0, 0, 0]));
+}
+
+#[test]
+fn a_barrier_changes_nothing_and_is_not_to_be_told_early() {
+    let mut broker = Broker::new();
+    let events = broker.hear(1, Command::Barrier);
+    let [(_, event)] = events.as_slice() else { panic!("{events:?}") };
+    assert!(event.is_barrier() && event.acknowledges());
+    assert!(!Event::Done { tag: windlass_engine::Tag(1) }.is_barrier());
+}
+
+#[test]
 fn clients_in_order_of_their_numbers() {
     let mut broker = Broker::new();
     for (client, label) in [(3, "three"), (1, "one"), (2, "two"), (4, "four")] {

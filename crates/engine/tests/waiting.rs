@@ -38,14 +38,45 @@ fn what_is_due_comes_before_what_is_asked() {
 }
 
 #[test]
-fn one_who_waits_may_not_wait_again() {
+fn one_who_waits_until_a_time_may_not_wait_again() {
     let mut broker = Broker::new();
-    broker.says(1, take(["q"]).forever(), []);
+    broker.says(1, take(["q"]).until(9_000), []);
     broker.says(1, take(["r"]), ["1 refused: out of place"]);
+    broker.says(1, take(["r"]).forever(), ["1 refused: out of place"]);
     broker.says(1, Command::Sleep, ["1 refused: out of place"]);
     broker.says(1, Command::Unwait, []);
     broker.says(1, take(["r"]), ["1 empty"]);
     broker.says(2, push("q"), ["2 new j1"]);
+}
+
+#[test]
+fn one_who_waits_for_ever_may_wait_again_and_each_wait_has_its_turn() {
+    let mut broker = Broker::new();
+    broker.says(1, take(["q"]).forever(), []);
+    broker.says(1, take(["q", "r"]).forever(), []);
+    broker.says(2, take(["q"]).forever(), []);
+    broker.says(1, take(["q"]).forever(), []);
+    broker.says(1, take(["r"]).until(9_000), ["1 refused: out of place"]);
+    broker.says(1, Command::Sleep, ["1 refused: out of place"]);
+    broker.says(1, take(["q"]), ["1 empty"]);
+    broker.says(3, push("r"), ["1 took j1.1", "3 new j1"]);
+    broker.says(3, push("q"), ["1 took j2.1", "3 new j2"]);
+    broker.says(3, push("q"), ["2 took j3.1", "3 new j3"]);
+    broker.says(3, push("q"), ["1 took j4.1", "3 new j4"]);
+    broker.says(3, push("q"), ["3 new j5"]);
+    broker.says(1, take(["q"]).until(9_000), ["1 took j5.1"]);
+}
+
+#[test]
+fn all_waits_of_a_client_end_with_it() {
+    let mut broker = Broker::new();
+    (0..3).for_each(|_| broker.says(1, take(["q"]).forever(), []));
+    broker.says(1, Command::Unwait, []);
+    broker.says(3, push("q"), ["3 new j1"]);
+    broker.says(3, take(["q"]), ["3 took j1.1"]);
+    (0..3).for_each(|_| broker.says(1, take(["q"]).forever(), []));
+    broker.says(1, Command::Close, []);
+    broker.says(3, push("q"), ["3 new j2"]);
 }
 
 #[test]

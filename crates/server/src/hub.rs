@@ -161,12 +161,13 @@ impl Hub {
         let Core { engine, journal, turn, .. } = &mut *core;
         journal.append(engine, &turn.changes);
         let pending = !journal.is_empty();
+        // The commit behind which everything is on the disk that was changed until now.
+        let barrier = if pending { journal.pending_seq() } else { journal.pending_seq().saturating_sub(1) };
         let gate = match self.promise {
             Promise::Soon => 0,
-            Promise::Durable if pending => journal.pending_seq(),
-            Promise::Durable => journal.pending_seq().saturating_sub(1),
+            Promise::Durable => barrier,
         };
-        core.post(gate, self.durable.load(Ordering::Acquire), own);
+        core.post((gate, barrier), self.durable.load(Ordering::Acquire), own);
         let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
         let earlier = due < core.ticks_at;
         if earlier {
@@ -292,10 +293,11 @@ impl Core {
     }
 
     /// Puts the turn's events and words into the mailboxes they are for, and rings those whose owners do not look by themselves.
-    fn post(&mut self, gate: u64, durable: u64, own: Option<ClientId>) {
+    fn post(&mut self, (gate, barrier): (u64, u64), durable: u64, own: Option<ClientId>) {
         let mut events = std::mem::take(&mut self.turn.events);
         for (index, (client, event)) in events.drain(..).enumerate() {
             self.post_words(index, own);
+            let gate = if event.is_barrier() { barrier } else { gate };
             let needs = if event.acknowledges() && gate > durable { gate } else { 0 };
             self.deliver(client, needs, Mail::Event(event), own);
         }
@@ -342,6 +344,7 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::RemoveQueue { .. }
         | Command::PauseQueue { .. }
         | Command::LimitQueue { .. }
+        | Command::Barrier
         | Command::ThrottleQueue { .. } => tag.wants_answer(),
         Command::Open(_)
         | Command::Close
@@ -357,6 +360,7 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::Look(_)
         | Command::ListSchedules { .. }
         | Command::LookBatch { .. }
+        | Command::LookQueue { .. }
         | Command::ListQueues { .. }
         | Command::ListJobs { .. }
         | Command::ListClients { .. }

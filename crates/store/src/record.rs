@@ -126,7 +126,9 @@ fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
 pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
     let HeadRecord { head, clean, commits, census } = record;
     out.push(HEAD);
-    out.push(u8::from(*clean));
+    let starts = Some(head.starts).filter(|starts| *starts > 0);
+    out.push(u8::from(*clean) | u8::from(starts.is_some()) << 1);
+    starts.into_iter().for_each(|starts| put_u64(out, starts));
     put_u64(out, head.next_job);
     put_u64(out, head.reserved);
     put_totals(&head.totals, out);
@@ -240,7 +242,8 @@ fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
 
 /// `old`: from before totals were kept by origin.
 fn decode_head(from: &mut Reader<'_>, old: bool) -> Result<HeadRecord, DecodeError> {
-    let clean = from.below("the head's flags", 2)? == 1;
+    let flags = from.below("the head's flags", 4)?;
+    let starts = if flags & 2 != 0 { from.below("how often it was started", COUNT_MAX)? } else { 0 };
     let next_job = from.below("the next job's number", COUNT_MAX)?;
     let reserved = from.below("the numbers set aside", COUNT_MAX)?;
     let totals = read_totals(from, old)?;
@@ -255,7 +258,12 @@ fn decode_head(from: &mut Reader<'_>, old: bool) -> Result<HeadRecord, DecodeErr
     }
     let commits = from.below("the count of commits", COUNT_MAX)?;
     let census = from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    Ok(HeadRecord { head: Head { next_job, reserved, totals, origins }, clean, commits, census })
+    Ok(HeadRecord {
+        head: Head { next_job, reserved, starts, totals, origins },
+        clean: flags & 1 != 0,
+        commits,
+        census,
+    })
 }
 
 fn read_totals(from: &mut Reader<'_>, old: bool) -> Result<Totals, DecodeError> {

@@ -65,11 +65,11 @@ fn everything_happens(tally: &Tally) {
             "Command",
             "Open Close Label Serve Unserve UnserveAll Push Take Sleep Credit Unwait Finish Fail Release Extend Repay \
              Tell Track Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue ThrottleQueue SetSchedule RemoveSchedule \
-             ListSchedules BatchNew BatchOpen BatchCommit LookBatch ListQueues ListJobs ListClients Stats Mutate Flush Enlist Beat Signal",
+             ListSchedules BatchNew BatchOpen BatchCommit LookBatch LookQueue ListQueues ListJobs ListClients Stats Barrier Mutate Flush Enlist Beat Signal",
         ),
         (
             "Event",
-            "Pushed Taken Empty Woken Finished Failed Done Refused Told Ended Looked ScheduleSet Schedules BatchLooked Queues Clients Stats \
+            "Pushed Taken Empty Woken Finished Failed Done Settled Refused Told Ended Looked ScheduleSet Schedules BatchLooked Queues Clients Stats \
              Mutated Beaten Dismissed",
         ),
         (

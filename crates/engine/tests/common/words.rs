@@ -28,6 +28,7 @@ fn word(event: &Event) -> String {
             Fate::Discarded => format!("failed j{}, discarded", job.0),
         },
         Event::Done { .. } => "done".into(),
+        Event::Settled { .. } => "settled".into(),
         Event::Refused { why, .. } => format!("refused: {why}"),
         Event::Told { job, note } => format!("told j{} {}", job.0, note_words(note)),
         Event::Ended { job, end } => format!("ended j{} {}", job.0, end_words(end)),

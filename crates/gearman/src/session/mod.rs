@@ -190,6 +190,7 @@ impl GearmanSession {
             | Event::Stats { .. }
             | Event::BatchLooked { .. }
             | Event::Mutated { .. }
+            | Event::Settled { .. }
             | Event::Beaten { .. } => {}
         }
     }

@@ -68,10 +68,10 @@ fn any_moved() -> impl Strategy<Value = Moved> {
 fn any_head() -> impl Strategy<Value = HeadRecord> {
     let count = || 0..1u64 << 63;
     let origins = prop::collection::btree_map(any::<u8>(), any_totals(), 0..4);
-    ((count(), count()), any_totals(), origins, any::<bool>(), count(), any::<u64>()).prop_map(
-        |((next_job, reserved), totals, origins, clean, commits, census)| {
+    ((count(), count(), count()), any_totals(), origins, any::<bool>(), count(), any::<u64>()).prop_map(
+        |((next_job, reserved, starts), totals, origins, clean, commits, census)| {
             let origins = origins.into_iter().map(|(origin, totals)| (Origin(origin), totals)).collect();
-            HeadRecord { head: Head { next_job, reserved, totals, origins }, clean, commits, census }
+            HeadRecord { head: Head { next_job, reserved, starts, totals, origins }, clean, commits, census }
         },
     )
 }
@@ -340,6 +340,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         origins: vec![(Origin::FAKTORY, totals()), (Origin::EVENTMQ, Totals { retried: 300, ..Totals::default() })],
         ..old_head()
     };
+    let started = HeadRecord { head: Head { starts: 300, ..head.clone() }, clean: false, commits: 3, census: 7 };
     let head = |clean| HeadRecord { head: head.clone(), clean, commits: 3, census: 0x0123_4567_89ab_cdef };
     vec![
         ("put_plain", Record::Put(jobs::plain())),
@@ -397,6 +398,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("queue_gone", Record::QueueGone(QueueId(3))),
         ("head_origins", Record::Head(head(false))),
         ("head_origins_clean", Record::Head(head(true))),
+        ("head_started", Record::Head(started)),
     ]
 }
 
@@ -422,7 +424,7 @@ fn totals() -> Totals {
 fn old_head() -> Head {
     let (released, retried, purged, timed_out, dismissed) = (0, 0, 0, 0, 0);
     let totals = Totals { released, retried, purged, timed_out, dismissed, ..totals() };
-    Head { next_job: 12, reserved: 65_548, totals, origins: Vec::new() }
+    Head { next_job: 12, reserved: 65_548, starts: 0, totals, origins: Vec::new() }
 }
 
 /// Records that are written otherwise today.

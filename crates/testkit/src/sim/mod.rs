@@ -31,7 +31,7 @@ use crate::dice::Dice;
 
 use journal::Journal;
 use laws::Laws;
-use oracle::{Oracle, Waiting, same_events};
+use oracle::{Oracle, same_events};
 use script::{Kind, Script};
 pub use tally::Tally;
 use world::World;
@@ -152,7 +152,7 @@ impl Life {
         let leased =
             |cycle| move |memo: &oracle::JobMemo| memo.job.lease().is_some() && memo.job.cycle().is_some() == cycle;
         let open = self.oracle.clients.len();
-        let free = |client: &oracle::ClientMemo| !matches!(client.waiting, Waiting::Job { .. });
+        let free = |client: &oracle::ClientMemo| client.blocked().is_empty();
         let possible = match kind {
             Kind::Open => open < self.world.clients_max,
             _ if open == 0 => false,

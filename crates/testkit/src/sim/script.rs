@@ -8,7 +8,7 @@ use windlass_engine::{
 
 use crate::dice::Dice;
 
-use super::oracle::{ClientMemo, JobMemo, Oracle, Waiting, id_of};
+use super::oracle::{ClientMemo, JobMemo, Oracle, id_of};
 use super::world::World;
 
 /// The kinds of things that happen.
@@ -47,10 +47,12 @@ pub(crate) enum Kind {
     BatchOpen,
     BatchCommit,
     LookBatch,
+    LookQueue,
     ListQueues,
     ListJobs,
     ListClients,
     Stats,
+    Barrier,
     Mutate,
     Flush,
     Enlist,
@@ -61,7 +63,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, and how often each happens in an average world.
-    pub(crate) const ALL: [(u64, Self); 43] = [
+    pub(crate) const ALL: [(u64, Self); 45] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -95,10 +97,12 @@ impl Kind {
         (4, Self::BatchOpen),
         (16, Self::BatchCommit),
         (4, Self::LookBatch),
+        (3, Self::LookQueue),
         (3, Self::ListQueues),
         (8, Self::ListJobs),
         (3, Self::ListClients),
         (3, Self::Stats),
+        (1, Self::Barrier),
         (10, Self::Mutate),
         (1, Self::Flush),
         (12, Self::Enlist),
@@ -158,6 +162,7 @@ impl Script<'_> {
             Kind::BatchOpen => Command::BatchOpen { batch: self.batch() },
             Kind::BatchCommit => Command::BatchCommit { batch: self.batch() },
             Kind::LookBatch => Command::LookBatch { batch: self.batch() },
+            Kind::LookQueue => Command::LookQueue { queue: self.queue() },
             Kind::ListQueues => Command::ListQueues { after: self.cursor(), limit: self.number(4) },
             Kind::ListClients => Command::ListClients { after: self.cursor(), limit: self.number(4) },
             Kind::ListJobs => {
@@ -169,6 +174,7 @@ impl Script<'_> {
                 Command::Mutate { filter, action, after: Cursor::default(), limit: self.number(5) }
             }
             Kind::Stats => Command::Stats,
+            Kind::Barrier => Command::Barrier,
             Kind::Enlist => Command::Enlist { worker: self.worker(), about: self.bytes(4) },
             Kind::Beat => Command::Beat { worker: self.worker(), state: self.state_if_any() },
             Kind::Signal => Command::Signal { worker: self.worker(), state: self.state() },
@@ -188,9 +194,9 @@ impl Script<'_> {
 
     /// Somebody who does not wait for a job already, if there is anybody.
     fn somebody_free(&mut self) -> ClientId {
-        let free = |client: &&ClientMemo| !matches!(client.waiting, Waiting::Job { .. });
+        let free = |client: &&ClientMemo| client.blocked().is_empty();
         let free: Vec<ClientId> = self.oracle.clients.iter().filter(free).map(|client| client.id).collect();
-        let anybody = self.dice.chance(5);
+        let anybody = self.dice.chance(15);
         let client = self.dice.pick(&free).copied();
         client.filter(|_| !anybody).unwrap_or_else(|| self.somebody())
     }

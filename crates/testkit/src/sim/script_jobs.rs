@@ -145,11 +145,13 @@ impl Script<'_> {
     }
 
     pub(crate) fn wish(&mut self) -> Take {
-        let from = if self.dice.chance(50) {
-            From::Abilities
-        } else {
-            let queues = (0..self.dice.below(4)).map(|_| self.queue()).collect();
-            From::Listed { queues, lease: self.terms() }
+        let from = match self.dice.below(10) {
+            0..5 => From::Abilities,
+            5 => From::Cycle { queue: self.queue(), lease: self.terms() },
+            _ => {
+                let queues = (0..self.dice.below(4)).map(|_| self.queue()).collect();
+                From::Listed { queues, lease: self.terms() }
+            }
         };
         let wait = match self.dice.below(4) {
             0 => Wait::Until(self.time()),

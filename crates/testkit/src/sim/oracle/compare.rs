@@ -97,6 +97,7 @@ impl Oracle {
     /// The daemon died, or stopped, and this engine is what was recovered: what only lived with connections is gone.
     pub(crate) fn survive(&mut self, engine: &Engine) {
         self.clients.clear();
+        self.starts += 1;
         self.workers.clear();
         self.awake.clear();
         self.jobs.retain(|memo| memo.job.durable);

@@ -119,11 +119,21 @@ pub(crate) struct Served {
     pub(crate) lease: LeaseTerms,
 }
 
+/// A take that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Blocked {
+    pub(crate) tag: Tag,
+    pub(crate) from: Vec<Served>,
+    pub(crate) worker: Bytes,
+    pub(crate) until: Timestamp,
+    pub(crate) since: u64,
+}
+
 /// What a client waits for.
 #[derive(Clone, Debug)]
 pub(crate) enum Waiting {
     Nothing,
-    Job { tag: Tag, from: Vec<Served>, worker: Bytes, until: Timestamp, since: u64 },
+    Jobs(Vec<Blocked>),
     Asleep { since: u64 },
     Awake { queue: QueueId, since: u64 },
 }
@@ -159,11 +169,16 @@ impl ClientMemo {
         }
     }
 
+    /// Its blocked takes.
+    pub(crate) fn blocked(&self) -> &[Blocked] {
+        if let Waiting::Jobs(takes) = &self.waiting { takes } else { &[] }
+    }
+
     /// The queue it was woken for, if it has not come for work since.
     pub(crate) const fn woken_for(&self) -> Option<QueueId> {
         match &self.waiting {
             Waiting::Awake { queue, .. } => Some(*queue),
-            Waiting::Nothing | Waiting::Job { .. } | Waiting::Asleep { .. } => None,
+            Waiting::Nothing | Waiting::Jobs(_) | Waiting::Asleep { .. } => None,
         }
     }
 }

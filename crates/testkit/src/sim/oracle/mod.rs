@@ -62,6 +62,8 @@ pub(crate) struct Oracle {
     /// By origin, since it was flushed.
     pub(crate) origins: BTreeMap<Origin, Totals>,
     pub(crate) next_job: u64,
+    /// Times it was started again.
+    pub(crate) starts: u64,
     next_worker: u64,
     /// Ranks given out: behind all others upwards, before all others downwards.
     back: u64,
@@ -106,6 +108,7 @@ impl Oracle {
             totals: Totals::default(),
             origins: BTreeMap::new(),
             next_job: 1,
+            starts: 0,
             next_worker: 1,
             back: MIDDLE,
             front: MIDDLE,
@@ -194,9 +197,14 @@ impl Oracle {
             Command::BatchOpen { batch } => self.open_batch(client, tag, batch),
             Command::BatchCommit { batch } => self.commit_batch(client, tag, batch),
             Command::LookBatch { batch } => self.look_batch(client, tag, batch),
+            Command::LookQueue { queue } => self.look_queue(client, tag, queue),
             Command::ListQueues { after, limit } => self.list_queues(client, tag, *after, *limit),
             Command::ListClients { after, limit } => self.list_clients(client, tag, *after, *limit),
             Command::Stats => self.stats(client, tag),
+            Command::Barrier => {
+                self.say(client, Event::Settled { tag });
+                Ok(())
+            }
             Command::Enlist { worker, .. } => self.enlist(client, tag, worker),
             Command::Beat { worker, state } => self.beat(client, tag, worker, *state),
             Command::Signal { worker, state } => self.signal(client, tag, worker, *state),
@@ -244,10 +252,7 @@ impl Oracle {
             let key_limit = if memo.holds_key { memo.key_limit() } else { Timestamp::NEVER };
             [place, (memo.expires_at(), Due::Expiry(id)), (key_limit, Due::Key(id))]
         });
-        let waits = self.clients.iter().filter_map(|client| match &client.waiting {
-            Waiting::Job { until, .. } => Some((*until, Due::Wait(client.id))),
-            Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. } => None,
-        });
+        let waits = self.clients.iter().flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
         let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));
         let not_come = |wakeup: &&Wakeup| {
             self.client(wakeup.client)
@@ -401,7 +406,9 @@ impl Oracle {
                 || self.jobs.iter().any(|memo| memo.job.queue == queue.number)
                 || self.clients.iter().any(|client| client.abilities.iter().any(|s| s.queue == queue.number))
                 || self.clients.iter().any(|client| match &client.waiting {
-                    Waiting::Job { from, .. } => from.iter().any(|served| served.queue == queue.number),
+                    Waiting::Jobs(takes) => {
+                        takes.iter().any(|take| take.from.iter().any(|served| served.queue == queue.number))
+                    }
                     Waiting::Awake { queue: woken_for, .. } => *woken_for == queue.number,
                     Waiting::Nothing | Waiting::Asleep { .. } => false,
                 })

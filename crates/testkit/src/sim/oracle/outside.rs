@@ -101,6 +101,13 @@ impl Oracle {
         limit.clamp(1, self.limits.page_max.max(1)) as usize
     }
 
+    pub(super) fn look_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes) -> Answer {
+        let rows =
+            self.queue_named(name).filter(|queue| queue.known).map(|queue| self.row(queue)).into_iter().collect();
+        self.say(client, Event::Queues { tag, rows, next: None });
+        Ok(())
+    }
+
     pub(super) fn list_queues(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
         let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
         let mut known: Vec<&QueueMemo> = self.queues.iter().filter(|q| q.known && number(q) >= after.0).collect();
@@ -157,7 +164,7 @@ impl Oracle {
 
     pub(super) fn stats(&mut self, client: ClientId, tag: Tag) -> Answer {
         let waits = |client: &&super::ClientMemo| {
-            client.credits > 0 || matches!(client.waiting, Waiting::Job { .. } | Waiting::Asleep { .. })
+            client.credits > 0 || matches!(client.waiting, Waiting::Jobs(_) | Waiting::Asleep { .. })
         };
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let in_place = |place| self.jobs.iter().filter(|memo| memo.job.place.kind() == place).count() as u64;

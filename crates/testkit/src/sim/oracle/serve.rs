@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use bytes::Bytes;
 use windlass_engine::{ClientId, Event, JobId, QueueId, Refusal, Select, Tag};
 
-use super::memo::{Served, Wakeup};
+use super::memo::{Blocked, Served, Wakeup};
 use super::{Answer, ClientMemo, Oracle, Waiting};
 
 /// Heavier first, then first come.
@@ -14,7 +14,7 @@ type Turn = (Reverse<u32>, u64);
 /// Somebody who gets a job handed to them.
 #[derive(Clone, Copy)]
 enum Taker {
-    Blocked(ClientId),
+    Blocked(ClientId, u64),
     Creditor(ClientId),
 }
 
@@ -82,7 +82,7 @@ impl Oracle {
     /// A client that asks for work is not asleep any more. Says which queue it was woken for.
     pub(super) fn stop_waking(&mut self, id: ClientId) -> Result<Option<QueueId>, Refusal> {
         let client = self.open_client(id)?;
-        if matches!(client.waiting, Waiting::Job { .. }) {
+        if !client.blocked().is_empty() {
             return Err(Refusal::OutOfPlace);
         }
         let woken_for = client.woken_for();
@@ -111,13 +111,11 @@ impl Oracle {
     }
 
     fn next_taker(&self, queue: QueueId) -> Option<(Turn, Taker)> {
-        let blocked = self.clients.iter().filter_map(|client| match &client.waiting {
-            Waiting::Job { from, since, worker, .. } => {
-                let served = from.iter().find(|served| served.queue == queue);
-                served.filter(|served| self.admits(client.id, served, worker))?;
-                Some(((Reverse(0), *since), Taker::Blocked(client.id)))
-            }
-            Waiting::Nothing | Waiting::Asleep { .. } | Waiting::Awake { .. } => None,
+        let takes = self.clients.iter().flat_map(|client| client.blocked().iter().map(move |take| (client.id, take)));
+        let blocked = takes.filter_map(|(id, take)| {
+            let served = take.from.iter().find(|served| served.queue == queue);
+            served.filter(|served| self.admits(id, served, &take.worker))?;
+            Some(((Reverse(0), take.since), Taker::Blocked(id, take.since)))
         });
         let creditors = self.clients.iter().filter(|client| client.credits > 0 && self.may_have(client, queue));
         let creditors = creditors.filter_map(|client| {
@@ -130,7 +128,7 @@ impl Oracle {
         let sleepers = self.clients.iter().filter(|client| self.may_have(client, queue));
         let turns = sleepers.filter_map(|client| match &client.waiting {
             Waiting::Asleep { since } => Some(((Reverse(heaviest(client, queue)?), *since), client.id)),
-            Waiting::Nothing | Waiting::Job { .. } | Waiting::Awake { .. } => None,
+            Waiting::Nothing | Waiting::Jobs(_) | Waiting::Awake { .. } => None,
         });
         turns.min()
     }
@@ -154,7 +152,7 @@ impl Oracle {
     fn hand_to(&mut self, taker: Taker, queue: QueueId) {
         let Some(job) = self.line(queue).first().copied() else { return };
         match taker {
-            Taker::Blocked(id) => self.hand_to_blocked(id, queue, job),
+            Taker::Blocked(id, since) => self.hand_to_blocked((id, since), queue, job),
             Taker::Creditor(id) => {
                 let Ok(client) = self.open_client(id) else { return };
                 let served = client.abilities.iter().find(|served| served.queue == queue).copied();
@@ -166,14 +164,23 @@ impl Oracle {
         }
     }
 
-    fn hand_to_blocked(&mut self, id: ClientId, queue: QueueId, job: JobId) {
-        let Ok(client) = self.open_client(id) else { return };
-        let waiting = std::mem::replace(&mut client.waiting, Waiting::Nothing);
-        if let Waiting::Job { tag, from, worker, .. } = waiting
-            && let Some(served) = from.iter().find(|served| served.queue == queue)
-        {
-            self.hand_out(id, tag, job, served.lease, &worker);
+    fn hand_to_blocked(&mut self, (id, since): (ClientId, u64), queue: QueueId, job: JobId) {
+        let Some(take) = self.unblock(id, since) else { return };
+        if let Some(served) = take.from.iter().find(|served| served.queue == queue) {
+            self.hand_out(id, take.tag, job, served.lease, &take.worker);
         }
+    }
+
+    /// One take waits no more.
+    fn unblock(&mut self, id: ClientId, since: u64) -> Option<Blocked> {
+        let client = self.open_client(id).ok()?;
+        let Waiting::Jobs(takes) = &mut client.waiting else { return None };
+        let at = takes.iter().position(|take| take.since == since)?;
+        let take = takes.remove(at);
+        if takes.is_empty() {
+            client.waiting = Waiting::Nothing;
+        }
+        Some(take)
     }
 
     /// It was woken and has not come in time: its job is for another.
@@ -190,10 +197,11 @@ impl Oracle {
     }
 
     pub(super) fn give_up_waiting(&mut self, id: ClientId) {
-        let Ok(client) = self.open_client(id) else { return };
-        if let Waiting::Job { tag, .. } = client.waiting {
-            client.waiting = Waiting::Nothing;
-            self.say(id, Event::Empty { tag });
+        let now = self.now;
+        let Some(client) = self.client(id) else { return };
+        let over = client.blocked().iter().find(|take| take.until <= now).map(|take| take.since);
+        if let Some(take) = over.and_then(|since| self.unblock(id, since)) {
+            self.say(id, Event::Empty { tag: take.tag });
         }
     }
 
@@ -204,7 +212,7 @@ impl Oracle {
             let Ok(client) = self.open_client(*id) else { continue };
             woken_for.extend(client.woken_for());
             match &mut client.waiting {
-                Waiting::Job { from, .. } => from.clear(),
+                Waiting::Jobs(takes) => takes.iter_mut().for_each(|take| take.from.clear()),
                 Waiting::Awake { .. } => client.waiting = Waiting::Nothing,
                 Waiting::Nothing | Waiting::Asleep { .. } => {}
             }

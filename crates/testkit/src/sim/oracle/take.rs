@@ -8,12 +8,14 @@ use windlass_engine::{
     Taken, Timestamp, Token, Wait, WorkerState,
 };
 
-use super::memo::Served;
+use super::memo::{Blocked, Served};
 use super::{Answer, Oracle, Waiting};
 
 impl Oracle {
     pub(super) fn take(&mut self, client: ClientId, tag: Tag, take: &Take) -> Answer {
-        let woken_for = self.stop_waking(client)?;
+        let waits = self.open_client(client)?.blocked();
+        let endless = waits.iter().all(|take| take.until == Timestamp::NEVER) && !matches!(take.wait, Wait::Until(_));
+        let woken_for = if !waits.is_empty() && endless { None } else { self.stop_waking(client)? };
         let answer = self.take_or_wait(client, tag, take);
         if let Some(queue) = woken_for {
             self.serve(queue);
@@ -25,6 +27,11 @@ impl Oracle {
         let from = match &take.from {
             From::Abilities => self.open_client(client)?.abilities.clone(),
             From::Listed { queues, lease } => self.listed(queues, *lease)?,
+            From::Cycle { queue, lease } => {
+                self.check_name(queue)?;
+                let queue = self.find_or_make_queue(queue, QueueKind::Cycle)?;
+                vec![Served { queue, weight: 0, lease: *lease }]
+            }
         };
         let quiet = self.may_not_take(client, &take.worker);
         if let Some((served, job)) = self.choose(client, &from, take.select, &take.worker).filter(|_| !quiet) {
@@ -42,7 +49,11 @@ impl Oracle {
         }
         let since = self.next_wait();
         let from = if quiet { Vec::new() } else { from };
-        self.open_client(client)?.waiting = Waiting::Job { tag, from, worker: take.worker.clone(), until, since };
+        let take = Blocked { tag, from, worker: take.worker.clone(), until, since };
+        match &mut self.open_client(client)?.waiting {
+            Waiting::Jobs(takes) => takes.push(take),
+            waiting => *waiting = Waiting::Jobs(vec![take]),
+        }
         Ok(())
     }
 
@@ -107,7 +118,8 @@ impl Oracle {
     pub(super) fn hand_out(&mut self, client: ClientId, tag: Tag, id: JobId, terms: LeaseTerms, worker: &Bytes) {
         let (now, lease_ms_max) = (self.now, self.limits.lease_ms_max);
         let queue = self.job_mut(id).job.queue;
-        let serial = self.queue(queue).serial;
+        // Out of reach of what earlier runs of the daemon gave out.
+        let serial = self.queue(queue).serial + self.starts * (1 << 44);
         let memo = self.job_mut(id);
         memo.job.attempts += 1;
         let token = Token(if memo.job.cycle().is_some() { serial } else { memo.job.attempts.into() });
