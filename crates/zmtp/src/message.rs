@@ -73,9 +73,13 @@ impl Message {
     /// A part, or a piece of one, to be kept: a copy, or a view if it is large and the buffer has little else in it.
     #[must_use]
     pub fn keep(&self, piece: &[u8]) -> Bytes {
-        if self.owned
-            && piece.len() >= LARGE_BYTES
-            && let Some(at) = (piece.as_ptr() as usize).checked_sub(self.frames.as_ptr() as usize)
+        if self.owned && piece.len() >= LARGE_BYTES { self.view(piece) } else { Bytes::copy_from_slice(piece) }
+    }
+
+    /// The same for the visit only: a view, and so it holds on to the whole read buffer. A copy of what is not of this message.
+    #[must_use]
+    pub fn view(&self, piece: &[u8]) -> Bytes {
+        if let Some(at) = (piece.as_ptr() as usize).checked_sub(self.frames.as_ptr() as usize)
             && at.checked_add(piece.len()).is_some_and(|end| end <= self.frames.len())
         {
             return self.frames.slice(at..at + piece.len());
@@ -173,6 +177,8 @@ mod tests {
         assert_eq!(message.keep(&piece[..100]), &piece[..100]);
         assert_ne!(message.keep(&piece[..100]).as_ptr(), piece.as_ptr());
         assert_eq!(message.keep(&body), body, "bytes of another buffer");
+        assert_eq!(message.view(&piece[..100]).as_ptr(), piece.as_ptr());
+        assert_eq!(message.view(&body[..100]), &body[..100], "bytes of another buffer");
         let shared = Message { owned: false, ..message.clone() };
         assert_ne!(shared.keep(piece).as_ptr(), piece.as_ptr());
     }

@@ -1,29 +1,276 @@
 //! One connection: what each request means to the engine, and what each event means to the peer.
+//!
+//! Reading order: this file, where every request has a line; `answer`, where every event has one. What they use: `transport`
+//! (ZMTP or bare), `frame` (a request's bytes), `asked` (how an answer finds its question), `refusal`, `settings`.
+//!
+//! Invariants: replies leave in the order of their requests, which is the outbox's doing, not ours; only a `Lend` that blocks is
+//! passed by, because nobody knows when its answer comes. Nothing an entry keeps holds on to the buffer it was read into.
+//!
+//! Spec: `spiderq-protocol`, all of it.
 
+mod answer;
+mod asked;
+mod frame;
+mod refusal;
 mod settings;
+mod transport;
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
-use windlass_engine::{ClientInfo, Command, Event, Origin, Tag, Timestamp};
-use windlass_session::{Outbox, Reason, Session};
-use windlass_zmtp::Seat;
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{
+    Clash, ClientInfo, Command, Event, From, JobRef, KeyUntil, LeaseTerms, NewJob, OnExpiry, Origin, Proof, QueueKind,
+    RepayTo, Select, Tag, Take, Timestamp, Token, Unique, Wait,
+};
+use windlass_session::{Outbox, Reason, Session, Stop};
+use windlass_zmtp::{Close, Peer, Seat};
 
-pub use settings::{Counters, Dialect, Settings};
+pub use settings::{Counters, Settings};
 
-/// One spiderq connection. The first byte tells whether it is spoken over ZMTP or bare.
+use crate::wire::{Cut, Dialect, Fault, Mode, Patience, Reply, Request, Status, Uncut, cut};
+use asked::{Ask, Asked};
+use frame::{Frame, LARGE_BYTES, dedicate};
+use settings::Counted;
+use transport::{Transport, ZMTP_FIRST_BYTE};
+
+/// Requests that may be without an answer before no more are read, blocking lends apart.
+const ASKED_MAX: usize = 512;
+
+/// One spiderq connection. Its first byte tells whether it is spoken over ZMTP or bare.
 #[derive(Debug)]
 pub struct SpiderqSession {
     settings: Arc<Settings>,
+    /// Until the connection is open.
     info: ClientInfo,
+    /// Among those who may have to shake hands. A bare peer leaves it.
     seat: Option<Seat>,
+    transport: Transport,
+    asked: Asked,
+    /// The peer has shown that it speaks 1.4.
+    speaks_1_4: bool,
+    /// Something unread is in the buffer.
+    unread: bool,
+    /// The peer has closed its side.
+    eof: bool,
+    /// The connection is to end: nothing that was sent behind the reason counts.
+    over: bool,
 }
 
 impl SpiderqSession {
     /// A connection that has just been accepted, and its seat in the listener's roster.
     #[must_use]
     pub fn new(settings: Arc<Settings>, info: ClientInfo, seat: Seat) -> Self {
-        Self { settings, info: ClientInfo { origin: Some(Origin::SPIDERQ), ..info }, seat: Some(seat) }
+        Self {
+            settings,
+            info: ClientInfo { origin: Some(Origin::SPIDERQ), ..info },
+            seat: Some(seat),
+            transport: Transport::Unknown,
+            asked: Asked::default(),
+            speaks_1_4: false,
+            unread: false,
+            eof: false,
+            over: false,
+        }
+    }
+
+    // ---- bytes to frames -------------------------------------------------------------------------------------------
+
+    /// Takes the next request. Says whether there was one.
+    fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) -> bool {
+        match self.transport {
+            Transport::Unknown => self.greeted(now, input.first().copied(), out),
+            Transport::Zmtp(_) => self.read_message(now, input, out),
+            Transport::Bare { .. } => self.read_bare(now, input, out),
+        }
+    }
+
+    fn greeted(&mut self, now: Timestamp, first: Option<u8>, out: &mut Outbox) -> bool {
+        self.transport = match first {
+            None => return false,
+            Some(ZMTP_FIRST_BYTE) => {
+                let mut peer = Peer::new(Arc::clone(&self.settings.zmtp));
+                peer.open(now, out.bytes());
+                Transport::Zmtp(Box::new(peer))
+            }
+            Some(_) => {
+                self.seat = None;
+                Transport::Bare { dedicated: false, wanted: 0 }
+            }
+        };
+        true
+    }
+
+    fn read_message(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) -> bool {
+        let Transport::Zmtp(peer) = &mut self.transport else { return false };
+        match peer.read(now, input, out.bytes()) {
+            Ok(Some(windlass_zmtp::Event::Message(message))) => self.frame(now, &Frame::Message(message), out),
+            Ok(Some(windlass_zmtp::Event::Ready(ready))) => {
+                if self.seat.as_mut().is_none_or(|seat| seat.settle(ready.identity).is_none()) {
+                    self.end(Close::Evicted.into(), out);
+                }
+            }
+            // A publisher's business.
+            Ok(Some(windlass_zmtp::Event::Subscribe(_) | windlass_zmtp::Event::Cancel(_))) => {}
+            Ok(None) => return false,
+            Err(close) => self.end(close.into(), out),
+        }
+        true
+    }
+
+    fn read_bare(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) -> bool {
+        let Transport::Bare { dedicated, wanted } = &mut self.transport else { return false };
+        match cut(input, self.settings.frame_bytes_max) {
+            Ok(Cut::Whole(bytes)) => {
+                *wanted = 0;
+                let owned = std::mem::take(dedicated);
+                let frame = Frame::Bare(input.split_to(bytes).freeze(), owned);
+                self.frame(now, &frame, out);
+            }
+            Ok(Cut::Begun(bytes)) => {
+                *wanted = if input.is_empty() { 0 } else { bytes - input.len() };
+                if *wanted >= LARGE_BYTES && !*dedicated {
+                    *dedicated = true;
+                    dedicate(input);
+                }
+                return false;
+            }
+            Err(Uncut::Unknown(fault)) => {
+                Reply::Error(fault).encode(out.bytes());
+                self.end(Reason::Protocol("unknown request".to_owned()), out);
+            }
+            Err(Uncut::TooLong) => self.end(Reason::Limit("frame_bytes_max"), out),
+        }
+        true
+    }
+
+    fn frame(&mut self, now: Timestamp, frame: &Frame, out: &mut Outbox) {
+        // Where requests stand back to back none can have a mode behind it.
+        let dialect = if matches!(frame, Frame::Bare(..)) { Dialect::V1_3 } else { self.settings.dialect };
+        match Request::decode(frame.payload(), dialect) {
+            Ok(request) => {
+                self.speaks_1_4 |= request.is_of_1_4();
+                self.request(now, request, frame, out);
+            }
+            Err(fault) => self.fault(fault, frame, out),
+        }
+    }
+
+    fn fault(&mut self, fault: Fault, frame: &Frame, out: &mut Outbox) {
+        self.say(&frame.envelope(), &Reply::Error(fault), out);
+    }
+
+    // ---- requests --------------------------------------------------------------------------------------------------
+
+    /// The specification's table of contents.
+    fn request(&mut self, now: Timestamp, request: Request<'_>, frame: &Frame, out: &mut Outbox) {
+        match request {
+            Request::Ping => self.answer(Counted::Ping, &frame.envelope(), &Reply::Pong, out),
+            Request::Count => self.ask(Ask::Count, frame, Command::LookQueue { queue: self.queue() }, out),
+            Request::Add { key, value, mode } => {
+                let job = self.entry(frame.view(key), frame.value(value), mode);
+                self.ask(Ask::Add, frame, Command::Push(Box::new(job)), out);
+            }
+            Request::Update { key, value } => {
+                let command = Command::Replace { job: self.job(frame, key), body: frame.value(value) };
+                self.ask(Ask::Update, frame, command, out);
+            }
+            Request::Lookup { key } => self.ask(Ask::Lookup, frame, Command::Look(self.job(frame, key)), out),
+            Request::Lend { timeout_ms, patience } => self.lend(timeout_ms, patience, frame, out),
+            Request::Repay { lend_key, key, value, status } => {
+                let (job, proof) = (self.job(frame, key), Proof::Token(Token(lend_key)));
+                let command = Command::Repay { job, proof, body: frame.value(value), to: to(status) };
+                self.ask(Ask::Repay, frame, command, out);
+            }
+            Request::Heartbeat { lend_key, key, timeout_ms } => {
+                let (job, proof) = (self.job(frame, key), Proof::Token(Token(lend_key)));
+                let command = Command::Extend { job, proof, until: now.after_ms(timeout_ms), only_later: false };
+                self.ask(Ask::Heartbeat, frame, command, out);
+            }
+            Request::Stats => self.ask(Ask::Stats, frame, Command::LookQueue { queue: self.queue() }, out),
+            Request::Terminate => self.terminate(frame, out),
+            Request::Flush => self.ask(Ask::Flush, frame, Command::Barrier, out),
+            Request::Remove { key } => self.ask(Ask::Remove, frame, Command::Cancel(self.job(frame, key)), out),
+        }
+    }
+
+    fn lend(&mut self, timeout_ms: u64, patience: Patience, frame: &Frame, out: &mut Outbox) {
+        let (ask, wait) = match patience {
+            Patience::Block => (Ask::Lend, Wait::Forever),
+            Patience::Poll => (Ask::Poll, Wait::No),
+        };
+        if patience == Patience::Block && self.asked.lends() >= self.settings.lends_max {
+            return self.end(Reason::Limit("lends_max"), out);
+        }
+        let lease = LeaseTerms {
+            connection_bound: self.settings.release_on_disconnect,
+            lease_ms: Some(timeout_ms),
+            on_expiry: OnExpiry::Front,
+        };
+        let from = From::Cycle { queue: self.queue(), lease };
+        let take = Take { from, select: Select::ListOrder, wait, worker: Bytes::new() };
+        self.ask(ask, frame, Command::Take(take), out);
+    }
+
+    fn terminate(&mut self, frame: &Frame, out: &mut Outbox) {
+        if self.settings.terminate {
+            self.say(&frame.envelope(), &Reply::Terminated, out);
+            out.stop_daemon(Stop::Gracefully);
+        } else {
+            self.fault(Request::NO_TERMINATE, frame, out);
+        }
+    }
+
+    fn entry(&self, key: Bytes, value: Bytes, mode: Option<Mode>) -> NewJob {
+        NewJob {
+            kind: QueueKind::Cycle,
+            front: mode == Some(Mode::Head),
+            unique: Some(Unique { key, clash: Clash::Keep, until: KeyUntil::End }),
+            ..NewJob::new(Origin::SPIDERQ, self.queue(), value)
+        }
+    }
+
+    // ---- shared ----------------------------------------------------------------------------------------------------
+
+    fn queue(&self) -> Bytes {
+        self.settings.queue.clone()
+    }
+
+    fn job(&self, frame: &Frame, key: &[u8]) -> JobRef {
+        JobRef::Key { queue: self.queue(), origin: Origin::SPIDERQ, key: frame.view(key) }
+    }
+
+    /// Asks the engine, and remembers what for.
+    fn ask(&mut self, ask: Ask, frame: &Frame, command: Command, out: &mut Outbox) {
+        let tag = self.asked.push(ask, frame.envelope());
+        out.command(tag, command);
+    }
+
+    /// Whether nothing more is to be read until an answer has come.
+    fn must_wait(&self) -> bool {
+        self.over || self.asked.others() >= ASKED_MAX
+    }
+
+    fn end(&mut self, reason: Reason, out: &mut Outbox) {
+        self.over = true;
+        out.hang_up(reason);
+    }
+
+    /// The peer has closed its side, and everything it sent before has been answered or soon will be.
+    fn leave_if_done(&mut self, out: &mut Outbox) {
+        if self.eof && !self.unread && !self.must_wait() {
+            // Whoever is gone wants no entry.
+            out.command(Tag::NONE, Command::Unwait);
+            self.end(Reason::PeerClosed, out);
+        }
+    }
+}
+
+const fn to(status: Status) -> RepayTo {
+    match status {
+        Status::Penalty => RepayTo::Penalty,
+        Status::Reward => RepayTo::Reward,
+        Status::Front => RepayTo::Front,
+        Status::Drop => RepayTo::Drop,
     }
 }
 
@@ -32,11 +279,58 @@ impl Session for SpiderqSession {
         out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.info)));
     }
 
-    fn on_bytes(&mut self, _now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
-        input.clear();
-        self.seat = None;
-        out.hang_up(Reason::Protocol(format!("{:?} is not served yet", self.settings.dialect)));
+    fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+        while !self.must_wait() && self.read(now, input, out) {}
+        // Nothing is read behind an end; a request that was cut short by the peer's own stays so.
+        if self.over || (self.eof && !self.must_wait()) {
+            input.clear();
+        }
+        self.unread = !input.is_empty();
+        self.leave_if_done(out);
     }
 
-    fn on_event(&mut self, _now: Timestamp, _event: Event, _out: &mut Outbox) {}
+    fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Outbox) {
+        self.event(&event, out);
+        self.leave_if_done(out);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
+        if self.must_wait() {
+            // What it has to say may be in the buffer.
+            self.excuse(now);
+        }
+        let Transport::Zmtp(peer) = &mut self.transport else { return };
+        if let Err(close) = peer.tick(now, out.bytes()) {
+            self.end(close.into(), out);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        match &self.transport {
+            Transport::Zmtp(peer) if !self.over => peer.next_deadline(),
+            Transport::Zmtp(_) | Transport::Unknown | Transport::Bare { .. } => None,
+        }
+    }
+
+    fn needs_bytes(&self) -> usize {
+        match &self.transport {
+            Transport::Zmtp(peer) => peer.bytes_wanted(),
+            Transport::Bare { wanted, .. } => *wanted,
+            Transport::Unknown => 0,
+        }
+    }
+
+    fn excuse(&mut self, now: Timestamp) {
+        if let Transport::Zmtp(peer) = &mut self.transport {
+            peer.excuse(now);
+        }
+    }
+
+    /// Whoever waits for an entry is still there to hear of what it asked before, but wants nothing more.
+    fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
+        self.eof = true;
+        // What is left when nothing holds us up is the beginning of a request.
+        self.unread &= self.must_wait();
+        self.leave_if_done(out);
+    }
 }

@@ -1,46 +1,57 @@
-//! What an operator can set about spiderq, and what the connections of a listener share. Where the values come from is the
-//! server's business.
+//! What an operator can set about spiderq, and what the connections of a listener count together. Where the values come from
+//! is the server's business.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use windlass_zmtp::Role;
 
+use crate::wire::{Counts, Dialect};
+
 /// One set of rules for all connections of a listener. Each listener has a `cycle` queue of its own.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The queue's name. It is made when the first connection needs it; nothing is served if a queue of the other kind has
+    /// The queue's name. It is made when a connection first needs it; nothing is served if a queue of the other kind has
     /// this name.
     pub queue: Bytes,
-    /// What is spoken, as far as it cannot be told from what comes.
+    /// What is spoken. In [`Dialect::V1_3`] a client that shows that it speaks 1.4 gets the ten counters of 1.4 from then on.
     pub dialect: Dialect,
     /// Clients may stop the daemon. Otherwise `Terminate` is no request, and is answered so.
     pub terminate: bool,
-    /// What a connection has been lent goes back to where it was when the connection ends. Such leases do not outlast the
+    /// What a connection has been lent goes back to its own place when the connection ends. Such leases do not outlast the
     /// daemon. Otherwise leases end with time only, and another connection may repay.
     pub release_on_disconnect: bool,
-    /// The longest key or value, in bytes, where no ZMTP limit judges it. A longer one ends the connection.
+    /// The longest key or value of a bare request, in bytes. A longer one ends the connection. Over ZMTP its limits count.
     pub frame_bytes_max: usize,
     /// Blocking `Lend`s of one connection that may wait at once. One more ends the connection.
     pub lends_max: usize,
     /// For peers that greet as ZMTP does.
     pub zmtp: Arc<windlass_zmtp::Settings>,
-    /// What connections count together: `Stats`.
+    /// What its connections count together.
     pub counters: Arc<Counters>,
 }
 
-/// What is spoken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// 1.3, and 1.4 from a client that shows that it speaks it: by the mode in an `Add`, or by a `Remove`.
-    V1_3,
-    /// 1.4 only: `Add` needs its mode, `Stats` has ten counters from the beginning.
-    V1_4,
+/// Requests that were answered since the listener is there: `Stats`. Errors are not counted.
+#[derive(Debug, Default)]
+pub struct Counters {
+    counts: [AtomicU64; 10],
 }
 
-/// What the connections of a listener count together, since it is there.
-#[derive(Debug, Default)]
-pub struct Counters {}
+/// What is counted, in the order of the counters of 1.4.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Counted {
+    Ping,
+    Count,
+    Add,
+    Update,
+    Lookup,
+    Remove,
+    Lend,
+    Repay,
+    Heartbeat,
+    Stats,
+}
 
 impl Settings {
     /// The defaults, for a listener with this queue.
@@ -56,5 +67,19 @@ impl Settings {
             zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Router)),
             counters: Arc::default(),
         }
+    }
+}
+
+impl Counters {
+    pub(super) fn count(&self, what: Counted) {
+        if let Some(counter) = self.counts.get(what as usize) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let [ping, count, add, update, lookup, remove, lend, repay, heartbeat, stats] =
+            self.counts.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        Counts { ping, count, add, update, lookup, remove, lend, repay, heartbeat, stats }
     }
 }

@@ -1,0 +1,52 @@
+//! The engine's refusals, where spiderq has a word for them and where it has none.
+
+use windlass_engine::Refusal;
+
+use super::asked::Ask;
+use crate::wire::Reply;
+
+/// What `Trouble` says where the engine's own words are not good enough.
+const UNAVAILABLE: &[u8] = b"store unavailable, nothing was done";
+const UNKNOWN: &[u8] = b"store failed, it may have been done or not";
+const JOBS_FULL: &[u8] = b"server is full";
+const QUEUE_FULL: &[u8] = b"queue is full";
+const QUEUES_FULL: &[u8] = b"too many queues";
+const KEY_TOO_LONG: &[u8] = b"key too long";
+const WRONG_KIND: &[u8] = b"queue of this listener is used for something else";
+const REFUSED: &[u8] = b"refused";
+
+/// What to answer to a request that could not be granted.
+pub(super) const fn reply(ask: Ask, why: Refusal) -> Reply<'static> {
+    match (ask, why) {
+        (Ask::Update | Ask::Repay, Refusal::UnknownJob | Refusal::NotHeld | Refusal::UnknownQueue) => Reply::NotFound,
+        (Ask::Heartbeat, Refusal::UnknownJob | Refusal::NotHeld | Refusal::UnknownQueue) => Reply::Skipped,
+        (Ask::Remove, Refusal::UnknownJob | Refusal::UnknownQueue) => Reply::NotRemoved,
+        (_, why) => Reply::Trouble(words(why)),
+    }
+}
+
+const fn words(why: Refusal) -> &'static [u8] {
+    match why {
+        Refusal::Unavailable => UNAVAILABLE,
+        Refusal::Unknown => UNKNOWN,
+        Refusal::JobsFull { .. } | Refusal::BytesFull { .. } => JOBS_FULL,
+        Refusal::QueueFull { .. } => QUEUE_FULL,
+        Refusal::QueuesFull { .. } => QUEUES_FULL,
+        Refusal::NameTooLong { .. } => KEY_TOO_LONG,
+        Refusal::WrongKind => WRONG_KIND,
+        Refusal::SchedulesFull { .. }
+        | Refusal::NeverDue
+        | Refusal::BatchesFull { .. }
+        | Refusal::BatchTooDeep { .. }
+        | Refusal::AbilitiesFull { .. }
+        | Refusal::NotUnique
+        | Refusal::UnknownJob
+        | Refusal::UnknownSchedule
+        | Refusal::UnknownBatch
+        | Refusal::NotHeld
+        | Refusal::UnknownQueue
+        | Refusal::QueueInUse
+        | Refusal::UnknownWorker
+        | Refusal::OutOfPlace => REFUSED,
+    }
+}

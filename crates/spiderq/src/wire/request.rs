@@ -1,0 +1,287 @@
+//! What a client may ask.
+//!
+//! Spec: `spiderq-protocol`, "Request" of each section. Bytes behind a whole request mean nothing.
+
+use bytes::{BufMut, BytesMut};
+
+use super::{Fault, Flaw, Reader};
+
+/// What is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// 1.3, and what of 1.4 cannot be mistaken: an `Add` behind which there is nothing but a mode, and `Remove`.
+    V1_3,
+    /// 1.4: an `Add` must have a mode.
+    V1_4,
+}
+
+/// A request, as a view of the frame it came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request<'a> {
+    /// How many entries wait.
+    Count,
+    /// A new entry.
+    Add {
+        /// Its key.
+        key: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+        /// Where it goes; only 1.4 says.
+        mode: Option<Mode>,
+    },
+    /// Another value for an entry.
+    Update {
+        /// Its key.
+        key: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+    },
+    /// The next entry.
+    Lend {
+        /// How long it is lent, in milliseconds.
+        timeout_ms: u64,
+        /// What if there is none.
+        patience: Patience,
+    },
+    /// An entry is given back.
+    Repay {
+        /// What it was lent under.
+        lend_key: u64,
+        /// Its key.
+        key: &'a [u8],
+        /// Its value from now on.
+        value: &'a [u8],
+        /// Where it goes.
+        status: Status,
+    },
+    /// An entry is needed for longer, or shorter.
+    Heartbeat {
+        /// What it was lent under.
+        lend_key: u64,
+        /// Its key.
+        key: &'a [u8],
+        /// From now, in milliseconds.
+        timeout_ms: u64,
+    },
+    /// How many requests of each kind there were.
+    Stats,
+    /// The server is to stop.
+    Terminate,
+    /// An entry's value.
+    Lookup {
+        /// Its key.
+        key: &'a [u8],
+    },
+    /// An answer when all is on the disk.
+    Flush,
+    /// An answer.
+    Ping,
+    /// An entry is to be no more. 1.4 only.
+    Remove {
+        /// Its key.
+        key: &'a [u8],
+    },
+}
+
+/// Where a new entry goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Before all others but those that came there before.
+    Head,
+    /// Behind all others.
+    Tail,
+}
+
+/// What if there is nothing to lend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// No answer until there is.
+    Block,
+    /// That is the answer.
+    Poll,
+}
+
+/// Where an entry goes that is given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// Nearer the tail.
+    Penalty,
+    /// Nearer the head.
+    Reward,
+    /// To the head.
+    Front,
+    /// Nowhere.
+    Drop,
+}
+
+pub(super) const COUNT: u8 = 0x01;
+pub(super) const ADD: u8 = 0x02;
+pub(super) const UPDATE: u8 = 0x03;
+pub(super) const LEND: u8 = 0x04;
+pub(super) const REPAY: u8 = 0x05;
+pub(super) const HEARTBEAT: u8 = 0x06;
+pub(super) const STATS: u8 = 0x07;
+pub(super) const TERMINATE: u8 = 0x08;
+pub(super) const LOOKUP: u8 = 0x09;
+pub(super) const FLUSH: u8 = 0x0A;
+pub(super) const PING: u8 = 0x0B;
+pub(super) const REMOVE: u8 = 0x0C;
+
+impl<'a> Request<'a> {
+    /// The answer to a `Terminate` where clients may not: that there is no such request.
+    pub const NO_TERMINATE: Fault = Fault::Unknown { flaw: Flaw::REQUEST, byte: TERMINATE };
+
+    /// Reads one frame.
+    ///
+    /// # Errors
+    ///
+    /// The first field that is not as it must be.
+    pub fn decode(frame: &'a [u8], dialect: Dialect) -> Result<Self, Fault> {
+        let mut from = Reader::new(frame);
+        let request = match from.u8().map_err(|short| Fault::short(Flaw::EMPTY, short))? {
+            COUNT => Self::Count,
+            ADD => {
+                let (key, value) = pair(&mut from, Flaw::ADD)?;
+                Self::Add { key, value, mode: mode(from, dialect)? }
+            }
+            UPDATE => {
+                let (key, value) = pair(&mut from, Flaw::UPDATE)?;
+                Self::Update { key, value }
+            }
+            LEND => Self::Lend { timeout_ms: number(&mut from, Flaw::LEND_TIMEOUT)?, patience: patience(&mut from)? },
+            REPAY => {
+                let lend_key = number(&mut from, Flaw::REPAY_LEND_KEY)?;
+                let (key, value) = pair(&mut from, Flaw::REPAY)?;
+                Self::Repay { lend_key, key, value, status: status(&mut from)? }
+            }
+            HEARTBEAT => {
+                let lend_key = number(&mut from, Flaw::HEARTBEAT_LEND_KEY)?;
+                let key = bytes(&mut from, Flaw::HEARTBEAT)?;
+                Self::Heartbeat { lend_key, key, timeout_ms: number(&mut from, Flaw::HEARTBEAT_TIMEOUT)? }
+            }
+            STATS => Self::Stats,
+            TERMINATE => Self::Terminate,
+            LOOKUP => Self::Lookup { key: bytes(&mut from, Flaw::LOOKUP)? },
+            FLUSH => Self::Flush,
+            PING => Self::Ping,
+            REMOVE => Self::Remove { key: bytes(&mut from, Flaw::REMOVE)? },
+            byte => return Err(Fault::Unknown { flaw: Flaw::REQUEST, byte }),
+        };
+        Ok(request)
+    }
+
+    /// Whether only a client of 1.4 can have sent it.
+    #[must_use]
+    pub const fn is_of_1_4(&self) -> bool {
+        matches!(self, Self::Add { mode: Some(_), .. } | Self::Remove { .. })
+    }
+
+    /// Appends it as its sender would.
+    pub fn encode(&self, out: &mut BytesMut) {
+        match *self {
+            Self::Count => out.put_u8(COUNT),
+            Self::Add { key, value, mode } => {
+                out.put_u8(ADD);
+                put_pair(key, value, out);
+                mode.into_iter().for_each(|mode| out.put_u8(if mode == Mode::Head { 1 } else { 2 }));
+            }
+            Self::Update { key, value } => {
+                out.put_u8(UPDATE);
+                put_pair(key, value, out);
+            }
+            Self::Lend { timeout_ms, patience } => {
+                out.put_u8(LEND);
+                out.put_u64(timeout_ms);
+                out.put_u8(if patience == Patience::Block { 1 } else { 2 });
+            }
+            Self::Repay { lend_key, key, value, status } => {
+                out.put_u8(REPAY);
+                out.put_u64(lend_key);
+                put_pair(key, value, out);
+                out.put_u8(match status {
+                    Status::Penalty => 1,
+                    Status::Reward => 2,
+                    Status::Front => 3,
+                    Status::Drop => 4,
+                });
+            }
+            Self::Heartbeat { lend_key, key, timeout_ms } => {
+                out.put_u8(HEARTBEAT);
+                out.put_u64(lend_key);
+                put(key, out);
+                out.put_u64(timeout_ms);
+            }
+            Self::Stats => out.put_u8(STATS),
+            Self::Terminate => out.put_u8(TERMINATE),
+            Self::Lookup { key } => {
+                out.put_u8(LOOKUP);
+                put(key, out);
+            }
+            Self::Flush => out.put_u8(FLUSH),
+            Self::Ping => out.put_u8(PING),
+            Self::Remove { key } => {
+                out.put_u8(REMOVE);
+                put(key, out);
+            }
+        }
+    }
+}
+
+fn number(from: &mut Reader<'_>, flaw: Flaw) -> Result<u64, Fault> {
+    from.u64().map_err(|short| Fault::short(flaw, short))
+}
+
+fn bytes<'a>(from: &mut Reader<'a>, [length, body]: [Flaw; 2]) -> Result<&'a [u8], Fault> {
+    let required = from.u32().map_err(|short| Fault::short(length, short))?;
+    from.bytes(required).map_err(|short| Fault::short(body, short))
+}
+
+fn pair<'a>(
+    from: &mut Reader<'a>,
+    [key_length, key, value_length, value]: [Flaw; 4],
+) -> Result<(&'a [u8], &'a [u8]), Fault> {
+    Ok((bytes(from, [key_length, key])?, bytes(from, [value_length, value])?))
+}
+
+/// In 1.3 what stands behind an `Add` means nothing, unless it is a mode and nothing else.
+fn mode(mut from: Reader<'_>, dialect: Dialect) -> Result<Option<Mode>, Fault> {
+    match (dialect, from.rest()) {
+        (Dialect::V1_3, [1]) => Ok(Some(Mode::Head)),
+        (Dialect::V1_3, [2]) => Ok(Some(Mode::Tail)),
+        (Dialect::V1_3, _) => Ok(None),
+        (Dialect::V1_4, _) => match from.u8().map_err(|short| Fault::short(Flaw::ADD_MODE, short))? {
+            1 => Ok(Some(Mode::Head)),
+            2 => Ok(Some(Mode::Tail)),
+            byte => Err(Fault::Unknown { flaw: Flaw::ADD_MODE_UNKNOWN, byte }),
+        },
+    }
+}
+
+fn patience(from: &mut Reader<'_>) -> Result<Patience, Fault> {
+    match from.u8().map_err(|short| Fault::short(Flaw::LEND_MODE, short))? {
+        1 => Ok(Patience::Block),
+        2 => Ok(Patience::Poll),
+        byte => Err(Fault::Unknown { flaw: Flaw::LEND_MODE_UNKNOWN, byte }),
+    }
+}
+
+fn status(from: &mut Reader<'_>) -> Result<Status, Fault> {
+    match from.u8().map_err(|short| Fault::short(Flaw::REPAY_STATUS, short))? {
+        1 => Ok(Status::Penalty),
+        2 => Ok(Status::Reward),
+        3 => Ok(Status::Front),
+        4 => Ok(Status::Drop),
+        byte => Err(Fault::Unknown { flaw: Flaw::REPAY_STATUS_UNKNOWN, byte }),
+    }
+}
+
+/// Appends a key or a value. Nothing that is held in memory is longer than its length can say.
+pub(super) fn put(bytes: &[u8], out: &mut BytesMut) {
+    out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    out.put_slice(bytes);
+}
+
+fn put_pair(key: &[u8], value: &[u8], out: &mut BytesMut) {
+    put(key, out);
+    put(value, out);
+}
