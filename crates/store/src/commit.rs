@@ -46,8 +46,9 @@ impl Commit {
         Values { commit: self, part: 0, piece: 0, done: 0, value: Vec::new() }
     }
 
-    /// The steps in which it is to be written, of so many values each. Each is to be atomic: all of it survives or
-    /// nothing. Whatever part of the row survives, what was there before the commit can be read still.
+    /// The steps in which it is to be written, of so many values each. Each is to be atomic, all of it survives or
+    /// nothing, unless nothing is removed: then it is enough that no value survives without those before it. Whatever
+    /// part of the row survives, what was there before the commit can be read still.
     pub fn batches(&self, values_max: u32) -> impl Iterator<Item = Batch<'_>> {
         let values_max = values_max.max(1);
         let count = self.parts.div_ceil(values_max) as usize;

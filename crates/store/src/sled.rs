@@ -1,8 +1,10 @@
 //! The store on the disk: one sled tree, one key a value. Nothing outside this file and its folder knows sled.
 //!
 //! sled 0.34.7 is used in the one way that was found to hold, with one writer and one batch at a time:
-//! `apply_batch` → `flush` → `fdatasync` of its `db` file.
+//! `apply_batch` or `insert`s → `flush` → `fdatasync` of its `db` file.
 //!
+//! * A batch of sled's costs a write of its own, which wakes all threads of its pool. It is used where values come and go
+//!   at once; where they only come, what survives of them says itself whether it is whole.
 //! * `flush` alone ends in `sync_file_range`, which leaves the file's size and the device's cache to chance; without a
 //!   flush after each batch it was seen to deadlock.
 //! * A page of more than a quarter of a segment goes to a file of its own (`blobs/`), which sled neither syncs nor always
@@ -132,12 +134,18 @@ impl SledStore {
         for part in commit.batches(self.config.batch_values()) {
             let mut batch = sled::Batch::default();
             part.removals().for_each(|key| batch.remove(&key.to_be_bytes()));
+            let together = part.removals().next().is_some();
             for _ in 0..part.values() {
-                if let Some((key, value)) = values.next() {
+                let Some((key, value)) = values.next() else { break };
+                if together {
                     batch.insert(&key.to_be_bytes(), value);
+                } else {
+                    guarded("writing", &folder, || open.tree.insert(key.to_be_bytes(), value))?;
                 }
             }
-            guarded("writing", &folder, || open.tree.apply_batch(batch))?;
+            if together {
+                guarded("writing", &folder, || open.tree.apply_batch(batch))?;
+            }
             open.blobs.sync_if_changed()?;
             guarded("flushing", &folder, || open.db.flush())?;
             if let Some(watch) = &mut self.watch {
