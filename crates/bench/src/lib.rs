@@ -6,7 +6,9 @@
 //!
 //! Reading order: [`metric`] (what is measured), [`stats`] (how figures become one), [`compare`] (runs, interleaved),
 //! [`report`] (tables and ratios), [`process`], [`servers`] and [`windlass`] (the servers under load), [`load`] (connections
-//! and what they count), [`settings`] (what is asked for), then one module per protocol: [`gearman`] and [`faktory`]. A protocol brings its own codec, written apart from the daemon's, so that both cannot share a mistake.
+//! and what they count), [`settings`] (what is asked for), then one module per
+//! protocol: [`gearman`], [`faktory`] and [`spiderq`]. A protocol brings its own codec, written apart from the daemon's, so
+//! that both cannot share a mistake; only ZeroMQ's transport, under spiderq, is the daemon's own.
 //!
 //! Invariants: every server is a child on loopback with its data in a temporary directory, and dies with its
 //! [`servers::Server`]; the client side is one thread, so its cost can be told from the server's.
@@ -22,5 +24,6 @@ pub mod process;
 pub mod report;
 pub mod servers;
 pub mod settings;
+pub mod spiderq;
 pub mod stats;
 pub mod windlass;

@@ -14,7 +14,7 @@ use windlass_bench::load::client::Idle;
 use windlass_bench::report::{self, Report};
 use windlass_bench::settings::Settings;
 use windlass_bench::windlass::Durability;
-use windlass_bench::{faktory, gearman};
+use windlass_bench::{faktory, gearman, spiderq};
 
 /// Compare job servers under load: the same work for each, in turn, and ratios at the end.
 #[derive(Debug, Parser)]
@@ -30,6 +30,8 @@ enum Protocol {
     Gearman(GearmanArgs),
     /// Faktory's work protocol: windlass alone.
     Faktory(CommonArgs),
+    /// spiderq over ZeroMQ's transport: windlass alone.
+    Spiderq(CommonArgs),
 }
 
 #[derive(Debug, Args)]
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().protocol {
         Protocol::Gearman(args) => gearman(&args),
         Protocol::Faktory(args) => faktory(&args),
+        Protocol::Spiderq(args) => spiderq(&args),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -150,6 +153,19 @@ fn faktory(common: &CommonArgs) -> Result<bool, Error> {
         settings: common.settings(),
     };
     common.keep(faktory::tournament::hold(&options, &Interrupt::install()?, show)?)
+}
+
+fn spiderq(common: &CommonArgs) -> Result<bool, Error> {
+    if common.list {
+        let cases = spiderq::cases::named().into_iter().map(|case| (case.name, case.about));
+        return list(&spiderq::cases::GROUPS, cases);
+    }
+    let options = spiderq::tournament::Options {
+        cases: common.cases.clone(),
+        durabilities: common.durability.clone(),
+        settings: common.settings(),
+    };
+    common.keep(spiderq::tournament::hold(&options, &Interrupt::install()?, show)?)
 }
 
 fn show(case: &CaseResult) {

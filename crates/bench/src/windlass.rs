@@ -59,7 +59,7 @@ pub fn version(program: &Path) -> Result<String, Error> {
     servers::version(program, remedy)
 }
 
-/// How to start the daemon with one front-end (`gearman`, `faktory`) on a fresh port and its data in `home`. Writes its
+/// How to start the daemon with one front-end (`gearman`, `faktory`, `spiderq`) on a fresh port and its data in `home`. Writes its
 /// configuration there.
 ///
 /// # Errors
@@ -79,9 +79,12 @@ fn configuration(home: &Path, front_end: &str, durability: Durability, port: u16
         let listen = if name == front_end { format!("\"127.0.0.1:{port}\"") } else { String::new() };
         format!("\n[{name}]\nlisten = [{listen}]\n")
     };
+    // Clients show that they speak 1.4 only when they add; whoever asks for counts does not, and wants to know of Pings.
+    let spiderq =
+        if front_end == "spiderq" { format!("{}dialect = \"1.4\"\n", listener(front_end)) } else { String::new() };
     format!(
         "data_dir = {data:?}\ndurability = \"{durability}\"\ncommit_interval = \"100ms\"\n\n\
-         [limits]\njobs_bytes_max = \"64GiB\"\n{}",
+         [limits]\njobs_bytes_max = \"64GiB\"\n{}{spiderq}",
         FRONT_ENDS.map(listener).concat()
     )
 }
@@ -96,5 +99,9 @@ mod tests {
         let expected = "data_dir = \"/tmp/a \\\"b\\\"/data\"\ndurability = \"interval\"\ncommit_interval = \"100ms\"\n\n\
                         [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n\n[faktory]\nlisten = []\n";
         assert_eq!(text, expected);
+        let text = configuration(Path::new("/tmp/a"), "spiderq", Durability::Sync, 5555);
+        let expected = "[gearman]\nlisten = []\n\n[faktory]\nlisten = []\n\n\
+                        [spiderq]\nlisten = [\"127.0.0.1:5555\"]\ndialect = \"1.4\"\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

@@ -1,0 +1,139 @@
+//! The load as data, and the names of the cases.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::error::Error;
+use crate::load::crew::{Ending, Rules};
+use crate::spiderq::ledger::Ledger;
+use crate::spiderq::roles::{Client, Errand};
+use crate::spiderq::wire::Status;
+
+/// A load: how many connections do what, and how much of it at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Connections that wait, in one Lend each, for what the others add.
+    pub waiters: usize,
+    /// The other connections.
+    pub connections: usize,
+    /// What they do.
+    pub errand: Errand,
+    /// How many of it each does at once.
+    pub in_flight: usize,
+}
+
+impl Shape {
+    /// The same errand on every connection.
+    pub const fn steady(errand: Errand, connections: usize, in_flight: usize) -> Self {
+        Shape { waiters: 0, connections, errand, in_flight }
+    }
+
+    /// A task at a time to connections that wait: added when the last was lent.
+    pub const fn wake(waiters: usize) -> Self {
+        Shape { waiters, connections: 1, errand: Errand::Add, in_flight: 1 }
+    }
+
+    /// The connections, those that wait first, so that they are there when tasks come.
+    pub fn clients(&self, ledger: &Rc<RefCell<Ledger>>) -> Vec<Client> {
+        let waiters = (0..self.waiters).map(|_| Client::new(Errand::Wait, 1, ledger));
+        let others = (0..self.connections).map(|_| Client::new(self.errand, self.in_flight, ledger));
+        waiters.chain(others).collect()
+    }
+
+    /// What a run of this shape counts.
+    pub fn rules(&self) -> Rules {
+        let (acknowledged, worked) = (self.errand == Errand::Add, self.waiters > 0);
+        let ending = match (worked, acknowledged) {
+            (true, _) => Ending::Worked,
+            (false, true) => Ending::Acknowledged,
+            (false, false) => Ending::Answered,
+        };
+        Rules { ending, backlog_max: if worked { 1 } else { u64::MAX }, acknowledged, worked }
+    }
+}
+
+/// One case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// Its name on the command line.
+    pub name: String,
+    /// What it does, in a line.
+    pub about: String,
+    /// The load.
+    pub shape: Shape,
+}
+
+/// Groups of cases, as `(name, what is in it)`.
+pub const GROUPS: [(&str, &str); 4] = [
+    ("ping", "Ping in three shapes"),
+    ("add", "Add in three shapes"),
+    ("cycle", "Lend and Repay in three shapes"),
+    ("default", "everything"),
+];
+
+/// What is done, as `(group, in words, errand)`.
+const ERRANDS: [(&str, &str, Errand); 3] = [
+    ("ping", "Ping", Errand::Ping),
+    ("add", "Add, values of 100 bytes", Errand::Add),
+    ("cycle", "Lend, then Repay to the end of a queue of 10,000, values of 100 bytes", Errand::Cycle(Status::Penalty)),
+];
+/// How much of it, as (connections, in flight on each).
+const SHAPES: [(usize, usize); 3] = [(1, 1), (8, 1), (4, 64)];
+
+/// The cases that `names` stand for: groups and single cases.
+///
+/// # Errors
+/// [`Error::Usage`] for a name that is none of these.
+pub fn by_names(names: &[String]) -> Result<Vec<Case>, Error> {
+    let mut found: Vec<Case> = Vec::new();
+    for name in names {
+        let before = found.len();
+        let in_group = |case: &Case| {
+            name == "default"
+                || case.name == *name
+                || case.name.strip_prefix(name).is_some_and(|at| at.starts_with('-'))
+        };
+        found.extend(named().into_iter().filter(in_group));
+        if found.len() == before {
+            return Err(Error::Usage(format!("no case or group {name:?}; see --list")));
+        }
+    }
+    Ok(found)
+}
+
+/// Every case.
+pub fn named() -> Vec<Case> {
+    let steady = ERRANDS.iter().flat_map(|(group, about, errand)| {
+        SHAPES.iter().map(move |(connections, in_flight)| Case {
+            name: format!("{group}-{connections}x{in_flight}"),
+            about: format!("{about}; {connections} connections with {in_flight} in flight each"),
+            shape: Shape::steady(*errand, *connections, *in_flight),
+        })
+    });
+    let wake = Case {
+        name: "blocked-lend".to_owned(),
+        about: "1 connection adds, 10 wait in Lend, one task at a time: up to the Lend".to_owned(),
+        shape: Shape::wake(10),
+    };
+    steady.chain([wake]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        let names: Vec<String> = named().into_iter().map(|case| case.name).collect();
+        let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len());
+        assert_eq!(by_names(&names).unwrap(), named());
+        for (group, count) in [("ping", 3), ("add", 3), ("cycle", 3), ("default", 10)] {
+            assert!(GROUPS.iter().any(|(name, _)| *name == group), "{group}");
+            assert_eq!(by_names(&[group.to_owned()]).unwrap().len(), count, "{group}");
+        }
+        for wrong in ["", "pin", "ping-", "add-1x2", "blocked-lend-1"] {
+            assert!(by_names(&[wrong.to_owned()]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! One run of one case on one freshly started server. Every part of it ends with a look at the server's own counts, and
+//! every task that is left is taken out of the queue and looked at.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::load::client::{Idle, Links};
+use crate::load::crew::{Crew, Measured, Plan};
+use crate::metric::{Metric, Sample};
+use crate::servers::{Home, Server};
+use crate::spiderq::admin;
+use crate::spiderq::cases::Shape;
+use crate::spiderq::ledger::Ledger;
+use crate::spiderq::roles::Errand;
+use crate::spiderq::wire::Status;
+use crate::windlass::{self, Durability};
+
+/// Tasks in the queue that is lent from: many times what is in flight.
+const TASKS: u64 = 10_000;
+/// How the queue is filled before a run and emptied after it: connections, in flight on each.
+const CREW: (usize, usize) = (4, 64);
+/// How long a server may take to do what it was asked last.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Everything a run needs besides its case and its server's durability.
+#[derive(Debug)]
+pub struct Ground<'a> {
+    /// The daemon.
+    pub windlass: &'a Path,
+    /// The folder its data goes under.
+    pub data_root: &'a Path,
+    /// How long steady loads are.
+    pub plan: Plan,
+    /// What the generator does between events.
+    pub idle: Idle,
+    /// Looked at in every wait.
+    pub interrupt: &'a Interrupt,
+}
+
+impl Ground<'_> {
+    /// One run.
+    ///
+    /// # Errors
+    /// Whatever keeps the run from having figures; tasks not accounted for are [`Error::Mismatch`].
+    pub fn run(&self, shape: &Shape, durability: Durability) -> Result<Sample, Error> {
+        let home = Home::new(self.data_root)?;
+        let launch = windlass::launch(self.windlass, "spiderq", durability, &home)?;
+        let (server, _) = Server::start(&launch, &home, self.interrupt)?;
+        let bout = Bout {
+            addr: server.addr(),
+            pid: server.pid(),
+            idle: self.idle,
+            interrupt: self.interrupt,
+            patience: PATIENCE,
+            ledger: Rc::default(),
+        };
+        let mut sample = bout.run(shape, TASKS, &self.plan)?.sample();
+        sample.insert(Metric::DiskMib, home.disk_mib());
+        Ok(sample)
+    }
+}
+
+/// One run on a server that is there, with nothing in its queue and nothing asked yet.
+#[derive(Debug)]
+pub struct Bout<'a> {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// Its process.
+    pub pid: u32,
+    /// What the generator does between events.
+    pub idle: Idle,
+    /// Looked at in every wait.
+    pub interrupt: &'a Interrupt,
+    /// How long its counts may take to become what they should be.
+    pub patience: Duration,
+    /// What must be true of it.
+    pub ledger: Rc<RefCell<Ledger>>,
+}
+
+impl Bout<'_> {
+    /// Puts `tasks` into the queue if the load lends what it did not add; runs the load; takes out what is left.
+    ///
+    /// # Errors
+    /// As [`Ground::run`].
+    pub fn run(&self, shape: &Shape, tasks: u64, plan: &Plan) -> Result<Measured, Error> {
+        let (connections, in_flight) = CREW;
+        if matches!(shape.errand, Errand::Cycle(_)) {
+            let filling = Plan::Counted { warm: 0, window: tasks };
+            self.drive(&Shape::steady(Errand::Add, connections, in_flight), &filling)?;
+        }
+        let measured = self.drive(shape, plan)?;
+        let left = self.ledger.borrow().queued();
+        if left > 0 {
+            let emptying = Plan::Counted { warm: 0, window: left };
+            self.drive(&Shape::steady(Errand::Cycle(Status::Drop), connections, in_flight), &emptying)?;
+        }
+        Ok(measured)
+    }
+
+    fn drive(&self, shape: &Shape, plan: &Plan) -> Result<Measured, Error> {
+        let mut crew = Crew::new(shape.clients(&self.ledger), shape.rules(), plan, self.pid);
+        let mut links = Links::open(self.addr, crew.connections(), self.idle)?;
+        links.drive(&mut crew, self.interrupt)?;
+        // While the connections are open: what was sent on them last must be done.
+        admin::await_agreement(self.addr, &self.ledger.borrow(), self.patience, self.interrupt)?;
+        crew.measured()
+    }
+}

@@ -1,0 +1,155 @@
+//! What must be true of the queue: where each task is and what is in it, and how many replies of each kind there were. All
+//! connections of a run write it, and so do the runs that follow on the same server.
+//!
+//! Spec: `spiderq-protocol`, "Lend" and "Repay": a task on loan is lent to nobody else, and comes back with the value it
+//! was repaid with.
+
+use crate::error::Error;
+use crate::load::stamp::Stamp;
+use crate::spiderq::wire::{self, Stats, Status};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// By number.
+    tasks: Vec<Task>,
+    queued: u64,
+    pings: u64,
+    adds: u64,
+    lends: u64,
+    repays: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Task {
+    place: Place,
+    /// What its value says. It grows whenever the value is written, so that an old value is seen to be one.
+    sent_nanos: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Queued,
+    Lent,
+    Dropped,
+}
+
+impl Ledger {
+    /// How many tasks are queued, if everything that was sent has been done.
+    pub fn queued(&self) -> u64 {
+        self.queued
+    }
+
+    /// What the server must say that it has answered, if everything that was sent has been.
+    pub fn stats(&self) -> Stats {
+        Stats { ping: Some(self.pings), add: self.adds, lend: self.lends, repay: self.repays, strange: 0 }
+    }
+
+    /// A Ping was answered.
+    pub fn pinged(&mut self) {
+        self.pings += 1;
+    }
+
+    /// A new task is being added: what is to be in its value. It may be lent before the answer is here.
+    pub fn add(&mut self, sent_nanos: u64) -> Stamp {
+        let number = self.tasks.len() as u64;
+        self.tasks.push(Task { place: Place::Queued, sent_nanos });
+        self.queued += 1;
+        Stamp { number, sent_nanos }
+    }
+
+    /// An Add was answered.
+    pub fn added(&mut self) {
+        self.adds += 1;
+    }
+
+    /// A task was lent: what is in its value.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if it cannot have been: nobody added it, it is on loan or gone, or this was never its value.
+    pub fn lend(&mut self, key: &[u8], value: &[u8]) -> Result<Stamp, Error> {
+        self.lends += 1;
+        let wrong = |what: &str| Err(Error::Mismatch(format!("task {} {what}", key.escape_ascii())));
+        let number = wire::number_of(key);
+        let task = number.and_then(|number| self.tasks.get_mut(usize::try_from(number).ok()?));
+        let (Some(number), Some(task)) = (number, task) else {
+            return wrong("was never added");
+        };
+        match task.place {
+            Place::Queued => {}
+            Place::Lent => return wrong("was lent while it was on loan"),
+            Place::Dropped => return wrong("was lent after it was dropped"),
+        }
+        let stamp = Stamp { number, sent_nanos: task.sent_nanos };
+        if *value != wire::value_of(stamp) {
+            return wrong("came with another value");
+        }
+        task.place = Place::Lent;
+        self.queued -= 1;
+        Ok(stamp)
+    }
+
+    /// A task on loan is being repaid: what is to be in its value. From here on it may be lent again.
+    pub fn repay(&mut self, lent: Stamp, status: Status) -> Stamp {
+        self.repays += 1;
+        let stamp = Stamp { sent_nanos: lent.sent_nanos + 1, ..lent };
+        let place = match status {
+            Status::Penalty => Place::Queued,
+            Status::Drop => Place::Dropped,
+        };
+        if let Some(task) = usize::try_from(lent.number).ok().and_then(|number| self.tasks.get_mut(number)) {
+            *task = Task { place, sent_nanos: stamp.sent_nanos };
+            self.queued += u64::from(place == Place::Queued);
+        }
+        stamp
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lend(ledger: &mut Ledger, stamp: Stamp) -> Result<Stamp, String> {
+        ledger.lend(&stamp.number.to_be_bytes(), &wire::value_of(stamp)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_task_goes_round_and_out() {
+        let mut ledger = Ledger::default();
+        let stamp = ledger.add(7);
+        let other = ledger.add(7);
+        assert_eq!((stamp.number, other.number, ledger.queued()), (0, 1, 2));
+        assert_eq!(lend(&mut ledger, stamp), Ok(stamp));
+        assert_eq!(ledger.queued(), 1);
+        let again = ledger.repay(stamp, Status::Penalty);
+        assert_eq!(ledger.queued(), 2);
+        assert_eq!(lend(&mut ledger, again), Ok(again));
+        ledger.repay(again, Status::Drop);
+        assert_eq!(ledger.queued(), 1);
+        assert_eq!(ledger.stats(), Stats { ping: Some(0), add: 0, lend: 2, repay: 2, strange: 0 });
+    }
+
+    #[test]
+    fn what_cannot_be() {
+        let mut ledger = Ledger::default();
+        let [lent, dropped, repaid] = [0; 3].map(|_| ledger.add(5));
+        for stamp in [lent, dropped, repaid] {
+            lend(&mut ledger, stamp).unwrap();
+        }
+        ledger.repay(dropped, Status::Drop);
+        ledger.repay(repaid, Status::Penalty);
+        let table = [
+            (lent, "was lent while it was on loan"),
+            (dropped, "was lent after it was dropped"),
+            (repaid, "came with another value"),
+            (Stamp { number: 3, sent_nanos: 5 }, "was never added"),
+            (Stamp { number: u64::MAX, sent_nanos: 5 }, "was never added"),
+        ];
+        for (stamp, expected) in table {
+            let error = lend(&mut ledger, stamp).unwrap_err();
+            assert!(error.starts_with("count mismatch: task \\x") && error.ends_with(expected), "{error}");
+        }
+        let error = ledger.lend(b"key", b"").unwrap_err().to_string();
+        assert_eq!(error, "count mismatch: task key was never added");
+    }
+}
