@@ -77,8 +77,12 @@ const ERRANDS: [(&str, &str, Errand); 3] = [
     ("add", "Add, values of 100 bytes", Errand::Add),
     ("cycle", "Lend, then Repay to the end of a queue of 10,000, values of 100 bytes", Errand::Cycle(Status::Penalty)),
 ];
-/// How much of it, as (connections, in flight on each).
-const SHAPES: [(usize, usize); 3] = [(1, 1), (8, 1), (4, 64)];
+/// How much of it, as (connections, in flight on each, in words).
+const SHAPES: [(usize, usize, &str); 3] = [
+    (1, 1, "1 connection, one at a time"),
+    (8, 1, "8 connections, one at a time each"),
+    (4, 64, "4 connections, 64 in flight each"),
+];
 
 /// The cases that `names` stand for: groups and single cases.
 ///
@@ -104,9 +108,9 @@ pub fn by_names(names: &[String]) -> Result<Vec<Case>, Error> {
 /// Every case.
 pub fn named() -> Vec<Case> {
     let steady = ERRANDS.iter().flat_map(|(group, about, errand)| {
-        SHAPES.iter().map(move |(connections, in_flight)| Case {
+        SHAPES.iter().map(move |(connections, in_flight, shape)| Case {
             name: format!("{group}-{connections}x{in_flight}"),
-            about: format!("{about}; {connections} connections with {in_flight} in flight each"),
+            about: format!("{about}; {shape}"),
             shape: Shape::steady(*errand, *connections, *in_flight),
         })
     });
