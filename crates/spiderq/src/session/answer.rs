@@ -61,7 +61,7 @@ impl SpiderqSession {
             Ask::Heartbeat => Reply::Heartbeaten,
             Ask::Flush => Reply::Flushed,
             Ask::Remove => Reply::Removed,
-            Ask::Count | Ask::Add | Ask::Lend | Ask::Poll | Ask::Stats | Ask::Lookup => return,
+            Ask::Count | Ask::Add | Ask::Lend | Ask::Poll | Ask::Stats | Ask::StatsNew | Ask::Lookup => return,
         };
         match counted(ask) {
             Some(what) => self.answer(what, envelope, &reply, out),
@@ -82,7 +82,7 @@ impl SpiderqSession {
         }
         let counters = &self.settings.counters;
         counters.count(Counted::Stats);
-        let dialect = if self.speaks_1_4 { Dialect::V1_4 } else { self.settings.dialect };
+        let dialect = if ask == Ask::StatsNew { Dialect::V1_4 } else { Dialect::V1_3 };
         let reply = Reply::StatsGot(counters.counts(), dialect);
         self.say(envelope, &reply, out);
     }
@@ -110,7 +110,7 @@ const fn counted(ask: Ask) -> Option<Counted> {
         Ask::Lend | Ask::Poll => Some(Counted::Lend),
         Ask::Repay => Some(Counted::Repay),
         Ask::Heartbeat => Some(Counted::Heartbeat),
-        Ask::Stats => Some(Counted::Stats),
+        Ask::Stats | Ask::StatsNew => Some(Counted::Stats),
         Ask::Lookup => Some(Counted::Lookup),
         Ask::Remove => Some(Counted::Remove),
         Ask::Flush => None,

@@ -20,7 +20,10 @@ pub(super) enum Ask {
     Poll,
     Repay,
     Heartbeat,
+    /// `Stats`, to be answered with the counters of 1.3.
     Stats,
+    /// The same with those of 1.4.
+    StatsNew,
     Lookup,
     Flush,
     Remove,
@@ -119,7 +122,7 @@ mod tests {
         assert!(asked.take(Tag(1)).is_none());
     }
 
-    const ALL: [Ask; 11] = [
+    const ALL: [Ask; 12] = [
         Ask::Count,
         Ask::Add,
         Ask::Update,
@@ -128,6 +131,7 @@ mod tests {
         Ask::Repay,
         Ask::Heartbeat,
         Ask::Stats,
+        Ask::StatsNew,
         Ask::Lookup,
         Ask::Flush,
         Ask::Remove,

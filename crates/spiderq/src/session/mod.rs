@@ -186,7 +186,12 @@ impl SpiderqSession {
                 let command = Command::Extend { job, proof, until: now.after_ms(timeout_ms), only_later: false };
                 self.ask(Ask::Heartbeat, frame, command, out);
             }
-            Request::Stats => self.ask(Ask::Stats, frame, Command::LookQueue { queue: self.queue() }, out),
+            Request::Stats => {
+                let new = self.speaks_1_4 || self.settings.dialect == Dialect::V1_4;
+                let ask = if new { Ask::StatsNew } else { Ask::Stats };
+                // What the queue looks like is not asked for: the answer is to come in its turn.
+                self.ask(ask, frame, Command::LookQueue { queue: self.queue() }, out);
+            }
             Request::Terminate => self.terminate(frame, out),
             Request::Flush => self.ask(Ask::Flush, frame, Command::Barrier, out),
             Request::Remove { key } => self.ask(Ask::Remove, frame, Command::Cancel(self.job(frame, key)), out),

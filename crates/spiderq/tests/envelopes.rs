@@ -1,0 +1,105 @@
+//! What transcripts cannot say: the frames around a request, and what ends a bare connection.
+#![expect(clippy::unwrap_used, reason = "that is how a test fails")]
+
+use std::sync::{Arc, Mutex};
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_session::Reason;
+use windlass_spiderq::session::{Settings, SpiderqSession};
+use windlass_testkit::memory::MemoryHub;
+use windlass_zmtp::{Close, Event, Message, Peer, Role, Roster};
+
+struct Server {
+    hub: MemoryHub,
+    roster: Arc<Roster>,
+    settings: Arc<Settings>,
+    told: Arc<Mutex<Vec<Close>>>,
+}
+
+impl Server {
+    fn new(handshakes_max: usize) -> Self {
+        let settings = Settings { frame_bytes_max: 100, ..Settings::new(Bytes::from_static(b"tasks")) };
+        let hub = MemoryHub::new(Limits::default(), Timestamp(1_000), 1);
+        Self { hub, roster: Roster::new(handshakes_max), settings: Arc::new(settings), told: Arc::default() }
+    }
+
+    fn open(&mut self) -> ClientId {
+        let told = Arc::clone(&self.told);
+        let seat = self.roster.enter(Arc::new(move |why| told.lock().unwrap().push(why)));
+        let settings = Arc::clone(&self.settings);
+        self.hub.open(|info| Box::new(SpiderqSession::new(settings, info, seat)))
+    }
+
+    fn say(&mut self, peer: ClientId, bytes: &[u8]) -> String {
+        self.hub.send(peer, bytes);
+        hex::encode(self.hub.take_output(peer))
+    }
+}
+
+#[test]
+fn every_part_before_the_last_is_echoed() {
+    let (mut server, mut out) = (Server::new(9), BytesMut::new());
+    let id = server.open();
+    let mut peer = Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer)));
+    peer.open(Timestamp(0), &mut out);
+    server.hub.send(id, &out);
+    let long = [7; 300];
+    let table: [&[&[u8]]; 6] =
+        [&[], &[b""], &[b"h1", b"", b"\0h2"], &[b"", b"131"], &[&long, b""], &[b"", b"", b"", b"", b"", b""]];
+    for envelope in table {
+        for (request, reply) in
+            [(&b"\x0b"[..], &b"\x11"[..]), (b"\x01", b"\x01\0\0\0\0"), (b"", b"\x0b\x01\0\0\0\x01\0\0\0\0")]
+        {
+            let parts = |last| envelope.iter().copied().chain([last]);
+            server.hub.send(id, Message::new(parts(request)).frames());
+            let mut said = server.hub.take_output(id);
+            let heard = std::iter::from_fn(|| peer.read(Timestamp(0), &mut said, &mut out).unwrap());
+            let heard: Vec<Message> = heard
+                .filter_map(|event| if let Event::Message(message) = event { Some(message) } else { None })
+                .collect();
+            assert_eq!(heard.iter().map(Message::frames).collect::<Vec<_>>(), [Message::new(parts(reply)).frames()]);
+        }
+    }
+}
+
+#[test]
+fn a_bare_connection_is_not_among_those_that_shake_hands() {
+    let mut server = Server::new(1);
+    let (bare, silent) = (server.open(), server.open());
+    assert_eq!(*server.told.lock().unwrap(), [Close::Evicted], "the one that had said nothing");
+    assert_eq!(server.say(silent, b"\x0b"), "11");
+    assert_eq!(server.roster.count(), (0, 0));
+    assert_eq!(server.say(bare, b"\x0b\x01\x0b"), "11010000000011", "it is the driver that ends it");
+}
+
+#[test]
+fn what_ends_a_bare_connection() {
+    let table: [(&[u8], &str, Reason); 3] = [
+        (b"\x0b\x0d\x0b", "110b020d", Reason::Protocol("unknown request".into())),
+        (b"\x09\0\0\0\x65", "", Reason::Limit("frame_bytes_max")),
+        (b"\x02\0\0\0\x01a\xff\xff\xff\xff", "", Reason::Limit("frame_bytes_max")),
+    ];
+    for (said, heard, why) in table {
+        let mut server = Server::new(9);
+        let peer = server.open();
+        assert_eq!(server.say(peer, said), heard);
+        assert_eq!(server.hub.end_of(peer), Some(&why));
+    }
+}
+
+#[test]
+fn a_greeting_without_an_end_is_not_waited_for() {
+    let mut server = Server::new(9);
+    let peer = server.open();
+    assert!(server.say(peer, b"\xff").starts_with("ff"), "we greet as soon as we know what is spoken");
+    server.hub.advance_ms(5_000);
+    assert_eq!(server.hub.end_of(peer), Some(&Reason::TimedOut("handshake")));
+    let silent = server.open();
+    server.hub.advance_ms(60_000);
+    assert_eq!(
+        server.hub.end_of(silent),
+        None,
+        "who has said nothing may be a bare client that has nothing to say yet"
+    );
+}

@@ -1,0 +1,178 @@
+//! spiderq as transcripts write it, and what carries it there: bare bytes, or ZMTP with the envelope of a REQ.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::Timestamp;
+use windlass_spiderq::wire::{Dialect, Mode, Patience, Reply, Request, Status};
+use windlass_testkit::transcript::{Heard, MemoryWire, Said, Speech, Spoken, Wire};
+use windlass_zmtp::{Event, Peer, Role, Settings};
+
+/// Requests and replies. Numbers are decimal; an error is its bytes in hexadecimal digits.
+pub(crate) struct Spiderq;
+
+impl Speech for Spiderq {
+    fn encode(&self, verb: &str, arguments: &[Bytes]) -> Result<Said, String> {
+        let arguments: Vec<&[u8]> = arguments.iter().map(|argument| &argument[..]).collect();
+        let request = match (verb, &arguments[..]) {
+            ("PING", []) => Request::Ping,
+            ("COUNT", []) => Request::Count,
+            ("STATS", []) => Request::Stats,
+            ("FLUSH", []) => Request::Flush,
+            ("TERMINATE", []) => Request::Terminate,
+            ("ADD", [key, value]) => Request::Add { key, value, mode: None },
+            ("ADD", [key, value, b"head"]) => Request::Add { key, value, mode: Some(Mode::Head) },
+            ("ADD", [key, value, b"tail"]) => Request::Add { key, value, mode: Some(Mode::Tail) },
+            ("UPDATE", [key, value]) => Request::Update { key, value },
+            ("LOOKUP", [key]) => Request::Lookup { key },
+            ("REMOVE", [key]) => Request::Remove { key },
+            ("LEND", [ms, b"block"]) => Request::Lend { timeout_ms: number(ms)?, patience: Patience::Block },
+            ("LEND", [ms, b"poll"]) => Request::Lend { timeout_ms: number(ms)?, patience: Patience::Poll },
+            ("HEARTBEAT", [lend_key, key, ms]) => {
+                Request::Heartbeat { lend_key: number(lend_key)?, key, timeout_ms: number(ms)? }
+            }
+            ("REPAY", [lend_key, key, value, status]) => {
+                Request::Repay { lend_key: number(lend_key)?, key, value, status: self::status(status)? }
+            }
+            _ => return Err(format!("no request {verb} with {} arguments", arguments.len())),
+        };
+        let mut bytes = BytesMut::new();
+        request.encode(&mut bytes);
+        Ok(Said { bytes: bytes.freeze(), whole: true })
+    }
+
+    fn decode(&self, input: &mut BytesMut) -> Result<Option<Spoken>, String> {
+        if input.is_empty() {
+            return Ok(None);
+        }
+        let bytes = input.clone();
+        let (reply, length) = Reply::decode(&bytes).map_err(|_| format!("no reply: {}", hex::encode(&bytes)))?;
+        let spoken = words(&reply);
+        drop(input.split_to(length));
+        Ok(Some(spoken))
+    }
+
+    fn barrier(&self, _number: u64) -> (Bytes, Spoken) {
+        (Bytes::from_static(b"\x0b"), words(&Reply::Pong))
+    }
+}
+
+fn words(reply: &Reply<'_>) -> Spoken {
+    let text = |n: u64| Bytes::from(n.to_string());
+    let (verb, arguments) = match *reply {
+        Reply::Counted(count) => ("COUNTED", vec![text(count.into())]),
+        Reply::Lent { lend_key, key, value } => {
+            ("LENT", vec![text(lend_key), Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)])
+        }
+        Reply::ValueFound(value) => ("FOUND", vec![Bytes::copy_from_slice(value)]),
+        Reply::Trouble(text) => ("TROUBLE", vec![Bytes::copy_from_slice(text)]),
+        Reply::Error(_) => {
+            let mut bytes = BytesMut::new();
+            reply.encode(&mut bytes);
+            ("ERROR", vec![Bytes::from(hex::encode(&bytes))])
+        }
+        Reply::StatsGot(c, dialect) => {
+            let all = [c.ping, c.count, c.add, c.update, c.lookup, c.remove, c.lend, c.repay, c.heartbeat, c.stats];
+            let old = [c.count, c.add, c.update, c.lookup, c.lend, c.repay, c.heartbeat, c.stats];
+            let counters = if dialect == Dialect::V1_4 { &all[..] } else { &old[..] };
+            ("STATS", counters.iter().map(|counter| text(*counter)).collect())
+        }
+        Reply::Added => ("ADDED", vec![]),
+        Reply::Kept => ("KEPT", vec![]),
+        Reply::Updated => ("UPDATED", vec![]),
+        Reply::NotFound => ("NOT_FOUND", vec![]),
+        Reply::Repaid => ("REPAID", vec![]),
+        Reply::Heartbeaten => ("HEARTBEATEN", vec![]),
+        Reply::Skipped => ("SKIPPED", vec![]),
+        Reply::Terminated => ("TERMINATED", vec![]),
+        Reply::ValueNotFound => ("VALUE_NOT_FOUND", vec![]),
+        Reply::Flushed => ("FLUSHED", vec![]),
+        Reply::QueueEmpty => ("EMPTY", vec![]),
+        Reply::Pong => ("PONG", vec![]),
+        Reply::Removed => ("REMOVED", vec![]),
+        Reply::NotRemoved => ("NOT_REMOVED", vec![]),
+    };
+    Spoken { verb: verb.to_owned(), arguments }
+}
+
+fn number(text: &[u8]) -> Result<u64, String> {
+    let text = String::from_utf8_lossy(text);
+    text.parse().map_err(|_| format!("{text:?} is no number"))
+}
+
+fn status(text: &[u8]) -> Result<Status, String> {
+    match text {
+        b"penalty" => Ok(Status::Penalty),
+        b"reward" => Ok(Status::Reward),
+        b"front" => Ok(Status::Front),
+        b"drop" => Ok(Status::Drop),
+        _ => Err(format!("no status {:?}", String::from_utf8_lossy(text))),
+    }
+}
+
+/// What is sent, in messages with an empty part before it.
+pub(crate) struct ZmtpWire<'a> {
+    inner: MemoryWire<'a>,
+    peers: BTreeMap<String, (Peer, BytesMut)>,
+}
+
+impl<'a> ZmtpWire<'a> {
+    pub(crate) const fn new(inner: MemoryWire<'a>) -> Self {
+        Self { inner, peers: BTreeMap::new() }
+    }
+}
+
+impl Wire for ZmtpWire<'_> {
+    fn open(&mut self, who: &str) -> Result<(), String> {
+        self.inner.open(who)?;
+        let mut peer = Peer::new(Arc::new(Settings::new(Role::Dealer)));
+        let mut out = BytesMut::new();
+        peer.open(Timestamp(0), &mut out);
+        self.inner.send(who, &out);
+        self.peers.insert(who.to_owned(), (peer, BytesMut::new()));
+        self.receive(who, &mut out);
+        Ok(())
+    }
+
+    fn send(&mut self, who: &str, bytes: &[u8]) {
+        let mut out = BytesMut::new();
+        if let Some((peer, _)) = self.peers.get(who) {
+            peer.send([&b""[..], bytes], &mut out).unwrap_or_else(|why| panic!("{who}: {why}"));
+        }
+        self.inner.send(who, &out);
+    }
+
+    fn receive(&mut self, who: &str, into: &mut BytesMut) -> Heard {
+        let Some((peer, input)) = self.peers.get_mut(who) else { return Heard::Closed };
+        let heard = self.inner.receive(who, input);
+        let (before, mut out) = (into.len(), BytesMut::new());
+        while let Some(event) = peer.read(Timestamp(0), input, &mut out).unwrap_or_else(|why| panic!("{who}: {why}")) {
+            if let Event::Message(message) = event {
+                assert_eq!((message.parts().len(), message.parts().next()), (2, Some(&b""[..])), "the envelope");
+                into.extend_from_slice(message.last());
+            }
+        }
+        match heard {
+            _ if into.len() > before => Heard::Bytes,
+            Heard::Bytes => Heard::Nothing,
+            Heard::Nothing | Heard::Closed => heard,
+        }
+    }
+
+    fn half_close(&mut self, who: &str) {
+        self.inner.half_close(who);
+    }
+
+    fn close(&mut self, who: &str) {
+        self.inner.close(who);
+    }
+
+    fn advance_ms(&mut self, ms: u64) -> Result<(), String> {
+        self.inner.advance_ms(ms)
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.inner.is_immediate()
+    }
+}

@@ -1,0 +1,94 @@
+//! Plays every conversation in `tests/transcripts` in memory, with a clock that jumps: over ZMTP, and bare unless a scene says that it is
+//! for ZMTP only.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+
+mod speech;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use windlass_engine::{Limits, Timestamp};
+use windlass_spiderq::session::{Settings, SpiderqSession};
+use windlass_spiderq::wire::Dialect;
+use windlass_testkit::memory::MemoryHub;
+use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
+use windlass_zmtp::Roster;
+
+macro_rules! transcripts {
+    ($($name:ident)*) => {
+        const ALL: &[&str] = &[$(stringify!($name)),*];
+        $(
+            #[test]
+            fn $name() {
+                play(stringify!($name));
+            }
+        )*
+    };
+}
+
+transcripts! {
+    basics
+    blocking
+    dialects
+    flaws
+    leases
+    positions
+    remove
+    terminate
+}
+
+#[test]
+fn every_transcript_is_played() {
+    let mut files: Vec<String> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    files.sort();
+    assert_eq!(files, ALL);
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts")
+}
+
+fn play(name: &str) {
+    let transcript = Transcript::read(&folder().join(name).with_extension("txt")).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!transcript.scenes.is_empty());
+    for scene in &transcript.scenes {
+        let mut wire = speech::ZmtpWire::new(wire(scene));
+        scene.play(&mut wire, &speech::Spiderq).unwrap_or_else(|failure| panic!("{}, ZMTP: {failure}", scene.name));
+        if !scene.settings.iter().any(|(key, _)| key == "zmtp_only") {
+            let mut wire = self::wire(scene);
+            scene.play(&mut wire, &speech::Spiderq).unwrap_or_else(|failure| panic!("{}, bare: {failure}", scene.name));
+            wire.hub().engine().check();
+        }
+    }
+}
+
+fn wire(scene: &Scene) -> MemoryWire<'static> {
+    let settings = Arc::new(settings(scene));
+    let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
+    let roster = Roster::new(9);
+    MemoryWire::new(hub, move |info| {
+        Box::new(SpiderqSession::new(Arc::clone(&settings), info, roster.enter(Arc::new(|_| ()))))
+    })
+}
+
+/// Keys and values as in the daemon's configuration.
+fn settings(scene: &Scene) -> Settings {
+    let mut settings = Settings::new(Bytes::from_static(b"tasks"));
+    for (key, value) in &scene.settings {
+        match (key.as_str(), value.as_str()) {
+            ("dialect", "\"1.4\"") => settings.dialect = Dialect::V1_4,
+            ("dialect", "\"1.3\"") => settings.dialect = Dialect::V1_3,
+            ("terminate", on) => settings.terminate = on.parse().unwrap(),
+            ("release_on_disconnect", on) => settings.release_on_disconnect = on.parse().unwrap(),
+            ("frame_bytes_max", bytes) => settings.frame_bytes_max = bytes.parse().unwrap(),
+            ("lends_max", lends) => settings.lends_max = lends.parse().unwrap(),
+            ("zmtp_only", "true") => {}
+            other => panic!("{}: no setting {other:?}", scene.name),
+        }
+    }
+    settings
+}

@@ -1,0 +1,120 @@
+//! Three spiderq connections on one engine, said to by turns: noise, requests that mean something together, over ZMTP and bare, a
+//! jumping clock, peers that go. Nobody panics, the engine's indexes agree, and whatever a bare peer hears can be read. Not
+//! whether it is the right answer: that is what transcripts are for.
+#![no_main]
+
+use std::sync::Arc;
+
+use arbitrary::Arbitrary;
+use bytes::{Bytes, BytesMut};
+use libfuzzer_sys::fuzz_target;
+use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_spiderq::session::{Settings, SpiderqSession};
+use windlass_spiderq::wire::{Dialect, Patience, Reply, Request, Status};
+use windlass_testkit::memory::MemoryHub;
+use windlass_zmtp::{Message, Peer, Role, Roster};
+
+#[derive(Debug, Arbitrary)]
+struct Input {
+    old: bool,
+    terminate: bool,
+    release: bool,
+    zmtp: [bool; PEERS],
+    moves: Vec<Move>,
+}
+
+#[derive(Debug, Arbitrary)]
+enum Move {
+    Noise { peer: u8, bytes: Vec<u8> },
+    Say { peer: u8, which: u8, key: bool, value: Vec<u8>, number: u8, cookie: bool },
+    HalfClose { peer: u8 },
+    Replace { peer: u8 },
+    Wait { ms: u16 },
+}
+
+const PEERS: usize = 3;
+
+fuzz_target!(|input: Input| {
+    let mut hub = MemoryHub::new(Limits { jobs_max: 5, ..Limits::default() }, Timestamp(1_000), 1);
+    let settings = Arc::new(Settings {
+        dialect: if input.old { Dialect::V1_3 } else { Dialect::V1_4 },
+        terminate: input.terminate,
+        release_on_disconnect: input.release,
+        frame_bytes_max: 300,
+        lends_max: 3,
+        ..Settings::new(Bytes::from_static(b"tasks"))
+    });
+    let roster = Roster::new(2);
+    let greet = |hub: &mut MemoryHub, zmtp: bool| {
+        let peer =
+            hub.open(|info| Box::new(SpiderqSession::new(Arc::clone(&settings), info, roster.enter(Arc::new(|_| ())))));
+        let mut hello = BytesMut::new();
+        if zmtp {
+            Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer))).open(Timestamp(0), &mut hello);
+        }
+        hub.send(peer, &hello);
+        peer
+    };
+    let mut peers: Vec<ClientId> = input.zmtp.iter().map(|zmtp| greet(&mut hub, *zmtp)).collect();
+    let mut noisy = [false; PEERS];
+    for next in &input.moves {
+        match next {
+            Move::Noise { peer, bytes } => {
+                let peer = usize::from(*peer) % PEERS;
+                noisy[peer] = true;
+                hub.send(peers[peer], bytes);
+            }
+            Move::Say { peer, which, key, value, number, cookie } => {
+                let peer = usize::from(*peer) % PEERS;
+                let key: &[u8] = if *key { b"k" } else { b"l" };
+                let mut said = BytesMut::new();
+                request(*which, key, value, u64::from(*number)).encode(&mut said);
+                if input.zmtp[peer] {
+                    let cookie: &[u8] = if *cookie { b"cookie" } else { b"" };
+                    hub.send(peers[peer], Message::new([cookie, &said]).frames());
+                } else {
+                    hub.send(peers[peer], &said);
+                }
+            }
+            Move::HalfClose { peer } => hub.half_close(peers[usize::from(*peer) % PEERS]),
+            Move::Replace { peer } => {
+                let peer = usize::from(*peer) % PEERS;
+                hub.close(peers[peer]);
+                hub.take_output(peers[peer]);
+                peers[peer] = greet(&mut hub, input.zmtp[peer]);
+                noisy[peer] = false;
+            }
+            Move::Wait { ms } => hub.advance_ms(u64::from(*ms)),
+        }
+        hub.engine().check();
+        for (index, peer) in peers.iter().enumerate() {
+            let mut said = hub.take_output(*peer);
+            while !input.zmtp[index] && !noisy[index] && !said.is_empty() {
+                let (reply, length) = Reply::decode(&said).expect("a reply");
+                // How many counters there are shows in nothing but their end.
+                let length = if matches!(reply, Reply::StatsGot(..)) { said.len() } else { length };
+                drop(said.split_to(length));
+            }
+        }
+    }
+});
+
+fn request<'a>(which: u8, key: &'a [u8], value: &'a [u8], number: u64) -> Request<'a> {
+    let value = value.get(..200).unwrap_or(value);
+    match which % 15 {
+        0 => Request::Count,
+        1 | 2 => Request::Add { key, value, mode: None },
+        3 => Request::Update { key, value },
+        4 => Request::Lend { timeout_ms: number, patience: Patience::Block },
+        5 => Request::Lend { timeout_ms: number, patience: Patience::Poll },
+        6 => Request::Repay { lend_key: number, key, value, status: Status::Reward },
+        7 => Request::Repay { lend_key: number, key, value, status: Status::Drop },
+        8 => Request::Heartbeat { lend_key: number, key, timeout_ms: number },
+        9 => Request::Lookup { key },
+        10 => Request::Flush,
+        11 => Request::Ping,
+        12 => Request::Remove { key },
+        13 => Request::Terminate,
+        _ => Request::Stats,
+    }
+}
