@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::HashMap;
@@ -38,6 +39,8 @@ pub(crate) struct Hub {
     promise: Promise,
     /// The newest commit that is on the disk.
     durable: AtomicU64,
+    /// The first commit of this run.
+    first: u64,
     /// The store does not answer: nothing is acknowledged until it does again.
     failed: AtomicBool,
     /// The daemon is about to stop.
@@ -68,7 +71,8 @@ struct Core {
 impl Hub {
     pub(crate) fn new(engine: Engine, journal: Journal, promise: Promise, dice: u64) -> Self {
         // What was recovered is on the disk; the next commit is not.
-        let durable = AtomicU64::new(journal.pending_seq().saturating_sub(1));
+        let first = journal.pending_seq();
+        let durable = AtomicU64::new(first.saturating_sub(1));
         let core = Core {
             engine,
             journal,
@@ -82,6 +86,7 @@ impl Hub {
             core: Mutex::new(core),
             promise,
             durable,
+            first,
             failed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             stop_asked: watch::Sender::new(None),
@@ -229,6 +234,14 @@ impl Hub {
         let ring: Vec<_> = core.waiting.drain(..due).collect();
         drop(core);
         ring.iter().for_each(|(_, mailbox)| mailbox.ring());
+    }
+
+    /// Waits for the first commit of this run, or for the store to fail.
+    pub(crate) async fn first_commit(&self) {
+        const LOOK_EVERY: Duration = Duration::from_millis(1);
+        while self.durable.load(Ordering::Acquire) < self.first && !self.failed() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 
     pub(crate) fn failed(&self) -> bool {
