@@ -99,13 +99,17 @@ fn a_busy_port_and_a_busy_directory_are_told_in_one_line() {
         (
             "port",
             3,
-            format!("data_dir = {other:?}\nfaktory.listen = []\n[gearman]\nlisten = [\"127.0.0.1:{port}\"]\n"),
+            format!(
+                "data_dir = {other:?}\nfaktory.listen = []\nspiderq.listen = []\n[gearman]\nlisten = [\"127.0.0.1:{port}\"]\n"
+            ),
             format!("127.0.0.1:{port}"),
         ),
         (
             "directory",
             4,
-            format!("data_dir = {data:?}\nfaktory.listen = []\n[gearman]\nlisten = [\"127.0.0.1:0\"]\n"),
+            format!(
+                "data_dir = {data:?}\nfaktory.listen = []\nspiderq.listen = []\n[gearman]\nlisten = [\"127.0.0.1:0\"]\n"
+            ),
             data.display().to_string(),
         ),
         ("configuration", 2, "no_such_key = 1\n".to_owned(), "no_such_key".to_owned()),

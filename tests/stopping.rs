@@ -131,7 +131,11 @@ impl Mute {
     fn start(dir: &Path, log: &Path) -> Self {
         let config = dir.join("windlass.toml");
         let text = format!("data_dir = {:?}\n[log]\nfile = {log:?}\n", dir.join("data"));
-        fs::write(&config, text + "[faktory]\nlisten = []\n[gearman]\nlisten = [\"127.0.0.1:0\"]\n").unwrap();
+        fs::write(
+            &config,
+            text + "[faktory]\nlisten = []\n[spiderq]\nlisten = []\n[gearman]\nlisten = [\"127.0.0.1:0\"]\n",
+        )
+        .unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(["serve", "-c"]).arg(config).stdin(Stdio::null()).stderr(Stdio::piped());
         Self(command.spawn().unwrap())

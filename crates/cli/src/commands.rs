@@ -46,9 +46,10 @@ fn summary(config: &Config) -> String {
         Durability::Sync => "sync".to_owned(),
         Durability::Interval => format!("interval, {}", config.commit_interval),
     };
-    let listeners = config.listeners().map(|Listener { protocol, address, tls }| {
+    let listeners = config.listeners().map(|Listener { protocol, address, tls, queue }| {
         let tls = if tls { " (TLS)" } else { "" };
-        format!("listen   {protocol} {address}{tls}\n")
+        let queue = queue.map(|queue| format!(" (queue {})", queue.escape_debug())).unwrap_or_default();
+        format!("listen   {protocol} {address}{tls}{queue}\n")
     });
     let data = format!("data     {} ({durability})\n", config.data_dir.display());
     format!("ok\n{}{data}", listeners.collect::<String>())

@@ -73,11 +73,14 @@ fn check_says_what_would_be_served() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(
         printed(&["check"]),
-        "ok\nlisten   faktory 127.0.0.1:7419\nlisten   gearman 127.0.0.1:4730\ndata     windlass-data (sync)\n"
+        "ok\nlisten   faktory 127.0.0.1:7419\nlisten   gearman 127.0.0.1:4730\n\
+         listen   spiderq 127.0.0.1:5555 (queue spiderq)\ndata     windlass-data (sync)\n"
     );
-    let listen = "[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n";
+    let listen = "[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n\
+                  [spiderq]\nlisten = [\"tcp://*:1\"]\nmore = [{listen = [\"ipc:///run/b\"], queue = \"b\"}]\n";
     let path = write(dir.path(), &format!("durability = \"interval\"\n{listen}"));
-    let expected = "ok\nlisten   gearman [::1]:4730\nlisten   gearman unix:/run/windlass.sock\n";
+    let expected = "ok\nlisten   gearman [::1]:4730\nlisten   gearman unix:/run/windlass.sock\n\
+                    listen   spiderq 0.0.0.0:1 (queue spiderq)\nlisten   spiderq unix:/run/b (queue b)\n";
     let data = dir.path().join("data");
     assert_eq!(
         printed(&["check", "--config", &path, "--data-dir", data.to_str().unwrap()]),
@@ -88,7 +91,11 @@ fn check_says_what_would_be_served() {
 
 #[test]
 fn the_command_line_is_over_the_environment() {
-    let variables = [("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:1,127.0.0.1:2"), ("WINDLASS_FAKTORY_LISTEN", "")];
+    let variables = [
+        ("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:1,127.0.0.1:2"),
+        ("WINDLASS_FAKTORY_LISTEN", ""),
+        ("WINDLASS_SPIDERQ_LISTEN", ""),
+    ];
     let output = windlass(
         &["check", "--set", "data_dir=/set"],
         &[variables.as_slice(), &[("WINDLASS_DATA_DIR", "/environment")]].concat(),

@@ -1,13 +1,15 @@
 //! Listeners: binding, accepting, and the limit on how many may connect. Knows addresses, and of a protocol only its name.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use socket2::TcpKeepalive;
+use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -183,9 +185,22 @@ fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
         }
         Address::Unix(path) => {
             clear_stale(path)?;
-            Ok(Bound::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))
+            bind_unix(path, server)
         }
     }
+}
+
+/// Nobody can connect before the permissions are what they are to be.
+fn bind_unix(path: &Path, server: &Server) -> io::Result<Bound> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile(path.to_owned());
+    if let Some(mode) = server.unix_mode.0 {
+        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
+    socket.listen(i32::try_from(server.backlog).unwrap_or(i32::MAX))?;
+    socket.set_nonblocking(true)?;
+    Ok(Bound::Unix(UnixListener::from_std(socket.into())?, file))
 }
 
 /// A peer that vanished without a word must be noticed some day.
@@ -300,6 +315,25 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(7));
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_unix_socket_replaces_a_stale_one_has_its_mode_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ipc");
+        // What a daemon that was killed leaves.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listen: ListenAddress = format!("ipc://{}", path.display()).parse().unwrap();
+        let server = Server { unix_mode: "0600".parse().unwrap(), ..Server::default() };
+        let bound = bind(&listen, &server).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(bind(&listen, &server).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let [Bound::Unix(listener, _)] = &bound[..] else { panic!("{bound:?}") };
+        let _peer = UnixStream::connect(&path).await.unwrap();
+        listener.accept().await.unwrap();
+        drop(bound);
+        assert!(!path.exists());
     }
 
     #[tokio::test]

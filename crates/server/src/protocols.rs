@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
+use windlass_engine::{Command, Event, QueueKind};
 use windlass_faktory::session::{FaktorySession, Settings as FaktorySettings};
 use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
+use windlass_session::Dismiss;
+use windlass_spiderq::session::{Settings as SpiderqSettings, SpiderqSession};
+use windlass_spiderq::wire::Dialect;
+use windlass_zmtp::{HangUp, Limits, Login, Mechanism, Role, Roster};
 
 use crate::clock;
-use crate::config::{self, Config, ListenAddress, Tls};
+use crate::config::{self, Config, CycleListener, ListenAddress, Tls};
 use crate::failure::Failure;
+use crate::hub::Hub;
 use crate::listen::Protocol;
 use crate::run::random_seed;
 use crate::tls::Acceptor;
@@ -32,7 +38,41 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
         greet: Arc::new(move |info, _| Box::new(GearmanSession::new(Arc::clone(&settings), info))),
         tls: acceptor("gearman", &config.gearman.tls, config)?,
     };
-    Ok(vec![(faktory, &config.faktory.listen), (gearman, &config.gearman.listen)])
+    let mut served: Vec<Served<'_>> = vec![(faktory, &config.faktory.listen), (gearman, &config.gearman.listen)];
+    for cycle in config.spiderq.cycles() {
+        served.push((spiderq(&cycle, config)?, cycle.listen));
+    }
+    Ok(served)
+}
+
+/// One cycle's listener: its connections share a roster and their counters.
+fn spiderq(cycle: &CycleListener<'_>, config: &Config) -> Result<Protocol, Failure> {
+    let settings = Arc::new(cycle_settings(cycle, config)?);
+    let roster = Roster::new(config.zmtp.handshakes_max);
+    let greet = move |info, dismiss: Arc<dyn Dismiss>| -> Box<dyn windlass_session::Session> {
+        let hang_up: HangUp = Arc::new(move |close| dismiss.dismiss(close.into()));
+        Box::new(SpiderqSession::new(Arc::clone(&settings), info, roster.enter(hang_up)))
+    };
+    Ok(Protocol { name: "spiderq", greet: Arc::new(greet), tls: None })
+}
+
+/// Makes the queues that are served by name, before anybody else can make others of that name.
+///
+/// # Errors
+///
+/// There is one of another kind, or there are too many.
+pub(crate) fn make_queues(hub: &Hub, config: &Config) -> Result<(), Failure> {
+    for cycle in config.spiderq.cycles() {
+        let queue = cycle.queue.to_owned().into();
+        let events = hub.ask(Command::CreateQueue { queue, kind: QueueKind::Cycle });
+        let refusal =
+            events.into_iter().find_map(|event| if let Event::Refused { why, .. } = event { Some(why) } else { None });
+        if let Some(why) = refusal {
+            let reason = format!("{}: {why}", cycle.queue.escape_debug());
+            return Err(config::Error::Senseless { key: "spiderq.queue", reason }.into());
+        }
+    }
+    Ok(())
 }
 
 fn acceptor(protocol: &'static str, files: &Tls, config: &Config) -> Result<Option<Arc<Acceptor>>, Failure> {
@@ -89,6 +129,42 @@ pub(crate) fn gearman(config: &Config) -> Result<Settings, Failure> {
     })
 }
 
+/// What spiderq's connections to one cycle are to know.
+pub(crate) fn cycle_settings(cycle: &CycleListener<'_>, config: &Config) -> Result<SpiderqSettings, Failure> {
+    let password = cycle
+        .secret()
+        .map_err(|error| config::Error::Senseless { key: "spiderq.password_file", reason: error.to_string() })?;
+    let login = Login { user: cycle.user.to_owned().into(), password: password.into() };
+    let zmtp = &config.zmtp;
+    let message_bytes_max = zmtp.message_bytes_max.bytes();
+    let transport = windlass_zmtp::Settings {
+        mechanism: if cycle.user.is_empty() { Mechanism::Null } else { Mechanism::Plain(vec![login]) },
+        limits: Limits {
+            frame_bytes_max: message_bytes_max,
+            message_bytes_max,
+            parts_max: zmtp.parts_max,
+            outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
+            ..Limits::default()
+        },
+        handshake_ms: zmtp.handshake_timeout.as_ms(),
+        ping_idle_ms: zmtp.ping_idle.as_ms(),
+        ping_timeout_ms: zmtp.ping_timeout.as_ms(),
+        ..windlass_zmtp::Settings::new(Role::Router)
+    };
+    Ok(SpiderqSettings {
+        dialect: match cycle.dialect {
+            config::Dialect::V1_3 => Dialect::V1_3,
+            config::Dialect::V1_4 => Dialect::V1_4,
+        },
+        terminate: cycle.terminate,
+        release_on_disconnect: cycle.release_on_disconnect,
+        frame_bytes_max: message_bytes_max,
+        lends_max: config.spiderq.lends_max,
+        zmtp: Arc::new(transport),
+        ..SpiderqSettings::new(cycle.queue.to_owned().into())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -121,6 +197,46 @@ mod tests {
             shutdown: true,
         };
         assert_eq!(settings(text), expected);
+    }
+
+    fn cycles(text: &str) -> Vec<SpiderqSettings> {
+        let config = Config::parse(Path::new("windlass.toml"), text).unwrap();
+        config.spiderq.cycles().map(|cycle| cycle_settings(&cycle, &config).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_key_of_spiderq_reaches_its_sessions() {
+        let text = "server.outbound_bytes_max = 7654321\n[spiderq]\nqueue = \"a\"\ndialect = \"1.4\"\nterminate = true\n\
+                    release_on_disconnect = true\nlends_max = 7\nuser = \"u\"\npassword = \"p\"\n\
+                    more = [{listen = [\"ipc:///b\"], queue = \"b\"}]\n\
+                    [zmtp]\nmessage_bytes_max = \"1MiB\"\nparts_max = 3\nhandshake_timeout = \"4ms\"\nping_idle = \"5ms\"\n\
+                    ping_timeout = \"6ms\"\n";
+        let limits = Limits {
+            frame_bytes_max: 1 << 20,
+            message_bytes_max: 1 << 20,
+            parts_max: 3,
+            outbound_bytes_max: 7_654_321,
+            ..Limits::default()
+        };
+        let zmtp = windlass_zmtp::Settings {
+            role: Role::Router,
+            mechanism: Mechanism::Plain(vec![Login { user: "u".into(), password: "p".into() }]),
+            limits,
+            handshake_ms: 4,
+            ping_idle_ms: 5,
+            ping_timeout_ms: 6,
+        };
+        for (settings, queue) in cycles(text).iter().zip(["a", "b"]) {
+            assert_eq!((&*settings.queue, settings.dialect, &*settings.zmtp), (queue.as_bytes(), Dialect::V1_4, &zmtp));
+            assert_eq!((settings.terminate, settings.release_on_disconnect), (true, true));
+            assert_eq!((settings.frame_bytes_max, settings.lends_max), (1 << 20, 7));
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_spiderq_session() {
+        let settings = cycles("").remove(0);
+        assert_eq!(format!("{settings:?}"), format!("{:?}", SpiderqSettings::new("spiderq".into())));
     }
 
     #[test]

@@ -117,6 +117,7 @@ async fn serve(
         .map_err(|error| Failure::Runtime(format!("cannot start the committing thread: {error}")))?;
     // That the daemon has been started once more must be known before a lend key is given out: it is part of them.
     hub.first_commit().await;
+    protocols::make_queues(&hub, config)?;
     // Before anything is due: what is no longer wanted does not run.
     agree(&hub, wanted)?;
     let ticker = tokio::spawn(tick(Arc::clone(&hub)));

@@ -65,7 +65,8 @@ impl Plan {
     #[must_use]
     pub fn start(self) -> Daemon {
         let path = self.dir.join("windlass.toml");
-        let unset = ["faktory", "gearman"].into_iter().filter(|it| !self.config.contains(&format!("[{it}]")));
+        let unset =
+            ["faktory", "gearman", "spiderq"].into_iter().filter(|it| !self.config.contains(&format!("[{it}]")));
         let defaults: String = unset.map(|it| format!("[{it}]\nlisten = [\"127.0.0.1:0\"]\n")).collect();
         #[expect(clippy::expect_used, reason = "a test that cannot write its own file cannot go on")]
         std::fs::write(&path, format!("{}{defaults}", self.config)).expect("write the configuration");

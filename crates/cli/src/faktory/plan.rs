@@ -151,6 +151,9 @@ impl Told<'_> {
         if config.gearman.listen == Config::default().gearman.listen {
             config.gearman.listen.clear();
         }
+        if config.spiderq == Config::default().spiderq {
+            config.spiderq.listen.clear();
+        }
         let Some(binding) = self.given.text("-b").or(self.conf.binding.as_deref()) else { return Ok(()) };
         let parse = |text: &str| {
             text.parse::<ListenAddress>().map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))

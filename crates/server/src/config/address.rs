@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// The longest path a Unix socket can have: `sun_path` without its terminator.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
-/// An address as configured: `host:port`, `[ipv6]:port` or `unix:/path`.
+/// An address as configured: `host:port`, `[ipv6]:port` or `unix:/path`. Read as ZeroMQ writes them too: `tcp://host:port`,
+/// where `*` stands for every IPv4 address, and `ipc:///path`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ListenAddress {
@@ -78,9 +79,14 @@ impl FromStr for ListenAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parsed = match text.strip_prefix("unix:") {
-            Some(path) => unix(path),
-            None => tcp(text),
+        let parsed = if let Some(path) = text.strip_prefix("unix:") {
+            unix(path)
+        } else if let Some(path) = text.strip_prefix("ipc://") {
+            ipc(path)
+        } else if let Some(port) = text.strip_prefix("tcp://*:") {
+            tcp(&format!("0.0.0.0:{port}"))
+        } else {
+            tcp(text.strip_prefix("tcp://").unwrap_or(text))
         };
         parsed.map_err(|reason| AddressError { text: text.to_owned(), reason })
     }
@@ -88,10 +94,19 @@ impl FromStr for ListenAddress {
 
 fn unix(path: &str) -> Result<ListenAddress, &'static str> {
     match path.len() {
-        0 => Err("no path after unix:"),
+        0 => Err("no path"),
         _ if path.contains('\0') => Err("a path holds no NUL"),
         bytes if bytes > UNIX_PATH_BYTES_MAX => Err("a path of more than 107 bytes"),
         _ => Ok(ListenAddress::Unix(path.into())),
+    }
+}
+
+/// To ZeroMQ `@name` is no file, and `*` one of its own choice.
+fn ipc(path: &str) -> Result<ListenAddress, &'static str> {
+    match path {
+        "*" => Err("a path is expected after ipc://"),
+        path if path.starts_with('@') => Err("a path is expected after ipc://, sockets without a file are not served"),
+        path => unix(path),
     }
 }
 
@@ -163,7 +178,7 @@ mod tests {
 
     #[test]
     fn addresses_read_and_written() {
-        let table: [(&str, Result<&str, &str>); 22] = [
+        let table: [(&str, Result<&str, &str>); 30] = [
             ("127.0.0.1:4730", Ok("127.0.0.1:4730")),
             ("0.0.0.0:0", Ok("0.0.0.0:0")),
             ("localhost:4730", Ok("localhost:4730")),
@@ -173,7 +188,15 @@ mod tests {
             ("[fe80::1%eth0]:4730", Ok("[fe80::1%eth0]:4730")),
             ("unix:/run/windlass.sock", Ok("unix:/run/windlass.sock")),
             ("unix:gearman.sock", Ok("unix:gearman.sock")),
+            ("tcp://127.0.0.1:5555", Ok("127.0.0.1:5555")),
+            ("tcp://*:5555", Ok("0.0.0.0:5555")),
+            ("tcp://[::1]:5555", Ok("[::1]:5555")),
+            ("ipc:///run/windlass.ipc", Ok("unix:/run/windlass.ipc")),
+            ("ipc://./spiderq.ipc", Ok("unix:./spiderq.ipc")),
             ("", Err("no port")),
+            ("ipc://@name", Err("a path is expected after ipc://, sockets")),
+            ("ipc://*", Err("a path is expected after ipc://")),
+            ("ipc://", Err("no path")),
             ("4730", Err("no port")),
             (":4730", Err("no host")),
             ("*:4730", Err("a host is a name or an IP address")),

@@ -1,12 +1,14 @@
 //! What no type can say: values that are well formed and make no sense, alone or together.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 use windlass_gearman::wire::frames::FRAME_BYTES_CEILING;
 
 use super::error::Error;
 use super::quantity::ByteSize;
 use super::sections::{Config, Listener};
+use super::spiderq::CycleListener;
 use super::throttle;
 use crate::{logging, recurring, tls};
 
@@ -19,6 +21,9 @@ const LINE_BYTES_CEILING: u64 = 1 << 20;
 
 /// What a packet may grow by between its producer and its worker: a longer header, the job's handle, a function's name.
 const OUTBOUND_SLACK_BYTES: u64 = 64 * 1024;
+
+/// An envelope's delimiter and a payload are two parts; with more than so many, reading a message's takes long.
+const PARTS_RANGE: RangeInclusive<usize> = 2..=65_536;
 
 /// The longest text `version` may answer.
 const VERSION_BYTES_MAX: usize = 64;
@@ -40,14 +45,15 @@ impl Config {
         self.check_sizes()?;
         self.check_faktory()?;
         self.check_gearman()?;
+        self.check_spiderq()?;
         self.check_listeners()?;
         self.check_tls()
     }
 
     fn check_zeros(&self) -> Result<(), Error> {
         let (server, limits, store) = (&self.server, &self.limits, &self.store);
-        let faktory = &self.faktory;
-        let table: [(&'static str, u64); 28] = [
+        let (faktory, zmtp) = (&self.faktory, &self.zmtp);
+        let table: [(&'static str, u64); 32] = [
             ("data_dir", self.data_dir.as_os_str().len() as u64),
             ("commit_interval", self.commit_interval.as_ms()),
             ("server.connections_max", server.connections_max as u64),
@@ -76,6 +82,10 @@ impl Config {
             ("faktory.hello_timeout", faktory.hello_timeout.as_ms()),
             ("faktory.fetch_wait", faktory.fetch_wait.as_ms()),
             ("faktory.reserve_min", faktory.reserve_min.as_ms()),
+            ("spiderq.lends_max", self.spiderq.lends_max as u64),
+            ("zmtp.handshake_timeout", zmtp.handshake_timeout.as_ms()),
+            ("zmtp.handshakes_max", zmtp.handshakes_max as u64),
+            ("zmtp.ping_timeout", zmtp.ping_timeout.as_ms()),
         ];
         match table.into_iter().find(|(_, value)| *value == 0) {
             Some(("data_dir", _)) => senseless("data_dir", "must not be empty"),
@@ -117,8 +127,10 @@ impl Config {
     fn check_sizes(&self) -> Result<(), Error> {
         let (out, frame, line) =
             (self.server.outbound_bytes_max, self.gearman.frame_bytes_max, self.faktory.line_bytes_max);
-        let least = frame.0.max(line.0).saturating_add(OUTBOUND_SLACK_BYTES);
+        let message = self.zmtp.message_bytes_max;
+        let least = frame.0.max(line.0).max(message.0).saturating_add(OUTBOUND_SLACK_BYTES);
         within("faktory.line_bytes_max", line, FRAME_BYTES_MIN, FRAME_BYTES_CEILING as u64)?;
+        within("zmtp.message_bytes_max", message, FRAME_BYTES_MIN, FRAME_BYTES_CEILING as u64)?;
         within("gearman.frame_bytes_max", frame, FRAME_BYTES_MIN, FRAME_BYTES_CEILING as u64)?;
         within("gearman.line_bytes_max", self.gearman.line_bytes_max, LINE_BYTES_MIN, LINE_BYTES_CEILING)?;
         within("limits.name_bytes_max", self.limits.name_bytes_max, 1, u32::MAX.into())?;
@@ -126,7 +138,7 @@ impl Config {
         let least_two = [("server.outbound_bytes_max", out), ("server.buffer_bytes_max", self.server.buffer_bytes_max)];
         match least_two.into_iter().find(|(_, size)| size.0 < least) {
             Some((key, size)) => {
-                senseless(key, format!("{size}, but the largest packet or line needs {}", ByteSize(least)))
+                senseless(key, format!("{size}, but the largest packet, line or message needs {}", ByteSize(least)))
             }
             None => Ok(()),
         }
@@ -172,11 +184,32 @@ impl Config {
         }
     }
 
+    fn check_spiderq(&self) -> Result<(), Error> {
+        if !PARTS_RANGE.contains(&self.zmtp.parts_max) {
+            let (least, most) = (PARTS_RANGE.start(), PARTS_RANGE.end());
+            return senseless("zmtp.parts_max", format!("{} is not between {least} and {most}", self.zmtp.parts_max));
+        }
+        self.spiderq.cycles().try_for_each(|cycle| {
+            let (bytes, most) = (cycle.queue.len() as u64, self.limits.name_bytes_max);
+            if bytes == 0 {
+                return senseless("spiderq.queue", "must not be empty");
+            }
+            if bytes > most.0 {
+                return senseless("spiderq.queue", format!("{bytes} bytes, limits.name_bytes_max is {most}"));
+            }
+            check_login(&cycle)
+        })
+    }
+
     fn check_listeners(&self) -> Result<(), Error> {
         let mut seen = HashSet::new();
         let twice = self.listeners().find(|it| !it.address.is_any_port() && !seen.insert(it.address));
         if let Some(Listener { address, protocol, .. }) = twice {
-            let key = if protocol == "faktory" { "faktory.listen" } else { "gearman.listen" };
+            let key = match protocol {
+                "faktory" => "faktory.listen",
+                "spiderq" => "spiderq.listen",
+                _ => "gearman.listen",
+            };
             return senseless(key, format!("{address} is there twice"));
         }
         match self.listeners().next() {
@@ -189,6 +222,33 @@ impl Config {
         let all = [("faktory", &self.faktory.tls), ("gearman", &self.gearman.tls)];
         all.into_iter()
             .try_for_each(|(protocol, tls)| tls::check(tls).map_err(|reason| Error::Tls { protocol, reason }))
+    }
+}
+
+/// PLAIN needs a user and a password, and neither can be longer than a byte says.
+fn check_login(cycle: &CycleListener<'_>) -> Result<(), Error> {
+    const BYTES_MAX: usize = 255;
+    let named = !cycle.password_file.as_os_str().is_empty();
+    if named && !cycle.password.is_empty() {
+        return senseless("spiderq.password", "must not be given with password_file");
+    }
+    let secret = match cycle.secret() {
+        Ok(secret) => secret,
+        Err(error) => {
+            let reason = format!("cannot read {}: {error}", cycle.password_file.display());
+            return senseless("spiderq.password_file", reason);
+        }
+    };
+    if named && secret.is_empty() {
+        return senseless("spiderq.password_file", format!("{} is empty", cycle.password_file.display()));
+    }
+    match (cycle.user.len(), secret.len()) {
+        (0, 0) => Ok(()),
+        (0, _) => senseless("spiderq.user", "must be given with a password"),
+        (_, 0) => senseless("spiderq.password", "must be given with user"),
+        (BYTES_MAX.., _) => senseless("spiderq.user", "must be shorter than 255 bytes"),
+        (_, BYTES_MAX..) => senseless("spiderq.password", "must be shorter than 255 bytes"),
+        _ => Ok(()),
     }
 }
 

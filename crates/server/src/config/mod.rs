@@ -1,6 +1,6 @@
 //! The configuration: one TOML file, every key optional, overridden by the environment and that by the command line.
 //!
-//! Reading order: `sections` (what there is, with defaults) · `cron`, `throttle` (lists in it) · `quantity` and `address` (how values are written) ·
+//! Reading order: `sections` (what there is, with defaults) · `cron`, `throttle` (lists in it) · `quantity`, `file_mode` and `address` (how values are written) ·
 //! `file` (text to [`Config`]) · `overrides` (single keys from elsewhere) · `check` (what no type can say).
 //! Nothing here listens or logs, and the only files opened are the configuration and, to check them, those of TLS.
 
@@ -9,9 +9,11 @@ mod check;
 mod cron;
 mod error;
 mod file;
+mod file_mode;
 mod overrides;
 mod quantity;
 mod sections;
+mod spiderq;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -19,11 +21,13 @@ mod throttle;
 pub use address::{Address, AddressError, ListenAddress};
 pub use cron::{Cron, CronJob, NotJson};
 pub use error::{Error, TlsError};
+pub use file_mode::{FileMode, FileModeError};
 pub use overrides::Override;
 pub use quantity::{ByteSize, Period, QuantityError};
 pub use sections::{
     Config, Durability, Faktory, Gearman, Limits, Listener, Log, LogFormat, OnTimeout, Server, Store, Tls,
 };
+pub use spiderq::{CycleListener, Dialect, Spiderq, SpiderqMore, Zmtp};
 pub use throttle::Throttle;
 
 /// The configuration that is in force when nothing else is said, with every key explained.

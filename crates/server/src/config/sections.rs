@@ -2,7 +2,7 @@
 //! `config/windlass.toml`; here stands its shape.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,9 @@ use windlass_gearman::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefix
 
 use super::address::ListenAddress;
 use super::cron::Cron;
+use super::file_mode::FileMode;
 use super::quantity::{ByteSize, Period};
+use super::spiderq::{Spiderq, Zmtp};
 use super::throttle::Throttle;
 
 const MIB: u64 = 1 << 20;
@@ -42,6 +44,10 @@ pub struct Config {
     pub faktory: Faktory,
     /// Gearman.
     pub gearman: Gearman,
+    /// spiderq.
+    pub spiderq: Spiderq,
+    /// ZeroMQ's transport, under spiderq.
+    pub zmtp: Zmtp,
 }
 
 /// What an acknowledgement promises.
@@ -98,6 +104,8 @@ pub struct Server {
     pub handshake_timeout: Period,
     /// Connections the system may hold before they are accepted.
     pub backlog: u32,
+    /// Who may connect to Unix sockets.
+    pub unix_mode: FileMode,
     /// Silence before the system asks whether a peer is still there; 0 = the system's own.
     pub keepalive_idle: Period,
     /// Time between two such questions; 0 = the system's own.
@@ -241,6 +249,8 @@ pub struct Listener<'a> {
     pub address: &'a ListenAddress,
     /// Whether it is spoken over TLS.
     pub tls: bool,
+    /// The one queue that is served there, if it is but one.
+    pub queue: Option<&'a str>,
 }
 
 /// What becomes of a Gearman job whose worker took too long.
@@ -265,6 +275,8 @@ impl Default for Config {
             store: Store::default(),
             faktory: Faktory::default(),
             gearman: Gearman::default(),
+            spiderq: Spiderq::default(),
+            zmtp: Zmtp::default(),
         }
     }
 }
@@ -287,6 +299,7 @@ impl Default for Server {
             idle_timeout: Period::from_ms(0),
             handshake_timeout: Period::from_secs(10),
             backlog: 1024,
+            unix_mode: FileMode(None),
             keepalive_idle: Period::from_ms(0),
             keepalive_interval: Period::from_ms(0),
             keepalive_count: 0,
@@ -396,10 +409,15 @@ impl Config {
     pub fn listeners(&self) -> impl Iterator<Item = Listener<'_>> {
         let (faktory, gearman) = (&self.faktory, &self.gearman);
         let all = [("faktory", &faktory.listen, &faktory.tls), ("gearman", &gearman.listen, &gearman.tls)];
-        all.into_iter().flat_map(|(protocol, listen, tls)| {
+        let others = all.into_iter().flat_map(|(protocol, listen, tls)| {
             let over_tls = |address: &ListenAddress| tls.is_on() && address.is_tcp();
-            listen.iter().map(move |address| Listener { protocol, address, tls: over_tls(address) })
-        })
+            listen.iter().map(move |address| Listener { protocol, address, tls: over_tls(address), queue: None })
+        });
+        let cycles = self.spiderq.cycles().flat_map(|cycle| {
+            let queue = Some(cycle.queue);
+            cycle.listen.iter().map(move |address| Listener { protocol: "spiderq", address, tls: false, queue })
+        });
+        others.chain(cycles)
     }
 }
 
@@ -410,11 +428,16 @@ impl Faktory {
     ///
     /// The file cannot be read.
     pub fn secret(&self) -> std::io::Result<String> {
-        if self.password_file.as_os_str().is_empty() {
-            return Ok(self.password.clone());
-        }
-        std::fs::read_to_string(&self.password_file).map(|text| text.trim().to_owned())
+        secret(&self.password, &self.password_file)
     }
+}
+
+/// A password, or what is in the file, if one is named.
+pub(super) fn secret(password: &str, file: &Path) -> std::io::Result<String> {
+    if file.as_os_str().is_empty() {
+        return Ok(password.to_owned());
+    }
+    std::fs::read_to_string(file).map(|text| text.trim().to_owned())
 }
 
 impl Server {

@@ -62,6 +62,10 @@ fn what_was_written_reads_the_same() {
         "schedule = \"@daily\"\njob = { type = \"T\", args = [1, 2.5, {a = []}], custom = {b = 2026-11-21T03:59:09Z} }";
     config.faktory.cron = vec![toml::from_str(entry).unwrap(); 2];
     config.limits.lease_max = Period::from_ms(1);
+    config.server.unix_mode = FileMode(Some(0o660));
+    let more = "listen = [\"ipc:///x\"]\nqueue = \"x\"\ndialect = \"1.4\"\nterminate = true\nrelease_on_disconnect = true\n\
+                user = \"u\"\npassword = \"p\"\npassword_file = \"/p\"\n";
+    config.spiderq.more = vec![toml::from_str(more).unwrap(), toml::from_str("listen = []\nqueue = \"y\"").unwrap()];
     config.faktory.throttles.insert("q".to_owned(), Throttle { worker: Some(1), ..Throttle::default() });
     let text = toml::to_string(&config).unwrap();
     assert_eq!(parse(&text).unwrap(), config, "{text}");
@@ -201,6 +205,9 @@ fn values_at_their_bounds_are_taken() {
         "gearman.frame_bytes_max = \"1GiB\"\nserver.outbound_bytes_max = \"2GiB\"\nserver.buffer_bytes_max = \"2GiB\"",
         "server.outbound_bytes_max = \"65600KiB\"",
         "server.idle_timeout = 0\nserver.threads = 0",
+        "zmtp.ping_idle = 0\nzmtp.parts_max = 2",
+        "spiderq.listen = [\"tcp://*:5555\", \"ipc://./spiderq.ipc\"]\nspiderq.user = \"u\"\nspiderq.password = \"p\"",
+        "spiderq.more = [{listen = [\"ipc:///x\"], queue = \"spiderq\", dialect = \"1.4\"}]",
         "store.commit_timeout = \"30s\"\nstore.commit_abort = \"30s\"",
         "gearman.handle_prefix = \"H:1234567890123456789012345678901234567890\"",
     ];

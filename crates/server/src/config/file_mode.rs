@@ -1,0 +1,67 @@
+//! Who may do what with a file, as `chmod` takes it: `0660`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Nine bits of permission, written as three octal digits, a 0 before them or not; empty for whatever the umask leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FileMode(pub Option<u32>);
+
+/// Why a text is no mode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no mode, expected three octal digits, as in \"0660\"")]
+pub struct FileModeError(String);
+
+impl FromStr for FileMode {
+    type Err = FileModeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = match text.len() {
+            0 => return Ok(Self(None)),
+            4 => text.strip_prefix('0'),
+            _ => Some(text),
+        };
+        let is_octal = |digits: &&str| digits.len() == 3 && digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+        let mode = digits.filter(is_octal).and_then(|digits| u32::from_str_radix(digits, 8).ok());
+        mode.map_or_else(|| Err(FileModeError(text.to_owned())), |mode| Ok(Self(Some(mode))))
+    }
+}
+
+impl fmt::Display for FileMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |mode| write!(f, "{mode:04o}"))
+    }
+}
+
+impl TryFrom<String> for FileMode {
+    type Error = FileModeError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<FileMode> for String {
+    fn from(mode: FileMode) -> Self {
+        mode.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_read_and_written() {
+        let table = [("", Some("")), ("0660", Some("0660")), ("777", Some("0777")), ("000", Some("0000"))];
+        let wrong = ["0", "66", "1660", "00660", "0688", "+66", "rw-rw----", " 660", "0x1"];
+        for (text, expected) in table.into_iter().chain(wrong.map(|text| (text, None))) {
+            let parsed: Result<FileMode, _> = text.parse();
+            assert_eq!(parsed.as_ref().ok().map(FileMode::to_string).as_deref(), expected, "{text}");
+        }
+        assert_eq!("0640".parse(), Ok(FileMode(Some(0o640))));
+    }
+}
