@@ -7,9 +7,9 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
+use crate::client::{installed, run};
 use crate::common::{daemon, wait_until};
 use crate::peer::Fwp;
-use crate::{installed, run};
 
 /// Those that run at the same time. They wait most of the time.
 const AT_ONCE: usize = 6;

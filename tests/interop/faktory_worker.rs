@@ -1,6 +1,7 @@
 //! The scenes of `faktory_worker_peer.py`, which hashes its password once and says no version.
 
-use crate::served::{Served, python};
+use crate::client::python;
+use crate::served::Served;
 
 fn play(served: &Served) {
     served.play(python("faktory_worker_peer.py"), "work");

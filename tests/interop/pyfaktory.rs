@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+use crate::client::python;
 use crate::common::daemon;
 use crate::peer::Fwp;
-use crate::served::{Served, python};
+use crate::served::Served;
 
 fn play(scene: &str) {
     Served::plainly().play(python("pyfaktory_peer.py"), scene);

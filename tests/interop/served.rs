@@ -6,8 +6,8 @@ use rcgen::generate_simple_self_signed;
 use tempfile::TempDir;
 use windlass_testkit::daemon::Daemon;
 
+use crate::client::run;
 use crate::common::daemon;
-use crate::{installed, run, top};
 
 /// A running daemon, and where clients find it.
 pub struct Served {
@@ -51,11 +51,4 @@ impl Served {
         let (well, said) = run(client.args([&self.url, scene]));
         assert!(well, "{said}\n{}", self.daemon.log_text());
     }
-}
-
-/// A client of ours in Python.
-pub fn python(file: &str) -> Command {
-    let mut command = Command::new(installed("python/bin/python"));
-    command.env("PYTHONDONTWRITEBYTECODE", "1").arg(top().join("tests/interop").join(file));
-    command
 }

@@ -131,6 +131,13 @@ impl Daemon {
         address.parse().unwrap_or_else(|_| panic!("{protocol} is served at {address}"))
     }
 
+    /// Everywhere a protocol is served over TCP, in the order of its listeners.
+    #[must_use]
+    pub fn addresses(&self, protocol: &str) -> Vec<SocketAddr> {
+        let served = self.listening.iter().filter(|(name, _)| name == protocol);
+        served.filter_map(|(_, address)| address.parse().ok()).collect()
+    }
+
     /// `kill -9`, and nothing before.
     ///
     /// # Panics

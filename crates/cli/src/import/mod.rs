@@ -1,16 +1,18 @@
 //! `windlass import`: jobs from another server's files or database, through the engine, into a data directory nobody else has open.
 //!
-//! A source knows how to read what is there (`gearmand_sqlite`, `faktory_redis`).
+//! A source knows how to read what is there (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`).
 
 mod faktory_redis;
 mod gearmand_sqlite;
 mod report;
+mod spiderq_snapshot;
 
 use clap::Subcommand;
 use windlass_server::Failure;
 
 use self::faktory_redis::FaktoryRedis;
 use self::gearmand_sqlite::GearmandSqlite;
+use self::spiderq_snapshot::SpiderqSnapshot;
 
 /// Whose jobs are taken over.
 #[derive(Debug, Subcommand)]
@@ -19,11 +21,14 @@ pub(crate) enum Import {
     FaktoryRedis(FaktoryRedis),
     /// The background jobs in gearmand's SQLite queue (gearmand -q libsqlite3).
     GearmandSqlite(GearmandSqlite),
+    /// The keys and values in a spiderq's snapshot.
+    SpiderqSnapshot(SpiderqSnapshot),
 }
 
 pub(crate) fn run(import: &Import) -> Result<(), Failure> {
     match import {
         Import::FaktoryRedis(import) => import.run(),
         Import::GearmandSqlite(import) => import.run(),
+        Import::SpiderqSnapshot(import) => import.run(),
     }
 }

@@ -17,11 +17,12 @@ use windlass_engine::{
 };
 use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_gearman::session::Settings;
+use windlass_spiderq::session::Settings as SpiderqSettings;
 use windlass_store::{Journal, JournalLimits, Store};
 
 use self::record::Record;
 use crate::clock;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::failure::Failure;
 use crate::{protocols, run};
 
@@ -249,6 +250,20 @@ pub fn gearman(config: &Config) -> Result<Settings, Failure> {
 /// [`Failure::Config`]: `faktory.password_file` cannot be read.
 pub fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
     protocols::faktory(config)
+}
+
+/// What spiderq's entries are made with, as the daemon is configured: those of the cycle with this queue, or of the first.
+///
+/// # Errors
+///
+/// [`Failure::Config`]: none of that name is served, or `spiderq.password_file` cannot be read.
+pub fn spiderq(config: &Config, queue: Option<&str>) -> Result<SpiderqSettings, Failure> {
+    let cycle = config.spiderq.cycles().find(|cycle| queue.is_none_or(|queue| queue == cycle.queue));
+    let Some(cycle) = cycle else {
+        let named = queue.map_or_else(|| "no cycle".to_owned(), |queue| format!("no queue {queue}"));
+        return Err(config::Error::Senseless { key: "spiderq.queue", reason: format!("{named} is served") }.into());
+    };
+    protocols::cycle_settings(&cycle, config)
 }
 
 /// What time it is for the jobs.

@@ -8,6 +8,7 @@
 //!
 //! Spec: `spiderq-protocol`, all of it.
 
+mod adopt;
 mod answer;
 mod asked;
 mod frame;
@@ -19,12 +20,13 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    Clash, ClientInfo, Command, Event, From, JobRef, KeyUntil, LeaseTerms, NewJob, OnExpiry, Origin, Proof, QueueKind,
-    RepayTo, Select, Tag, Take, Timestamp, Token, Unique, Wait,
+    ClientInfo, Command, Event, From, JobRef, LeaseTerms, NewJob, OnExpiry, Origin, Proof, RepayTo, Select, Tag, Take,
+    Timestamp, Token, Wait,
 };
 use windlass_session::{Outbox, Reason, Session, Stop};
-use windlass_zmtp::{Close, Peer, Seat};
+use windlass_zmtp::{Close, Mechanism, Peer, Seat};
 
+pub use adopt::Unfit;
 pub use settings::{Counters, Settings};
 
 use crate::wire::{Cut, Dialect, Fault, Mode, Patience, Reply, Request, Status, Uncut, cut};
@@ -91,6 +93,10 @@ impl SpiderqSession {
                 let mut peer = Peer::new(Arc::clone(&self.settings.zmtp));
                 peer.open(now, out.bytes());
                 Transport::Zmtp(Box::new(peer))
+            }
+            Some(_) if self.settings.zmtp.mechanism != Mechanism::Null => {
+                self.end(Reason::Protocol("a bare request where a password is wanted".to_owned()), out);
+                return false;
             }
             Some(_) => {
                 self.seat = None;
@@ -167,7 +173,8 @@ impl SpiderqSession {
             Request::Ping => self.answer(Counted::Ping, &frame.envelope(), &Reply::Pong, out),
             Request::Count => self.ask(Ask::Count, frame, Command::LookQueue { queue: self.queue() }, out),
             Request::Add { key, value, mode } => {
-                let job = self.entry(frame.view(key), frame.value(value), mode);
+                let front = mode == Some(Mode::Head);
+                let job = NewJob { front, ..self.settings.entry(frame.view(key), frame.value(value)) };
                 self.ask(Ask::Add, frame, Command::Push(Box::new(job)), out);
             }
             Request::Update { key, value } => {
@@ -222,15 +229,6 @@ impl SpiderqSession {
             out.stop_daemon(Stop::Gracefully);
         } else {
             self.fault(Request::NO_TERMINATE, frame, out);
-        }
-    }
-
-    fn entry(&self, key: Bytes, value: Bytes, mode: Option<Mode>) -> NewJob {
-        NewJob {
-            kind: QueueKind::Cycle,
-            front: mode == Some(Mode::Head),
-            unique: Some(Unique { key, clash: Clash::Keep, until: KeyUntil::End }),
-            ..NewJob::new(Origin::SPIDERQ, self.queue(), value)
         }
     }
 

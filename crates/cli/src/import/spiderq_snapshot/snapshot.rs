@@ -1,0 +1,205 @@
+//! spiderq's snapshot: its whole database in one file.
+//!
+//! ```text
+//! count:u64 { key_len:u32 key value_len:u32 value }*count
+//! ```
+//!
+//! Numbers are in the byte order of the machine that wrote them, which is taken to be that of this one.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use windlass_server::Failure;
+
+/// A file that is whole.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    path: PathBuf,
+    digest: Sha256,
+}
+
+/// A key and its value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) key: Bytes,
+    pub(super) value: Bytes,
+}
+
+/// Reads one entry after the other, and never past what the file holds.
+struct Entries<R> {
+    from: R,
+    /// Bytes that are not read yet.
+    left_bytes: u64,
+    count: u64,
+    read: u64,
+}
+
+/// Why it is no snapshot.
+#[derive(Debug, thiserror::Error)]
+enum Torn {
+    #[error("a snapshot begins with 8 bytes, and this has {0}")]
+    NoCount(u64),
+    #[error(
+        "it is to hold {count} entries, for which its {bytes} bytes are too few: it is no snapshot, was cut short, or comes from \
+         a machine of another byte order"
+    )]
+    Count { count: u64, bytes: u64 },
+    #[error("it ends within entry {entry} of {count}: it was cut short")]
+    Short { entry: u64, count: u64 },
+    #[error("{bytes} bytes stand behind its {count} entries: it is no snapshot, or was written over another")]
+    Long { bytes: u64, count: u64 },
+    #[error("{0}")]
+    Unreadable(#[from] std::io::Error),
+}
+
+impl Snapshot {
+    /// Reads all of it once, so that nothing is taken of one that is not whole.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let mut snapshot = Self { path: path.to_owned(), digest: Sha256::new() };
+        let mut digest = Sha256::new();
+        snapshot.each(&mut |Entry { key, value }| {
+            for bytes in [key, value] {
+                digest.update((bytes.len() as u64).to_be_bytes());
+                digest.update(bytes);
+            }
+            Ok(())
+        })?;
+        snapshot.digest = digest;
+        Ok(snapshot)
+    }
+
+    /// What tells it from others, going to this queue.
+    pub(super) fn digest(&self, queue: &[u8]) -> String {
+        hex::encode(self.digest.clone().chain_update(queue).finalize())
+    }
+
+    /// Every entry, in the order of the file.
+    pub(super) fn each(&self, each: &mut dyn FnMut(Entry) -> Result<(), Failure>) -> Result<(), Failure> {
+        let refuse = |why: &dyn Display| Failure::Source { file: self.path.clone(), reason: why.to_string() };
+        let file = File::open(&self.path).map_err(|why| refuse(&why))?;
+        let about = file.metadata().map_err(|why| refuse(&why))?;
+        if about.is_dir() {
+            return Err(refuse(&"this is a directory; the file in it called snapshot is meant"));
+        }
+        let mut entries = Entries::new(BufReader::new(file), about.len()).map_err(|why| refuse(&why))?;
+        while let Some(entry) = entries.next().map_err(|why| refuse(&why))? {
+            each(entry)?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Entries<R> {
+    fn new(mut from: R, bytes: u64) -> Result<Self, Torn> {
+        /// The lengths of an empty key and an empty value.
+        const ENTRY_BYTES_MIN: u64 = 8;
+        let mut count = [0; 8];
+        let Some(left_bytes) = bytes.checked_sub(count.len() as u64) else { return Err(Torn::NoCount(bytes)) };
+        from.read_exact(&mut count)?;
+        let count = u64::from_ne_bytes(count);
+        if count > left_bytes / ENTRY_BYTES_MIN {
+            return Err(Torn::Count { count, bytes });
+        }
+        Ok(Self { from, left_bytes, count, read: 0 })
+    }
+
+    fn next(&mut self) -> Result<Option<Entry>, Torn> {
+        if self.read == self.count {
+            let (bytes, count) = (self.left_bytes, self.count);
+            return if bytes == 0 { Ok(None) } else { Err(Torn::Long { bytes, count }) };
+        }
+        self.read += 1;
+        Ok(Some(Entry { key: self.vec()?, value: self.vec()? }))
+    }
+
+    /// A length, and as many bytes.
+    fn vec(&mut self) -> Result<Bytes, Torn> {
+        let mut length = [0; 4];
+        self.claim(length.len() as u64)?;
+        self.from.read_exact(&mut length)?;
+        let length = u32::from_ne_bytes(length);
+        self.claim(length.into())?;
+        let mut bytes = Vec::new();
+        (&mut self.from).take(length.into()).read_to_end(&mut bytes)?;
+        // The file has become shorter since it was opened.
+        if bytes.len() as u64 != u64::from(length) {
+            return Err(Torn::Short { entry: self.read, count: self.count });
+        }
+        Ok(bytes.into())
+    }
+
+    fn claim(&mut self, bytes: u64) -> Result<(), Torn> {
+        let left = self.left_bytes.checked_sub(bytes);
+        self.left_bytes = left.ok_or(Torn::Short { entry: self.read, count: self.count })?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(count: u64, entries: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let mut file = count.to_ne_bytes().to_vec();
+        for bytes in entries.iter().flat_map(|(key, value)| [key, value]) {
+            file.extend(u32::try_from(bytes.len()).unwrap().to_ne_bytes());
+            file.extend(*bytes);
+        }
+        file
+    }
+
+    fn read(file: &[u8]) -> Result<usize, String> {
+        let read = || {
+            let mut entries = Entries::new(file, file.len() as u64)?;
+            let mut count = 0;
+            while entries.next()?.is_some() {
+                count += 1;
+            }
+            Ok::<usize, Torn>(count)
+        };
+        read().map_err(|torn| torn.to_string())
+    }
+
+    #[test]
+    fn whole_files_are_read() {
+        assert_eq!(read(&file(0, &[])), Ok(0));
+        let two = file(2, &[(b"", b""), (b"\0\xff", b"value")]);
+        assert_eq!(read(&two), Ok(2));
+        let mut entries = Entries::new(&two[..], two.len() as u64).unwrap();
+        entries.next().unwrap();
+        let last = Entry { key: Bytes::from_static(b"\0\xff"), value: Bytes::from_static(b"value") };
+        assert_eq!(entries.next().unwrap(), Some(last));
+    }
+
+    #[test]
+    fn torn_files_are_refused_wherever_they_are_cut() {
+        let whole = file(2, &[(b"one", b"1"), (b"two", b"22")]);
+        for cut in 0..whole.len() {
+            let said = read(&whole[..cut]).unwrap_err();
+            let expected = match cut {
+                0..8 => format!("a snapshot begins with 8 bytes, and this has {cut}"),
+                8..24 => format!("it is to hold 2 entries, for which its {cut} bytes are too few"),
+                _ => "it ends within entry 2 of 2: it was cut short".to_owned(),
+            };
+            assert!(said.starts_with(&expected), "{cut}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_snapshot_is_refused() {
+        let table = [
+            (file(u64::MAX, &[(b"a", b"b")]), "it is to hold 18446744073709551615 entries"),
+            (file(1_u64.swap_bytes(), &[(b"a", b"b")]), "it is to hold 72057594037927936 entries"),
+            (file(1, &[(b"a", b"b"), (b"c", b"d")]), "10 bytes stand behind its 1 entries"),
+            ([&file(1, &[])[..], &u32::MAX.to_ne_bytes(), &[0; 9]].concat(), "it ends within entry 1 of 1"),
+        ];
+        for (bytes, expected) in table {
+            let said = read(&bytes).unwrap_err();
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+}

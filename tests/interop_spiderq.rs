@@ -1,0 +1,108 @@
+//! Stock ZeroMQ against the daemon: pyzmq, which is libzmq. `tests/install-clients` installs it.
+//!
+//! It plays scenes of ours (`spiderq_peer.py`), over TCP and a Unix socket, in both dialects, each with a daemon of its own.
+//!
+//! A client that is not there is a failure, never a skip.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+#![allow(unreachable_pub, reason = "the modules are this program's own")]
+
+#[path = "interop/client.rs"]
+mod client;
+mod common;
+
+use std::path::Path;
+
+use client::{python, run};
+use common::daemon;
+use windlass_testkit::daemon::Daemon;
+
+/// What is listened on, and what clients are to speak there.
+struct Stage {
+    transport: &'static str,
+    dialect: &'static str,
+    /// More keys of `[spiderq]`.
+    keys: &'static str,
+}
+
+impl Stage {
+    fn listen(&self, dir: &Path) -> String {
+        match self.transport {
+            "tcp" => "tcp://127.0.0.1:0".to_owned(),
+            transport => format!("{transport}://{}", dir.join("spiderq.ipc").display()),
+        }
+    }
+
+    fn address(&self, daemon: &Daemon, dir: &Path) -> String {
+        match self.transport {
+            "tcp" => format!("tcp://{}", daemon.address("spiderq")),
+            _ => self.listen(dir),
+        }
+    }
+
+    /// Lets the client play a scene, and insists on its ending well.
+    fn play(&self, scene: &str, login: &[&str]) -> (Daemon, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let listen = format!("listen = [{:?}]\ndialect = {:?}", self.listen(dir.path()), self.dialect);
+        let daemon = daemon(dir.path()).set(&format!("[spiderq]\n{listen}\n{}", self.keys)).start();
+        let mut client = python("spiderq_peer.py");
+        client.args([&self.address(&daemon, dir.path()), self.dialect, scene]).args(login);
+        let (well, said) = run(&mut client);
+        assert!(well, "{said}\n{}", daemon.log_text());
+        (daemon, dir)
+    }
+}
+
+/// A test for every scene on every stage.
+macro_rules! interop {
+    ($($name:ident: $transport:literal $dialect:literal;)*) => {
+        $(interop! { $name $transport $dialect: a_life bytes_of_any_kind faults places rewards_add_up leases_end
+            times_that_are_hardly_any those_who_wait those_who_leave envelopes many_at_once stats removal
+            terminate_is_for_those_who_may heartbeats handover })*
+    };
+    ($name:ident $transport:literal $dialect:literal: $($scene:ident)*) => {
+        mod $name {
+            use crate::Stage;
+
+            const STAGE: Stage = Stage { transport: $transport, dialect: $dialect, keys: "" };
+
+            $(#[test]
+            fn $scene() {
+                STAGE.play(stringify!($scene), &[]);
+            })*
+        }
+    };
+}
+
+interop! {
+    tcp_1_3: "tcp" "1.3";
+    tcp_1_4: "tcp" "1.4";
+    ipc_1_3: "ipc" "1.3";
+    ipc_1_4: "ipc" "1.4";
+}
+
+#[test]
+fn a_client_that_may_stops_the_daemon() {
+    let (mut daemon, dir) = Stage { transport: "ipc", dialect: "1.3", keys: "terminate = true" }.play("terminate", &[]);
+    assert!(daemon.wait().success());
+    assert!(!dir.path().join("spiderq.ipc").exists(), "nothing is left of the socket");
+}
+
+#[test]
+fn a_password_is_wanted() {
+    let stage = Stage { transport: "tcp", dialect: "1.4", keys: "user = \"u\"\npassword = \"secret\"" };
+    stage.play("login", &["u", "secret"]);
+    for login in [&[][..], &["u", "wrong"], &["v", "secret"]] {
+        stage.play("no_login", login);
+    }
+}
+
+#[test]
+fn a_password_that_is_not_wanted_fits_nowhere() {
+    Stage { transport: "tcp", dialect: "1.4", keys: "" }.play("no_login", &["u", "secret"]);
+}
