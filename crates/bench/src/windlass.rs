@@ -8,8 +8,9 @@ use std::str::FromStr;
 use crate::error::Error;
 use crate::servers::{self, Home, Launch};
 
-/// Its front-ends; a run uses one and turns the others off.
-const FRONT_ENDS: [&str; 2] = ["gearman", "faktory"];
+/// Its front-ends, and what else is to be said of each; a run uses one and turns the others off. In its dialect 1.4, spiderq
+/// tells whoever asks for counts of Pings too.
+const FRONT_ENDS: [(&str, &str); 3] = [("gearman", ""), ("faktory", ""), ("spiderq", "dialect = \"1.4\"\n")];
 
 /// What an acknowledgement of `windlass` means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,16 +76,13 @@ pub fn launch(program: &Path, front_end: &str, durability: Durability, home: &Ho
 
 fn configuration(home: &Path, front_end: &str, durability: Durability, port: u16) -> String {
     let data = home.join("data").display().to_string();
-    let listener = |name: &str| {
+    let listener = |(name, more): (&str, &str)| {
         let listen = if name == front_end { format!("\"127.0.0.1:{port}\"") } else { String::new() };
-        format!("\n[{name}]\nlisten = [{listen}]\n")
+        format!("\n[{name}]\nlisten = [{listen}]\n{more}")
     };
-    // Clients show that they speak 1.4 only when they add; whoever asks for counts does not, and wants to know of Pings.
-    let spiderq =
-        if front_end == "spiderq" { format!("{}dialect = \"1.4\"\n", listener(front_end)) } else { String::new() };
     format!(
         "data_dir = {data:?}\ndurability = \"{durability}\"\ncommit_interval = \"100ms\"\n\n\
-         [limits]\njobs_bytes_max = \"64GiB\"\n{}{spiderq}",
+         [limits]\njobs_bytes_max = \"64GiB\"\n{}",
         FRONT_ENDS.map(listener).concat()
     )
 }
@@ -97,7 +95,7 @@ mod tests {
     fn the_configuration() {
         let text = configuration(Path::new("/tmp/a \"b\""), "gearman", Durability::Interval, 4730);
         let expected = "data_dir = \"/tmp/a \\\"b\\\"/data\"\ndurability = \"interval\"\ncommit_interval = \"100ms\"\n\n\
-                        [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n\n[faktory]\nlisten = []\n";
+                        [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n\n[faktory]\nlisten = []\n\n[spiderq]\nlisten = []\ndialect = \"1.4\"\n";
         assert_eq!(text, expected);
         let text = configuration(Path::new("/tmp/a"), "spiderq", Durability::Sync, 5555);
         let expected = "[gearman]\nlisten = []\n\n[faktory]\nlisten = []\n\n\
