@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`metric`] (what is measured), [`stats`] (how figures become one), [`compare`] (runs, interleaved),
 //! [`report`] (tables and ratios), [`process`], [`servers`] and [`windlass`] (the servers under load), [`load`] (connections
-//! and what they count), [`settings`] (what is asked for), then one module per
+//! and what they count), [`settings`] (what is asked for), [`solo`] (runs without a peer), then one module per
 //! protocol: [`gearman`], [`faktory`] and [`spiderq`]. A protocol brings its own codec, written apart from the daemon's, so
 //! that both cannot share a mistake; only ZeroMQ's transport, under spiderq, is the daemon's own.
 //!
@@ -24,6 +24,7 @@ pub mod process;
 pub mod report;
 pub mod servers;
 pub mod settings;
+pub mod solo;
 pub mod spiderq;
 pub mod stats;
 pub mod windlass;

@@ -14,7 +14,7 @@ use windlass_bench::load::client::Idle;
 use windlass_bench::report::{self, Report};
 use windlass_bench::settings::Settings;
 use windlass_bench::windlass::Durability;
-use windlass_bench::{faktory, gearman, spiderq};
+use windlass_bench::{faktory, gearman, solo, spiderq};
 
 /// Compare job servers under load: the same work for each, in turn, and ratios at the end.
 #[derive(Debug, Parser)]
@@ -98,6 +98,10 @@ impl CommonArgs {
         }
     }
 
+    fn solo(&self) -> solo::Options {
+        solo::Options { durabilities: self.durability.clone(), settings: self.settings() }
+    }
+
     /// Writes what was asked for; whether every run succeeded.
     fn keep(&self, mut report: Report) -> Result<bool, Error> {
         report.facts.push(("command".to_owned(), std::env::args().skip(1).collect::<Vec<_>>().join(" ")));
@@ -147,12 +151,8 @@ fn faktory(common: &CommonArgs) -> Result<bool, Error> {
         let cases = faktory::cases::named().into_iter().map(|case| (case.name, case.about));
         return list(&faktory::cases::GROUPS, cases);
     }
-    let options = faktory::tournament::Options {
-        cases: common.cases.clone(),
-        durabilities: common.durability.clone(),
-        settings: common.settings(),
-    };
-    common.keep(faktory::tournament::hold(&options, &Interrupt::install()?, show)?)
+    let cases = faktory::cases::by_names(&common.cases)?;
+    common.keep(solo::hold(&common.solo(), &[], &cases, &Interrupt::install()?, show)?)
 }
 
 fn spiderq(common: &CommonArgs) -> Result<bool, Error> {
@@ -160,12 +160,8 @@ fn spiderq(common: &CommonArgs) -> Result<bool, Error> {
         let cases = spiderq::cases::named().into_iter().map(|case| (case.name, case.about));
         return list(&spiderq::cases::GROUPS, cases);
     }
-    let options = spiderq::tournament::Options {
-        cases: common.cases.clone(),
-        durabilities: common.durability.clone(),
-        settings: common.settings(),
-    };
-    common.keep(spiderq::tournament::hold(&options, &Interrupt::install()?, show)?)
+    let cases = spiderq::cases::by_names(&common.cases)?;
+    common.keep(solo::hold(&common.solo(), &[("client", spiderq::CLIENT)], &cases, &Interrupt::install()?, show)?)
 }
 
 fn show(case: &CaseResult) {

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::faktory::roles::{Idler, Producer, Role, Worker};
 use crate::load::crew::{Ending, Rules};
 use crate::settings::count_of;
+use crate::solo;
 
 /// Jobs in a PUSHB.
 pub const BATCH: usize = 1000;
@@ -105,15 +106,7 @@ pub enum Work {
 }
 
 /// One case.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Case {
-    /// Its name on the command line.
-    pub name: String,
-    /// What it does, in a line.
-    pub about: String,
-    /// The work.
-    pub work: Work,
-}
+pub type Case = solo::Case<Work>;
 
 /// Groups of cases, as `(name, what is in it)`.
 pub const GROUPS: [(&str, &str); 3] = [

@@ -1,6 +1,5 @@
 //! One run of one case on one freshly started server. Every run ends with a look at the server's own count.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -8,12 +7,12 @@ use crate::faktory::admin;
 use crate::faktory::cases::{BATCH, Shape, Work};
 use crate::faktory::roles::Role;
 use crate::faktory::wire;
-use crate::interrupt::Interrupt;
-use crate::load::client::{Idle, Links};
+use crate::load::client::Links;
 use crate::load::crew::{Crew, Ending, Measured, Plan, tenth_rates};
 use crate::metric::{Metric, Sample};
 use crate::process;
 use crate::servers::{Home, Server};
+use crate::solo::{self, Ground};
 use crate::windlass::{self, Durability};
 
 /// Connections that fill a queue, and workers that empty it.
@@ -26,40 +25,24 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// Waiting costs so little that a window of a second would be a few clock ticks.
 const IDLE_PLAN: Plan = Plan::Timed { warm: Duration::from_secs(4), window: Duration::from_secs(12) };
 
-/// Everything a run needs besides its case and its server's durability.
-#[derive(Debug)]
-pub struct Ground<'a> {
-    /// The daemon.
-    pub windlass: &'a Path,
-    /// The folder its data goes under.
-    pub data_root: &'a Path,
-    /// How long steady loads are.
-    pub plan: Plan,
-    /// What the generator does between events.
-    pub idle: Idle,
-    /// Looked at in every wait.
-    pub interrupt: &'a Interrupt,
-}
-
-impl Ground<'_> {
-    /// One run.
-    ///
-    /// # Errors
-    /// Whatever keeps the run from having figures; jobs not accounted for are [`Error::Mismatch`].
-    pub fn run(&self, work: &Work, durability: Durability) -> Result<Sample, Error> {
-        let home = Home::new(self.data_root)?;
-        let server = self.start(durability, &home)?.0;
-        let mut sample = match *work {
-            Work::Load(shape) => self.load(&shape, &server)?,
-            Work::Drain { shape, jobs } => self.drain_filled(&shape, jobs, &server)?,
-            Work::Idle(shape) => self.wait(&shape, &server)?,
-            Work::Fill { jobs } => self.fill_and_drain(jobs, &server)?,
-            Work::Restart { jobs } => return self.restart(jobs, durability, server, &home),
+impl solo::Work for Work {
+    fn run(&self, ground: &Ground<'_>, durability: Durability) -> Result<Sample, Error> {
+        let home = Home::new(ground.data_root)?;
+        let server = ground.start(durability, &home)?.0;
+        let mut sample = match *self {
+            Work::Load(shape) => ground.load(&shape, &server)?,
+            Work::Drain { shape, jobs } => ground.drain_filled(&shape, jobs, &server)?,
+            Work::Idle(shape) => ground.wait(&shape, &server)?,
+            Work::Fill { jobs } => ground.fill_and_drain(jobs, &server)?,
+            Work::Restart { jobs } => return ground.restart(jobs, durability, server, &home),
         };
         sample.insert(Metric::DiskMib, home.disk_mib());
         Ok(sample)
     }
+}
 
+/// What each kind of work is.
+impl Ground<'_> {
     fn load(&self, shape: &Shape, server: &Server) -> Result<Sample, Error> {
         let measured = self.drive(server, shape, &self.plan)?;
         let left = if shape.ending == Ending::Acknowledged { measured.submitted } else { 0 };

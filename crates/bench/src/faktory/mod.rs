@@ -1,7 +1,7 @@
 //! Faktory's work protocol (FWP): load for `windlass`.
 //!
 //! Reading order: [`wire`] (bytes), [`roles`] (who sends what), [`cases`] (the load as data, and its names), [`ground`]
-//! (one run of one case), [`admin`] (asking the server for its own count), [`tournament`] (all of it together).
+//! (one run of one case), [`admin`] (asking the server for its own count).
 //!
 //! Spec: Faktory Work Protocol.
 
@@ -11,5 +11,4 @@ pub mod admin;
 pub mod cases;
 pub mod ground;
 pub mod roles;
-pub mod tournament;
 pub mod wire;

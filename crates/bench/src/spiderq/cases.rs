@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::error::Error;
 use crate::load::crew::{Ending, Rules};
+use crate::solo;
 use crate::spiderq::ledger::Ledger;
 use crate::spiderq::roles::{Client, Errand};
 use crate::spiderq::wire::Status;
@@ -53,15 +54,7 @@ impl Shape {
 }
 
 /// One case.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Case {
-    /// Its name on the command line.
-    pub name: String,
-    /// What it does, in a line.
-    pub about: String,
-    /// The load.
-    pub shape: Shape,
-}
+pub type Case = solo::Case<Shape>;
 
 /// Groups of cases, as `(name, what is in it)`.
 pub const GROUPS: [(&str, &str); 4] = [
@@ -111,13 +104,13 @@ pub fn named() -> Vec<Case> {
         SHAPES.iter().map(move |(connections, in_flight, shape)| Case {
             name: format!("{group}-{connections}x{in_flight}"),
             about: format!("{about}; {shape}"),
-            shape: Shape::steady(*errand, *connections, *in_flight),
+            work: Shape::steady(*errand, *connections, *in_flight),
         })
     });
     let wake = Case {
         name: "blocked-lend".to_owned(),
         about: "1 connection adds, 10 wait in Lend, one task at a time: up to the Lend".to_owned(),
-        shape: Shape::wake(10),
+        work: Shape::wake(10),
     };
     steady.chain([wake]).collect()
 }

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::load::client::{Idle, Links};
 use crate::load::crew::{Crew, Measured, Plan};
 use crate::metric::{Metric, Sample};
 use crate::servers::{Home, Server};
+use crate::solo::{Ground, Work};
 use crate::spiderq::admin;
 use crate::spiderq::cases::Shape;
 use crate::spiderq::ledger::Ledger;
@@ -27,39 +27,20 @@ const CREW: (usize, usize) = (4, 64);
 /// How long a server may take to do what it was asked last.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Everything a run needs besides its case and its server's durability.
-#[derive(Debug)]
-pub struct Ground<'a> {
-    /// The daemon.
-    pub windlass: &'a Path,
-    /// The folder its data goes under.
-    pub data_root: &'a Path,
-    /// How long steady loads are.
-    pub plan: Plan,
-    /// What the generator does between events.
-    pub idle: Idle,
-    /// Looked at in every wait.
-    pub interrupt: &'a Interrupt,
-}
-
-impl Ground<'_> {
-    /// One run.
-    ///
-    /// # Errors
-    /// Whatever keeps the run from having figures; tasks not accounted for are [`Error::Mismatch`].
-    pub fn run(&self, shape: &Shape, durability: Durability) -> Result<Sample, Error> {
-        let home = Home::new(self.data_root)?;
-        let launch = windlass::launch(self.windlass, "spiderq", durability, &home)?;
-        let (server, _) = Server::start(&launch, &home, self.interrupt)?;
+impl Work for Shape {
+    fn run(&self, ground: &Ground<'_>, durability: Durability) -> Result<Sample, Error> {
+        let home = Home::new(ground.data_root)?;
+        let launch = windlass::launch(ground.windlass, "spiderq", durability, &home)?;
+        let (server, _) = Server::start(&launch, &home, ground.interrupt)?;
         let bout = Bout {
             addr: server.addr(),
             pid: server.pid(),
-            idle: self.idle,
-            interrupt: self.interrupt,
+            idle: ground.idle,
+            interrupt: ground.interrupt,
             patience: PATIENCE,
             ledger: Rc::default(),
         };
-        let mut sample = bout.run(shape, TASKS, &self.plan)?.sample();
+        let mut sample = bout.run(self, TASKS, &ground.plan)?.sample();
         sample.insert(Metric::DiskMib, home.disk_mib());
         Ok(sample)
     }
@@ -86,7 +67,7 @@ impl Bout<'_> {
     /// Puts `tasks` into the queue if the load lends what it did not add; runs the load; takes out what is left.
     ///
     /// # Errors
-    /// As [`Ground::run`].
+    /// As [`Work::run`].
     pub fn run(&self, shape: &Shape, tasks: u64, plan: &Plan) -> Result<Measured, Error> {
         let (connections, in_flight) = CREW;
         if matches!(shape.errand, Errand::Cycle(_)) {

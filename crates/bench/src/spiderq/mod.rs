@@ -4,8 +4,7 @@
 //! [`windlass_zmtp`] on both sides, whose own tests have it talk to libzmq.
 //!
 //! Reading order: [`wire`] (bytes), [`ledger`] (what must be true of the queue), [`roles`] (who sends what), [`cases`] (the
-//! load as data, and its names), [`ground`] (one run of one case), [`admin`] (asking the server for its own count),
-//! [`tournament`] (all of it together).
+//! load as data, and its names), [`ground`] (one run of one case), [`admin`] (asking the server for its own count).
 //!
 //! Spec: `spiderq-protocol`.
 
@@ -16,5 +15,7 @@ pub mod cases;
 pub mod ground;
 pub mod ledger;
 pub mod roles;
-pub mod tournament;
 pub mod wire;
+
+/// Who speaks to the server, since figures depend on it.
+pub const CLIENT: &str = "ZMTP over tcp:// by windlass-zmtp, our own codec on both sides, as a DEALER; not libzmq";

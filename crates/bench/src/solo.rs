@@ -1,0 +1,92 @@
+//! Windlass alone, with each durability, for protocols without a peer that could run beside it: cases × durabilities × runs,
+//! and the report of it all.
+
+use std::path::Path;
+
+use crate::compare::{CaseResult, Contestant};
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::load::client::Idle;
+use crate::load::crew::Plan;
+use crate::metric::Sample;
+use crate::report::Report;
+use crate::settings::Settings;
+use crate::windlass::{self, Durability};
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which `windlass` there are.
+    pub durabilities: Vec<Durability>,
+    /// The rest.
+    pub settings: Settings,
+}
+
+/// One case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case<W> {
+    /// Its name on the command line.
+    pub name: String,
+    /// What it does, in a line.
+    pub about: String,
+    /// The work.
+    pub work: W,
+}
+
+/// What a case of a protocol does.
+pub trait Work {
+    /// One run, on a server started for it.
+    ///
+    /// # Errors
+    /// Whatever keeps the run from having figures; jobs not accounted for are [`Error::Mismatch`].
+    fn run(&self, ground: &Ground<'_>, durability: Durability) -> Result<Sample, Error>;
+}
+
+/// Everything a run needs besides its work and its server's durability.
+#[derive(Debug)]
+pub struct Ground<'a> {
+    /// The daemon.
+    pub windlass: &'a Path,
+    /// The folder its data goes under.
+    pub data_root: &'a Path,
+    /// How long steady loads are.
+    pub plan: Plan,
+    /// What the generator does between events.
+    pub idle: Idle,
+    /// Looked at in every wait.
+    pub interrupt: &'a Interrupt,
+}
+
+/// Runs every case and hands it to `show` as soon as it is finished. `facts` are those that the protocol adds.
+///
+/// # Errors
+/// [`Error::Usage`] and [`Error::Missing`] before anything has run; [`Error::Interrupted`]. What fails in a run is in
+/// the report.
+pub fn hold<W: Work>(
+    options: &Options,
+    facts: &[(&str, &str)],
+    cases: &[Case<W>],
+    interrupt: &Interrupt,
+    mut show: impl FnMut(&CaseResult),
+) -> Result<Report, Error> {
+    let settings = &options.settings;
+    let plan = settings.plan()?;
+    let program = windlass::program(settings.windlass_bin.clone());
+    let mut report = Report { facts: settings.facts(&plan)?, cases: Vec::new() };
+    report.facts.push(("windlass".to_owned(), windlass::version(&program)?));
+    report.facts.extend(facts.iter().map(|(name, fact)| ((*name).to_owned(), (*fact).to_owned())));
+    eprint!("{}", report.facts_text());
+    let ground = Ground { windlass: &program, data_root: &settings.data_root, plan, idle: settings.idle, interrupt };
+    for case in cases {
+        let contestant = |durability: &Durability| Contestant { name: format!("windlass-{durability}"), ours: true };
+        let contestants = options.durabilities.iter().map(contestant);
+        let mut result = CaseResult::new(case.name.clone(), case.about.clone(), contestants);
+        result.run(settings.runs, |index| match options.durabilities.get(index) {
+            Some(durability) => case.work.run(&ground, *durability),
+            None => Err(Error::Usage("a contestant without a server".to_owned())),
+        })?;
+        show(&result);
+        report.cases.push(result);
+    }
+    Ok(report)
+}
