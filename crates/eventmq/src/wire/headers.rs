@@ -1,0 +1,172 @@
+//! A request's headers: comma-separated words, some with a number. What no header says is nobody's business and is kept.
+//!
+//! Spec: "Headers"; `run_count` is the released scheduler's.
+
+use std::borrow::Cow;
+
+/// Headers as they came. What is read of them is looked for each time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Headers<'a>(pub &'a [u8]);
+
+/// How often a schedule is to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Runs {
+    /// For ever.
+    Endless,
+    /// So many times in all, the one at once included.
+    Count(u64),
+}
+
+const REPLY_REQUESTED: &[u8] = b"reply-requested";
+
+impl<'a> Headers<'a> {
+    /// Every header: its name and, behind a colon, its value, without the blanks around them. Empty ones are left out.
+    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+        self.0.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()).map(|word| {
+            let mut halves = word.splitn(2, |byte| *byte == b':');
+            (halves.next().unwrap_or_default().trim_ascii(), halves.next().map(<[u8]>::trim_ascii))
+        })
+    }
+
+    /// Whether the sender wants to hear how the job ended. True wherever the word stands, as in the released programs.
+    #[must_use]
+    pub fn reply_requested(self) -> bool {
+        self.0.windows(REPLY_REQUESTED.len()).any(|window| window == REPLY_REQUESTED)
+    }
+
+    /// How long the job may take, in seconds; `None` if nothing is said, or 0, which is up to the worker (300 s).
+    #[must_use]
+    pub fn timeout_secs(self) -> Option<u64> {
+        self.number(b"timeout").and_then(|secs| u64::try_from(secs).ok()).filter(|secs| *secs > 0)
+    }
+
+    /// How often a job that failed is to be tried again. Nothing, or less than nothing, is 0.
+    #[must_use]
+    pub fn retry_count(self) -> u64 {
+        self.number(b"retry-count").and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+    }
+
+    /// Whether somebody is to see to it that the job is done.
+    #[must_use]
+    pub fn guarantee(self) -> bool {
+        self.has(b"guarantee")
+    }
+
+    /// Whether a schedule's first run is to wait for its time.
+    #[must_use]
+    pub fn nohaste(self) -> bool {
+        self.has(b"nohaste")
+    }
+
+    /// How often a schedule is to run; nothing, or less than nothing, is for ever.
+    #[must_use]
+    pub fn run_count(self) -> Runs {
+        self.number(b"run_count").and_then(|count| u64::try_from(count).ok()).map_or(Runs::Endless, Runs::Count)
+    }
+
+    /// The same with `reply-requested`: what the client wrote, and the word behind it if it is not there.
+    #[must_use]
+    pub fn with_reply_requested(self) -> Cow<'a, [u8]> {
+        if self.reply_requested() {
+            return Cow::Borrowed(self.0);
+        }
+        if self.0.is_empty() {
+            return Cow::Borrowed(REPLY_REQUESTED);
+        }
+        Cow::Owned([self.0, b",", REPLY_REQUESTED].concat())
+    }
+
+    fn has(self, name: &[u8]) -> bool {
+        self.iter().any(|(found, _)| found == name)
+    }
+
+    /// The first readable number of this name. One that is too large to be counted is as large as can be.
+    fn number(self, name: &[u8]) -> Option<i64> {
+        self.iter().filter(|(found, _)| *found == name).find_map(|(_, value)| number(value?))
+    }
+}
+
+/// A whole number in decimal, blanks around it, cut to what fits.
+pub(super) fn number(text: &[u8]) -> Option<i64> {
+    let text = text.trim_ascii();
+    let (negative, digits) = match text.split_first()? {
+        (b'-', digits) => (true, digits),
+        (b'+', digits) => (false, digits),
+        _ => (false, text),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value = 0_i64;
+    for byte in digits {
+        let digit = i64::from(byte.checked_sub(b'0').filter(|digit| *digit < 10)?);
+        value = value.saturating_mul(10).saturating_add(digit);
+    }
+    Some(if negative { -value } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_headers_say() {
+        type Said = (bool, Option<u64>, u64, bool, bool, Runs);
+        let nothing: Said = (false, None, 0, false, false, Runs::Endless);
+        let table: [(&str, &str, Said); 13] = [
+            ("none", "", nothing),
+            (
+                "as the released client writes them",
+                "reply-requested,guarantee,retry-count:3,timeout:20",
+                (true, Some(20), 3, true, false, Runs::Endless),
+            ),
+            ("as it writes schedules", "nohaste,run_count:5", (false, None, 0, false, true, Runs::Count(5))),
+            ("blanks", " nohaste , timeout : 7 ,, ", (false, Some(7), 0, false, true, Runs::Endless)),
+            ("a reply is found anywhere", "no-reply-requested-at-all", (true, None, 0, false, false, Runs::Endless)),
+            ("other words that only begin so", "guaranteed,nohastes,timeouts:3", nothing),
+            ("0 is nothing", "timeout:0", nothing),
+            ("less than nothing", "timeout:-1,retry-count:-2,run_count:-1", nothing),
+            ("no numbers", "timeout:,retry-count:x,run_count:1.5,timeout", nothing),
+            (
+                "the first readable one",
+                "timeout:x,timeout:2,timeout:3",
+                (false, Some(2), 0, false, false, Runs::Endless),
+            ),
+            (
+                "too large",
+                "retry-count:99999999999999999999",
+                (false, None, i64::MAX as u64, false, false, Runs::Endless),
+            ),
+            ("never to run is a number", "run_count:0", (false, None, 0, false, false, Runs::Count(0))),
+            ("a sign", "timeout:+4,retry-count:-", (false, Some(4), 0, false, false, Runs::Endless)),
+        ];
+        for (name, text, said) in table {
+            let headers = Headers(text.as_bytes());
+            let found = (
+                headers.reply_requested(),
+                headers.timeout_secs(),
+                headers.retry_count(),
+                headers.guarantee(),
+                headers.nohaste(),
+                headers.run_count(),
+            );
+            assert_eq!(found, said, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_clients_own_bytes_stay() {
+        let table = [
+            ("", "reply-requested"),
+            ("reply-requested", "reply-requested"),
+            ("timeout:3", "timeout:3,reply-requested"),
+            (" odd ,,", " odd ,,,reply-requested"),
+            ("x,reply-requested,y", "x,reply-requested,y"),
+        ];
+        for (text, extended) in table {
+            let headers = Headers(text.as_bytes());
+            assert_eq!(headers.with_reply_requested(), extended.as_bytes(), "{text}");
+        }
+        assert_eq!(Headers(b"\xff:\x00").with_reply_requested(), &b"\xff:\x00,reply-requested"[..]);
+    }
+}

@@ -1,0 +1,26 @@
+//! The codec: eMQP's messages as frames. Pure: no sockets, no clock, no engine.
+//!
+//! Reading order: [`Packet`] and its [`Command`], [`Fault`] (what is wrong with one); then what stands in single frames:
+//! [`Headers`], [`queues`], [`When`], [`identity`], [`is_time_out`]; last what administrators are told, [`Status`],
+//! [`Workers`], [`Schedulers`].
+//!
+//! Reading is lenient: more frames than are known are ignored, and both the specification's and the released programs' forms
+//! are understood. Writing is exact: the released programs' form, always.
+//!
+//! Spec: `eventmq-protocol.rst`. Released programs are those of 0.3.13.
+
+mod fault;
+mod headers;
+mod inform;
+mod job;
+mod packet;
+mod python;
+mod report;
+mod scanner;
+
+pub use fault::Fault;
+pub use headers::{Headers, Runs};
+pub use inform::{QUEUES_MAX, Queue, queues};
+pub use job::{Identity, JOB_BYTES_MAX, identity, is_time_out};
+pub use packet::{Command, Frames, Packet, PeerKind, Plan, Request, When, unix_seconds};
+pub use report::{Schedulers, Status, Worker, Workers};
