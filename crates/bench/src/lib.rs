@@ -5,7 +5,7 @@
 //! lost, doubled or answered with another's result fails the run.
 //!
 //! Reading order: [`metric`] (what is measured), [`stats`] (how figures become one), [`compare`] (runs, interleaved),
-//! [`report`] (tables and ratios), [`process`], [`servers`] and [`windlass`] (the servers under load), [`load`] (connections
+//! [`report`] (tables and ratios), [`process`], [`servers`] and [`windlass`] (the servers under load), [`count`] (their own counts), [`load`] (connections
 //! and what they count), [`settings`] (what is asked for), [`solo`] (runs without a peer), then one module per
 //! protocol: [`gearman`], [`faktory`] and [`spiderq`]. A protocol brings its own codec, written apart from the daemon's, so
 //! that both cannot share a mistake; only ZeroMQ's transport, under spiderq, is the daemon's own.
@@ -14,6 +14,7 @@
 //! [`servers::Server`]; the client side is one thread, so its cost can be told from the server's.
 
 pub mod compare;
+pub mod count;
 pub mod error;
 pub mod faktory;
 pub mod gearman;

@@ -5,18 +5,17 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::count;
 use crate::error::Error;
 use crate::faktory::wire::{self, Reply};
 use crate::interrupt::Interrupt;
 
 /// A server that replays or frees a million jobs answers late.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// How long counts may take to become what they should be.
-const SETTLE_WITHIN: Duration = Duration::from_secs(120);
 /// The sets a job can be in when it is in no queue.
 const SETS: [&str; 4] = [
     "/faktory/tasks/Busy/size",
@@ -55,18 +54,7 @@ pub fn jobs(addr: SocketAddr) -> Result<u64, Error> {
 /// # Errors
 /// [`Error::Mismatch`] if it still does not after two minutes; what [`jobs`] reports; [`Error::Interrupted`].
 pub fn await_jobs(addr: SocketAddr, expected: u64, interrupt: &Interrupt) -> Result<(), Error> {
-    let begun = Instant::now();
-    loop {
-        let found = jobs(addr)?;
-        if found == expected {
-            return Ok(());
-        }
-        interrupt.check()?;
-        if begun.elapsed() > SETTLE_WITHIN {
-            return Err(Error::Mismatch(format!("the server counts {found} jobs, {expected} were expected")));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    count::settled(expected, interrupt, || jobs(addr))
 }
 
 fn total(text: &[u8]) -> Result<u64, Error> {
