@@ -6,7 +6,6 @@
 mod speech;
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -19,19 +18,7 @@ use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
 /// Epoch milliseconds at which every scene begins; transcripts that speak of times know it: 2023-11-14T22:13:20Z.
 const START: Timestamp = Timestamp(1_700_000_000_000);
 
-macro_rules! transcripts {
-    ($($name:ident)*) => {
-        const ALL: &[&str] = &[$(stringify!($name)),*];
-        $(
-            #[test]
-            fn $name() {
-                play(stringify!($name));
-            }
-        )*
-    };
-}
-
-transcripts! {
+windlass_testkit::transcripts! {
     batch
     beat
     cron
@@ -55,20 +42,6 @@ transcripts! {
     throttles
     track
     unique
-}
-
-#[test]
-fn every_transcript_is_played() {
-    let mut files: Vec<String> = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    files.sort();
-    assert_eq!(files, ALL);
-}
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts")
 }
 
 fn play(name: &str) {

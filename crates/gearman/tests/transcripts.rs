@@ -5,7 +5,6 @@
 
 mod speech;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_engine::{Limits, Timestamp};
@@ -17,19 +16,7 @@ use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
 /// Epoch seconds at which every scene begins; transcripts that speak of times know it.
 const START_S: u64 = 1_700_000_000;
 
-macro_rules! transcripts {
-    ($($name:ident)*) => {
-        const ALL: &[&str] = &[$(stringify!($name)),*];
-        $(
-            #[test]
-            fn $name() {
-                play(stringify!($name));
-            }
-        )*
-    };
-}
-
-transcripts! {
+windlass_testkit::transcripts! {
     abilities
     admin
     cancel
@@ -49,20 +36,6 @@ transcripts! {
     sleep
     timeouts
     uniques
-}
-
-#[test]
-fn every_transcript_is_played() {
-    let mut files: Vec<String> = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    files.sort();
-    assert_eq!(files, ALL);
-}
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts")
 }
 
 fn play(name: &str) {

@@ -4,7 +4,6 @@
 
 mod speech;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,19 +14,7 @@ use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
 use windlass_zmtp::Roster;
 
-macro_rules! transcripts {
-    ($($name:ident)*) => {
-        const ALL: &[&str] = &[$(stringify!($name)),*];
-        $(
-            #[test]
-            fn $name() {
-                play(stringify!($name));
-            }
-        )*
-    };
-}
-
-transcripts! {
+windlass_testkit::transcripts! {
     basics
     blocking
     dialects
@@ -36,20 +23,6 @@ transcripts! {
     positions
     remove
     terminate
-}
-
-#[test]
-fn every_transcript_is_played() {
-    let mut files: Vec<String> = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    files.sort();
-    assert_eq!(files, ALL);
-}
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts")
 }
 
 fn play(name: &str) {

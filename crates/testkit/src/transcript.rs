@@ -119,3 +119,38 @@ impl Scene {
         player.end().map_err(|text| fail(last, text))
     }
 }
+
+/// A test for each transcript of the calling crate's `tests/transcripts`, which calls `play(name)` there, and one that none of
+/// them was forgotten. Also says where they are: `folder()`.
+///
+/// ```text
+/// windlass_testkit::transcripts! {
+///     echo
+///     timeouts
+/// }
+/// ```
+#[macro_export]
+macro_rules! transcripts {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                play(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_transcript_is_played() {
+            let mut files: Vec<String> = std::fs::read_dir(folder())
+                .unwrap()
+                .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+                .collect();
+            files.sort();
+            assert_eq!(files, [$(stringify!($name)),*]);
+        }
+
+        fn folder() -> std::path::PathBuf {
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts")
+        }
+    };
+}
