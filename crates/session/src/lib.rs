@@ -65,6 +65,14 @@ pub trait Dismiss: Send + Sync + fmt::Debug {
     fn dismiss(&self, why: Reason);
 }
 
+/// A connection, to other connections that have something for its peer.
+pub trait Post: Dismiss {
+    /// Puts whole messages behind everything that is on its way to the peer already. `false`: there is no room for them, and
+    /// nothing was taken; whether they are dropped then is for the sender to say. May be called from any thread.
+    #[must_use]
+    fn post(&self, words: Bytes) -> bool;
+}
+
 /// What a session wants done, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {

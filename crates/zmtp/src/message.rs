@@ -70,6 +70,12 @@ impl Message {
         &self.frames
     }
 
+    /// The same, to be handed on: a view.
+    #[must_use]
+    pub fn into_frames(self) -> Bytes {
+        self.frames
+    }
+
     /// A part, or a piece of one, to be kept: a copy, or a view if it is large and the buffer has little else in it.
     #[must_use]
     pub fn keep(&self, piece: &[u8]) -> Bytes {
