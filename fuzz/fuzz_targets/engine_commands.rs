@@ -83,6 +83,7 @@ enum Right {
     Connection,
     Token(Number),
     Any,
+    Late,
 }
 
 #[derive(Debug, Arbitrary)]
@@ -90,6 +91,7 @@ struct Terms {
     connection: bool,
     ms: Option<Span>,
     on_expiry: u8,
+    wish: Option<u8>,
 }
 
 #[derive(Debug, Arbitrary)]
@@ -158,7 +160,7 @@ enum Ask {
     Open,
     Close,
     Label(Name),
-    Serve(Name, u8, Terms),
+    Serve(Name, u8, Terms, Option<bool>),
     Unserve(Name, bool),
     UnserveAll(bool),
     Push(Box<Born>),
@@ -251,21 +253,28 @@ impl Right {
             Self::Connection => Proof::Connection,
             Self::Token(n) => Proof::Token(Token(n.value())),
             Self::Any => Proof::AnyLease,
+            Self::Late => Proof::Late,
         }
     }
 }
 
 impl Terms {
     fn lease(&self) -> LeaseTerms {
-        let on_expiry = [OnExpiry::Fail, OnExpiry::Requeue, OnExpiry::Front][usize::from(self.on_expiry % 3)];
-        LeaseTerms { connection_bound: self.connection, lease_ms: self.ms.map(Span::ms), on_expiry }
+        let end = |n: u8| [OnExpiry::Fail, OnExpiry::Requeue, OnExpiry::Front][usize::from(n % 3)];
+        LeaseTerms {
+            connection_bound: self.connection,
+            lease_ms: self.ms.map(Span::ms),
+            on_expiry: end(self.on_expiry),
+            wish: self.wish.map(end),
+        }
     }
 }
 
 impl Born {
     fn job(self, now: Timestamp) -> NewJob {
-        let until = |n: u8, at: Span| match n % 4 {
+        let until = |n: u8, at: Span| match n % 5 {
             0 => KeyUntil::End,
+            4 => KeyUntil::Gone,
             1 => KeyUntil::Start,
             2 => KeyUntil::EndOr(at.from(now)),
             _ => KeyUntil::StartOr(at.from(now)),
@@ -401,9 +410,12 @@ impl Ask {
             Self::Open => Command::Open(ClientInfo::default()),
             Self::Close => Command::Close,
             Self::Label(name) => Command::Label(name.bytes()),
-            Self::Serve(queue, weight, terms) => {
-                Command::Serve(Ability { queue: queue.bytes(), weight: weight.into(), lease: terms.lease() })
-            }
+            Self::Serve(queue, weight, terms, strays) => Command::Serve(Ability {
+                queue: queue.bytes(),
+                weight: weight.into(),
+                lease: terms.lease(),
+                strays: strays.map(origin),
+            }),
             Self::Unserve(queue, requeue) => Command::Unserve { queue: queue.bytes(), requeue },
             Self::UnserveAll(requeue) => Command::UnserveAll { requeue },
             Self::Push(born) => Command::Push(Box::new(born.job(now))),

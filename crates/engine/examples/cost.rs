@@ -68,7 +68,7 @@ fn life(jobs: u64, kind: &str) {
         drop(ask(Tag(1), Ask::Push(Box::new(job))));
     });
     println!("  {:>8} resident bytes per job", (resident_bytes().saturating_sub(before)) / jobs);
-    let ability = Ability { queue, weight: 0, lease: LeaseTerms::CONNECTION };
+    let ability = Ability { queue, weight: 0, lease: LeaseTerms::CONNECTION, strays: None };
     ask(Tag::NONE, Ask::Serve(ability));
     let mut output = Vec::new();
     timed("take and finish", jobs, |_| {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use crate::command::{ClientInfo, LeaseTerms, Select, WorkerState};
-use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, Origin, QueueId, Tag, Timestamp};
 
 /// One connection.
 #[derive(Debug, Default)]
@@ -65,6 +65,7 @@ pub(crate) struct Served {
     pub(crate) queue: QueueId,
     pub(crate) weight: u32,
     pub(crate) lease: LeaseTerms,
+    pub(crate) strays: Option<Origin>,
 }
 
 /// What a client waits for.

@@ -53,14 +53,14 @@ impl Engine {
         }
         let queue = self.queues.find_or_make(&ability.queue, QueueKind::Work, self.limits.queues_max)?;
         self.make_known(queue, turn);
-        let served = Served { queue, weight: ability.weight, lease: ability.lease };
+        let served = Served { queue, weight: ability.weight, lease: ability.lease, strays: ability.strays };
         let client = self.client(id)?;
         // Said twice, it counts twice; what was said last holds for both.
         client
             .abilities
             .iter_mut()
             .filter(|before| before.queue == queue)
-            .for_each(|before| before.lease = served.lease);
+            .for_each(|before| (before.lease, before.strays) = (served.lease, served.strays));
         client.abilities.push(served);
         if let Some(queue) = self.queues.at_mut(queue) {
             queue.workers += 1;

@@ -326,6 +326,10 @@ pub struct Ability {
     pub weight: u32,
     /// The lease a job of this queue is taken under.
     pub lease: LeaseTerms,
+    /// Credits of this client also bring it strays of this origin, as if they stood in this queue: ready jobs of `work`
+    /// queues that nobody serves, each first in its queue. They are taken on the terms of this ability and keep the name
+    /// of their own queue; whoever waits at that queue itself goes first. For takes and sleepers there are no strays.
+    pub strays: Option<Origin>,
 }
 
 /// The lease a taker asks for.
@@ -333,15 +337,19 @@ pub struct Ability {
 pub struct LeaseTerms {
     /// Ends with the connection; otherwise with time only.
     pub connection_bound: bool,
-    /// Milliseconds until it ends by itself, at least 1; `None` = never (a job's own wish comes first, see [`NewJob::lease_ms`]).
+    /// Milliseconds until it ends by itself, at least 1; `None` = never.
     pub lease_ms: Option<u64>,
     /// What its end by time means.
     pub on_expiry: OnExpiry,
+    /// What the end of a lease means that the job asks for itself ([`NewJob::lease_ms`]): such a wish goes before the two
+    /// above. `None` = it does not count.
+    pub wish: Option<OnExpiry>,
 }
 
 impl LeaseTerms {
     /// Until the connection ends.
-    pub const CONNECTION: Self = Self { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Requeue };
+    pub const CONNECTION: Self =
+        Self { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Requeue, wish: None };
 }
 
 /// A job to be.
@@ -383,7 +391,7 @@ pub struct NewJob {
     /// It is tracked: for so many milliseconds after its end it is known what became of it, unless somebody removed it; 0 =
     /// it is not.
     pub track_ms: u64,
-    /// The lease the job itself asks for; it goes before what a time-bound taker asks.
+    /// The lease the job itself asks for, in milliseconds; it goes before what a taker asks that lets it ([`LeaseTerms::wish`]).
     pub lease_ms: Option<u64>,
     /// The name of the batch it joins; it must be known. Only a durable job of a `work` queue without a past may; one that is not new
     /// after all (`Attached`, `Kept`) does not.
@@ -567,6 +575,10 @@ pub enum Proof {
     Token(Token),
     /// It is leased, by whomever (FWP: any connection may `ACK`).
     AnyLease,
+    /// It was leased to a worker whose connection, or the daemon, ended before it could say that it succeeded; for
+    /// [`Command::Finish`] alone. That it was is not remembered: it holds if the job is ready or retrying, so that nobody
+    /// works on it.
+    Late,
 }
 
 /// Where a repaid entry goes (spiderq §Repay).

@@ -24,7 +24,7 @@ impl Engine {
         result: Bytes,
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
-        let slot = self.leased(client, job, proof)?;
+        let slot = if proof == Proof::Late { self.left(job)? } else { self.leased(client, job, proof)? };
         self.must_be(slot, QueueKind::Work)?;
         let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
         let id = job.id;
@@ -285,8 +285,16 @@ impl Engine {
             Proof::AnyLease => true,
             Proof::Token(token) => lease.token == token,
             Proof::Connection => matches!(lease.holder, Holder::Connection(holder) if holder == client),
+            Proof::Late => false,
         };
         if proved { Ok(slot) } else { Err(Refusal::NotHeld) }
+    }
+
+    /// The job that is meant, if its worker may have lost it and nobody else has it.
+    fn left(&self, job: &JobRef) -> Result<Slot, Refusal> {
+        let slot = self.find(job)?;
+        let waits = self.jobs.at(slot).is_some_and(|job| matches!(job.place, Place::Ready | Place::Retrying(_)));
+        if waits { Ok(slot) } else { Err(Refusal::NotHeld) }
     }
 
     pub(crate) fn must_be(&self, slot: Slot, kind: QueueKind) -> Result<(), Refusal> {

@@ -191,7 +191,7 @@ pub struct Extra {
     pub progress: Option<Progress>,
     /// How long the result is kept after the end, in milliseconds; 0 = not at all.
     pub result_keep_ms: u64,
-    /// The lease the job itself asks for, in milliseconds; goes before what a time-bound taker asks.
+    /// The lease the job itself asks for, in milliseconds.
     pub lease_ms: Option<u64>,
     /// The result, once done.
     pub result: Option<Bytes>,
@@ -224,6 +224,9 @@ pub enum KeyUntil {
     EndOr(Timestamp),
     /// When the job is first taken, but at this time at the latest.
     StartOr(Timestamp),
+    /// When the job is gone or dead: what is done holds its key as long as it is kept. Whoever attaches to that hears
+    /// nothing more of it, and may look at it.
+    Gone,
 }
 
 /// Where an entry stands in a `cycle` queue (spiderq's queue algorithm).

@@ -204,6 +204,6 @@ pub(crate) fn expiry(job: &Job) -> Timestamp {
 pub(crate) fn key_limit(job: &Job) -> Timestamp {
     match job.extra.as_deref().map(|extra| extra.key_until) {
         Some(KeyUntil::EndOr(at) | KeyUntil::StartOr(at)) => at,
-        Some(KeyUntil::End | KeyUntil::Start) | None => Timestamp::NEVER,
+        Some(KeyUntil::End | KeyUntil::Start | KeyUntil::Gone) | None => Timestamp::NEVER,
     }
 }

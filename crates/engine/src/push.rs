@@ -74,7 +74,8 @@ impl Engine {
             Clash::Refuse => return Err(Refusal::NotUnique),
             Clash::Keep => Pushed::Kept,
             Clash::Attach => {
-                if new.listen {
+                let is_done = self.jobs.at(slot).is_some_and(|job| matches!(job.place, Place::Done(_)));
+                if new.listen && !is_done {
                     self.start_hearing(client, slot)?;
                 }
                 // Somebody was promised this job now: it no longer lives for its listeners only.

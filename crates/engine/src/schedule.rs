@@ -120,7 +120,7 @@ impl Schedule {
             unique.until = match unique.until {
                 KeyUntil::EndOr(ms) => KeyUntil::EndOr(later(ms)),
                 KeyUntil::StartOr(ms) => KeyUntil::StartOr(later(ms)),
-                until @ (KeyUntil::End | KeyUntil::Start) => until,
+                until @ (KeyUntil::End | KeyUntil::Start | KeyUntil::Gone) => until,
             };
         }
         job

@@ -258,9 +258,13 @@ impl Jobs {
 
     /// Whether a job in this state should hold its key.
     pub(crate) fn wants_key(job: &Job) -> bool {
-        let until_start =
-            job.extra.as_deref().is_some_and(|e| matches!(e.key_until, KeyUntil::Start | KeyUntil::StartOr(_)));
-        job.payload.has_key() && !is_over(job) && !(until_start && job.attempts > 0)
+        let until = job.extra.as_deref().map(|extra| extra.key_until).unwrap_or_default();
+        let is_free = match until {
+            KeyUntil::End | KeyUntil::EndOr(_) => is_over(job),
+            KeyUntil::Start | KeyUntil::StartOr(_) => is_over(job) || job.attempts > 0,
+            KeyUntil::Gone => matches!(job.place, Place::Dead(_)),
+        };
+        job.payload.has_key() && !is_free
     }
 
     // ---- public names ----------------------------------------------------------------------------------------------

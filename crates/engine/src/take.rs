@@ -46,7 +46,7 @@ impl Engine {
             From::Cycle { queue, lease } => {
                 self.check_name(&queue)?;
                 let queue = self.queues.find_or_make(&queue, QueueKind::Cycle, self.limits.queues_max)?;
-                let sources = [Served { queue, weight: 0, lease }];
+                let sources = [Served { queue, weight: 0, lease, strays: None }];
                 self.take_from(client, tag, &sources, (take.select, take.wait, take.worker), quiet, turn);
             }
         }
@@ -84,7 +84,7 @@ impl Engine {
             let kind =
                 self.queues.named(&name).and_then(|id| self.queues.at(id)).map_or(QueueKind::Work, |q| q.image.kind);
             match self.queues.find_or_make(&name, kind, self.limits.queues_max) {
-                Ok(queue) => listed.push(Served { queue, weight: 0, lease }),
+                Ok(queue) => listed.push(Served { queue, weight: 0, lease, strays: None }),
                 Err(why) => {
                     // Those made for this take alone go with it.
                     listed.iter().for_each(|served| self.drop_if_unknown(served.queue));
@@ -166,13 +166,15 @@ impl Engine {
             true => Holder::Connection(client),
             false => Holder::Named(worker.into()),
         };
-        let wish = job.extra.as_deref().and_then(|extra| extra.lease_ms).filter(|_| !terms.connection_bound);
-        let until = match wish.or(terms.lease_ms) {
+        let wish = terms.wish.and_then(|on_expiry| Some((job.extra.as_deref()?.lease_ms?, on_expiry)));
+        let (lease_ms, on_expiry) =
+            wish.map_or((terms.lease_ms, terms.on_expiry), |(ms, on_expiry)| (Some(ms), on_expiry));
+        let until = match lease_ms {
             // At least a moment: one that ended as it began would go round for ever while somebody has credits.
             Some(ms) => now.after_ms(ms.min(self.limits.lease_ms_max).max(1)),
             None => Timestamp::NEVER,
         };
-        let lease = Lease::new(holder, token, now, until, terms.on_expiry);
+        let lease = Lease::new(holder, token, now, until, on_expiry);
         self.move_job(slot, Place::Leased(Box::new(lease)));
         token
     }

@@ -254,7 +254,8 @@ fn a_lend_key_is_not_granted_again_by_another_run() {
 #[test]
 fn a_cycle_queue_taken_from_by_kind() {
     let wish = |queue: &'static str| {
-        let lease = LeaseTerms { connection_bound: false, lease_ms: Some(LEASE_MS), on_expiry: OnExpiry::Front };
+        let lease =
+            LeaseTerms { connection_bound: false, lease_ms: Some(LEASE_MS), on_expiry: OnExpiry::Front, wish: None };
         let from = From::Cycle { queue: queue.into(), lease };
         Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }
     };

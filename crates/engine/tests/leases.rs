@@ -5,7 +5,7 @@ mod common;
 use common::{
     Broker, data, extend, fail, fail_by, finish, finish_by, push, release, serve_on, take, tell, timed, token,
 };
-use windlass_engine::{Command, Note, OnExpiry, Proof};
+use windlass_engine::{Backoff, Command, JobId, LeaseTerms, Mutation, Note, OnExpiry, Proof, Timestamp};
 
 const FAIL: OnExpiry = OnExpiry::Fail;
 const REQUEUE: OnExpiry = OnExpiry::Requeue;
@@ -169,10 +169,133 @@ fn how_long_a_lease_is() {
     broker.says(1, common::credit(u32::MAX), []);
     broker.says(4, push("q"), ["1 took j1.1 until 1001", "4 new j1"]);
     broker.at(1_001, ["1 took j1.2 until 1002"]);
-    // A connection-bound lease has no end of its own, whatever the job asks.
+}
+
+/// A job's own wish for its lease, on terms that let it count and on others.
+#[test]
+fn what_a_wish_means() {
+    let bound = LeaseTerms::CONNECTION;
+    let timed = LeaseTerms { wish: None, ..timed(500, REQUEUE) };
+    // The terms, the end of the lease, and what that means.
+    let table = [
+        ("connection-bound, and it does not count", bound, "1 took j1.1", "leased", 0),
+        (
+            "connection-bound, and it is a failure",
+            LeaseTerms { wish: Some(FAIL), ..bound },
+            "1 took j1.1 until 1070",
+            "retrying 2070",
+            1,
+        ),
+        ("time-bound, and it does not count", timed, "1 took j1.1 until 1500", "leased until 1500", 0),
+        (
+            "not what else it would mean",
+            LeaseTerms { wish: Some(FAIL), ..timed },
+            "1 took j1.1 until 1070",
+            "retrying 2070",
+            1,
+        ),
+        ("a lost worker", LeaseTerms { wish: Some(REQUEUE), ..bound }, "1 took j1.1 until 1070", "ready", 0),
+    ];
+    for (name, lease, taken, place, failures) in table {
+        let mut broker = Broker::new();
+        broker.hear(4, push("q").lease_ms(70).retry(3, Backoff::Fixed(1_000)));
+        broker.hear(1, serve_on("q", 0, lease));
+        assert_eq!(common::words(&broker.hear(1, common::take_served())), [taken], "{name}");
+        broker.at(1_070, []);
+        assert_eq!(broker.place(1), place, "{name}");
+        assert_eq!(broker.engine.job(JobId(1)).map(|job| job.failures), Some(failures), "{name}");
+        // Whatever the lease says of time, this one ends with its connection.
+        broker.says(1, Command::Close, []);
+        let left = if lease.connection_bound { place.replace("leased", "ready") } else { place.into() };
+        assert_eq!(broker.place(1), left, "{name}");
+    }
+    // A job that wishes for nothing gets what the taker asks.
     let mut broker = Broker::new();
-    broker.hear(4, push("q").lease_ms(70));
-    broker.says(1, take(["q"]), ["1 took j1.1"]);
+    broker.hear(4, push("q"));
+    broker.hear(1, serve_on("q", 0, LeaseTerms { lease_ms: Some(90), on_expiry: REQUEUE, wish: Some(FAIL), ..bound }));
+    broker.says(1, common::take_served(), ["1 took j1.1 until 1090"]);
+    broker.at(1_090, []);
+    assert_eq!(broker.place(1), "ready");
+}
+
+#[test]
+fn a_worker_whose_connection_was_lost_may_finish_late() {
+    let late = || finish_by(1, Proof::Late);
+    // j1 has been with client 1, and this happened then.
+    type Then = fn(&mut Broker);
+    let table: [(&str, Then, &str); 7] = [
+        ("it is ready", |_| {}, "2 finished j1"),
+        ("somebody has it", |broker| drop(broker.hear(3, take(["q"]))), "2 refused: lease not held"),
+        (
+            "it failed since and is retrying",
+            |broker| {
+                broker.hear(3, take(["q"]));
+                broker.says(3, fail(1), ["3 failed j1, retried 1050"]);
+            },
+            "2 finished j1",
+        ),
+        (
+            "it is done",
+            |broker| {
+                broker.hear(3, take(["q"]));
+                broker.says(3, finish(1), ["4 ended j1 succeeded result", "3 finished j1"]);
+            },
+            "2 refused: lease not held",
+        ),
+        (
+            "it is dead",
+            |broker| drop(broker.hear(3, common::mutate(common::all(), Mutation::Kill))),
+            "2 refused: lease not held",
+        ),
+        (
+            "it was removed",
+            |broker| broker.says(3, Command::Cancel(common::id(1)), ["4 ended j1 cancelled", "3 done"]),
+            "2 refused: job unknown",
+        ),
+        (
+            "it lives in a queue that is paused",
+            |broker| broker.says(3, common::pause("q", true), ["3 done"]),
+            "2 finished j1",
+        ),
+    ];
+    for (name, then, expected) in table {
+        let mut broker = Broker::new();
+        broker.hear(4, push("q").retry(3, Backoff::Fixed(50)).listen().keep_result(5_000));
+        broker.says(1, take(["q"]), ["1 took j1.1"]);
+        broker.says(1, Command::Close, []);
+        then(&mut broker);
+        let said = common::words(&broker.hear(2, late()));
+        broker.engine.check();
+        assert_eq!(said.last().map(String::as_str), Some(expected), "{name}");
+        if expected == "2 finished j1" {
+            assert_eq!(said, ["4 ended j1 succeeded result", expected], "{name}");
+            assert_eq!(broker.place(1), "done until 6000", "{name}");
+            assert_eq!(broker.engine.head().totals.succeeded, 1, "{name}");
+            broker.says(2, late(), ["2 refused: lease not held"]);
+        }
+    }
+}
+
+/// Only the good news may be late: the rest is refused, and so is everything about a job that waits for its time.
+#[test]
+fn what_may_not_be_late() {
+    let mut broker = Broker::new();
+    broker.hear(4, push("q"));
+    broker.hear(4, push("q").not_before(9_000));
+    let (job, proof) = (common::id(1), Proof::Late);
+    for other in [
+        fail_by(1, proof),
+        Command::Release { job: job.clone(), proof, front: false },
+        Command::Extend { job: job.clone(), proof, until: Timestamp(5_000), only_later: false },
+        Command::Tell { job, proof, note: data("half") },
+        finish_by(2, proof),
+    ] {
+        broker.says(1, other, ["1 refused: lease not held"]);
+    }
+    broker.hear(4, push("c").cycle());
+    broker.says(1, finish_by(3, proof), ["1 refused: queue of the other kind"]);
+    broker.says(4, take(["q"]), ["4 took j1.1"]);
+    broker.says(4, fail_by(1, proof), ["4 refused: lease not held"]);
 }
 
 #[test]

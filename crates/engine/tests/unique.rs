@@ -73,6 +73,35 @@ fn when_a_key_is_let_go() {
     }
 }
 
+/// [`KeyUntil::Gone`]: what is done answers for those that come again, as long as it is kept.
+#[test]
+fn a_result_that_is_kept_may_hold_the_key() {
+    for (until, keep_ms, held) in [(KeyUntil::Gone, 500, true), (KeyUntil::Gone, 0, false), (KeyUntil::End, 500, false)]
+    {
+        let mut broker = Broker::new();
+        broker.says(1, push("q").unique_until("k", Clash::Keep, until).keep_result(keep_ms), ["1 new j1"]);
+        broker.says(2, take(["q"]), ["2 took j1.1"]);
+        broker.says(2, finish(1), ["2 finished j1"]);
+        assert_eq!(is_held(&mut broker), held, "{until:?}, kept for {keep_ms}");
+    }
+    let again = |clash| push("q").listen().unique_until("k", clash, KeyUntil::Gone).keep_result(500);
+    let mut broker = Broker::new();
+    broker.says(1, again(Clash::Attach), ["1 new j1"]);
+    broker.says(2, take(["q"]), ["2 took j1.1"]);
+    broker.says(2, finish(1), ["1 ended j1 succeeded result", "2 finished j1"]);
+    broker.at(1_499, []);
+    // It has ended, so that there is nothing more to hear.
+    broker.says(1, again(Clash::Attach), ["1 attached j1"]);
+    broker.says(1, again(Clash::Keep), ["1 kept j1"]);
+    broker.says(1, again(Clash::Refuse), ["1 refused: job not unique"]);
+    assert!(broker.engine.is_at_rest());
+    broker.at(1_500, []);
+    broker.says(1, again(Clash::Attach), ["1 new j2"]);
+    // Whoever is dead answers for nobody.
+    broker.says(2, mutate(placed(PlaceKind::Ready), Mutation::Kill), ["1 ended j2 cancelled", "2 mutated 1"]);
+    broker.says(1, again(Clash::Keep), ["1 new j3"]);
+}
+
 #[test]
 fn retries_hold_their_key_and_the_dead_do_not() {
     let mut broker = Broker::new();

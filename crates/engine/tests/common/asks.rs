@@ -216,7 +216,7 @@ impl std::convert::From<Wish> for Command {
 }
 
 pub(crate) fn timed(ms: u64, on_expiry: OnExpiry) -> LeaseTerms {
-    LeaseTerms { connection_bound: false, lease_ms: Some(ms), on_expiry }
+    LeaseTerms { connection_bound: false, lease_ms: Some(ms), on_expiry, wish: Some(on_expiry) }
 }
 
 pub(crate) fn serve(queue: &'static str) -> Command {
@@ -224,7 +224,7 @@ pub(crate) fn serve(queue: &'static str) -> Command {
 }
 
 pub(crate) fn serve_on(queue: &'static str, weight: u32, lease: LeaseTerms) -> Command {
-    Command::Serve(Ability { queue: name(queue), weight, lease })
+    Command::Serve(Ability { queue: name(queue), weight, lease, strays: None })
 }
 
 pub(crate) fn unserve(queue: &'static str, requeue: bool) -> Command {

@@ -29,7 +29,9 @@ impl FaktorySession {
         };
         // What no queue can be called here has nothing to fetch, though it may be a queue elsewhere.
         let queues = queues.into_iter().filter(|name| is_queue_name(name)).collect();
-        let lease = LeaseTerms { connection_bound: false, lease_ms: Some(RESERVE_MS), on_expiry: OnExpiry::Fail };
+        let on_expiry = OnExpiry::Fail;
+        let lease =
+            LeaseTerms { connection_bound: false, lease_ms: Some(RESERVE_MS), on_expiry, wish: Some(on_expiry) };
         let take = Take {
             from: From::Listed { queues, lease },
             select: Select::ListOrder,

@@ -24,9 +24,9 @@ impl GearmanSession {
         };
         let lease = match timeout_ms {
             0 => LeaseTerms::CONNECTION,
-            ms => LeaseTerms { connection_bound: true, lease_ms: Some(ms.max(TIMEOUT_MS_MIN)), on_expiry },
+            ms => LeaseTerms { connection_bound: true, lease_ms: Some(ms.max(TIMEOUT_MS_MIN)), on_expiry, wish: None },
         };
-        out.command(Ask::Worker.tag(), Command::Serve(Ability { queue: function, weight: 0, lease }));
+        out.command(Ask::Worker.tag(), Command::Serve(Ability { queue: function, weight: 0, lease, strays: None }));
     }
 
     /// What it holds of the function is requeued: a worker that cannot do it will not finish it.

@@ -217,6 +217,7 @@ impl SpiderqSession {
             connection_bound: self.settings.release_on_disconnect,
             lease_ms: Some(timeout_ms),
             on_expiry: OnExpiry::Front,
+            wish: None,
         };
         let from = From::Cycle { queue: self.queue(), lease };
         let take = Take { from, select: Select::ListOrder, wait, worker: Bytes::new() };

@@ -306,6 +306,7 @@ pub(super) fn put_key_until(until: KeyUntil, out: &mut Vec<u8>) {
         KeyUntil::Start => out.push(1),
         KeyUntil::EndOr(at) => put_tagged_time(2, at, out),
         KeyUntil::StartOr(at) => put_tagged_time(3, at, out),
+        KeyUntil::Gone => out.push(4),
     }
 }
 
@@ -490,6 +491,7 @@ pub(super) fn read_key_until(from: &mut Reader<'_>) -> Result<KeyUntil, DecodeEr
         1 => KeyUntil::Start,
         2 => KeyUntil::EndOr(from.time()?),
         3 => KeyUntil::StartOr(from.time()?),
+        4 => KeyUntil::Gone,
         other => return Err(DecodeError::Range { field: "a key's end", value: other.into() }),
     })
 }

@@ -64,7 +64,7 @@ impl Daemon {
     }
 
     pub(crate) fn take(&mut self, connection_bound: bool) -> JobId {
-        let lease = LeaseTerms { connection_bound, lease_ms: Some(1_000), on_expiry: OnExpiry::Requeue };
+        let lease = LeaseTerms { connection_bound, lease_ms: Some(1_000), on_expiry: OnExpiry::Requeue, wish: None };
         let from = From::Listed { queues: vec![QUEUE], lease };
         self.apply(Command::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }));
         self.engine.jobs().find(|job| job.lease().is_some()).map(|job| job.id).unwrap()

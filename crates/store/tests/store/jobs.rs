@@ -100,6 +100,7 @@ fn any_key_until() -> impl Strategy<Value = KeyUntil> {
     prop_oneof![
         Just(KeyUntil::End),
         Just(KeyUntil::Start),
+        Just(KeyUntil::Gone),
         any_time().prop_map(KeyUntil::EndOr),
         any_time().prop_map(KeyUntil::StartOr),
     ]

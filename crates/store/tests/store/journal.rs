@@ -350,7 +350,7 @@ fn queues_that_are_only_waited_at_are_not_remembered() {
     let lease = LeaseTerms::CONNECTION;
     let from = From::Listed { queues: vec![Bytes::from_static(b"nothing here")], lease };
     daemon.apply(Command::Take(Take { from, select: Select::ListOrder, wait: Wait::Forever, worker: Bytes::new() }));
-    daemon.apply(Command::Serve(Ability { queue: Bytes::from_static(b"served"), weight: 0, lease }));
+    daemon.apply(Command::Serve(Ability { queue: Bytes::from_static(b"served"), weight: 0, lease, strays: None }));
     assert_eq!(words(&daemon.commit()), ["queue served"]);
     let names: Vec<Bytes> = daemon.again().engine.queues().map(|queue| queue.image().name.clone()).collect();
     assert_eq!(names, ["served"]);

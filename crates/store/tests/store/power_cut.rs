@@ -144,7 +144,12 @@ impl Daemon {
             self.apply(Command::Push(Box::new(job)));
         }
         while self.engine.job_count() > alive {
-            let lease = LeaseTerms { connection_bound: false, lease_ms: Some(60_000), on_expiry: OnExpiry::Requeue };
+            let lease = LeaseTerms {
+                connection_bound: false,
+                lease_ms: Some(60_000),
+                on_expiry: OnExpiry::Requeue,
+                wish: None,
+            };
             let from = From::Listed { queues: vec![Bytes::from_static(QUEUE)], lease };
             let take = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
             self.apply(Command::Take(take));

@@ -166,6 +166,7 @@ fn push(dice: &mut Dice, now: Timestamp) -> Command {
         until: match dice.roll(4) {
             0 => KeyUntil::Start,
             1 => KeyUntil::EndOr(now.after_ms(dice.roll(5_000))),
+            2 => KeyUntil::Gone,
             _ => KeyUntil::End,
         },
     });
@@ -200,7 +201,7 @@ fn take(dice: &mut Dice, now: Timestamp) -> Command {
     let connection_bound = dice.one_in(2);
     let on_expiry = dice.one_of(&[OnExpiry::Fail, OnExpiry::Requeue, OnExpiry::Front]);
     let lease_ms = (!connection_bound || dice.one_in(3)).then(|| dice.roll(4_000));
-    let lease = LeaseTerms { connection_bound, lease_ms, on_expiry };
+    let lease = LeaseTerms { connection_bound, lease_ms, on_expiry, wish: Some(on_expiry) };
     let wait = match dice.roll(3) {
         0 => Wait::No,
         1 => Wait::Until(now.after_ms(dice.roll(2_000))),

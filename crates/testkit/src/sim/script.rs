@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     Credit,
     Unwait,
     Finish,
+    FinishLate,
     Fail,
     Release,
     Extend,
@@ -63,7 +64,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, and how often each happens in an average world.
-    pub(crate) const ALL: [(u64, Self); 45] = [
+    pub(crate) const ALL: [(u64, Self); 46] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -76,6 +77,7 @@ impl Kind {
         (20, Self::Credit),
         (8, Self::Unwait),
         (50, Self::Finish),
+        (10, Self::FinishLate),
         (40, Self::Fail),
         (20, Self::Release),
         (25, Self::Extend),
@@ -140,6 +142,10 @@ impl Script<'_> {
             Kind::Unwait => Command::Unwait,
             Kind::Finish | Kind::Fail | Kind::Release | Kind::Extend | Kind::Repay | Kind::Tell => {
                 return self.work(kind, client);
+            }
+            Kind::FinishLate => {
+                let job = self.left();
+                Command::Finish { job: self.ref_to(job), proof: Proof::Late, result: self.bytes(10) }
             }
             Kind::Track => Command::Track {
                 job: self.job_ref(),
@@ -253,6 +259,13 @@ impl Script<'_> {
         self.dice.pick(&leased).copied().filter(|_| !self.dice.chance(5))
     }
 
+    /// A job that somebody had and nobody has, if there is one.
+    fn left(&mut self) -> Option<JobId> {
+        let left = |memo: &&JobMemo| memo.job.attempts > 0 && memo.job.lease().is_none();
+        let left: Vec<JobId> = self.oracle.jobs.iter().filter(left).map(id_of).collect();
+        self.dice.pick(&left).copied().filter(|_| !self.dice.chance(10))
+    }
+
     fn proof(&mut self, memo: Option<&JobMemo>) -> Proof {
         let token = memo.and_then(|memo| memo.job.lease()).map_or(Token(1), |lease| lease.token);
         if memo.is_some_and(|memo| memo.connection().is_some()) && self.dice.chance(60) {
@@ -260,7 +273,7 @@ impl Script<'_> {
         }
         let stale = Token(token.0.saturating_sub(1));
         let right = Proof::Token(token);
-        self.dice.one_of([right, right, right, Proof::Token(stale), Proof::Connection, Proof::AnyLease])
+        self.dice.one_of([right, right, right, Proof::Token(stale), Proof::Connection, Proof::AnyLease, Proof::Late])
     }
 
     fn note(&mut self) -> Note {

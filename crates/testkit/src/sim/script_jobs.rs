@@ -74,7 +74,7 @@ impl Script<'_> {
         if let Some(unique) = &mut job.unique {
             match &mut unique.until {
                 KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => *at = span(*at),
-                KeyUntil::End | KeyUntil::Start => {}
+                KeyUntil::End | KeyUntil::Start | KeyUntil::Gone => {}
             }
         }
         NewSchedule {
@@ -110,8 +110,9 @@ impl Script<'_> {
     fn unique(&mut self) -> Unique {
         let key = self.dice.pick(&self.world.keys).cloned().unwrap_or_default();
         let clash = self.dice.one_of([Clash::Attach, Clash::Attach, Clash::Refuse, Clash::Keep]);
-        let until = match self.dice.below(6) {
+        let until = match self.dice.below(7) {
             0 => KeyUntil::Start,
+            3 => KeyUntil::Gone,
             1 => KeyUntil::EndOr(self.time()),
             2 => KeyUntil::StartOr(self.time()),
             _ => KeyUntil::End,
@@ -132,12 +133,17 @@ impl Script<'_> {
         LeaseTerms {
             connection_bound: self.dice.chance(50),
             lease_ms: if self.dice.chance(70) { Some(self.dice.below(self.world.pace_ms * 3)) } else { None },
-            on_expiry: self.dice.one_of([OnExpiry::Fail, OnExpiry::Requeue, OnExpiry::Front]),
+            on_expiry: self.on_expiry(),
+            wish: if self.dice.chance(60) { Some(self.on_expiry()) } else { None },
         }
     }
 
+    fn on_expiry(&mut self) -> OnExpiry {
+        self.dice.one_of([OnExpiry::Fail, OnExpiry::Requeue, OnExpiry::Front])
+    }
+
     pub(crate) fn ability(&mut self) -> Ability {
-        Ability { queue: self.queue(), weight: self.number(2), lease: self.terms() }
+        Ability { queue: self.queue(), weight: self.number(2), lease: self.terms(), strays: None }
     }
 
     pub(crate) fn select(&mut self) -> Select {

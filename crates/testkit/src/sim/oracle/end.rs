@@ -19,6 +19,7 @@ impl Oracle {
             Proof::AnyLease => true,
             Proof::Token(token) => token == lease.token,
             Proof::Connection => lease.holder == Holder::Connection(client),
+            Proof::Late => false,
         };
         if holds { Ok(id) } else { Err(Refusal::NotHeld) }
     }
@@ -29,8 +30,22 @@ impl Oracle {
         if right { Ok(id) } else { Err(Refusal::WrongKind) }
     }
 
+    /// The job, if it waits to be worked on and is no entry of a `cycle` queue.
+    fn left(&self, job: &JobRef) -> Result<JobId, Refusal> {
+        let id = self.find(job)?;
+        let memo = self.job(id).expect("it was just found");
+        match memo.job.place {
+            Place::Ready | Place::Retrying(_) if memo.job.cycle().is_none() => Ok(id),
+            Place::Ready | Place::Retrying(_) => Err(Refusal::WrongKind),
+            _ => Err(Refusal::NotHeld),
+        }
+    }
+
     pub(super) fn finish(&mut self, client: ClientId, tag: Tag, claim: Claim, result: &Bytes) -> Answer {
-        let id = self.claimed_of(client, claim, QueueKind::Work)?;
+        let id = match claim {
+            (job, Proof::Late) => self.left(job)?,
+            _ => self.claimed_of(client, claim, QueueKind::Work)?,
+        };
         self.count_total(id, |totals| totals.succeeded += 1);
         self.tell_end(id, &End::Succeeded(result.clone()));
         self.succeeded(id);

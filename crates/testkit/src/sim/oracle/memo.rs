@@ -61,14 +61,19 @@ impl JobMemo {
     pub(crate) fn key_limit(&self) -> Timestamp {
         match self.key_until() {
             KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => at,
-            KeyUntil::End | KeyUntil::Start => Timestamp::NEVER,
+            KeyUntil::End | KeyUntil::Start | KeyUntil::Gone => Timestamp::NEVER,
         }
     }
 
     /// It has a key, and is in a state in which keys are held.
     pub(crate) fn wants_key(&self) -> bool {
         let started = matches!(self.key_until(), KeyUntil::Start | KeyUntil::StartOr(_)) && self.job.attempts > 0;
-        self.job.key().is_some() && !started && !matches!(self.job.place, Place::Dead(_) | Place::Done(_))
+        let over = match self.job.place {
+            Place::Dead(_) => true,
+            Place::Done(_) => self.key_until() != KeyUntil::Gone,
+            _ => false,
+        };
+        self.job.key().is_some() && !started && !over
     }
 
     /// Order among ready jobs: entries of `cycle` queues by their own number, jobs by priority, then by rank.

@@ -33,7 +33,7 @@ impl Oracle {
     }
 
     fn attach(&mut self, client: ClientId, id: JobId, new: &NewJob) -> Result<JobId, Refusal> {
-        if new.listen {
+        if new.listen && !matches!(self.job_mut(id).job.place, Place::Done(_)) {
             self.listen(client, id)?;
         }
         self.job_mut(id).job.durable |= new.durable;

@@ -136,7 +136,7 @@ fn job_of(schedule: &Schedule, now: Timestamp) -> NewJob {
     if let Some(unique) = &mut job.unique {
         match &mut unique.until {
             KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => *at = from_now(*at),
-            KeyUntil::End | KeyUntil::Start => {}
+            KeyUntil::End | KeyUntil::Start | KeyUntil::Gone => {}
         }
     }
     job

@@ -124,13 +124,16 @@ impl Oracle {
         memo.job.attempts += 1;
         let token = Token(if memo.job.cycle().is_some() { serial } else { memo.job.attempts.into() });
         let wish = memo.job.extra.as_deref().and_then(|extra| extra.lease_ms);
-        let (holder, lease_ms) = if terms.connection_bound {
-            (Holder::Connection(client), terms.lease_ms)
-        } else {
-            (Holder::Named(worker.as_ref().into()), wish.or(terms.lease_ms))
+        let (lease_ms, on_expiry) = match (wish, terms.wish) {
+            (Some(ms), Some(on_expiry)) => (Some(ms), on_expiry),
+            _ => (terms.lease_ms, terms.on_expiry),
+        };
+        let holder = match terms.connection_bound {
+            true => Holder::Connection(client),
+            false => Holder::Named(worker.as_ref().into()),
         };
         let until = lease_ms.map_or(Timestamp::NEVER, |ms| now.after_ms(ms.min(lease_ms_max).max(1)));
-        self.put(id, Place::Leased(Box::new(Lease::new(holder, token, now, until, terms.on_expiry))));
+        self.put(id, Place::Leased(Box::new(Lease::new(holder, token, now, until, on_expiry))));
         if !terms.connection_bound {
             self.job_mut(id).lease_worker = self.worker_named(worker).map(|worker| worker.number);
         }
