@@ -41,6 +41,15 @@ pub fn identity(body: &[u8]) -> Result<Identity, Fault> {
     Ok(Identity(Sha1::digest(&text).into()))
 }
 
+/// What a worker would reply whose job ended with these words: `{"value": "…"}`, as the released programs write it.
+#[must_use]
+pub fn value_text(words: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let value = Value::Text(words.to_vec());
+    Value::Map([(b"value".to_vec(), value)].into()).write(&mut text);
+    text
+}
+
 /// Whether a worker's `REPLY` says that it gave up on the job when its time was over. An exception of that name cannot be told
 /// from it, for nothing else says that a job failed.
 #[must_use]

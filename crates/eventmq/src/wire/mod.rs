@@ -21,6 +21,6 @@ mod scanner;
 pub use fault::Fault;
 pub use headers::{Headers, Runs};
 pub use inform::{QUEUES_MAX, Queue, queues};
-pub use job::{Identity, JOB_BYTES_MAX, identity, is_time_out};
+pub use job::{Identity, JOB_BYTES_MAX, identity, is_time_out, value_text};
 pub use packet::{Command, Frames, Packet, PeerKind, Plan, Request, When, unix_seconds};
 pub use report::{Schedulers, Status, Worker, Workers};

@@ -9,7 +9,6 @@ mod glob;
 mod go;
 mod hello;
 mod info;
-mod jid;
 pub(crate) mod json;
 mod lines;
 mod mutate;
@@ -25,7 +24,6 @@ pub use batch::{BatchText, NewBatch, TrackSet, TrackText, batch_name, callback_c
 pub use glob::Glob;
 pub use hello::{Challenge, Hello, hi, password_matches};
 pub use info::{Chore, InfoText, JobText, seconds_object, texts_object};
-pub use jid::{jid_of, number_of};
 pub use lines::{LineTooLong, Lines};
 pub use mutate::{BadMutation, Mutate, MutateCmd, MutateTarget};
 pub use report::{Ack, Beat, Failed, JobName};
@@ -34,6 +32,7 @@ pub use template::run_text;
 pub use text::{FailureText, Foreign, Text};
 pub use time::{TimeError, parse_time, time_text, time_text_ns};
 pub use unit::{Expires, List, Unit, UnitError, Wishes, is_queue_name};
+pub use windlass_session::jid::{jid_of, number_of};
 
 /// How much of what a peer sent is sent back to it in an error.
 const ECHO_BYTES_MAX: usize = 1024;

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::go::{self, Type};
-use super::jid::number_of;
 use super::json::{self, Unexpected};
+use super::number_of;
 use super::time::{TimeError, parse_time};
 
 /// What a producer gets who says nothing of retries.

@@ -1,7 +1,6 @@
-//! Names of jobs that were given none: what a job that came another way than by PUSH is called here.
+//! Names of jobs that were given none, or whose name is of another protocol's making: what such a job is called in text.
 //!
-//! A prefix that no generator of names makes, and the job's number in the engine. The names are not for clients to give:
-//! see [`super::UnitError::OursJid`].
+//! A prefix that no generator of names makes, and the job's number in the engine. The names are not for clients to give.
 
 /// What such a name begins with. The number follows, in Crockford's base 32.
 const PREFIX: &str = "01W1ND1ASSJ0B";

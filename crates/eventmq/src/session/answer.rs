@@ -1,0 +1,88 @@
+//! What each event of the engine means to the peer.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use windlass_engine::{End, Event, JobId, Refusal, Tag, Timestamp};
+use windlass_session::{Outbox, Reason};
+
+use super::EventmqSession;
+use super::asked::Ask;
+use crate::wire::{Command, value_text};
+
+impl EventmqSession {
+    pub(super) fn event(&mut self, now: Timestamp, event: Event, out: &mut Outbox) {
+        match event {
+            Event::Taken { job, .. } => self.taken(now, *job, out),
+            Event::Pushed { tag, job, .. } => {
+                if let Some(Ask::Request { id, listen }) = self.asked.take(tag) {
+                    self.accepted(&id, out);
+                    if listen {
+                        self.awaited.insert(job, Bytes::copy_from_slice(&id));
+                    }
+                }
+            }
+            Event::ScheduleSet { tag, .. } | Event::Done { tag } => {
+                if let Some(Ask::Plan { id }) = self.asked.take(tag) {
+                    self.accepted(&id, out);
+                }
+            }
+            Event::Queues { tag, rows, next } => {
+                if let Some(Ask::Status { report }) = self.asked.take(tag) {
+                    self.status_page(report, &rows, next, out);
+                }
+            }
+            Event::Ended { job, end } => self.ended(job, &end, out),
+            Event::Refused { tag, why } => self.refused(tag, why, out),
+            Event::Dismissed => self.end(Reason::Dismissed, out),
+            // eMQP has no progress; the rest answers what we never ask.
+            Event::Told { .. }
+            | Event::Empty { .. }
+            | Event::Woken
+            | Event::Finished { .. }
+            | Event::Failed { .. }
+            | Event::Settled { .. }
+            | Event::Looked { .. }
+            | Event::Schedules { .. }
+            | Event::BatchLooked { .. }
+            | Event::Jobs { .. }
+            | Event::Clients { .. }
+            | Event::Stats { .. }
+            | Event::Mutated { .. }
+            | Event::Beaten { .. } => {}
+        }
+    }
+
+    /// What was asked for with this identifier is kept.
+    fn accepted(&mut self, id: &[u8], out: &mut Outbox) {
+        self.say(Command::Reply { text: id, of: None }, out);
+    }
+
+    /// A job has ended, and its client wanted to know.
+    fn ended(&mut self, job: JobId, end: &End, out: &mut Outbox) {
+        let Some(id) = self.awaited.remove(&job) else { return };
+        let text: Cow<'_, [u8]> = match end {
+            // A worker's words, as they came.
+            End::Succeeded(result) => Cow::Borrowed(result),
+            End::Failed(failure) => value_text(&failure.message).into(),
+            End::TimedOut => value_text(b"TimeoutError").into(),
+            End::Lost => value_text(b"workers lost").into(),
+            End::Expired => value_text(b"expired").into(),
+            End::Cancelled => value_text(b"cancelled").into(),
+        };
+        self.say(Command::Reply { text: &text, of: Some(&id) }, out);
+    }
+
+    /// Nobody is told what was not done: no answer is the answer. But removing what is not there is as good as done.
+    fn refused(&mut self, tag: Tag, why: Refusal, out: &mut Outbox) {
+        match self.asked.take(tag) {
+            Some(Ask::Plan { id }) if why == Refusal::UnknownSchedule => self.accepted(&id, out),
+            // A peer that goes on and on is not to fill the log.
+            Some(Ask::Request { id, .. } | Ask::Plan { id }) if !self.refused => {
+                self.refused = true;
+                tracing::warn!(%why, id = %id.escape_ascii(), "refused, and maybe more of this connection");
+            }
+            Some(_) | None => tracing::debug!(%why, "refused"),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What clients ask for: jobs now, and jobs again and again.
+//!
+//! Spec: "eMQP / Client".
+
+use bytes::Bytes;
+use windlass_engine::{Command, NewJob, Origin, ScheduleRef};
+use windlass_session::Outbox;
+use windlass_zmtp::Message;
+
+use super::asked::Ask;
+use super::schedule::{new_schedule, schedule_key};
+use super::{EventmqSession, Scheduler, Settings, ignored};
+use crate::wire::{Plan, Request};
+
+impl EventmqSession {
+    /// `REQUEST`. Answered when the job is kept, and again with its result if that was asked for.
+    pub(super) fn request(&mut self, id: &[u8], request: &Request<'_>, message: &Message, out: &mut Outbox) {
+        let (id, listen) = (message.view(id), request.headers.reply_requested());
+        let job = NewJob {
+            listen,
+            unique: Settings::unique(id.clone()),
+            result_keep_ms: self.settings.dedup_ms,
+            ..self.settings.job(request, message)
+        };
+        let tag = self.asked.push(Ask::Request { id, listen });
+        out.command(tag, Command::Push(Box::new(job)));
+    }
+
+    /// `SCHEDULE`. The engine runs it, or a stock scheduler is told.
+    pub(super) fn schedule(&mut self, id: &[u8], plan: &Plan<'_>, message: &Message, out: &mut Outbox) {
+        if self.settings.scheduler == Scheduler::External {
+            return self.forward(message);
+        }
+        let request = Request { queue: plan.queue, headers: plan.headers, job: plan.job };
+        match new_schedule(plan, self.settings.job(&request, message)) {
+            Ok(Some(schedule)) => self.plan(id, Command::SetSchedule(Box::new(schedule)), message, out),
+            // It is to run no times.
+            Ok(None) => self.unschedule(id, plan, message, out),
+            Err(why) => ignored(&why),
+        }
+    }
+
+    /// `UNSCHEDULE`. What it has pushed already stays.
+    pub(super) fn unschedule(&mut self, id: &[u8], plan: &Plan<'_>, message: &Message, out: &mut Outbox) {
+        if self.settings.scheduler == Scheduler::External {
+            return self.forward_to_all(message);
+        }
+        match schedule_key(plan) {
+            Ok(key) => {
+                let which = ScheduleRef::Key { origin: Origin::EVENTMQ, key };
+                self.plan(id, Command::RemoveSchedule(which), message, out);
+            }
+            Err(why) => ignored(&why),
+        }
+    }
+
+    fn plan(&mut self, id: &[u8], command: Command, message: &Message, out: &mut Outbox) {
+        let tag = self.asked.push(Ask::Plan { id: message.view(id) });
+        out.command(tag, command);
+    }
+
+    /// A schedule goes to the scheduler that came last.
+    fn forward(&self, message: &Message) {
+        let scheduler = self.settings.directory.newest_scheduler();
+        if !scheduler.is_some_and(|scheduler| scheduler.post(Bytes::copy_from_slice(message.frames()))) {
+            tracing::warn!("dropped a schedule: no scheduler takes it");
+        }
+    }
+
+    /// Any scheduler may have it.
+    fn forward_to_all(&self, message: &Message) {
+        let frames = Bytes::copy_from_slice(message.frames());
+        for scheduler in self.settings.directory.schedulers() {
+            if !scheduler.post(frames.clone()) {
+                tracing::warn!("a scheduler misses an UNSCHEDULE: it has too much to take");
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Identifiers for what we say ourselves: UUIDs of version 4 to look at, unique without asking anybody.
+
+/// A connection's row of identifiers.
+#[derive(Debug)]
+pub(super) struct MessageIds {
+    /// The first half of the UUID, its version in place.
+    high: u64,
+    /// How many there were.
+    count: u64,
+}
+
+/// Bytes of a UUID as text.
+const TEXT_BYTES: usize = 36;
+
+impl MessageIds {
+    /// A row that begins with these random bits.
+    pub(super) const fn new(dice: u64) -> Self {
+        Self { high: dice & !0xF000 | 0x4000, count: 0 }
+    }
+
+    /// The next one.
+    pub(super) fn next(&mut self) -> [u8; TEXT_BYTES] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        /// A dash stands behind so many digits.
+        const DASHES: [usize; 4] = [8, 12, 16, 20];
+
+        self.count += 1;
+        // The variant of RFC 9562 in the two highest bits.
+        let low = self.count & (u64::MAX >> 2) | 1 << 63;
+        let bits = u128::from(self.high) << 64 | u128::from(low);
+        let mut text = [b'-'; TEXT_BYTES];
+        let mut at = 0;
+        for digit in 0..32 {
+            if DASHES.contains(&digit) {
+                at += 1;
+            }
+            let nibble = usize::try_from(bits >> (124 - 4 * digit) & 15).unwrap_or_default();
+            if let (Some(place), Some(digit)) = (text.get_mut(at), DIGITS.get(nibble)) {
+                *place = *digit;
+            }
+            at += 1;
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_look_like_uuids_and_differ() {
+        let mut ids = MessageIds::new(0x0123_4567_89AB_CDEF);
+        let mut next = || String::from_utf8(ids.next().to_vec()).unwrap();
+        assert_eq!(next(), "01234567-89ab-4def-8000-000000000001");
+        assert_eq!(next(), "01234567-89ab-4def-8000-000000000002");
+    }
+}

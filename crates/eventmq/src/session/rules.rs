@@ -1,0 +1,75 @@
+//! What a request's headers mean for its job.
+//!
+//! Spec: "Headers". What the wire cannot tell nobody can act on: an exception comes back like any result, so only a lost
+//! worker, a time-out and a worker's own `TimeoutError` are failures.
+
+use bytes::Bytes;
+use windlass_engine::{Backoff, Clash, KeyUntil, NewJob, Origin, Retry, Unique};
+use windlass_zmtp::Message;
+
+use super::Settings;
+use crate::wire::{Headers, Request};
+
+impl Settings {
+    /// The job of a request, or the template of a schedule's runs. It has no key, and nobody listens to it.
+    pub(super) fn job(&self, request: &Request<'_>, message: &Message) -> NewJob {
+        let Request { queue, headers, job } = *request;
+        NewJob {
+            meta: message.view(headers.0),
+            retry: self.retry(headers),
+            lease_ms: headers.timeout_secs().map(|s| s.saturating_mul(1_000).saturating_add(self.timeout_grace_ms)),
+            ..NewJob::new(Origin::EVENTMQ, message.view(queue), message.keep(job))
+        }
+    }
+
+    /// A request that comes again, with the identifier it had, is the same job.
+    pub(super) fn unique(id: Bytes) -> Option<Unique> {
+        let until = KeyUntil::End;
+        (!id.is_empty()).then_some(Unique { key: id, clash: Clash::Attach, until })
+    }
+
+    /// `guarantee` is somebody else's word that the job gets done: however many workers it takes, and where a person can
+    /// see it if it fails for good.
+    fn retry(&self, headers: Headers<'_>) -> Retry {
+        let guarantee = headers.guarantee();
+        let failures_max = match headers.retry_count() {
+            0 if self.keep_failed || guarantee => -1,
+            count => i32::try_from(count).unwrap_or(i32::MAX),
+        };
+        Retry { failures_max, losses_max: if guarantee { 0 } else { self.losses_max }, backoff: Backoff::None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_become_terms() {
+        let settings = Settings { losses_max: 3, timeout_grace_ms: 500, ..Settings::new() };
+        let careless = Settings { keep_failed: false, ..settings.clone() };
+        let table: [(&str, &Settings, i32, u32, Option<u64>); 7] = [
+            ("", &settings, -1, 3, None),
+            ("", &careless, 0, 3, None),
+            ("reply-requested,guarantee", &careless, -1, 0, None),
+            ("retry-count:2", &careless, 2, 3, None),
+            ("retry-count:99999999999", &settings, i32::MAX, 3, None),
+            ("timeout:7", &settings, -1, 3, Some(7_500)),
+            ("timeout:0,guarantee,retry-count:-1", &settings, -1, 0, None),
+        ];
+        for (headers, settings, failures_max, losses_max, lease_ms) in table {
+            let message = Message::new([b"q", headers.as_bytes(), b"[]"]);
+            let request = Request { queue: b"q", headers: Headers(headers.as_bytes()), job: b"[]" };
+            let job = settings.job(&request, &message);
+            let terms = (job.retry.failures_max, job.retry.losses_max, job.lease_ms);
+            assert_eq!(terms, (failures_max, losses_max, lease_ms), "{headers}");
+            assert_eq!((&*job.queue, &*job.meta, &*job.body), (&b"q"[..], headers.as_bytes(), &b"[]"[..]));
+        }
+    }
+
+    #[test]
+    fn who_has_no_name_cannot_be_known_again() {
+        assert_eq!(Settings::unique(Bytes::new()), None);
+        assert_eq!(Settings::unique("a".into()).map(|unique| unique.key), Some("a".into()));
+    }
+}

@@ -1,0 +1,164 @@
+//! A `SCHEDULE` as the engine's schedule: which job it is for, when it runs and how often. Pure.
+//!
+//! Spec: "eMQP / Scheduler"; what `interval`, `nohaste` and `run_count` mean is the released scheduler's. An interval of 0 is
+//! a second, which is how often that one looks.
+
+use bytes::Bytes;
+use windlass_engine::{NewJob, NewSchedule, Recurrence};
+use windlass_session::cron::{self, CronError};
+
+use crate::wire::{self, Fault, Plan, Runs, When};
+
+/// Why nothing is scheduled. No peer is told: eMQP has no error.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Unscheduled {
+    /// The message does not say which job, or when.
+    #[error(transparent)]
+    Plan(#[from] Fault),
+    /// The cron expression is none.
+    #[error("the cron expression is not understood: {0}")]
+    Cron(#[from] CronError),
+    /// It is one, for a day that never comes.
+    #[error("the cron expression never comes due: {when}")]
+    NeverDue {
+        /// What was understood of it.
+        when: windlass_engine::Cron,
+    },
+}
+
+/// The schedule a message asks for. `template` is what each run is made from; `None` if it is to run no time at all
+/// (`run_count:0`), which leaves the job without a schedule.
+///
+/// # Errors
+/// See [`Unscheduled`]. What was scheduled before stays as it is.
+pub(super) fn new_schedule(plan: &Plan<'_>, template: NewJob) -> Result<Option<NewSchedule>, Unscheduled> {
+    let key = schedule_key(plan)?;
+    let recurrence = recurrence(plan.when()?)?;
+    let runs = match plan.headers.run_count() {
+        Runs::Count(0) => return Ok(None),
+        Runs::Count(runs) => Some(runs),
+        Runs::Endless => None,
+    };
+    Ok(Some(NewSchedule {
+        key: Some(key),
+        job: template,
+        recurrence,
+        at_once: !plan.headers.nohaste(),
+        keep_grid: false,
+        runs,
+    }))
+}
+
+/// The name of a job's schedule among those of EventMQ: the 20 bytes of its [`wire::Identity`].
+///
+/// # Errors
+/// A body that is no job.
+pub(super) fn schedule_key(plan: &Plan<'_>) -> Result<Bytes, Fault> {
+    wire::identity(plan.job).map(|identity| Bytes::copy_from_slice(&identity.0))
+}
+
+fn recurrence(when: When<'_>) -> Result<Recurrence, Unscheduled> {
+    match when {
+        When::Every { secs } => Ok(Recurrence::Every { interval_ms: secs.max(1).saturating_mul(1_000) }),
+        When::Cron(text) => {
+            let when = cron::parse(text)?;
+            if when.can_match() { Ok(Recurrence::Cron(when)) } else { Err(Unscheduled::NeverDue { when }) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::Origin;
+
+    use super::*;
+    use crate::wire::Headers;
+
+    const JOB: &[u8] = br#"["run", {"callable": "report", "path": "tasks"}]"#;
+
+    fn plan<'a>(headers: &'a str, interval: &'a str, cron: &'a str) -> Plan<'a> {
+        Plan {
+            queue: b"nightly",
+            headers: Headers(headers.as_bytes()),
+            interval: interval.as_bytes(),
+            job: JOB,
+            cron: cron.as_bytes(),
+        }
+    }
+
+    fn template() -> NewJob {
+        let job = NewJob::new(Origin::EVENTMQ, Bytes::from_static(b"nightly"), Bytes::from_static(JOB));
+        NewJob { meta: Bytes::from_static(b"timeout:7"), ..job }
+    }
+
+    /// When it runs, whether at once, and how often.
+    fn shown(plan: &Plan<'_>) -> String {
+        match new_schedule(plan, template()) {
+            Ok(Some(new)) => {
+                let when = match new.recurrence {
+                    Recurrence::Cron(cron) => cron.to_string(),
+                    Recurrence::Every { interval_ms } => format!("{interval_ms} ms"),
+                };
+                let begin = if new.at_once { "at once" } else { "later" };
+                let runs = new.runs.map_or("for ever".to_owned(), |runs| runs.to_string());
+                format!("{when}, {begin}, {runs}")
+            }
+            Ok(None) => "nothing".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn when_and_how_often() {
+        let table = [
+            ("", "60", "", "60000 ms, at once, for ever"),
+            ("nohaste", "60", "", "60000 ms, later, for ever"),
+            ("nohaste,run_count:3", "60", "", "60000 ms, later, 3"),
+            ("run_count:1", "60", "", "60000 ms, at once, 1"),
+            ("run_count:-1", "60", "", "60000 ms, at once, for ever"),
+            ("run_count:-9", "60", "", "60000 ms, at once, for ever"),
+            ("run_count:many", "60", "", "60000 ms, at once, for ever"),
+            ("run_count:0", "60", "", "nothing"),
+            ("", "0", "", "1000 ms, at once, for ever"),
+            ("", "1", "* * * * *", "1000 ms, at once, for ever"),
+            ("", "99999999999999999999", "", "18446744073709551615 ms, at once, for ever"),
+            ("", "-1", "30 4 * * *", "30 4 * * *, at once, for ever"),
+            ("nohaste,run_count:2", "-1", "30 4 * * mon", "30 4 * * 1, later, 2"),
+            ("run_count:0", "-1", "30 4 * * *", "nothing"),
+            ("", "soon", "", "the interval is not a whole number of seconds"),
+            ("", "-1", "", "an interval below 0 stands for a cron expression, and there is none"),
+            ("", "-1", "61 4 * * *", "the cron expression is not understood: minute: 61 is not between 0 and 59"),
+            (
+                "run_count:0",
+                "-1",
+                "x",
+                "the cron expression is not understood: 1 fields, but minute, hour, day of month, month and day of week are needed",
+            ),
+            ("", "-1", "0 0 30 2 *", "the cron expression never comes due: 0 0 30 2 *"),
+        ];
+        for (headers, interval, cron, expected) in table {
+            assert_eq!(shown(&plan(headers, interval, cron)), expected, "{headers} {interval} {cron}");
+        }
+    }
+
+    #[test]
+    fn each_run_is_the_job_as_it_came_and_what_was_there_before_is_replaced() {
+        let new = new_schedule(&plan("", "60", ""), template()).unwrap().unwrap();
+        assert_eq!(new.job, template());
+        assert!(!new.keep_grid);
+    }
+
+    #[test]
+    fn only_the_job_itself_says_which_schedule_it_is() {
+        let key = |plan: &Plan<'_>| new_schedule(plan, template()).unwrap().unwrap().key;
+        let one = plan("", "60", "");
+        assert_eq!(key(&one), Some(Bytes::copy_from_slice(&wire::identity(JOB).unwrap().0)));
+        assert_eq!(key(&one), Some(schedule_key(&one).unwrap()));
+        assert_eq!(key(&one), key(&Plan { queue: b"daily", ..plan("nohaste", "-1", "@daily") }));
+        let other = Plan { job: br#"["run", {"callable": "report", "path": "other"}]"#, ..one };
+        assert_ne!(key(&one), key(&other));
+        let none = Plan { job: b"{}", ..one };
+        assert_eq!(schedule_key(&none), Err(Fault::NotAJob));
+        assert_eq!(new_schedule(&none, template()), Err(Unscheduled::Plan(Fault::NotAJob)));
+    }
+}

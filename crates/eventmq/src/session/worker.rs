@@ -1,0 +1,157 @@
+//! What workers and schedulers say, and how a worker gets its jobs.
+//!
+//! A worker's `READY` is a credit: the engine sends as many jobs as it has credits, unasked. Every request goes out with
+//! `reply-requested`, so every job has an exact end.
+//!
+//! Spec: "eMQP / Worker", "eMQP / Scheduler", "Heartbeating".
+
+use bytes::Bytes;
+use windlass_engine::{Ability, Command, Failure, JobId, JobRef, Origin, Proof, Tag, Taken, Timestamp};
+use windlass_session::{Outbox, jid};
+use windlass_zmtp::Message;
+
+use super::beat::Beat;
+use super::held::HeldJob;
+use super::{EventmqSession, Role, ignored};
+use crate::wire::{self, Headers, PeerKind, Queue, Request};
+
+/// What the stock `JobManager` says when a job has taken too long.
+const TIME_OUT: &[u8] = b"TimeoutError";
+
+impl EventmqSession {
+    /// `INFORM`. What it informed of before does not count any more.
+    pub(super) fn inform(&mut self, now: Timestamp, id: &[u8], queues: &[u8], kind: PeerKind<'_>, out: &mut Outbox) {
+        let queues = match kind {
+            PeerKind::Worker => match wire::queues(queues) {
+                Ok(queues) => Some(queues),
+                Err(fault) => return ignored(&fault),
+            },
+            PeerKind::Scheduler => None,
+            PeerKind::Other(name) => return ignored(&format_args!("{} cannot inform", name.escape_ascii())),
+        };
+        self.quit(out);
+        for queue in queues.iter().flatten() {
+            out.command(Tag::NONE, Command::Serve(self.ability(queue)));
+        }
+        let is_worker = queues.is_some();
+        let identity = self.seat.identity().cloned().unwrap_or_default();
+        let listed = self.settings.directory.enter(identity, queues, self.line.clone(), now);
+        self.role = if is_worker { Role::Worker(listed) } else { Role::Scheduler(listed) };
+        self.beat = Some(Beat::new(now));
+        self.say(wire::Command::Ack { of: id }, out);
+        // The stock JobManager starts its processes at the first heartbeat.
+        self.heartbeat(now, out);
+    }
+
+    /// A queue it takes jobs from. Weights keep their order, whatever their sign.
+    fn ability(&self, queue: &Queue) -> Ability {
+        let weight = queue.weight.clamp(i32::MIN.into(), i32::MAX.into()) - i64::from(i32::MIN);
+        let is_fallback = !self.settings.fallback.is_empty() && self.settings.fallback == queue.name;
+        Ability {
+            queue: Bytes::copy_from_slice(&queue.name),
+            weight: u32::try_from(weight).unwrap_or(u32::MAX),
+            lease: self.settings.lease(),
+            strays: is_fallback.then_some(Origin::EVENTMQ),
+        }
+    }
+
+    /// `READY`. From whoever has not informed it means nothing.
+    pub(super) fn ready(&mut self) {
+        if matches!(self.role, Role::Worker(_)) {
+            self.credits.add();
+        }
+    }
+
+    /// Tells the engine what a worker is ready for, once for all that was read.
+    pub(super) fn lend_credits(&mut self, out: &mut Outbox) {
+        let Role::Worker(listed) = &self.role else { return };
+        let credits = self.credits.lend(self.held.len(), self.settings.jobs_max);
+        if credits > 0 {
+            out.command(Tag::NONE, Command::Credit { credits, select: self.settings.select });
+        }
+        listed.set_slots(self.credits.open());
+    }
+
+    /// A job for a worker.
+    pub(super) fn taken(&mut self, now: Timestamp, job: Taken, out: &mut Outbox) {
+        if !matches!(self.role, Role::Worker(_)) {
+            // It has said goodbye meanwhile.
+            let job = JobRef::Id(job.id);
+            return out.command(Tag::NONE, Command::Release { job, proof: Proof::Connection, front: false });
+        }
+        self.credits.spend();
+        if let Some(beat) = &mut self.beat {
+            beat.worked(now);
+        }
+        let ours = job.origin == Origin::EVENTMQ;
+        let id = if ours && !job.key.is_empty() { job.key } else { jid::jid_of(job.id.0).into() };
+        let headers = Headers(if ours { &job.meta } else { b"" }).with_reply_requested();
+        let request = Request { queue: &job.queue, headers: Headers(&headers), job: &job.body };
+        self.say_as(&id, wire::Command::Request(request), out);
+        self.held.insert(id, HeldJob { job: job.id, queue: job.queue, since: now, heard: job.heard });
+    }
+
+    /// `REPLY`: a job has ended. The specification's has no identifier: it is for the only job there is.
+    pub(super) fn reply(
+        &mut self,
+        now: Timestamp,
+        text: &[u8],
+        of: Option<&[u8]>,
+        message: &Message,
+        out: &mut Outbox,
+    ) {
+        let only = if of.is_none() { self.held.only() } else { None };
+        let Some(of) = of.or(only.as_deref()) else { return ignored(&"a REPLY to nothing") };
+        let Some(held) = self.held.take(of) else {
+            return out.command(Tag::NONE, late(text, of, message));
+        };
+        if let Some(beat) = &mut self.beat {
+            beat.worked(now);
+        }
+        self.count(&held, now);
+        let (job, proof) = (JobRef::Id(held.job), Proof::Connection);
+        let command = if wire::is_time_out(text) {
+            let (kind, message) = (Bytes::from_static(TIME_OUT), Bytes::from_static(TIME_OUT));
+            let (at, backtrace) = (Timestamp::default(), Vec::new());
+            Command::Fail { job, proof, failure: Box::new(Failure { at, first_at: at, kind, message, backtrace }) }
+        } else {
+            let result = if held.heard { message.keep(text) } else { message.view(text) };
+            Command::Finish { job, proof, result }
+        };
+        out.command(Tag::NONE, command);
+    }
+
+    fn count(&mut self, held: &HeldJob, now: Timestamp) {
+        if let Role::Worker(listed) = &self.role {
+            listed.processed();
+        }
+        if self.tally.as_ref().is_none_or(|(queue, _)| *queue != held.queue) {
+            self.tally = Some((held.queue.clone(), self.settings.directory.tally(&held.queue)));
+        }
+        if let Some((_, tally)) = &self.tally {
+            tally.count(now.ms_since(held.since));
+        }
+    }
+
+    /// `KBYE`, and whatever ends what a peer has informed of. The jobs it has are still its own.
+    pub(super) fn quit(&mut self, out: &mut Outbox) {
+        if matches!(self.role, Role::Worker(_)) {
+            out.command(Tag::NONE, Command::UnserveAll { requeue: false });
+            out.command(Tag::NONE, Command::Unwait);
+        }
+        self.role = Role::Gone;
+        self.beat = None;
+        self.credits = super::Credits::default();
+    }
+}
+
+/// A worker answers for a job that it does not hold any more: its connection was lost, or the daemon started again. If nobody
+/// else works on it, it is done.
+fn late(text: &[u8], of: &[u8], message: &Message) -> Command {
+    let number = std::str::from_utf8(of).ok().and_then(jid::number_of);
+    let job = match number {
+        Some(number) => JobRef::Id(JobId(number)),
+        None => JobRef::KeyAnywhere { origin: Origin::EVENTMQ, key: message.view(of) },
+    };
+    Command::Finish { job, proof: Proof::Late, result: message.keep(text) }
+}

@@ -1,0 +1,66 @@
+//! Plays every conversation in `tests/transcripts` in memory, with a clock that jumps. It begins at 1700000000.000, which is a
+//! Tuesday, 22:13:20.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+
+mod speech;
+
+use std::sync::Arc;
+
+use windlass_engine::{Limits, Select, Timestamp};
+use windlass_eventmq::session::{EventmqSession, Settings};
+use windlass_testkit::memory::MemoryHub;
+use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
+use windlass_zmtp::Roster;
+
+windlass_testkit::transcripts! {
+    admin
+    flaws
+    heartbeats
+    jobs
+    schedules
+    weights
+}
+
+fn play(name: &str) {
+    let transcript = Transcript::read(&folder().join(name).with_extension("txt")).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!transcript.scenes.is_empty());
+    for scene in &transcript.scenes {
+        let mut wire = speech::ZmtpWire::new(wire(scene));
+        scene.play(&mut wire, &speech::Emqp).unwrap_or_else(|failure| panic!("{}: {failure}", scene.name));
+        wire.inner().hub().engine().check();
+    }
+}
+
+fn wire(scene: &Scene) -> MemoryWire<'static> {
+    let settings = Arc::new(settings(scene));
+    let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
+    let roster = Roster::new(9);
+    MemoryWire::new(hub, move |info| {
+        let seat = roster.enter(Arc::new(|_| ()));
+        Box::new(EventmqSession::new(Arc::clone(&settings), info, seat, Arc::new(speech::NoLine), 7))
+    })
+}
+
+/// Keys and values as in the daemon's configuration; times are in milliseconds. Nobody is taken for dead unless a scene says
+/// when.
+fn settings(scene: &Scene) -> Settings {
+    let mut settings = Settings { heartbeat_timeout_ms: 0, nudge_ms: 0, ..Settings::new() };
+    for (key, value) in &scene.settings {
+        let number = || value.parse().unwrap();
+        match (key.as_str(), value.as_str()) {
+            ("disconnect", on) => settings.disconnect = on.parse().unwrap(),
+            ("heartbeat_timeout", _) => settings.heartbeat_timeout_ms = number(),
+            ("nudge", _) => settings.nudge_ms = number(),
+            ("lease", _) => settings.lease_ms = number(),
+            ("timeout_grace", _) => settings.timeout_grace_ms = number(),
+            ("dedup", _) => settings.dedup_ms = number(),
+            ("jobs_max", jobs) => settings.jobs_max = jobs.parse().unwrap(),
+            ("losses_max", losses) => settings.losses_max = losses.parse().unwrap(),
+            ("order", "inform") => settings.select = Select::ListOrder,
+            ("fallback", name) => settings.fallback = name.trim_matches('"').to_owned().into(),
+            ("keep_failed", on) => settings.keep_failed = on.parse().unwrap(),
+            other => panic!("{}: no setting {other:?}", scene.name),
+        }
+    }
+    settings
+}
