@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Below this a connection's buffers are not worth counting: its share is in `connections_max`.
-const SMALL_BYTES: usize = 64 * 1024;
+pub(crate) const SMALL_BYTES: usize = 64 * 1024;
 
 /// The bytes of all connections that hold much.
 #[derive(Debug)]

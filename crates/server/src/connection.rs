@@ -1,7 +1,8 @@
 //! One connection: reads all that is there, visits the engine once, writes once. Knows sockets, no protocol.
 //!
 //! Back-pressure: nothing is read while the peer has not taken what it was sent (`outbound_bytes_max`) or while too many
-//! of its commands wait for the disk (`unacknowledged_max`).
+//! of its commands wait for the disk (`unacknowledged_max`). What other connections have posted stays in the mailbox, where
+//! there is a bound on it, while the peer has some to read.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -14,12 +15,13 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use windlass_engine::{ClientId, Timestamp};
-use windlass_session::{Dismiss, Outbox, Reason, Session};
+use windlass_session::{Outbox, Post, Reason, Session};
 
 use crate::budget::{Budget, Share};
 use crate::clock;
 use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
+use crate::parcel::Depot;
 
 /// A socket of any kind.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -41,11 +43,23 @@ pub(crate) struct Bounds {
 /// No more is read while more than this waits to be written: the peer must take its answers first.
 const WRITE_HIGH_BYTES: usize = 256 * 1024;
 
+/// What was posted is taken out of the mailbox while less than this waits to be written. It is shared there, and copied here:
+/// a peer that reads nothing is to cost no more than one that does.
+const POSTED_HIGH_BYTES: usize = 32 * 1024;
+
 /// How long a peer may take to read what it is still due once the connection is to end.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// The most a declared length makes us reserve at once; beyond it, memory grows with what has really come.
 const RESERVE_MAX: usize = 1024 * 1024;
+
+/// What all connections share.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) depot: Arc<Depot>,
+}
 
 /// One connection and all it consists of.
 pub(crate) struct Connection<S> {
@@ -59,6 +73,8 @@ pub(crate) struct Connection<S> {
     output: BytesMut,
     outbox: Outbox,
     mail: Vec<Mail>,
+    /// What was posted is left in the mailbox, and with it other mail of so many bytes.
+    left_behind: Option<usize>,
     /// The peer sends no more.
     eof: bool,
     /// Why it ends, once it does.
@@ -86,12 +102,12 @@ enum Woke {
 impl<S: Stream> Connection<S> {
     pub(crate) fn new(
         stream: S,
-        greet: impl FnOnce(Arc<dyn Dismiss>) -> Box<dyn Session>,
+        greet: impl FnOnce(Arc<dyn Post>) -> Box<dyn Session>,
         client: ClientId,
-        (hub, budget): (Arc<Hub>, Arc<Budget>),
+        Shared { hub, budget, depot }: Shared,
         bounds: Bounds,
     ) -> Self {
-        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max));
+        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, depot));
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
         hub.join(client, Arc::clone(&mailbox));
         Self {
@@ -105,6 +121,7 @@ impl<S: Stream> Connection<S> {
             output: BytesMut::new(),
             outbox: Outbox::default(),
             mail: Vec::new(),
+            left_behind: None,
             eof: false,
             ending: None,
             stopping: false,
@@ -155,7 +172,8 @@ impl<S: Stream> Connection<S> {
     }
 
     fn tick(&mut self) {
-        if self.paused {
+        // What it was asked may stand behind what it has not read.
+        if self.paused || self.left_behind.is_some() {
             self.session.excuse(self.now);
         }
         self.session.on_tick(self.now, &mut self.outbox);
@@ -205,11 +223,13 @@ impl<S: Stream> Connection<S> {
     /// Hands the session its mail. Says whether there was any.
     fn read_mail(&mut self) -> bool {
         let mut mail = std::mem::take(&mut self.mail);
-        self.hub.take_mail(&self.mailbox, &mut mail);
+        let room = POSTED_HIGH_BYTES.saturating_sub(self.output.len());
+        self.left_behind = self.hub.take_mail(&self.mailbox, room, &mut mail);
         let any = !mail.is_empty();
         for mail in mail.drain(..) {
             match mail {
                 Mail::Bytes(words) => self.say(&words),
+                Mail::Posted(parcel) => self.say(parcel.words()),
                 Mail::Event(event) => {
                     self.session.on_event(self.now, event, &mut self.outbox);
                     // What it answers at once stands ahead of whatever else is in the mail; only what it asks is new.
@@ -248,7 +268,8 @@ impl<S: Stream> Connection<S> {
         if self.mailbox.overflowed() || self.output.len() > self.bounds.outbound_bytes_max {
             return Some(Reason::Limit("outbound_bytes_max"));
         }
-        if !self.budget.report(&mut self.share, self.input.len() + self.output.len()) {
+        let held = self.input.len() + self.unread();
+        if !self.budget.report(&mut self.share, held) {
             return Some(Reason::Limit("buffer_bytes_max"));
         }
         let done = self.ending.is_some() && self.output.is_empty() && self.mailbox.len() == 0;
@@ -260,9 +281,16 @@ impl<S: Stream> Connection<S> {
         room && !self.eof && self.ending.is_none() && self.has_room()
     }
 
+    /// What the peer is still to take, besides what others have posted.
+    fn unread(&self) -> usize {
+        self.output.len() + self.left_behind.unwrap_or_default()
+    }
+
     /// Whether the peer has taken enough of its answers, and the disk of its commands, for there to be more.
     fn has_room(&self) -> bool {
-        self.output.len() < WRITE_HIGH_BYTES && self.mailbox.len() < self.bounds.unacknowledged_max
+        // What is left behind waits for the peer, and is judged by its bytes.
+        let acknowledged = self.left_behind.is_some() || self.mailbox.len() < self.bounds.unacknowledged_max;
+        self.unread() < WRITE_HIGH_BYTES && acknowledged
     }
 
     /// Says whether to read now. A peer from which nothing was read is not to be blamed for it.
@@ -362,6 +390,7 @@ async fn sleep_until(at: Option<Instant>) {
 mod tests {
     use std::sync::Mutex;
 
+    use bytes::Bytes;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
     use windlass_engine::{Command, Engine, Event, Limits, Tag};
     use windlass_store::{Journal, JournalLimits};
@@ -375,9 +404,10 @@ mod tests {
     /// What a session was told, in order.
     type Told = Arc<Mutex<Vec<&'static str>>>;
 
-    /// Answers the first byte with more than may wait to be written, and wants to be ticked at once until it was.
+    /// Answers the first byte with so many, and wants to be ticked at once until it was.
     #[derive(Debug)]
     struct Talkative {
+        answer_bytes: usize,
         told: Told,
         ticks_at: Option<Timestamp>,
     }
@@ -389,7 +419,7 @@ mod tests {
 
         fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
             if self.told.lock().unwrap().is_empty() {
-                out.bytes().resize(ANSWER_BYTES, 0);
+                out.bytes().resize(self.answer_bytes, 0);
                 self.ticks_at = Some(now);
             }
             self.told.lock().unwrap().push("bytes");
@@ -415,16 +445,20 @@ mod tests {
     const BOUNDS: Bounds =
         Bounds { read_bytes_max: 1 << 20, outbound_bytes_max: 1 << 20, unacknowledged_max: 9, idle_max: None };
 
-    /// A connection with such a session, what that is told, and how to end it from outside.
-    fn connection<S: Stream>(stream: S) -> (Connection<S>, Told, Arc<dyn Dismiss>) {
+    /// What mailboxes may hold of what was posted.
+    const DEPOT_BYTES: usize = 1 << 20;
+
+    /// A connection with such a session, what that is told, and the way to it from outside.
+    fn connection<S: Stream>(stream: S, answer_bytes: usize) -> (Connection<S>, Told, Arc<dyn Post>) {
         let journal = Journal::new(JournalLimits::default());
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), journal, Promise::Soon, 7));
         let (told, mut handle) = (Told::default(), None);
-        let greet = |dismiss| {
-            handle = Some(dismiss);
-            Box::new(Talkative { told: Arc::clone(&told), ticks_at: None }) as Box<dyn Session>
+        let greet = |line| {
+            handle = Some(line);
+            Box::new(Talkative { answer_bytes, told: Arc::clone(&told), ticks_at: None }) as Box<dyn Session>
         };
-        let shared = (hub, Arc::new(Budget::new(1 << 30)));
+        let (budget, depot) = (Arc::new(Budget::new(1 << 30)), Arc::new(Depot::new(DEPOT_BYTES)));
+        let shared = Shared { hub, budget, depot };
         let connection = Connection::new(stream, greet, ClientId(1), shared, BOUNDS);
         (connection, told, handle.unwrap())
     }
@@ -432,7 +466,7 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_is_not_read_from_is_excused() {
         let (ours, mut theirs) = duplex(1024);
-        let (connection, told, _) = connection(ours);
+        let (connection, told, _) = connection(ours, ANSWER_BYTES);
         let served = tokio::spawn(connection.serve());
         theirs.write_all(b"1").await.unwrap();
         while told.lock().unwrap().len() < 3 {
@@ -453,7 +487,7 @@ mod tests {
     #[tokio::test]
     async fn a_dismissed_connection_ends_at_once_whatever_it_is_owed() {
         let (ours, mut theirs) = duplex(1024);
-        let (connection, told, handle) = connection(ours);
+        let (connection, told, handle) = connection(ours, ANSWER_BYTES);
         let served = tokio::spawn(connection.serve());
         theirs.write_all(b"1").await.unwrap();
         while told.lock().unwrap().len() < 3 {
@@ -462,5 +496,37 @@ mod tests {
         handle.dismiss(Reason::Dismissed);
         handle.dismiss(Reason::Ended);
         assert_eq!(served.await.unwrap(), Reason::Dismissed);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_does_not_read_misses_what_is_posted_is_heard_and_is_not_hung_up_on() {
+        const WORDS: usize = 4096;
+        let (ours, mut theirs) = duplex(1024);
+        let (connection, told, line) = connection(ours, 1);
+        let served = tokio::spawn(connection.serve());
+        let words = |number: usize| Bytes::from(vec![u8::try_from(number % 256).unwrap(); WORDS]);
+        let mut posted = 0;
+        while line.post(words(posted)) {
+            posted += 1;
+            tokio::task::yield_now().await;
+        }
+        // A mailbox's part of what is free, what is copied to be written, and what is written.
+        let held_max = DEPOT_BYTES / 8 + POSTED_HIGH_BYTES + WORDS + 1024;
+        assert!((BOUNDS.unacknowledged_max + 1..=held_max / WORDS).contains(&posted), "{posted}");
+        // More of them wait than there may be commands that wait for the disk: those they are not.
+        theirs.write_all(b"1").await.unwrap();
+        while told.lock().unwrap().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*told.lock().unwrap(), ["bytes", "excused", "tick"]);
+        let mut heard = vec![0; WORDS];
+        for number in 0..posted {
+            theirs.read_exact(&mut heard).await.unwrap();
+            assert_eq!(heard, words(number), "{number}");
+        }
+        assert_eq!(theirs.read_u8().await.unwrap(), 0, "its answer stands behind them");
+        assert!(line.post(words(0)), "there is room again");
+        drop(theirs);
+        assert_eq!(served.await.unwrap(), Reason::PeerClosed);
     }
 }

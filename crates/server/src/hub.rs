@@ -157,8 +157,9 @@ impl Hub {
         next
     }
 
-    pub(crate) fn take_mail(&self, mailbox: &Mailbox, into: &mut Vec<Mail>) {
-        mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), into);
+    /// What of a mailbox may be read now, with so much room for parcels: see [`Mailbox::take`].
+    pub(crate) fn take_mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
+        mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
     }
 
     /// Ends a visit: changes to the journal, events to the mailboxes.

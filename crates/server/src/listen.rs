@@ -15,20 +15,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use windlass_engine::{ClientId, ClientInfo};
-use windlass_session::{Dismiss, Session};
+use windlass_session::{Post, Session};
 
 use crate::budget::Budget;
 use crate::config::{Address, ListenAddress, Server};
-use crate::connection::{Bounds, Connection, Stream};
+use crate::connection::{Bounds, Connection, Shared, Stream};
 use crate::hub::Hub;
+use crate::parcel::Depot;
 use crate::threads::Seating;
 use crate::tls::Acceptor;
 
 /// How long to leave the kernel alone when it cannot give us a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Makes the session of a new connection.
-pub(crate) type Greeter = Arc<dyn Fn(ClientInfo, Arc<dyn Dismiss>) -> Box<dyn Session> + Send + Sync>;
+/// Makes the session of a new connection, which can be reached from outside as well.
+pub(crate) type Greeter = Arc<dyn Fn(ClientInfo, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync>;
 
 /// What is spoken at a listener.
 #[derive(Clone)]
@@ -61,7 +62,7 @@ impl Drop for SocketFile {
 pub(crate) struct Door {
     pub(crate) hub: Arc<Hub>,
     seating: Seating,
-    budget: Arc<Budget>,
+    shared: Shared,
     bounds: Bounds,
     connections_max: usize,
     pub(crate) tasks: TaskTracker,
@@ -82,12 +83,15 @@ impl Door {
         buffer_bytes_max: usize,
     ) -> Self {
         let stop = CancellationToken::new();
+        // What is posted may take up half as much again.
+        let depot = Arc::new(Depot::new(buffer_bytes_max / 2));
+        let shared = Shared { hub: Arc::clone(&hub), budget: Arc::new(Budget::new(buffer_bytes_max)), depot };
         Self {
             hub,
             seating,
+            shared,
             closed: stop.child_token(),
             stop,
-            budget: Arc::new(Budget::new(buffer_bytes_max)),
             bounds,
             connections_max,
             tasks: TaskTracker::new(),
@@ -110,13 +114,12 @@ impl Door {
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
         let span =
             tracing::debug_span!("connection", protocol = protocol.name, peer = %info.address, client = client.0);
-        let (greet, bounds) = (Arc::clone(&protocol.greet), self.bounds);
-        let shared = (Arc::clone(&self.hub), Arc::clone(&self.budget));
+        let (greet, shared, bounds) = (Arc::clone(&protocol.greet), self.shared.clone(), self.bounds);
         let task = async move {
             match stream.await {
                 Ok(stream) => {
                     tracing::debug!("open");
-                    let greet = |dismiss| greet(info, dismiss);
+                    let greet = |line| greet(info, line);
                     let reason = Connection::new(stream, greet, client, shared, bounds).serve().await;
                     tracing::debug!(%reason, "closed");
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use windlass_engine::{Command, Event, QueueKind};
 use windlass_faktory::session::{FaktorySession, Settings as FaktorySettings};
 use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
-use windlass_session::Dismiss;
+use windlass_session::Post;
 use windlass_spiderq::session::{Settings as SpiderqSettings, SpiderqSession};
 use windlass_spiderq::wire::Dialect;
 use windlass_zmtp::{HangUp, Limits, Login, Mechanism, Role, Roster};
@@ -49,8 +49,8 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
 fn spiderq(cycle: &CycleListener<'_>, config: &Config) -> Result<Protocol, Failure> {
     let settings = Arc::new(cycle_settings(cycle, config)?);
     let roster = Roster::new(config.zmtp.handshakes_max);
-    let greet = move |info, dismiss: Arc<dyn Dismiss>| -> Box<dyn windlass_session::Session> {
-        let hang_up: HangUp = Arc::new(move |close| dismiss.dismiss(close.into()));
+    let greet = move |info, line: Arc<dyn Post>| -> Box<dyn windlass_session::Session> {
+        let hang_up: HangUp = Arc::new(move |close| line.dismiss(close.into()));
         Box::new(SpiderqSession::new(Arc::clone(&settings), info, roster.enter(hang_up)))
     };
     Ok(Protocol { name: "spiderq", greet: Arc::new(greet), tls: None })
