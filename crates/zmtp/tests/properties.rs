@@ -179,6 +179,15 @@ proptest! {
     }
 
     #[test]
+    fn a_dealer_is_called_what_it_says(identity in vec(1_u8.., 0..=255)) {
+        let (mut dealer, mut said) = (Peer::new(settings(Role::Dealer, false)), BytesMut::new());
+        dealer.open_as(Bytes::copy_from_slice(&identity), NOW, &mut said);
+        let heard = hear(&settings(Role::Router, false), [&*said]);
+        let Some(Event::Ready(ready)) = heard.events.first() else { panic!("{heard:?}") };
+        prop_assert_eq!(ready.identity.as_deref().unwrap_or_default(), &*identity);
+    }
+
+    #[test]
     fn an_answer_repeats_the_envelope(parts in vec(bytes(300), 1..5), payload in bytes(300)) {
         let (mut peer, mut out) = (Peer::new(settings(Role::Router, false)), BytesMut::new());
         peer.open(NOW, &mut out);

@@ -23,7 +23,7 @@ pub use send::Unsent;
 pub use settings::{Limits, Login, Mechanism, Role, Settings};
 
 use crate::message::Message;
-use crate::wire::{Command, GREETING_BYTES, Greeting};
+use crate::wire::{Command, GREETING_BYTES, Greeting, Metadata};
 use handshake::Step;
 use heartbeat::Heart;
 use traffic::Frames;
@@ -118,12 +118,17 @@ impl Peer {
 
     /// Greets. All at once: a peer that says the first ten bytes and waits must hear something.
     pub fn open(&mut self, now: Timestamp, out: &mut BytesMut) {
+        self.open_as(Bytes::new(), now, out);
+    }
+
+    /// Greets as somebody: a [`Role::Dealer`] says this identity, if it is not empty. At most 255 bytes; the other roles have none.
+    pub fn open_as(&mut self, identity: Bytes, now: Timestamp, out: &mut BytesMut) {
         self.heart.begin(now);
         let mechanism = self.settings.mechanism();
         Greeting::new(mechanism.name(), mechanism.is_server()).encode(out);
         if self.settings.role.is_client() {
             // "The client SHALL send a READY command and then wait for a READY command in reply."
-            Command::Ready(self.settings.metadata()).encode(out);
+            Command::Ready(Metadata { identity, ..self.settings.metadata() }).encode(out);
         }
     }
 
