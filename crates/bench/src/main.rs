@@ -8,13 +8,14 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use windlass_bench::compare::CaseResult;
 use windlass_bench::error::Error;
+use windlass_bench::eventmq::peers::PeerName as EventmqPeerName;
 use windlass_bench::gearman::peers::PeerName;
 use windlass_bench::interrupt::Interrupt;
 use windlass_bench::load::client::Idle;
 use windlass_bench::report::{self, Report};
 use windlass_bench::settings::Settings;
 use windlass_bench::windlass::Durability;
-use windlass_bench::{faktory, gearman, solo, spiderq};
+use windlass_bench::{eventmq, faktory, gearman, solo, spiderq};
 
 /// Compare job servers under load: the same work for each, in turn, and ratios at the end.
 #[derive(Debug, Parser)]
@@ -32,6 +33,8 @@ enum Protocol {
     Faktory(CommonArgs),
     /// spiderq over ZeroMQ's transport: windlass alone.
     Spiderq(CommonArgs),
+    /// EventMQ over ZeroMQ's transport: windlass and the released router.
+    Eventmq(EventmqArgs),
 }
 
 #[derive(Debug, Args)]
@@ -44,6 +47,19 @@ struct GearmanArgs {
         default_value = "windlass,gearmand-t0,gearmand-t1,gearmand-t4,gearmand-sqlite"
     )]
     peers: Vec<PeerName>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct EventmqArgs {
+    /// Who takes part: windlass, router [default: windlass, and router with --eventmq-venv].
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    peers: Vec<EventmqPeerName>,
+    /// The virtual environment that has the released programs (the README says how to make one); without it there is no
+    /// router and no JobManager.
+    #[arg(long, value_name = "DIR")]
+    eventmq_venv: Option<PathBuf>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -120,6 +136,7 @@ fn main() -> ExitCode {
         Protocol::Gearman(args) => gearman(&args),
         Protocol::Faktory(args) => faktory(&args),
         Protocol::Spiderq(args) => spiderq(&args),
+        Protocol::Eventmq(args) => eventmq(&args),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -162,6 +179,22 @@ fn spiderq(common: &CommonArgs) -> Result<bool, Error> {
     }
     let cases = spiderq::cases::by_names(&common.cases)?;
     common.keep(solo::hold(&common.solo(), &[("client", spiderq::CLIENT)], &cases, &Interrupt::install()?, show)?)
+}
+
+fn eventmq(args: &EventmqArgs) -> Result<bool, Error> {
+    let common = &args.common;
+    if common.list {
+        let cases = eventmq::cases::named().into_iter().map(|case| (case.name, case.about));
+        return list(&eventmq::cases::GROUPS, cases);
+    }
+    let options = eventmq::tournament::Options {
+        cases: common.cases.clone(),
+        peers: args.peers.clone(),
+        venv: args.eventmq_venv.clone(),
+        durabilities: common.durability.clone(),
+        settings: common.settings(),
+    };
+    common.keep(eventmq::tournament::hold(&options, &Interrupt::install()?, show)?)
 }
 
 fn show(case: &CaseResult) {

@@ -29,6 +29,10 @@ pub struct Launch {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
+    /// What is set in its environment, as `(name, value)`.
+    pub env: Vec<(String, String)>,
+    /// What it prints is thrown away: it prints so much that keeping it would cost it more than it should.
+    pub quiet: bool,
     /// The loopback port it will listen on.
     pub port: u16,
 }
@@ -138,10 +142,12 @@ fn loopback(port: u16) -> SocketAddr {
 }
 
 fn spawn(launch: &Launch, home: &Home) -> Result<Child, Error> {
-    let log = File::options().create(true).append(true).open(home.log()).map_err(Error::io("open the server's log"))?;
+    let path = if launch.quiet { PathBuf::from("/dev/null") } else { home.log() };
+    let log = File::options().create(true).append(true).open(path).map_err(Error::io("open the server's log"))?;
     let also = log.try_clone().map_err(Error::io("open the server's log"))?;
     Command::new(&launch.program)
         .args(&launch.args)
+        .envs(launch.env.iter().map(|(name, value)| (name, value)))
         .current_dir(home.path())
         .stdin(Stdio::null())
         .stdout(log)

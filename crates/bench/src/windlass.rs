@@ -60,7 +60,7 @@ pub fn version(program: &Path) -> Result<String, Error> {
     servers::version(program, remedy)
 }
 
-/// How to start the daemon with one front-end (`gearman`, `faktory`, `spiderq`) on a fresh port and its data in `home`. Writes its
+/// How to start the daemon with one front-end (`gearman`, `faktory`, `spiderq`, `eventmq`) on a fresh port and its data in `home`. Writes its
 /// configuration there.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ pub fn launch(program: &Path, front_end: &str, durability: Durability, home: &Ho
     let text = configuration(home.path(), front_end, durability, port);
     fs::write(&file, text).map_err(Error::io("write the configuration"))?;
     let args = vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()];
-    Ok(Launch { program: program.to_owned(), args, port })
+    Ok(Launch { program: program.to_owned(), args, env: Vec::new(), quiet: false, port })
 }
 
 fn configuration(home: &Path, front_end: &str, durability: Durability, port: u16) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::iter::repeat_n;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -113,7 +114,7 @@ fn run(shape: &Shape, lie: Lie, queued: u64) -> Result<Measured, Error> {
             crew = crew.for_queued(queued);
         }
         let workers = shape.workers + shape.idlers;
-        let mut links = Links::open_with(addr, crew.connections(), Idle::Sleep, |at, stream| {
+        let mut links = Links::open_with(repeat_n(addr, crew.connections()), Idle::Sleep, |at, stream| {
             wire::greet(stream, (at < workers).then_some(at))
         })?;
         links.drive(&mut crew, &Interrupt::default())?;

@@ -1,5 +1,6 @@
 //! One run of one case on one freshly started server. Every run ends with a look at the server's own count.
 
+use std::iter::repeat_n;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -134,7 +135,7 @@ impl Ground<'_> {
     fn drive_crew(&self, server: &Server, shape: &Shape, mut crew: Crew<Role>) -> Result<Measured, Error> {
         // Workers come first, each with a wid of its own.
         let workers = shape.workers + shape.idlers;
-        let links = Links::open_with(server.addr(), crew.connections(), self.idle, |at, stream| {
+        let links = Links::open_with(repeat_n(server.addr(), crew.connections()), self.idle, |at, stream| {
             wire::greet(stream, (at < workers).then_some(at))
         });
         links?.drive(&mut crew, self.interrupt)?;

@@ -150,7 +150,7 @@ impl Programs {
                 args
             }
         };
-        Ok(Launch { program: self.gearmand.clone(), args, port })
+        Ok(Launch { program: self.gearmand.clone(), args, env: Vec::new(), quiet: false, port })
     }
 }
 

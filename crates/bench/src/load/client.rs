@@ -5,6 +5,7 @@
 //! connections, one write per connection and batch, nothing allocated per packet.
 
 use std::io::{self, Read as _, Write as _};
+use std::iter::repeat_n;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -90,24 +91,33 @@ impl Links {
     /// # Errors
     /// [`Error::Io`] if one is refused.
     pub fn open(addr: SocketAddr, count: usize, idle: Idle) -> Result<Self, Error> {
-        Self::open_with(addr, count, idle, |_, _| Ok(()))
+        Self::open_to(repeat_n(addr, count), idle)
     }
 
-    /// Opens `count` connections, one after the other; `greet` has the conversation that a protocol begins with on each
-    /// (its index, the stream still blocking) and reads nothing that comes after it.
+    /// Opens a connection to each of `addrs`, one after the other, for a server with several ports.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if one is refused.
+    pub fn open_to(addrs: impl IntoIterator<Item = SocketAddr>, idle: Idle) -> Result<Self, Error> {
+        Self::open_with(addrs, idle, |_, _| Ok(()))
+    }
+
+    /// Opens a connection to each of `addrs`, one after the other; `greet` has the conversation that a protocol begins with
+    /// on each (its index, the stream still blocking) and reads nothing that comes after it.
     ///
     /// # Errors
     /// [`Error::Io`] if one is refused; what `greet` reports.
     pub fn open_with(
-        addr: SocketAddr,
-        count: usize,
+        addrs: impl IntoIterator<Item = SocketAddr>,
         idle: Idle,
         mut greet: impl FnMut(usize, &mut std::net::TcpStream) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let wait = if idle == Idle::Spin { Duration::ZERO } else { WAIT };
         let poll = Poll::new().map_err(Error::io("make a poll"))?;
-        let links = (0..count)
-            .map(|at| {
+        let links = addrs
+            .into_iter()
+            .enumerate()
+            .map(|(at, addr)| {
                 // A blocking connect, so that a thousand of them do not overrun the server's backlog.
                 let connected = std::net::TcpStream::connect(addr).map_err(Error::io(format!("open connection {at}")));
                 let mut stream = connected?;
@@ -142,7 +152,7 @@ impl Links {
             self.wait(&mut events)?;
             for event in &events {
                 load.at(clock.nanos());
-                self.serve(event.token().0, load)?;
+                self.serve(event.token().0, event.is_read_closed(), load)?;
             }
             interrupt.check()?;
             if !events.is_empty() {
@@ -171,8 +181,8 @@ impl Links {
         Ok(())
     }
 
-    /// Reads and handles all that one connection has, then writes all it got.
-    fn serve(&mut self, at: usize, load: &mut impl Load) -> Result<(), Error> {
+    /// Reads and handles all that one connection has, then writes all it got. `ends` if there is an end behind it.
+    fn serve(&mut self, at: usize, ends: bool, load: &mut impl Load) -> Result<(), Error> {
         let Some(link) = self.links.get_mut(at) else {
             return Ok(());
         };
@@ -185,8 +195,9 @@ impl Links {
                 Err(refusal) => return Err(Error::io(format!("read connection {at}"))(refusal)),
             };
             link.take_in(self.scratch.get(..count).unwrap_or_default(), at, load)?;
-            // A short read of a stream means there was no more; the next edge will come (see epoll(7), question 9).
-            if count < self.scratch.len() {
+            // A short read of a stream means there was no more; the next edge will come (see epoll(7), question 9). That of its
+            // end has come already.
+            if count < self.scratch.len() && !ends {
                 break;
             }
         }

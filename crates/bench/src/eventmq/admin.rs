@@ -1,0 +1,115 @@
+//! Asking a server for its own counts, as `emq-cli` does, so that the generator's need not be believed.
+//!
+//! Not in the specification: `STATUS` and `ROUTER_SHOW_WORKERS` of the released router, answered with JSON in a `REPLY`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::eventmq::dealer::Dealer;
+use crate::eventmq::wire::{self, Said};
+use crate::interrupt::Interrupt;
+use crate::load::stamp::Dice;
+
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// How long it may take a JobManager to start and a server to hear of it.
+const WORKERS_WITHIN: Duration = Duration::from_secs(60);
+/// Between two questions.
+const ASK_EVERY: Duration = Duration::from_millis(5);
+/// Other identities than those of the load.
+const SEED: u64 = 77;
+
+/// What is read of the answer to `STATUS`.
+#[derive(Debug, Deserialize)]
+struct Status {
+    #[serde(rename = "waiting_messages_by_queue")]
+    waiting: BTreeMap<String, u64>,
+    #[serde(rename = "inflight_messages_by_queue")]
+    in_flight: BTreeMap<String, u64>,
+}
+
+/// What is read of the answer to `ROUTER_SHOW_WORKERS`.
+#[derive(Debug, Deserialize)]
+struct Workers {
+    #[serde(rename = "connected_workers")]
+    workers: BTreeMap<String, Worker>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Worker {
+    available_slots: u64,
+}
+
+/// A connection for questions.
+#[derive(Debug)]
+pub struct Desk {
+    dealer: Dealer,
+    dice: Dice,
+}
+
+impl Desk {
+    /// Connects to a port for administrators.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Protocol`].
+    pub fn open(addr: SocketAddr) -> Result<Self, Error> {
+        let mut dice = Dice::new(SEED);
+        Ok(Self { dealer: Dealer::open(addr, &mut dice)?, dice })
+    }
+
+    /// Requests that wait for a worker.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Protocol`].
+    pub fn waiting(&mut self) -> Result<u64, Error> {
+        Ok(self.ask::<Status>("STATUS")?.waiting.values().sum())
+    }
+
+    /// Requests that wait for a worker or its answer. The released router counts every request for which nobody wanted a
+    /// reply among these for ever.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Protocol`].
+    pub fn unfinished(&mut self) -> Result<u64, Error> {
+        let status: Status = self.ask("STATUS")?;
+        Ok(status.waiting.values().chain(status.in_flight.values()).sum())
+    }
+
+    /// Waits until workers can take so many jobs at once.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if they cannot after a minute; [`Error::Io`], [`Error::Protocol`], [`Error::Interrupted`].
+    pub fn await_slots(&mut self, expected: u64, interrupt: &Interrupt) -> Result<(), Error> {
+        let begun = Instant::now();
+        loop {
+            let found = self.ask::<Workers>("ROUTER_SHOW_WORKERS")?;
+            let slots: u64 = found.workers.values().map(|worker| worker.available_slots).sum();
+            if slots == expected {
+                return Ok(());
+            }
+            interrupt.check()?;
+            if begun.elapsed() > WORKERS_WITHIN {
+                return Err(Error::Mismatch(format!(
+                    "workers can take {slots} jobs at once, {expected} were expected"
+                )));
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+
+    fn ask<T: for<'de> Deserialize<'de>>(&mut self, command: &str) -> Result<T, Error> {
+        let id = self.dice.unique();
+        self.dealer.put(wire::question(&id, command));
+        let message = self.dealer.receive(ANSWER_WITHIN)?;
+        let message = message.ok_or_else(|| Error::Protocol(format!("no answer to {command}")))?;
+        let Said::Reply { text } = Said::read(&message)? else {
+            return Err(Error::Protocol(format!("{command} was answered with {:?}", Said::read(&message)?)));
+        };
+        let strange = |error| Error::Protocol(format!("{command} was answered with {}: {error}", text.escape_ascii()));
+        serde_json::from_slice(text).map_err(strange)
+    }
+}

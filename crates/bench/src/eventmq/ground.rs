@@ -1,0 +1,158 @@
+//! One run of one case on one freshly started server. Every run ends with a look at the server's own counts.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::count;
+use crate::error::Error;
+use crate::eventmq::admin::Desk;
+use crate::eventmq::cases::{Shape, Work};
+use crate::eventmq::dealer::Dealer;
+use crate::eventmq::jobmanager::{JobManager, PROCESSES};
+use crate::eventmq::peers::{Peer, Ports, Programs};
+use crate::eventmq::roles::Pace;
+use crate::eventmq::wire;
+use crate::interrupt::Interrupt;
+use crate::load::client::{Idle, Links};
+use crate::load::crew::{Crew, Measured, Plan};
+use crate::load::stamp::{Dice, Stamp};
+use crate::metric::{Metric, Sample};
+use crate::process::{self, CpuTimes};
+use crate::servers::{Home, Server};
+
+/// Jobs after which a JobManager's processes have loaded what they need.
+const WARM_JOBS: u64 = 20;
+/// How often it is looked at how many jobs are done.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// The released programs stall for a second now and then.
+const STALL: Duration = Duration::from_secs(20);
+
+/// Everything a run needs besides its case and its peer.
+#[derive(Debug)]
+pub struct Ground<'a> {
+    /// How servers are started.
+    pub programs: &'a Programs,
+    /// The folder their data goes under.
+    pub data_root: &'a Path,
+    /// How long steady loads are.
+    pub plan: Plan,
+    /// What the generator does between events.
+    pub idle: Idle,
+    /// Looked at in every wait.
+    pub interrupt: &'a Interrupt,
+}
+
+impl Ground<'_> {
+    /// One run.
+    ///
+    /// # Errors
+    /// Whatever keeps the run from having figures; jobs not accounted for are [`Error::Mismatch`].
+    pub fn run(&self, work: &Work, peer: Peer) -> Result<Sample, Error> {
+        let home = Home::new(self.data_root)?;
+        let (launch, ports) = self.programs.launch(peer, &home)?;
+        let (server, _) = Server::start(&launch, &home, self.interrupt)?;
+        let mut sample = match *work {
+            Work::Load(shape) => {
+                let bout = Bout {
+                    ports,
+                    pid: server.pid(),
+                    pace: if peer.is_ours() { Pace::Accepted } else { Pace::Delivered },
+                    idle: self.idle,
+                    interrupt: self.interrupt,
+                };
+                bout.run(&shape, &self.plan)?.sample()
+            }
+            Work::JobManager { jobs } => self.jobmanager(jobs, ports, server.pid(), &home)?,
+        };
+        if peer.is_ours() {
+            sample.insert(Metric::DiskMib, home.disk_mib());
+        }
+        Ok(sample)
+    }
+
+    fn jobmanager(&self, jobs: u64, ports: Ports, pid: u32, home: &Home) -> Result<Sample, Error> {
+        let manager = JobManager::start(self.programs.venv()?, ports.back, home)?;
+        Desk::open(ports.admin)?.await_slots(PROCESSES, self.interrupt)?;
+        let mut client = Batcher { dealer: Dealer::open(ports.front, &mut Dice::new(1))?, dice: Dice::new(2), sent: 0 };
+        client.work_off(WARM_JOBS, &manager, self.interrupt)?;
+        let (cpu, begun) = (CpuTimes::now(pid)?, Instant::now());
+        client.work_off(jobs, &manager, self.interrupt)?;
+        let (seconds, cpu) = (begun.elapsed().as_secs_f64(), CpuTimes::now(pid)?.since(&cpu));
+        manager.account(client.sent)?;
+        // The JobManager has its part of the machine, so that of others says nothing.
+        Ok(Sample::from([
+            (Metric::JobsPerSecond, jobs as f64 / seconds),
+            (Metric::ServerMicrosPerJob, cpu.server.as_secs_f64() * 1e6 / jobs as f64),
+            (Metric::RssMib, process::resident_kib(pid)? as f64 / 1024.0),
+        ]))
+    }
+}
+
+/// One steady load on a server that is there, with nothing in its queue.
+#[derive(Debug)]
+pub struct Bout<'a> {
+    /// Where it listens.
+    pub ports: Ports,
+    /// Its process.
+    pub pid: u32,
+    /// What its clients wait for.
+    pub pace: Pace,
+    /// What the generator does between events.
+    pub idle: Idle,
+    /// Looked at in every wait.
+    pub interrupt: &'a Interrupt,
+}
+
+impl Bout<'_> {
+    /// Runs the load.
+    ///
+    /// # Errors
+    /// As [`Ground::run`].
+    pub fn run(&self, shape: &Shape, plan: &Plan) -> Result<Measured, Error> {
+        let mut crew = Crew::new(shape.connections(self.pace), shape.rules(self.pace), plan, self.pid);
+        let workers = std::iter::repeat_n(self.ports.back, shape.workers);
+        let clients = std::iter::repeat_n(self.ports.front, shape.clients);
+        let mut links = Links::open_to(workers.chain(clients), self.idle)?;
+        links.drive(&mut crew, self.interrupt)?;
+        let measured = crew.measured()?;
+        // While the connections are open: what was sent on them last must be done.
+        let mut desk = Desk::open(self.ports.admin)?;
+        let left = if shape.workers == 0 { measured.submitted } else { 0 };
+        count::settled(left, self.interrupt, || match self.pace {
+            Pace::Accepted => desk.unfinished(),
+            Pace::Delivered => desk.waiting(),
+        })?;
+        Ok(measured)
+    }
+}
+
+/// A client that sends many requests at once, as a stock one does: it reads replies and asks nothing of them.
+struct Batcher {
+    dealer: Dealer,
+    dice: Dice,
+    sent: u64,
+}
+
+impl Batcher {
+    /// Requests `jobs` more and waits until all are done.
+    fn work_off(&mut self, jobs: u64, manager: &JobManager, interrupt: &Interrupt) -> Result<(), Error> {
+        for number in self.sent..self.sent + jobs {
+            let (id, job) = (wire::id_of(&mut self.dice, number), wire::job_of(Stamp { number, sent_nanos: 0 }));
+            self.dealer.put(wire::request(&id, &job));
+        }
+        self.sent += jobs;
+        self.dealer.flush()?;
+        let (mut done, mut progress) = (manager.count(), Instant::now());
+        while done < self.sent {
+            self.dealer.receive(LOOK_EVERY)?;
+            interrupt.check()?;
+            let found = manager.count();
+            if found > done {
+                (done, progress) = (found, Instant::now());
+            } else if progress.elapsed() > STALL {
+                return Err(Error::Stalled { waited: STALL, state: format!("{done} of {} jobs are done", self.sent) });
+            }
+        }
+        Ok(())
+    }
+}
