@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use windlass_engine::{End, Event, JobId, Refusal, Tag, Timestamp};
+use windlass_engine::{End, Event, JobId, JobRef, JobView, PlaceKind, Pushed, Refusal, Tag, Timestamp};
 use windlass_session::{Outbox, Reason};
 
 use super::EventmqSession;
@@ -14,12 +14,14 @@ impl EventmqSession {
     pub(super) fn event(&mut self, now: Timestamp, event: Event, out: &mut Outbox) {
         match event {
             Event::Taken { job, .. } => self.taken(now, *job, out),
-            Event::Pushed { tag, job, .. } => {
+            Event::Pushed { tag, job, how, .. } => {
                 if let Some(Ask::Request { id, listen }) = self.asked.take(tag) {
-                    self.accepted(&id, out);
-                    if listen {
-                        self.awaited.insert(job, Bytes::copy_from_slice(&id));
-                    }
+                    self.pushed(&id, job, listen, how, out);
+                }
+            }
+            Event::Looked { tag, job, .. } => {
+                if let Some(Ask::Look { id }) = self.asked.take(tag) {
+                    self.looked(&id, job.as_deref(), out);
                 }
             }
             Event::ScheduleSet { tag, .. } | Event::Done { tag } => {
@@ -42,7 +44,6 @@ impl EventmqSession {
             | Event::Finished { .. }
             | Event::Failed { .. }
             | Event::Settled { .. }
-            | Event::Looked { .. }
             | Event::Schedules { .. }
             | Event::BatchLooked { .. }
             | Event::Jobs { .. }
@@ -51,6 +52,28 @@ impl EventmqSession {
             | Event::Mutated { .. }
             | Event::Beaten { .. } => {}
         }
+    }
+
+    /// A request is kept, or was.
+    fn pushed(&mut self, id: &[u8], job: JobId, listen: bool, how: Pushed, out: &mut Outbox) {
+        self.accepted(id, out);
+        if !listen {
+            return;
+        }
+        let id = Bytes::copy_from_slice(id);
+        if how == Pushed::Attached && self.settings.dedup_ms > 0 {
+            let tag = self.asked.push(Ask::Look { id: id.clone() });
+            out.command(tag, windlass_engine::Command::Look(JobRef::Id(job)));
+        }
+        self.awaited.insert(job, id);
+    }
+
+    /// A request came again: if its job is done already, this is what came of it.
+    fn looked(&mut self, id: &[u8], view: Option<&JobView>, out: &mut Outbox) {
+        let Some(JobView { job, .. }) = view.filter(|view| view.job.place.kind() == PlaceKind::Done) else { return };
+        self.awaited.remove(&job.id);
+        let result = job.extra.as_deref().and_then(|extra| extra.result.as_deref()).unwrap_or_default();
+        self.say(Command::Reply { text: result, of: Some(id) }, out);
     }
 
     /// What was asked for with this identifier is kept.
@@ -78,7 +101,7 @@ impl EventmqSession {
         match self.asked.take(tag) {
             Some(Ask::Plan { id }) if why == Refusal::UnknownSchedule => self.accepted(&id, out),
             // A peer that goes on and on is not to fill the log.
-            Some(Ask::Request { id, .. } | Ask::Plan { id }) if !self.refused => {
+            Some(Ask::Request { id, .. } | Ask::Plan { id } | Ask::Look { id }) if !self.refused => {
                 self.refused = true;
                 tracing::warn!(%why, id = %id.escape_ascii(), "refused, and maybe more of this connection");
             }

@@ -12,6 +12,8 @@ use crate::wire::Status;
 pub(super) enum Ask {
     /// A request's job, of this identifier. Its client may want to hear of the end.
     Request { id: Bytes, listen: bool },
+    /// A job that was there already, for the request with this identifier: it may be done.
+    Look { id: Bytes },
     /// A schedule set or removed, by the message with this identifier.
     Plan { id: Bytes },
     /// A page of queues, for the report to whoever asked with this identifier.

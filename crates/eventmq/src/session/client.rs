@@ -9,7 +9,7 @@ use windlass_zmtp::Message;
 
 use super::asked::Ask;
 use super::schedule::{new_schedule, schedule_key};
-use super::{EventmqSession, Scheduler, Settings, ignored};
+use super::{EventmqSession, Scheduler, ignored};
 use crate::wire::{Plan, Request};
 
 impl EventmqSession {
@@ -18,7 +18,7 @@ impl EventmqSession {
         let (id, listen) = (message.view(id), request.headers.reply_requested());
         let job = NewJob {
             listen,
-            unique: Settings::unique(id.clone()),
+            unique: self.settings.unique(id.clone()),
             result_keep_ms: self.settings.dedup_ms,
             ..self.settings.job(request, message)
         };

@@ -22,9 +22,10 @@ impl Settings {
         }
     }
 
-    /// A request that comes again, with the identifier it had, is the same job.
-    pub(super) fn unique(id: Bytes) -> Option<Unique> {
-        let until = KeyUntil::End;
+    /// A request that comes again, with the identifier it had, is the same job: as long as it is not done, or for a while
+    /// after that.
+    pub(super) fn unique(&self, id: Bytes) -> Option<Unique> {
+        let until = if self.dedup_ms > 0 { KeyUntil::Gone } else { KeyUntil::End };
         (!id.is_empty()).then_some(Unique { key: id, clash: Clash::Attach, until })
     }
 
@@ -69,7 +70,13 @@ mod tests {
 
     #[test]
     fn who_has_no_name_cannot_be_known_again() {
-        assert_eq!(Settings::unique(Bytes::new()), None);
-        assert_eq!(Settings::unique("a".into()).map(|unique| unique.key), Some("a".into()));
+        let settings = Settings::new();
+        assert_eq!(settings.unique(Bytes::new()), None);
+        assert_eq!(
+            settings.unique("a".into()).map(|unique| (unique.key, unique.until)),
+            Some(("a".into(), KeyUntil::End))
+        );
+        let window = Settings { dedup_ms: 1, ..settings };
+        assert_eq!(window.unique("a".into()).map(|unique| unique.until), Some(KeyUntil::Gone));
     }
 }
