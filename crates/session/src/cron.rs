@@ -6,6 +6,10 @@
 //! A field is `*` or a list of values, ranges (`1-5`) and steps (`*/15`, `10-40/5`, `5/15`); months and days of the week
 //! have English names of three letters. `L` is the last day of the month, `fri#2` its second Friday, `Lfri` its last.
 //! If both day fields say something, a day that fits either will do; `*` says nothing, `*/2` does.
+//!
+//! EventMQ's expressions mean something else here and there: [`croniter`].
+
+pub mod croniter;
 
 use std::ops::RangeInclusive;
 
@@ -63,6 +67,9 @@ pub enum CronError {
         /// The range.
         text: String,
     },
+    /// A sixth field that is not 0, where there may be one.
+    #[error("a job runs at the beginning of a minute: a sixth field, seconds, can only be 0")]
+    Seconds,
     /// A step of nothing.
     #[error("{field}: a step of 0")]
     NoStep {
@@ -87,7 +94,7 @@ pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
     if text.starts_with(b"@") {
         return of_word(text);
     }
-    let fields: Vec<&[u8]> = text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).collect();
+    let fields = fields(text);
     match fields.as_slice().try_into() {
         Ok(fields) => compile(fields, Week::FromSunday),
         Err(_) => Err(CronError::Fields { found: fields.len() }),
@@ -111,6 +118,10 @@ pub fn compile([minute, hour, day, month, weekday]: [&[u8]; 5], week: Week) -> R
         weekdays: weekdays.bits,
         either_day: !days.is_open && !weekdays.is_open,
     })
+}
+
+fn fields(text: &[u8]) -> Vec<&[u8]> {
+    text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).collect()
 }
 
 fn of_word(word: &[u8]) -> Result<Cron, CronError> {

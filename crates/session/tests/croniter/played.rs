@@ -1,0 +1,46 @@
+//! What `ask.py` wrote, against ours.
+
+#![allow(unreachable_pub, reason = "two tests have it")]
+
+use windlass_engine::Timestamp;
+use windlass_session::cron::{CronError, croniter};
+
+/// What croniter said of so many expressions.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Played {
+    /// That they come due at these times.
+    pub due: usize,
+    /// … which it does not say itself, but only when it is asked from a later start.
+    pub overlooked: usize,
+    /// That it refuses them; what is ours to say then is not compared.
+    pub refused: usize,
+    /// That they come due at certain seconds, which ours refuses.
+    pub seconds: usize,
+}
+
+/// Compares line by line.
+pub fn play(lines: &str) -> Played {
+    let mut played = Played::default();
+    for line in lines.lines().filter(|line| !line.starts_with("# ")) {
+        let [text, start, times] = line.split('\t').collect::<Vec<_>>().try_into().expect("three columns");
+        let ours = croniter::parse(text.as_bytes());
+        if times == "refused" {
+            played.refused += 1;
+        } else if ours == Err(CronError::Seconds) {
+            assert_ne!(text.split_whitespace().nth(5).map(|second| second.trim_matches('0')), Some(""), "{line}");
+            played.seconds += 1;
+        } else {
+            let cron = ours.unwrap_or_else(|error| panic!("{error}: {line}"));
+            let mut now = Timestamp(start.parse::<u64>().expect("a number") * 1_000);
+            let mut next = || {
+                now = cron.next_after(now);
+                (now.0 / 1_000).to_string()
+            };
+            let found = [next(), next(), next()].join(" ");
+            assert_eq!(found, times.replace('+', ""), "{cron}: {line}");
+            played.due += 1;
+            played.overlooked += usize::from(times.contains('+'));
+        }
+    }
+    played
+}
