@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{NewJob, NewSchedule, Recurrence};
-use windlass_session::cron::{self, CronError};
+use windlass_session::cron::{CronError, croniter};
 
 use crate::wire::{self, Fault, Plan, Runs, When};
 
@@ -61,7 +61,7 @@ fn recurrence(when: When<'_>) -> Result<Recurrence, Unscheduled> {
     match when {
         When::Every { secs } => Ok(Recurrence::Every { interval_ms: secs.max(1).saturating_mul(1_000) }),
         When::Cron(text) => {
-            let when = cron::parse(text)?;
+            let when = croniter::parse(text)?;
             if when.can_match() { Ok(Recurrence::Cron(when)) } else { Err(Unscheduled::NeverDue { when }) }
         }
     }
@@ -124,6 +124,7 @@ mod tests {
             ("", "99999999999999999999", "", "18446744073709551615 ms, at once, for ever"),
             ("", "-1", "30 4 * * *", "30 4 * * *, at once, for ever"),
             ("nohaste,run_count:2", "-1", "30 4 * * mon", "30 4 * * 1, later, 2"),
+            ("", "-1", "30 4 13 * fri#2", "30 4 * * 5#2, at once, for ever"),
             ("run_count:0", "-1", "30 4 * * *", "nothing"),
             ("", "soon", "", "the interval is not a whole number of seconds"),
             ("", "-1", "", "an interval below 0 stands for a cron expression, and there is none"),
