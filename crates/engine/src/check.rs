@@ -48,6 +48,7 @@ impl Engine {
             self.check_queue(queue, hands.get(&queue.image.id).copied().unwrap_or_default());
             self.check_waiting(queue);
         }
+        self.check_strays();
         for (id, client) in &self.clients {
             self.check_client(*id, client);
         }

@@ -60,10 +60,14 @@ impl Engine {
             .abilities
             .iter_mut()
             .filter(|before| before.queue == queue)
-            .for_each(|before| (before.lease, before.strays) = (served.lease, served.strays));
+            .for_each(|before| before.lease = served.lease);
         client.abilities.push(served);
         if let Some(queue) = self.queues.at_mut(queue) {
             queue.workers += 1;
+        }
+        self.note_stray(queue);
+        if let Some(origin) = served.strays {
+            self.watch_strays(origin);
         }
         // A sleeper, or one with credits, now waits at this queue too.
         self.wait_also_at(id, served);
@@ -110,6 +114,7 @@ impl Engine {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 queue.workers = queue.workers.saturating_sub(1);
             }
+            self.note_stray(served.queue);
             self.wake_in_stead(id, served.queue, turn);
             self.drop_if_unknown(served.queue);
         }
@@ -156,6 +161,7 @@ impl Engine {
             set(&mut queue.image);
             queue.journalled = true;
             turn.remember(Change::QueueSet(id));
+            self.note_stray(id);
         }
     }
 

@@ -19,6 +19,7 @@ use crate::job::Job;
 use crate::limits::Limits;
 use crate::queue::{Queue, QueueImage, Queues};
 use crate::schedule::{Schedule, ScheduleRef, Schedules};
+use crate::strays::Strays;
 use crate::table::Jobs;
 use crate::turn::{Change, Turn};
 
@@ -41,6 +42,7 @@ pub struct Engine {
     pub(crate) stirred: VecDeque<JobId>,
     /// Throttled queues of which slots have become free, to be served at the end of the visit.
     pub(crate) freed: VecDeque<QueueId>,
+    pub(crate) strays: Strays,
     pub(crate) clients: HashMap<ClientId, Client, FixedState>,
     pub(crate) workers: BTreeMap<u64, Worker>,
     pub(crate) worker_names: HashMap<Box<[u8]>, u64, FixedState>,
@@ -90,6 +92,7 @@ impl Engine {
             batches: Batches::default(),
             stirred: VecDeque::new(),
             freed: VecDeque::new(),
+            strays: Strays::default(),
             clients: HashMap::with_hasher(hasher.clone()),
             workers: BTreeMap::new(),
             worker_names: HashMap::with_hasher(hasher.clone()),

@@ -213,8 +213,14 @@ impl Engine {
     /// What is left to do at the end of a visit. Nothing, nearly always.
     pub(crate) fn settle(&mut self, turn: &mut Turn) {
         self.serve_freed(turn);
-        while let Some(id) = self.stirred.pop_front() {
-            self.settle_batch(id, turn);
+        loop {
+            while let Some(id) = self.stirred.pop_front() {
+                self.settle_batch(id, turn);
+            }
+            // A stray that is handed out stirs the batch it is in.
+            if !self.serve_strays(turn) {
+                break;
+            }
         }
     }
 

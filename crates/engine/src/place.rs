@@ -20,6 +20,7 @@ impl Engine {
         }
         self.alarms.set(expires_at, Alarm::Expiry(id));
         self.arrive(slot);
+        self.note_stray_of(slot);
         slot
     }
 
@@ -41,6 +42,7 @@ impl Engine {
     /// Removes a job from everything, and from the journal if it was there. Its listeners are the caller's business.
     pub(crate) fn remove_job(&mut self, slot: Slot, turn: &mut Turn) -> Option<Job> {
         self.depart(slot);
+        self.note_stray_of(slot);
         self.ran_in_batch(slot, turn);
         self.release_key(slot);
         let job = self.jobs.remove(slot)?;
@@ -69,6 +71,7 @@ impl Engine {
             }
         }
         self.arrive(slot);
+        self.note_stray_of(slot);
     }
 
     /// Into every index that depends on the job's place.

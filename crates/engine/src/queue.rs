@@ -11,9 +11,9 @@ use hashbrown::HashMap;
 
 use crate::command::QueueKind;
 use crate::event::{QueueRow, Refusal};
-use crate::ids::{ClientId, Priority, QueueId, Timestamp};
+use crate::ids::{ClientId, Origin, Priority, QueueId, Timestamp};
 use crate::job::PlaceKind;
-use crate::line::Line;
+use crate::line::{Line, Standing};
 use crate::throttle::{Slots, Throttle};
 
 /// What the journal keeps of a queue.
@@ -66,6 +66,8 @@ pub struct Queue {
     pub(crate) sleepers: BTreeMap<WaitKey, ClientId>,
     /// Sleepers woken for this queue who have not asked for work since.
     pub(crate) woken: u32,
+    /// Where it stands among the stray queues of an origin, if it is one of those that are asked for.
+    pub(crate) stray: Option<(Origin, Standing)>,
 }
 
 /// Order among waiting clients: heavier first, then first come.
@@ -94,6 +96,7 @@ impl Queue {
             takers: BTreeMap::new(),
             sleepers: BTreeMap::new(),
             woken: 0,
+            stray: None,
         }
     }
 

@@ -31,7 +31,8 @@ impl Engine {
         match take.from {
             From::Abilities => {
                 let abilities = &self.clients.get(&client).ok_or(Refusal::OutOfPlace)?.abilities;
-                match self.choose(client, abilities, take.select, &take.worker).filter(|_| !quiet) {
+                let first = |served: &Served| self.first(client, served, &take.worker);
+                match self.choose(client, abilities, take.select, first).filter(|_| !quiet) {
                     Some((served, slot)) => self.hand_out(client, tag, slot, served, &take.worker, turn),
                     None => {
                         let sources = if quiet || take.wait == Wait::No { Vec::new() } else { abilities.clone() };
@@ -62,7 +63,8 @@ impl Engine {
         quiet: bool,
         turn: &mut Turn,
     ) {
-        match self.choose(client, sources, select, &worker).filter(|_| !quiet) {
+        let first = |served: &Served| self.first(client, served, &worker);
+        match self.choose(client, sources, select, first).filter(|_| !quiet) {
             Some((served, slot)) => self.hand_out(client, tag, slot, served, &worker, turn),
             None => {
                 let at = if quiet || wait == Wait::No { Vec::new() } else { sources.to_vec() };
@@ -95,13 +97,20 @@ impl Engine {
         Ok(listed)
     }
 
-    /// The queue and the job a client gets next in the name of this worker.
+    /// The job of a queue that a client gets next in the name of this worker.
+    pub(crate) fn first(&self, client: ClientId, served: &Served, worker: &[u8]) -> Option<(Standing, Slot)> {
+        let whose = Whose::taking(client, served.lease, worker);
+        let queue = self.queues.at(served.queue).filter(|queue| queue.has_work() && queue.admits(whose))?;
+        queue.line.first()
+    }
+
+    /// The queue and the job a client gets next, where `first` is what it would get of each.
     pub(crate) fn choose(
         &self,
         client: ClientId,
         sources: &[Served],
         select: Select,
-        worker: &[u8],
+        first: impl Fn(&Served) -> Option<(Standing, Slot)>,
     ) -> Option<(Served, Slot)> {
         let last = self.clients.get(&client).and_then(|client| client.last_queue);
         let birth = |served: &Served| self.queues.at(served.queue).map(|queue| queue.birth);
@@ -112,9 +121,7 @@ impl Engine {
         // How far a queue is behind the one whose turn it is.
         let turn_of = |index: usize| (index + sources.len() - next) % sources.len().max(1);
         let ready = sources.iter().enumerate().filter_map(|(index, served)| {
-            let whose = Whose::taking(client, served.lease, worker);
-            let queue = self.queues.at(served.queue).filter(|queue| queue.has_work() && queue.admits(whose))?;
-            let (standing, slot) = queue.line.first()?;
+            let (standing, slot) = first(served)?;
             Some((index, *served, standing, slot))
         });
         let best = match select {

@@ -191,6 +191,7 @@ impl Engine {
         {
             self.set_queue(id, |image| image.throttle = throttle, turn);
             self.count_slots(id);
+            self.note_stray(id);
             self.serve(id, turn);
             self.drop_if_unknown(id);
         }
@@ -237,6 +238,7 @@ impl Engine {
             }
         }
         self.alarms.set(slots.alarm_at, Alarm::Slots(id));
+        self.note_stray(id);
         self.freed.push_back(id);
     }
 

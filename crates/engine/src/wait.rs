@@ -119,7 +119,11 @@ impl Engine {
                 return;
             }
             let select = client.credit.select.unwrap_or(Select::BestPriority);
-            let Some((served, slot)) = self.choose(id, &client.abilities, select, &[]) else { return };
+            let first = |served: &Served| {
+                let strays = self.first_stray(id, served);
+                [self.first(id, served, &[]), strays].into_iter().flatten().min_by_key(|(standing, _)| *standing)
+            };
+            let Some((served, slot)) = self.choose(id, &client.abilities, select, first) else { return };
             self.use_credit(id);
             self.hand_out(id, Tag::NONE, slot, served, &[], turn);
         }
@@ -244,10 +248,11 @@ impl Engine {
         }
         if client.credit.left > 0 {
             queue.takers.insert(WaitKey::new(served.weight, client.credit.seq), id);
+            self.strays.wait(id, client.credit.seq, served);
         }
     }
 
-    /// A client that waits lost an ability.
+    /// A client that waits lost an ability, and has the others still.
     pub(crate) fn wait_no_more_at(&mut self, id: ClientId, served: Served) {
         let Some(client) = self.clients.get(&id) else { return };
         let Some(queue) = self.queues.at_mut(served.queue) else { return };
@@ -256,6 +261,10 @@ impl Engine {
         }
         if client.credit.left > 0 {
             queue.takers.remove(&WaitKey::new(served.weight, client.credit.seq));
+            let still = served.strays.and_then(|origin| client.takes_strays(origin, served.weight).next());
+            if still.is_none() {
+                self.strays.leave(client.credit.seq, served);
+            }
         }
     }
 
@@ -278,6 +287,7 @@ impl Engine {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 queue.takers.insert(WaitKey::new(served.weight, client.credit.seq), id);
             }
+            self.strays.wait(id, client.credit.seq, *served);
         }
     }
 
@@ -287,11 +297,12 @@ impl Engine {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 queue.takers.remove(&WaitKey::new(served.weight, client.credit.seq));
             }
+            self.strays.leave(client.credit.seq, *served);
         }
     }
 
     /// One credit is spent: the client goes behind its equals, or out when it has none left.
-    fn use_credit(&mut self, id: ClientId) {
+    pub(crate) fn use_credit(&mut self, id: ClientId) {
         self.unqueue_creditor(id);
         let seq = self.wait_seq();
         let Some(client) = self.clients.get_mut(&id) else { return };

@@ -80,7 +80,9 @@ fn everything_happens(tally: &Tally) {
         ),
         ("End", "Succeeded Failed Lost TimedOut Expired Cancelled"),
         ("Fate", "Retried Buried Discarded"),
-        ("Pushed", "New Attached Kept"),
+        ("Pushed", "New Attached Kept AgainWhenDone"),
+        ("Stray", "Given Handed"),
+        ("Finish", "Late"),
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \

@@ -64,6 +64,9 @@ pub fn live(plan: Plan) -> Tally {
         life.step = step;
         life.happen();
     }
+    for (what, count) in std::mem::take(&mut life.oracle.seen) {
+        life.tally.note_seen(what, count);
+    }
     std::mem::take(&mut life.tally)
 }
 

@@ -110,9 +110,9 @@ impl Script<'_> {
     fn unique(&mut self) -> Unique {
         let key = self.dice.pick(&self.world.keys).cloned().unwrap_or_default();
         let clash = self.dice.one_of([Clash::Attach, Clash::Attach, Clash::Refuse, Clash::Keep]);
-        let until = match self.dice.below(7) {
+        let until = match self.dice.below(8) {
             0 => KeyUntil::Start,
-            3 => KeyUntil::Gone,
+            3 | 4 => KeyUntil::Gone,
             1 => KeyUntil::EndOr(self.time()),
             2 => KeyUntil::StartOr(self.time()),
             _ => KeyUntil::End,
@@ -143,7 +143,8 @@ impl Script<'_> {
     }
 
     pub(crate) fn ability(&mut self) -> Ability {
-        Ability { queue: self.queue(), weight: self.number(2), lease: self.terms(), strays: None }
+        let strays = if self.dice.chance(30) { Some(self.origin()) } else { None };
+        Ability { queue: self.queue(), weight: self.number(2), lease: self.terms(), strays }
     }
 
     pub(crate) fn select(&mut self) -> Select {

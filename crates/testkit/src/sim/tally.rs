@@ -27,6 +27,10 @@ impl Tally {
         self.count(if clean { "Daemon::Restarted" } else { "Daemon::Crashed" }.into());
     }
 
+    pub(crate) fn note_seen(&mut self, what: &str, count: u64) {
+        *self.counts.entry(what.into()).or_default() += count;
+    }
+
     pub(crate) fn note_command(&mut self, command: &Command) {
         self.count(format!("Command::{}", variant(command)));
     }

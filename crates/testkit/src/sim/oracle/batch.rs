@@ -289,6 +289,7 @@ impl Oracle {
             }
             batch.rests = rests;
         }
+        self.serve_strays();
     }
 
     fn due_callback(&self, id: JobId) -> Option<Role> {

@@ -64,7 +64,7 @@ impl Oracle {
         }
         let queue = self.find_or_make_queue(&ability.queue, QueueKind::Work)?;
         self.queue_mut(queue).known = true;
-        let served = Served { queue, weight: ability.weight, lease: ability.lease };
+        let served = Served { queue, weight: ability.weight, lease: ability.lease, strays: ability.strays };
         let client = self.open_client(id)?;
         // The last word on a queue counts for what was said before, too.
         client

@@ -46,6 +46,9 @@ impl Oracle {
             (job, Proof::Late) => self.left(job)?,
             _ => self.claimed_of(client, claim, QueueKind::Work)?,
         };
+        if claim.1 == Proof::Late {
+            self.see("Finish::Late");
+        }
         self.count_total(id, |totals| totals.succeeded += 1);
         self.tell_end(id, &End::Succeeded(result.clone()));
         self.succeeded(id);

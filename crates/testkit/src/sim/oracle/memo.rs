@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientInfo, Extra, Holder, Job, JobId, KeyUntil, Lease, LeaseTerms, Place, Priority, QueueId, QueueKind,
-    Select, Tag, Throttle, Timestamp, WorkerState,
+    ClientId, ClientInfo, Extra, Holder, Job, JobId, KeyUntil, Lease, LeaseTerms, Origin, Place, Priority, QueueId,
+    QueueKind, Select, Tag, Throttle, Timestamp, WorkerState,
 };
 
 /// A job. Its `queue` is the oracle's own number of the queue, its `rank` the oracle's own rank.
@@ -122,6 +122,7 @@ pub(crate) struct Served {
     pub(crate) queue: QueueId,
     pub(crate) weight: u32,
     pub(crate) lease: LeaseTerms,
+    pub(crate) strays: Option<Origin>,
 }
 
 /// A take that waits.

@@ -72,6 +72,8 @@ pub(crate) struct Oracle {
     waits: u64,
     dice: Turn,
     said: Vec<(ClientId, Event)>,
+    /// What no command or event shows by its name, and how often it happened.
+    pub(crate) seen: BTreeMap<&'static str, u64>,
 }
 
 /// What is due: in this order among things due at the same millisecond.
@@ -115,6 +117,7 @@ impl Oracle {
             waits: 0,
             dice: Turn::new(Timestamp(0), 0),
             said: Vec::new(),
+            seen: BTreeMap::new(),
         }
     }
 
@@ -347,6 +350,10 @@ impl Oracle {
 
     fn say(&mut self, client: ClientId, event: Event) {
         self.said.push((client, event));
+    }
+
+    fn see(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
     }
 
     fn say_done(&mut self, client: ClientId, tag: Tag) {

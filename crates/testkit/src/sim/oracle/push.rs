@@ -25,6 +25,9 @@ impl Oracle {
             Some((id, Clash::Attach)) => (self.attach(client, id, new)?, Pushed::Attached),
             None => (self.bear(client, queue, new)?, Pushed::New),
         };
+        if matches!(self.job(id).map(|memo| &memo.job.place), Some(Place::Done(_))) && how != Pushed::New {
+            self.see("Pushed::AgainWhenDone");
+        }
         let durable = self.job(id).map_or(new.durable, |memo| memo.job.durable);
         if tag.wants_answer() {
             self.say(client, Event::Pushed { tag, job: id, how, durable });

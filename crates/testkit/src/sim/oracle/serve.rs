@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Event, JobId, QueueId, Refusal, Select, Tag};
+use windlass_engine::{ClientId, Event, JobId, Origin, QueueId, QueueKind, Refusal, Select, Tag};
 
 use super::memo::{Blocked, Served, Wakeup};
-use super::{Answer, ClientMemo, Oracle, Waiting};
+use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting};
 
 /// Heavier first, then first come.
 type Turn = (Reverse<u32>, u64);
@@ -47,20 +47,27 @@ impl Oracle {
         client.select = select;
         // It chooses itself from what is there.
         while let Some(client) = self.client(id).filter(|client| client.credits > 0 && !self.is_quiet(id)) {
-            let Some((served, job)) = self.choose(id, &client.abilities, select, &[]) else { break };
-            self.spend(id);
-            self.hand_out(id, Tag::NONE, job, served.lease, &Bytes::new());
+            let first = |served: &Served| {
+                let both = [self.first(id, served, &[]), self.first_stray(id, served)];
+                both.into_iter().flatten().min_by_key(|id| self.job(*id).map(JobMemo::standing))
+            };
+            let Some((served, job)) = self.choose_among(id, &client.abilities, select, first) else { break };
+            self.give(id, &served, job);
         }
         Ok(())
     }
 
-    /// One credit less, and behind the others.
-    fn spend(&mut self, id: ClientId) {
+    /// A job for a credit: one less, and behind the others.
+    fn give(&mut self, id: ClientId, served: &Served, job: JobId) {
         let since = self.next_wait();
         if let Ok(client) = self.open_client(id) {
             client.credits -= 1;
             client.credit_since = since;
         }
+        if self.job_mut(job).job.queue != served.queue {
+            self.see("Stray::Given");
+        }
+        self.hand_out(id, Tag::NONE, job, served, &Bytes::new());
     }
 
     pub(super) fn unwait(&mut self, id: ClientId) -> Answer {
@@ -104,6 +111,57 @@ impl Oracle {
             }
         }
     }
+
+    // ---- strays ----------------------------------------------------------------------------------------------------
+
+    /// The queues whose first job is a stray of this origin, in the order of these.
+    fn stray_queues(&self, origin: Origin) -> Vec<QueueId> {
+        let is_served = |queue: QueueId| self.clients.iter().any(|c| c.abilities.iter().any(|s| s.queue == queue));
+        let works = self.queues.iter().filter(|queue| queue.kind == QueueKind::Work).map(|queue| queue.number);
+        let mut first: Vec<_> = works
+            .filter(|queue| self.has_work(*queue) && !is_served(*queue))
+            .filter_map(|queue| Some((self.job(*self.line(queue).first()?)?, queue)))
+            .filter(|(memo, _)| memo.job.origin == origin)
+            .map(|(memo, queue)| (memo.standing(), queue))
+            .collect();
+        first.sort_unstable();
+        first.into_iter().map(|(_, queue)| queue).collect()
+    }
+
+    /// The stray this client gets first on these terms, if they are such.
+    fn first_stray(&self, client: ClientId, served: &Served) -> Option<JobId> {
+        let queues = self.stray_queues(served.strays?);
+        queues.into_iter().find_map(|queue| self.first(client, &Served { queue, ..*served }, &[]))
+    }
+
+    /// When all else is done, strays go to those with credits who take them.
+    pub(super) fn serve_strays(&mut self) {
+        while let Some((client, served, job)) = self.next_stray() {
+            self.see("Stray::Handed");
+            self.give(client, &served, job);
+        }
+    }
+
+    /// The first stray that somebody takes, and of those the heaviest who has waited longest.
+    fn next_stray(&self) -> Option<(ClientId, Served, JobId)> {
+        let creditors = self.clients.iter().filter(|client| client.credits > 0 && !self.is_quiet(client.id));
+        let mut takers: Vec<_> = creditors
+            .flat_map(|client| client.abilities.iter().map(move |served| (client, served)))
+            .filter_map(|(client, served)| Some((served.strays?, Reverse(served.weight), client, served)))
+            .collect();
+        takers.sort_by_key(|(origin, weight, client, _)| (*origin, *weight, client.credit_since));
+        let mut origins: Vec<Origin> = takers.iter().map(|(origin, ..)| *origin).collect();
+        origins.dedup();
+        let queues = |origin| self.stray_queues(origin).into_iter().map(move |queue| (origin, queue));
+        origins.into_iter().flat_map(queues).find_map(|(wanted, queue)| {
+            takers.iter().filter(|(origin, ..)| *origin == wanted).find_map(|(.., client, served)| {
+                let job = self.first(client.id, &Served { queue, ..**served }, &[])?;
+                Some((client.id, **served, job))
+            })
+        })
+    }
+
+    // ---- who is next -----------------------------------------------------------------------------------------------
 
     /// Sleepers that were woken for a queue and have not come yet.
     fn woken(&self, queue: QueueId) -> usize {
@@ -156,9 +214,8 @@ impl Oracle {
             Taker::Creditor(id) => {
                 let Ok(client) = self.open_client(id) else { return };
                 let served = client.abilities.iter().find(|served| served.queue == queue).copied();
-                self.spend(id);
                 if let Some(served) = served {
-                    self.hand_out(id, Tag::NONE, job, served.lease, &Bytes::new());
+                    self.give(id, &served, job);
                 }
             }
         }
@@ -167,7 +224,7 @@ impl Oracle {
     fn hand_to_blocked(&mut self, (id, since): (ClientId, u64), queue: QueueId, job: JobId) {
         let Some(take) = self.unblock(id, since) else { return };
         if let Some(served) = take.from.iter().find(|served| served.queue == queue) {
-            self.hand_out(id, take.tag, job, served.lease, &take.worker);
+            self.hand_out(id, take.tag, job, served, &take.worker);
         }
     }
 

@@ -30,12 +30,12 @@ impl Oracle {
             From::Cycle { queue, lease } => {
                 self.check_name(queue)?;
                 let queue = self.find_or_make_queue(queue, QueueKind::Cycle)?;
-                vec![Served { queue, weight: 0, lease: *lease }]
+                vec![Served { queue, weight: 0, lease: *lease, strays: None }]
             }
         };
         let quiet = self.may_not_take(client, &take.worker);
         if let Some((served, job)) = self.choose(client, &from, take.select, &take.worker).filter(|_| !quiet) {
-            self.hand_out(client, tag, job, served.lease, &take.worker);
+            self.hand_out(client, tag, job, &served, &take.worker);
             return Ok(());
         }
         let until = match take.wait {
@@ -66,7 +66,7 @@ impl Oracle {
         let mut from = Vec::new();
         for name in names {
             let kind = self.queue_named(name).map_or(QueueKind::Work, |queue| queue.kind);
-            from.push(Served { queue: self.find_or_make_queue(name, kind)?, weight: 0, lease });
+            from.push(Served { queue: self.find_or_make_queue(name, kind)?, weight: 0, lease, strays: None });
         }
         Ok(from)
     }
@@ -84,11 +84,21 @@ impl Oracle {
         select: Select,
         worker: &[u8],
     ) -> Option<(Served, JobId)> {
+        self.choose_among(client, from, select, |served| self.first(client, served, worker))
+    }
+
+    /// The same where `first` is what it would get of each.
+    pub(super) fn choose_among(
+        &self,
+        client: ClientId,
+        from: &[Served],
+        select: Select,
+        first: impl Fn(&Served) -> Option<JobId>,
+    ) -> Option<(Served, JobId)> {
         let turns = self.turns(client, from);
         let mut best = None;
-        let open = |served: &Served| self.has_work(served.queue) && self.admits(client, served, worker);
-        for (index, served) in from.iter().enumerate().filter(|(_, served)| open(served)) {
-            let Some(memo) = self.line(served.queue).first().and_then(|id| self.job(*id)) else { continue };
+        for (index, served) in from.iter().enumerate() {
+            let Some(memo) = first(served).and_then(|id| self.job(id)) else { continue };
             let standing = memo.standing();
             let (heavy, lane) = (Reverse(u64::from(served.weight)), memo.lane() as u64);
             let nothing = (0, false, 0, 0);
@@ -106,6 +116,12 @@ impl Oracle {
         best.map(|(_, choice)| choice)
     }
 
+    /// What this client gets of a queue in the name of this worker, if it may have anything.
+    pub(super) fn first(&self, client: ClientId, served: &Served, worker: &[u8]) -> Option<JobId> {
+        let open = self.has_work(served.queue) && self.admits(client, served, worker);
+        self.line(served.queue).first().copied().filter(|_| open)
+    }
+
     /// For each source, how many come before it when the one after the last to be served comes first.
     fn turns(&self, client: ClientId, from: &[Served]) -> Vec<usize> {
         let last = self.client(client).and_then(|client| client.last_queue);
@@ -115,7 +131,8 @@ impl Oracle {
         (0..from.len()).map(|index| order.iter().position(|at| *at == index).unwrap_or_default()).collect()
     }
 
-    pub(super) fn hand_out(&mut self, client: ClientId, tag: Tag, id: JobId, terms: LeaseTerms, worker: &Bytes) {
+    pub(super) fn hand_out(&mut self, client: ClientId, tag: Tag, id: JobId, served: &Served, worker: &Bytes) {
+        let terms = served.lease;
         let (now, lease_ms_max) = (self.now, self.limits.lease_ms_max);
         let queue = self.job_mut(id).job.queue;
         // Out of reach of what earlier runs of the daemon gave out.
@@ -139,7 +156,7 @@ impl Oracle {
         }
         self.count_total(id, |totals| totals.taken += 1);
         if let Ok(client) = self.open_client(client) {
-            client.last_queue = Some(queue);
+            client.last_queue = Some(served.queue);
         }
         let job = Box::new(self.taken(id, token, until));
         self.say(client, Event::Taken { tag, job });

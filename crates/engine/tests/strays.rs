@@ -1,0 +1,290 @@
+//! Strays: what is left in queues that nobody serves comes to those who take it in.
+
+mod common;
+
+use common::{
+    Broker, create, credit, finish, name, pause, placed, push, serve, serve_on, take, throttle, timed, unserve,
+};
+use windlass_engine::{
+    Ability, Change, ClientId, ClientInfo, Command, Engine, Event, LeaseTerms, Limits, Mutation, OnExpiry, Origin,
+    PlaceKind, QueueKind, Select, Tag, Timestamp, Turn,
+};
+
+/// Serves a queue, and takes Gearman's strays in besides.
+fn default(queue: &'static str) -> Command {
+    weighing(queue, 0)
+}
+
+fn weighing(queue: &'static str, weight: u32) -> Command {
+    let lease = LeaseTerms::CONNECTION;
+    Command::Serve(Ability { queue: name(queue), weight, lease, strays: Some(Origin::GEARMAN) })
+}
+
+fn other(queue: &'static str) -> common::Push {
+    push(queue).with(|job| job.origin = Origin::FAKTORY)
+}
+
+/// What becomes of a job in `q`, where client 1 has a credit and takes strays in.
+#[test]
+fn what_a_stray_is() {
+    // What happens before the push, the push, and who gets the job.
+    type Before = fn(&mut Broker);
+    let table: [(&str, Before, common::Push, &str); 9] = [
+        ("nobody serves the queue", |_| {}, push("q"), "1 took j1.1"),
+        ("somebody serves it", |broker| drop(broker.hear(2, serve("q"))), push("q"), ""),
+        (
+            "somebody served it",
+            |broker| {
+                broker.hear(2, serve("q"));
+                broker.hear(2, unserve("q", false));
+            },
+            push("q"),
+            "1 took j1.1",
+        ),
+        ("somebody waits at it", |broker| drop(broker.hear(2, take(["q"]).forever())), push("q"), "2 took j1.1"),
+        (
+            "the queue is paused",
+            |broker| {
+                broker.hear(4, create("q", QueueKind::Work));
+                broker.hear(4, pause("q", true));
+            },
+            push("q"),
+            "",
+        ),
+        ("the queue is throttled", |broker| drop(broker.hear(4, throttle("q", Some(0), None, None))), push("q"), ""),
+        (
+            "the worker has as much of it as it may",
+            |broker| drop(broker.hear(4, throttle("q", None, Some(0), None))),
+            push("q"),
+            "",
+        ),
+        ("it is of another protocol", |_| {}, other("q"), ""),
+        ("it is an entry of a cycle queue", |_| {}, push("q").cycle(), ""),
+    ];
+    for (when, before, job, expected) in table {
+        let job: Command = job.into();
+        // The credit is there first, or the job.
+        for credit_first in [true, false] {
+            let mut broker = Broker::new();
+            broker.hear(1, default("default"));
+            before(&mut broker);
+            let mut said = Vec::new();
+            for step in [credit_first, !credit_first] {
+                said.extend(broker.hear(if step { 1 } else { 4 }, if step { credit(1) } else { job.clone() }));
+                broker.engine.check();
+            }
+            said.retain(|(_, event)| matches!(event, Event::Taken { .. }));
+            assert_eq!(common::words(&said).join(""), expected, "{when}, credit first: {credit_first}");
+        }
+    }
+}
+
+#[test]
+fn it_keeps_the_name_of_its_queue_and_is_held_on_the_terms_of_the_ability() {
+    let mut broker = Broker::new();
+    let lease = timed(500, OnExpiry::Requeue);
+    let ability = Ability { queue: name("default"), weight: 0, lease, strays: Some(Origin::GEARMAN) };
+    broker.hear(1, Command::Serve(ability));
+    broker.hear(1, credit(2));
+    let said = broker.hear(4, push("q"));
+    let [_, (_, Event::Taken { job, .. })] = &said[..] else { panic!("{said:?}") };
+    assert_eq!((&*job.queue, job.until), (&b"q"[..], Timestamp(1_500)));
+    // It comes back to its own queue, and to the credit that is left.
+    broker.at(1_500, ["1 took j1.2 until 2000"]);
+    broker.at(2_000, []);
+    assert_eq!(broker.place(1), "ready");
+    broker.says(2, take(["q"]), ["2 took j1.3"]);
+    broker.says(2, finish(1), ["2 finished j1"]);
+}
+
+/// Whatever moves the first job away, the next is looked at.
+#[test]
+fn the_one_behind_is_seen_when_the_first_is_gone() {
+    type Away = fn(&mut Broker) -> Vec<(ClientId, Event)>;
+    let table: [(&str, Away); 6] = [
+        ("taken", |broker| broker.hear(2, take(["q"]))),
+        ("removed", |broker| broker.hear(2, Command::Cancel(common::id(1)))),
+        ("to the dead set", |broker| {
+            let filter = common::with_names(["first"]);
+            broker.hear(2, common::mutate(filter, Mutation::Kill))
+        }),
+        ("finished late", |broker| broker.hear(2, common::finish_by(1, windlass_engine::Proof::Late))),
+        ("expired", |broker| {
+            broker.now = 5_000;
+            broker.hear(2, credit(0))
+        }),
+        ("overtaken", |broker| broker.hear(2, push("q").front().named("jumper"))),
+    ];
+    for (how, away) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, default("default"));
+        broker.hear(1, credit(1));
+        broker.hear(4, other("q").named("first").expires(5_000).retry(1, windlass_engine::Backoff::None));
+        assert_eq!(common::words(&broker.hear(4, push("q"))), ["4 new j2"], "{how}");
+        let said = common::words(&away(&mut broker));
+        broker.engine.check();
+        let taken = if how == "overtaken" { "1 took j3.1" } else { "1 took j2.1" };
+        assert!(said.iter().any(|line| line == taken), "{how}: {said:?}");
+    }
+}
+
+#[test]
+fn a_queue_becomes_stray_when_the_last_of_its_workers_goes() {
+    let table: [(&str, Command); 3] = [
+        ("unserve", unserve("q", false)),
+        ("unserve all", Command::UnserveAll { requeue: true }),
+        ("close", Command::Close),
+    ];
+    for (how, goes) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, default("default"));
+        broker.hear(1, credit(9));
+        broker.hear(2, serve("q"));
+        broker.hear(3, serve("q"));
+        broker.hear(4, push("q"));
+        broker.hear(4, push("q"));
+        assert_eq!(common::words(&broker.hear(2, goes.clone())), [""; 0], "{how}");
+        assert_eq!(common::words(&broker.hear(3, goes)), ["1 took j1.1", "1 took j2.1"], "{how}");
+        broker.engine.check();
+    }
+    // What a worker that goes held is a stray as well.
+    let mut broker = Broker::new();
+    broker.hear(1, default("default"));
+    broker.hear(1, credit(1));
+    broker.hear(2, serve("q"));
+    broker.hear(4, push("q"));
+    broker.says(2, common::take_served(), ["2 took j1.1"]);
+    broker.says(2, Command::Close, ["1 took j1.2"]);
+}
+
+#[test]
+fn what_is_let_go_of_is_handed_out_at_once() {
+    let table: [(&str, [Command; 2], &str); 4] = [
+        ("resumed", [pause("q", true), pause("q", false)], "4 done"),
+        ("throttled less", [throttle("q", Some(0), None, None), throttle("q", Some(1), None, None)], "4 done"),
+        ("for its worker", [throttle("q", None, Some(0), None), throttle("q", None, Some(1), None)], "4 done"),
+        ("not at all any more", [throttle("q", Some(0), None, None), common::unthrottle("q")], "4 done"),
+    ];
+    for (how, [before, after], done) in table {
+        let mut broker = Broker::new();
+        broker.hear(4, create("q", QueueKind::Work));
+        broker.hear(4, before);
+        broker.hear(1, default("default"));
+        broker.hear(1, credit(1));
+        assert_eq!(common::words(&broker.hear(4, push("q"))), ["4 new j1"], "{how}");
+        assert_eq!(common::words(&broker.hear(4, after)), [done, "1 took j1.1"], "{how}");
+        broker.engine.check();
+    }
+    // A slot that is free again, of the queue or of the worker.
+    for limit in [throttle("q", Some(1), None, None), throttle("q", None, Some(1), None)] {
+        let mut broker = Broker::new();
+        broker.hear(4, limit);
+        broker.hear(1, default("default"));
+        broker.hear(1, credit(9));
+        broker.says(4, push("q"), ["4 new j1", "1 took j1.1"]);
+        broker.says(4, push("q"), ["4 new j2"]);
+        broker.says(1, finish(1), ["1 finished j1", "1 took j2.1"]);
+    }
+}
+
+/// Strays stand in the queue of the ability, whatever the choice is made by.
+#[test]
+fn which_comes_first() {
+    // j1 and j4 are strays, j2 is in `default`, j3 and j5 are in `own`.
+    let table = [
+        (Select::BestPriority, [4, 1, 2, 3, 5]),
+        (Select::ListOrder, [3, 5, 4, 1, 2]),
+        (Select::Weighted, [4, 1, 2, 3, 5]),
+        (Select::RoundRobin, [4, 3, 1, 5, 2]),
+    ];
+    for (select, expected) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, serve_on("own", 1, LeaseTerms::CONNECTION));
+        broker.hear(1, weighing("default", 2));
+        broker.hear(4, push("stray"));
+        broker.hear(4, push("default"));
+        broker.hear(4, push("own"));
+        broker.hear(4, push("another").priority(9));
+        broker.hear(4, push("own"));
+        let said = broker.hear(1, Command::Credit { credits: 9, select });
+        broker.engine.check();
+        let jobs = said.iter().filter_map(|(_, event)| {
+            let Event::Taken { job, .. } = event else { return None };
+            Some(job.id.0)
+        });
+        assert_eq!(jobs.collect::<Vec<_>>(), expected, "{select:?}");
+    }
+}
+
+#[test]
+fn the_heaviest_gets_it_and_equals_in_turn() {
+    let mut broker = Broker::new();
+    for (client, weight) in [(1, 10), (2, 20), (3, 10)] {
+        broker.hear(client, weighing("default", weight));
+        broker.hear(client, credit(2));
+    }
+    let takers = (0..6).map(|_| {
+        let said = broker.hear(4, push("q"));
+        said.iter().find_map(|(client, event)| matches!(event, Event::Taken { .. }).then_some(client.0))
+    });
+    assert_eq!(takers.collect::<Vec<_>>(), [2, 2, 1, 3, 1, 3].map(Some));
+}
+
+#[test]
+fn who_takes_no_strays() {
+    // Only credits bring them.
+    let mut broker = Broker::new();
+    broker.hear(1, default("default"));
+    broker.hear(4, push("q"));
+    broker.says(1, common::take_served(), ["1 empty"]);
+    broker.says(1, Command::Sleep, []);
+    broker.says(4, push("q"), ["4 new j2"]);
+    broker.says(1, credit(1), ["1 took j1.1"]);
+    // The ability is gone, but for another that takes them too, and then that is gone.
+    broker.hear(1, credit(9));
+    broker.hear(1, finish(1));
+    broker.hear(1, default("more"));
+    broker.hear(2, serve("q"));
+    broker.says(1, unserve("default", false), []);
+    broker.says(2, unserve("q", false), []);
+    broker.says(4, push("q"), ["4 new j3", "1 took j3.1"]);
+    broker.says(1, unserve("more", false), []);
+    broker.says(4, push("q"), ["4 new j4"]);
+    // A worker that was asked to take no more.
+    broker.hear(1, default("more"));
+    broker.hear(1, Command::Unwait);
+    broker.hear(1, common::enlist("w"));
+    broker.hear(1, common::signal("w", windlass_engine::WorkerState::Quiet));
+    broker.says(1, credit(1), []);
+    // Without credits nothing comes.
+    broker.hear(3, default("default"));
+    broker.says(4, push("r"), ["4 new j5"]);
+    assert_eq!(broker.place(5), "ready");
+}
+
+/// Nothing of this is remembered: the jobs are there first, and the ability comes later.
+#[test]
+fn after_a_restart_strays_are_there_before_their_takers() {
+    let mut broker = Broker::new();
+    broker.hear(1, default("default"));
+    broker.hear(4, other("mixed"));
+    broker.hear(4, push("mixed"));
+    broker.hear(4, push("q"));
+    let old = broker.engine;
+    let mut engine = Engine::new(Limits::default(), 1);
+    engine.recall_head(old.head().clone(), true);
+    old.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+    old.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
+    engine.wake_up();
+    let mut turn = Turn::new(Timestamp(2_000), 1);
+    let client = ClientId(7);
+    for command in [Command::Open(ClientInfo::default()), credit(9), default("default")] {
+        engine.apply(client, Tag(1), command, &mut turn);
+        engine.check();
+    }
+    assert_eq!(common::words(&turn.events), ["7 took j3.1"]);
+    // A lease that ends with its connection is no news for the journal.
+    assert!(!turn.changes.iter().any(|change| matches!(change, Change::JobMoved(_) | Change::JobPut(_))));
+    engine.apply(client, Tag(2), common::mutate(placed(PlaceKind::Ready), Mutation::Discard), &mut turn);
+    engine.check();
+}
