@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{Broker, finish, list_queues, push, serve, take};
+use common::{Broker, finish, list_queues, push, remove_queue, serve, take};
 
 use bytes::Bytes;
-use windlass_engine::{Command, Cursor, Event, Filter, NewJob, Origin, PlaceKind, Timestamp};
+use windlass_engine::{Ability, Command, Cursor, Event, Filter, LeaseTerms, NewJob, Origin, PlaceKind, Timestamp};
 
 fn push_to(queue: String) -> Command {
     Command::Push(Box::new(NewJob::new(Origin::GEARMAN, queue.into(), Bytes::from_static(b"body"))))
@@ -57,6 +57,17 @@ fn a_hundred_thousand_queues() {
         }
     }
     assert_eq!(rows_seen as u64, QUEUES);
+    // Nobody serves them: each credit brings the next stray, without a look at all the others.
+    let lease = LeaseTerms::CONNECTION;
+    let ability = Ability { queue: Bytes::from_static(b"default"), weight: 0, lease, strays: Some(Origin::GEARMAN) };
+    broker.says(2, Command::Serve(ability), []);
+    for n in 1..=QUEUES {
+        let events = broker.hear(2, common::credit(1));
+        let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("a stray") };
+        assert_eq!(job.id.0, n);
+    }
+    broker.says(2, Command::Close, []);
+    broker.says(1, remove_queue("default", true), ["1 done"]);
     for n in 0..QUEUES {
         let queue = Bytes::from(format!("queue-{n}"));
         assert_eq!(broker.hear(1, Command::RemoveQueue { queue, only_idle: false }).len(), 1);
