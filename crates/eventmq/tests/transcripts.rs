@@ -18,7 +18,6 @@ windlass_testkit::transcripts! {
     heartbeats
     jobs
     schedules
-    strays
     weights
 }
 

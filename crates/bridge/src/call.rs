@@ -1,0 +1,68 @@
+//! An EventMQ job: `["run", {"path", "callable", "args", "kwargs", "class_args", "class_kwargs"}]`.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::json;
+
+/// What is to be called, and with what. What is not said, or `null`, is `None`.
+#[derive(Clone, Debug)]
+pub(crate) struct Call<'a> {
+    /// A module, or `module:Class`.
+    pub(crate) path: Cow<'a, str>,
+    /// A function of it, or a method.
+    pub(crate) callable: Cow<'a, str>,
+    /// A list.
+    pub(crate) args: Option<&'a RawValue>,
+    /// An object.
+    pub(crate) kwargs: Option<&'a RawValue>,
+    /// A list.
+    pub(crate) class_args: Option<&'a RawValue>,
+    /// An object.
+    pub(crate) class_kwargs: Option<&'a RawValue>,
+    /// All of it, with what is unknown here.
+    pub(crate) whole: &'a RawValue,
+}
+
+impl<'a> Call<'a> {
+    /// `None` if it is no such job.
+    pub(crate) fn read(body: &'a [u8]) -> Option<Self> {
+        let [run, whole] = json::pair(json::value(body)?)?;
+        if json::text(run)? != "run" {
+            return None;
+        }
+        let mut found = [None; 6];
+        let each = |key: &str, value: &'a RawValue| {
+            if let Some(place) = KEYS.iter().position(|known| *known == key).and_then(|at| found.get_mut(at)) {
+                *place = Some(value).filter(|value| value.get() != "null");
+            }
+            Ok(())
+        };
+        json::members(whole, each).ok()?;
+        let [path, callable, args, kwargs, class_args, class_kwargs] = found;
+        let lists = [args, class_args].into_iter().flatten().all(json::is_list);
+        let objects = [kwargs, class_kwargs].into_iter().flatten().all(json::is_object);
+        let word = |value: Option<&'a RawValue>| value.and_then(json::text).filter(|word| !word.is_empty());
+        let (path, callable) = (word(path)?, word(callable)?);
+        (lists && objects).then_some(Self { path, callable, args, kwargs, class_args, class_kwargs, whole })
+    }
+}
+
+/// What a job says, in the order of [`Call`].
+const KEYS: [&str; 6] = ["path", "callable", "args", "kwargs", "class_args", "class_kwargs"];
+
+/// Appends, a comma in front of each, the members of an object that are no part of a [`Call`].
+pub(crate) fn put_unknown(object: &RawValue, out: &mut Vec<u8>) {
+    let each = |key: &str, value: &RawValue| {
+        if !KEYS.contains(&key) {
+            out.extend_from_slice(b",");
+            json::quote(key, out);
+            out.extend_from_slice(b":");
+            out.extend_from_slice(value.get().as_bytes());
+        }
+        Ok(())
+    };
+    // An object that was read before has members.
+    let _ = json::members(object, each);
+}

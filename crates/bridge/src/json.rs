@@ -1,0 +1,231 @@
+//! JSON that is looked into, not read: values stay the text they are. The last of two equal keys counts.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::ser::{Formatter, Serializer};
+use serde_json::value::RawValue;
+
+/// How deep JSON that is converted may be nested, the outermost value included. Nothing here recurses; but what reads it next
+/// may, and was written for what its own protocol lets through.
+pub const DEPTH_MAX: usize = 128;
+
+/// A text that is not what was to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Unexpected;
+
+/// The value that a text is, without the blanks around it.
+pub(crate) fn value(text: &[u8]) -> Option<&RawValue> {
+    let text = std::str::from_utf8(text).ok()?;
+    if is_too_deep(text) {
+        return None;
+    }
+    serde_json::from_str(text).ok()
+}
+
+/// Calls `each` for every member of an object, in the order they stand in.
+pub(crate) fn members<'a>(
+    object: &'a RawValue,
+    each: impl FnMut(&str, &'a RawValue) -> Result<(), Unexpected>,
+) -> Result<(), Unexpected> {
+    serde_json::Deserializer::from_str(object.get()).deserialize_map(Members(each)).map_err(|_| Unexpected)
+}
+
+/// The one item of a list that has no other.
+pub(crate) fn only(list: &RawValue) -> Option<&RawValue> {
+    serde_json::from_str(list.get()).ok().map(|[item]: [&RawValue; 1]| item)
+}
+
+/// The items of a list of two.
+pub(crate) fn pair(list: &RawValue) -> Option<[&RawValue; 2]> {
+    serde_json::from_str(list.get()).ok()
+}
+
+/// What a string says. `None` of all else, and of half a surrogate pair, which is no text.
+pub(crate) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
+    serde_json::from_str(value.get()).ok().map(|Text(text)| text)
+}
+
+/// Whether a value is a list.
+pub(crate) fn is_list(value: &RawValue) -> bool {
+    value.get().starts_with('[')
+}
+
+/// Whether a value is an object.
+pub(crate) fn is_object(value: &RawValue) -> bool {
+    value.get().starts_with('{')
+}
+
+/// Appends a string in quotes, with no more escapes than JSON asks for.
+pub(crate) fn quote(text: &str, out: &mut Vec<u8>) {
+    // What is written into memory is written.
+    let _ = serde_json::to_writer(out, text);
+}
+
+/// Appends a string in quotes as Python does: nothing but ASCII.
+pub(crate) fn quote_ascii(text: &str, out: &mut Vec<u8>) {
+    // As above.
+    let _ = serde::Serialize::serialize(text, &mut Serializer::with_formatter(out, Ascii));
+}
+
+/// A string, borrowed where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+struct Members<F>(F);
+
+impl<'de, F: FnMut(&str, &'de RawValue) -> Result<(), Unexpected>> Visitor<'de> for Members<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<(), M::Error> {
+        while let Some((Text(key), value)) = map.next_entry::<_, &'de RawValue>()? {
+            (self.0)(&key, value).map_err(|_| M::Error::custom("unexpected"))?;
+        }
+        Ok(())
+    }
+}
+
+struct Ascii;
+
+impl Formatter for Ascii {
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(at) = rest.find(|each| !matches!(each, ' '..='~')) {
+            let (plain, other) = rest.split_at(at);
+            out.write_all(plain.as_bytes())?;
+            let mut chars = other.chars();
+            for unit in chars.next().into_iter().flat_map(|each| each.encode_utf16(&mut [0; 2]).to_vec()) {
+                write!(out, "\\u{unit:04x}")?;
+            }
+            rest = chars.as_str();
+        }
+        out.write_all(rest.as_bytes())
+    }
+}
+
+/// Whether brackets are nested deeper than [`DEPTH_MAX`]. Of what is no JSON the answer does not matter.
+fn is_too_deep(text: &str) -> bool {
+    let (mut depth, mut quoted) = (0_usize, false);
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\\' if quoted => {
+                bytes.next();
+            }
+            b'[' | b'{' if !quoted => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return true;
+                }
+            }
+            b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> &RawValue {
+        value(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn values() {
+        for (text, expected) in [(" [1, 2]\n", "[1, 2]"), ("1e400", "1e400"), ("\"\\ud800\"", "\"\\ud800\"")] {
+            assert_eq!(raw(text).get(), expected);
+        }
+        let bad: [&[u8]; 12] = [
+            b"",
+            b" ",
+            b"[",
+            b"[1,]",
+            b"{\"a\"}",
+            b"01",
+            b"NaN",
+            b"1 2",
+            b"\xff",
+            b"\"\xff\"",
+            b"\"",
+            b"\xef\xbb\xbf1",
+        ];
+        for text in bad {
+            assert!(value(text).is_none(), "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn depth() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(value(nested(DEPTH_MAX).as_bytes()).is_some());
+        assert!(value(nested(DEPTH_MAX + 1).as_bytes()).is_none());
+        assert!(value("[".repeat(1_000_000).as_bytes()).is_none());
+        assert!(value(format!("[{}1]", "[],".repeat(1_000)).as_bytes()).is_some(), "side by side");
+        assert!(value(format!("\"\\\"{}\"", "[".repeat(1_000)).as_bytes()).is_some(), "in a string");
+    }
+
+    #[test]
+    fn objects() {
+        let listed = |text: &'static str| {
+            let mut found = Vec::new();
+            let end = members(raw(text), |key, value| {
+                found.push(format!("{key}={}", value.get()));
+                Ok(())
+            });
+            end.map(|()| found.join(" "))
+        };
+        assert_eq!(listed("{}").as_deref(), Ok(""));
+        assert_eq!(listed(r#"{"a":1,"\u0062": [1.0 ,2], "a":"x"}"#).as_deref(), Ok("a=1 b=[1.0 ,2] a=\"x\""));
+        for text in ["[]", "1", "null", r#"{"\ud800":1}"#] {
+            assert_eq!(listed(text), Err(Unexpected), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists() {
+        assert_eq!(only(raw("[ 1.0 ]")).map(RawValue::get), Some("1.0"));
+        for text in ["[]", "[1,2]", "1", "{\"a\":1}"] {
+            assert!(only(raw(text)).is_none(), "{text}");
+        }
+        assert_eq!(pair(raw("[1, [2]]")).map(|pair| pair.map(RawValue::get)), Some(["1", "[2]"]));
+        for text in ["[]", "[1]", "[1,2,3]", "\"ab\""] {
+            assert!(pair(raw(text)).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts() {
+        for (json, expected) in [(r#""""#, ""), (r#""a""#, "a"), (r#""\u00e9\n\ud83d\ude00""#, "é\n😀")] {
+            assert_eq!(text(raw(json)).as_deref(), Some(expected));
+        }
+        for json in ["1", "null", "[\"a\"]", r#""\ud800""#] {
+            assert_eq!(text(raw(json)), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn quotes() {
+        let table = [
+            ("", r#""""#, r#""""#),
+            ("a\"\\/\n\u{1}", r#""a\"\\/\n\u0001""#, r#""a\"\\/\n\u0001""#),
+            ("\u{7f}é😀~ z", "\"\u{7f}é😀~ z\"", r#""\u007f\u00e9\ud83d\ude00~ z""#),
+        ];
+        for (text, plain, ascii) in table {
+            let (mut out, mut out_ascii) = (Vec::new(), Vec::new());
+            quote(text, &mut out);
+            quote_ascii(text, &mut out_ascii);
+            assert_eq!((String::from_utf8(out), String::from_utf8(out_ascii)), (Ok(plain.into()), Ok(ascii.into())));
+        }
+    }
+}

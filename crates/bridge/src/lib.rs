@@ -1,0 +1,69 @@
+//! What a job becomes for a worker of another protocol, and what that worker's result becomes for the job's own.
+//!
+//! **Contract.** Pure: bytes in, bytes out. A job's body is kept as its producer sent it; it is converted here, when it goes to a
+//! worker of another protocol, and nowhere else. A worker of the job's own protocol gets the very bytes, and nobody looks at
+//! them. What cannot be converted is a [`Misfit`] whose text is the rule; the job's end is then to be a visible one. JSON is never
+//! written anew: numbers, escapes and unknown keys come out as they went in. No bytes make this panic, recurse, or take more than
+//! a small multiple of their own size.
+//!
+//! **Reading order.** The crate's README has the tables. [`workload`], [`message`] and [`unit`] are the three directions,
+//! [`result`] the way back; `json` reads, `fwp` and `call` are the shapes of a job in FWP and in EventMQ.
+
+mod call;
+mod fwp;
+mod json;
+mod message;
+mod misfit;
+mod result;
+mod unit;
+mod workload;
+
+use windlass_engine::{Origin, Priority};
+
+pub use json::DEPTH_MAX;
+pub use message::message;
+pub use misfit::{Misfit, Why};
+pub use result::result;
+pub use unit::{Unit, unit};
+pub use workload::workload;
+
+/// How a queue's jobs cross between Gearman's bytes and FWP's arguments.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Codec {
+    /// Bytes are one string argument, in base64 where they are no text.
+    #[default]
+    Text,
+    /// Bytes are JSON: the list of arguments.
+    Json,
+    /// Bytes are one string argument, always in base64.
+    Base64,
+}
+
+/// A job, as far as it matters to a worker of another protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Job<'a> {
+    /// The protocol it was born in.
+    pub origin: Origin,
+    /// Its queue: Gearman's function.
+    pub queue: &'a [u8],
+    /// What its producer sent, or of an FWP job the text that is kept of it.
+    pub body: &'a [u8],
+    /// The rule of its queue.
+    pub codec: Codec,
+    /// Its coalescing key; empty if it has none.
+    pub key: &'a [u8],
+    /// Its priority.
+    pub priority: Priority,
+}
+
+impl Job<'_> {
+    /// There is no way to a worker of `to`, and the codec has no part in it.
+    const fn misfit(&self, to: Origin, why: Why) -> Misfit {
+        Misfit { from: self.origin, to, codec: None, why }
+    }
+
+    /// There is none under this codec.
+    const fn codec_misfit(&self, to: Origin, why: Why) -> Misfit {
+        Misfit { from: self.origin, to, codec: Some(self.codec), why }
+    }
+}
