@@ -18,6 +18,7 @@ windlass_testkit::transcripts! {
     heartbeats
     jobs
     schedules
+    strays
     weights
 }
 
