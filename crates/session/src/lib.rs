@@ -9,8 +9,10 @@
 //! engine for this client; [`Session::on_tick`] when [`Session::next_deadline`] has come; after [`Outbox::hang_up`] only the events still due.
 //! The driver sends [`windlass_engine::Command::Close`] itself when the connection is gone.
 //!
-//! Beside it what more than one protocol needs: [`cron`], and [`jid`], what a job without a name is called.
+//! Beside it what more than one protocol needs: [`cron`]; [`jid`], what a job without a name is called; [`alias`], a session
+//! under other names.
 
+pub mod alias;
 pub mod cron;
 pub mod jid;
 

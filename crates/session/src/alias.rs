@@ -1,0 +1,302 @@
+//! What a protocol calls queues whose own names it cannot say: any session, with some names changed on the way.
+//!
+//! The session inside knows nothing of it. What it asks of the engine is asked under the queues' own names, and what it is
+//! told it is told under its own. A producer's body is not looked into: the same protocol gets back what it sent.
+
+use std::collections::HashMap;
+
+use bytes::{Bytes, BytesMut};
+use windlass_engine::{Command, Event, From, JobRef, NewJob, ScheduleRef, Timestamp};
+
+use crate::{Item, Outbox, Session};
+
+/// The names of one protocol that are not the queues' own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Aliases {
+    /// By what the protocol says.
+    inward: HashMap<Bytes, Bytes>,
+    /// By what it means.
+    outward: HashMap<Bytes, Bytes>,
+}
+
+/// A session under other names.
+#[derive(Debug)]
+pub struct Aliased<S> {
+    inner: S,
+    aliases: std::sync::Arc<Aliases>,
+}
+
+impl Aliases {
+    /// One more: what `said` stands for. `false`: it stands for another already, or the queue has another alias.
+    pub fn insert(&mut self, said: Bytes, meant: Bytes) -> bool {
+        if self.inward.contains_key(&said) || self.outward.contains_key(&meant) {
+            return false;
+        }
+        self.outward.insert(meant.clone(), said.clone());
+        self.inward.insert(said, meant);
+        true
+    }
+
+    /// Whether every name is the queue's own.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inward.is_empty()
+    }
+
+    fn mean(&self, name: &mut Bytes) {
+        if let Some(meant) = self.inward.get(name) {
+            *name = meant.clone();
+        }
+    }
+
+    fn say(&self, name: &mut Bytes) {
+        if let Some(said) = self.outward.get(name) {
+            *name = said.clone();
+        }
+    }
+
+    // ---- inward ----------------------------------------------------------------------------------------------------
+
+    fn command(&self, command: &mut Command) {
+        match command {
+            Command::Serve(ability) => self.mean(&mut ability.queue),
+            Command::Push(job) => self.new_job(job),
+            Command::Take(take) => match &mut take.from {
+                From::Abilities => {}
+                From::Listed { queues, .. } => queues.iter_mut().for_each(|queue| self.mean(queue)),
+                From::Cycle { queue, .. } => self.mean(queue),
+            },
+            Command::Unserve { queue, .. }
+            | Command::CreateQueue { queue, .. }
+            | Command::RemoveQueue { queue, .. }
+            | Command::PauseQueue { queue, .. }
+            | Command::LimitQueue { queue, .. }
+            | Command::ThrottleQueue { queue, .. }
+            | Command::LookQueue { queue } => self.mean(queue),
+            Command::Finish { job, .. }
+            | Command::Fail { job, .. }
+            | Command::Release { job, .. }
+            | Command::Extend { job, .. }
+            | Command::Repay { job, .. }
+            | Command::Tell { job, .. }
+            | Command::Track { job, .. }
+            | Command::Replace { job, .. }
+            | Command::Cancel(job)
+            | Command::Look(job) => self.job_ref(job),
+            Command::SetSchedule(schedule) => self.new_job(&mut schedule.job),
+            Command::BatchNew(batch) => {
+                batch.complete.iter_mut().chain(&mut batch.success).for_each(|job| self.new_job(job));
+            }
+            Command::ListJobs { filter, .. } | Command::Mutate { filter, .. } => {
+                filter.queue.iter_mut().for_each(|queue| self.mean(queue));
+            }
+            Command::RemoveSchedule(ScheduleRef::Id(_) | ScheduleRef::Key { .. })
+            | Command::Open(_)
+            | Command::Close
+            | Command::Label(_)
+            | Command::UnserveAll { .. }
+            | Command::Sleep
+            | Command::Credit { .. }
+            | Command::Unwait
+            | Command::ListSchedules { .. }
+            | Command::BatchOpen { .. }
+            | Command::BatchCommit { .. }
+            | Command::LookBatch { .. }
+            | Command::ListQueues { .. }
+            | Command::ListClients { .. }
+            | Command::Stats
+            | Command::Barrier
+            | Command::Flush { .. }
+            | Command::Enlist { .. }
+            | Command::Beat { .. }
+            | Command::Signal { .. } => {}
+        }
+    }
+
+    fn new_job(&self, job: &mut NewJob) {
+        self.mean(&mut job.queue);
+    }
+
+    fn job_ref(&self, job: &mut JobRef) {
+        match job {
+            JobRef::Key { queue, .. } => self.mean(queue),
+            JobRef::Id(_) | JobRef::Name(_) | JobRef::KeyAnywhere { .. } => {}
+        }
+    }
+
+    // ---- outward ---------------------------------------------------------------------------------------------------
+
+    fn event(&self, event: &mut Event) {
+        match event {
+            Event::Taken { job, .. } => self.say(&mut job.queue),
+            Event::Looked { job, schedule, .. } => {
+                job.iter_mut().for_each(|view| self.say(&mut view.queue));
+                schedule.iter_mut().for_each(|schedule| self.say(&mut schedule.job.queue));
+            }
+            Event::Schedules { rows, .. } => rows.iter_mut().for_each(|schedule| self.say(&mut schedule.job.queue)),
+            Event::Queues { rows, .. } => rows.iter_mut().for_each(|row| self.say(&mut row.name)),
+            Event::Jobs { rows, .. } => rows.iter_mut().for_each(|view| self.say(&mut view.queue)),
+            Event::Pushed { .. }
+            | Event::Empty { .. }
+            | Event::Woken
+            | Event::Finished { .. }
+            | Event::Failed { .. }
+            | Event::Done { .. }
+            | Event::Settled { .. }
+            | Event::Refused { .. }
+            | Event::Told { .. }
+            | Event::Ended { .. }
+            | Event::ScheduleSet { .. }
+            | Event::BatchLooked { .. }
+            | Event::Clients { .. }
+            | Event::Stats { .. }
+            | Event::Mutated { .. }
+            | Event::Beaten { .. }
+            | Event::Dismissed => {}
+        }
+    }
+}
+
+impl<S> Aliased<S> {
+    /// This session, under these names.
+    pub const fn new(inner: S, aliases: std::sync::Arc<Aliases>) -> Self {
+        Self { inner, aliases }
+    }
+
+    /// Lets the session do something, and changes the names in what it asks.
+    fn run(&mut self, out: &mut Outbox, run: impl FnOnce(&mut S, &mut Outbox)) {
+        // What stands there already has been seen to.
+        let before = out.items.len();
+        run(&mut self.inner, out);
+        for item in out.items.iter_mut().skip(before) {
+            if let Item::Command(_, command) = item {
+                self.aliases.command(command);
+            }
+        }
+    }
+}
+
+impl<S: Session> Session for Aliased<S> {
+    fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
+        self.run(out, |inner, out| inner.on_open(now, out));
+    }
+
+    fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+        self.run(out, |inner, out| inner.on_bytes(now, input, out));
+    }
+
+    fn on_event(&mut self, now: Timestamp, mut event: Event, out: &mut Outbox) {
+        self.aliases.event(&mut event);
+        self.run(out, |inner, out| inner.on_event(now, event, out));
+    }
+
+    fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
+        self.run(out, |inner, out| inner.on_tick(now, out));
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.inner.next_deadline()
+    }
+
+    fn needs_bytes(&self) -> usize {
+        self.inner.needs_bytes()
+    }
+
+    fn excuse(&mut self, now: Timestamp) {
+        self.inner.excuse(now);
+    }
+
+    fn on_eof(&mut self, now: Timestamp, out: &mut Outbox) {
+        self.run(out, |inner, out| inner.on_eof(now, out));
+    }
+
+    fn on_shutdown(&mut self, now: Timestamp, out: &mut Outbox) {
+        self.run(out, |inner, out| inner.on_shutdown(now, out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use windlass_engine::{Origin, QueueKind, Tag};
+
+    use super::*;
+
+    /// Asks for what it is sent, and says what it is told.
+    #[derive(Debug)]
+    struct Parrot;
+
+    impl Session for Parrot {
+        fn on_open(&mut self, _now: Timestamp, _out: &mut Outbox) {}
+
+        fn on_bytes(&mut self, _now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+            let queue = input.split().freeze();
+            out.command(Tag(1), Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work });
+            let key = JobRef::Key { queue, origin: Origin::GEARMAN, key: "k".into() };
+            out.command(Tag(2), Command::Look(key));
+        }
+
+        fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Outbox) {
+            if let Event::Looked { schedule: Some(schedule), .. } = event {
+                out.bytes().extend_from_slice(&schedule.job.queue);
+            }
+        }
+    }
+
+    fn aliased() -> Aliased<Parrot> {
+        let mut aliases = Aliases::default();
+        assert!(aliases.insert("image-resize".into(), "image resize!".into()));
+        assert!(aliases.insert("b".into(), "image-resize".into()));
+        assert!(!aliases.insert("b".into(), "c".into()), "one name cannot mean two queues");
+        assert!(!aliases.insert("other".into(), "image resize!".into()), "nor one queue have two names");
+        Aliased::new(Parrot, Arc::new(aliases))
+    }
+
+    #[test]
+    fn what_is_asked_is_asked_under_the_queues_own_name_and_once() {
+        let mut session = aliased();
+        let mut out = Outbox::default();
+        for (said, meant) in [("image-resize", "image resize!"), ("b", "image-resize"), ("plain", "plain")] {
+            session.on_bytes(Timestamp(0), &mut said.into(), &mut out);
+            // Again, with all that was asked before in the same outbox.
+            session.on_bytes(Timestamp(0), &mut "x".into(), &mut out);
+            let names: Vec<Bytes> = out
+                .drain()
+                .filter_map(|item| match item {
+                    Item::Command(_, Command::CreateQueue { queue, .. } | Command::Look(JobRef::Key { queue, .. })) => {
+                        Some(queue)
+                    }
+                    Item::Command(..) | Item::Bytes(_) => None,
+                })
+                .collect();
+            assert_eq!(names, [meant, meant, "x", "x"], "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_is_told_under_the_protocols_name() {
+        let mut session = aliased();
+        let mut out = Outbox::default();
+        for (meant, said) in [("image resize!", "image-resize"), ("image-resize", "b"), ("plain", "plain")] {
+            let mut engine = windlass_engine::Engine::new(windlass_engine::Limits::default(), 7);
+            let mut turn = windlass_engine::Turn::new(Timestamp(0), 7);
+            let client = windlass_engine::ClientId(1);
+            engine.apply(client, Tag::NONE, Command::Open(windlass_engine::ClientInfo::default()), &mut turn);
+            let schedule = windlass_engine::NewSchedule {
+                key: Some("s".into()),
+                job: NewJob::new(Origin::GEARMAN, meant.into(), Bytes::new()),
+                recurrence: windlass_engine::Recurrence::Every { interval_ms: 1_000 },
+                at_once: false,
+                keep_grid: false,
+                runs: None,
+            };
+            engine.apply(client, Tag::NONE, Command::SetSchedule(Box::new(schedule)), &mut turn);
+            engine.apply(client, Tag(1), Command::Look(JobRef::Id(windlass_engine::JobId(1))), &mut turn);
+            for (_, event) in turn.events.drain(..) {
+                session.on_event(Timestamp(0), event, &mut out);
+            }
+            assert_eq!(out.take_bytes().as_deref(), Some(said.as_bytes()));
+        }
+    }
+}
