@@ -285,8 +285,13 @@ pub struct Taken {
 /// How a job ended, to those who listen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// It succeeded, with this result.
-    Succeeded(Bytes),
+    /// It succeeded.
+    Succeeded {
+        /// What its worker said.
+        result: Bytes,
+        /// The protocol in which it was said, if its worker speaks one.
+        by: Option<Origin>,
+    },
     /// It failed and is not tried again.
     Failed(Box<Failure>),
     /// Its workers were lost too often.

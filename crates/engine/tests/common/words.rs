@@ -70,7 +70,7 @@ fn note_words(note: &Note) -> String {
 
 fn end_words(end: &End) -> String {
     match end {
-        End::Succeeded(result) => format!("succeeded {}", text(result)),
+        End::Succeeded { result, .. } => format!("succeeded {}", text(result)),
         End::Failed(failure) => format!("failed {}", text(&failure.message)),
         End::Lost => "lost".into(),
         End::TimedOut => "timed out".into(),

@@ -86,7 +86,7 @@ impl EventmqSession {
         let Some(id) = self.awaited.remove(&job) else { return };
         let text: Cow<'_, [u8]> = match end {
             // A worker's words, as they came.
-            End::Succeeded(result) => Cow::Borrowed(result),
+            End::Succeeded { result, .. } => Cow::Borrowed(result),
             End::Failed(failure) => value_text(&failure.message).into(),
             End::TimedOut => value_text(b"TimeoutError").into(),
             End::Lost => value_text(b"workers lost").into(),

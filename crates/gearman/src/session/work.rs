@@ -92,7 +92,7 @@ impl GearmanSession {
         let handle: &[u8] = &self.handle(job);
         let exceptions = self.exceptions;
         let response = match end {
-            End::Succeeded(data) => Response::WorkComplete { handle, data },
+            End::Succeeded { result: data, .. } => Response::WorkComplete { handle, data },
             End::Failed(failure) if exceptions && failure.kind != FAIL => {
                 Response::WorkException { handle, data: &failure.message }
             }

@@ -50,7 +50,8 @@ impl Oracle {
             self.see("Finish::Late");
         }
         self.count_total(id, |totals| totals.succeeded += 1);
-        self.tell_end(id, &End::Succeeded(result.clone()));
+        let by = self.client(client).and_then(|client| client.info.origin);
+        self.tell_end(id, &End::Succeeded { result: result.clone(), by });
         self.succeeded(id);
         let until = |ms| self.now.after_ms(ms);
         let memo = self.job(id).expect("it was just found");
