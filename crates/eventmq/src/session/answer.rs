@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use windlass_engine::{End, Event, JobId, JobRef, JobView, PlaceKind, Pushed, Refusal, Tag, Timestamp};
+use windlass_engine::{End, Event, JobId, JobRef, JobView, Origin, PlaceKind, Pushed, Refusal, Tag, Timestamp};
 use windlass_session::{Outbox, Reason};
 
 use super::EventmqSession;
@@ -85,8 +85,10 @@ impl EventmqSession {
     fn ended(&mut self, job: JobId, end: &End, out: &mut Outbox) {
         let Some(id) = self.awaited.remove(&job) else { return };
         let text: Cow<'_, [u8]> = match end {
-            // A worker's words, as they came.
-            End::Succeeded { result, .. } => Cow::Borrowed(result),
+            // A worker's own words, as they came.
+            End::Succeeded { result, by } => {
+                windlass_bridge::result(by.unwrap_or(Origin::EVENTMQ), Origin::EVENTMQ, result)
+            }
             End::Failed(failure) => value_text(&failure.message).into(),
             End::TimedOut => value_text(b"TimeoutError").into(),
             End::Lost => value_text(b"workers lost").into(),

@@ -6,7 +6,7 @@
 //! asked for those, else WORK_FAIL.
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{Command, End, Failure, JobId, JobRef, Note, Proof};
+use windlass_engine::{Command, End, Failure, JobId, JobRef, Note, Origin, Proof};
 use windlass_session::Outbox;
 
 use super::ask::Ask;
@@ -91,8 +91,13 @@ impl GearmanSession {
     pub(super) fn ended(&mut self, job: JobId, end: &End, out: &mut Outbox) {
         let handle: &[u8] = &self.handle(job);
         let exceptions = self.exceptions;
+        let result_text;
         let response = match end {
-            End::Succeeded { result: data, .. } => Response::WorkComplete { handle, data },
+            End::Succeeded { result, by } => {
+                let by = by.unwrap_or(Origin::GEARMAN);
+                result_text = windlass_bridge::result(by, Origin::GEARMAN, result);
+                Response::WorkComplete { handle, data: &result_text }
+            }
             End::Failed(failure) if exceptions && failure.kind != FAIL => {
                 Response::WorkException { handle, data: &failure.message }
             }
