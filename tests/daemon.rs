@@ -19,6 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{Peer, daemon, submission};
 use windlass_gearman::wire::{Request, Response, Schedule, Status, Submission};
+use windlass_testkit::daemon::EVENTMQ_OFF;
 
 // ---- how it starts and stops -----------------------------------------------------------------------------------------
 
@@ -100,7 +101,7 @@ fn a_busy_port_and_a_busy_directory_are_told_in_one_line() {
             "port",
             3,
             format!(
-                "data_dir = {other:?}\nfaktory.listen = []\nspiderq.listen = []\n[gearman]\nlisten = [\"127.0.0.1:{port}\"]\n"
+                "data_dir = {other:?}\nfaktory.listen = []\nspiderq.listen = []\n{EVENTMQ_OFF}[gearman]\nlisten = [\"127.0.0.1:{port}\"]\n"
             ),
             format!("127.0.0.1:{port}"),
         ),
@@ -108,7 +109,7 @@ fn a_busy_port_and_a_busy_directory_are_told_in_one_line() {
             "directory",
             4,
             format!(
-                "data_dir = {data:?}\nfaktory.listen = []\nspiderq.listen = []\n[gearman]\nlisten = [\"127.0.0.1:0\"]\n"
+                "data_dir = {data:?}\nfaktory.listen = []\nspiderq.listen = []\n{EVENTMQ_OFF}[gearman]\nlisten = [\"127.0.0.1:0\"]\n"
             ),
             data.display().to_string(),
         ),

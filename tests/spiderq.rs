@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use common::zmtp::{COMMAND, Dealer, LONG, MORE, command, frame, greeting};
 use common::{daemon, wait_until};
 use peer::{
-    ADDED, Bare, COMMAND, Dealer, EMPTY, FLUSH, FLUSHED, FOREVER_MS, LONG, Lease, MORE, PING, PONG, REPAID, Status,
-    add, command, frame, greeting, lend, lookup, repay,
+    ADDED, Bare, EMPTY, FLUSH, FLUSHED, FOREVER_MS, Lease, PING, PONG, REPAID, Status, add, lend, lookup, repay,
 };
 use windlass_testkit::daemon::Daemon;
 

@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use common::{Peer, daemon, kind, submission, wait_until};
 use peer::Fwp;
 use windlass_gearman::wire::{Kind, Message, Request, Response};
-use windlass_testkit::daemon::Daemon;
+use windlass_testkit::daemon::{Daemon, EVENTMQ_OFF};
 
 /// Waits until nobody new is let in.
 fn wait_until_closed(address: SocketAddr) {
@@ -133,7 +133,8 @@ impl Mute {
         let text = format!("data_dir = {:?}\n[log]\nfile = {log:?}\n", dir.join("data"));
         fs::write(
             &config,
-            text + "[faktory]\nlisten = []\n[spiderq]\nlisten = []\n[gearman]\nlisten = [\"127.0.0.1:0\"]\n",
+            text + EVENTMQ_OFF
+                + "[faktory]\nlisten = []\n[spiderq]\nlisten = []\n[gearman]\nlisten = [\"127.0.0.1:0\"]\n",
         )
         .unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));

@@ -2,6 +2,8 @@
 //! codec. Stock clients have their own tests (`interop`); this one is for asking exactly what a test wants to know.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
+pub mod zmtp;
+
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io::{self, Read, Write};

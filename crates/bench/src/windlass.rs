@@ -10,7 +10,12 @@ use crate::servers::{self, Home, Launch};
 
 /// Its front-ends, and what else is to be said of each; a run uses one and turns the others off. In its dialect 1.4, spiderq
 /// tells whoever asks for counts of Pings too.
-const FRONT_ENDS: [(&str, &str); 3] = [("gearman", ""), ("faktory", ""), ("spiderq", "dialect = \"1.4\"\n")];
+const FRONT_ENDS: [(&str, &str); 4] = [
+    ("gearman", ""),
+    ("faktory", ""),
+    ("spiderq", "dialect = \"1.4\"\n"),
+    ("eventmq", "admin_listen = []\npublish_listen = []\nsubscribe_listen = []\n"),
+];
 
 /// What an acknowledgement of `windlass` means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,11 +100,13 @@ mod tests {
     fn the_configuration() {
         let text = configuration(Path::new("/tmp/a \"b\""), "gearman", Durability::Interval, 4730);
         let expected = "data_dir = \"/tmp/a \\\"b\\\"/data\"\ndurability = \"interval\"\ncommit_interval = \"100ms\"\n\n\
-                        [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n\n[faktory]\nlisten = []\n\n[spiderq]\nlisten = []\ndialect = \"1.4\"\n";
+                        [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n\n[faktory]\nlisten = []\n\n[spiderq]\nlisten = []\ndialect = \"1.4\"\n\n\
+                        [eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
         assert_eq!(text, expected);
         let text = configuration(Path::new("/tmp/a"), "spiderq", Durability::Sync, 5555);
         let expected = "[gearman]\nlisten = []\n\n[faktory]\nlisten = []\n\n\
-                        [spiderq]\nlisten = [\"127.0.0.1:5555\"]\ndialect = \"1.4\"\n";
+                        [spiderq]\nlisten = [\"127.0.0.1:5555\"]\ndialect = \"1.4\"\n\n\
+                        [eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
         assert!(text.ends_with(expected), "{text}");
     }
 }

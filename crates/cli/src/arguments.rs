@@ -14,8 +14,8 @@ const AFTER_HELP: &str = "`windlass --help` has examples, the environment, signa
 const AFTER_LONG_HELP: &str = "\
 Examples:
   windlass
-      Serve Gearman on 127.0.0.1:4730, Faktory on 7419 and spiderq on 5555,
-      with the data in ./windlass-data.
+      Serve Gearman on 127.0.0.1:4730, Faktory on 7419, spiderq on 5555 and
+      EventMQ on 47290 and 47291, with the data in ./windlass-data.
   windlass serve -c /etc/windlass.toml
       Serve what a file says.
   windlass --set 'gearman.listen=[\"0.0.0.0:4730\", \"unix:/run/gearman\"]'
@@ -78,7 +78,7 @@ Exit codes:
   5   not all of an import could be taken; what was is in the data directory
   The reason is on standard error, in a line that starts with `windlass: `.";
 
-/// A job server for clients that nobody will rewrite: Gearman, Faktory and spiderq over one durable queue.
+/// A job server for clients that nobody will rewrite: Gearman, Faktory, spiderq and EventMQ over one durable queue.
 ///
 /// Without a command it serves.
 #[derive(Debug, Parser)]

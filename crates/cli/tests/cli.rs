@@ -74,13 +74,18 @@ fn check_says_what_would_be_served() {
     assert_eq!(
         printed(&["check"]),
         "ok\nlisten   faktory 127.0.0.1:7419\nlisten   gearman 127.0.0.1:4730\n\
-         listen   spiderq 127.0.0.1:5555 (queue spiderq)\ndata     windlass-data (sync)\n"
+         listen   spiderq 127.0.0.1:5555 (queue spiderq)\nlisten   eventmq 127.0.0.1:47291\n\
+         listen   eventmq 127.0.0.1:47290\nlisten   eventmq-admin 127.0.0.1:47293\n\
+         listen   eventmq-publish 127.0.0.1:47298\nlisten   eventmq-subscribe 127.0.0.1:47299\n\
+         data     windlass-data (sync)\n"
     );
     let listen = "[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n\
-                  [spiderq]\nlisten = [\"tcp://*:1\"]\nmore = [{listen = [\"ipc:///run/b\"], queue = \"b\"}]\n";
+                  [spiderq]\nlisten = [\"tcp://*:1\"]\nmore = [{listen = [\"ipc:///run/b\"], queue = \"b\"}]\n\
+                  [eventmq]\nlisten = [\"ipc:///run/e\"]\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = [\"127.0.0.1:2\"]\n";
     let path = write(dir.path(), &format!("durability = \"interval\"\n{listen}"));
     let expected = "ok\nlisten   gearman [::1]:4730\nlisten   gearman unix:/run/windlass.sock\n\
-                    listen   spiderq 0.0.0.0:1 (queue spiderq)\nlisten   spiderq unix:/run/b (queue b)\n";
+                    listen   spiderq 0.0.0.0:1 (queue spiderq)\nlisten   spiderq unix:/run/b (queue b)\n\
+                    listen   eventmq unix:/run/e\nlisten   eventmq-subscribe 127.0.0.1:2\n";
     let data = dir.path().join("data");
     assert_eq!(
         printed(&["check", "--config", &path, "--data-dir", data.to_str().unwrap()]),
@@ -95,6 +100,10 @@ fn the_command_line_is_over_the_environment() {
         ("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:1,127.0.0.1:2"),
         ("WINDLASS_FAKTORY_LISTEN", ""),
         ("WINDLASS_SPIDERQ_LISTEN", ""),
+        ("WINDLASS_EVENTMQ_LISTEN", ""),
+        ("WINDLASS_EVENTMQ_ADMIN_LISTEN", ""),
+        ("WINDLASS_EVENTMQ_PUBLISH_LISTEN", ""),
+        ("WINDLASS_EVENTMQ_SUBSCRIBE_LISTEN", ""),
     ];
     let output = windlass(
         &["check", "--set", "data_dir=/set"],

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use windlass_engine::{Command, Event, QueueKind};
+use windlass_engine::{ClientInfo, Command, Event, QueueKind, Select};
+use windlass_eventmq::publish::{PublishSettings, SubscriberSession};
+use windlass_eventmq::session::{EventmqSession, Scheduler, Settings as EventmqSettings};
 use windlass_faktory::session::{FaktorySession, Settings as FaktorySettings};
 use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
-use windlass_session::Post;
+use windlass_session::{Post, Session};
 use windlass_spiderq::session::{Settings as SpiderqSettings, SpiderqSession};
 use windlass_spiderq::wire::Dialect;
-use windlass_zmtp::{HangUp, Limits, Login, Mechanism, Role, Roster};
+use windlass_zmtp::{HangUp, Limits, Login, Mechanism, Role, Roster, Seat};
 
 use crate::clock;
-use crate::config::{self, Config, CycleListener, ListenAddress, Tls};
+use crate::config::{self, Config, CycleListener, Eventmq, ListenAddress, Tls};
 use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::listen::Protocol;
@@ -42,18 +44,47 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
     for cycle in config.spiderq.cycles() {
         served.push((spiderq(&cycle, config)?, cycle.listen));
     }
+    served.extend(eventmq(config));
     Ok(served)
 }
 
 /// One cycle's listener: its connections share a roster and their counters.
 fn spiderq(cycle: &CycleListener<'_>, config: &Config) -> Result<Protocol, Failure> {
     let settings = Arc::new(cycle_settings(cycle, config)?);
+    Ok(zeromq("spiderq", config, move |info, seat, _| Box::new(SpiderqSession::new(Arc::clone(&settings), info, seat))))
+}
+
+/// EventMQ's roles. All of them know of one another's workers, schedulers and subscribers; identities are each listener's own.
+fn eventmq(config: &Config) -> [Served<'_>; 4] {
+    let subscribers = Arc::new(subscriber_settings(config));
+    let everywhere = EventmqSettings { exchange: Arc::clone(&subscribers.exchange), ..eventmq_settings(config) };
+    let admin = Arc::new(EventmqSettings { disconnect: config.eventmq.disconnect, ..everywhere.clone() });
+    let everywhere = Arc::new(everywhere);
+    config.eventmq.roles().map(|(name, listen)| {
+        let subscribers = Arc::clone(&subscribers);
+        let settings = Arc::clone(if name == Eventmq::ADMIN { &admin } else { &everywhere });
+        let protocol = zeromq(name, config, move |info, seat, line| {
+            if name == Eventmq::SUBSCRIBE {
+                return Box::new(SubscriberSession::new(Arc::clone(&subscribers), info, seat, line));
+            }
+            Box::new(EventmqSession::new(Arc::clone(&settings), info, seat, line, random_seed()))
+        });
+        (protocol, listen.as_slice())
+    })
+}
+
+/// What is spoken over ZeroMQ, where each connection has a seat among those of the same listener.
+fn zeromq<F>(name: &'static str, config: &Config, greet: F) -> Protocol
+where
+    F: Fn(ClientInfo, Seat, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync + 'static,
+{
     let roster = Roster::new(config.zmtp.handshakes_max);
-    let greet = move |info, line: Arc<dyn Post>| -> Box<dyn windlass_session::Session> {
-        let hang_up: HangUp = Arc::new(move |close| line.dismiss(close.into()));
-        Box::new(SpiderqSession::new(Arc::clone(&settings), info, roster.enter(hang_up)))
+    let greet = move |info, line: Arc<dyn Post>| {
+        let hung_up = Arc::clone(&line);
+        let hang_up: HangUp = Arc::new(move |close| hung_up.dismiss(close.into()));
+        greet(info, roster.enter(hang_up), line)
     };
-    Ok(Protocol { name: "spiderq", greet: Arc::new(greet), tls: None })
+    Protocol { name, greet: Arc::new(greet), tls: None }
 }
 
 /// Makes the queues that are served by name, before anybody else can make others of that name.
@@ -135,10 +166,66 @@ pub(crate) fn cycle_settings(cycle: &CycleListener<'_>, config: &Config) -> Resu
         .secret()
         .map_err(|error| config::Error::Senseless { key: "spiderq.password_file", reason: error.to_string() })?;
     let login = Login { user: cycle.user.to_owned().into(), password: password.into() };
+    let mechanism = if cycle.user.is_empty() { Mechanism::Null } else { Mechanism::Plain(vec![login]) };
+    let transport = windlass_zmtp::Settings { mechanism, ..transport(config, Role::Router) };
+    Ok(SpiderqSettings {
+        dialect: match cycle.dialect {
+            config::Dialect::V1_3 => Dialect::V1_3,
+            config::Dialect::V1_4 => Dialect::V1_4,
+        },
+        terminate: cycle.terminate,
+        release_on_disconnect: cycle.release_on_disconnect,
+        frame_bytes_max: config.zmtp.message_bytes_max.bytes(),
+        lends_max: config.spiderq.lends_max,
+        zmtp: Arc::new(transport),
+        ..SpiderqSettings::new(cycle.queue.to_owned().into())
+    })
+}
+
+/// What EventMQ's connections are to know, but for those that may stop the daemon.
+fn eventmq_settings(config: &Config) -> EventmqSettings {
+    let eventmq = &config.eventmq;
+    EventmqSettings {
+        disconnect: false,
+        heartbeat_ms: eventmq.heartbeat.as_ms(),
+        heartbeat_timeout_ms: eventmq.heartbeat_timeout.as_ms(),
+        nudge_ms: eventmq.nudge.as_ms(),
+        nudge_ms_max: eventmq.nudge_max.as_ms(),
+        lease_ms: eventmq.lease.as_ms(),
+        timeout_grace_ms: eventmq.timeout_grace.as_ms(),
+        select: match eventmq.order {
+            config::Order::Weight => Select::Weighted,
+            config::Order::Inform => Select::ListOrder,
+        },
+        fallback: eventmq.fallback.clone().into(),
+        jobs_max: eventmq.jobs_max,
+        keep_failed: eventmq.keep_failed,
+        losses_max: eventmq.losses_max,
+        dedup_ms: eventmq.dedup.as_ms(),
+        scheduler: match eventmq.scheduler {
+            config::Scheduler::Embedded => Scheduler::Embedded,
+            config::Scheduler::External => Scheduler::External,
+        },
+        zmtp: Arc::new(transport(config, Role::Router)),
+        ..EventmqSettings::new()
+    }
+}
+
+/// What the connections of subscribers are to know.
+fn subscriber_settings(config: &Config) -> PublishSettings {
+    PublishSettings {
+        topics_max: config.eventmq.topics_max,
+        topic_bytes_max: config.eventmq.topic_bytes_max.bytes(),
+        zmtp: Arc::new(transport(config, Role::Pub)),
+        exchange: Arc::default(),
+    }
+}
+
+/// ZeroMQ's transport without security, for one side of a pattern.
+fn transport(config: &Config, role: Role) -> windlass_zmtp::Settings {
     let zmtp = &config.zmtp;
     let message_bytes_max = zmtp.message_bytes_max.bytes();
-    let transport = windlass_zmtp::Settings {
-        mechanism: if cycle.user.is_empty() { Mechanism::Null } else { Mechanism::Plain(vec![login]) },
+    windlass_zmtp::Settings {
         limits: Limits {
             frame_bytes_max: message_bytes_max,
             message_bytes_max,
@@ -149,20 +236,8 @@ pub(crate) fn cycle_settings(cycle: &CycleListener<'_>, config: &Config) -> Resu
         handshake_ms: zmtp.handshake_timeout.as_ms(),
         ping_idle_ms: zmtp.ping_idle.as_ms(),
         ping_timeout_ms: zmtp.ping_timeout.as_ms(),
-        ..windlass_zmtp::Settings::new(Role::Router)
-    };
-    Ok(SpiderqSettings {
-        dialect: match cycle.dialect {
-            config::Dialect::V1_3 => Dialect::V1_3,
-            config::Dialect::V1_4 => Dialect::V1_4,
-        },
-        terminate: cycle.terminate,
-        release_on_disconnect: cycle.release_on_disconnect,
-        frame_bytes_max: message_bytes_max,
-        lends_max: config.spiderq.lends_max,
-        zmtp: Arc::new(transport),
-        ..SpiderqSettings::new(cycle.queue.to_owned().into())
-    })
+        ..windlass_zmtp::Settings::new(role)
+    }
 }
 
 #[cfg(test)]
@@ -237,6 +312,46 @@ mod tests {
     fn the_defaults_are_those_of_a_spiderq_session() {
         let settings = cycles("").remove(0);
         assert_eq!(format!("{settings:?}"), format!("{:?}", SpiderqSettings::new("spiderq".into())));
+    }
+
+    #[test]
+    fn every_key_of_eventmq_reaches_its_sessions() {
+        let text = "[eventmq]\nheartbeat = \"1ms\"\nheartbeat_timeout = \"2ms\"\nnudge = \"3ms\"\nnudge_max = \"4ms\"\n\
+                    lease = \"5ms\"\ntimeout_grace = \"6ms\"\norder = \"inform\"\nfallback = \"f\"\njobs_max = 7\n\
+                    keep_failed = false\nlosses_max = 8\ndedup = \"9ms\"\nscheduler = \"external\"\ntopics_max = 10\n\
+                    topic_bytes_max = 11\n[zmtp]\nmessage_bytes_max = \"1MiB\"\n";
+        let config = Config::parse(Path::new("windlass.toml"), text).unwrap();
+        let expected = EventmqSettings {
+            disconnect: false,
+            heartbeat_ms: 1,
+            heartbeat_timeout_ms: 2,
+            nudge_ms: 3,
+            nudge_ms_max: 4,
+            lease_ms: 5,
+            timeout_grace_ms: 6,
+            select: Select::ListOrder,
+            fallback: "f".into(),
+            jobs_max: 7,
+            keep_failed: false,
+            losses_max: 8,
+            dedup_ms: 9,
+            scheduler: Scheduler::External,
+            zmtp: Arc::new(transport(&config, Role::Router)),
+            directory: Arc::default(),
+            exchange: Arc::default(),
+        };
+        assert_eq!(expected.zmtp.limits.message_bytes_max, 1 << 20);
+        assert_eq!(format!("{:?}", eventmq_settings(&config)), format!("{expected:?}"));
+        let subscribers = subscriber_settings(&config);
+        assert_eq!((subscribers.topics_max, subscribers.topic_bytes_max), (10, 11));
+        assert_eq!(*subscribers.zmtp, transport(&config, Role::Pub));
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_an_eventmq_session() {
+        let config = Config::default();
+        assert_eq!(format!("{:?}", eventmq_settings(&config)), format!("{:?}", EventmqSettings::new()));
+        assert_eq!(*subscriber_settings(&config).zmtp, windlass_zmtp::Settings::new(Role::Pub));
     }
 
     #[test]

@@ -14,6 +14,13 @@ use std::time::{Duration, Instant};
 /// How long a daemon may take to listen, or to stop: generous, for a loaded machine. No test waits this long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The section of a configuration that turns EventMQ off.
+pub const EVENTMQ_OFF: &str = "[eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
+
+/// And one that serves each of its roles on a free loopback port.
+const EVENTMQ_ON: &str = "[eventmq]\nlisten = [\"127.0.0.1:0\"]\nadmin_listen = [\"127.0.0.1:0\"]\n\
+                          publish_listen = [\"127.0.0.1:0\"]\nsubscribe_listen = [\"127.0.0.1:0\"]\n";
+
 /// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
@@ -35,7 +42,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The binary at `binary` with its data in `dir`, every protocol on a free loopback port, and nothing else set.
+    /// The binary at `binary` with its data in `dir`, every protocol but EventMQ on a free loopback port, and nothing else set.
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>, dir: &Path) -> Self {
         let config = format!("data_dir = {:?}\n", dir.join("data"));
@@ -48,6 +55,13 @@ impl Plan {
         self.config.push_str(toml);
         self.config.push('\n');
         self
+    }
+
+    /// Serves EventMQ too, on free loopback ports, with such keys of its section besides. Top-level keys come before it. They
+    /// are called `eventmq`, `eventmq-admin`, `eventmq-publish` and `eventmq-subscribe`: see [`Daemon::address`].
+    #[must_use]
+    pub fn eventmq(self, toml: &str) -> Self {
+        self.set(EVENTMQ_ON).set(toml)
     }
 
     /// Runs the daemon under shell limits, as `ulimit` takes them (`-f 2048`); a write beyond them is an error, not a signal.
@@ -65,9 +79,12 @@ impl Plan {
     #[must_use]
     pub fn start(self) -> Daemon {
         let path = self.dir.join("windlass.toml");
-        let unset =
-            ["faktory", "gearman", "spiderq"].into_iter().filter(|it| !self.config.contains(&format!("[{it}]")));
-        let defaults: String = unset.map(|it| format!("[{it}]\nlisten = [\"127.0.0.1:0\"]\n")).collect();
+        let is_unset = |section: &&str| !self.config.contains(&format!("[{section}]"));
+        let unset = ["faktory", "gearman", "spiderq"].into_iter().filter(is_unset);
+        let mut defaults: String = unset.map(|it| format!("[{it}]\nlisten = [\"127.0.0.1:0\"]\n")).collect();
+        if is_unset(&"eventmq") {
+            defaults.push_str(EVENTMQ_OFF);
+        }
         #[expect(clippy::expect_used, reason = "a test that cannot write its own file cannot go on")]
         std::fs::write(&path, format!("{}{defaults}", self.config)).expect("write the configuration");
         Daemon::start(self.binary, path, self.limits)

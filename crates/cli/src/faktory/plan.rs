@@ -154,6 +154,9 @@ impl Told<'_> {
         if config.spiderq == Config::default().spiderq {
             config.spiderq.listen.clear();
         }
+        if config.eventmq == Config::default().eventmq {
+            config.eventmq.turn_off();
+        }
         let Some(binding) = self.given.text("-b").or(self.conf.binding.as_deref()) else { return Ok(()) };
         let parse = |text: &str| {
             text.parse::<ListenAddress>().map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))

@@ -167,6 +167,9 @@ fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Re
     if config.spiderq == Config::default().spiderq {
         config.spiderq.listen.clear();
     }
+    if config.eventmq == Config::default().eventmq {
+        config.eventmq.turn_off();
+    }
     let said = given.text("listen").filter(|host| !host.is_empty());
     let configured = config.gearman.listen != Config::default().gearman.listen;
     let asked = given.has("listen") || given.has("port") || world.variable("GEARMAND_PORT").is_some();

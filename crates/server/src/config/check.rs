@@ -46,14 +46,15 @@ impl Config {
         self.check_faktory()?;
         self.check_gearman()?;
         self.check_spiderq()?;
+        self.check_eventmq()?;
         self.check_listeners()?;
         self.check_tls()
     }
 
     fn check_zeros(&self) -> Result<(), Error> {
         let (server, limits, store) = (&self.server, &self.limits, &self.store);
-        let (faktory, zmtp) = (&self.faktory, &self.zmtp);
-        let table: [(&'static str, u64); 32] = [
+        let (faktory, eventmq, zmtp) = (&self.faktory, &self.eventmq, &self.zmtp);
+        let table: [(&'static str, u64); 36] = [
             ("data_dir", self.data_dir.as_os_str().len() as u64),
             ("commit_interval", self.commit_interval.as_ms()),
             ("server.connections_max", server.connections_max as u64),
@@ -83,6 +84,10 @@ impl Config {
             ("faktory.fetch_wait", faktory.fetch_wait.as_ms()),
             ("faktory.reserve_min", faktory.reserve_min.as_ms()),
             ("spiderq.lends_max", self.spiderq.lends_max as u64),
+            ("eventmq.heartbeat", eventmq.heartbeat.as_ms()),
+            ("eventmq.jobs_max", eventmq.jobs_max.into()),
+            ("eventmq.topics_max", eventmq.topics_max as u64),
+            ("eventmq.topic_bytes_max", eventmq.topic_bytes_max.0),
             ("zmtp.handshake_timeout", zmtp.handshake_timeout.as_ms()),
             ("zmtp.handshakes_max", zmtp.handshakes_max as u64),
             ("zmtp.ping_timeout", zmtp.ping_timeout.as_ms()),
@@ -201,6 +206,19 @@ impl Config {
         })
     }
 
+    fn check_eventmq(&self) -> Result<(), Error> {
+        let eventmq = &self.eventmq;
+        if eventmq.nudge_max < eventmq.nudge {
+            let reason = format!("{} is less than eventmq.nudge, {}", eventmq.nudge_max, eventmq.nudge);
+            return senseless("eventmq.nudge_max", reason);
+        }
+        let (bytes, most) = (eventmq.fallback.len() as u64, self.limits.name_bytes_max);
+        if bytes > most.0 {
+            return senseless("eventmq.fallback", format!("{bytes} bytes, limits.name_bytes_max is {most}"));
+        }
+        Ok(())
+    }
+
     fn check_listeners(&self) -> Result<(), Error> {
         let mut seen = HashSet::new();
         let twice = self.listeners().find(|it| !it.address.is_any_port() && !seen.insert(it.address));
@@ -208,6 +226,10 @@ impl Config {
             let key = match protocol {
                 "faktory" => "faktory.listen",
                 "spiderq" => "spiderq.listen",
+                "eventmq" => "eventmq.listen",
+                "eventmq-admin" => "eventmq.admin_listen",
+                "eventmq-publish" => "eventmq.publish_listen",
+                "eventmq-subscribe" => "eventmq.subscribe_listen",
                 _ => "gearman.listen",
             };
             return senseless(key, format!("{address} is there twice"));

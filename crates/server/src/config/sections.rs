@@ -10,6 +10,7 @@ use windlass_gearman::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefix
 
 use super::address::ListenAddress;
 use super::cron::Cron;
+use super::eventmq::Eventmq;
 use super::file_mode::FileMode;
 use super::quantity::{ByteSize, Period};
 use super::spiderq::{Spiderq, Zmtp};
@@ -46,7 +47,9 @@ pub struct Config {
     pub gearman: Gearman,
     /// spiderq.
     pub spiderq: Spiderq,
-    /// ZeroMQ's transport, under spiderq.
+    /// EventMQ.
+    pub eventmq: Eventmq,
+    /// ZeroMQ's transport, under spiderq and EventMQ.
     pub zmtp: Zmtp,
 }
 
@@ -276,6 +279,7 @@ impl Default for Config {
             faktory: Faktory::default(),
             gearman: Gearman::default(),
             spiderq: Spiderq::default(),
+            eventmq: Eventmq::default(),
             zmtp: Zmtp::default(),
         }
     }
@@ -417,7 +421,7 @@ impl Config {
             let queue = Some(cycle.queue);
             cycle.listen.iter().map(move |address| Listener { protocol: "spiderq", address, tls: false, queue })
         });
-        others.chain(cycles)
+        others.chain(cycles).chain(self.eventmq.listeners())
     }
 }
 

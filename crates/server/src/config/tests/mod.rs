@@ -66,6 +66,9 @@ fn what_was_written_reads_the_same() {
     let more = "listen = [\"ipc:///x\"]\nqueue = \"x\"\ndialect = \"1.4\"\nterminate = true\nrelease_on_disconnect = true\n\
                 user = \"u\"\npassword = \"p\"\npassword_file = \"/p\"\n";
     config.spiderq.more = vec![toml::from_str(more).unwrap(), toml::from_str("listen = []\nqueue = \"y\"").unwrap()];
+    config.eventmq.order = Order::Inform;
+    config.eventmq.scheduler = Scheduler::External;
+    config.eventmq.turn_off();
     config.faktory.throttles.insert("q".to_owned(), Throttle { worker: Some(1), ..Throttle::default() });
     let text = toml::to_string(&config).unwrap();
     assert_eq!(parse(&text).unwrap(), config, "{text}");
@@ -206,6 +209,7 @@ fn values_at_their_bounds_are_taken() {
         "server.outbound_bytes_max = \"65600KiB\"",
         "server.idle_timeout = 0\nserver.threads = 0",
         "zmtp.ping_idle = 0\nzmtp.parts_max = 2",
+        "[eventmq]\nheartbeat_timeout = 0\nnudge = 0\nnudge_max = 0\nlease = 0\ntimeout_grace = 0\nfallback = \"\"",
         "spiderq.listen = [\"tcp://*:5555\", \"ipc://./spiderq.ipc\"]\nspiderq.user = \"u\"\nspiderq.password = \"p\"",
         "spiderq.more = [{listen = [\"ipc:///x\"], queue = \"spiderq\", dialect = \"1.4\"}]",
         "store.commit_timeout = \"30s\"\nstore.commit_abort = \"30s\"",

@@ -1,0 +1,139 @@
+//! A peer that speaks ZMTP by hand, as far from our own codec as can be.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use super::socket;
+
+pub const MORE: u8 = 1;
+pub const LONG: u8 = 2;
+pub const COMMAND: u8 = 4;
+
+/// The 64 bytes that come first, of 3.1.
+pub fn greeting(mechanism: &str) -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    bytes[0] = 0xFF;
+    bytes[9] = 0x7F;
+    bytes[10..12].copy_from_slice(&[3, 1]);
+    bytes[12..12 + mechanism.len()].copy_from_slice(mechanism.as_bytes());
+    bytes
+}
+
+/// A frame, as short as it can be.
+pub fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
+    match u8::try_from(body.len()) {
+        Ok(length) => [&[flags, length][..], body].concat(),
+        Err(_) => [&[flags | LONG][..], &(body.len() as u64).to_be_bytes(), body].concat(),
+    }
+}
+
+/// A message of these parts.
+pub fn message(parts: &[&[u8]]) -> Vec<u8> {
+    let (last, before) = parts.split_last().unwrap();
+    let mut frames: Vec<u8> = before.iter().flat_map(|part| frame(MORE, part)).collect();
+    frames.extend(frame(0, last));
+    frames
+}
+
+pub fn command(name: &str, data: &[u8]) -> Vec<u8> {
+    let name = [&[u8::try_from(name.len()).unwrap()][..], name.as_bytes()].concat();
+    frame(COMMAND, &[&name[..], data].concat())
+}
+
+/// The command that ends a handshake without a password.
+pub fn ready(socket_type: &str, identity: &[u8]) -> Vec<u8> {
+    let properties = [property("Socket-Type", socket_type.as_bytes()), property("Identity", identity)].concat();
+    command("READY", &properties)
+}
+
+fn property(name: &str, value: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(value.len()).unwrap().to_be_bytes();
+    [&[u8::try_from(name.len()).unwrap()][..], name.as_bytes(), &length, value].concat()
+}
+
+/// A connection that can be a socket of any type.
+#[derive(Debug)]
+pub struct Dealer {
+    pub stream: TcpStream,
+}
+
+impl Dealer {
+    /// Says nothing yet.
+    pub fn reach(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self { stream: socket(address)? })
+    }
+
+    /// Shakes hands as a DEALER; an empty identity is none.
+    pub fn connect(address: SocketAddr, identity: &[u8]) -> Self {
+        Self::connect_as(address, "DEALER", identity)
+    }
+
+    /// Shakes hands.
+    pub fn connect_as(address: SocketAddr, socket_type: &str, identity: &[u8]) -> Self {
+        let mut dealer = Self::reach(address).unwrap();
+        dealer.say(&greeting("NULL")).unwrap();
+        dealer.say(&ready(socket_type, identity)).unwrap();
+        dealer.hear_bytes(64).unwrap();
+        let (flags, body) = dealer.hear_frame().unwrap();
+        assert_eq!((flags, &body[..6]), (COMMAND, &b"\x05READY"[..]), "{}", body.escape_ascii());
+        dealer
+    }
+
+    pub fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Asks with a delimiter in front, as REQ does.
+    pub fn ask(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
+        self.say(&[frame(MORE, b""), frame(0, request)].concat())?;
+        self.hear()
+    }
+
+    /// The reply behind the delimiter.
+    pub fn hear(&mut self) -> io::Result<Vec<u8>> {
+        let mut parts = self.hear_message()?;
+        let reply = parts.pop().unwrap();
+        assert!(parts.iter().all(Vec::is_empty), "the delimiter");
+        Ok(reply)
+    }
+
+    /// All parts of a message. Gives signs of life before.
+    pub fn hear_message(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        let mut parts = Vec::new();
+        loop {
+            let (flags, body) = self.hear_frame()?;
+            if flags & COMMAND != 0 {
+                let context = body.strip_prefix(b"\x04PING").and_then(|rest| rest.get(2..));
+                if let Some(context) = context {
+                    self.say(&command("PONG", context))?;
+                }
+                continue;
+            }
+            parts.push(body);
+            if flags & MORE == 0 {
+                return Ok(parts);
+            }
+        }
+    }
+
+    pub fn hear_frame(&mut self) -> io::Result<(u8, Vec<u8>)> {
+        let flags = self.hear_bytes(1)?[0];
+        let length = match flags & LONG {
+            0 => u64::from(self.hear_bytes(1)?[0]),
+            _ => u64::from_be_bytes(self.hear_bytes(8)?.try_into().unwrap()),
+        };
+        Ok((flags & !LONG, self.hear_bytes(usize::try_from(length).unwrap())?))
+    }
+
+    pub fn hear_bytes(&mut self, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut read = vec![0; bytes];
+        self.stream.read_exact(&mut read)?;
+        Ok(read)
+    }
+
+    /// Whether the other side ends the connection, whatever it says before.
+    pub fn is_hung_up_on(&mut self) -> bool {
+        let end = io::copy(&mut self.stream, &mut io::sink());
+        end.map_or_else(|error| error.kind() == io::ErrorKind::ConnectionReset, |_| true)
+    }
+}
