@@ -1,0 +1,432 @@
+//! EventMQ on the real daemon: what a restart leaves, who is told what is published, and peers that mean no good.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+#![allow(dead_code, unreachable_pub, reason = "the modules are this program's own")]
+
+mod common;
+#[path = "eventmq/peer.rs"]
+mod peer;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use common::zmtp::{COMMAND, Dealer, LONG, MORE, command, frame, greeting, message};
+use common::{daemon, wait_until};
+use peer::{Peer, Subscriber};
+use windlass_testkit::daemon::Daemon;
+
+const JOB: &str = r#"["run", {"callable": "report", "path": "tasks"}]"#;
+
+/// A daemon with such keys under `[eventmq]`, and its directory.
+fn served(keys: &str) -> (Daemon, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    (daemon(dir.path()).eventmq(keys).start(), dir)
+}
+
+/// Does one job.
+fn work_off(worker: &mut Peer) -> (String, String) {
+    let request = worker.hear().unwrap();
+    assert_eq!(request[0], "REQUEST");
+    worker.say(&["REPLY", "reply", r#"{"value": 1}"#, &request[1]]).unwrap();
+    (request[1].clone(), request[2].clone())
+}
+
+// ---- jobs ------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn every_address_serves_every_role() {
+    let (daemon, _dir) = served("");
+    let addresses = ["eventmq", "eventmq-admin", "eventmq-publish"].map(|role| daemon.address(role));
+    for (number, worker_at) in addresses.into_iter().enumerate() {
+        let queue = format!("q{number}");
+        let mut worker = Peer::worker(worker_at, "worker", &format!("[[10, \"{queue}\"]]"));
+        worker.ready(addresses.len());
+        for (of, client_at) in addresses.into_iter().enumerate() {
+            let (id, mut client) = (format!("{number}-{of}"), Peer::connect(client_at, "client"));
+            client.request(&id, &queue, "reply-requested", JOB);
+            assert_eq!(work_off(&mut worker), (id.clone(), queue.clone()));
+            assert_eq!(client.hear().unwrap()[2..], [r#"{"value": 1}"#.to_owned(), id]);
+        }
+    }
+    let mut admin = Peer::connect(daemon.address("eventmq-admin"), "admin");
+    let _worker = Peer::worker(addresses[0], "someone", r#"[[10, "mail"]]"#);
+    admin.say(&["ROUTER_SHOW_WORKERS", "show"]).unwrap();
+    let shown = admin.hear().unwrap().concat();
+    assert!(shown.contains("someone") && shown.contains("mail"), "{shown}");
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    let (mut daemon, _dir) = served("");
+    let mut client = Peer::connect(daemon.address("eventmq"), "client");
+    let asked: BTreeSet<String> = (0..200).map(|number| format!("job-{number:03}")).collect();
+    for id in &asked {
+        client.request(id, "mail", "timeout:60", JOB);
+    }
+    let mut worker = Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "mail"]]"#);
+    worker.ready(50);
+    let mut done = BTreeSet::new();
+    for _ in 0..20 {
+        done.insert(work_off(&mut worker).0);
+    }
+    // It has thirty more in hand. That these are done is on the disk once something behind them is.
+    worker.say(&["REQUEST", "behind", "other", "", JOB]).unwrap();
+    while worker.hear().unwrap()[0] != "REPLY" {}
+    daemon.kill();
+    daemon.restart();
+    let mut worker = Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "mail"], [1, "other"]]"#);
+    worker.ready(asked.len());
+    let rest: Vec<String> = (done.len()..=asked.len()).map(|_| worker.hear().unwrap()[1].clone()).collect();
+    let again: BTreeSet<String> = rest.iter().cloned().collect();
+    assert_eq!(again.len(), rest.len(), "none is there twice");
+    let expected: BTreeSet<String> = asked.difference(&done).cloned().chain(["behind".to_owned()]).collect();
+    assert_eq!(again, expected);
+}
+
+#[test]
+fn the_jobs_of_a_worker_that_is_gone_go_to_others() {
+    let (daemon, _dir) = served("");
+    let address = daemon.address("eventmq");
+    let mut client = Peer::connect(address, "client");
+    for number in 0..10 {
+        client.request(&format!("{number}"), "mail", "", JOB);
+    }
+    let mut lost = Peer::worker(address, "lost", r#"[[10, "mail"]]"#);
+    lost.ready(10);
+    let had: BTreeSet<String> = (0..10).map(|_| lost.hear().unwrap()[1].clone()).collect();
+    let mut other = Peer::worker(address, "other", r#"[[10, "mail"]]"#);
+    other.ready(10);
+    drop(lost);
+    let got: BTreeSet<String> = (0..10).map(|_| work_off(&mut other).0).collect();
+    assert_eq!(got, had);
+}
+
+#[test]
+fn what_came_over_a_unix_socket_is_there_for_gearmans_workers_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("eventmq.ipc");
+    let off = windlass_testkit::daemon::EVENTMQ_OFF.replacen(
+        "listen = []",
+        &format!("listen = [\"ipc://{}\"]", path.display()),
+        1,
+    );
+    let daemon = daemon(dir.path()).set(&off).start();
+    assert!(daemon.addresses("eventmq-admin").is_empty());
+    let mut peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let words = [greeting("NULL"), common::zmtp::ready("DEALER", b"client")].concat();
+    let request = message(&[b"", b"eMQP/1.0", b"REQUEST", b"id", b"report", b"", JOB.as_bytes()]);
+    std::io::Write::write_all(&mut peer, &[words, request].concat()).unwrap();
+    let mut gearman = common::Peer::connect(daemon.address("gearman")).unwrap();
+    gearman.can_do("report").unwrap();
+    wait_until("the job is there", || gearman.grab().unwrap().is_some_and(|job| job.workload == JOB.as_bytes()));
+}
+
+// ---- schedules -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_stock_scheduler_is_told_of_schedules_if_it_is_to_run_them() {
+    let (daemon, _dir) = served("scheduler = \"external\"\n");
+    let address = daemon.address("eventmq");
+    let mut first = Peer::scheduler(address, "first");
+    let mut second = Peer::scheduler(address, "second");
+    let mut client = Peer::connect(address, "client");
+    let schedule = ["SCHEDULE", "s", "mail", "nohaste", "60", JOB, ""];
+    let unschedule = ["UNSCHEDULE", "u", "mail", "", "60", JOB, ""];
+    client.say(&schedule).unwrap();
+    assert_eq!(second.hear().unwrap(), schedule, "it came last");
+    client.say(&unschedule).unwrap();
+    assert_eq!(second.hear().unwrap(), unschedule);
+    assert_eq!(first.hear().unwrap(), unschedule, "and nothing before");
+    // When it is gone the other has its place.
+    drop(second);
+    wait_until("the first is the last", || {
+        client.say(&schedule).unwrap();
+        client.say(&unschedule).unwrap();
+        let heard = first.hear().unwrap();
+        if heard == schedule {
+            assert_eq!(first.hear().unwrap(), unschedule);
+        }
+        heard == schedule
+    });
+}
+
+// ---- the end ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn disconnect_stops_the_daemon_where_it_may_and_nowhere_else() {
+    for (keys, role) in [("", "eventmq"), ("", "eventmq-admin"), ("disconnect = true\n", "eventmq")] {
+        let (daemon, _dir) = served(keys);
+        let mut admin = Peer::connect(daemon.address(role), "admin");
+        admin.say(&["DISCONNECT", "d"]).unwrap();
+        assert_eq!(admin.hear().unwrap()[0], "KBYE", "{keys} {role}");
+        admin.request("still there", "mail", "", JOB);
+    }
+    let (mut daemon, _dir) = served("disconnect = true\n");
+    let mut worker = Peer::worker(daemon.address("eventmq"), "worker", "");
+    let mut admin = Peer::connect(daemon.address("eventmq-admin"), "admin");
+    admin.say(&["DISCONNECT", "d"]).unwrap();
+    assert_eq!(admin.hear().unwrap()[0], "ACK");
+    assert_eq!(worker.hear().unwrap()[0], "KBYE");
+    assert!(daemon.wait().success());
+}
+
+// ---- publications ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn who_subscribes_to_a_topic_is_told_what_begins_with_it() {
+    let (daemon, _dir) = served("");
+    let at = daemon.address("eventmq-subscribe");
+    let mut publisher = Peer::connect(daemon.address("eventmq-publish"), "publisher");
+    let (mut all, mut news, none) =
+        (Subscriber::connect(at, &[""]), Subscriber::connect(at, &["news", "x"]), Subscriber::connect(at, &[]));
+    // Until it is known that they subscribe.
+    let mut publish = |topic: &str| publisher.say(&["PUBLISH", "p", topic, "text"]).unwrap();
+    for (subscriber, topic) in [(&mut all, "begin"), (&mut news, "xbegin")] {
+        subscriber.dealer.stream.set_nonblocking(true).unwrap();
+        wait_until("it is told", || {
+            publish(topic);
+            subscriber.dealer.stream.peek(&mut [0]).is_ok()
+        });
+        subscriber.dealer.stream.set_nonblocking(false).unwrap();
+    }
+    publish("news of today");
+    publish("old");
+    publish("xend");
+    let mut heard = Vec::new();
+    while heard.last().is_none_or(|topic| topic != "xend") {
+        heard.push(news.hear().0);
+    }
+    heard.dedup();
+    assert_eq!(heard, ["xbegin", "news of today", "xend"]);
+    let mut heard = Vec::new();
+    while heard.last().is_none_or(|topic| topic != "xend") {
+        heard.push(all.hear().0);
+    }
+    heard.dedup();
+    assert_eq!(heard, ["begin", "xbegin", "news of today", "old", "xend"]);
+    none.dealer.stream.set_nonblocking(true).unwrap();
+    assert!(none.dealer.stream.peek(&mut [0]).is_err(), "it wants nothing");
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_misses_some_and_costs_nobody_anything() {
+    const BYTES: usize = 100_000;
+    const MESSAGES: usize = 600;
+    let (daemon, _dir) = served("");
+    let at = daemon.address("eventmq-subscribe");
+    let bystander = Bystander::at(daemon.address("eventmq"));
+    let mut publisher = Peer::connect(daemon.address("eventmq-publish"), "publisher");
+    let text = "x".repeat(BYTES);
+    let mut deaf: Vec<_> = (0..20).map(|_| Subscriber::connect(at, &["t"])).collect();
+    let mut reader = Subscriber::connect(at, &["t", "r"]);
+    // Whoever is told has subscribed, and those before have as well: they are told first.
+    for subscriber in deaf.iter_mut().chain([&mut reader]) {
+        subscriber.dealer.stream.set_nonblocking(true).unwrap();
+        wait_until("it is told", || {
+            publisher.say(&["PUBLISH", "p", "t", "small"]).unwrap();
+            subscriber.dealer.stream.peek(&mut [0]).is_ok()
+        });
+        subscriber.dealer.stream.set_nonblocking(false).unwrap();
+    }
+    for _ in 0..MESSAGES {
+        publisher.say(&["PUBLISH", "p", "t", &text]).unwrap();
+        while reader.hear().1 != BYTES {}
+    }
+    bystander.is_served();
+    // One that begins to read is told in order, and of what comes from then on. It has missed some.
+    let mut heard = 0;
+    loop {
+        publisher.say(&["PUBLISH", "p", "tend", "small"]).unwrap();
+        match deaf[7].hear() {
+            (topic, _) if topic == "tend" => break,
+            (_, BYTES) => heard += 1,
+            (_, _) => {}
+        }
+    }
+    assert!((1..MESSAGES).contains(&heard), "{heard}");
+    bystander.is_served();
+    drop(deaf);
+    publisher.say(&["PUBLISH", "p", "r", "end"]).unwrap();
+    while reader.hear().0 != "r" {}
+}
+
+#[test]
+fn a_subscriber_has_only_so_many_topics() {
+    let (daemon, _dir) = served("topics_max = 3\ntopic_bytes_max = 100\n");
+    let at = daemon.address("eventmq-subscribe");
+    let long = "l".repeat(60);
+    for topics in [&["a", "b", "c", "d"][..], &[&long, &format!("{long}l")]] {
+        assert!(Subscriber::connect(at, topics).dealer.is_hung_up_on());
+    }
+    let mut subscriber = Subscriber::connect(at, &["a", "b", "c"]);
+    subscriber.cancel("a");
+    subscriber.dealer.say(&command("SUBSCRIBE", b"d")).unwrap();
+    let mut publisher = Peer::connect(daemon.address("eventmq"), "publisher");
+    subscriber.dealer.stream.set_nonblocking(true).unwrap();
+    wait_until("it is told", || {
+        publisher.say(&["PUBLISH", "p", "d", ""]).unwrap();
+        subscriber.dealer.stream.peek(&mut [0]).is_ok()
+    });
+}
+
+// ---- peers that mean no good -----------------------------------------------------------------------------------------
+
+/// A worker and a client who are served all the while.
+struct Bystander {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bystander {
+    fn at(address: SocketAddr) -> Self {
+        let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&served));
+        let mut worker = Peer::worker(address, "bystander's worker", r#"[[1, "bystander"]]"#);
+        let mut client = Peer::connect(address, "bystander");
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let id = format!("bystander {}", count.load(Ordering::Relaxed));
+                worker.ready(1);
+                client.request(&id, "bystander", "reply-requested", JOB);
+                assert_eq!(work_off(&mut worker).0, id);
+                assert_eq!(client.hear().unwrap()[3], id);
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Self { address, stop, served, thread: Some(thread) }
+    }
+
+    /// Is served a good many times more, and so is somebody new.
+    fn is_served(&self) {
+        let goal = self.served.load(Ordering::Relaxed) + 10;
+        wait_until("a bystander is served", || self.served.load(Ordering::Relaxed) >= goal || self.has_failed());
+        assert!(!self.has_failed(), "a bystander was hung up on");
+        Peer::worker(self.address, "", "[]");
+    }
+
+    fn has_failed(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let outcome = thread.join();
+            assert!(outcome.is_ok() || thread::panicking(), "a bystander was hung up on");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_hung_up_on() {
+    let (daemon, _dir) = served("");
+    let bystander = Bystander::at(daemon.address("eventmq"));
+    let huge = [&[LONG][..], &(1_u64 << 40).to_be_bytes()].concat();
+    let too_many = frame(MORE, b"x").repeat(65);
+    let table: [(&str, &[u8]); 5] = [
+        ("a frame of 2^40 bytes", &huge),
+        ("a flag that is none", &[0x40, 0]),
+        ("a command of which there is more", &[COMMAND | MORE, 0]),
+        ("too many parts", &too_many),
+        ("a command that is cut short", &frame(COMMAND, b"\x09PING")),
+    ];
+    for (role, socket_type) in [("eventmq", "DEALER"), ("eventmq-subscribe", "SUB")] {
+        for (what, bytes) in table {
+            let mut dealer = Dealer::connect_as(daemon.address(role), socket_type, b"");
+            // What is behind it may meet a closed door.
+            let _ = dealer.say(bytes);
+            assert!(dealer.is_hung_up_on(), "{role}: {what}");
+        }
+        bystander.is_served();
+    }
+    // A socket of a type that has no business there is not let in.
+    for (role, socket_type) in [("eventmq", "SUB"), ("eventmq-subscribe", "DEALER")] {
+        let mut dealer = Dealer::reach(daemon.address(role)).unwrap();
+        let _ = dealer.say(&[greeting("NULL"), common::zmtp::ready(socket_type, b"")].concat());
+        assert!(dealer.is_hung_up_on(), "{role}: {socket_type}");
+    }
+}
+
+#[test]
+fn what_is_no_message_is_passed_over() {
+    let (daemon, _dir) = served("");
+    let mut peer = Peer::connect(daemon.address("eventmq"), "peer");
+    let nested = format!("[[1, {}1{}]]", "[".repeat(100_000), "]".repeat(100_000));
+    let table: [&[&[u8]]; 12] = [
+        &[],
+        &[b"READY"],
+        &[b"NONSENSE", b"id"],
+        &[b"\xFF\xFE", b"\xFF"],
+        &[b"INFORM", b"i", b"{\"a\": 1}", b"worker"],
+        &[b"INFORM", b"i", nested.as_bytes(), b"worker"],
+        &[b"INFORM", b"i", b"", b"somebody"],
+        &[b"REQUEST", b"id"],
+        &[b"REPLY", b"id", b"\xFF", b"of nothing"],
+        &[b"SCHEDULE", b"s", b"q", b"", b"soon", b"{", b""],
+        &[b"SCHEDULE", b"s", b"q", b"", b"-1", JOB.as_bytes(), b"61 * * * *"],
+        &[b"HEARTBEAT", b"h", b"yesterday"],
+    ];
+    for frames in table {
+        peer.say_bytes(frames).unwrap();
+        // The same without a head.
+        let bare: &[&[u8]] = if frames.is_empty() { &[b""] } else { frames };
+        peer.dealer.say(&message(bare)).unwrap();
+    }
+    peer.request("heard", "mail", "", JOB);
+}
+
+#[test]
+fn half_open_greetings_by_the_hundred_keep_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = "[zmtp]\nhandshakes_max = 20\nhandshake_timeout = \"1h\"\n";
+    let daemon = daemon(dir.path()).set(keys).eventmq("").start();
+    let bystander = Bystander::at(daemon.address("eventmq"));
+    let begun = [&b""[..], b"\xFF", &greeting("NULL")[..11], &greeting("NULL")];
+    for role in ["eventmq", "eventmq-subscribe"] {
+        let mut half_open: Vec<_> = (0..200)
+            .map(|number| {
+                let mut dealer = Dealer::reach(daemon.address(role)).unwrap();
+                // It may have been evicted by now.
+                let _ = dealer.say(begun[number % begun.len()]);
+                dealer
+            })
+            .collect();
+        // Room was made by hanging up on those who came first.
+        for dealer in &mut half_open[..180] {
+            assert!(dealer.is_hung_up_on());
+        }
+        bystander.is_served();
+        Subscriber::connect(daemon.address("eventmq-subscribe"), &["t"]);
+    }
+}
+
+#[test]
+fn of_two_with_one_identity_the_newer_is_served() {
+    let (daemon, _dir) = served("");
+    let address = daemon.address("eventmq");
+    let mut client = Peer::connect(address, "client");
+    let mut old = Peer::worker(address, "worker", r#"[[1, "mail"]]"#);
+    for number in 0..20 {
+        let id = format!("{number}");
+        old.ready(1);
+        client.request(&id, "mail", "", JOB);
+        assert_eq!(old.hear().unwrap()[1], id);
+        let mut new = Peer::worker(address, "worker", r#"[[1, "mail"]]"#);
+        assert!(old.dealer.is_hung_up_on());
+        new.ready(1);
+        assert_eq!(work_off(&mut new).0, id, "what the old one had in hand");
+        old = new;
+    }
+}

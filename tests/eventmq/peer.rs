@@ -1,0 +1,117 @@
+//! eMQP's messages, spoken by hand.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::common::zmtp::{Dealer, command, frame, message};
+
+const VERSION: &[u8] = b"eMQP/1.0";
+
+/// A client, worker, scheduler or administrator.
+#[derive(Debug)]
+pub struct Peer {
+    pub dealer: Dealer,
+}
+
+/// What is behind a message's head: its command, its identifier, and what belongs to the command. As text.
+pub type Heard = Vec<String>;
+
+impl Peer {
+    pub fn connect(address: SocketAddr, identity: &str) -> Self {
+        Self { dealer: Dealer::connect(address, identity.as_bytes()) }
+    }
+
+    /// A worker of these queues, as JSON, once it has been told that it is one.
+    pub fn worker(address: SocketAddr, identity: &str, queues: &str) -> Self {
+        let mut worker = Self::connect(address, identity);
+        worker.inform(queues, "worker");
+        worker
+    }
+
+    pub fn scheduler(address: SocketAddr, identity: &str) -> Self {
+        let mut scheduler = Self::connect(address, identity);
+        scheduler.inform("", "scheduler");
+        scheduler
+    }
+
+    fn inform(&mut self, queues: &str, kind: &str) {
+        self.say(&["INFORM", "inform", queues, kind]).unwrap();
+        let ack = self.hear_any().unwrap();
+        assert_eq!((&ack[0][..], &ack[2..]), ("ACK", &["inform".to_owned()][..]));
+        // The stock JobManager starts its processes at this.
+        assert_eq!(self.hear_any().unwrap()[0], "HEARTBEAT");
+    }
+
+    pub fn ready(&mut self, credits: usize) {
+        for _ in 0..credits {
+            self.say(&["READY", "ready"]).unwrap();
+        }
+    }
+
+    /// A message with its head.
+    pub fn say(&mut self, frames: &[&str]) -> io::Result<()> {
+        let frames: Vec<&[u8]> = frames.iter().map(|frame| frame.as_bytes()).collect();
+        self.say_bytes(&frames)
+    }
+
+    pub fn say_bytes(&mut self, frames: &[&[u8]]) -> io::Result<()> {
+        self.dealer.say(&message(&[&[b"", VERSION], frames].concat()))
+    }
+
+    /// Asks for a job, and waits until it is on the disk.
+    pub fn request(&mut self, id: &str, queue: &str, headers: &str, job: &str) {
+        self.say(&["REQUEST", id, queue, headers, job]).unwrap();
+        self.is_told(id);
+    }
+
+    /// The next message is that what was asked for is done.
+    pub fn is_told(&mut self, id: &str) {
+        let reply = self.hear().unwrap();
+        assert_eq!((&reply[0][..], &reply[2..]), ("REPLY", &[id.to_owned()][..]));
+    }
+
+    /// The next message but heartbeats.
+    pub fn hear(&mut self) -> io::Result<Heard> {
+        loop {
+            let heard = self.hear_any()?;
+            if heard[0] != "HEARTBEAT" {
+                return Ok(heard);
+            }
+        }
+    }
+
+    fn hear_any(&mut self) -> io::Result<Heard> {
+        let parts = self.dealer.hear_message()?;
+        let [delimiter, version, heard @ ..] = &parts[..] else { panic!("{parts:?}") };
+        assert_eq!((&delimiter[..], &version[..]), (&b""[..], VERSION));
+        Ok(heard.iter().map(|part| String::from_utf8(part.clone()).unwrap()).collect())
+    }
+}
+
+/// A SUB socket.
+#[derive(Debug)]
+pub struct Subscriber {
+    pub dealer: Dealer,
+}
+
+impl Subscriber {
+    pub fn connect(address: SocketAddr, topics: &[&str]) -> Self {
+        let mut subscriber = Self { dealer: Dealer::connect_as(address, "SUB", b"") };
+        for topic in topics {
+            subscriber.dealer.say(&command("SUBSCRIBE", topic.as_bytes())).unwrap();
+        }
+        subscriber
+    }
+
+    /// As peers of ZMTP 3.0 cancel.
+    pub fn cancel(&mut self, topic: &str) {
+        self.dealer.say(&frame(0, &[b"\0", topic.as_bytes()].concat())).unwrap();
+    }
+
+    /// A topic, and how long the message is.
+    pub fn hear(&mut self) -> (String, usize) {
+        let parts = self.dealer.hear_message().unwrap();
+        let [topic, text] = &parts[..] else { panic!("{parts:?}") };
+        (String::from_utf8(topic.clone()).unwrap(), text.len())
+    }
+}
