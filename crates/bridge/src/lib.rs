@@ -67,3 +67,20 @@ impl Job<'_> {
         Misfit { from: self.origin, to, codec: Some(self.codec), why }
     }
 }
+
+#[cfg(test)]
+impl<'a> Job<'a> {
+    /// A job of a queue called `q`.
+    fn of(origin: Origin, codec: Codec, body: &'a [u8]) -> Self {
+        Self { origin, queue: b"q", body, codec, key: b"", priority: Priority::NORMAL }
+    }
+}
+
+/// What a table has in its last column: the text that comes out, or why none does.
+#[cfg(test)]
+fn shown(made: Result<std::borrow::Cow<'_, [u8]>, Misfit>) -> String {
+    match made {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(misfit) => misfit.to_string(),
+    }
+}
