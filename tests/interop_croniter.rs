@@ -1,0 +1,29 @@
+//! EventMQ's cron expressions against croniter itself, over fresh random ones. `tests/install-clients` installs it.
+//!
+//! A program that is not there is a failure, never a skip.
+#![allow(clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "../crates/session/tests/croniter/played.rs"]
+mod played;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// They take croniter some ten seconds.
+const EXPRESSIONS: usize = 10_000;
+
+#[test]
+fn expressions_come_due_when_croniter_says() {
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut ask = Command::new(here.join("../../target/clients/python/bin/python"));
+    ask.arg(here.join("tests/croniter/ask.py")).args([seed.to_string(), EXPRESSIONS.to_string()]);
+    let output = ask.output().unwrap_or_else(|error| panic!("{ask:?}: {error}; tests/install-clients installs it"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    println!("seed {seed}");
+    let played = played::play(&String::from_utf8_lossy(&output.stdout));
+    println!("{played:?}");
+    assert_eq!(played.due + played.refused + played.seconds, EXPRESSIONS);
+    assert!(played.due > EXPRESSIONS / 2);
+}
