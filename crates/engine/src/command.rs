@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::batch::NewBatch;
 use crate::ids::{JobId, Origin, Priority, Timestamp, Token};
 use crate::job::{Failure, Job, KeyUntil, OnExpiry, Place, PlaceKind, Retry};
+use crate::rules::QueueRules;
 use crate::schedule::{NewSchedule, ScheduleRef};
 use crate::throttle::Throttle;
 
@@ -78,6 +79,17 @@ pub enum Command {
         proof: Proof,
         /// What the worker said; `at` is set by the engine.
         failure: Box<Failure>,
+    },
+    /// A leased job is none that its worker's protocol can have: to the dead set, whatever its retry policy says, as a
+    /// failure of the kind [`MISFIT`](crate::MISFIT) that counts neither as one of the job nor for its retry budget. One that is not durable is
+    /// gone. Answer: `Done`. Listeners hear `Ended`.
+    Misfit {
+        /// Which.
+        job: JobRef,
+        /// By what right.
+        proof: Proof,
+        /// Why, as a sentence: the failure's message.
+        why: Bytes,
     },
     /// Give a leased job back unworked, to its own place or to the front; no failure is counted. Answer: `Done`.
     Release {
@@ -185,6 +197,15 @@ pub enum Command {
         queue: Bytes,
         /// `None` = everything.
         throttle: Option<Throttle>,
+    },
+
+    /// Set the rules of a queue; see each for whom it holds. They outlast the queue's removal. When [`QueueRules::apart`]
+    /// changes, all ready jobs of the queue and all connections are looked at. Answer: `Done`.
+    RuleQueue {
+        /// Its name; it need not be known, and is not made known.
+        queue: Bytes,
+        /// All of them: those before are gone.
+        rules: QueueRules,
     },
 
     // ---- schedules: jobs that are pushed again and again ---------------------------------------------------------
@@ -386,6 +407,9 @@ pub struct NewJob {
     pub expires_at: Option<Timestamp>,
     /// What failure means.
     pub retry: Retry,
+    /// The producer said nothing of what failure means: the queue's own rule counts, if it has one
+    /// ([`QueueRules::retry`]).
+    pub retry_default: bool,
     /// How long the result is kept; 0 = not.
     pub result_keep_ms: u64,
     /// It is tracked: for so many milliseconds after its end it is known what became of it, unless somebody removed it; 0 =
@@ -433,6 +457,7 @@ impl NewJob {
             not_before: None,
             expires_at: None,
             retry: Retry::NONE,
+            retry_default: false,
             result_keep_ms: 0,
             track_ms: 0,
             lease_ms: None,

@@ -25,6 +25,9 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
         self.must_be(slot, QueueKind::Cycle)?;
+        if let Some(job) = self.jobs.at(slot) {
+            self.check_body(job.queue, &body)?;
+        }
         self.jobs.reweigh(slot, |job| job.payload = job.payload.with_body(&body));
         self.count(slot, |totals| totals.succeeded += 1);
         if to == RepayTo::Drop && self.is_abandoned(slot) {

@@ -22,6 +22,9 @@ impl Engine {
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
         let slot = self.find(job)?;
+        if let Some(job) = self.jobs.at(slot) {
+            self.check_body(job.queue, body)?;
+        }
         self.jobs.reweigh(slot, |job| job.payload = Payload::copy(job.key(), job.name(), body));
         self.remember_put(slot, turn);
         self.tell_done(client, tag, turn);
@@ -52,7 +55,8 @@ impl Engine {
     }
 
     pub(crate) fn view(&self, job: &Job) -> Option<JobView> {
-        Some(JobView { job: job.clone(), queue: self.queues.at(job.queue)?.image.name.clone() })
+        let queue = &self.queues.at(job.queue)?.image;
+        Some(JobView { job: job.clone(), queue: queue.name.clone(), codec: queue.rules().codec })
     }
 
     // ---- queues ----------------------------------------------------------------------------------------------------

@@ -14,6 +14,9 @@ use crate::turn::Turn;
 const EXPIRED_KIND: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
 
+/// The kind of failure that a job has which its worker's protocol could not have.
+pub const MISFIT: &[u8] = b"conversion";
+
 impl Engine {
     pub(crate) fn finish(
         &mut self,
@@ -100,6 +103,36 @@ impl Engine {
             self.remember_move(slot, turn);
         }
         Fate::Retried(at)
+    }
+
+    /// The job is buried even if it is one of those that are not kept when they fail: somebody has to see why.
+    pub(crate) fn misfit(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        proof: Proof,
+        why: &Bytes,
+        turn: &mut Turn,
+    ) -> Result<(), Refusal> {
+        let slot = self.leased(client, job, proof)?;
+        self.must_be(slot, QueueKind::Work)?;
+        let now = self.now;
+        self.count(slot, |totals| totals.misfits += 1);
+        let failure = self.jobs.reweigh(slot, |job| {
+            let last = &mut job.extra_mut().failure;
+            let first_at = last.as_ref().map_or(now, |last| last.first_at);
+            let (kind, message) = (Bytes::from_static(MISFIT), Self::own(why));
+            last.insert(Box::new(Failure { at: now, first_at, kind, message, backtrace: Vec::new() })).clone()
+        });
+        self.tell_end(slot, &End::Failed(failure.unwrap_or_default()), turn);
+        if self.jobs.at(slot).is_some_and(|job| job.durable) {
+            self.bury(slot, turn);
+        } else {
+            self.end_badly(slot, turn);
+        }
+        self.tell_done(client, tag, turn);
+        Ok(())
     }
 
     /// A job is not tried again: to the dead set, if it is one of those that are kept, else gone.

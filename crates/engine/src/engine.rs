@@ -149,6 +149,7 @@ impl Engine {
             // jobs done: `end`, `cycle`
             Command::Finish { job, proof, result } => self.finish(client, tag, &job, proof, result, turn),
             Command::Fail { job, proof, failure } => self.fail(client, tag, &job, proof, failure, turn),
+            Command::Misfit { job, proof, why } => self.misfit(client, tag, &job, proof, &why, turn),
             Command::Release { job, proof, front } => self.release(client, tag, &job, proof, front, turn),
             Command::Extend { job, proof, until, only_later } => {
                 self.extend(client, tag, &job, proof, (until, only_later), turn)
@@ -162,12 +163,13 @@ impl Engine {
             Command::Replace { job, body } => self.replace(client, tag, &job, &body, turn),
             Command::Cancel(job) => self.cancel(client, tag, &job, turn),
             Command::Look(job) => Ok(self.look(client, tag, &job, turn)),
-            // queues: `edit`, `throttle`
+            // queues: `edit`, `throttle`, `rules`
             Command::CreateQueue { queue, kind } => self.create_queue(client, tag, &queue, kind, turn),
             Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, &queue, only_idle, turn),
             Command::PauseQueue { queue, paused } => Ok(self.pause_queue(client, tag, &queue, paused, turn)),
             Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, &queue, jobs_max, turn),
             Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, &queue, throttle, turn),
+            Command::RuleQueue { queue, rules } => self.rule_queue(client, tag, &queue, rules, turn),
             // schedules: `recur`
             Command::SetSchedule(new) => self.set_schedule(client, tag, *new, turn),
             Command::RemoveSchedule(which) => self.remove_schedule(client, tag, &which, turn),

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::command::{Cursor, Note, QueueKind, WorkerState};
 use crate::ids::{JobId, Origin, Priority, Tag, Timestamp, Token};
 use crate::job::{Failure, Job, PlaceKind};
+use crate::rules::{Codec, QueueRules};
 use crate::schedule::Schedule;
 use crate::throttle::Throttle;
 
@@ -260,6 +261,8 @@ pub struct Taken {
     pub priority: Priority,
     /// The producer's bytes.
     pub body: Bytes,
+    /// What they become for a worker of another protocol.
+    pub codec: Codec,
     /// The producer's public name.
     pub name: Bytes,
     /// What the origin's session wanted back.
@@ -384,6 +387,14 @@ pub enum Refusal {
         /// Bytes allowed.
         limit: u32,
     },
+    /// A body is longer than those of its queue may be.
+    #[error("body of {given} bytes, limit of the queue {limit}")]
+    BodyTooLong {
+        /// Bytes given.
+        given: u32,
+        /// Bytes allowed.
+        limit: u32,
+    },
     /// The key or name is taken.
     #[error("job not unique")]
     NotUnique,
@@ -431,6 +442,8 @@ pub struct JobView {
     pub job: Job,
     /// Its queue's name.
     pub queue: Bytes,
+    /// What its bytes become for a worker of another protocol.
+    pub codec: Codec,
 }
 
 /// A batch in an answer to `LookBatch`.
@@ -484,7 +497,9 @@ pub struct QueueRow {
     pub paused: bool,
     /// What of it may be worked on at once.
     pub throttle: Option<Throttle>,
-    /// Leases that count for that.
+    /// What holds for its jobs.
+    pub rules: QueueRules,
+    /// Leases that count for the throttle.
     pub slots_held: u32,
     /// Ready jobs by [`Priority::lane`] (a `cycle` queue has all in the lane of the normal priority).
     pub ready: [u32; Priority::COUNT],
@@ -616,4 +631,6 @@ pub struct Totals {
     pub timed_out: u64,
     /// Workers that were silent too long; of an origin: those whose connections spoke that protocol.
     pub dismissed: u64,
+    /// Jobs that ended because their worker's protocol could not have them.
+    pub misfits: u64,
 }

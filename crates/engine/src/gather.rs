@@ -83,7 +83,7 @@ impl Engine {
         if job.listen || !job.durable || job.batch.is_some() || job.past.is_some() {
             Err(Refusal::OutOfPlace)
         } else {
-            Ok(())
+            self.check_new_body(job)
         }
     }
 

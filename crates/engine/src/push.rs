@@ -29,10 +29,10 @@ impl Engine {
     ) -> Result<(JobId, bool, Pushed), Refusal> {
         self.check_new(new)?;
         let queue = self.queues.find_or_make(&new.queue, new.kind, self.limits.queues_max)?;
-        let outcome = match self.clash(queue, new) {
+        let outcome = self.check_body(queue, &new.body).and_then(|()| match self.clash(queue, new) {
             Some((slot, clash)) => self.meet(client, slot, clash, new, turn),
             None => self.bear(client, queue, new, turn),
-        };
+        });
         self.drop_if_unknown(queue);
         outcome
     }
@@ -195,6 +195,7 @@ impl Engine {
             member,
             ..Extra::default()
         };
+        let rule = self.queues.at(queue).and_then(|queue| queue.image.rules.as_deref()?.retry);
         let Past { ready_at, failures, place } = new.past.as_deref().cloned().unwrap_or_default();
         // Each failure was a delivery, and so is a lease.
         let attempts = failures.saturating_add(u32::from(matches!(place, Some(Place::Leased(_)))));
@@ -216,7 +217,7 @@ impl Engine {
             payload,
             attempts,
             failures,
-            retry: new.retry,
+            retry: rule.filter(|_| new.retry_default).unwrap_or(new.retry),
             extra: (extra != Extra::default()).then(|| Box::new(extra)),
         }
     }

@@ -14,6 +14,7 @@ use crate::event::{QueueRow, Refusal};
 use crate::ids::{ClientId, Origin, Priority, QueueId, Timestamp};
 use crate::job::PlaceKind;
 use crate::line::{Line, Standing};
+use crate::rules::QueueRules;
 use crate::throttle::{Slots, Throttle};
 
 /// What the journal keeps of a queue.
@@ -33,6 +34,8 @@ pub struct QueueImage {
     pub jobs_max: [Option<u32>; Priority::COUNT],
     /// What of it may be worked on at once. As long as there is one the queue is not forgotten, known or not.
     pub throttle: Option<Throttle>,
+    /// What holds for its jobs; nothing if that is the default. They keep the queue as a throttle does.
+    pub rules: Option<Box<QueueRules>>,
     /// `cycle` queues: the serial number, which priorities and lend keys are made of. Starts at 1.
     pub serial: u64,
 }
@@ -143,7 +146,7 @@ impl Queue {
     /// Whether nothing but its name keeps it alive.
     pub(crate) fn is_idle(&self) -> bool {
         let nobody = self.workers == 0 && self.takers.is_empty() && self.sleepers.is_empty() && self.woken == 0;
-        self.total() == 0 && nobody && self.image.throttle.is_none()
+        self.total() == 0 && nobody && self.image.throttle.is_none() && self.image.rules.is_none()
     }
 
     /// Its figures; the oldest ready job is the caller's to find.
@@ -153,6 +156,7 @@ impl Queue {
             kind: self.image.kind,
             paused: self.image.paused,
             throttle: self.image.throttle,
+            rules: self.image.rules(),
             slots_held: self.slots.as_deref().map_or(0, Slots::len),
             ready: self.line.counts(),
             places: self.places,
@@ -232,6 +236,7 @@ impl Queues {
             paused: false,
             jobs_max: [None; Priority::COUNT],
             throttle: None,
+            rules: None,
             serial: 1,
         });
         Ok(QueueId(id))

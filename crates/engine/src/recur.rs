@@ -63,6 +63,7 @@ impl Engine {
         if new.job.listen || !new.job.durable || new.job.past.is_some() || new.job.batch.is_some() {
             return Err(Refusal::OutOfPlace);
         }
+        self.check_new_body(&new.job)?;
         if !new.recurrence.happens() || new.runs == Some(0) {
             return Err(Refusal::NeverDue);
         }

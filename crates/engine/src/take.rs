@@ -196,6 +196,7 @@ impl Engine {
             origin: job.origin,
             priority: job.priority,
             body: job.payload.share_body(),
+            codec: queue.image.rules().codec,
             name: Bytes::copy_from_slice(job.name()),
             meta: job.meta(),
             key: job.key().map_or_else(Bytes::new, Bytes::copy_from_slice),

@@ -345,6 +345,7 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         Command::SetSchedule(_) | Command::BatchNew(_) | Command::Mutate { .. } | Command::Flush { .. } => true,
         Command::Finish { .. }
         | Command::Fail { .. }
+        | Command::Misfit { .. }
         | Command::Release { .. }
         | Command::Extend { .. }
         | Command::Repay { .. }
@@ -359,7 +360,8 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::PauseQueue { .. }
         | Command::LimitQueue { .. }
         | Command::Barrier
-        | Command::ThrottleQueue { .. } => tag.wants_answer(),
+        | Command::ThrottleQueue { .. }
+        | Command::RuleQueue { .. } => tag.wants_answer(),
         Command::Open(_)
         | Command::Close
         | Command::Label(_)

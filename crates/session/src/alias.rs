@@ -72,9 +72,11 @@ impl Aliases {
             | Command::PauseQueue { queue, .. }
             | Command::LimitQueue { queue, .. }
             | Command::ThrottleQueue { queue, .. }
+            | Command::RuleQueue { queue, .. }
             | Command::LookQueue { queue } => self.mean(queue),
             Command::Finish { job, .. }
             | Command::Fail { job, .. }
+            | Command::Misfit { job, .. }
             | Command::Release { job, .. }
             | Command::Extend { job, .. }
             | Command::Repay { job, .. }

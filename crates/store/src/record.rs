@@ -13,7 +13,8 @@ mod template;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, Head, Job, JobId, Origin, Priority, QueueId, QueueImage, QueueKind, Schedule, Throttle, Totals,
+    Batch, Codec, Head, Job, JobId, Origin, Priority, QueueId, QueueImage, QueueKind, QueueRules, Schedule, Throttle,
+    Totals,
 };
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_u32, put_u64};
@@ -104,14 +105,18 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
         QueueKind::Work => 0,
         QueueKind::Cycle => 1,
     });
-    let throttled = image.throttle.is_some();
-    out.push(u8::from(image.known) | u8::from(image.paused) << 1 | u8::from(throttled) << 2);
+    let (throttled, ruled) = (image.throttle.is_some(), image.rules.is_some());
+    let flags = [image.known, image.paused, throttled, ruled];
+    out.push((0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum());
     for limit in image.jobs_max {
         put_u64(out, limit.map_or(0, |limit| u64::from(limit) + 1));
     }
     put_u64(out, image.serial);
     if let Some(throttle) = &image.throttle {
         encode_throttle(throttle, out);
+    }
+    if let Some(rules) = &image.rules {
+        encode_rules(rules, out);
     }
 }
 
@@ -123,25 +128,40 @@ fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
     parts.into_iter().flatten().for_each(|part| put_u64(out, part));
 }
 
+/// The codec, then which of the rest there is, then that.
+fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
+    let QueueRules { codec, apart, retry, body_bytes_max } = *rules;
+    out.push(match codec {
+        Codec::Text => 0,
+        Codec::Json => 1,
+        Codec::Base64 => 2,
+    });
+    out.push(u8::from(apart) | u8::from(retry.is_some()) << 1 | u8::from(body_bytes_max.is_some()) << 2);
+    retry.into_iter().for_each(|retry| job::put_retry(retry, out));
+    body_bytes_max.into_iter().for_each(|max| put_u32(out, max));
+}
+
 pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
     let HeadRecord { head, clean, commits, census } = record;
     out.push(HEAD);
     let starts = Some(head.starts).filter(|starts| *starts > 0);
-    out.push(u8::from(*clean) | u8::from(starts.is_some()) << 1);
+    let misfits = head.totals.misfits > 0 || head.origins.iter().any(|(_, totals)| totals.misfits > 0);
+    out.push(u8::from(*clean) | u8::from(starts.is_some()) << 1 | u8::from(misfits) << 2);
     starts.into_iter().for_each(|starts| put_u64(out, starts));
     put_u64(out, head.next_job);
     put_u64(out, head.reserved);
-    put_totals(&head.totals, out);
+    put_totals(&head.totals, misfits, out);
     put_u64(out, head.origins.len() as u64);
     for (origin, totals) in &head.origins {
         out.push(origin.0);
-        put_totals(totals, out);
+        put_totals(totals, misfits, out);
     }
     put_u64(out, *commits);
     out.extend_from_slice(&census.to_le_bytes());
 }
 
-fn put_totals(totals: &Totals, out: &mut Vec<u8>) {
+/// `told`: misfits are, for there are some in one of the head's totals.
+fn put_totals(totals: &Totals, told: bool, out: &mut Vec<u8>) {
     let Totals {
         pushed,
         taken,
@@ -156,11 +176,13 @@ fn put_totals(totals: &Totals, out: &mut Vec<u8>) {
         purged,
         timed_out,
         dismissed,
+        misfits,
     } = *totals;
     let first = [pushed, taken, succeeded, failed, buried, lost, expired, cancelled];
     // What an old head had not.
     let rest = [released, retried, purged, timed_out, dismissed];
-    first.into_iter().chain(rest).for_each(|n| put_u64(out, n));
+    let misfits = Some(misfits).filter(|_| told);
+    first.into_iter().chain(rest).chain(misfits).for_each(|n| put_u64(out, n));
 }
 
 impl Record {
@@ -221,7 +243,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
         1 => QueueKind::Cycle,
         kind => return Err(DecodeError::Range { field: "a queue's kind", value: kind.into() }),
     };
-    let flags = from.below("a queue's flags", 8)?;
+    let flags = from.below("a queue's flags", 16)?;
     let mut jobs_max = [None; Priority::COUNT];
     for limit in &mut jobs_max {
         let coded = from.below("a queue's limit", 1 << 33)?;
@@ -229,7 +251,22 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     }
     let serial = from.below("a queue's serial", COUNT_MAX)?;
     let throttle = if flags & 4 != 0 { Some(decode_throttle(from)?) } else { None };
-    Ok(QueueImage { id, name, kind, known: flags & 1 != 0, paused: flags & 2 != 0, jobs_max, throttle, serial })
+    let rules = if flags & 8 != 0 { Some(Box::new(decode_rules(from)?)) } else { None };
+    let (known, paused) = (flags & 1 != 0, flags & 2 != 0);
+    Ok(QueueImage { id, name, kind, known, paused, jobs_max, throttle, rules, serial })
+}
+
+fn decode_rules(from: &mut Reader<'_>) -> Result<QueueRules, DecodeError> {
+    let codec = match from.u8()? {
+        0 => Codec::Text,
+        1 => Codec::Json,
+        2 => Codec::Base64,
+        codec => return Err(DecodeError::Range { field: "a queue's codec", value: codec.into() }),
+    };
+    let flags = from.below("a rule's flags", 8)?;
+    let retry = if flags & 2 != 0 { Some(job::read_retry(from)?) } else { None };
+    let body_bytes_max = if flags & 4 != 0 { Some(from.u32("a limit of bodies")?) } else { None };
+    Ok(QueueRules { codec, apart: flags & 1 != 0, retry, body_bytes_max })
 }
 
 fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
@@ -242,11 +279,12 @@ fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
 
 /// `old`: from before totals were kept by origin.
 fn decode_head(from: &mut Reader<'_>, old: bool) -> Result<HeadRecord, DecodeError> {
-    let flags = from.below("the head's flags", 4)?;
+    let flags = from.below("the head's flags", if old { 4 } else { 8 })?;
+    let misfits = flags & 4 != 0;
     let starts = if flags & 2 != 0 { from.below("how often it was started", COUNT_MAX)? } else { 0 };
     let next_job = from.below("the next job's number", COUNT_MAX)?;
     let reserved = from.below("the numbers set aside", COUNT_MAX)?;
-    let totals = read_totals(from, old)?;
+    let totals = read_totals(from, old, misfits)?;
     let mut origins = Vec::new();
     let count = if old { 0 } else { from.below("a count of origins", 257)? };
     for _ in 0..count {
@@ -254,7 +292,7 @@ fn decode_head(from: &mut Reader<'_>, old: bool) -> Result<HeadRecord, DecodeErr
         if origins.last().is_some_and(|(last, _)| *last >= origin) {
             return Err(DecodeError::Range { field: "an origin", value: origin.0.into() });
         }
-        origins.push((origin, read_totals(from, old)?));
+        origins.push((origin, read_totals(from, old, misfits)?));
     }
     let commits = from.below("the count of commits", COUNT_MAX)?;
     let census = from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -266,7 +304,7 @@ fn decode_head(from: &mut Reader<'_>, old: bool) -> Result<HeadRecord, DecodeErr
     })
 }
 
-fn read_totals(from: &mut Reader<'_>, old: bool) -> Result<Totals, DecodeError> {
+fn read_totals(from: &mut Reader<'_>, old: bool, misfits: bool) -> Result<Totals, DecodeError> {
     let mut total = || from.below("a total", COUNT_MAX);
     let totals = Totals {
         pushed: total()?,
@@ -288,6 +326,7 @@ fn read_totals(from: &mut Reader<'_>, old: bool) -> Result<Totals, DecodeError> 
         purged: total()?,
         timed_out: total()?,
         dismissed: total()?,
+        misfits: if misfits { total()? } else { 0 },
         ..totals
     })
 }

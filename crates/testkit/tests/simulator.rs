@@ -63,8 +63,8 @@ fn everything_happens(tally: &Tally) {
     let table = [
         (
             "Command",
-            "Open Close Label Serve Unserve UnserveAll Push Take Sleep Credit Unwait Finish Fail Release Extend Repay \
-             Tell Track Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue ThrottleQueue SetSchedule RemoveSchedule \
+            "Open Close Label Serve Unserve UnserveAll Push Take Sleep Credit Unwait Finish Fail Misfit Release Extend Repay \
+             Tell Track Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue ThrottleQueue RuleQueue SetSchedule RemoveSchedule \
              ListSchedules BatchNew BatchOpen BatchCommit LookBatch LookQueue ListQueues ListJobs ListClients Stats Barrier Mutate Flush Enlist Beat Signal",
         ),
         (
@@ -76,7 +76,7 @@ fn everything_happens(tally: &Tally) {
             "Refusal",
             "QueueFull JobsFull BytesFull QueuesFull AbilitiesFull NameTooLong NotUnique UnknownJob NotHeld \
              UnknownQueue QueueInUse WrongKind UnknownWorker OutOfPlace SchedulesFull NeverDue UnknownSchedule \
-             BatchesFull BatchTooDeep UnknownBatch",
+             BatchesFull BatchTooDeep UnknownBatch BodyTooLong",
         ),
         ("End", "Succeeded Failed Lost TimedOut Expired Cancelled"),
         ("Fate", "Retried Buried Discarded"),

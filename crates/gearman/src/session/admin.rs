@@ -160,6 +160,7 @@ impl GearmanSession {
             | Refusal::UnknownBatch
             | Refusal::AbilitiesFull { .. }
             | Refusal::NameTooLong { .. }
+            | Refusal::BodyTooLong { .. }
             | Refusal::NotUnique
             | Refusal::NotHeld
             | Refusal::WrongKind

@@ -11,6 +11,9 @@ use crate::wire::ErrorReply;
 pub(super) const FUNCTION_WITH_NUL: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name holds a NUL" };
 pub(super) const FUNCTIONS_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Too many functions" };
+/// A workload longer than the function's queue takes.
+pub(super) const WORKLOAD_TOO_LARGE: ErrorReply =
+    ErrorReply { code: "ARGUMENT_TOO_LARGE", text: "Workload is too large for this function" };
 pub(super) const WRONG_KIND: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name belongs to a queue of another kind" };
 
@@ -28,6 +31,7 @@ pub(super) const fn reply(ask: Ask, why: Refusal) -> ErrorReply {
         Refusal::SchedulesFull { .. } => SCHEDULES_FULL,
         Refusal::NeverDue => NEVER_DUE,
         Refusal::NameTooLong { .. } => ErrorReply::FUNCTION_TOO_LARGE,
+        Refusal::BodyTooLong { .. } => WORKLOAD_TOO_LARGE,
         Refusal::WrongKind => WRONG_KIND,
         Refusal::Unavailable
         | Refusal::Unknown

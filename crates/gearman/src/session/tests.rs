@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
     ClientInfo, ClientRow, Command, Cursor, End, Event, JobId, Note, Origin, Payload, Priority, QueueKind, QueueRow,
-    Refusal, Tag, Timestamp,
+    QueueRules, Refusal, Tag, Timestamp,
 };
 use windlass_session::{Item, Outbox, Reason, Session};
 
@@ -97,6 +97,7 @@ fn queue(name: &'static str) -> QueueRow {
         kind: QueueKind::Work,
         paused: false,
         throttle: None,
+        rules: QueueRules::default(),
         slots_held: 0,
         ready: [0; Priority::COUNT],
         places: [0; 7],
@@ -195,6 +196,7 @@ fn what_the_engine_refuses_is_said_in_each_command_s_words() {
         (&submit, Refusal::Unavailable, ErrorReply::QUEUE_ERROR),
         (&submit, Refusal::Unknown, ErrorReply::QUEUE_ERROR),
         (&submit, Refusal::NameTooLong { given: 9, limit: 8 }, ErrorReply::FUNCTION_TOO_LARGE),
+        (&submit, Refusal::BodyTooLong { given: 9, limit: 8 }, super::refusal::WORKLOAD_TOO_LARGE),
         (&submit, Refusal::QueuesFull { limit: 1 }, super::refusal::FUNCTIONS_FULL),
         (&submit, Refusal::WrongKind, super::refusal::WRONG_KIND),
         (&Request::CanDo { function }, Refusal::AbilitiesFull { limit: 1 }, super::refusal::FUNCTIONS_FULL),

@@ -12,6 +12,7 @@ const JOBS_FULL: &[u8] = b"server is full";
 const QUEUE_FULL: &[u8] = b"queue is full";
 const QUEUES_FULL: &[u8] = b"too many queues";
 const KEY_TOO_LONG: &[u8] = b"key too long";
+const VALUE_TOO_LONG: &[u8] = b"value too long";
 const WRONG_KIND: &[u8] = b"queue of this listener is used for something else";
 const REFUSED: &[u8] = b"refused";
 
@@ -33,6 +34,7 @@ const fn words(why: Refusal) -> &'static [u8] {
         Refusal::QueueFull { .. } => QUEUE_FULL,
         Refusal::QueuesFull { .. } => QUEUES_FULL,
         Refusal::NameTooLong { .. } => KEY_TOO_LONG,
+        Refusal::BodyTooLong { .. } => VALUE_TOO_LONG,
         Refusal::WrongKind => WRONG_KIND,
         Refusal::SchedulesFull { .. }
         | Refusal::NeverDue

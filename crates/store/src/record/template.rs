@@ -29,8 +29,9 @@ mod has {
     pub(super) const NAME_UNIQUE: u64 = 1 << 10;
     pub(super) const KEY_UNTIL: u64 = 1 << 11;
     pub(super) const TRACK: u64 = 1 << 12;
+    pub(super) const RETRY_DEFAULT: u64 = 1 << 13;
     /// Beyond all of them.
-    pub(super) const END: u64 = 1 << 13;
+    pub(super) const END: u64 = 1 << 14;
 }
 
 /// Appends a template.
@@ -72,6 +73,7 @@ fn bits(job: &NewJob, key: Option<&Bytes>) -> u64 {
         | bit(job.kind == QueueKind::Cycle, has::CYCLE)
         | bit(job.front, has::FRONT)
         | bit(job.name_unique, has::NAME_UNIQUE)
+        | bit(job.retry_default, has::RETRY_DEFAULT)
 }
 
 fn put_unique(unique: &Unique, out: &mut Vec<u8>) {
@@ -114,6 +116,7 @@ pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, New
         not_before,
         expires_at,
         retry,
+        retry_default: is(has::RETRY_DEFAULT),
         result_keep_ms,
         lease_ms,
         ..NewJob::new(origin, queue, Bytes::new())

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchStanding, Clash, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, Member,
-    NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, Recurrence, Retry,
-    Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unique,
+    Backoff, Batch, BatchStanding, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease,
+    Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, QueueRules,
+    Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unique,
 };
 
 /// The plainest job.
@@ -71,9 +71,16 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
     let until = (any_bytes(), clash, any_key_until());
     let unique = option::of(until.prop_map(|(key, clash, until)| Unique { key, clash, until }));
     let next = (recurrence, any_time(), any_time(), option::of(1..1u64 << 63));
-    let times = (option::of(any_time()), any::<[bool; 3]>());
+    let times = (option::of(any_time()), any::<[bool; 4]>());
     (any_job().boxed(), option::of(any_bytes()), any_bytes(), unique.boxed(), next.boxed(), times).prop_map(
-        |(job, key, queue, unique, (recurrence, anchor, next_at, runs_left), (not_before, [cycle, front, alone]))| {
+        |(
+            job,
+            key,
+            queue,
+            unique,
+            (recurrence, anchor, next_at, runs_left),
+            (not_before, [cycle, front, alone, retry_default]),
+        )| {
             let extra = job.extra.unwrap_or_default();
             let template = NewJob {
                 kind: if cycle { QueueKind::Cycle } else { QueueKind::Work },
@@ -86,6 +93,7 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
                 not_before,
                 expires_at: extra.expires_at,
                 retry: job.retry,
+                retry_default,
                 result_keep_ms: extra.result_keep_ms,
                 lease_ms: extra.lease_ms,
                 track_ms: extra.track.map_or(0, |track| track.keep_ms),
@@ -146,10 +154,14 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let limits = prop::array::uniform9(option::of(any::<u32>()));
     let throttle = (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u64>>())
         .prop_map(|(leased_max, per_worker_max, timeout_ms)| Throttle { leased_max, per_worker_max, timeout_ms });
-    (any::<u32>(), any_bytes(), any::<[bool; 3]>(), limits, option::of(throttle), 0..1u64 << 63).prop_map(
-        |(id, name, [cycle, known, paused], jobs_max, throttle, serial)| {
+    let codec = prop_oneof![Just(Codec::Text), Just(Codec::Json), Just(Codec::Base64)];
+    let rules = (codec, any::<bool>(), option::of(any_retry()), any::<Option<u32>>())
+        .prop_map(|(codec, apart, retry, body_bytes_max)| Box::new(QueueRules { codec, apart, retry, body_bytes_max }));
+    let bounds = (option::of(throttle), option::of(rules));
+    (any::<u32>(), any_bytes(), any::<[bool; 3]>(), limits, bounds, 0..1u64 << 63).prop_map(
+        |(id, name, [cycle, known, paused], jobs_max, (throttle, rules), serial)| {
             let kind = if cycle { QueueKind::Cycle } else { QueueKind::Work };
-            QueueImage { id: QueueId(id), name, kind, known, paused, jobs_max, throttle, serial }
+            QueueImage { id: QueueId(id), name, kind, known, paused, jobs_max, throttle, rules, serial }
         },
     )
 }

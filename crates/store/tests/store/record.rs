@@ -6,9 +6,9 @@ use std::path::Path;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchStanding, Clash, ClientId, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId, KeyUntil,
-    Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind,
-    Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique,
+    Backoff, Batch, BatchStanding, Clash, ClientId, Codec, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId,
+    KeyUntil, Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage,
+    QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique,
 };
 use windlass_store::{BatchMoved, DecodeError, HeadRecord, Moved, NextRun, Record};
 
@@ -77,7 +77,7 @@ fn any_head() -> impl Strategy<Value = HeadRecord> {
 }
 
 fn any_totals() -> impl Strategy<Value = Totals> {
-    prop::array::uniform13(0..1u64 << 63).prop_map(|n| Totals {
+    prop::array::uniform14(0..1u64 << 63).prop_map(|n| Totals {
         pushed: n[0],
         taken: n[1],
         succeeded: n[2],
@@ -91,6 +91,7 @@ fn any_totals() -> impl Strategy<Value = Totals> {
         purged: n[10],
         timed_out: n[11],
         dismissed: n[12],
+        misfits: n[13],
     })
 }
 
@@ -238,9 +239,13 @@ fn golden() -> Vec<(&'static str, Record)> {
         paused: true,
         jobs_max: [None, Some(0), Some(u32::MAX), None, Some(7), None, None, None, None],
         throttle: None,
+        rules: None,
         serial: 1,
     };
     let throttle = |ms| Throttle { leased_max: Some(u32::MAX), per_worker_max: Some(300), timeout_ms: Some(ms) };
+    let retry = Retry { failures_max: -1, losses_max: 300, backoff: Backoff::Fixed(1_000) };
+    let rules = QueueRules { codec: Codec::Base64, apart: true, retry: Some(retry), body_bytes_max: Some(1 << 20) };
+    let json = QueueRules { codec: Codec::Json, ..QueueRules::default() };
     let cron = Cron {
         minutes: 1 << 59,
         hours: 1 << 23,
@@ -335,12 +340,20 @@ fn golden() -> Vec<(&'static str, Record)> {
     let tracked = Extra { track: Some(Track { keep_ms: 1_800_000, updated_at: at }), ..Extra::default() };
     let tracked_schedule =
         Schedule { job: NewJob { track_ms: 1_800_000, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
+    let silent_schedule =
+        Schedule { job: NewJob { retry_default: true, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
     let again = Failure { first_at: Timestamp(1_600_000_000_000), ..failure.clone() };
     let head = Head {
         origins: vec![(Origin::FAKTORY, totals()), (Origin::EVENTMQ, Totals { retried: 300, ..Totals::default() })],
         ..old_head()
     };
     let started = HeadRecord { head: Head { starts: 300, ..head.clone() }, clean: false, commits: 3, census: 7 };
+    let misfits = HeadRecord {
+        head: Head { totals: Totals { misfits: 300, ..head.totals }, ..head.clone() },
+        clean: false,
+        commits: 3,
+        census: 7,
+    };
     let head = |clean| HeadRecord { head: head.clone(), clean, commits: 3, census: 0x0123_4567_89ab_cdef };
     vec![
         ("put_plain", Record::Put(jobs::plain())),
@@ -378,8 +391,13 @@ fn golden() -> Vec<(&'static str, Record)> {
             "queue_set_throttled_in_part",
             Record::QueueSet(QueueImage {
                 throttle: Some(Throttle { leased_max: None, timeout_ms: None, ..throttle(0) }),
-                ..queue
+                ..queue.clone()
             }),
+        ),
+        ("queue_set_ruled", Record::QueueSet(QueueImage { rules: Some(Box::new(rules)), ..queue.clone() })),
+        (
+            "queue_set_ruled_in_part",
+            Record::QueueSet(QueueImage { rules: Some(Box::new(json)), throttle: Some(throttle(1)), ..queue }),
         ),
         ("schedule_plain", Record::Schedule(Box::new(plain_schedule.clone()))),
         ("schedule_full", Record::Schedule(Box::new(full_schedule.clone()))),
@@ -399,6 +417,8 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("head_origins", Record::Head(head(false))),
         ("head_origins_clean", Record::Head(head(true))),
         ("head_started", Record::Head(started)),
+        ("head_misfits", Record::Head(misfits)),
+        ("schedule_retry_default", Record::Schedule(Box::new(silent_schedule))),
     ]
 }
 
@@ -417,6 +437,7 @@ fn totals() -> Totals {
         purged: 8,
         timed_out: 11,
         dismissed: 12,
+        misfits: 0,
     }
 }
 

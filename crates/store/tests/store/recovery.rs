@@ -253,8 +253,18 @@ proptest! {
 fn nonsense_is_named() {
     let queue = |id: u32, name: &'static str, kind| {
         let (name, jobs_max) = (Bytes::from_static(name.as_bytes()), [None; 9]);
-        let (known, paused, throttle) = (true, false, None);
-        Record::QueueSet(QueueImage { id: QueueId(id), name, kind, known, paused, jobs_max, throttle, serial: 1 })
+        let (known, paused, throttle, rules) = (true, false, None, None);
+        Record::QueueSet(QueueImage {
+            id: QueueId(id),
+            name,
+            kind,
+            known,
+            paused,
+            jobs_max,
+            throttle,
+            rules,
+            serial: 1,
+        })
     };
     let work = || queue(0, "q", QueueKind::Work);
     let schedule = |id: u64| {

@@ -159,7 +159,7 @@ impl Life {
         let possible = match kind {
             Kind::Open => open < self.world.clients_max,
             _ if open == 0 => false,
-            Kind::Finish | Kind::Fail | Kind::Release | Kind::Extend | Kind::Tell => {
+            Kind::Finish | Kind::Fail | Kind::Misfit | Kind::Release | Kind::Extend | Kind::Tell => {
                 self.oracle.jobs.iter().any(leased(false))
             }
             Kind::Repay => self.oracle.jobs.iter().any(leased(true)),

@@ -28,6 +28,7 @@ pub(crate) enum Kind {
     Finish,
     FinishLate,
     Fail,
+    Misfit,
     Release,
     Extend,
     Repay,
@@ -41,6 +42,7 @@ pub(crate) enum Kind {
     PauseQueue,
     LimitQueue,
     ThrottleQueue,
+    RuleQueue,
     SetSchedule,
     RemoveSchedule,
     ListSchedules,
@@ -64,7 +66,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, and how often each happens in an average world.
-    pub(crate) const ALL: [(u64, Self); 46] = [
+    pub(crate) const ALL: [(u64, Self); 48] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -79,6 +81,7 @@ impl Kind {
         (50, Self::Finish),
         (10, Self::FinishLate),
         (40, Self::Fail),
+        (12, Self::Misfit),
         (20, Self::Release),
         (25, Self::Extend),
         (40, Self::Repay),
@@ -92,6 +95,7 @@ impl Kind {
         (12, Self::PauseQueue),
         (8, Self::LimitQueue),
         (12, Self::ThrottleQueue),
+        (14, Self::RuleQueue),
         (12, Self::SetSchedule),
         (6, Self::RemoveSchedule),
         (3, Self::ListSchedules),
@@ -140,7 +144,7 @@ impl Script<'_> {
             Kind::Sleep => Command::Sleep,
             Kind::Credit => Command::Credit { credits: self.number(4), select: self.select() },
             Kind::Unwait => Command::Unwait,
-            Kind::Finish | Kind::Fail | Kind::Release | Kind::Extend | Kind::Repay | Kind::Tell => {
+            Kind::Finish | Kind::Fail | Kind::Misfit | Kind::Release | Kind::Extend | Kind::Repay | Kind::Tell => {
                 return self.work(kind, client);
             }
             Kind::FinishLate => {
@@ -158,6 +162,7 @@ impl Script<'_> {
             Kind::Look => Command::Look(if self.dice.chance(40) { self.key_anywhere() } else { self.job_ref() }),
             Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
             Kind::ThrottleQueue => Command::ThrottleQueue { queue: self.queue(), throttle: self.throttle() },
+            Kind::RuleQueue => Command::RuleQueue { queue: self.queue(), rules: self.rules() },
             Kind::SetSchedule => Command::SetSchedule(Box::new(self.schedule())),
             Kind::RemoveSchedule => Command::RemoveSchedule(self.schedule_ref()),
             Kind::ListSchedules => {
@@ -232,6 +237,7 @@ impl Script<'_> {
                 let failure = Failure { kind: self.bytes(4), message: self.bytes(8), ..Failure::default() };
                 Command::Fail { job, proof, failure: Box::new(failure) }
             }
+            Kind::Misfit => Command::Misfit { job, proof, why: self.bytes(8) },
             Kind::Release => Command::Release { job, proof, front: self.dice.chance(40) },
             Kind::Extend => {
                 let (until, only_later) = (self.time(), self.dice.chance(50));

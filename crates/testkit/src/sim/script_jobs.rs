@@ -1,8 +1,8 @@
 //! What is pushed and how it is taken: jobs with every option there is, wishes of every shape.
 
 use windlass_engine::{
-    Ability, Backoff, Clash, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry, Priority,
-    Recurrence, Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait,
+    Ability, Backoff, Clash, Codec, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
+    Priority, QueueRules, Recurrence, Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait,
 };
 
 use super::script::Script;
@@ -27,6 +27,7 @@ impl Script<'_> {
             not_before: if self.dice.chance(20) { Some(self.time()) } else { None },
             expires_at: if self.dice.chance(15) { Some(self.time()) } else { None },
             retry: self.retry(),
+            retry_default: self.dice.chance(40),
             track_ms: self.dice.one_of([0, 0, 0, 30, 5_000]),
             result_keep_ms: self.dice.one_of([0, 0, 0, 30, 5_000]),
             lease_ms: if self.dice.chance(20) { Some(self.dice.below(self.world.pace_ms)) } else { None },
@@ -126,6 +127,19 @@ impl Script<'_> {
             failures_max: self.dice.one_of([0, 0, 1, 3, 25, -1]),
             losses_max: self.dice.one_of([0, 0, 1, 3]),
             backoff: self.dice.one_of([Backoff::None, Backoff::Fixed(ms), Backoff::Doubling(ms), Backoff::Faktory]),
+        }
+    }
+
+    /// Mostly some, sometimes all as it is by default.
+    pub(crate) fn rules(&mut self) -> QueueRules {
+        if self.dice.chance(25) {
+            return QueueRules::default();
+        }
+        QueueRules {
+            codec: self.dice.one_of([Codec::Text, Codec::Json, Codec::Base64]),
+            apart: false,
+            retry: if self.dice.chance(40) { Some(self.retry()) } else { None },
+            body_bytes_max: if self.dice.chance(30) { Some(self.number(20)) } else { None },
         }
     }
 

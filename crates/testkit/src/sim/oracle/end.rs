@@ -8,7 +8,7 @@ use windlass_engine::{
 
 use super::{Answer, Oracle};
 
-type Claim<'a> = (&'a JobRef, Proof);
+pub(super) type Claim<'a> = (&'a JobRef, Proof);
 
 impl Oracle {
     /// The job, if it is leased and the claim to it holds.
@@ -24,7 +24,7 @@ impl Oracle {
         if holds { Ok(id) } else { Err(Refusal::NotHeld) }
     }
 
-    fn claimed_of(&self, client: ClientId, claim: Claim, kind: QueueKind) -> Result<JobId, Refusal> {
+    pub(super) fn claimed_of(&self, client: ClientId, claim: Claim, kind: QueueKind) -> Result<JobId, Refusal> {
         let id = self.claimed(client, claim)?;
         let right = self.job(id).is_some_and(|memo| self.queue(memo.job.queue).kind == kind);
         if right { Ok(id) } else { Err(Refusal::WrongKind) }
@@ -133,7 +133,7 @@ impl Oracle {
     }
 
     /// Gone for good, and not well: known for a while if it is tracked.
-    fn end_badly(&mut self, id: JobId) {
+    pub(super) fn end_badly(&mut self, id: JobId) {
         let now = self.now;
         let job = &self.job_mut(id).job;
         let Some(track) = job.extra.as_deref().and_then(|extra| extra.track).filter(|_| job.durable) else {
@@ -221,6 +221,7 @@ impl Oracle {
 
     pub(super) fn repay(&mut self, client: ClientId, tag: Tag, claim: Claim, body: &Bytes, to: RepayTo) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Cycle)?;
+        self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;
         self.count_total(id, |totals| totals.succeeded += 1);
         let memo = self.job_mut(id);
         memo.job.payload = memo.job.payload.with_body(body);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientInfo, Extra, Holder, Job, JobId, KeyUntil, Lease, LeaseTerms, Origin, Place, Priority, QueueId,
-    QueueKind, Select, Tag, Throttle, Timestamp, WorkerState,
+    QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
 };
 
 /// A job. Its `queue` is the oracle's own number of the queue, its `rank` the oracle's own rank.
@@ -113,6 +113,7 @@ pub(crate) struct QueueMemo {
     pub(crate) paused: bool,
     pub(crate) jobs_max: [Option<u32>; Priority::COUNT],
     pub(crate) throttle: Option<Throttle>,
+    pub(crate) rules: QueueRules,
     pub(crate) serial: u64,
 }
 

@@ -12,6 +12,7 @@ mod memo;
 mod outside;
 mod push;
 mod recur;
+mod rules;
 mod serve;
 mod take;
 mod throttle;
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, Command, Cursor, Event, Job, JobId, JobRef, Limits, Origin, Place, PlaceKind, QueueId, QueueKind,
-    Refusal, Schedule, Tag, Timestamp, Totals, Turn,
+    QueueRules, Refusal, Schedule, Tag, Timestamp, Totals, Turn,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -174,6 +175,7 @@ impl Oracle {
             Command::Unwait => self.unwait(client),
             Command::Finish { job, proof, result } => self.finish(client, tag, (job, *proof), result),
             Command::Fail { job, proof, failure } => self.fail(client, tag, (job, *proof), failure),
+            Command::Misfit { job, proof, why } => self.misfit(client, tag, (job, *proof), why),
             Command::Release { job, proof, front } => self.release(client, tag, (job, *proof), *front),
             Command::Extend { job, proof, until, only_later } => {
                 self.extend(client, tag, (job, *proof), *until, *only_later)
@@ -191,6 +193,7 @@ impl Oracle {
             Command::PauseQueue { queue, paused } => self.pause_queue(client, tag, queue, *paused),
             Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, queue, jobs_max),
             Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, queue, *throttle),
+            Command::RuleQueue { queue, rules } => self.rule_queue(client, tag, queue, *rules),
             Command::SetSchedule(new) => self.set_schedule(client, tag, new),
             Command::RemoveSchedule(which) => self.remove_schedule(client, tag, which),
             Command::ListSchedules { origin, after, limit } => {
@@ -400,6 +403,7 @@ impl Oracle {
             paused: false,
             jobs_max: [None; 9],
             throttle: None,
+            rules: QueueRules::default(),
             serial: 1,
         });
         Ok(number)
@@ -410,6 +414,7 @@ impl Oracle {
         let needed = |queue: &QueueMemo| {
             queue.known
                 || queue.throttle.is_some()
+                || queue.rules != QueueRules::default()
                 || self.jobs.iter().any(|memo| memo.job.queue == queue.number)
                 || self.clients.iter().any(|client| client.abilities.iter().any(|s| s.queue == queue.number))
                 || self.clients.iter().any(|client| match &client.waiting {

@@ -13,6 +13,7 @@ use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
 impl Oracle {
     pub(super) fn replace(&mut self, client: ClientId, tag: Tag, job: &JobRef, body: &Bytes) -> Answer {
         let id = self.find(job)?;
+        self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;
         let job = &mut self.job_mut(id).job;
         job.payload = job.payload.with_body(body);
         self.say_done(client, tag);
@@ -34,7 +35,10 @@ impl Oracle {
 
     pub(super) fn look(&mut self, client: ClientId, tag: Tag, which: &JobRef) -> Answer {
         let found = self.find(which).ok().and_then(|id| self.job(id));
-        let view = |job: &Job| Box::new(JobView { job: job.clone(), queue: self.queue(job.queue).name.clone() });
+        let view = |job: &Job| {
+            let QueueMemo { name, rules, .. } = self.queue(job.queue);
+            Box::new(JobView { job: job.clone(), queue: name.clone(), codec: rules.codec })
+        };
         let job = found.map(|memo| view(&memo.job));
         let numbered = |id: JobId| self.schedules.iter().find(|schedule| schedule.id == id).cloned().map(Box::new);
         let schedule = if let JobRef::Id(id) = which { numbered(*id) } else { None };
@@ -131,6 +135,7 @@ impl Oracle {
             kind: queue.kind,
             paused: queue.paused,
             throttle: queue.throttle,
+            rules: queue.rules,
             slots_held: self.slots_held(queue.number),
             ready,
             places: PlaceKind::ALL.map(|place| self.count(queue.number, place)),

@@ -18,6 +18,7 @@ impl Oracle {
         }
         self.membership(new)?;
         let queue = self.find_or_make_queue(&new.queue, new.kind)?;
+        self.check_new_body(new)?;
         let clash = new.unique.as_ref().and_then(|u| Some((self.keyed(queue, new.origin, &u.key)?, u.clash)));
         let (id, how) = match clash {
             Some((_, Clash::Refuse)) => return Err(Refusal::NotUnique),
@@ -147,7 +148,7 @@ impl Oracle {
             ),
             attempts: 0,
             failures: 0,
-            retry: new.retry,
+            retry: self.retry_of(queue, new),
             extra: (extra != Extra::default()).then(|| Box::new(extra)),
         });
         // Nobody else holds the key: that would have been a clash.

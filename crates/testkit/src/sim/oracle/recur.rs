@@ -46,6 +46,7 @@ impl Oracle {
         if new.job.listen || !new.job.durable || new.job.batch.is_some() {
             return Err(Refusal::OutOfPlace);
         }
+        self.check_new_body(&new.job)?;
         let happens = match &new.recurrence {
             Recurrence::Cron(cron) => calendar::next_after(cron, self.now, YEARS).is_some(),
             Recurrence::Every { interval_ms } => *interval_ms > 0,

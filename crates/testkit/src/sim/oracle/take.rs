@@ -171,6 +171,7 @@ impl Oracle {
             origin: job.origin,
             priority: job.priority,
             body: job.payload.share_body(),
+            codec: self.queue(job.queue).rules.codec,
             name: Bytes::copy_from_slice(job.name()),
             meta: job.meta(),
             key: job.key().map_or_else(Bytes::new, Bytes::copy_from_slice),
