@@ -18,26 +18,16 @@ mod result;
 mod unit;
 mod workload;
 
-use windlass_engine::{Origin, Priority};
+use windlass_engine::{Origin, Priority, Taken};
+
+pub use windlass_engine::Codec;
 
 pub use json::DEPTH_MAX;
 pub use message::message;
 pub use misfit::{Misfit, Why};
 pub use result::result;
-pub use unit::{Unit, unit};
+pub use unit::{Unit, unconverted, unit};
 pub use workload::workload;
-
-/// How a queue's jobs cross between Gearman's bytes and FWP's arguments.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub enum Codec {
-    /// Bytes are one string argument, in base64 where they are no text.
-    #[default]
-    Text,
-    /// Bytes are JSON: the list of arguments.
-    Json,
-    /// Bytes are one string argument, always in base64.
-    Base64,
-}
 
 /// A job, as far as it matters to a worker of another protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +44,19 @@ pub struct Job<'a> {
     pub key: &'a [u8],
     /// Its priority.
     pub priority: Priority,
+}
+
+impl<'a> From<&'a Taken> for Job<'a> {
+    fn from(job: &'a Taken) -> Self {
+        Self {
+            origin: job.origin,
+            queue: &job.queue,
+            body: &job.body,
+            codec: job.codec,
+            key: &job.key,
+            priority: job.priority,
+        }
+    }
 }
 
 impl Job<'_> {

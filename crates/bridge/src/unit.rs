@@ -37,6 +37,19 @@ pub fn unit<'a>(job: &Job<'a>) -> Result<Unit<'a>, Misfit> {
     }
 }
 
+/// The same to look at, for a job that no FWP worker could be given: what its producer sent as its one argument, in base64
+/// if it is no text.
+#[must_use]
+pub fn unconverted<'a>(job: &Job<'a>) -> Unit<'a> {
+    let (args, is_base64) = match std::str::from_utf8(job.body) {
+        Ok(text) => (quoted(text), false),
+        Err(_) => (encoded(job.body), true),
+    };
+    let mut custom = custom_of(job, is_base64);
+    custom.push(b'}');
+    Unit { jobtype: String::from_utf8_lossy(job.queue), args, custom }
+}
+
 fn own<'a>(job: &Job<'a>) -> Result<Unit<'a>, Why> {
     let own = Fwp::read(job.body).ok_or(Why::NotAUnit)?;
     let args = Cow::Borrowed(own.args.get().as_bytes());

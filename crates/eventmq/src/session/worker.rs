@@ -80,13 +80,23 @@ impl EventmqSession {
             return out.command(Tag::NONE, Command::Release { job, proof: Proof::Connection, front: false });
         }
         self.credits.spend();
+        let body = match windlass_bridge::message(&(&job).into()) {
+            Ok(body) => body,
+            Err(misfit) => {
+                // It is nobody's here. The worker is ready for another.
+                let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
+                out.command(Tag::NONE, Command::Misfit { job, proof, why: misfit.to_string().into() });
+                self.credits.add();
+                return self.lend_credits(out);
+            }
+        };
         if let Some(beat) = &mut self.beat {
             beat.worked(now);
         }
         let ours = job.origin == Origin::EVENTMQ;
-        let id = if ours && !job.key.is_empty() { job.key } else { jid::jid_of(job.id.0).into() };
+        let id = if ours && !job.key.is_empty() { job.key.clone() } else { jid::jid_of(job.id.0).into() };
         let headers = Headers(if ours { &job.meta } else { b"" }).with_reply_requested();
-        let request = Request { queue: &job.queue, headers: Headers(&headers), job: &job.body };
+        let request = Request { queue: &job.queue, headers: Headers(&headers), job: &body };
         self.say_as(&id, wire::Command::Request(request), out);
         self.held.insert(id, HeldJob { job: job.id, queue: job.queue, since: now, heard: job.heard });
     }

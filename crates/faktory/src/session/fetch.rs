@@ -5,8 +5,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use windlass_bridge::Misfit;
 use windlass_engine::{
-    Command, Event, Failure, From, JobId, JobRef, LeaseTerms, OnExpiry, Origin, Select, Take, Taken, Timestamp, Wait,
+    Codec, Command, Event, Failure, From, JobId, JobRef, LeaseTerms, OnExpiry, Origin, Priority, Proof, Select, Tag,
+    Take, Taken, Timestamp, Wait,
 };
 use windlass_session::Outbox;
 
@@ -29,21 +31,32 @@ impl FaktorySession {
         };
         // What no queue can be called here has nothing to fetch, though it may be a queue elsewhere.
         let queues = queues.into_iter().filter(|name| is_queue_name(name)).collect();
+        self.take(Fetch { queues, until: now.after_ms(self.settings.fetch_wait_ms) }, out);
+    }
+
+    fn take(&mut self, fetch: Fetch, out: &mut Outbox) {
         let on_expiry = OnExpiry::Fail;
         let lease =
             LeaseTerms { connection_bound: false, lease_ms: Some(RESERVE_MS), on_expiry, wish: Some(on_expiry) };
         let take = Take {
-            from: From::Listed { queues, lease },
+            from: From::Listed { queues: fetch.queues.clone(), lease },
             select: Select::ListOrder,
-            wait: Wait::Until(now.after_ms(self.settings.fetch_wait_ms)),
+            wait: Wait::Until(fetch.until),
             worker: self.wid.clone(),
         };
-        self.begin(Task::Fetch, Command::Take(take), out);
+        self.begin(Task::Fetch(fetch), Command::Take(take), out);
     }
 
-    pub(super) fn fetched(answer: &Answer, out: &mut Outbox) {
+    pub(super) fn fetched(&mut self, fetch: Fetch, answer: &Answer, out: &mut Outbox) {
         match answer {
-            Ok(Event::Taken { job, .. }) => deliver(job, out),
+            Ok(Event::Taken { job, .. }) => {
+                if let Err(misfit) = deliver(job, out) {
+                    // It is nobody's here. The worker goes on waiting for another.
+                    let (job, proof) = (JobRef::Id(job.id), Proof::Token(job.token));
+                    out.command(Tag::NONE, Command::Misfit { job, proof, why: misfit.to_string().into() });
+                    self.take(fetch, out);
+                }
+            }
             Ok(_) => reply::null(out.bytes()),
             Err(why) => refusal::write(*why, out.bytes()),
         }
@@ -53,12 +66,21 @@ impl FaktorySession {
     pub(super) fn stop_fetching(&mut self, out: &mut Outbox) {
         self.task = None;
         self.asked.clear();
-        out.command(windlass_engine::Tag::NONE, Command::Unwait);
+        out.command(Tag::NONE, Command::Unwait);
         reply::null(out.bytes());
     }
 }
 
-fn deliver(job: &Taken, out: &mut Outbox) {
+/// What a FETCH wants.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    /// Where from, in this order.
+    queues: Vec<Bytes>,
+    /// How long it waits.
+    until: Timestamp,
+}
+
+fn deliver(job: &Taken, out: &mut Outbox) -> Result<(), Misfit> {
     let failure = failure_text(job.failure.as_deref(), job.failures, job.failures_max, job.ready_at);
     let source = Source {
         id: job.id,
@@ -66,14 +88,18 @@ fn deliver(job: &Taken, out: &mut Outbox) {
         named: !job.name.is_empty(),
         queue: &job.queue,
         body: &job.body,
+        codec: job.codec,
+        key: &job.key,
+        priority: job.priority,
         retries: job.failures_max,
         since: job.ready_at,
     };
-    let body = source.text();
+    let body = source.text()?;
     match Text::new(&body) {
         Some(text) => text.deliver(failure.as_ref(), Some(job.ready_at.0), out.bytes()),
         None => reply::bulk(&body, out.bytes()),
     }
+    Ok(())
 }
 
 /// A failure as a job's text has it. `tried_at` is when the job is, or was last, to be tried again; that is not told of a
@@ -107,6 +133,9 @@ pub(super) struct Source<'a> {
     pub(super) named: bool,
     pub(super) queue: &'a [u8],
     pub(super) body: &'a [u8],
+    pub(super) codec: Codec,
+    pub(super) key: &'a [u8],
+    pub(super) priority: Priority,
     pub(super) retries: i32,
     pub(super) since: Timestamp,
 }
@@ -114,26 +143,42 @@ pub(super) struct Source<'a> {
 impl<'a> Source<'a> {
     /// The text of a job: as it is kept, if it was pushed here; as if it had been, if it is the run of a schedule or another
     /// protocol's.
-    pub(super) fn text(&self) -> Cow<'a, [u8]> {
+    ///
+    /// # Errors
+    ///
+    /// It is another protocol's, and no worker of ours could make anything of it.
+    pub(super) fn text(&self) -> Result<Cow<'a, [u8]>, Misfit> {
         if self.origin != Origin::FAKTORY {
-            return Cow::Owned(self.foreign());
+            return windlass_bridge::unit(&self.foreign()).map(|unit| Cow::Owned(self.text_of(&unit)));
         }
-        match self.named {
+        Ok(match self.named {
             true => Cow::Borrowed(self.body),
             false => run_text(self.body, &jid_of(self.id.0), self.since.0).map_or(Cow::Borrowed(self.body), Cow::Owned),
-        }
+        })
     }
 
-    fn foreign(&self) -> Vec<u8> {
-        let queue: Cow<'_, str> = String::from_utf8_lossy(self.queue);
-        let origin = match self.origin {
-            Origin::GEARMAN => "gearman",
-            Origin::SPIDERQ => "spiderq",
-            Origin::EVENTMQ => "eventmq",
-            _ => "",
+    /// The same to look at, whatever it is.
+    pub(super) fn shown(&self) -> Cow<'a, [u8]> {
+        self.text().unwrap_or_else(|_| Cow::Owned(self.text_of(&windlass_bridge::unconverted(&self.foreign()))))
+    }
+
+    const fn foreign(&self) -> windlass_bridge::Job<'a> {
+        let Self { origin, queue, body, codec, key, priority, .. } = *self;
+        windlass_bridge::Job { origin, queue, body, codec, key, priority }
+    }
+
+    fn text_of(&self, unit: &windlass_bridge::Unit<'_>) -> Vec<u8> {
+        let text = |json| std::str::from_utf8(json).unwrap_or_default();
+        let queue = String::from_utf8_lossy(self.queue);
+        let foreign = Foreign {
+            jid: &jid_of(self.id.0),
+            queue: &queue,
+            jobtype: &unit.jobtype,
+            args: text(&unit.args),
+            custom: text(&unit.custom),
+            retry: self.retries.into(),
         };
-        let jid = jid_of(self.id.0);
-        Foreign { origin, jid: &jid, queue: &queue, body: self.body, retry: self.retries.into() }.text(self.since.0)
+        foreign.text(self.since.0)
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use windlass_engine::{Command, Event, JobView, PlaceKind};
 use windlass_session::Outbox;
 
-use super::fetch::job_ref;
+use super::fetch::{Source, job_ref};
 use super::mutate::{source, whole};
 use super::push::readable;
 use super::{Answer, Ask, FaktorySession, Task, refusal};
@@ -34,7 +34,7 @@ impl FaktorySession {
 
 fn job_text(view: &JobView) -> Vec<u8> {
     let job = &view.job;
-    let body = source(job, &view.queue).text();
+    let body = Source { codec: view.codec, ..source(job, &view.queue) }.shown();
     let extra = job.extra.as_deref();
     let unit = Text::new(&body).map(|text| whole(job, text));
     let state = match job.place.kind() {

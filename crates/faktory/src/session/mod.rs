@@ -104,7 +104,7 @@ enum Ask {
 #[derive(Debug)]
 enum Task {
     /// Waits for a job.
-    Fetch,
+    Fetch(fetch::Fetch),
     /// A list of jobs.
     Bulk(Box<bulk::Bulk>),
     /// The figures.
@@ -216,7 +216,7 @@ impl FaktorySession {
 
     fn step(&mut self, now: Timestamp, answer: Answer, out: &mut Outbox) {
         match self.task.take() {
-            Some(Task::Fetch) => Self::fetched(&answer, out),
+            Some(Task::Fetch(fetch)) => self.fetched(fetch, &answer, out),
             Some(Task::Bulk(bulk)) => self.bulk_step(now, bulk, &answer, out),
             Some(Task::Info(gathered)) => self.info_step(now, gathered, answer, out),
             Some(Task::Queues(queues)) => self.queues_step(queues, answer, out),
@@ -323,7 +323,7 @@ impl Session for FaktorySession {
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
         self.eof = true;
         // Whoever is gone wants no job.
-        if matches!(self.task, Some(Task::Fetch)) {
+        if matches!(self.task, Some(Task::Fetch(_))) {
             self.stop_fetching(out);
         }
         // What is left when nothing holds us up is the beginning of a line.

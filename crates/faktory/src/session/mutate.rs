@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_engine::{Command, Cursor, Event, Filter, Job, Mutation, Origin, Place, PlaceKind, Test};
+use windlass_engine::{Codec, Command, Cursor, Event, Filter, Job, Mutation, Origin, Place, PlaceKind, Test};
 use windlass_session::Outbox;
 
 use super::fetch::{Source, failure_text};
@@ -108,7 +108,7 @@ fn test(regexp: Option<&str>, jobtype: Option<String>) -> Option<Test> {
     }
     Some(Test(Arc::new(move |job| {
         // Only jobs of ours are looked at, and their queue stands in their text.
-        let body = source(job, b"").text();
+        let body = source(job, b"").shown();
         let Some(text) = Text::new(&body) else { return false };
         jobtype.as_deref().is_none_or(|jobtype| text.has_jobtype(jobtype))
             && glob.as_ref().is_none_or(|glob| glob.matches(&whole(job, text)))
@@ -123,6 +123,9 @@ pub(super) fn source<'a>(job: &'a Job, queue: &'a [u8]) -> Source<'a> {
         named: !job.name().is_empty(),
         queue,
         body: job.body(),
+        codec: Codec::default(),
+        key: job.key().unwrap_or_default(),
+        priority: job.priority,
         retries: job.retry.failures_max,
         since: job.ready_at,
     }

@@ -58,14 +58,16 @@ pub struct FailureText<'a> {
 /// A job that another protocol's client submitted.
 #[derive(Debug, Clone, Copy)]
 pub struct Foreign<'a> {
-    /// How the protocol is called.
-    pub origin: &'a str,
     /// Its name here.
     pub jid: &'a str,
-    /// Its queue, which is also what is to be done.
+    /// Its queue.
     pub queue: &'a str,
-    /// What its producer sent.
-    pub body: &'a [u8],
+    /// What is to be done.
+    pub jobtype: &'a str,
+    /// With what: the JSON text of a list.
+    pub args: &'a str,
+    /// The JSON text of an object: where it comes from.
+    pub custom: &'a str,
     /// What failure means for it.
     pub retry: i64,
 }
@@ -234,28 +236,15 @@ impl FailureText<'_> {
 }
 
 impl Foreign<'_> {
-    /// A text as if the job had been pushed here: its bytes are its one argument, in base64 if they are no text.
+    /// A text as if the job had been pushed here.
     #[must_use]
     pub fn text(&self, created_at_ms: u64) -> Vec<u8> {
-        let (argument, encoding) = match std::str::from_utf8(self.body) {
-            Ok(text) => (Cow::Borrowed(text), None),
-            Err(_) => (Cow::Owned(base64(self.body)), Some("base64")),
-        };
-        let mut custom = b"{\"_origin\":".to_vec();
-        json::escape_into(self.origin, &mut custom);
-        if let Some(encoding) = encoding {
-            put_text("_encoding", encoding, &mut custom);
-        }
-        custom.push(b'}');
-        let mut args = vec![b'['];
-        json::escape_into(&argument, &mut args);
-        args.push(b']');
         let unit = Unit {
             jid: Cow::Borrowed(self.jid),
             queue: Cow::Borrowed(self.queue),
-            jobtype: Cow::Borrowed(self.queue),
-            args: std::str::from_utf8(&args).ok(),
-            custom: std::str::from_utf8(&custom).ok(),
+            jobtype: Cow::Borrowed(self.jobtype),
+            args: Some(self.args),
+            custom: Some(self.custom),
             failure: None,
             created_at: Cow::Borrowed(""),
             at: Cow::Borrowed(""),
@@ -266,21 +255,6 @@ impl Foreign<'_> {
         };
         Text::of(&unit, &time_text(created_at_ms))
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
-        let group = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for letter in 0..4 {
-            let index = (group >> (18 - 6 * letter)) as usize & 63;
-            let there = letter <= chunk.len();
-            text.push(if there { LETTERS.get(index).map_or('=', |letter| char::from(*letter)) } else { '=' });
-        }
-    }
-    text
 }
 
 /// The place behind a key and its value.

@@ -3,7 +3,7 @@
 //! Spec: `PROTOCOL`, "GRAB_JOB …", "JOB_ASSIGN …", "NO_JOB".
 
 use bytes::Bytes;
-use windlass_engine::{Command, From, Select, Tag, Take, Taken, Wait};
+use windlass_engine::{Command, From, JobRef, Proof, Select, Tag, Take, Taken, Wait};
 use windlass_session::Outbox;
 
 use super::ask::Ask;
@@ -14,15 +14,28 @@ impl GearmanSession {
     pub(super) fn grab(&mut self, form: AssignForm, out: &mut Outbox) {
         self.excepted = None;
         self.grabs_open += 1;
+        self.take(Ask::Grab(form).tag(), out);
+    }
+
+    fn take(&self, tag: Tag, out: &mut Outbox) {
         let select = if self.settings.round_robin { Select::RoundRobin } else { Select::BestPriority };
         let take = Take { from: From::Abilities, select, wait: Wait::No, worker: Bytes::new() };
-        out.command(Ask::Grab(form).tag(), Command::Take(take));
+        out.command(tag, Command::Take(take));
     }
 
     pub(super) fn taken(&mut self, tag: Tag, job: &Taken, out: &mut Outbox) {
+        let workload = match windlass_bridge::workload(&job.into()) {
+            Ok(workload) => workload,
+            Err(misfit) => {
+                // It is nobody's here. The worker wants another.
+                let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
+                out.command(Ask::Worker.tag(), Command::Misfit { job, proof, why: misfit.to_string().into() });
+                return self.take(tag, out);
+            }
+        };
         self.grabs_open = self.grabs_open.saturating_sub(1);
         let handle: &[u8] = &self.handle(job.id);
-        let (function, workload) = (&*job.queue, &*job.body);
+        let (function, workload) = (&*job.queue, &*workload);
         let unique = unique::submitted(job.origin, &job.key, &job.meta);
         let reducer = unique::reducer(job.origin, &job.meta);
         let response = match Ask::of(tag) {
