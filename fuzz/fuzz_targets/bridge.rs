@@ -1,0 +1,107 @@
+//! Hostile bodies against the bridge: for workers of every protocol, under every codec. What comes out must be JSON where
+//! JSON is promised and no larger than its rule lets it be; a job that goes over and is pushed on must come back the same.
+#![no_main]
+
+use std::borrow::Cow;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use serde::de::IgnoredAny;
+use windlass_bridge::{Codec, Job, Unit, message, result, unit, workload};
+use windlass_engine::{Origin, Priority};
+
+#[derive(Debug, Arbitrary)]
+struct Input<'a> {
+    codec: u8,
+    priority: u8,
+    key: &'a [u8],
+    body: Body<'a>,
+}
+
+/// Bytes, or parts of what is looked for, so that the fuzzer need not find the rest.
+#[derive(Debug, Arbitrary)]
+enum Body<'a> {
+    Bytes(&'a [u8]),
+    Unit { jobtype: &'a str, args: &'a str, custom: &'a str },
+    Call { path: &'a str, callable: &'a str, more: &'a str },
+    Value(&'a str),
+}
+
+fuzz_target!(|input: Input<'_>| {
+    let body = body(&input.body);
+    let codec = [Codec::Text, Codec::Json, Codec::Base64][usize::from(input.codec % 3)];
+    let priority = Priority::clamped(input.priority);
+    let job = |origin| Job { origin, queue: b"q", body: &body, codec, key: input.key, priority };
+
+    for origin in (0..6).map(Origin) {
+        convert(&job(origin));
+        for to in (0..6).map(Origin) {
+            let heard = result(origin, to, &body);
+            assert!(origin != to || matches!(heard, Cow::Borrowed(same) if same == body));
+            assert!(heard.len() <= 16 + 6 * body.len());
+        }
+    }
+    if let Ok(there) = unit(&job(Origin::GEARMAN)) {
+        let back = workload(&Job { origin: Origin::FAKTORY, body: &pushed_on(&there), ..job(Origin::GEARMAN) })
+            .map(Cow::into_owned);
+        match codec {
+            Codec::Text | Codec::Base64 => assert_eq!(back.as_deref(), Ok(&*body)),
+            // In a list of its own it is one level deeper, and in a job another.
+            Codec::Json => assert!(back.is_err() || back.as_deref() == Ok(&*there.args)),
+        }
+    }
+    if let Ok(there) = unit(&job(Origin::EVENTMQ)) {
+        let pushed = pushed_on(&there);
+        if let Ok(back) = message(&Job { origin: Origin::FAKTORY, body: &pushed, ..job(Origin::FAKTORY) }) {
+            let again = unit(&Job { body: &back, ..job(Origin::EVENTMQ) });
+            assert_eq!(again.map(|unit| unit.args.into_owned()), Ok(there.args.into_owned()));
+        }
+    }
+});
+
+fn body(body: &Body<'_>) -> Vec<u8> {
+    match body {
+        Body::Bytes(bytes) => bytes.to_vec(),
+        Body::Unit { jobtype, args, custom } => {
+            format!("{{\"custom\":{custom},\"jobtype\":{},\"args\":[{args}]}}", quoted(jobtype)).into_bytes()
+        }
+        Body::Call { path, callable, more } => {
+            let (path, callable) = (quoted(path), quoted(callable));
+            format!("[\"run\", {{\"path\":{path},\"callable\":{callable},{more}}}]").into_bytes()
+        }
+        Body::Value(value) => format!("{{\"value\": {value}}}").into_bytes(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn convert(job: &Job<'_>) {
+    let bytes = 256 + 6 * (job.body.len() + job.key.len());
+    if let Ok(workload) = workload(job) {
+        assert!(workload.len() <= bytes);
+        assert!(job.origin != Origin::GEARMAN || matches!(workload, Cow::Borrowed(same) if same == job.body));
+    }
+    if let Ok(message) = message(job) {
+        assert!(message.len() <= bytes);
+        assert!(job.origin != Origin::EVENTMQ || matches!(message, Cow::Borrowed(same) if same == job.body));
+        assert!(job.origin == Origin::EVENTMQ || is_json(&message));
+    }
+    if let Ok(unit) = unit(job) {
+        assert!(unit.args.len() + unit.custom.len() + unit.jobtype.len() <= bytes);
+        assert!(unit.args.starts_with(b"[") && is_json(&unit.args));
+        assert!(unit.custom.starts_with(b"{") && is_json(&unit.custom));
+    }
+}
+
+fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(text).is_ok()
+}
+
+/// The body of the job that an FWP worker pushes who hands on what it was given.
+fn pushed_on(unit: &Unit<'_>) -> Vec<u8> {
+    let jobtype = quoted(&unit.jobtype);
+    let head: [&[u8]; 5] = [b"{\"custom\":", &unit.custom, b",\"jobtype\":", jobtype.as_bytes(), b",\"args\":"];
+    [&head.concat(), &*unit.args, b"}"].concat()
+}
