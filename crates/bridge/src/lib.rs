@@ -6,8 +6,8 @@
 //! written anew: numbers, escapes and unknown keys come out as they went in. No bytes make this panic, recurse, or take more than
 //! a small multiple of their own size.
 //!
-//! **Reading order.** The crate's README has the tables. [`workload`], [`message`] and [`unit`] are the three directions,
-//! [`result`] the way back; `json` reads, `fwp` and `call` are the shapes of a job in FWP and in EventMQ.
+//! **Reading order.** The crate's README has the tables. [`workload()`], [`message()`] and [`unit()`] are the three directions,
+//! [`result()`] the way back; `json` reads, `fwp` and `call` are the shapes of a job in FWP and in EventMQ.
 
 mod call;
 mod fwp;
