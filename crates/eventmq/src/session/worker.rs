@@ -74,12 +74,13 @@ impl EventmqSession {
 
     /// A job for a worker.
     pub(super) fn taken(&mut self, now: Timestamp, job: Taken, out: &mut Outbox) {
-        if !matches!(self.role, Role::Worker(_)) {
+        let Role::Worker(listed) = &self.role else {
             // It has said goodbye meanwhile.
             let job = JobRef::Id(job.id);
             return out.command(Tag::NONE, Command::Release { job, proof: Proof::Connection, front: false });
-        }
+        };
         self.credits.spend();
+        listed.set_slots(self.credits.open());
         let body = match windlass_bridge::message(&(&job).into()) {
             Ok(body) => body,
             Err(misfit) => {
