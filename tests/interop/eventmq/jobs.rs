@@ -1,0 +1,104 @@
+//! Jobs of the stock client on the stock JobManager.
+
+use serde_json::{Value, json};
+
+use super::peers::Socket;
+use super::stage::{DEFAULT, Stage};
+
+/// A job as it stands in a message.
+fn run(callable: &str, args: &Value) -> Value {
+    json!(["run", {"path": "tasks", "callable": callable, "args": args, "kwargs": {}, "class_args": [], "class_kwargs": {}}])
+}
+
+/// What the client is told of a job that asked for a reply: that it was taken, and its result.
+fn result(client: &Socket, id: &str) -> Value {
+    assert_eq!(client.hears("REPLY"), [id]);
+    let said = client.hears("REPLY");
+    let [result, of] = &said[..] else { panic!("no result: {said:?}") };
+    assert_eq!(of, id);
+    serde_json::from_str(result).unwrap()
+}
+
+fn sorted(values: impl IntoIterator<Item = Value>) -> Vec<String> {
+    let mut values: Vec<_> = values.into_iter().map(|value| value.to_string()).collect();
+    values.sort();
+    values
+}
+
+#[test]
+fn every_job_runs_once() {
+    let stage = Stage::new();
+    let _jobs = stage.job_manager(r#"[[10, "default"], [20, "fast"]]"#);
+    let client = stage.client();
+    let mut wanted = Vec::new();
+    for number in 0..50 {
+        client.defer_job("tasks.note", &json!({"args": [number]}));
+        client.defer_job("tasks.note", &json!({"args": [number, "fast"], "queue": "fast", "guarantee": true}));
+        wanted.extend([json!([number]), json!([number, "fast"])]);
+    }
+    client.defer_job("tasks.note", &json!({"args": ["ä€𝄞", null, 1.5], "kwargs": {"b": [{}], "a": "é"}}));
+    wanted.push(json!(["ä€𝄞", null, 1.5, ["a", "é"], ["b", [{}]]]));
+    let greeter = json!({"args": ["world"], "class_args": ["Hello"], "class_kwargs": {"mark": "!"}, "queue": "fast"});
+    client.defer_job("tasks:Greeter.greet", &greeter);
+    wanted.push(json!(["Hello, world!"]));
+    for queue in [None, Some("fast"), Some("nobody's")] {
+        stage.peers.delay(stage.front(), queue, &json!([queue, "decorated"]));
+        wanted.push(json!([queue, "decorated"]));
+    }
+    stage.wait_for_notes(wanted.len());
+    stage.settle();
+    assert_eq!(sorted(stage.notes()), sorted(wanted));
+}
+
+/// A stock JobManager looks after finished jobs once a second, unless it hears something.
+#[test]
+fn many_jobs_that_do_nothing() {
+    let stage = Stage::new();
+    let _jobs = stage.job_manager(DEFAULT);
+    let client = stage.client();
+    let options = json!({"reply_requested": true});
+    for _ in 0..200 {
+        client.defer_job("tasks.nothing", &options);
+    }
+    for _ in 0..400 {
+        client.hears("REPLY");
+    }
+}
+
+#[test]
+fn replies() {
+    let stage = Stage::new();
+    let _jobs = stage.job_manager(DEFAULT);
+    let client = stage.client();
+    let asked = json!({"reply_requested": true});
+
+    // Nobody asked how this one ends.
+    let quiet = client.send_request(&run("note", &json!(["quiet"])), &json!({}));
+    assert_eq!(client.hears("REPLY"), [quiet]);
+
+    let id = client.send_request(&run("note", &json!([1, "two", null])), &asked);
+    assert_eq!(result(&client, &id), json!({"value": [1, "two", null]}));
+    let id = client.send_request(&run("fail", &json!(["no luck"])), &asked);
+    assert_eq!(result(&client, &id), json!({"value": "no luck"}));
+    let id = client.send_request(&run("not_there", &json!([])), &asked);
+    assert_eq!(result(&client, &id), json!({"value": "module 'tasks' has no attribute 'not_there'"}));
+    let id = client.defer_job("tasks.note", &json!({"reply_requested": true, "guarantee": true, "queue": "nobody's"}));
+    assert_eq!(result(&client, &id), json!({"value": []}));
+}
+
+#[test]
+fn time_out() {
+    let stage = Stage::new();
+    let _jobs = stage.job_manager(DEFAULT);
+    let client = stage.client();
+    let once = json!({"args": ["once", 2], "timeout": 1, "reply_requested": true});
+    let id = client.defer_job("tasks.slow", &once);
+    assert_eq!(result(&client, &id), json!({"value": "TimeoutError"}));
+    let twice_more = json!({"args": ["retried", 2], "timeout": 1, "retry_count": 2, "reply_requested": true});
+    let id = client.defer_job("tasks.slow", &twice_more);
+    assert_eq!(result(&client, &id), json!({"value": "TimeoutError"}));
+    stage.settle();
+    let notes = stage.notes();
+    assert_eq!(notes.iter().filter(|note| **note == json!(["once"])).count(), 1, "{notes:?}");
+    assert_eq!(notes.iter().filter(|note| **note == json!(["retried"])).count(), 3, "{notes:?}");
+}

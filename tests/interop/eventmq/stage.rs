@@ -1,0 +1,218 @@
+//! A daemon for one test, and the stock programs around it.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use serde_json::Value;
+use windlass_testkit::daemon::Daemon;
+
+use super::peers::{Peers, Socket};
+use crate::client::{installed, top};
+use crate::common::{daemon, wait_until};
+
+/// What a worker serves that is told nothing.
+pub const DEFAULT: &str = r#"[[10, "default"]]"#;
+
+/// A daemon, where it listens, and a directory for all who take part.
+pub struct Stage {
+    pub daemon: Daemon,
+    pub peers: Peers,
+    ports: Ports,
+    dir: tempfile::TempDir,
+}
+
+/// Addresses that stay the same when the daemon is started again, as ZeroMQ writes them.
+pub struct Ports {
+    /// For clients and schedulers, as stock programs see it.
+    pub front: String,
+    /// For workers.
+    pub back: String,
+    pub admin: String,
+    /// For subscribers.
+    pub publish: String,
+}
+
+impl Ports {
+    /// Ports that are free, on an address of this machine that no other test uses: nobody takes them while a daemon is dead.
+    fn free() -> Self {
+        static COUNT: AtomicU8 = AtomicU8::new(1);
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let address = Ipv4Addr::new(127, high, low, COUNT.fetch_add(1, Ordering::Relaxed));
+        let listeners = [(); 4].map(|()| TcpListener::bind((address, 0)).unwrap());
+        let [front, back, admin, publish] =
+            listeners.each_ref().map(|listener| format!("tcp://{}", listener.local_addr().unwrap()));
+        Self { front, back, admin, publish }
+    }
+}
+
+impl Stage {
+    pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// With more keys of `[eventmq]`.
+    pub fn with(keys: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let ports = Ports::free();
+        let Ports { front, back, admin, publish } = &ports;
+        let section = format!(
+            "[eventmq]\nlisten = [{front:?}, {back:?}]\nadmin_listen = [{admin:?}]\nsubscribe_listen = [{publish:?}]\n\
+             publish_listen = []\n{keys}\n"
+        );
+        let daemon = daemon(dir.path()).set(&section).start();
+        Self { daemon, peers: Peers::start(), ports, dir }
+    }
+
+    /// Where clients and schedulers connect.
+    pub fn front(&self) -> &str {
+        &self.ports.front
+    }
+
+    /// Where workers connect.
+    pub fn back(&self) -> &str {
+        &self.ports.back
+    }
+
+    /// Where administrators connect.
+    pub fn admin(&self) -> &str {
+        &self.ports.admin
+    }
+
+    /// Where subscribers connect.
+    pub fn publish(&self) -> &str {
+        &self.ports.publish
+    }
+
+    /// A stock client.
+    pub fn client(&self) -> Socket {
+        self.peers.stock(self.front())
+    }
+
+    /// Where a test may leave files.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Everything that tasks have noted so far, in its order.
+    pub fn notes(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.notes_file()).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Waits until tasks have noted so much.
+    pub fn wait_for_notes(&self, number: usize) -> Vec<Value> {
+        wait_until(&format!("{number} notes"), || self.notes().len() >= number);
+        self.notes()
+    }
+
+    /// Waits until nothing waits and nothing is worked on.
+    pub fn settle(&self) {
+        let admin = self.peers.dealer(self.admin());
+        wait_until("everything is done", || {
+            let status = admin.report("STATUS");
+            ["waiting_messages_by_queue", "inflight_messages_by_queue"]
+                .iter()
+                .all(|counts| status[counts].as_object().unwrap().values().all(|count| count == 0))
+        });
+    }
+
+    /// A stock JobManager with two processes. `queues` is JSON.
+    pub fn job_manager(&self, queues: &str) -> Program {
+        let mut command = self.stock("emq-jobmanager");
+        command.env("EVENTMQ_QUEUES", queues).env("EVENTMQ_CONCURRENT_JOBS", "2");
+        // It looks for silence as often as this and gives up at the third time.
+        command.env("EVENTMQ_HEARTBEAT_TIMEOUT", "2");
+        Program::start(command, self.log_file("jobmanager"))
+    }
+
+    /// The stock scheduler.
+    pub fn scheduler(&self) -> Program {
+        Program::start(self.stock("emq-scheduler"), self.log_file("scheduler"))
+    }
+
+    /// One of the released programs, told where everything is.
+    pub fn stock(&self, program: &str) -> Command {
+        let mut command = Command::new(installed("python/bin/python"));
+        command.args(["-W", "ignore"]).arg(installed("python/bin").join(program));
+        command.env("PYTHONPATH", top().join("tests/interop/eventmq")).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("TASK_NOTES", self.notes_file()).env("EVENTMQ_CONFIG_FILE", "/nonexistent");
+        for name in ["WORKER_ADDR", "WORKER_ADDR_DEFAULT", "WORKER_ADDR_FAILOVER"] {
+            command.env(format!("EVENTMQ_{name}"), self.back());
+        }
+        command.env("EVENTMQ_SCHEDULER_ADDR", self.front());
+        // The scheduler goes on without Redis when it finds no client for it.
+        command.env("EVENTMQ_REDIS_STARTUP_ERROR_HARD_KILL", "false").env("EVENTMQ_REDIS_CLIENT_CLASS", "none.None");
+        command
+    }
+
+    fn notes_file(&self) -> PathBuf {
+        self.dir().join("notes")
+    }
+
+    fn log_file(&self, name: &str) -> PathBuf {
+        let free = (0..).map(|number| self.dir().join(format!("{name}-{number}.log")));
+        free.into_iter().find(|path| !path.exists()).unwrap()
+    }
+}
+
+/// A stock program in the background, killed with all its processes when dropped.
+pub struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    fn start(mut command: Command, log: PathBuf) -> Self {
+        let file = File::create(&log).unwrap();
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).process_group(0);
+        let child = command.spawn();
+        let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}; tests/install-clients installs it"));
+        Self { child, log }
+    }
+
+    /// What it has logged.
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// `kill -9` of the program alone. Its processes live on for a while.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        kill("-TERM", &self.child.id().to_string());
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("the program ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}:\n{}", self.log.display(), self.log_text());
+        }
+        kill("-KILL", &format!("-{}", self.child.id()));
+        let _ = self.child.wait();
+    }
+}
+
+/// A whole group's number begins with a dash.
+fn kill(signal: &str, process: &str) {
+    let mut kill = Command::new("kill");
+    let _ = kill.args([signal, "--", process]).stderr(Stdio::null()).status().unwrap();
+}

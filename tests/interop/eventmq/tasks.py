@@ -1,0 +1,45 @@
+"""What the stock JobManager works on. What was done is noted in a file, a line of JSON each time."""
+import json
+import os
+import time
+
+
+def note(*args, **kwargs):
+    """Notes what it was called with, and gives it back."""
+    said = [*args, *sorted(kwargs.items())]
+    # Nobody else's line can come in between.
+    notes = os.open(os.environ["TASK_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(notes, (json.dumps(said) + "\n").encode())
+    os.close(notes)
+    return said
+
+
+def nothing():
+    pass
+
+
+def fail(why):
+    note(why)
+    raise ValueError(why)
+
+
+def slow(name, secs):
+    note(name)
+    time.sleep(secs)
+    return "in the end"
+
+
+def hold(name, path):
+    """Until the file is gone."""
+    note(name)
+    while os.path.exists(path):
+        time.sleep(0.005)
+    return note(name, "let go")
+
+
+class Greeter:
+    def __init__(self, greeting, mark="."):
+        self.greeting, self.mark = greeting, mark
+
+    def greet(self, name):
+        return note(f"{self.greeting}, {name}{self.mark}")
