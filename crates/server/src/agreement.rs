@@ -8,6 +8,7 @@ use windlass_engine::{Event, NewSchedule, Refusal};
 use crate::config::{Config, Error};
 use crate::hub::Hub;
 use crate::recurring;
+use crate::rules::{self, Rules};
 use crate::throttles::{self, Throttles};
 
 /// All that is wanted.
@@ -15,6 +16,7 @@ use crate::throttles::{self, Throttles};
 pub(crate) struct Wanted {
     schedules: Vec<NewSchedule>,
     throttles: Throttles,
+    rules: Rules,
 }
 
 impl Wanted {
@@ -24,12 +26,18 @@ impl Wanted {
     ///
     /// [`Error::Senseless`].
     pub(crate) fn of(config: &Config) -> Result<Self, Error> {
-        Ok(Self { schedules: recurring::wanted(config)?, throttles: throttles::wanted(config) })
+        Ok(Self {
+            schedules: recurring::wanted(config)?,
+            throttles: throttles::wanted(config),
+            rules: rules::wanted(config),
+        })
     }
 
     /// Brings the engine into agreement with it.
-    pub(crate) fn agree(self, hub: &Hub) -> [Agreement; 2] {
-        [recurring::agree(hub, self.schedules), throttles::agree(hub, self.throttles)]
+    pub(crate) fn agree(self, hub: &Hub) -> [Agreement; 3] {
+        // Rules first: what the others bring is to be under them.
+        let rules = rules::agree(hub, self.rules);
+        [rules, recurring::agree(hub, self.schedules), throttles::agree(hub, self.throttles)]
     }
 }
 

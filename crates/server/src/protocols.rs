@@ -7,6 +7,7 @@ use windlass_eventmq::publish::{PublishSettings, SubscriberSession};
 use windlass_eventmq::session::{EventmqSession, Scheduler, Settings as EventmqSettings};
 use windlass_faktory::session::{FaktorySession, Settings as FaktorySettings};
 use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
+use windlass_session::alias::{Aliased, Aliases};
 use windlass_session::{Post, Session};
 use windlass_spiderq::session::{Settings as SpiderqSettings, SpiderqSession};
 use windlass_spiderq::wire::Dialect;
@@ -16,7 +17,7 @@ use crate::clock;
 use crate::config::{self, Config, CycleListener, Eventmq, ListenAddress, Tls};
 use crate::failure::Failure;
 use crate::hub::Hub;
-use crate::listen::Protocol;
+use crate::listen::{Greeter, Protocol};
 use crate::run::random_seed;
 use crate::tls::Acceptor;
 
@@ -25,27 +26,41 @@ pub(crate) type Served<'a> = (Protocol, &'a [ListenAddress]);
 
 /// Every protocol that is on.
 pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
+    let [faktory_names, gearman_names, eventmq_names] = config::aliases(&config.queues)?;
     let settings = Arc::new(faktory(config)?);
     let faktory = Protocol {
         name: "faktory",
-        greet: Arc::new(move |info, _| {
+        greet: under(faktory_names, move |info, _| {
             let dice = [random_seed(), random_seed()];
-            Box::new(FaktorySession::new(Arc::clone(&settings), info, dice))
+            FaktorySession::new(Arc::clone(&settings), info, dice)
         }),
         tls: acceptor("faktory", &config.faktory.tls, config)?,
     };
     let settings = Arc::new(gearman(config)?);
     let gearman = Protocol {
         name: "gearman",
-        greet: Arc::new(move |info, _| Box::new(GearmanSession::new(Arc::clone(&settings), info))),
+        greet: under(gearman_names, move |info, _| GearmanSession::new(Arc::clone(&settings), info)),
         tls: acceptor("gearman", &config.gearman.tls, config)?,
     };
     let mut served: Vec<Served<'_>> = vec![(faktory, &config.faktory.listen), (gearman, &config.gearman.listen)];
     for cycle in config.spiderq.cycles() {
         served.push((spiderq(&cycle, config)?, cycle.listen));
     }
-    served.extend(eventmq(config));
+    served.extend(eventmq(config, &Arc::new(eventmq_names)));
     Ok(served)
+}
+
+/// Greets with this session, under other names where there are any.
+fn under<S: Session + 'static>(
+    names: Aliases,
+    greet: impl Fn(ClientInfo, Arc<dyn Post>) -> S + Send + Sync + 'static,
+) -> Greeter {
+    let names = Arc::new(names);
+    Arc::new(move |info, line| named(&names, greet(info, line)))
+}
+
+fn named<S: Session + 'static>(names: &Arc<Aliases>, session: S) -> Box<dyn Session> {
+    if names.is_empty() { Box::new(session) } else { Box::new(Aliased::new(session, Arc::clone(names))) }
 }
 
 /// One cycle's listener: its connections share a roster and their counters.
@@ -55,19 +70,19 @@ fn spiderq(cycle: &CycleListener<'_>, config: &Config) -> Result<Protocol, Failu
 }
 
 /// EventMQ's roles. All of them know of one another's workers, schedulers and subscribers; identities are each listener's own.
-fn eventmq(config: &Config) -> [Served<'_>; 4] {
+fn eventmq<'a>(config: &'a Config, names: &Arc<Aliases>) -> [Served<'a>; 4] {
     let subscribers = Arc::new(subscriber_settings(config));
     let everywhere = EventmqSettings { exchange: Arc::clone(&subscribers.exchange), ..eventmq_settings(config) };
     let admin = Arc::new(EventmqSettings { disconnect: config.eventmq.disconnect, ..everywhere.clone() });
     let everywhere = Arc::new(everywhere);
     config.eventmq.roles().map(|(name, listen)| {
-        let subscribers = Arc::clone(&subscribers);
+        let (subscribers, names) = (Arc::clone(&subscribers), Arc::clone(names));
         let settings = Arc::clone(if name == Eventmq::ADMIN { &admin } else { &everywhere });
         let protocol = zeromq(name, config, move |info, seat, line| {
             if name == Eventmq::SUBSCRIBE {
                 return Box::new(SubscriberSession::new(Arc::clone(&subscribers), info, seat, line));
             }
-            Box::new(EventmqSession::new(Arc::clone(&settings), info, seat, line, random_seed()))
+            named(&names, EventmqSession::new(Arc::clone(&settings), info, seat, line, random_seed()))
         });
         (protocol, listen.as_slice())
     })

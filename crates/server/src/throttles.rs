@@ -20,12 +20,13 @@ pub(crate) fn wanted(config: &Config) -> Throttles {
         let timeout_ms = timeout.map(config::Period::as_ms);
         (Bytes::from(queue.clone()), Throttle { leased_max: concurrency, per_worker_max: worker, timeout_ms })
     };
-    config.faktory.throttles.iter().map(throttle).collect()
+    let of_queues = config.queues.iter().filter_map(|(queue, rules)| Some((queue, rules.throttle.as_ref()?)));
+    config.faktory.throttles.iter().chain(of_queues).map(throttle).collect()
 }
 
 /// Brings the engine's throttles into agreement with what is wanted.
 pub(crate) fn agree(hub: &Hub, wanted: Throttles) -> Agreement {
-    let mut done = Agreement::new("faktory.throttles");
+    let mut done = Agreement::new("throttles");
     let mut there = throttled(hub);
     for (queue, throttle) in wanted {
         let old = there.remove(&queue);

@@ -63,7 +63,7 @@ impl EventmqSession {
     fn forward(&self, message: &Message) {
         let scheduler = self.settings.directory.newest_scheduler();
         if !scheduler.is_some_and(|scheduler| scheduler.post(Bytes::copy_from_slice(message.frames()))) {
-            tracing::warn!("dropped a schedule: no scheduler takes it");
+            tracing::debug!("dropped a schedule: no scheduler takes it");
         }
     }
 
@@ -72,7 +72,7 @@ impl EventmqSession {
         let frames = Bytes::copy_from_slice(message.frames());
         for scheduler in self.settings.directory.schedulers() {
             if !scheduler.post(frames.clone()) {
-                tracing::warn!("a scheduler misses an UNSCHEDULE: it has too much to take");
+                tracing::debug!("a scheduler misses an UNSCHEDULE: it has too much to take");
             }
         }
     }

@@ -7,6 +7,7 @@ use windlass_gearman::wire::frames::FRAME_BYTES_CEILING;
 
 use super::error::Error;
 use super::quantity::ByteSize;
+use super::queues;
 use super::sections::{Config, Listener};
 use super::spiderq::CycleListener;
 use super::throttle;
@@ -44,6 +45,7 @@ impl Config {
         self.check_keepalive()?;
         self.check_sizes()?;
         self.check_faktory()?;
+        queues::check(&self.queues, &self.faktory.throttles)?;
         self.check_gearman()?;
         self.check_spiderq()?;
         self.check_eventmq()?;

@@ -13,6 +13,7 @@ mod file;
 mod file_mode;
 mod overrides;
 mod quantity;
+mod queues;
 mod sections;
 mod spiderq;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use eventmq::{Eventmq, Order, Scheduler};
 pub use file_mode::{FileMode, FileModeError};
 pub use overrides::Override;
 pub use quantity::{ByteSize, Period, QuantityError};
+pub use queues::{Codec, Names, Queue, Retry, aliases};
 pub use sections::{
     Config, Durability, Faktory, Gearman, Limits, Listener, Log, LogFormat, OnTimeout, Server, Store, Tls,
 };

@@ -13,6 +13,7 @@ use super::cron::Cron;
 use super::eventmq::Eventmq;
 use super::file_mode::FileMode;
 use super::quantity::{ByteSize, Period};
+use super::queues::Queue;
 use super::spiderq::{Spiderq, Zmtp};
 use super::throttle::Throttle;
 
@@ -41,6 +42,8 @@ pub struct Config {
     pub limits: Limits,
     /// The journal.
     pub store: Store,
+    /// What holds for the jobs of single queues.
+    pub queues: BTreeMap<String, Queue>,
     /// Faktory.
     pub faktory: Faktory,
     /// Gearman.
@@ -276,6 +279,7 @@ impl Default for Config {
             server: Server::default(),
             limits: Limits::default(),
             store: Store::default(),
+            queues: BTreeMap::new(),
             faktory: Faktory::default(),
             gearman: Gearman::default(),
             spiderq: Spiderq::default(),

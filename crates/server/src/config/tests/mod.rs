@@ -70,6 +70,9 @@ fn what_was_written_reads_the_same() {
     config.eventmq.scheduler = Scheduler::External;
     config.eventmq.turn_off();
     config.faktory.throttles.insert("q".to_owned(), Throttle { worker: Some(1), ..Throttle::default() });
+    let rules = "codec = 'json'\nbridge = false\nretry = { count = -1, backoff = '1s' }\nbody_bytes_max = '1KiB'\n\
+                 throttle = { worker = 1 }\naliases = { faktory = 'a', gearman = 'b', eventmq = 'c' }\n";
+    config.queues.insert("a b".to_owned(), toml::from_str(rules).unwrap());
     let text = toml::to_string(&config).unwrap();
     assert_eq!(parse(&text).unwrap(), config, "{text}");
 }

@@ -1,0 +1,110 @@
+//! What holds for a queue's jobs because the configuration says so: the engine's rules brought into agreement with it. Nobody
+//! else sets any.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use windlass_engine::{Backoff, Codec, Command, QueueRules, Retry};
+
+use crate::agreement::{Agreement, refusal};
+use crate::config::{self, Config};
+use crate::hub::Hub;
+
+/// By queue.
+pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
+
+/// Every queue's rules that the configuration wants, but those that are what they are anyway.
+pub(crate) fn wanted(config: &Config) -> Rules {
+    let rules = config.queues.iter().map(|(queue, rules)| (Bytes::from(queue.clone()), rules_of(rules)));
+    rules.filter(|(_, rules)| *rules != QueueRules::default()).collect()
+}
+
+fn rules_of(queue: &config::Queue) -> QueueRules {
+    QueueRules {
+        codec: match queue.codec {
+            config::Codec::Text => Codec::Text,
+            config::Codec::Json => Codec::Json,
+            config::Codec::Base64 => Codec::Base64,
+        },
+        apart: !queue.bridge,
+        retry: queue.retry.map(|config::Retry { count, backoff }| Retry {
+            failures_max: count,
+            losses_max: 0,
+            backoff: match u32::try_from(backoff.as_ms()).unwrap_or(u32::MAX) {
+                0 => Backoff::None,
+                ms => Backoff::Doubling(ms),
+            },
+        }),
+        body_bytes_max: queue.body_bytes_max.map(|max| u32::try_from(max.0).unwrap_or(u32::MAX)),
+    }
+}
+
+/// Brings the engine's rules into agreement with what is wanted.
+pub(crate) fn agree(hub: &Hub, wanted: Rules) -> Agreement {
+    let mut done = Agreement::new("queues");
+    let mut there = ruled(hub);
+    for (queue, rules) in wanted {
+        let old = there.remove(&queue);
+        if old == Some(rules) {
+            done.same += 1;
+            continue;
+        }
+        let name = String::from_utf8_lossy(&queue).into_owned();
+        let events = hub.ask(Command::RuleQueue { queue, rules });
+        match (events.into_iter().find_map(refusal), old) {
+            (Some(why), _) => done.refused.push((name, why)),
+            (None, Some(_)) => done.changed += 1,
+            (None, None) => done.new += 1,
+        }
+    }
+    for queue in there.into_keys() {
+        hub.ask(Command::RuleQueue { queue, rules: QueueRules::default() });
+        done.removed += 1;
+    }
+    done
+}
+
+fn ruled(hub: &Hub) -> Rules {
+    hub.with_journal(|engine, _| {
+        let images = engine.queues().map(windlass_engine::Queue::image);
+        let rules = images.map(|image| (image.name.clone(), image.rules()));
+        rules.filter(|(_, rules)| *rules != QueueRules::default()).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use windlass_engine::{Engine, Limits};
+    use windlass_store::{Journal, JournalLimits};
+
+    use super::*;
+    use crate::hub::Promise;
+
+    fn wanted_of(text: &str) -> Rules {
+        wanted(&Config::parse(Path::new("windlass.toml"), text).unwrap())
+    }
+
+    #[test]
+    fn every_key_reaches_the_engine_and_only_what_changed_is_changed() {
+        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(JournalLimits::default()), Promise::Soon, 7);
+        let agree_on = |text: &str| {
+            let Agreement { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
+            assert_eq!(refused, []);
+            assert_eq!(ruled(&hub), wanted_of(text));
+            (new, changed, removed, same)
+        };
+        let a = "[queues.\"a b\"]\ncodec = \"json\"\nbridge = false\nretry = { count = 3, backoff = \"2s\" }\nbody_bytes_max = \"1KiB\"\n";
+        assert_eq!(agree_on(""), (0, 0, 0, 0));
+        assert_eq!(agree_on("[queues.plain]\n"), (0, 0, 0, 0), "as it is anyway");
+        assert_eq!(agree_on(&format!("{a}[queues.b]\nretry.count = -1\n")), (2, 0, 0, 0));
+        assert_eq!(agree_on(&format!("{a}[queues.b]\nretry.count = -1\n")), (0, 0, 0, 2));
+        assert_eq!(agree_on(&format!("{a}[queues.b]\ncodec = \"base64\"\n")), (0, 1, 0, 1));
+        assert_eq!(agree_on(a), (0, 0, 1, 1));
+        let retry = Retry { failures_max: 3, losses_max: 0, backoff: Backoff::Doubling(2_000) };
+        let rules = QueueRules { codec: Codec::Json, apart: true, retry: Some(retry), body_bytes_max: Some(1_024) };
+        assert_eq!(ruled(&hub), Rules::from([(Bytes::from_static(b"a b"), rules)]));
+        assert_eq!(agree_on(""), (0, 0, 1, 0));
+    }
+}
