@@ -158,11 +158,20 @@ impl Engine {
         assert_eq!(queue.line.is_empty(), ready == 0);
         assert_eq!(queue.line.counts().iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
         assert_eq!(hands, (queue.workers, queue.woken), "{name:?}: those who serve it, those woken for it");
+        queue.check_hands(&self.hands_by_origin(queue.image.id));
+        for origin in queue.line.origins() {
+            let mut own = queue.line.slots().filter(|slot| self.jobs.at(*slot).is_some_and(|job| job.origin == origin));
+            let first = queue.line.first_of(Some(origin)).map(|(_, slot)| slot);
+            assert_eq!(first, own.next(), "{name:?}, the first of {origin:?}");
+            let many = u32::try_from(own.count()).unwrap_or(u32::MAX) + u32::from(first.is_some());
+            assert_eq!(queue.line.len_of(Some(origin)), many, "{name:?}, jobs of {origin:?}");
+        }
         if queue.has_work() {
-            let may_take = |(key, id): (&WaitKey, &ClientId)| self.admits_waiter(queue, *id, *key);
+            let may_take = |(key, id): (&WaitKey, &ClientId)| self.may_take(queue, *id, *key);
+            let may_wake = |(key, id): (&WaitKey, &ClientId)| self.may_wake(queue, *id, *key);
             assert!(!queue.takers.iter().any(may_take), "{name:?} has work and a taker");
-            let sleepers = queue.sleepers.iter().any(may_take);
-            assert!(!sleepers || !queue.has_unclaimed(), "{name:?} has work and lets workers sleep");
+            let sleepers = queue.has_unclaimed() && queue.sleepers.iter().any(may_wake);
+            assert!(!sleepers, "{name:?} has work and lets workers sleep");
         }
         self.check_slots(queue);
     }

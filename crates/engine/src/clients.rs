@@ -62,8 +62,9 @@ impl Engine {
             .filter(|before| before.queue == queue)
             .for_each(|before| before.lease = served.lease);
         client.abilities.push(served);
+        let origin = client.info.origin;
         if let Some(queue) = self.queues.at_mut(queue) {
-            queue.workers += 1;
+            queue.count_workers(origin, 1);
         }
         self.note_stray(queue);
         if let Some(origin) = served.strays {
@@ -107,12 +108,13 @@ impl Engine {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let (gone, kept): (Vec<_>, Vec<_>) = client.abilities.drain(..).partition(|served| which(served));
         client.abilities = kept;
+        let origin = client.info.origin;
         for served in &gone {
             self.wait_no_more_at(id, *served);
         }
         for served in gone {
             if let Some(queue) = self.queues.at_mut(served.queue) {
-                queue.workers = queue.workers.saturating_sub(1);
+                queue.count_workers(origin, -1);
             }
             self.note_stray(served.queue);
             self.wake_in_stead(id, served.queue, turn);

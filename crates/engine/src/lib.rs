@@ -27,6 +27,7 @@
 //! waits while a client that could take it waits too, be it as a stray.
 
 mod alarm;
+mod apart;
 mod batch;
 mod calendar;
 mod check;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::command::QueueKind;
-use crate::ids::Priority;
+use crate::ids::{Origin, Priority};
 use crate::job::Job;
 
 /// A job's place in the engine's slab.
@@ -40,44 +40,52 @@ impl Standing {
 /// A queue's ready jobs in order.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// One lane a priority in use, most urgent first.
-    Work(Vec<(u8, Lane)>),
+    /// A `work` queue's.
+    Work(Lanes),
     /// One tree by (priority, insertion).
     Cycle(BTreeMap<(u64, u64), Slot>),
+    /// A `work` queue's whose jobs stay among their own protocol: a line of each origin, in order of origins. One that
+    /// empties is kept.
+    Apart(Vec<(Origin, Lanes)>),
 }
 
 impl Line {
-    pub(crate) const fn new(kind: QueueKind) -> Self {
-        match kind {
-            QueueKind::Work => Self::Work(Vec::new()),
-            QueueKind::Cycle => Self::Cycle(BTreeMap::new()),
+    /// `apart` means something for a `work` queue only.
+    pub(crate) const fn new(kind: QueueKind, apart: bool) -> Self {
+        match (kind, apart) {
+            (QueueKind::Work, false) => Self::Work(Lanes(Vec::new())),
+            (QueueKind::Work, true) => Self::Apart(Vec::new()),
+            (QueueKind::Cycle, _) => Self::Cycle(BTreeMap::new()),
         }
     }
 
-    pub(crate) fn insert(&mut self, at: Standing, slot: Slot) {
+    /// Takes a job in that was born in this protocol.
+    pub(crate) fn insert(&mut self, at: Standing, origin: Origin, slot: Slot) {
         match self {
             Self::Cycle(jobs) => {
                 let before = jobs.insert((at.major, at.minor), slot);
                 debug_assert!(before.is_none(), "two jobs at {at:?}");
             }
-            Self::Work(lanes) => {
-                let index = lanes.binary_search_by_key(&at.lane, |(number, _)| *number).unwrap_or_else(|index| {
-                    lanes.insert(index, (at.lane, Lane::default()));
+            Self::Work(lanes) => lanes.insert(at, slot),
+            Self::Apart(lines) => {
+                let index = lines.binary_search_by_key(&origin, |(other, _)| *other).unwrap_or_else(|index| {
+                    lines.insert(index, (origin, Lanes(Vec::new())));
                     index
                 });
-                if let Some((_, lane)) = lanes.get_mut(index) {
-                    lane.insert(at.major, slot);
+                if let Some((_, lanes)) = lines.get_mut(index) {
+                    lanes.insert(at, slot);
                 }
             }
         }
     }
 
-    /// Takes the job out; a lane that empties is kept, there are nine at most.
-    pub(crate) fn remove(&mut self, at: Standing) {
+    /// Takes the job out that was born in this protocol.
+    pub(crate) fn remove(&mut self, at: Standing, origin: Origin) {
         let gone = match self {
             Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)).is_some(),
-            Self::Work(lanes) => {
-                lanes.iter_mut().find(|(number, _)| *number == at.lane).is_some_and(|(_, lane)| lane.remove(at.major))
+            Self::Work(lanes) => lanes.remove(at),
+            Self::Apart(lines) => {
+                lines.iter_mut().find(|(other, _)| *other == origin).is_some_and(|(_, lanes)| lanes.remove(at))
             }
         };
         debug_assert!(gone, "no job at {at:?}");
@@ -88,6 +96,32 @@ impl Line {
         self.after(None)
     }
 
+    /// Who is next for one who speaks this protocol, or none in particular.
+    pub(crate) fn first_of(&self, origin: Option<Origin>) -> Option<(Standing, Slot)> {
+        match (self, origin) {
+            (Self::Apart(lines), Some(origin)) => lanes_of(lines, origin)?.after(None),
+            (Self::Apart(_) | Self::Work(_) | Self::Cycle(_), _) => self.first(),
+        }
+    }
+
+    /// Jobs that one of this protocol sees, or one of none in particular.
+    pub(crate) fn len_of(&self, origin: Option<Origin>) -> u32 {
+        match (self, origin) {
+            (Self::Apart(lines), Some(origin)) => lanes_of(lines, origin).map_or(0, Lanes::len),
+            (Self::Apart(_) | Self::Work(_) | Self::Cycle(_), _) => self.counts().iter().sum(),
+        }
+    }
+
+    /// Of a line that is apart: the protocols of its jobs.
+    pub(crate) fn origins(&self) -> impl Iterator<Item = Origin> {
+        let lines = if let Self::Apart(lines) = self { lines.as_slice() } else { &[] };
+        lines.iter().map(|(origin, _)| *origin)
+    }
+
+    pub(crate) const fn is_apart(&self) -> bool {
+        matches!(self, Self::Apart(_))
+    }
+
     /// The first job that stands behind `at`.
     pub(crate) fn after(&self, at: Option<Standing>) -> Option<(Standing, Slot)> {
         match self {
@@ -96,15 +130,8 @@ impl Line {
                 let ((major, minor), slot) = jobs.range((from, Unbounded)).next()?;
                 Some((Standing { lane: 0, major: *major, minor: *minor }, *slot))
             }
-            Self::Work(lanes) => lanes.iter().find_map(|(number, lane)| {
-                let after = match at {
-                    Some(at) if *number < at.lane => return None,
-                    Some(at) if *number == at.lane => Some(at.major),
-                    Some(_) | None => None,
-                };
-                let (major, slot) = lane.after(after)?;
-                Some((Standing { lane: *number, major, minor: 0 }, slot))
-            }),
+            Self::Work(lanes) => lanes.after(at),
+            Self::Apart(lines) => lines.iter().filter_map(|(_, lanes)| lanes.after(at)).min_by_key(|(at, _)| *at),
         }
     }
 
@@ -115,14 +142,10 @@ impl Line {
     /// Jobs by lane; a `cycle` queue counts all as normal.
     pub(crate) fn counts(&self) -> [u32; Priority::COUNT] {
         let mut counts = [0; Priority::COUNT];
-        let mut add = |lane: usize, n: usize| {
-            if let Some(count) = counts.get_mut(lane) {
-                *count = u32::try_from(n).unwrap_or(u32::MAX);
-            }
-        };
         match self {
-            Self::Cycle(jobs) => add(Priority::NORMAL.lane(), jobs.len()),
-            Self::Work(lanes) => lanes.iter().for_each(|(number, lane)| add((*number).into(), lane.len())),
+            Self::Cycle(jobs) => add(&mut counts, Priority::NORMAL.lane(), jobs.len()),
+            Self::Work(lanes) => lanes.count(&mut counts),
+            Self::Apart(lines) => lines.iter().for_each(|(_, lanes)| lanes.count(&mut counts)),
         }
         counts
     }
@@ -135,6 +158,58 @@ impl Line {
     /// All of them, in order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         std::iter::successors(self.first(), |(at, _)| self.after(Some(*at))).map(|(_, slot)| slot)
+    }
+}
+
+fn lanes_of(lines: &[(Origin, Lanes)], origin: Origin) -> Option<&Lanes> {
+    lines.iter().find(|(other, _)| *other == origin).map(|(_, lanes)| lanes)
+}
+
+fn add(counts: &mut [u32; Priority::COUNT], lane: usize, n: usize) {
+    if let Some(count) = counts.get_mut(lane) {
+        *count = count.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
+    }
+}
+
+/// One lane a priority in use, most urgent first.
+#[derive(Debug)]
+pub(crate) struct Lanes(Vec<(u8, Lane)>);
+
+impl Lanes {
+    fn insert(&mut self, at: Standing, slot: Slot) {
+        let Self(lanes) = self;
+        let index = lanes.binary_search_by_key(&at.lane, |(number, _)| *number).unwrap_or_else(|index| {
+            lanes.insert(index, (at.lane, Lane::default()));
+            index
+        });
+        if let Some((_, lane)) = lanes.get_mut(index) {
+            lane.insert(at.major, slot);
+        }
+    }
+
+    /// Says whether there was a job; a lane that empties is kept, there are nine at most.
+    fn remove(&mut self, at: Standing) -> bool {
+        self.0.iter_mut().find(|(number, _)| *number == at.lane).is_some_and(|(_, lane)| lane.remove(at.major))
+    }
+
+    fn after(&self, at: Option<Standing>) -> Option<(Standing, Slot)> {
+        self.0.iter().find_map(|(number, lane)| {
+            let after = match at {
+                Some(at) if *number < at.lane => return None,
+                Some(at) if *number == at.lane => Some(at.major),
+                Some(_) | None => None,
+            };
+            let (major, slot) = lane.after(after)?;
+            Some((Standing { lane: *number, major, minor: 0 }, slot))
+        })
+    }
+
+    fn len(&self) -> u32 {
+        u32::try_from(self.0.iter().map(|(_, lane)| lane.len()).sum::<usize>()).unwrap_or(u32::MAX)
+    }
+
+    fn count(&self, counts: &mut [u32; Priority::COUNT]) {
+        self.0.iter().for_each(|(number, lane)| add(counts, (*number).into(), lane.len()));
     }
 }
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use crate::apart::Apart;
 use crate::command::QueueKind;
 use crate::event::{QueueRow, Refusal};
 use crate::ids::{ClientId, Origin, Priority, QueueId, Timestamp};
@@ -69,8 +70,10 @@ pub struct Queue {
     pub(crate) sleepers: BTreeMap<WaitKey, ClientId>,
     /// Sleepers woken for this queue who have not asked for work since.
     pub(crate) woken: u32,
-    /// Where it stands among the stray queues of an origin, if it is one of those that are asked for.
+    /// Where it stands among the stray queues of an origin, if it is one of those that are asked for and is not apart.
     pub(crate) stray: Option<(Origin, Standing)>,
+    /// There if its jobs stay among their own protocol.
+    pub(crate) apart: Option<Box<Apart>>,
 }
 
 /// Order among waiting clients: heavier first, then first come.
@@ -88,8 +91,9 @@ impl WaitKey {
 
 impl Queue {
     fn new(image: QueueImage, birth: u64) -> Self {
+        let apart = image.is_apart().then(Box::default);
         Self {
-            line: Line::new(image.kind),
+            line: Line::new(image.kind, image.is_apart()),
             birth,
             journalled: false,
             slots: image.throttle.map(|_| Box::new(Slots::new())),
@@ -100,6 +104,7 @@ impl Queue {
             sleepers: BTreeMap::new(),
             woken: 0,
             stray: None,
+            apart,
         }
     }
 

@@ -69,7 +69,12 @@ impl Engine {
         if let Some(id) = id
             && self.queues.at(id).is_some_and(|queue| queue.image.rules() != rules)
         {
-            self.set_queue(id, |image| image.rules = (!plain).then(|| Box::new(rules)), turn);
+            let was_apart = self.queues.at(id).is_some_and(|queue| queue.image.is_apart());
+            let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
+            self.set_queue(id, set, turn);
+            if self.queues.at(id).is_some_and(|queue| queue.image.is_apart() != was_apart) {
+                self.part_queue(id, turn);
+            }
             self.drop_if_unknown(id);
         }
         self.tell_done(client, tag, turn);

@@ -87,11 +87,34 @@ impl Engine {
         if !self.strays.are_watched() {
             return;
         }
+        if self.queues.at(id).is_some_and(|queue| queue.apart.is_some()) {
+            return self.note_strays_apart(id);
+        }
         let now = self.queues.at(id).and_then(|queue| self.stands_astray(queue));
         if let Some(queue) = self.queues.at_mut(id) {
             let before = std::mem::replace(&mut queue.stray, now);
             self.strays.move_queue(id, before, now);
         }
+    }
+
+    /// The same for a queue whose jobs stay among their own protocol: it may be a stray queue of each.
+    fn note_strays_apart(&mut self, id: QueueId) {
+        let mut now = self.queues.at(id).map_or_else(Vec::new, Queue::strays_apart);
+        now.retain(|(origin, _)| self.strays.watched.contains_key(origin));
+        let apart = self.queues.at_mut(id).and_then(|queue| queue.apart.as_deref_mut());
+        let before = apart.map_or_else(Vec::new, |apart| std::mem::replace(&mut apart.strays, now.clone()));
+        before.into_iter().filter(|stray| !now.contains(stray)).for_each(|stray| {
+            self.strays.move_queue(id, Some(stray), None);
+        });
+        now.into_iter().for_each(|stray| self.strays.move_queue(id, None, Some(stray)));
+    }
+
+    /// A queue is no stray queue until it is noted again.
+    pub(crate) fn forget_stray(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.at_mut(id) else { return };
+        let apart = queue.apart.as_deref_mut().map_or_else(Vec::new, |apart| std::mem::take(&mut apart.strays));
+        let strays = apart.into_iter().chain(queue.stray.take());
+        strays.for_each(|stray| self.strays.move_queue(id, Some(stray), None));
     }
 
     /// The same for the queue of this job.
@@ -115,10 +138,11 @@ impl Engine {
 
     /// The stray this client gets next on the terms of this ability, if it takes any.
     pub(crate) fn first_stray(&self, id: ClientId, served: &Served) -> Option<(Standing, Slot)> {
-        let watch = self.strays.watched.get(&served.strays?)?;
+        let origin = served.strays?;
+        let watch = self.strays.watched.get(&origin)?;
         let whose = Whose::taking(id, served.lease, &[]);
         let queues = watch.queues.iter().filter_map(|(_, queue)| self.queues.at(*queue));
-        queues.filter(|queue| queue.admits(whose)).find_map(|queue| queue.line.first())
+        queues.filter(|queue| queue.admits(whose)).find_map(|queue| self.stray_for(queue, origin, id))
     }
 
     /// Hands strays to those who wait for them: the first stray first, the heaviest ability first, then first come. Says
@@ -143,13 +167,12 @@ impl Engine {
             .flat_map(|(origin, watch)| watch.queues.iter().map(move |(_, queue)| (*origin, watch, *queue)))
             .find_map(|(origin, watch, queue)| {
                 let queue = self.queues.at(queue)?;
-                let (_, slot) = queue.line.first()?;
-                let (id, served) = watch.takers.iter().find_map(|(key, id)| {
+                watch.takers.iter().find_map(|(key, id)| {
+                    let (_, slot) = self.stray_for(queue, origin, *id)?;
                     let takes = self.clients.get(id)?.takes_strays(origin, key.weight.0);
                     let may = |served: &&Served| queue.admits(Whose::taking(*id, served.lease, &[]));
-                    Some((*id, *takes.into_iter().find(may)?))
-                })?;
-                Some((id, served, slot))
+                    Some((*id, *takes.into_iter().find(may)?, slot))
+                })
             })
     }
 
@@ -158,9 +181,13 @@ impl Engine {
         assert!(!self.strays.stirred, "strays are left");
         let mut queues = 0;
         for queue in self.queues.iter() {
-            let stands = self.stands_astray(queue).filter(|_| self.strays.are_watched());
-            assert_eq!(queue.stray, stands, "{:?}, left: known, right: so it is", queue.image.name);
-            if let Some((origin, standing)) = stands {
+            let plain = if queue.apart.is_some() { None } else { self.stands_astray(queue) };
+            assert_eq!(queue.stray, plain, "{:?}, left: known, right: so it is", queue.image.name);
+            let mut apart = queue.strays_apart();
+            apart.retain(|(origin, _)| self.strays.watched.contains_key(origin));
+            let known = queue.apart.as_deref().map_or(&[][..], |apart| &apart.strays);
+            assert_eq!(known, apart, "{:?}, left: known, right: so it is", queue.image.name);
+            for (origin, standing) in apart.into_iter().chain(plain) {
                 let watch = self.strays.watched.get(&origin);
                 assert!(watch.is_some_and(|watch| watch.queues.contains(&(standing, queue.image.id))), "{origin:?}");
                 queues += 1;

@@ -101,7 +101,7 @@ impl Engine {
     pub(crate) fn first(&self, client: ClientId, served: &Served, worker: &[u8]) -> Option<(Standing, Slot)> {
         let whose = Whose::taking(client, served.lease, worker);
         let queue = self.queues.at(served.queue).filter(|queue| queue.has_work() && queue.admits(whose))?;
-        queue.line.first()
+        self.first_for(queue, client)
     }
 
     /// The queue and the job a client gets next, where `first` is what it would get of each.

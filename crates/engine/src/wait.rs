@@ -13,7 +13,7 @@ use crate::command::{Select, Wait};
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
 use crate::ids::{ClientId, QueueId, Tag, Timestamp};
-use crate::queue::WaitKey;
+use crate::queue::{Queue, WaitKey};
 use crate::throttle::Whose;
 use crate::turn::Turn;
 
@@ -65,7 +65,7 @@ impl Engine {
         let quiet = self.is_quiet(id, &[]);
         let has_work = |served: &&Served| {
             let whose = Whose::taking(id, served.lease, &[]);
-            self.queues.at(served.queue).is_some_and(|queue| queue.has_work() && queue.admits(whose))
+            self.queues.at(served.queue).is_some_and(|queue| self.has_work_for(queue, id) && queue.admits(whose))
         };
         let work = abilities.iter().find(has_work).map(|served| served.queue).filter(|_| !quiet);
         match work {
@@ -179,8 +179,9 @@ impl Engine {
             Waiting::Jobs(takes) => takes.iter().for_each(|blocked| self.unblock(blocked)),
             Waiting::Wake { seq } => self.leave_sleepers(id, seq),
             Waiting::Awake { queue, .. } => {
+                let origin = self.origin_of(id);
                 if let Some(queue) = self.queues.at_mut(queue) {
-                    queue.woken = queue.woken.saturating_sub(1);
+                    queue.count_woken(origin, -1);
                 }
             }
         }
@@ -329,9 +330,10 @@ impl Engine {
     /// sleepers are concerned; whoever takes directly does not wait for one that may never come.
     fn next_served(&self, id: QueueId) -> Option<Next> {
         let queue = self.queues.at(id).filter(|queue| queue.has_work())?;
-        let may_take = |(key, client): &(&WaitKey, &ClientId)| self.admits_waiter(queue, **client, **key);
+        let may_take = |(key, client): &(&WaitKey, &ClientId)| self.may_take(queue, **client, **key);
+        let may_wake = |(key, client): &(&WaitKey, &ClientId)| self.may_wake(queue, **client, **key);
         let taker = queue.takers.iter().find(may_take);
-        let sleeper = if queue.has_unclaimed() { queue.sleepers.iter().find(may_take) } else { None };
+        let sleeper = if queue.has_unclaimed() { queue.sleepers.iter().find(may_wake) } else { None };
         match (taker, sleeper) {
             (Some((taken, client)), Some((slept, _))) if taken < slept => Some(Next::HandTo(*client, *taken)),
             (_, Some((_, client))) => Some(Next::Wake(*client)),
@@ -340,15 +342,26 @@ impl Engine {
         }
     }
 
+    /// Whether a client that waits at a queue with work may have a job of it.
+    pub(crate) fn may_take(&self, queue: &Queue, id: ClientId, key: WaitKey) -> bool {
+        self.has_work_for(queue, id) && self.admits_waiter(queue, id, key)
+    }
+
+    /// Whether a client that sleeps at a queue with more work than is claimed may be woken for it.
+    pub(crate) fn may_wake(&self, queue: &Queue, id: ClientId, key: WaitKey) -> bool {
+        self.has_unclaimed_for(queue, id) && self.admits_waiter(queue, id, key)
+    }
+
     fn wake(&mut self, id: ClientId, queue: QueueId, turn: &mut Turn) {
         let seq = self.wait_seq();
         let deadline = self.now.after_ms(self.limits.wake_ms);
         let Some(client) = self.clients.get_mut(&id) else { return };
+        let origin = client.info.origin;
         if let Waiting::Wake { seq } = std::mem::replace(&mut client.waiting, Waiting::Awake { queue, seq }) {
             self.leave_sleepers(id, seq);
         }
         if let Some(queue) = self.queues.at_mut(queue) {
-            queue.woken += 1;
+            queue.count_woken(origin, 1);
         }
         self.awake.push_back((deadline, id, seq));
         turn.tell(id, Event::Woken);
@@ -356,8 +369,8 @@ impl Engine {
 
     /// Hands the first job to a client whose turn it is; the key says whether as a blocked taker or on credit.
     fn hand_to_waiting(&mut self, id: ClientId, key: WaitKey, queue: QueueId, turn: &mut Turn) {
+        let Some((_, slot)) = self.queues.at(queue).and_then(|queue| self.first_for(queue, id)) else { return };
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some((_, slot)) = self.queues.at(queue).and_then(|queue| queue.line.first()) else { return };
         if let Some(blocked) = client.take_blocked(key.seq) {
             self.unblock(&blocked);
             if let Some(served) = blocked.sources.iter().find(|served| served.queue == queue) {
@@ -377,8 +390,9 @@ impl Engine {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if client.is_awake(seq) {
             let Waiting::Awake { queue, .. } = std::mem::take(&mut client.waiting) else { return };
+            let origin = client.info.origin;
             if let Some(queue) = self.queues.at_mut(queue) {
-                queue.woken = queue.woken.saturating_sub(1);
+                queue.count_woken(origin, -1);
             }
             self.serve(queue, turn);
         }

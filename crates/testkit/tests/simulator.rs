@@ -83,6 +83,7 @@ fn everything_happens(tally: &Tally) {
         ("Pushed", "New Attached Kept AgainWhenDone"),
         ("Stray", "Given Handed"),
         ("Finish", "Late"),
+        ("Apart", "Passed"),
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \

@@ -65,6 +65,8 @@ impl Laws {
             match event {
                 Event::Told { job, .. } => *told.entry((*listener, *job)).or_default() += 1,
                 Event::Ended { job, .. } => *ended.entry((*listener, *job)).or_default() += 1,
+                // Who attaches to what has just ended, and keeps its key, hears nothing more of it.
+                Event::Pushed { job, how: Pushed::Attached, .. } if ended.keys().any(|(_, over)| over == job) => {}
                 Event::Pushed { job, how: Pushed::New | Pushed::Attached, .. } if listens(asked) => {
                     *self.listening.entry((*listener, *job)).or_default() += 1;
                 }

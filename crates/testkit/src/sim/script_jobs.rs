@@ -137,9 +137,9 @@ impl Script<'_> {
         }
         QueueRules {
             codec: self.dice.one_of([Codec::Text, Codec::Json, Codec::Base64]),
-            apart: false,
+            apart: self.dice.chance(50),
             retry: if self.dice.chance(40) { Some(self.retry()) } else { None },
-            body_bytes_max: if self.dice.chance(30) { Some(self.number(20)) } else { None },
+            body_bytes_max: if self.dice.chance(15) { Some(self.number(20)) } else { None },
         }
     }
 

@@ -117,6 +117,13 @@ pub(crate) struct QueueMemo {
     pub(crate) serial: u64,
 }
 
+impl QueueMemo {
+    /// Its jobs stay among their own protocol.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.rules.apart && self.kind == QueueKind::Work
+    }
+}
+
 /// A queue and the terms on which a client takes from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Served {

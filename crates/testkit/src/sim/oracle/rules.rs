@@ -1,10 +1,12 @@
 //! The rules of queues, and jobs that their workers' protocol cannot have.
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, End, Failure, MISFIT, NewJob, QueueId, QueueKind, QueueRules, Refusal, Retry, Tag};
+use windlass_engine::{
+    ClientId, End, Failure, JobId, MISFIT, NewJob, QueueId, QueueKind, QueueRules, Refusal, Retry, Tag,
+};
 
 use super::end::Claim;
-use super::{Answer, Oracle};
+use super::{Answer, ClientMemo, Oracle};
 
 impl Oracle {
     pub(super) fn rule_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, rules: QueueRules) -> Answer {
@@ -16,10 +18,34 @@ impl Oracle {
             None => None,
         };
         if let Some(queue) = queue {
+            let was_apart = self.queue(queue).is_apart();
             self.queue_mut(queue).rules = rules;
+            if self.queue(queue).is_apart() != was_apart {
+                self.serve(queue);
+            }
         }
         self.say_done(client, tag);
         Ok(())
+    }
+
+    /// A queue's ready jobs, as far as a client sees them.
+    pub(super) fn seen(&self, queue: QueueId, client: ClientId) -> Vec<JobId> {
+        let own = self.client(client).and_then(|client| client.info.origin).filter(|_| self.queue(queue).is_apart());
+        let mut line = self.line(queue);
+        line.retain(|id| own.is_none_or(|own| self.job(*id).is_some_and(|memo| memo.job.origin == own)));
+        line
+    }
+
+    /// Whether there is more in a queue for a client than those who were woken are on their way to.
+    pub(super) fn has_unclaimed(&self, queue: QueueId, client: &ClientMemo) -> bool {
+        let own = client.info.origin;
+        let woken: Vec<&ClientMemo> = self.clients.iter().filter(|c| c.woken_for() == Some(queue)).collect();
+        let rival = |other: &&&ClientMemo| match (own, other.info.origin) {
+            (Some(own), Some(other)) => own == other || !self.queue(queue).is_apart(),
+            (Some(_) | None, _) => true,
+        };
+        let rivals = woken.iter().filter(rival).count();
+        self.slots_free(queue) > woken.len() && self.seen(queue, client.id).len() > rivals
     }
 
     /// Whether a body is as short as a queue, if it is there, wants it.

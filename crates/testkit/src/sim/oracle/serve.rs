@@ -6,7 +6,7 @@ use bytes::Bytes;
 use windlass_engine::{ClientId, Event, JobId, Origin, QueueId, QueueKind, Refusal, Select, Tag};
 
 use super::memo::{Blocked, Served, Wakeup};
-use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting};
+use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
 
 /// Heavier first, then first come.
 type Turn = (Reverse<u32>, u64);
@@ -22,7 +22,7 @@ impl Oracle {
     pub(super) fn sleep(&mut self, id: ClientId) -> Answer {
         let woken_for = self.stop_waking(id)?;
         let abilities = self.open_client(id)?.abilities.clone();
-        let open = |served: &&Served| self.has_work(served.queue) && self.admits(id, served, &[]);
+        let open = |served: &&Served| self.first(id, served, &[]).is_some();
         let work = abilities.iter().find(open).map(|served| served.queue).filter(|_| !self.is_quiet(id));
         match work {
             Some(queue) => self.wake(id, queue),
@@ -100,9 +100,7 @@ impl Oracle {
     /// Work has come or a helper has gone: hands out and wakes while there is both work and somebody for it.
     pub(super) fn serve(&mut self, queue: QueueId) {
         while self.has_work(queue) {
-            let ready = self.line(queue).len().min(self.slots_free(queue));
-            let taker = self.next_taker(queue);
-            let sleeper = self.next_sleeper(queue).filter(|_| ready > self.woken(queue));
+            let (taker, sleeper) = (self.next_taker(queue), self.next_sleeper(queue));
             match (taker, sleeper) {
                 (Some((before, taker)), Some((after, _))) if before < after => self.hand_to(taker, queue),
                 (_, Some((_, sleeper))) => self.wake(sleeper, queue),
@@ -114,13 +112,25 @@ impl Oracle {
 
     // ---- strays ----------------------------------------------------------------------------------------------------
 
+    /// Whether somebody serves the jobs of this origin in a queue.
+    fn is_served(&self, queue: QueueId, origin: Origin) -> bool {
+        let sees = |client: &ClientMemo| client.info.origin.is_none_or(|own| own == origin);
+        let mut serve = self.clients.iter().filter(|client| client.abilities.iter().any(|s| s.queue == queue));
+        serve.any(|client| sees(client) || !self.queue(queue).is_apart())
+    }
+
+    /// The first job of a queue, or the first of this origin where others do not count.
+    fn first_of(&self, queue: QueueId, origin: Origin) -> Option<&JobMemo> {
+        let mut line = self.line(queue).into_iter().filter_map(|id| self.job(id));
+        line.find(|memo| memo.job.origin == origin || !self.queue(queue).is_apart())
+    }
+
     /// The queues whose first job is a stray of this origin, in the order of these.
     fn stray_queues(&self, origin: Origin) -> Vec<QueueId> {
-        let is_served = |queue: QueueId| self.clients.iter().any(|c| c.abilities.iter().any(|s| s.queue == queue));
         let works = self.queues.iter().filter(|queue| queue.kind == QueueKind::Work).map(|queue| queue.number);
         let mut first: Vec<_> = works
-            .filter(|queue| self.has_work(*queue) && !is_served(*queue))
-            .filter_map(|queue| Some((self.job(*self.line(queue).first()?)?, queue)))
+            .filter(|queue| self.has_work(*queue) && !self.is_served(*queue, origin))
+            .filter_map(|queue| Some((self.first_of(queue, origin)?, queue)))
             .filter(|(memo, _)| memo.job.origin == origin)
             .map(|(memo, queue)| (memo.standing(), queue))
             .collect();
@@ -128,10 +138,19 @@ impl Oracle {
         first.into_iter().map(|(_, queue)| queue).collect()
     }
 
+    /// The stray of this origin that a client gets of a stray queue on these terms, if it may have it.
+    fn stray_of(&self, queue: QueueId, origin: Origin, client: ClientId, served: &Served) -> Option<JobId> {
+        let stray = id_of(self.first_of(queue, origin)?);
+        let seen = self.first(client, &Served { queue, ..*served }, &[])?;
+        let sees = self.seen(queue, client).contains(&stray);
+        // What it sees first may be of another origin than it asks for.
+        Some(stray).filter(|stray| sees && (self.queue(queue).is_apart() || *stray == seen))
+    }
+
     /// The stray this client gets first on these terms, if they are such.
     fn first_stray(&self, client: ClientId, served: &Served) -> Option<JobId> {
-        let queues = self.stray_queues(served.strays?);
-        queues.into_iter().find_map(|queue| self.first(client, &Served { queue, ..*served }, &[]))
+        let origin = served.strays?;
+        self.stray_queues(origin).into_iter().find_map(|queue| self.stray_of(queue, origin, client, served))
     }
 
     /// When all else is done, strays go to those with credits who take them.
@@ -155,7 +174,7 @@ impl Oracle {
         let queues = |origin| self.stray_queues(origin).into_iter().map(move |queue| (origin, queue));
         origins.into_iter().flat_map(queues).find_map(|(wanted, queue)| {
             takers.iter().filter(|(origin, ..)| *origin == wanted).find_map(|(.., client, served)| {
-                let job = self.first(client.id, &Served { queue, ..**served }, &[])?;
+                let job = self.stray_of(queue, wanted, client.id, served)?;
                 Some((client.id, **served, job))
             })
         })
@@ -163,16 +182,11 @@ impl Oracle {
 
     // ---- who is next -----------------------------------------------------------------------------------------------
 
-    /// Sleepers that were woken for a queue and have not come yet.
-    fn woken(&self, queue: QueueId) -> usize {
-        self.clients.iter().filter(|client| client.woken_for() == Some(queue)).count()
-    }
-
     fn next_taker(&self, queue: QueueId) -> Option<(Turn, Taker)> {
         let takes = self.clients.iter().flat_map(|client| client.blocked().iter().map(move |take| (client.id, take)));
         let blocked = takes.filter_map(|(id, take)| {
             let served = take.from.iter().find(|served| served.queue == queue);
-            served.filter(|served| self.admits(id, served, &take.worker))?;
+            served.filter(|served| self.first(id, served, &take.worker).is_some())?;
             Some(((Reverse(0), take.since), Taker::Blocked(id, take.since)))
         });
         let creditors = self.clients.iter().filter(|client| client.credits > 0 && self.may_have(client, queue));
@@ -183,7 +197,7 @@ impl Oracle {
     }
 
     fn next_sleeper(&self, queue: QueueId) -> Option<(Turn, ClientId)> {
-        let sleepers = self.clients.iter().filter(|client| self.may_have(client, queue));
+        let sleepers = self.clients.iter().filter(|c| self.may_have(c, queue) && self.has_unclaimed(queue, c));
         let turns = sleepers.filter_map(|client| match &client.waiting {
             Waiting::Asleep { since } => Some(((Reverse(heaviest(client, queue)?), *since), client.id)),
             Waiting::Nothing | Waiting::Jobs(_) | Waiting::Awake { .. } => None,
@@ -194,7 +208,7 @@ impl Oracle {
     /// Whether somebody asleep or on credit may be given a job of a queue, if it serves that.
     fn may_have(&self, client: &ClientMemo, queue: QueueId) -> bool {
         let served = client.abilities.iter().find(|served| served.queue == queue);
-        !self.is_quiet(client.id) && served.is_some_and(|served| self.admits(client.id, served, &[]))
+        !self.is_quiet(client.id) && served.is_some_and(|served| self.first(client.id, served, &[]).is_some())
     }
 
     fn wake(&mut self, id: ClientId, queue: QueueId) {
@@ -208,7 +222,8 @@ impl Oracle {
     }
 
     fn hand_to(&mut self, taker: Taker, queue: QueueId) {
-        let Some(job) = self.line(queue).first().copied() else { return };
+        let (Taker::Blocked(client, _) | Taker::Creditor(client)) = taker;
+        let Some(job) = self.seen(queue, client).first().copied() else { return };
         match taker {
             Taker::Blocked(id, since) => self.hand_to_blocked((id, since), queue, job),
             Taker::Creditor(id) => {

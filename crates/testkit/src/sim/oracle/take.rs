@@ -119,7 +119,7 @@ impl Oracle {
     /// What this client gets of a queue in the name of this worker, if it may have anything.
     pub(super) fn first(&self, client: ClientId, served: &Served, worker: &[u8]) -> Option<JobId> {
         let open = self.has_work(served.queue) && self.admits(client, served, worker);
-        self.line(served.queue).first().copied().filter(|_| open)
+        self.seen(served.queue, client).first().copied().filter(|_| open)
     }
 
     /// For each source, how many come before it when the one after the last to be served comes first.
@@ -135,6 +135,9 @@ impl Oracle {
         let terms = served.lease;
         let (now, lease_ms_max) = (self.now, self.limits.lease_ms_max);
         let queue = self.job_mut(id).job.queue;
+        if self.line(queue).first() != Some(&id) {
+            self.see("Apart::Passed");
+        }
         // Out of reach of what earlier runs of the daemon gave out.
         let serial = self.queue(queue).serial + self.starts * (1 << 44);
         let memo = self.job_mut(id);
