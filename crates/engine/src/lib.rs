@@ -24,7 +24,8 @@
 //! [`Engine::check`] asserts them after every call in debug builds:
 //! a job is in exactly one place and every index agrees with it; a ready job is in its queue's line, a leased one in no
 //! line; a key leads to one job; no two leases of a job at once; a queue's figures are the sums of its jobs; no ready job
-//! waits while a client that could take it waits too, be it as a stray.
+//! waits while a client that sees it and could take it waits too, be it as a stray; and in a queue that is apart nobody
+//! sees what was born in another protocol than its own ([`QueueRules`]).
 
 mod alarm;
 mod apart;

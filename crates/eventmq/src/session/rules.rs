@@ -17,6 +17,7 @@ impl Settings {
         NewJob {
             meta: message.view(headers.0),
             retry: self.retry(headers),
+            retry_default: !headers.says_retry(),
             lease_ms: headers.timeout_secs().map(|s| s.saturating_mul(1_000).saturating_add(self.timeout_grace_ms)),
             ..NewJob::new(Origin::EVENTMQ, message.view(queue), message.keep(job))
         }
@@ -62,6 +63,11 @@ mod tests {
             let message = Message::new([b"q", headers.as_bytes(), b"[]"]);
             let request = Request { queue: b"q", headers: Headers(headers.as_bytes()), job: b"[]" };
             let job = settings.job(&request, &message);
+            assert_eq!(
+                job.retry_default,
+                !headers.contains("retry-count") && !headers.contains("guarantee"),
+                "{headers}"
+            );
             let terms = (job.retry.failures_max, job.retry.losses_max, job.lease_ms);
             assert_eq!(terms, (failures_max, losses_max, lease_ms), "{headers}");
             assert_eq!((&*job.queue, &*job.meta, &*job.body), (&b"q"[..], headers.as_bytes(), &b"[]"[..]));

@@ -46,6 +46,12 @@ impl<'a> Headers<'a> {
         self.number(b"retry-count").and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
     }
 
+    /// Whether anything is said of what follows when the job fails.
+    #[must_use]
+    pub fn says_retry(self) -> bool {
+        self.guarantee() || self.has(b"retry-count")
+    }
+
     /// Whether somebody is to see to it that the job is done.
     #[must_use]
     pub fn guarantee(self) -> bool {

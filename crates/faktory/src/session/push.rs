@@ -85,6 +85,7 @@ fn asked_for(
             Expires::In(ms) => not_before.unwrap_or(now).after_ms(ms),
         }),
         retry: retry(unit.retry),
+        retry_default: !unit.retry_given,
         lease_ms: lease_ms(settings, unit.reserve_for),
         batch: wishes.bid.as_deref().map(|bid| Bytes::copy_from_slice(bid.as_bytes())),
         result_keep_ms: keep_ms,
@@ -133,4 +134,19 @@ fn unique(unit: &Unit<'_>, wishes: &Wishes<'_>, from: Timestamp) -> Option<Uniqu
     let key = Bytes::copy_from_slice(hash.get(..KEY_BYTES).unwrap_or_default());
     let until = if wishes.unique_until_start { KeyUntil::StartOr(end) } else { KeyUntil::EndOr(end) };
     Some(Unique { key, clash: Clash::Refuse, until })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_says_nothing_of_retries_leaves_them_to_its_queue() {
+        let table = [("", true), (r#","retry":null"#, true), (r#","retry":25"#, false), (r#","Retry":0"#, false)];
+        for (retry, expected) in table {
+            let text = format!(r#"{{"jobtype":"t","args":[]{retry}}}"#);
+            let job = Settings::new(Timestamp(0)).template(&text).unwrap();
+            assert_eq!(job.retry_default, expected, "{text}");
+        }
+    }
 }

@@ -249,6 +249,7 @@ impl Foreign<'_> {
             created_at: Cow::Borrowed(""),
             at: Cow::Borrowed(""),
             retry: self.retry,
+            retry_given: true,
             reserve_for: 0,
             backtrace: 0,
             priority: None,

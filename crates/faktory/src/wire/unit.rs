@@ -64,6 +64,8 @@ pub struct Unit<'a> {
     pub at: Cow<'a, str>,
     /// How many retries; 0 = none and forgotten, negative = none and kept.
     pub retry: i64,
+    /// Its producer said how many.
+    pub retry_given: bool,
     /// Seconds a worker may take; 0 = as usual.
     pub reserve_for: i64,
     /// Lines of a backtrace its producer wants kept. Only echoed.
@@ -201,6 +203,7 @@ impl<'a> Unit<'a> {
             created_at: text(created_at)?,
             at: text(at)?,
             retry: int(retry, RETRY_DEFAULT)?,
+            retry_given: retry.is_some(),
             reserve_for: int(reserve_for, 0)?,
             backtrace: int(backtrace, 0)?,
             // Servers that do not know it take anything here.

@@ -70,6 +70,8 @@ pub(super) fn new_job(settings: &Settings, job: Submission, manner: Manner) -> N
         unique: unique::key(&unique, &workload).map(clash),
         not_before: manner.not_before,
         retry: retry(settings, manner.background),
+        // The protocol has no word for it.
+        retry_default: true,
         ..NewJob::new(Origin::GEARMAN, function, workload)
     }
 }

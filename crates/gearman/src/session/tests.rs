@@ -302,6 +302,18 @@ fn the_end_of_the_peer_s_words_waits_for_what_they_ask() {
 }
 
 #[test]
+fn what_failure_means_is_left_to_the_queue() {
+    for background in [true, false] {
+        let mut bench = Bench::new();
+        let job =
+            Submission { function: Bytes::from_static(b"f"), unique: Bytes::new(), workload: Bytes::from_static(b"w") };
+        bench.say(&encoded(&Request::Submit { job, priority: Urgency::Normal, background }));
+        let (_, Command::Push(job)) = bench.command() else { panic!("no push") };
+        assert!(job.retry_default, "background: {background}");
+    }
+}
+
+#[test]
 fn what_a_job_keeps_does_not_keep_the_buffer_it_came_in() {
     let submit = |bytes: usize| Request::Submit {
         job: Submission {
