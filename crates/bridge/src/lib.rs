@@ -24,7 +24,7 @@ pub use windlass_engine::Codec;
 
 pub use json::DEPTH_MAX;
 pub use message::message;
-pub use misfit::{Misfit, Why};
+pub use misfit::{Misfit, Why, name as origin_name};
 pub use result::result;
 pub use unit::{Unit, unconverted, unit};
 pub use workload::workload;

@@ -71,7 +71,9 @@ impl fmt::Display for Misfit {
 }
 
 /// How a protocol is called, in these texts and in `custom._origin`.
-pub(crate) const fn name(origin: Origin) -> &'static str {
+/// What a protocol is called.
+#[must_use]
+pub const fn name(origin: Origin) -> &'static str {
     match origin {
         Origin::FAKTORY => "faktory",
         Origin::GEARMAN => "gearman",

@@ -21,6 +21,7 @@ windlass_testkit::transcripts! {
     admin
     cancel
     coalescing
+    dead
     disconnects
     echo
     epoch

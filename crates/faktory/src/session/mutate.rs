@@ -95,6 +95,8 @@ impl Mutating {
         let numbers = std::mem::take(&mut self.numbers);
         self.filter.names.clear();
         if !numbers.is_empty() {
+            // Whoever names a job means it, whatever protocol it came by.
+            self.filter.origin = None;
             self.filter.test = Some(Test(Arc::new(move |job| job.name().is_empty() && numbers.contains(&job.id.0))));
         }
     }

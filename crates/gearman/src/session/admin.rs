@@ -28,6 +28,10 @@ pub(super) enum Task {
     Jobs,
     /// `show unique jobs`.
     Uniques,
+    /// `show dead jobs`.
+    Dead,
+    /// `requeue job`: looks for the job among the dead.
+    Requeue(JobId),
     /// The schedules among either of the two, behind the jobs.
     Schedules { uniques: bool },
     /// `drop function`: looks for the function, in any case; `found` is the first that differs in case only.
@@ -70,6 +74,11 @@ impl GearmanSession {
             AdminRequest::Workers => self.list(Task::Workers, out),
             AdminRequest::ShowJobs => self.list(Task::Jobs, out),
             AdminRequest::ShowUniqueJobs => self.list(Task::Uniques, out),
+            AdminRequest::ShowDeadJobs => self.list(Task::Dead, out),
+            AdminRequest::RequeueJob { handle } => match self.job(&handle) {
+                Some(job) => self.requeue(job, Cursor::default(), out),
+                None => AdminReply::UnknownJob.write(out.bytes()),
+            },
             AdminRequest::DropFunction { function } => self.list(Task::Drop { wanted: function, found: None }, out),
             AdminRequest::MaxQueue { function, limits } => self.list(Task::Limit { wanted: function, limits }, out),
             AdminRequest::CreateFunction { function } => {

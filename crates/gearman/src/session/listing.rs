@@ -1,4 +1,4 @@
-//! Lists in text: `status`, `prioritystatus`, `workers`, `show jobs`, `show unique jobs`. And looking for one function.
+//! Lists in text: `status`, `prioritystatus`, `workers`, `show jobs`, `show unique jobs`, `show dead jobs`. And looking for one function.
 //!
 //! Spec: `PROTOCOL`, "Administrative Protocol"; the order of rows is not specified.
 //!
@@ -11,7 +11,7 @@ use windlass_session::Outbox;
 
 use super::admin::Task;
 use super::client::is_live;
-use super::{GearmanSession, NAMELESS, unique};
+use super::{GearmanSession, NAMELESS, dead, unique};
 use crate::wire::{AdminReply, worker_row};
 
 /// Rows asked for at once.
@@ -24,12 +24,14 @@ impl Task {
         match self {
             Self::Workers => Command::ListClients { after, limit },
             Self::Jobs | Self::Uniques => Command::ListJobs { filter: Filter::default(), after, limit },
+            Self::Dead => Command::ListJobs { filter: dead::filter(), after, limit },
             Self::Schedules { .. } => Command::ListSchedules { origin: None, after, limit },
             Self::Status
             | Self::PriorityStatus
             | Self::Drop { .. }
             | Self::Limit { .. }
             | Self::Cancel(_)
+            | Self::Requeue(_)
             | Self::Confirm => Command::ListQueues { after, limit },
         }
     }
@@ -65,6 +67,10 @@ impl GearmanSession {
 
     pub(super) fn jobs(&mut self, rows: &[JobView], next: Option<Cursor>, out: &mut Outbox) {
         let Some(task) = self.task.take() else { return };
+        if matches!(task, Task::Dead) {
+            rows.iter().for_each(|view| self.dead_row(view, out));
+            return self.turn_page(task, next, out);
+        }
         let uniques = matches!(task, Task::Uniques);
         for view in rows.iter().filter(|view| is_live(&view.job)) {
             if uniques {

@@ -13,6 +13,7 @@ mod admin;
 mod adopt;
 mod ask;
 mod client;
+mod dead;
 mod grab;
 mod listing;
 mod refusal;
@@ -183,13 +184,13 @@ impl GearmanSession {
             Event::Jobs { rows, next, .. } => self.jobs(&rows, next, out),
             Event::Clients { rows, next, .. } => self.clients(&rows, next, out),
             Event::Done { .. } => self.admin_done(out),
+            Event::Mutated { changed, next, .. } => self.requeued(changed, next, out),
             Event::Dismissed => self.end(Reason::Dismissed, out),
             // Answers to what is never asked here, or asked with a silent tag.
             Event::Finished { .. }
             | Event::Failed { .. }
             | Event::Stats { .. }
             | Event::BatchLooked { .. }
-            | Event::Mutated { .. }
             | Event::Settled { .. }
             | Event::Beaten { .. } => {}
         }

@@ -68,7 +68,22 @@ pub enum AdminReply<'a> {
         /// May be empty.
         unique: &'a [u8],
     },
-    /// `cancel`, `create`, `drop` or `maxqueue` was done, `shutdown` will be.
+    /// A row of `show dead jobs`. What is no plain ASCII in it is escaped, and a long message is cut.
+    DeadRow {
+        /// The job's.
+        handle: &'a [u8],
+        /// The protocol it was submitted in.
+        origin: &'a str,
+        /// Its queue.
+        function: &'a [u8],
+        /// How often it failed.
+        failures: u64,
+        /// What its last failure is called.
+        kind: &'a [u8],
+        /// And what was said of it.
+        message: &'a [u8],
+    },
+    /// `cancel`, `requeue`, `create`, `drop` or `maxqueue` was done, `shutdown` will be.
     Done,
     /// Of [`AdminError::UnknownCommand`](super::AdminError::UnknownCommand).
     UnknownCommand {
@@ -92,6 +107,9 @@ pub enum AdminReply<'a> {
     FunctionBusy,
 }
 
+/// So much of a failure's message is shown.
+const DEAD_MESSAGE_BYTES_MAX: usize = 200;
+
 impl AdminReply<'_> {
     /// Appends the line.
     pub fn write(&self, out: &mut BytesMut) {
@@ -110,6 +128,17 @@ impl AdminReply<'_> {
                 row(out, handle, &[retries, ignored.into(), background.into()]);
             }
             Self::UniqueRow { unique } => row(out, unique, &[]),
+            Self::DeadRow { handle, origin, function, failures, kind, message } => {
+                let message = message.get(..DEAD_MESSAGE_BYTES_MAX).unwrap_or(message);
+                let failures = Decimal::new(failures);
+                join(out, &[handle, b"\t", origin.as_bytes(), b"\t"]);
+                out.extend(function.escape_ascii());
+                join(out, &[b"\t", failures.bytes(), b"\t"]);
+                out.extend(kind.escape_ascii());
+                out.put_u8(b'\t');
+                out.extend(message.escape_ascii());
+                out.put_u8(b'\n');
+            }
             Self::Done => out.put_slice(b"OK\r\n"),
             Self::UnknownCommand { verb } => {
                 join(out, &[b"ERR UNKNOWN_COMMAND Unknown+server+command", verb, b"\r\n"]);

@@ -28,6 +28,13 @@ pub enum AdminRequest {
     ShowJobs,
     /// `show unique jobs`: the unique of every job.
     ShowUniqueJobs,
+    /// `show dead jobs`, which gearmand has not: every job that was given up, of whatever protocol.
+    ShowDeadJobs,
+    /// `requeue job HANDLE`, which gearmand has not: one of those is to be tried again.
+    RequeueJob {
+        /// As typed.
+        handle: Bytes,
+    },
     /// `cancel job HANDLE`.
     CancelJob {
         /// As typed.
@@ -129,6 +136,9 @@ impl AdminRequest {
             (b"cancel", [what, handle]) if what.eq_ignore_ascii_case(b"job") => {
                 Ok(Self::CancelJob { handle: name(handle) })
             }
+            (b"requeue", [what, handle]) if what.eq_ignore_ascii_case(b"job") => {
+                Ok(Self::RequeueJob { handle: name(handle) })
+            }
             (b"cancel", [_, _, ..]) => Err(AdminError::UnknownCancel),
             (b"create", [what, word]) if function(what) => Ok(Self::CreateFunction { function: name(word) }),
             (b"drop", [what, word]) if function(what) => Ok(Self::DropFunction { function: name(word) }),
@@ -153,6 +163,8 @@ impl AdminRequest {
             Self::Workers => line(&[b"workers"]),
             Self::ShowJobs => line(&[b"show", b"jobs"]),
             Self::ShowUniqueJobs => line(&[b"show", b"unique", b"jobs"]),
+            Self::ShowDeadJobs => line(&[b"show", b"dead", b"jobs"]),
+            Self::RequeueJob { handle } => line(&[b"requeue", b"job", handle]),
             Self::Shutdown { graceful: false } => line(&[b"shutdown"]),
             Self::Shutdown { graceful: true } => line(&[b"shutdown", b"graceful"]),
             Self::CancelJob { handle } => line(&[b"cancel", b"job", handle]),
@@ -184,6 +196,7 @@ fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError> {
     match lower.iter().map(Vec::as_slice).collect::<Vec<_>>().as_slice() {
         [b"jobs"] => Ok(AdminRequest::ShowJobs),
         [b"unique", b"jobs"] => Ok(AdminRequest::ShowUniqueJobs),
+        [b"dead", b"jobs"] => Ok(AdminRequest::ShowDeadJobs),
         _ => Err(AdminError::UnknownShow),
     }
 }

@@ -34,6 +34,8 @@ fn every_command_is_understood() {
         ("show jobs", AdminRequest::ShowJobs),
         ("SHOW   Jobs", AdminRequest::ShowJobs),
         ("show unique jobs", AdminRequest::ShowUniqueJobs),
+        ("show dead jobs", AdminRequest::ShowDeadJobs),
+        ("requeue job H:a:1", AdminRequest::RequeueJob { handle: b("H:a:1") }),
         ("cancel job H:lap:1", cancel("H:lap:1")),
         ("Cancel  JOB  H:lap:1 ", cancel("H:lap:1")),
         ("create function foo", create("foo")),

@@ -115,6 +115,8 @@ fn admin() -> impl Strategy<Value = AdminRequest> {
             Just(AdminRequest::Workers),
             Just(AdminRequest::ShowJobs),
             Just(AdminRequest::ShowUniqueJobs),
+            Just(AdminRequest::ShowDeadJobs),
+            word().prop_map(|handle| AdminRequest::RequeueJob { handle }),
             Just(AdminRequest::Shutdown { graceful: false }),
             Just(AdminRequest::Shutdown { graceful: true }),
         ],

@@ -1,0 +1,54 @@
+//! `show dead jobs` and `requeue job`: what was given up, of whatever protocol, and trying it again. gearmand has neither, for
+//! it keeps no such jobs.
+
+use std::sync::Arc;
+
+use windlass_bridge::origin_name;
+use windlass_engine::{Command, Cursor, Filter, JobId, JobView, Mutation, PlaceKind, Test};
+use windlass_session::Outbox;
+
+use super::GearmanSession;
+use super::admin::Task;
+use crate::wire::AdminReply;
+
+/// Jobs looked at in one round.
+const PAGE: u32 = 500;
+
+/// Every job that was given up.
+pub(super) fn filter() -> Filter {
+    Filter { place: Some(PlaceKind::Dead), ..Filter::default() }
+}
+
+impl GearmanSession {
+    pub(super) fn dead_row(&self, view: &JobView, out: &mut Outbox) {
+        let job = &view.job;
+        let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
+        let (kind, message) = failure.map_or_else(Default::default, |failure| (&*failure.kind, &*failure.message));
+        AdminReply::DeadRow {
+            handle: &self.handle(job.id),
+            origin: origin_name(job.origin),
+            function: &view.queue,
+            failures: job.failures.into(),
+            kind,
+            message,
+        }
+        .write(out.bytes());
+    }
+
+    /// The dead are gone through for it: they are not found by number.
+    pub(super) fn requeue(&mut self, job: JobId, after: Cursor, out: &mut Outbox) {
+        let test = Some(Test(Arc::new(move |candidate| candidate.id == job)));
+        let filter = Filter { test, ..filter() };
+        let action = Mutation::Requeue;
+        self.begin(Task::Requeue(job), Command::Mutate { filter, action, after, limit: PAGE }, out);
+    }
+
+    pub(super) fn requeued(&mut self, changed: u32, next: Option<Cursor>, out: &mut Outbox) {
+        let Some(Task::Requeue(job)) = self.task else { return };
+        match next {
+            _ if changed > 0 => self.answer(AdminReply::Done, out),
+            Some(after) => self.requeue(job, after, out),
+            None => self.answer(AdminReply::UnknownJob, out),
+        }
+    }
+}
