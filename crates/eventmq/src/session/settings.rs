@@ -68,7 +68,7 @@ impl Settings {
             disconnect: false,
             heartbeat_ms: 3_000,
             heartbeat_timeout_ms: 10_000,
-            nudge_ms: 10,
+            nudge_ms: 2,
             nudge_ms_max: 1_000,
             lease_ms: 3_600_000,
             timeout_grace_ms: 5_000,

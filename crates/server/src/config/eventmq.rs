@@ -126,7 +126,7 @@ impl Default for Eventmq {
             disconnect: false,
             heartbeat: Period::from_secs(3),
             heartbeat_timeout: Period::from_secs(10),
-            nudge: Period::from_ms(10),
+            nudge: Period::from_ms(2),
             nudge_max: Period::from_secs(1),
             lease: Period::from_secs(3_600),
             timeout_grace: Period::from_secs(5),
