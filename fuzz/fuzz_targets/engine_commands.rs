@@ -9,10 +9,10 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    Ability, Backoff, Clash, ClientId, ClientInfo, Command, Cron, Cursor, Engine, Event, Failure, Filter, From, JobId,
-    JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind,
-    Priority, Proof, QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Throttle, Timestamp, Token,
-    Turn, Unique, Wait, WorkerState,
+    Ability, Backoff, Clash, ClientId, ClientInfo, Codec, Command, Cron, Cursor, Engine, Event, Failure, Filter, From,
+    JobId, JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Origin,
+    PlaceKind, Priority, Proof, QueueKind, QueueRules, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take,
+    Throttle, Timestamp, Token, Turn, Unique, Wait, WorkerState,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -157,7 +157,7 @@ struct Picked {
 
 #[derive(Debug, Arbitrary)]
 enum Ask {
-    Open,
+    Open(Option<bool>),
     Close,
     Label(Name),
     Serve(Name, u8, Terms, Option<bool>),
@@ -184,6 +184,8 @@ enum Ask {
     PauseQueue(Name, bool),
     LimitQueue(Name, Option<u8>),
     ThrottleQueue(Name, Option<(Option<u8>, Option<u8>, Option<Span>)>),
+    RuleQueue(Name, u8, Option<(u8, Option<u8>)>),
+    Misfit(Which, Right),
     SetSchedule(Box<Again>),
     RemoveSchedule(Result<Number, (bool, Name)>),
     ListSchedules(Picked),
@@ -298,6 +300,7 @@ impl Born {
             not_before: self.not_before.map(|at| at.from(now)),
             expires_at: self.expires.map(|at| at.from(now)),
             retry: Retry { failures_max: self.failures_max.into(), losses_max: self.losses_max.into(), backoff },
+            retry_default: flag(4),
             result_keep_ms: self.keep.map_or(0, Span::ms),
             lease_ms: self.lease.map(Span::ms),
             track_ms: self.track.map_or(0, Span::ms),
@@ -407,7 +410,7 @@ fn note(n: u8) -> Note {
 impl Ask {
     fn command(self, now: Timestamp) -> Command {
         match self {
-            Self::Open => Command::Open(ClientInfo::default()),
+            Self::Open(faktory) => Command::Open(ClientInfo { origin: faktory.map(origin), ..ClientInfo::default() }),
             Self::Close => Command::Close,
             Self::Label(name) => Command::Label(name.bytes()),
             Self::Serve(queue, weight, terms, strays) => Command::Serve(Ability {
@@ -468,6 +471,15 @@ impl Ask {
                 });
                 Command::ThrottleQueue { queue: queue.bytes(), throttle }
             }
+            Self::RuleQueue(queue, n, parts) => {
+                let codec = [Codec::Text, Codec::Json, Codec::Base64][usize::from(n % 3)];
+                let (retries, body_bytes_max) = parts.unwrap_or_default();
+                let retry = (retries > 0).then(|| Retry { failures_max: i32::from(retries) - 9, ..Retry::NONE });
+                let rules =
+                    QueueRules { codec, apart: n & 64 > 0, retry, body_bytes_max: body_bytes_max.map(u32::from) };
+                Command::RuleQueue { queue: queue.bytes(), rules }
+            }
+            Self::Misfit(job, right) => Command::Misfit { job: job.job(), proof: right.proof(), why: body(4) },
             Self::SetSchedule(again) => Command::SetSchedule(Box::new(again.schedule())),
             Self::RemoveSchedule(Ok(n)) => Command::RemoveSchedule(ScheduleRef::Id(JobId(n.value()))),
             Self::RemoveSchedule(Err((faktory, key))) => {

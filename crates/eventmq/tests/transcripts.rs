@@ -9,7 +9,7 @@ use std::sync::Arc;
 use windlass_engine::{Limits, Select, Timestamp};
 use windlass_eventmq::session::{EventmqSession, Settings};
 use windlass_testkit::memory::MemoryHub;
-use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
+use windlass_testkit::transcript::{Framing, MemoryWire, Scene, Transcript, ZmtpWire};
 use windlass_zmtp::Roster;
 
 windlass_testkit::transcripts! {
@@ -26,7 +26,7 @@ fn play(name: &str) {
     let transcript = Transcript::read(&folder().join(name).with_extension("txt")).unwrap_or_else(|e| panic!("{e}"));
     assert!(!transcript.scenes.is_empty());
     for scene in &transcript.scenes {
-        let mut wire = speech::ZmtpWire::new(wire(scene));
+        let mut wire = ZmtpWire::new(wire(scene), Framing::Whole);
         scene.play(&mut wire, &speech::Emqp).unwrap_or_else(|failure| panic!("{}: {failure}", scene.name));
         wire.inner().hub().engine().check();
     }

@@ -11,7 +11,7 @@ use windlass_engine::{Limits, Timestamp};
 use windlass_spiderq::session::{Settings, SpiderqSession};
 use windlass_spiderq::wire::Dialect;
 use windlass_testkit::memory::MemoryHub;
-use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
+use windlass_testkit::transcript::{Framing, MemoryWire, Scene, Transcript, ZmtpWire};
 use windlass_zmtp::Roster;
 
 windlass_testkit::transcripts! {
@@ -29,7 +29,7 @@ fn play(name: &str) {
     let transcript = Transcript::read(&folder().join(name).with_extension("txt")).unwrap_or_else(|e| panic!("{e}"));
     assert!(!transcript.scenes.is_empty());
     for scene in &transcript.scenes {
-        let mut wire = speech::ZmtpWire::new(wire(scene));
+        let mut wire = ZmtpWire::new(wire(scene), Framing::Enveloped);
         scene.play(&mut wire, &speech::Spiderq).unwrap_or_else(|failure| panic!("{}, ZMTP: {failure}", scene.name));
         if !scene.settings.iter().any(|(key, _)| key == "zmtp_only") {
             let mut wire = self::wire(scene);

@@ -26,12 +26,14 @@ mod parse;
 mod pattern;
 mod play;
 mod wire;
+mod zmtp;
 
 use std::fmt;
 use std::path::Path;
 
 pub use play::{Said, Speech, Spoken};
 pub use wire::{Heard, MemoryWire, TcpWire, Wire};
+pub use zmtp::{Framing, ZmtpWire};
 
 use parse::Step;
 

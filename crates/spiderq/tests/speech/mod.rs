@@ -1,13 +1,8 @@
-//! spiderq as transcripts write it, and what carries it there: bare bytes, or ZMTP with the envelope of a REQ.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! spiderq as transcripts write it.
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::Timestamp;
 use windlass_spiderq::wire::{Dialect, Mode, Patience, Reply, Request, Status};
-use windlass_testkit::transcript::{Heard, MemoryWire, Said, Speech, Spoken, Wire};
-use windlass_zmtp::{Event, Peer, Role, Settings};
+use windlass_testkit::transcript::{Said, Speech, Spoken};
 
 /// Requests and replies. Numbers are decimal; an error is its bytes in hexadecimal digits.
 pub(crate) struct Spiderq;
@@ -108,71 +103,5 @@ fn status(text: &[u8]) -> Result<Status, String> {
         b"front" => Ok(Status::Front),
         b"drop" => Ok(Status::Drop),
         _ => Err(format!("no status {:?}", String::from_utf8_lossy(text))),
-    }
-}
-
-/// What is sent, in messages with an empty part before it.
-pub(crate) struct ZmtpWire<'a> {
-    inner: MemoryWire<'a>,
-    peers: BTreeMap<String, (Peer, BytesMut)>,
-}
-
-impl<'a> ZmtpWire<'a> {
-    pub(crate) const fn new(inner: MemoryWire<'a>) -> Self {
-        Self { inner, peers: BTreeMap::new() }
-    }
-}
-
-impl Wire for ZmtpWire<'_> {
-    fn open(&mut self, who: &str) -> Result<(), String> {
-        self.inner.open(who)?;
-        let mut peer = Peer::new(Arc::new(Settings::new(Role::Dealer)));
-        let mut out = BytesMut::new();
-        peer.open(Timestamp(0), &mut out);
-        self.inner.send(who, &out);
-        self.peers.insert(who.to_owned(), (peer, BytesMut::new()));
-        self.receive(who, &mut out);
-        Ok(())
-    }
-
-    fn send(&mut self, who: &str, bytes: &[u8]) {
-        let mut out = BytesMut::new();
-        if let Some((peer, _)) = self.peers.get(who) {
-            peer.send([&b""[..], bytes], &mut out).unwrap_or_else(|why| panic!("{who}: {why}"));
-        }
-        self.inner.send(who, &out);
-    }
-
-    fn receive(&mut self, who: &str, into: &mut BytesMut) -> Heard {
-        let Some((peer, input)) = self.peers.get_mut(who) else { return Heard::Closed };
-        let heard = self.inner.receive(who, input);
-        let (before, mut out) = (into.len(), BytesMut::new());
-        while let Some(event) = peer.read(Timestamp(0), input, &mut out).unwrap_or_else(|why| panic!("{who}: {why}")) {
-            if let Event::Message(message) = event {
-                assert_eq!((message.parts().len(), message.parts().next()), (2, Some(&b""[..])), "the envelope");
-                into.extend_from_slice(message.last());
-            }
-        }
-        match heard {
-            _ if into.len() > before => Heard::Bytes,
-            Heard::Bytes => Heard::Nothing,
-            Heard::Nothing | Heard::Closed => heard,
-        }
-    }
-
-    fn half_close(&mut self, who: &str) {
-        self.inner.half_close(who);
-    }
-
-    fn close(&mut self, who: &str) {
-        self.inner.close(who);
-    }
-
-    fn advance_ms(&mut self, ms: u64) -> Result<(), String> {
-        self.inner.advance_ms(ms)
-    }
-
-    fn is_immediate(&self) -> bool {
-        self.inner.is_immediate()
     }
 }

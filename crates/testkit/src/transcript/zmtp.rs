@@ -1,0 +1,114 @@
+//! A conversation over ZMTP: what a wire carries, as messages of a DEALER.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use windlass_engine::Timestamp;
+use windlass_zmtp::{Event, Message, Peer, Role, Settings};
+
+use super::{Heard, MemoryWire, Wire};
+
+/// How what a peer says stands in messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// It is the second and last part, behind the empty one of a REQ.
+    Enveloped,
+    /// It is the frames of whole messages itself.
+    Whole,
+}
+
+/// A wire in memory whose peers are DEALERs.
+#[derive(Debug)]
+pub struct ZmtpWire<'a> {
+    inner: MemoryWire<'a>,
+    framing: Framing,
+    peers: BTreeMap<String, (Peer, BytesMut)>,
+}
+
+impl<'a> ZmtpWire<'a> {
+    /// This wire, with messages on it.
+    #[must_use]
+    pub const fn new(inner: MemoryWire<'a>, framing: Framing) -> Self {
+        Self { inner, framing, peers: BTreeMap::new() }
+    }
+
+    /// What carries them.
+    #[must_use]
+    pub const fn inner(&self) -> &MemoryWire<'a> {
+        &self.inner
+    }
+
+    fn hear(&self, who: &str, message: &Message, into: &mut BytesMut) {
+        match self.framing {
+            Framing::Enveloped => {
+                let envelope = (message.parts().len(), message.parts().next());
+                assert_eq!(envelope, (2, Some(&b""[..])), "{who}: the envelope");
+                into.extend_from_slice(message.last());
+            }
+            Framing::Whole => into.extend_from_slice(message.frames()),
+        }
+    }
+}
+
+impl Wire for ZmtpWire<'_> {
+    fn open(&mut self, who: &str) -> Result<(), String> {
+        self.inner.open(who)?;
+        let mut peer = Peer::new(Arc::new(Settings::new(Role::Dealer)));
+        let mut out = BytesMut::new();
+        peer.open(Timestamp(0), &mut out);
+        self.inner.send(who, &out);
+        self.peers.insert(who.to_owned(), (peer, BytesMut::new()));
+        self.receive(who, &mut out);
+        Ok(())
+    }
+
+    fn send(&mut self, who: &str, bytes: &[u8]) {
+        let Some((peer, _)) = self.peers.get(who) else { return };
+        match self.framing {
+            Framing::Enveloped => {
+                let mut out = BytesMut::new();
+                peer.send([&b""[..], bytes], &mut out).unwrap_or_else(|why| panic!("{who}: {why}"));
+                self.inner.send(who, &out);
+            }
+            Framing::Whole => self.inner.send(who, bytes),
+        }
+    }
+
+    fn receive(&mut self, who: &str, into: &mut BytesMut) -> Heard {
+        let Some((mut peer, mut input)) = self.peers.remove(who) else { return Heard::Closed };
+        let heard = self.inner.receive(who, &mut input);
+        let (before, mut out) = (into.len(), BytesMut::new());
+        while let Some(event) =
+            peer.read(Timestamp(0), &mut input, &mut out).unwrap_or_else(|why| panic!("{who}: {why}"))
+        {
+            if let Event::Message(message) = event {
+                self.hear(who, &message, into);
+            }
+        }
+        self.peers.insert(who.to_owned(), (peer, input));
+        // What answers the transport's own commands.
+        self.inner.send(who, &out);
+        match heard {
+            _ if into.len() > before => Heard::Bytes,
+            Heard::Bytes => Heard::Nothing,
+            Heard::Nothing | Heard::Closed => heard,
+        }
+    }
+
+    fn half_close(&mut self, who: &str) {
+        self.inner.half_close(who);
+    }
+
+    fn close(&mut self, who: &str) {
+        self.inner.close(who);
+    }
+
+    fn advance_ms(&mut self, ms: u64) -> Result<(), String> {
+        self.inner.advance_ms(ms)
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.inner.is_immediate()
+    }
+}
