@@ -43,7 +43,10 @@ impl Engine {
             let until = self.now.after_ms(keep_ms);
             self.jobs.reweigh(slot, |job| {
                 job.payload = job.payload.with_body(&Bytes::new());
-                job.extra_mut().result = Some(if result_keep_ms > 0 { Self::own(&result) } else { Bytes::new() });
+                let origin = job.origin;
+                let extra = job.extra_mut();
+                extra.result = Some(if result_keep_ms > 0 { Self::own(&result) } else { Bytes::new() });
+                extra.result_by = by.filter(|by| *by != origin && result_keep_ms > 0);
             });
             self.move_job(slot, Place::Done(until));
             self.remember_put(slot, turn);
@@ -153,7 +156,8 @@ impl Engine {
         self.ran_in_batch(slot, turn);
         self.jobs.reweigh(slot, |job| {
             job.payload = job.payload.with_body(&Bytes::new());
-            job.extra_mut().result = None;
+            let extra = job.extra_mut();
+            (extra.result, extra.result_by) = (None, None);
         });
         self.move_job(slot, Place::Done(self.now.after_ms(track.keep_ms)));
         self.remember_put(slot, turn);

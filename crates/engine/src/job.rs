@@ -195,6 +195,8 @@ pub struct Extra {
     pub lease_ms: Option<u64>,
     /// The result, once done.
     pub result: Option<Bytes>,
+    /// Whose words the result is in, if they are not those of the job's origin.
+    pub result_by: Option<Origin>,
     /// That it is tracked, if it is.
     pub track: Option<Track>,
     /// Its place in a batch.

@@ -72,8 +72,11 @@ impl EventmqSession {
     fn looked(&mut self, id: &[u8], view: Option<&JobView>, out: &mut Outbox) {
         let Some(JobView { job, .. }) = view.filter(|view| view.job.place.kind() == PlaceKind::Done) else { return };
         self.awaited.remove(&job.id);
-        let result = job.extra.as_deref().and_then(|extra| extra.result.as_deref()).unwrap_or_default();
-        self.say(Command::Reply { text: result, of: Some(id) }, out);
+        let extra = job.extra.as_deref();
+        let by = extra.and_then(|extra| extra.result_by).unwrap_or(Origin::EVENTMQ);
+        let result = extra.and_then(|extra| extra.result.as_deref()).unwrap_or_default();
+        let text = windlass_bridge::result(by, Origin::EVENTMQ, result);
+        self.say(Command::Reply { text: &text, of: Some(id) }, out);
     }
 
     /// What was asked for with this identifier is kept.

@@ -4,7 +4,7 @@
 //! `OK`. Of several jobs with the same name the one that is worked on is meant, else the oldest.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, JobView, PlaceKind};
+use windlass_engine::{Command, Event, JobView, Origin, PlaceKind};
 use windlass_session::Outbox;
 
 use super::fetch::{Source, job_ref};
@@ -36,6 +36,10 @@ fn job_text(view: &JobView) -> Vec<u8> {
     let job = &view.job;
     let body = Source { codec: view.codec, ..source(job, &view.queue) }.shown();
     let extra = job.extra.as_deref();
+    let result = extra.and_then(|extra| {
+        let by = extra.result_by.unwrap_or(job.origin);
+        Some(windlass_bridge::result(by, Origin::FAKTORY, extra.result.as_deref()?))
+    });
     let unit = Text::new(&body).map(|text| whole(job, text));
     let state = match job.place.kind() {
         PlaceKind::Ready => "enqueued",
@@ -53,7 +57,7 @@ fn job_text(view: &JobView) -> Vec<u8> {
         attempts: job.attempts,
         failures: job.failures,
         reserved_until_ms: job.lease().map(|lease| lease.until.0),
-        result: extra.and_then(|extra| extra.result.as_deref()).filter(|result| !result.is_empty()),
+        result: result.as_deref().filter(|result| !result.is_empty()),
     }
     .write()
 }

@@ -42,8 +42,10 @@ mod has {
     pub(super) const TRACK: u64 = 1 << 13;
     /// A failure that was not the first.
     pub(super) const FAILED_BEFORE: u64 = 1 << 14;
+    /// A result in the words of another protocol than the job's.
+    pub(super) const RESULT_BY: u64 = 1 << 15;
     /// Beyond all of them.
-    pub(super) const END: u64 = 1 << 15;
+    pub(super) const END: u64 = 1 << 16;
 }
 
 /// How a job stands: what changes while it lives.
@@ -210,6 +212,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(extra.result_keep_ms != 0, has::RESULT_KEEP)
         | bit(extra.lease_ms.is_some(), has::LEASE_MS)
         | bit(extra.result.is_some(), has::RESULT)
+        | bit(extra.result_by.is_some(), has::RESULT_BY)
         | bit(extra.member.is_some(), has::MEMBER)
         | bit(extra.track.is_some(), has::TRACK)
 }
@@ -296,6 +299,9 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     if let Some(Track { keep_ms, updated_at }) = extra.track {
         put_u64(out, keep_ms);
         put_time(out, updated_at);
+    }
+    if let Some(by) = extra.result_by {
+        out.push(by.0);
     }
 }
 
@@ -470,6 +476,9 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     }
     if has(has::TRACK) {
         extra.track = Some(Track { keep_ms: from.u64()?, updated_at: from.time()? });
+    }
+    if has(has::RESULT_BY) {
+        extra.result_by = Some(Origin(from.u8()?));
     }
     Ok(extra)
 }

@@ -225,7 +225,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
     let rest = (
         any::<u64>(),
         option::of(any::<u64>()),
-        option::of(any_bytes()),
+        (option::of(any_bytes()), option::of(any::<u8>().prop_map(Origin))),
         (option::of(any_member()), option::of(track)),
     );
     (any_bytes(), option::of(any_time()), key_until, told, rest).prop_map(
@@ -234,7 +234,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             expires_at,
             key_until,
             (cycle, failure, progress),
-            (result_keep_ms, lease_ms, result, (member, track)),
+            (result_keep_ms, lease_ms, (result, result_by), (member, track)),
         )| Extra {
             meta,
             expires_at,
@@ -245,6 +245,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             result_keep_ms,
             lease_ms,
             result,
+            result_by,
             track,
             member,
             listeners: Vec::new(),

@@ -210,6 +210,7 @@ fn golden() -> Vec<(&'static str, Record)> {
             result_keep_ms: 60_000,
             lease_ms: Some(1_800_000),
             result: Some(Bytes::from_static(b"so far")),
+            result_by: None,
             track: None,
             member: None,
             listeners: Vec::new(),
@@ -337,6 +338,12 @@ fn golden() -> Vec<(&'static str, Record)> {
     let member =
         Extra { member: Some(Member { batch: JobId(300), role: Role::Success, ran: true }), ..Extra::default() };
     let moved_ran = moved.clone();
+    let result = Extra {
+        result_keep_ms: 60_000,
+        result: Some(Bytes::from_static(b"{\"value\": 1}")),
+        result_by: Some(Origin::EVENTMQ),
+        ..Extra::default()
+    };
     let tracked = Extra { track: Some(Track { keep_ms: 1_800_000, updated_at: at }), ..Extra::default() };
     let tracked_schedule =
         Schedule { job: NewJob { track_ms: 1_800_000, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
@@ -409,6 +416,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("batch_moved_over", Record::BatchMoved(BatchMoved { batch: JobId(9), standing: over })),
         ("put_member", Record::Put(Job { extra: Some(Box::new(member)), ..jobs::plain() })),
         ("moved_ran", Record::Moved(Moved { ran: true, ..moved_ran.clone() })),
+        ("put_result", Record::Put(Job { extra: Some(Box::new(result)), place: Place::Done(at), ..jobs::plain() })),
         ("put_tracked", Record::Put(Job { extra: Some(Box::new(tracked)), ..jobs::plain() })),
         ("moved_tracked", Record::Moved(Moved { updated_at: Some(at), ..moved_ran.clone() })),
         ("schedule_tracked", Record::Schedule(Box::new(tracked_schedule))),

@@ -62,7 +62,10 @@ impl Oracle {
             self.put(id, Place::Done(until(keep_ms)));
             let memo = self.job_mut(id);
             memo.job.payload = memo.job.payload.with_body(&Bytes::new());
-            memo.extra().result = Some(if result_keep_ms > 0 { result.clone() } else { Bytes::new() });
+            let origin = memo.job.origin;
+            let extra = memo.extra();
+            extra.result = Some(if result_keep_ms > 0 { result.clone() } else { Bytes::new() });
+            extra.result_by = if result_keep_ms > 0 && by != Some(origin) { by } else { None };
         } else {
             self.remove(id);
         }
@@ -144,6 +147,7 @@ impl Oracle {
         let memo = self.job_mut(id);
         memo.job.payload = memo.job.payload.with_body(&Bytes::new());
         memo.extra().result = None;
+        memo.extra().result_by = None;
     }
 
     pub(super) fn bury(&mut self, id: JobId) -> Timestamp {
