@@ -1,0 +1,271 @@
+//! What the table has no place for: jobs that cannot cross, queues with rules of their own, names that Gearman cannot have, results
+//! that are kept, Debian's `gearman`, spiderq.
+
+use std::thread;
+
+use crate::common::Peer;
+use crate::fleet::{Fleet, Job, Producer, Stage};
+use crate::payloads::{self, Payload, Seen};
+use crate::peers::Protocol::{self, Eventmq, Faktory, Gearman};
+use crate::programs::{Running, printed, stock};
+use crate::spiderq::{ADDED, Bare, add};
+use crate::table::{GONE, done};
+
+/// A job that no worker of a protocol can have, and what its producer hears. It is in the dead set with the rule, whatever its
+/// protocol says of failures, unless its producer has been told and Gearman keeps nothing.
+struct Misfit {
+    /// Of a queue with rules.
+    queue: Option<&'static str>,
+    from: Protocol,
+    to: Protocol,
+    job: Job<'static>,
+    heard: Option<&'static str>,
+    ends: &'static [&'static str],
+}
+
+const CONVERSION: &str = r#""errtype":"conversion""#;
+const DEAD: &str = r#""state":"dead""#;
+
+/// Nobody waits for this one.
+const BACKGROUND: Job<'static> = job(b"a cake", true);
+
+const fn job(body: &'static [u8], background: bool) -> Job<'static> {
+    Job { body, background, unique: false, retries: None, secs: None, custom: "", jobtype: None, verbatim: true }
+}
+
+const MISFITS: [Misfit; 10] = [
+    Misfit {
+        queue: None,
+        from: Gearman,
+        to: Eventmq,
+        job: BACKGROUND,
+        heard: None,
+        ends: &[DEAD, CONVERSION, "conversion: gearman to eventmq: the body is no EventMQ job"],
+    },
+    Misfit {
+        queue: None,
+        from: Gearman,
+        to: Eventmq,
+        job: job(b"a cake", false),
+        heard: Some("WORK_EXCEPTION conversion: gearman to eventmq: the body is no EventMQ job"),
+        ends: GONE,
+    },
+    Misfit {
+        queue: None,
+        from: Faktory,
+        to: Eventmq,
+        job: Job { jobtype: Some("Bake"), ..job(b"[]", false) },
+        heard: Some("dead"),
+        ends: &[DEAD, CONVERSION, "conversion: faktory to eventmq: "],
+    },
+    Misfit {
+        queue: None,
+        from: Faktory,
+        to: Eventmq,
+        job: Job { custom: r#", "kwargs": 7"#, ..job(b"[]", false) },
+        heard: Some("dead"),
+        ends: &[DEAD, CONVERSION, "conversion: faktory to eventmq: "],
+    },
+    Misfit {
+        queue: None,
+        from: Faktory,
+        to: Gearman,
+        job: Job { custom: r#", "_encoding": "base64""#, ..job(br#"["a cake"]"#, false) },
+        heard: Some("dead"),
+        ends: &[DEAD, CONVERSION, "conversion: faktory to gearman, codec text: "],
+    },
+    Misfit {
+        queue: None,
+        from: Eventmq,
+        to: Faktory,
+        job: job(b"bake a cake", false),
+        heard: Some(r#"REPLY {"value": "conversion: eventmq to faktory: the body is no EventMQ job"}"#),
+        ends: &[DEAD, CONVERSION, "conversion: eventmq to faktory: the body is no EventMQ job"],
+    },
+    // Python writes it, and it is no JSON.
+    Misfit {
+        queue: None,
+        from: Eventmq,
+        to: Faktory,
+        job: job(br#"["run", {"path": "cakes", "callable": "bake", "args": [NaN]}]"#, false),
+        heard: Some(r#"REPLY {"value": "conversion: eventmq to faktory: the body is no EventMQ job"}"#),
+        ends: &[DEAD, CONVERSION],
+    },
+    Misfit {
+        queue: None,
+        from: Eventmq,
+        to: Faktory,
+        job: job(br#"["walk", {"path": "cakes", "callable": "bake"}]"#, false),
+        heard: Some(r#"REPLY {"value": "conversion: eventmq to faktory: the body is no EventMQ job"}"#),
+        ends: &[DEAD, CONVERSION],
+    },
+    Misfit {
+        queue: Some("in-json"),
+        from: Gearman,
+        to: Faktory,
+        job: BACKGROUND,
+        heard: None,
+        ends: &[DEAD, CONVERSION, "conversion: gearman to faktory, codec json: "],
+    },
+    Misfit {
+        queue: Some("in-base64"),
+        from: Faktory,
+        to: Gearman,
+        job: job(br#"["a cake"]"#, false),
+        heard: Some("dead"),
+        ends: &[DEAD, CONVERSION, "conversion: faktory to gearman, codec base64: "],
+    },
+];
+
+/// The worker gets the next job, and the one it cannot have is not there again.
+pub fn misfits(fleet: &Fleet) {
+    for (number, misfit) in MISFITS.iter().enumerate() {
+        let stage = fleet.stage(&misfit.queue.map_or_else(|| format!("misfit-{number}"), str::to_owned));
+        let mut producer = stage.producer(misfit.from);
+        producer.submit(&misfit.job);
+        let worker = stage.worker(misfit.to);
+        worker.voice.tell("take");
+        if let Some(words) = misfit.heard {
+            producer.hears(words);
+        }
+        stage.ends(&producer, misfit.ends);
+        let next = match misfit.queue {
+            Some("in-json") => IN_JSON[0].2,
+            Some(_) => IN_BASE64[1].2,
+            None => payloads::ordinary(misfit.from, misfit.to),
+        };
+        let other = submitted(&stage, misfit.from, &Job { body: next.sent, ..Job::default() });
+        next.is_seen(&worker.voice.hears("job"), &stage.queue, &other.id);
+        worker.is_done("three eggs");
+        done(misfit.from).iter().for_each(|words| other.hears(words));
+        stage.ends(&producer, misfit.ends);
+    }
+}
+
+type Crossing = (Protocol, Protocol, Payload);
+
+/// `codec = "json"`.
+const IN_JSON: [Crossing; 3] = [
+    (Gearman, Faktory, Payload { sent: br#"{"a": [1, 2.50]}"#, seen: Seen::Unit(&[r#""args":[{"a":[1,2.50]}]"#]) }),
+    (Gearman, Faktory, Payload { sent: br#"["a cake", 2]"#, seen: Seen::Unit(&[r#""args":["a cake",2]"#]) }),
+    (Faktory, Gearman, Payload { sent: br#"["a cake"]"#, seen: Seen::Bytes(br#"["a cake"]"#) }),
+];
+
+/// `codec = "base64"`.
+const IN_BASE64: [Crossing; 2] = [
+    (
+        Gearman,
+        Faktory,
+        Payload { sent: b"a cake", seen: Seen::Unit(&[r#""args":["YSBjYWtl"]"#, r#""_encoding":"base64""#]) },
+    ),
+    (Faktory, Gearman, Payload { sent: br#"["YSBjYWtl"]"#, seen: Seen::Bytes(b"a cake") }),
+];
+
+pub fn codecs(fleet: &Fleet) {
+    let crossings = IN_JSON.iter().map(|it| ("in-json", it)).chain(IN_BASE64.iter().map(|it| ("in-base64", it)));
+    for (queue, (from, to, payload)) in crossings {
+        let stage = fleet.stage(queue);
+        let producer = submitted(&stage, *from, &Job { body: payload.sent, ..Job::default() });
+        let worker = stage.worker(*to);
+        payload.is_seen(&worker.takes(), queue, &producer.id);
+        worker.is_done("three eggs");
+        done(*from).iter().for_each(|words| producer.hears(words));
+    }
+}
+
+/// With `bridge = false` each protocol has its own jobs, and an older one of another's is not in the way.
+pub fn a_queue_without_a_bridge(fleet: &Fleet) {
+    let stage = fleet.stage("apart");
+    let producers = Protocol::ALL.map(|protocol| {
+        let payload = payloads::ordinary(protocol, protocol);
+        (protocol, payload, submitted(&stage, protocol, &Job { body: payload.sent, ..Job::default() }))
+    });
+    for (protocol, payload, producer) in producers.iter().rev() {
+        let worker = stage.worker(*protocol);
+        payload.is_seen(&worker.takes(), &stage.queue, &producer.id);
+        worker.is_done("three eggs");
+        done(*protocol).iter().for_each(|words| producer.hears(words));
+    }
+}
+
+/// A function that FWP has another name for.
+pub fn an_alias(fleet: &Fleet) {
+    let producer = submitted(&fleet.stage("image resize"), Gearman, &Job { body: b"a cake", ..Job::default() });
+    let worker = fleet.stage("image-resize").worker(Faktory);
+    let unit = worker.takes().text();
+    assert!(unit.contains(r#""queue":"image-resize""#) && unit.contains(r#""args":["a cake"]"#), "{unit}");
+    worker.is_done("three eggs");
+    producer.hears("WORK_COMPLETE three eggs");
+}
+
+/// Debian's `gearman` submits and waits, and a worker of FWP's does it; and the other way round.
+pub fn debians_gearman(fleet: &Fleet) {
+    let address = fleet.address("gearman");
+    let stage = fleet.stage("toast");
+    thread::scope(|scope| {
+        // It gives up after so many milliseconds if something is wrong.
+        let mut gearman = stock("gearman", address);
+        gearman.args(["-t", "60000", "-f", "toast"]);
+        let waits = scope.spawn(move || printed(&mut gearman, b"two slices"));
+        let worker = stage.worker(Faktory);
+        let unit = worker.takes().text();
+        assert!(unit.contains(r#""args":["two slices"]"#), "{unit}");
+        worker.is_done("toast");
+        assert_eq!(waits.join().unwrap(), "toast");
+    });
+
+    let stage = fleet.stage("count");
+    let _worker = Running::start(stock("gearman", address).args(["-w", "-f", "count", "--", "wc", "-c"]));
+    let producer = submitted(&stage, Faktory, &Job { body: br#"["a cake"]"#, ..Job::default() });
+    producer.hears("success 6\n");
+}
+
+fn submitted<'a>(stage: &Stage<'a>, from: Protocol, job: &Job<'_>) -> Producer<'a> {
+    let mut producer = stage.producer(from);
+    producer.submit(job);
+    producer
+}
+
+/// EventMQ's queue may have any name. One with a NUL is no function of Gearman's, and stays out of it.
+pub fn a_name_that_gearman_cannot_have(fleet: &Fleet) {
+    let stage = fleet.stage("no\0gearman");
+    let payload = payloads::ordinary(Eventmq, Eventmq);
+    let producer = submitted(&stage, Eventmq, &Job { body: payload.sent, ..Job::default() });
+    let refused = stage.worker(Gearman);
+    refused.voice.hears("ERROR");
+    let worker = stage.worker(Eventmq);
+    payload.is_seen(&worker.takes(), &stage.queue, &producer.id);
+    worker.is_done("three eggs");
+    producer.hears(r#"REPLY {"value": "three eggs"}"#);
+}
+
+/// EventMQ keeps what came of a job as long as it knows the job (`eventmq.dedup`): in its own words, whoever said it.
+pub fn a_result_that_is_kept(fleet: &Fleet) {
+    for to in Protocol::ALL {
+        let stage = fleet.hasty_stage(&format!("kept-{}", to.name()));
+        let payload = payloads::ordinary(Eventmq, to);
+        let first = submitted(&stage, Eventmq, &Job { body: payload.sent, unique: true, ..Job::default() });
+        let worker = stage.worker(to);
+        payload.is_seen(&worker.takes(), &stage.queue, &first.id);
+        worker.is_done("three eggs");
+        first.hears(r#"REPLY {"value": "three eggs"}"#);
+        let again = submitted(&stage, Eventmq, &Job { body: payload.sent, unique: true, ..Job::default() });
+        again.hears(r#"REPLY {"value": "three eggs"}"#);
+    }
+}
+
+/// spiderq's entries go round in a queue of their own: no worker of another protocol is given one, and nobody else can submit to it.
+pub fn entries_of_spiderq(fleet: &Fleet) {
+    let mut spiderq = Bare::connect(fleet.address("spiderq"));
+    assert_eq!(spiderq.ask(&add("key", b"a cake")), ADDED);
+    let mut gearman = Peer::connect(fleet.address("gearman")).unwrap();
+    gearman.can_do("spiderq").unwrap();
+    let refused = gearman.grab().unwrap_err().to_string();
+    assert!(refused.contains("Error"), "{refused}");
+    assert!(gearman.submit("spiderq", "", "an egg").is_err());
+    let stage = fleet.stage("spiderq");
+    let mut producer = stage.producer(Faktory);
+    producer.send(&Job { body: b"[]", ..Job::default() });
+    producer.voice.hears("refused");
+    assert_eq!(spiderq.lease(false).unwrap().value, b"a cake");
+}
