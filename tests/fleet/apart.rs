@@ -267,5 +267,6 @@ pub fn entries_of_spiderq(fleet: &Fleet) {
     let mut producer = stage.producer(Faktory);
     producer.send(&Job { body: b"[]", ..Job::default() });
     producer.voice.hears("refused");
+    stage.worker(Faktory).takes_none();
     assert_eq!(spiderq.lease(false).unwrap().value, b"a cake");
 }

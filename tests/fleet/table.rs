@@ -136,7 +136,7 @@ const RETRIED_TO_DEATH: Rows = [
     (Faktory, Gearman, Ends(&["dead"], &[DEAD, TWICE, r#""errtype":"GearmanFail""#])),
     (Faktory, Faktory, Ends(&["dead"], &[DEAD, TWICE, r#""errtype":"Burnt""#])),
     (Faktory, Eventmq, Ends(&["dead"], &[DEAD, TWICE, r#""errtype":"TimeoutError""#])),
-    (Eventmq, Gearman, Ends(&[r#"REPLY {"value": ""}"#], &[DEAD, TWICE, r#""errtype":"GearmanFail""#])),
+    (Eventmq, Gearman, Ends(&[r#"REPLY {"value": "GearmanFail"}"#], &[DEAD, TWICE, r#""errtype":"GearmanFail""#])),
     // An empty message is FWP's "unknown".
     (Eventmq, Faktory, Ends(&[r#"REPLY {"value": "unknown"}"#], &[DEAD, TWICE, r#""errtype":"Burnt""#])),
     (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, TWICE, r#""errtype":"TimeoutError""#])),

@@ -525,7 +525,7 @@ pub struct Take {
 pub enum From {
     /// Those the client serves, each on its own terms.
     Abilities,
-    /// These, on these terms.
+    /// These `work` queues, on these terms; a queue of the other kind has nothing for who asks so.
     Listed {
         /// Names, in order.
         queues: Vec<Bytes>,

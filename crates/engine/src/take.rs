@@ -83,9 +83,12 @@ impl Engine {
         names.iter().try_for_each(|name| self.check_name(name))?;
         let mut listed = Vec::with_capacity(names.len());
         for name in names {
-            let kind =
-                self.queues.named(&name).and_then(|id| self.queues.at(id)).map_or(QueueKind::Work, |q| q.image.kind);
-            match self.queues.find_or_make(&name, kind, self.limits.queues_max) {
+            // What goes round is not for those who want something done.
+            let kind = self.queues.named(&name).and_then(|id| self.queues.at(id)).map(|queue| queue.image.kind);
+            if kind == Some(QueueKind::Cycle) {
+                continue;
+            }
+            match self.queues.find_or_make(&name, QueueKind::Work, self.limits.queues_max) {
                 Ok(queue) => listed.push(Served { queue, weight: 0, lease, strays: None }),
                 Err(why) => {
                     // Those made for this take alone go with it.

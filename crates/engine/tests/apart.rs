@@ -183,5 +183,5 @@ fn a_cycle_queue_is_its_own_protocols_already() {
     broker.says(1, part("c", true), ["1 done"]);
     broker.says(1, faktory("c").cycle(), ["1 new j1"]);
     broker.hear(11, Command::Open(ClientInfo { origin: Some(Origin::GEARMAN), ..ClientInfo::default() }));
-    broker.says(11, take(["c"]), ["11 took j1.2"]);
+    broker.says(11, take_round("c"), ["11 took j1.2"]);
 }

@@ -7,7 +7,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Broker, push, repay, take};
+use common::{Broker, push, repay, take, take_round};
 use windlass_engine::{
     ClientId, Command, Event, From, JobId, LeaseTerms, OnExpiry, RepayTo, Select, Tag, Take, Timestamp, Turn, Wait,
 };
@@ -86,7 +86,7 @@ impl Model {
 }
 
 fn lend() -> Command {
-    take(["c"]).for_ms(LEASE_MS, OnExpiry::Front).into()
+    take_round("c").for_ms(LEASE_MS, OnExpiry::Front).into()
 }
 
 /// What the engine lent: the job and its token.
@@ -219,9 +219,9 @@ fn the_value_repaid_is_the_value_lent_next() {
 fn a_lend_key_is_not_granted_twice_for_one_entry() {
     let mut broker = Broker::new();
     broker.says(1, push("c").cycle(), ["1 new j1"]);
-    broker.says(2, take(["c"]), ["2 took j1.2"]);
+    broker.says(2, take_round("c"), ["2 took j1.2"]);
     broker.says(2, Command::Close, []);
-    broker.says(3, take(["c"]), ["3 took j1.3"]);
+    broker.says(3, take_round("c"), ["3 took j1.3"]);
     broker.says(1, repay(1, 2, RepayTo::Drop), ["1 refused: lease not held"]);
 }
 
@@ -229,7 +229,7 @@ fn a_lend_key_is_not_granted_twice_for_one_entry() {
 fn what_only_work_queues_do() {
     let mut broker = Broker::new();
     broker.says(1, push("c").cycle(), ["1 new j1"]);
-    broker.says(2, take(["c"]), ["2 took j1.2"]);
+    broker.says(2, take_round("c"), ["2 took j1.2"]);
     for command in [common::finish(1), common::fail(1), common::release(1, false)] {
         broker.says(2, command, ["2 refused: queue of the other kind"]);
     }

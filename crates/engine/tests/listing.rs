@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Broker, all, fail, in_queue, list_jobs, list_queues, mutate, placed, push, take, with_names};
+use common::{Broker, all, fail, in_queue, list_jobs, list_queues, mutate, placed, push, take, take_round, with_names};
 use windlass_engine::{
     Backoff, Command, Cursor, Event, Filter, JobRef, Mutation, Origin, PlaceKind, QueueKind, RepayTo, Test,
 };
@@ -23,7 +23,7 @@ fn one_everywhere() -> Broker {
     broker.hear(2, fail(1));
     broker.hear(2, fail(2));
     broker.hear(2, common::finish(5));
-    broker.hear(2, take(["c"]));
+    broker.hear(2, take_round("c"));
     broker.hear(2, common::repay(6, 2, RepayTo::Drop));
     broker.hear(1, push("q").with(|job| job.origin = Origin::FAKTORY));
     broker.hear(1, push("r").with(|job| job.body = "odd".into()));

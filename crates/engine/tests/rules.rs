@@ -76,7 +76,7 @@ fn a_body_that_is_too_long_is_refused_wherever_it_comes_in() {
     // What is there already stays, but is not replaced.
     broker.says(1, Command::Replace { job: id(1), body: name("four") }, [refused]);
     broker.says(1, Command::Replace { job: id(1), body: name("") }, ["1 done"]);
-    broker.says(1, take(["c"]), ["1 took j2.2"]);
+    broker.says(1, take_round("c"), ["1 took j2.2"]);
     let repay =
         Command::Repay { job: id(2), proof: token(2), body: name("value"), to: windlass_engine::RepayTo::Front };
     broker.says(1, repay, ["1 refused: body of 5 bytes, limit of the queue 4"]);
@@ -180,7 +180,7 @@ fn only_its_worker_calls_a_job_a_misfit() {
     broker.says(3, misfit(1, Proof::Late), ["3 refused: lease not held"]);
     broker.says(3, misfit(1, token(1)), ["3 done"]);
     broker.says(1, push("c").cycle(), ["1 new j2"]);
-    broker.says(2, take(["c"]), ["2 took j2.2"]);
+    broker.says(2, take_round("c"), ["2 took j2.2"]);
     broker.says(2, misfit(2, Proof::AnyLease), ["2 refused: queue of the other kind"]);
 }
 

@@ -216,11 +216,11 @@ fn a_queue_that_goes_round_is_throttled_like_any_other() {
     broker.says(1, throttle("q", Some(1), None, None), ["1 done"]);
     broker.hear(1, push("q").cycle());
     broker.hear(1, push("q").cycle());
-    let events = broker.hear(2, take_as(""));
+    let events = broker.hear(2, take_round("q").for_ms(60_000, OnExpiry::Front));
     let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("{events:?}") };
-    broker.says(3, take_as(""), ["3 empty"]);
+    broker.says(3, take_round("q").for_ms(60_000, OnExpiry::Front), ["3 empty"]);
     broker.hear(2, repay(job.id.0, job.token.0, windlass_engine::RepayTo::Penalty));
-    let events = broker.hear(3, take_as(""));
+    let events = broker.hear(3, take_round("q").for_ms(60_000, OnExpiry::Front));
     assert!(matches!(events.as_slice(), [(_, Event::Taken { .. })]), "{events:?}");
 }
 

@@ -174,6 +174,12 @@ pub(crate) fn take<const N: usize>(queues: [&'static str; N]) -> Wish {
     Wish(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
 }
 
+/// From this `cycle` queue.
+pub(crate) fn take_round(queue: &'static str) -> Wish {
+    let from = From::Cycle { queue: name(queue), lease: LeaseTerms::CONNECTION };
+    Wish(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
+}
+
 /// From what the client serves.
 pub(crate) fn take_served() -> Wish {
     Wish(Take { from: From::Abilities, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
@@ -202,7 +208,7 @@ impl Wish {
 
     /// Under a time-bound lease.
     pub(crate) fn for_ms(mut self, ms: u64, on_expiry: OnExpiry) -> Self {
-        if let From::Listed { lease, .. } = &mut self.0.from {
+        if let From::Listed { lease, .. } | From::Cycle { lease, .. } = &mut self.0.from {
             *lease = timed(ms, on_expiry);
         }
         self

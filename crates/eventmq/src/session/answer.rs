@@ -92,6 +92,8 @@ impl EventmqSession {
             End::Succeeded { result, by } => {
                 windlass_bridge::result(by.unwrap_or(Origin::EVENTMQ), Origin::EVENTMQ, result)
             }
+            // A worker of Gearman's may fail without a word.
+            End::Failed(failure) if failure.message.is_empty() => value_text(&failure.kind).into(),
             End::Failed(failure) => value_text(&failure.message).into(),
             End::TimedOut => value_text(b"TimeoutError").into(),
             End::Lost => value_text(b"workers lost").into(),

@@ -65,8 +65,11 @@ impl Oracle {
         names.iter().try_for_each(|name| self.check_name(name))?;
         let mut from = Vec::new();
         for name in names {
-            let kind = self.queue_named(name).map_or(QueueKind::Work, |queue| queue.kind);
-            from.push(Served { queue: self.find_or_make_queue(name, kind)?, weight: 0, lease, strays: None });
+            if self.queue_named(name).is_some_and(|queue| queue.kind == QueueKind::Cycle) {
+                continue;
+            }
+            let queue = self.find_or_make_queue(name, QueueKind::Work)?;
+            from.push(Served { queue, weight: 0, lease, strays: None });
         }
         Ok(from)
     }
