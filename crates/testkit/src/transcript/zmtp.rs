@@ -68,7 +68,8 @@ impl Wire for ZmtpWire<'_> {
         match self.framing {
             Framing::Enveloped => {
                 let mut out = BytesMut::new();
-                peer.send([&b""[..], bytes], &mut out).unwrap_or_else(|why| panic!("{who}: {why}"));
+                let sent = peer.send([&b""[..], bytes], &mut out);
+                assert!(sent.is_ok(), "{who}: {sent:?}");
                 self.inner.send(who, &out);
             }
             Framing::Whole => self.inner.send(who, bytes),
@@ -79,11 +80,13 @@ impl Wire for ZmtpWire<'_> {
         let Some((mut peer, mut input)) = self.peers.remove(who) else { return Heard::Closed };
         let heard = self.inner.receive(who, &mut input);
         let (before, mut out) = (into.len(), BytesMut::new());
-        while let Some(event) =
-            peer.read(Timestamp(0), &mut input, &mut out).unwrap_or_else(|why| panic!("{who}: {why}"))
-        {
-            if let Event::Message(message) = event {
-                self.hear(who, &message, into);
+        loop {
+            let event = peer.read(Timestamp(0), &mut input, &mut out);
+            assert!(event.is_ok(), "{who}: {event:?}");
+            match event {
+                Ok(Some(Event::Message(message))) => self.hear(who, &message, into),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => break,
             }
         }
         self.peers.insert(who.to_owned(), (peer, input));
