@@ -75,6 +75,7 @@ impl FaktorySession {
             connections: shared.connections(),
             command_count: shared.commands(),
             used_memory_mb: (self.settings.memory_mb)(),
+            misfits: stats.totals.misfits,
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct InfoText<'a> {
     pub command_count: u64,
     /// Resident memory.
     pub used_memory_mb: u64,
+    /// Jobs of all protocols that could not be put into the words of a worker's, ever. Deployed servers have no such thing.
+    pub misfits: u64,
 }
 
 /// What the server does by itself when it is due.
@@ -103,7 +105,7 @@ impl InfoText<'_> {
         let _ = write!(
             text,
             "\"server\":{{\"description\":{},\"faktory_version\":\"{}\",\"windlass_version\":\"{}\",\"uptime\":{},\
-             \"connections\":{},\"command_count\":{},\"used_memory_mb\":{}}}}}",
+             \"connections\":{},\"command_count\":{},\"used_memory_mb\":{},\"misfits\":{}}}}}",
             quoted(self.description),
             self.faktory_version,
             self.windlass_version,
@@ -111,6 +113,7 @@ impl InfoText<'_> {
             self.connections,
             self.command_count,
             self.used_memory_mb,
+            self.misfits,
         );
         text
     }
