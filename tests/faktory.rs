@@ -212,7 +212,7 @@ fn queues_are_throttled_as_conf_d_says() {
     conf("");
     daemon.signal("HUP");
     let said = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
-    wait_until("the throttle is gone", || said("faktory.throttles: 0 new, 0 changed, 1 removed, 0 as before"));
+    wait_until("the throttle is gone", || said("throttles: 0 new, 0 changed, 1 removed, 0 as before"));
     assert!(fwp.ask("FETCH q").contains("jid-12345673"));
 }
 
