@@ -176,7 +176,8 @@ impl Tally {
             return Err(Error::Mismatch(format!("job {} was worked twice", sent.number)));
         }
         self.worked += 1;
-        if self.paused && self.submitted - self.worked <= self.rules.backlog_max / 2 {
+        let half_empty = self.paused && self.submitted - self.worked <= self.rules.backlog_max / 2;
+        if half_empty || self.is_forgotten() {
             self.paused = false;
             self.resume = true;
         }
@@ -196,6 +197,12 @@ impl Tally {
             self.done += 1;
             self.latency.record(self.now_nanos.saturating_sub(sent.sent_nanos));
         }
+    }
+
+    /// Nothing is on its way, and no acknowledgement will ever make a producer submit: the backlog need not have been full, if
+    /// the first jobs were worked before the last producer was there.
+    fn is_forgotten(&self) -> bool {
+        self.rules.ending == Ending::Worked && !self.rules.acknowledged && self.worked == self.submitted
     }
 
     /// Everything submitted has come to its end, and nothing is on its way.
