@@ -36,7 +36,7 @@ impl Engine {
         let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms);
         let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
         self.count(slot, |totals| totals.succeeded += 1);
-        let by = self.clients.get(&client).and_then(|client| client.info.origin);
+        let by = self.origin_of(client);
         self.tell_end(slot, &End::Succeeded { result: result.clone(), by }, turn);
         self.succeeded_in_batch(slot, turn);
         if keep_ms > 0 {

@@ -103,9 +103,8 @@ impl Default for Queue {
 ///
 /// [`Error::Senseless`]: one name means two queues.
 pub fn aliases(queues: &BTreeMap<String, Queue>) -> Result<[Aliases; 3], Error> {
-    let mut all = [const { None }; 3];
-    for (aliases, (protocol, name_of)) in all.iter_mut().zip(PROTOCOLS) {
-        let mut names = Aliases::default();
+    let mut all = <[Aliases; 3]>::default();
+    for (names, (protocol, name_of)) in all.iter_mut().zip(PROTOCOLS) {
         for (queue, rules) in queues {
             let Some(name) = name_of(&rules.aliases) else { continue };
             if !names.insert(name.clone().into(), queue.clone().into()) {
@@ -115,9 +114,8 @@ pub fn aliases(queues: &BTreeMap<String, Queue>) -> Result<[Aliases; 3], Error> 
                 ));
             }
         }
-        *aliases = Some(names);
     }
-    Ok(all.map(Option::unwrap_or_default))
+    Ok(all)
 }
 
 /// Looks for what makes no sense. `also` are throttles that are set elsewhere.
