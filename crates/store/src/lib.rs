@@ -59,6 +59,11 @@ mod replay;
 mod roll;
 mod salvage;
 mod sled;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, unused_imports, reason = "recovery and salvage are to read the log without sled")
+)]
+mod sled_file;
 mod store;
 
 pub use codec::DecodeError;

@@ -1,0 +1,148 @@
+//! Which messages make up which page: one pass over the log, segment by segment.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::message::{Flaw, Kind, Messages, SEGMENT_HEADER_BYTES, Segment};
+use super::{Places, SledFile};
+use crate::store::Error;
+
+/// Changes to a page behind its image. sled writes a page anew every ten; its snapshots have room for so many.
+const LINKS_MAX: usize = 254;
+
+/// Where the pages are.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    pub(super) pages: HashMap<u64, Page, FixedState>,
+    tears: Vec<u64>,
+    /// Where the messages of the last segment end.
+    pub(crate) end: u64,
+    /// Segments that were read.
+    pub(crate) segments: u64,
+    /// Messages that are as they were written.
+    pub(crate) messages: u64,
+    /// Segments whose header is damaged, and messages that are, but for the one behind the log's end.
+    pub(crate) unreadable: Places,
+}
+
+/// A page: its last image, and the changes behind it.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) image: Fragment,
+    pub(super) links: Vec<Fragment>,
+}
+
+/// A message of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Fragment {
+    pub(super) lsn: u64,
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
+}
+
+impl Index {
+    /// Where the log may be cut, newest first: where messages end before their segment does, and there is a later segment
+    /// nevertheless. Also where a segment would begin that is missing, of those from the last position on that a header
+    /// calls stable; if sled blanked such a segment while it opened the log, nothing is missing there.
+    pub(crate) fn tears(&self) -> &[u64] {
+        &self.tears
+    }
+
+    fn add(&mut self, kind: Kind, page: u64, fragment: Fragment) {
+        self.messages += 1;
+        match kind {
+            Kind::Counter | Kind::Meta | Kind::Node => {
+                self.pages.insert(page, Page { image: fragment, links: Vec::new() });
+            }
+            Kind::Link => {
+                // A change without an image is of one that was replaced, and the segment with its successor is gone too.
+                let Some(page) = self.pages.get_mut(&page) else { return };
+                if page.links.len() < LINKS_MAX {
+                    page.links.push(fragment);
+                } else {
+                    self.unreadable.add(fragment.offset, Flaw::Large);
+                }
+            }
+            Kind::Free => drop(self.pages.remove(&page)),
+            Kind::Nothing | Kind::Cap => {}
+        }
+    }
+}
+
+impl SledFile {
+    /// Looks at every message, or at those before a place in the log.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read. What is read and makes no sense is passed over.
+    pub(crate) fn index(&self, upto: Option<u64>) -> Result<Index, Error> {
+        let upto = upto.unwrap_or(u64::MAX);
+        let mut index = Index::default();
+        let mut buffer = vec![0; self.segment_bytes];
+        let segments = self.segments(&mut index.unreadable, &mut buffer)?;
+        let step = self.segment_bytes as u64;
+        let stable = segments.iter().map(|segment| segment.stable).max().unwrap_or(0);
+        // From here on no segment was free: so none may be missing.
+        let mut expected = stable - stable % step;
+        let mut torn = None;
+        for segment in segments.into_iter().take_while(|segment| segment.lsn < upto) {
+            if let Some((lsn, offset, flaw)) = torn.take() {
+                index.tears.push(lsn);
+                index.unreadable.add(offset, flaw);
+            }
+            if segment.lsn > expected {
+                index.tears.push(expected);
+            }
+            expected = expected.max(segment.lsn + step);
+            let bytes = self.read(segment.offset, &mut buffer).map_err(|why| self.failed(why))?;
+            // Free segments at the end of the file may be cut off meanwhile.
+            if bytes.len() < SEGMENT_HEADER_BYTES {
+                continue;
+            }
+            let mut messages = Messages::of(bytes, segment.lsn, self.segment_bytes);
+            let place = |at: usize| (segment.lsn + at as u64, segment.offset + at as u64);
+            for (at, message) in messages.by_ref() {
+                let (lsn, offset) = place(at);
+                if lsn >= upto {
+                    break;
+                }
+                index.add(message.kind, message.page, Fragment { lsn, offset, bytes: message.bytes });
+            }
+            index.end = upto.min(segment.lsn + step);
+            if let Some((at, flaw)) = messages.tear {
+                let (lsn, offset) = place(at);
+                index.end = lsn;
+                torn = Some((lsn, offset, flaw));
+            }
+            index.segments += 1;
+        }
+        index.tears.reverse();
+        Ok(index)
+    }
+
+    /// The segments with a header, in the order of the log. Where there is none but something else is told.
+    fn segments(&self, unreadable: &mut Places, buffer: &mut [u8]) -> Result<Vec<Segment>, Error> {
+        let mut segments = Vec::new();
+        for (offset, segment) in self.headers()? {
+            if let Some(segment) = segment {
+                segments.push(segment);
+            } else if !blank(self.read(offset, buffer).map_err(|why| self.failed(why))?) {
+                unreadable.add(offset, Flaw::SegmentHeader);
+            }
+        }
+        segments.sort_unstable();
+        segments.dedup_by(|later, earlier| {
+            let twice = later.lsn == earlier.lsn;
+            if twice {
+                unreadable.add(later.offset, Flaw::Twice);
+            }
+            twice
+        });
+        Ok(segments)
+    }
+}
+
+/// Whether a segment holds nothing.
+pub(super) fn blank(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}

@@ -1,0 +1,329 @@
+//! Segments and messages of sled's log: where they begin, and whether they are as they were written. Pure: bytes in,
+//! slices of them out.
+//!
+//! Source: sled 0.34.7, `pagecache/logger.rs`, `pagecache/constants.rs`, `serialization.rs`.
+//!
+//! ```text
+//! segment  0..4    complement of the crc32 of bytes 4..20
+//!          4..12   its place in the log, a multiple of its size, xor i64::MAX
+//!          12..20  up to where the log was on the disk when the segment was begun, xor i64::MAX
+//!          20..    messages
+//! message  0..4    complement of the crc32 of the body and, behind it, the header from byte 4 on
+//!          4       kind
+//!          5..     three numbers: bytes of the body; the segment's place divided by its size; the page
+//!          ..      the body
+//! ```
+//! Fixed numbers are little-endian. The others take a byte up to 240 and up to nine beyond ([`Cursor::number`]).
+
+/// Bytes a segment begins with before its first message.
+pub(super) const SEGMENT_HEADER_BYTES: usize = 20;
+/// The longest header of a message. None begins closer to the end of a segment.
+const HEADER_BYTES_MAX: usize = 32;
+/// What is larger than this part of a segment goes to a file of its own.
+const MESSAGES_MIN: usize = 4;
+const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
+
+/// Why a place in the file cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Flaw {
+    #[error("the header of the segment is damaged")]
+    SegmentHeader,
+    #[error("another segment says to be at the same place in the log")]
+    Twice,
+    #[error("no message begins here")]
+    NoMessage,
+    #[error("the file or the segment ends within the message")]
+    Short,
+    #[error("the message is not as it was written")]
+    Checksum,
+    #[error("the message is of segment {0}")]
+    Segment(u64),
+    #[error("the message is of page {0}")]
+    Page(u64),
+    #[error("the message makes no sense as what it says to be")]
+    Nonsense,
+    #[error("the page takes more memory than pages do")]
+    Large,
+    #[error("the file that the message names is not there, or not as it was written")]
+    Blob,
+    #[error("the disk does not give it back")]
+    Disk,
+}
+
+/// Reads from the front of bytes. `None`: they end too early.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    pub(super) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        self.fixed().map(|[byte]| byte)
+    }
+
+    pub(super) fn fixed<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    /// A number as sled writes it: small ones in a byte, large ones behind a byte that tells how many follow.
+    pub(super) fn number(&mut self) -> Option<u64> {
+        Some(match self.byte()? {
+            small @ 0..=240 => u64::from(small),
+            high @ 241..=248 => 240 + 256 * u64::from(high - 241) + u64::from(self.byte()?),
+            249 => 2288 + u64::from(u16::from_be_bytes(self.fixed()?)),
+            length => {
+                let mut bytes = [0; 8];
+                let given = self.take(usize::from(length) - 247)?;
+                bytes.iter_mut().zip(given).for_each(|(to, from)| *to = *from);
+                u64::from_le_bytes(bytes)
+            }
+        })
+    }
+
+    /// A string of bytes behind its length.
+    pub(super) fn string(&mut self) -> Option<&'a [u8]> {
+        let bytes = usize::try_from(self.number()?).ok()?;
+        self.take(bytes)
+    }
+}
+
+/// A segment, by its header: where it is in the log and in the file, and up to where the log was on the disk by then.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Segment {
+    pub(super) lsn: u64,
+    pub(super) offset: u64,
+    pub(super) stable: u64,
+}
+
+impl Segment {
+    /// `None`: blank, damaged, or of a log with segments of another size.
+    pub(super) fn read(header: &[u8; SEGMENT_HEADER_BYTES], offset: u64, segment_bytes: usize) -> Option<Self> {
+        let mut cursor = Cursor(header);
+        let sum = u32::from_le_bytes(cursor.fixed()?);
+        if crc32fast::hash(cursor.0) != !sum {
+            return None;
+        }
+        let lsn = u64::try_from(i64::from_le_bytes(cursor.fixed()?) ^ i64::MAX).ok()?;
+        let stable = i64::from_le_bytes(cursor.fixed()?) ^ i64::MAX;
+        // Nothing is stable yet when the first segment is begun: it says -1.
+        let stable = u64::try_from(stable).unwrap_or(0);
+        lsn.is_multiple_of(segment_bytes as u64).then_some(Self { lsn, offset, stable })
+    }
+}
+
+/// What a message is about. What does not matter to a reader is `Nothing`: messages taken back, and what says how far
+/// a batch reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Nothing,
+    /// Nothing follows in this segment.
+    Cap,
+    /// The page is free.
+    Free,
+    /// The whole of a page.
+    Counter,
+    Meta,
+    Node,
+    /// A change to a page.
+    Link,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    sum: u32,
+    tag: u8,
+    body_bytes: usize,
+    segment: u64,
+    page: u64,
+    bytes: usize,
+}
+
+impl Head {
+    /// The header that bytes begin with.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut cursor = Cursor(bytes);
+        let sum = u32::from_le_bytes(cursor.fixed()?);
+        let tag = cursor.byte().filter(|tag| KINDS.contains(tag))?;
+        let body_bytes = usize::try_from(cursor.number()?).ok()?;
+        let (segment, page) = (cursor.number()?, cursor.number()?);
+        Some(Self { sum, tag, body_bytes, segment, page, bytes: bytes.len() - cursor.0.len() })
+    }
+}
+
+/// A message as it was written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message<'a> {
+    pub(super) kind: Kind,
+    /// The kind as sled writes it.
+    pub(super) tag: u8,
+    /// The number of its segment.
+    pub(super) segment: u64,
+    pub(super) page: u64,
+    pub(super) body: &'a [u8],
+    /// Header and body.
+    pub(super) bytes: usize,
+}
+
+impl<'a> Message<'a> {
+    /// The message that bytes begin with.
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Flaw> {
+        let short = if bytes.len() < HEADER_BYTES_MAX { Flaw::Short } else { Flaw::NoMessage };
+        Self::behind(Head::read(bytes).ok_or(short)?, bytes)
+    }
+
+    fn behind(head: Head, bytes: &'a [u8]) -> Result<Self, Flaw> {
+        let (header, rest) = bytes.split_at_checked(head.bytes).ok_or(Flaw::Short)?;
+        let body = rest.get(..head.body_bytes).ok_or(Flaw::Short)?;
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(body);
+        hasher.update(header.get(4..).unwrap_or_default());
+        if hasher.finalize() != !head.sum {
+            return Err(Flaw::Checksum);
+        }
+        let kind = match head.tag {
+            2 => Kind::Cap,
+            4 => Kind::Free,
+            5 => Kind::Counter,
+            6 | 7 => Kind::Meta,
+            8 | 9 => Kind::Node,
+            10 | 11 => Kind::Link,
+            _ => Kind::Nothing,
+        };
+        let bytes = header.len() + body.len();
+        Ok(Self { kind, tag: head.tag, segment: head.segment, page: head.page, body, bytes })
+    }
+
+    /// The name of the file its contents are in, if they are not in the log.
+    pub(super) fn blob(&self) -> Option<Result<u64, Flaw>> {
+        let id = || u64::try_from(i64::from_le_bytes(self.body.try_into().ok()?)).ok();
+        matches!(self.tag, 7 | 9 | 11).then(|| id().ok_or(Flaw::Nonsense))
+    }
+}
+
+/// The messages of a segment, each with where it begins, up to the first place where there should be one and is not.
+#[derive(Debug)]
+pub(super) struct Messages<'a> {
+    bytes: &'a [u8],
+    segment_bytes: usize,
+    number: u64,
+    at: usize,
+    /// Where the messages ended too early, and why. It is told once there are no more messages.
+    pub(super) tear: Option<(usize, Flaw)>,
+}
+
+impl<'a> Messages<'a> {
+    /// Of the segment at this place in the log. `bytes` are all of it, or what the file has of it.
+    pub(super) fn of(bytes: &'a [u8], lsn: u64, segment_bytes: usize) -> Self {
+        let number = lsn / segment_bytes as u64;
+        Self { bytes, segment_bytes, number, at: SEGMENT_HEADER_BYTES, tear: None }
+    }
+
+    /// Goes on behind a tear, at the next place that holds a message of this segment. Each try to find one costs a
+    /// checksum: `spare` is how many bytes these may be of.
+    pub(super) fn resume(&mut self, spare: &mut usize) -> bool {
+        let Some((tear, _)) = self.tear else { return false };
+        let number = self.number;
+        let next = find(self.bytes, tear + 1, self.segment_bytes, spare, |head| head.segment == number);
+        if let Some((at, _)) = next {
+            (self.at, self.tear) = (at, None);
+        }
+        next.is_some()
+    }
+
+    fn message(&self) -> Result<Message<'a>, Flaw> {
+        let message = Message::read(self.bytes.get(self.at..).unwrap_or_default())?;
+        if message.segment == self.number { Ok(message) } else { Err(Flaw::Segment(message.segment)) }
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = (usize, Message<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let full = self.at + HEADER_BYTES_MAX > self.segment_bytes;
+        if full || self.tear.is_some() {
+            return None;
+        }
+        match self.message() {
+            Ok(Message { kind: Kind::Cap, .. }) => {
+                self.at = self.segment_bytes;
+                None
+            }
+            Ok(message) => {
+                let at = self.at;
+                self.at += message.bytes;
+                Some((at, message))
+            }
+            Err(flaw) => {
+                self.tear = Some((self.at, flaw));
+                None
+            }
+        }
+    }
+}
+
+/// The number that the first message says its segment has: for segments without a header.
+pub(super) fn segment_number(bytes: &[u8], segment_bytes: usize, mut spare: usize) -> Option<u64> {
+    let numbers_max = i64::MAX.unsigned_abs() / segment_bytes as u64;
+    let fits = |head: &Head| head.segment < numbers_max;
+    find(bytes, SEGMENT_HEADER_BYTES, segment_bytes, &mut spare, fits).map(|(_, message)| message.segment)
+}
+
+/// The next message, wherever it begins. Nobody seeks the one at a segment's end.
+fn find<'a>(
+    bytes: &'a [u8],
+    from: usize,
+    segment_bytes: usize,
+    spare: &mut usize,
+    fits: impl Fn(&Head) -> bool,
+) -> Option<(usize, Message<'a>)> {
+    let body_bytes_max = segment_bytes / MESSAGES_MIN;
+    for at in from..bytes.len() {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Some(head) = Head::read(rest) else { continue };
+        if !fits(&head) || head.tag == 2 || head.body_bytes > body_bytes_max {
+            continue;
+        }
+        *spare = spare.checked_sub(head.body_bytes)?;
+        if let Ok(message) = Message::behind(head, rest) {
+            return Some((at, message));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        let cases: [(&[u8], Option<u64>); 16] = [
+            (&[0], Some(0)),
+            (&[240], Some(240)),
+            (&[241, 0], Some(240)),
+            (&[241, 1], Some(241)),
+            (&[248, 255], Some(2_287)),
+            (&[249, 0, 0], Some(2_288)),
+            (&[249, 1, 2], Some(2_546)),
+            (&[249, 255, 255], Some(67_823)),
+            (&[250, 240, 8, 1], Some(67_824)),
+            (&[251, 0, 0, 0, 1], Some(1 << 24)),
+            (&[255, 255, 255, 255, 255, 255, 255, 255, 255], Some(u64::MAX)),
+            (&[], None),
+            (&[241], None),
+            (&[249, 1], None),
+            (&[250, 1, 1], None),
+            (&[255, 1, 1, 1, 1, 1, 1, 1], None),
+        ];
+        for (bytes, number) in cases {
+            assert_eq!(Cursor(bytes).number(), number, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Whatever can be read: entries of every leaf that is somewhere in the file, and every entry set, in the order they were
+//! written, whatever became of them later.
+//!
+//! Unlike the index, this goes on behind a damaged message, at the next one that is whole, and reads segments whose
+//! header is damaged if the messages say which segment it is.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::index::blank;
+use super::message::{Flaw, Kind, Message, Messages, Segment, segment_number};
+use super::node::{Data, Link, Node};
+use super::{EachWritten, Places, SledFile};
+use crate::store::Error;
+
+/// Bytes that are checked behind damage, at most, in search of a message: so many segments for each segment.
+const SEARCH_SEGMENTS: usize = 64;
+/// What is read at once of a segment that the disk does not give back whole.
+const PIECE_BYTES: usize = 4096;
+
+/// How much was found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Salvaged {
+    /// Segments that were read.
+    pub(crate) segments: u64,
+    /// Messages that are as they were written.
+    pub(crate) messages: u64,
+    /// Entries that were shown.
+    pub(crate) entries: u64,
+    /// Entries that were not: what their keys begin with is not known.
+    pub(crate) keyless: u64,
+    /// What cannot be read. The end of the log is among it.
+    pub(crate) unreadable: Places,
+}
+
+/// Something in the log, in its order.
+enum Found<'a> {
+    Message {
+        lsn: u64,
+        offset: u64,
+        message: Message<'a>,
+    },
+    /// Messages may be missing here: damaged ones, or those of a segment that was used again.
+    Loss,
+}
+
+/// The last leaf of a page so far: what a change behind it leaves out of its key.
+struct Image {
+    lsn: u64,
+    losses: u64,
+    prefix: Box<[u8]>,
+}
+
+impl SledFile {
+    /// Shows every entry that can be read, with its place in the log, until told to stop. Most come more than once: a
+    /// page is written anew with all its entries.
+    ///
+    /// Of a key that was set, only the end is in the log: it begins as the keys of its page did. If an image of the page
+    /// may be missing before, it is not shown; but for the last ones of a page, which may be the only ones. In a file
+    /// without damage those are right.
+    ///
+    /// # Errors
+    ///
+    /// If the file is not there any more. Blocks of it that cannot be read are passed over.
+    pub(crate) fn for_each_leaf_entry(&self, each: &mut EachWritten<'_>) -> Result<Salvaged, Error> {
+        let mut salvaged = Salvaged::default();
+        let mut buffer = vec![0; self.segment_bytes];
+        let segments = self.all_segments(&mut salvaged.unreadable, &mut buffer)?;
+        salvaged.segments = segments.len() as u64;
+
+        let mut last_images = HashMap::with_hasher(FixedState::default());
+        let look = &mut |found: Found<'_>| {
+            if let Found::Message { lsn, message, .. } = found {
+                salvaged.messages += 1;
+                if message.kind == Kind::Node {
+                    last_images.insert(message.page, lsn);
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        let _ = self.pass(&segments, &mut Places::default(), &mut buffer, look);
+
+        let mut sieve = Sieve::new(self, last_images, salvaged, each);
+        let mut unreadable = Places::default();
+        let _ = self.pass(&segments, &mut unreadable, &mut buffer, &mut |found| sieve.take(found));
+        let mut salvaged = sieve.salvaged;
+        salvaged.unreadable.join(unreadable);
+        Ok(salvaged)
+    }
+
+    /// All messages of these segments, as far as they can be found.
+    fn pass(
+        &self,
+        segments: &[Segment],
+        unreadable: &mut Places,
+        buffer: &mut [u8],
+        each: &mut dyn FnMut(Found<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut expected = 0;
+        for segment in segments {
+            if segment.lsn != expected {
+                each(Found::Loss)?;
+            }
+            expected = segment.lsn + self.segment_bytes as u64;
+            let bytes = self.read_around(segment.offset, buffer, unreadable);
+            let mut messages = Messages::of(bytes, segment.lsn, self.segment_bytes);
+            let mut spare = self.segment_bytes.saturating_mul(SEARCH_SEGMENTS);
+            loop {
+                for (at, message) in messages.by_ref() {
+                    let (lsn, offset) = (segment.lsn + at as u64, segment.offset + at as u64);
+                    each(Found::Message { lsn, offset, message })?;
+                }
+                let Some((at, flaw)) = messages.tear else { break };
+                unreadable.add(segment.offset + at as u64, flaw);
+                each(Found::Loss)?;
+                if !messages.resume(&mut spare) {
+                    break;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The segments in the order of the log, those without a header where their messages say they belong.
+    fn all_segments(&self, unreadable: &mut Places, buffer: &mut [u8]) -> Result<Vec<Segment>, Error> {
+        let mut segments = Vec::new();
+        for (offset, segment) in self.headers()? {
+            if let Some(segment) = segment {
+                segments.push(segment);
+                continue;
+            }
+            let bytes = self.read_around(offset, buffer, &mut Places::default());
+            if blank(bytes) {
+                continue;
+            }
+            unreadable.add(offset, Flaw::SegmentHeader);
+            let spare = self.segment_bytes.saturating_mul(SEARCH_SEGMENTS);
+            if let Some(number) = segment_number(bytes, self.segment_bytes, spare) {
+                segments.push(Segment { lsn: number * self.segment_bytes as u64, offset, stable: 0 });
+            }
+        }
+        segments.sort_unstable();
+        Ok(segments)
+    }
+
+    /// A segment, with blanks for what the disk does not give back.
+    fn read_around<'a>(&self, offset: u64, buffer: &'a mut [u8], unreadable: &mut Places) -> &'a [u8] {
+        around(&|offset, piece| Ok(self.read(offset, piece)?.len()), offset, buffer, unreadable)
+    }
+}
+
+fn around<'a>(
+    read: &dyn Fn(u64, &mut [u8]) -> io::Result<usize>,
+    offset: u64,
+    buffer: &'a mut [u8],
+    unreadable: &mut Places,
+) -> &'a [u8] {
+    let mut filled = 0;
+    match read(offset, buffer) {
+        Ok(whole) => filled = whole,
+        Err(_) => {
+            for piece in buffer.chunks_mut(PIECE_BYTES) {
+                let at = offset + filled as u64;
+                match read(at, piece) {
+                    Ok(read) if read < piece.len() => {
+                        filled += read;
+                        break;
+                    }
+                    Ok(_) => {}
+                    Err(_) => {
+                        piece.fill(0);
+                        unreadable.add(at, Flaw::Disk);
+                    }
+                }
+                filled += piece.len();
+            }
+        }
+    }
+    buffer.get(..filled).unwrap_or_default()
+}
+
+/// Takes entries out of messages.
+struct Sieve<'a> {
+    file: &'a SledFile,
+    /// Where the last image of each page is.
+    last_images: HashMap<u64, u64, FixedState>,
+    images: HashMap<u64, Image, FixedState>,
+    losses: u64,
+    salvaged: Salvaged,
+    each: &'a mut EachWritten<'a>,
+    key: Vec<u8>,
+}
+
+impl<'a> Sieve<'a> {
+    fn new(
+        file: &'a SledFile,
+        last_images: HashMap<u64, u64, FixedState>,
+        salvaged: Salvaged,
+        each: &'a mut EachWritten<'a>,
+    ) -> Self {
+        Self { file, last_images, images: HashMap::default(), losses: 0, salvaged, each, key: Vec::new() }
+    }
+
+    fn take(&mut self, found: Found<'_>) -> ControlFlow<()> {
+        let Found::Message { lsn, offset, message } = found else {
+            self.losses += 1;
+            return ControlFlow::Continue(());
+        };
+        let page = message.page;
+        if matches!(message.kind, Kind::Node | Kind::Free) {
+            self.images.remove(&page);
+        }
+        if !matches!(message.kind, Kind::Node | Kind::Link) {
+            return ControlFlow::Continue(());
+        }
+        let mut blob = Vec::new();
+        let body = match self.file.contents(&message, &mut blob).unwrap_or(Err(Flaw::Disk)) {
+            Ok(body) => body,
+            Err(flaw) => {
+                // What was replaced has no files any more.
+                if self.last_images.get(&page).is_none_or(|last| *last <= lsn) {
+                    self.salvaged.unreadable.add(offset, flaw);
+                }
+                return ControlFlow::Continue(());
+            }
+        };
+        let read = if message.kind == Kind::Node {
+            Node::read(body).map(|node| self.node(lsn, page, &node))
+        } else {
+            Link::read(body).map(|link| self.link(lsn, page, link))
+        };
+        read.unwrap_or_else(|| {
+            self.salvaged.unreadable.add(offset, Flaw::Nonsense);
+            ControlFlow::Continue(())
+        })
+    }
+
+    fn node(&mut self, lsn: u64, page: u64, node: &Node<'_>) -> ControlFlow<()> {
+        let Data::Leaf(leaf) = &node.data else { return ControlFlow::Continue(()) };
+        self.images.insert(page, Image { lsn, losses: self.losses, prefix: node.prefix.into() });
+        leaf.0.iter().try_for_each(|(suffix, value)| self.show(node.prefix, suffix, value, lsn))
+    }
+
+    fn link(&mut self, lsn: u64, page: u64, link: Link<'_>) -> ControlFlow<()> {
+        let Link::Set(suffix, value) = link else { return ControlFlow::Continue(()) };
+        let last = self.last_images.get(&page);
+        let sure = |image: &Image| image.losses == self.losses || last == Some(&image.lsn);
+        let Some(image) = self.images.remove(&page).filter(sure) else {
+            self.salvaged.keyless += 1;
+            return ControlFlow::Continue(());
+        };
+        let shown = self.show(&image.prefix, suffix, value, lsn);
+        self.images.insert(page, image);
+        shown
+    }
+
+    fn show(&mut self, prefix: &[u8], suffix: &[u8], value: &[u8], lsn: u64) -> ControlFlow<()> {
+        self.key.clear();
+        self.key.extend_from_slice(prefix);
+        self.key.extend_from_slice(suffix);
+        self.salvaged.entries += 1;
+        (self.each)(&self.key, value, lsn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_the_disk_does_not_give_back_are_blank() {
+        let disk: Vec<u8> = (0..20_000u32).map(|at| at.to_le_bytes()[0] | 1).collect();
+        let bad = 4_096..8_192u64;
+        let read = |offset: u64, piece: &mut [u8]| {
+            let end = offset + piece.len() as u64;
+            if offset < bad.end && end > bad.start {
+                return Err(io::Error::other("a bad block"));
+            }
+            let rest = &disk[disk.len().min(offset.try_into().unwrap())..];
+            let bytes = rest.len().min(piece.len());
+            piece[..bytes].copy_from_slice(&rest[..bytes]);
+            Ok(bytes)
+        };
+        let (mut buffer, mut places) = (vec![7; 32_768], Places::default());
+        let got = around(&read, 0, &mut buffer, &mut places);
+        let mut expected = disk.clone();
+        expected[4_096..8_192].fill(0);
+        assert_eq!(got, expected);
+        assert_eq!((places.total, places.first), (1, vec![(4_096, Flaw::Disk)]));
+    }
+}

@@ -1,0 +1,297 @@
+//! Files that sled did not leave like this.
+
+use super::super::message::Kind;
+use super::*;
+
+const SEGMENT_BYTES: usize = 16 << 10;
+
+impl Beside {
+    /// Sets and removes a few hundred keys at random.
+    fn shuffle(&mut self, steps: usize, bytes: u64, seed: &mut u64, done: &mut dyn FnMut(&Entries)) {
+        for _ in 0..steps {
+            let key = (1_200 + dice(seed) % 300).to_be_bytes();
+            if dice(seed) % 5 < 3 {
+                self.set(&key, one(seed, bytes));
+            } else {
+                self.remove(&key);
+            }
+            done(&self.entries);
+        }
+        self.flush();
+    }
+}
+
+#[test]
+fn a_log_cut_within_two_segments_of_its_end_holds_what_it_held() {
+    for segment_bytes in [SEGMENT_BYTES, 4 * SEGMENT_BYTES] {
+        let (mut beside, mut seed) = (Beside::new(segment_bytes), 1);
+        let (file, step) = (beside.file(), segment_bytes as u64);
+        let mut before: Vec<(u64, Entries)> = Vec::new();
+        for _ in 0..80 {
+            beside.shuffle(20, 300, &mut seed, &mut |_| ());
+            let end = beside.check().end;
+            let last = end - end % step;
+            before.retain(|(end, _)| end + step >= last);
+            for (end, entries) in &before {
+                let index = file.index(Some(*end)).unwrap();
+                let (read, walk) = read(&file, &index);
+                assert!(walk.gap.is_none() && read == *entries, "cut at {end}: {:?}", walk.gap);
+            }
+            before.push((end, beside.entries.clone()));
+        }
+    }
+}
+
+/// Blocks of one file or of the other, at random: what a power cut may leave between two syncs.
+fn mixed(old: &[u8], new: &[u8], seed: &mut u64) -> Vec<u8> {
+    let (bytes, share) = (if one(seed, 2) == 0 { old.len() } else { new.len() }, one(seed, 9));
+    let mut mixed = vec![0; bytes];
+    for (n, block) in mixed.chunks_mut(4_096).enumerate() {
+        let from = if one(seed, 8) < share { new } else { old };
+        let from = from.get(n * 4_096..).unwrap_or_default();
+        block.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    }
+    mixed
+}
+
+#[test]
+fn a_power_cut_leaves_one_of_the_states_since_the_last_sync() {
+    let mut needed = [0; 8];
+    for mut seed in 0..2 {
+        let mut beside = Beside::new(64 << 10);
+        let (db, mix) = (beside.home.path().join("db"), beside.home.path().join("mix"));
+        beside.flush();
+        let mut old = fs::read(&db).unwrap();
+        for round in 0..200 {
+            let mut states = vec![beside.entries.clone()];
+            beside.shuffle(45, 800, &mut seed, &mut |entries| states.push(entries.clone()));
+            let new = fs::read(&db).unwrap();
+            fs::write(&mix, mixed(&old, &new, &mut seed)).unwrap();
+            old = new;
+
+            let file = SledFile::open(&mix, beside.segment_bytes).unwrap();
+            let index = file.index(None).unwrap();
+            let cuts = [None].into_iter().chain(index.tears().iter().copied().map(Some));
+            let right = cuts.enumerate().find(|(_, cut)| {
+                let (entries, walk) = read(&file, &file.index(*cut).unwrap());
+                walk.gap.is_none() && states.contains(&entries)
+            });
+            let Some((cuts, _)) = right else { panic!("round {round}: none of {:?}", index.tears()) };
+            needed[cuts] += 1;
+        }
+    }
+    assert!(needed[1] > 10, "no test of cuts: {needed:?}");
+}
+
+/// A file with segments that were used again, and pages that were split and merged; and what it holds.
+fn worn() -> (Vec<u8>, Entries) {
+    let mut beside = Beside::new(SEGMENT_BYTES);
+    churn(&mut beside, 0..1_500, 200, 0..200);
+    beside.shuffle(1_000, 200, &mut 5, &mut |_| ());
+    beside.check();
+    (fs::read(beside.home.path().join("db")).unwrap(), beside.entries)
+}
+
+/// What can be saved, each key with its last value, and how many keys are not those that their values were set to.
+fn salvage(file: &SledFile) -> (Entries, Salvaged, usize) {
+    let (mut entries, mut last, mut astray) = (Entries::new(), 0, 0);
+    let salvaged = file.for_each_leaf_entry(&mut |key, value, lsn| {
+        assert!(lsn >= last, "not in the order of the log");
+        last = lsn;
+        astray += usize::from(!genuine(key, value));
+        entries.insert(key.to_vec(), value.to_vec());
+        ControlFlow::Continue(())
+    });
+    (entries, salvaged.unwrap(), astray)
+}
+
+#[test]
+fn damage_is_noticed_and_salvage_loses_one_message_of_it() {
+    let (bytes, entries) = worn();
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("db");
+    fs::write(&path, &bytes).unwrap();
+    let file = SledFile::open(&path, SEGMENT_BYTES).unwrap();
+    let whole = file.index(None).unwrap();
+    let (found, salvaged, astray) = salvage(&file);
+    assert!(entries.iter().all(|(key, value)| found.get(key) == Some(value)));
+    assert_eq!((astray, salvaged.unreadable.total), (0, 1), "the end of the log alone");
+
+    let mut seed = 3;
+    for round in 0..150 {
+        let mut damaged = bytes.clone();
+        let at = one(&mut seed, bytes.len() as u64);
+        if round % 2 == 0 {
+            damaged[at] ^= 1 << one(&mut seed, 8);
+        } else {
+            let block = at / 4_096 * 4_096;
+            damaged[block..bytes.len().min(block + 4_096)].fill(0);
+        }
+        fs::write(&path, &damaged).unwrap();
+        let index = file.index(None).unwrap();
+        let (got, walk) = read(&file, &index);
+        let noticed = walk.gap.is_some() || index.unreadable.total > 0 || index.end != whole.end;
+        assert!(got == entries || noticed, "round {round}, byte {at}");
+        for cut in index.tears() {
+            read(&file, &file.index(Some(*cut)).unwrap());
+        }
+        let (found, salvaged, astray) = salvage(&file);
+        // Changes to a page whose last image is lost, shown with what keys began with in the one before.
+        assert!(astray <= 9, "round {round}, byte {at}: {astray} astray");
+        let lost = entries.iter().filter(|(key, value)| found.get(*key) != Some(value)).count();
+        // A page and the changes to it are up to 26 entries, a block is part of up to five pages.
+        assert!(lost <= if round % 2 == 0 { 26 } else { 130 }, "round {round}, byte {at}: {lost} lost, {salvaged:?}");
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_off_yields_values_that_were_written() {
+    let (bytes, _) = worn();
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("db");
+    let file = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        SledFile::open(&path, SEGMENT_BYTES).unwrap()
+    };
+    let written = |value: &[u8]| {
+        let key_bytes = u32::from_le_bytes(value[..4].try_into().unwrap()) as usize;
+        genuine(&value[4..4 + key_bytes], value)
+    };
+    let mut seed = 9;
+    for _ in 0..60 {
+        let file = file(&bytes[..one(&mut seed, bytes.len() as u64)]);
+        let (got, _) = read(&file, &file.index(None).unwrap());
+        assert!(got.values().all(|value| written(value)));
+        let (found, ..) = salvage(&file);
+        assert!(found.values().all(|value| written(value)));
+    }
+}
+
+#[test]
+fn segments_without_a_header_are_salvaged() {
+    let (bytes, entries) = worn();
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("db");
+    let mut damaged = bytes.clone();
+    damaged.chunks_mut(SEGMENT_BYTES).for_each(|segment| segment.iter_mut().take(20).for_each(|byte| *byte ^= 1));
+    fs::write(&path, &damaged).unwrap();
+    let file = SledFile::open(&path, SEGMENT_BYTES).unwrap();
+    let index = file.index(None).unwrap();
+    assert_eq!((index.segments, index.messages), (0, 0));
+    assert_eq!(index.unreadable.total, bytes.len().div_ceil(SEGMENT_BYTES) as u64);
+    assert_eq!(read(&file, &index).1.gap, Some(Gap::NoMeta));
+    let (found, _, astray) = salvage(&file);
+    assert!(astray == 0 && entries.iter().all(|(key, value)| found.get(key) == Some(value)));
+}
+
+/// A number, at its full length.
+fn number(number: u64) -> Vec<u8> {
+    [vec![255], number.to_le_bytes().to_vec()].concat()
+}
+
+fn string(bytes: &[u8]) -> Vec<u8> {
+    [number(bytes.len() as u64), bytes.to_vec()].concat()
+}
+
+fn message(kind: u8, page: u64, body: &[u8]) -> Vec<u8> {
+    let header = [vec![kind], number(body.len() as u64), number(0), number(page)].concat();
+    let sum = !crc32fast::hash(&[body, &header].concat());
+    [&sum.to_le_bytes()[..], &header, body].concat()
+}
+
+fn segment(messages: &[Vec<u8>]) -> Vec<u8> {
+    let header = [i64::MAX.to_le_bytes(), (!i64::MAX).to_le_bytes()].concat();
+    let sum = !crc32fast::hash(&header);
+    [&sum.to_le_bytes()[..], &header, &messages.concat()].concat()
+}
+
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![Just(vec![]), proptest::collection::vec(0..3u8, 0..4)]
+}
+
+/// Nodes that lead anywhere, and bytes that are none.
+fn body() -> impl Strategy<Value = Vec<u8>> {
+    let entries = proptest::collection::vec((text(), 0..6u64), 0..4);
+    let node = (0..6u64, 0..3u8, text(), text(), 0..3u8, entries);
+    let node = node.prop_map(|(next, prefix, lo, hi, kind, entries)| {
+        let mut body = [number(next), number(0), vec![0, prefix], string(&lo), string(&hi), vec![kind]].concat();
+        body.extend(number(entries.len() as u64));
+        body.extend(entries.iter().flat_map(|(key, _)| string(key)));
+        body.extend(entries.iter().flat_map(|(key, page)| if kind == 0 { string(key) } else { number(*page) }));
+        body
+    });
+    let link =
+        (0..6u8, text(), text()).prop_map(|(kind, key, value)| [vec![kind], string(&key), string(&value)].concat());
+    let meta = (0..6u64).prop_map(|page| [string(TREE), number(page)].concat());
+    prop_oneof![6 => node, 3 => link, 3 => meta, 1 => proptest::collection::vec(any::<u8>(), 0..40)]
+}
+
+proptest! {
+    #[test]
+    fn pages_that_make_no_sense_end_the_walk(
+        root in 1..6u64,
+        messages in proptest::collection::vec((prop_oneof![4 => Just(8u8), 2 => Just(10), 1 => 0..13u8], 0..6u64, body()), 0..40),
+    ) {
+        let mut bytes = segment(&[]);
+        bytes.extend(message(6, 0, &[string(TREE), number(root)].concat()));
+        bytes.extend(messages.iter().flat_map(|(kind, page, body)| message(*kind, *page, body)));
+        bytes.extend(message(2, u64::MAX, &[0; 9]));
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("db");
+        fs::write(&path, bytes).unwrap();
+        let file = SledFile::open(&path, SEGMENT_BYTES).unwrap();
+        let index = file.index(None).unwrap();
+        prop_assert_eq!(index.segments, 1);
+        let mut entries = 0;
+        let walk = file.for_each(&index, TREE, &mut |_, _| {
+            entries += 1;
+            ControlFlow::Continue(())
+        });
+        prop_assert_eq!(walk.unwrap().entries, entries);
+        file.for_each_leaf_entry(&mut |_, _, _| ControlFlow::Continue(())).unwrap();
+    }
+
+    #[test]
+    fn noise_is_no_log(noise in proptest::collection::vec(any::<u8>(), 0..2_000), header in any::<bool>()) {
+        let bytes = if header { [segment(&[]), noise].concat() } else { noise };
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("db");
+        fs::write(&path, bytes).unwrap();
+        let file = SledFile::open(&path, 256).unwrap();
+        let index = file.index(None).unwrap();
+        prop_assert_eq!(read(&file, &index).1.gap, Some(Gap::NoMeta));
+        prop_assert_eq!(salvage(&file).1.entries, 0);
+    }
+}
+
+#[test]
+fn a_made_up_log_is_a_log() {
+    let leaf = |next: u64, lo: &[u8], hi: &[u8], keys: &[&[u8]]| {
+        let mut body = [number(next), number(0), vec![0, 0], string(lo), string(hi), vec![0]].concat();
+        body.extend(number(keys.len() as u64));
+        body.extend([keys, keys].concat().iter().flat_map(|key| string(key)));
+        message(8, if lo.is_empty() { 2 } else { 3 }, &body)
+    };
+    let meta = message(6, 0, &[string(TREE), number(2)].concat());
+    let set = message(10, 3, &[vec![0], string(b"m"), string(b"new")].concat());
+    let cases = [
+        ("one leaf", vec![meta.clone(), leaf(0, b"", b"", &[b"a"])], Ok(1)),
+        ("two", vec![meta.clone(), leaf(3, b"", b"k", &[b"a"]), leaf(0, b"k", b"", &[b"k"])], Ok(2)),
+        ("and a change", vec![meta.clone(), leaf(3, b"", b"k", &[]), leaf(0, b"k", b"", &[b"k"]), set.clone()], Ok(2)),
+        ("round and round", vec![meta.clone(), leaf(2, b"", b"k", &[b"a"])], Err(Gap::Misplaced(2))),
+        ("no neighbour", vec![meta.clone(), leaf(3, b"", b"k", &[b"a"])], Err(Gap::Lost(3))),
+        ("freed", vec![meta.clone(), leaf(0, b"", b"", &[]), message(4, 2, &[])], Err(Gap::Lost(2))),
+        ("a key too high", vec![meta, leaf(3, b"", b"k", &[b"x"]), leaf(0, b"k", b"", &[])], Err(Gap::Stray(2))),
+    ];
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("db");
+    for (name, messages, expected) in cases {
+        fs::write(&path, segment(&messages)).unwrap();
+        let file = SledFile::open(&path, SEGMENT_BYTES).unwrap();
+        let index = file.index(None).unwrap();
+        assert_eq!(index.messages, messages.len() as u64, "{name}");
+        let (entries, walk) = read(&file, &index);
+        assert_eq!(walk.gap.map_or(Ok(entries.len()), Err), expected, "{name}");
+    }
+    assert_eq!(Message::read(&set).unwrap().kind, Kind::Link);
+}
