@@ -22,6 +22,7 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
 use crate::parcel::Depot;
+use crate::ringer::Ringer;
 
 /// A socket of any kind.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -104,10 +105,11 @@ impl<S: Stream> Connection<S> {
         stream: S,
         greet: impl FnOnce(Arc<dyn Post>) -> Box<dyn Session>,
         client: ClientId,
+        ringer: Arc<Ringer>,
         Shared { hub, budget, depot }: Shared,
         bounds: Bounds,
     ) -> Self {
-        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, depot));
+        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, depot, ringer));
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
         hub.join(client, Arc::clone(&mailbox));
         Self {
@@ -459,7 +461,7 @@ mod tests {
         };
         let (budget, depot) = (Arc::new(Budget::new(1 << 30)), Arc::new(Depot::new(DEPOT_BYTES)));
         let shared = Shared { hub, budget, depot };
-        let connection = Connection::new(stream, greet, ClientId(1), shared, BOUNDS);
+        let connection = Connection::new(stream, greet, ClientId(1), Arc::default(), shared, BOUNDS);
         (connection, told, handle.unwrap())
     }
 

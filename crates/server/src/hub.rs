@@ -18,6 +18,7 @@ use windlass_store::{Commit, Journal};
 
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
+use crate::ringer::Ringer;
 
 /// No connection has this number: those begin at 1.
 const OURSELVES: ClientId = ClientId(0);
@@ -234,7 +235,7 @@ impl Hub {
         let due = core.waiting.iter().take_while(|(gate, _)| *gate <= seq).count();
         let ring: Vec<_> = core.waiting.drain(..due).collect();
         drop(core);
-        ring.iter().for_each(|(_, mailbox)| mailbox.ring());
+        Ringer::ring_all(ring.into_iter().map(|(_, mailbox)| mailbox));
     }
 
     /// Waits for the first commit of this run, or for the store to fail.
@@ -254,7 +255,7 @@ impl Hub {
         self.failed.store(failed, Ordering::Release);
         if failed {
             let ring: Vec<_> = self.lock().waiting.drain(..).collect();
-            ring.iter().for_each(|(_, mailbox)| mailbox.ring());
+            Ringer::ring_all(ring.into_iter().map(|(_, mailbox)| mailbox));
         }
     }
 
@@ -276,7 +277,7 @@ impl Hub {
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.ring());
+        Ringer::ring_all(mailboxes);
     }
 
     pub(crate) fn stopping(&self) -> bool {

@@ -115,12 +115,13 @@ impl Door {
         let span =
             tracing::debug_span!("connection", protocol = protocol.name, peer = %info.address, client = client.0);
         let (greet, shared, bounds) = (Arc::clone(&protocol.greet), self.shared.clone(), self.bounds);
+        let ringer = Arc::clone(&seat.ringer);
         let task = async move {
             match stream.await {
                 Ok(stream) => {
                     tracing::debug!("open");
                     let greet = |line| greet(info, line);
-                    let reason = Connection::new(stream, greet, client, shared, bounds).serve().await;
+                    let reason = Connection::new(stream, greet, client, ringer, shared, bounds).serve().await;
                     tracing::debug!(%reason, "closed");
                 }
                 Err(reason) => tracing::debug!(%reason, "no TLS handshake: closed"),

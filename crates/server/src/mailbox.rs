@@ -17,6 +17,7 @@ use windlass_engine::{Event, Note, Refusal};
 use windlass_session::{Dismiss, Post, Reason};
 
 use crate::parcel::{Depot, Parcel};
+use crate::ringer::Ringer;
 
 /// One thing for a client.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(crate) struct Mailbox {
     bytes_max: usize,
     /// What others may post counts there too.
     depot: Arc<Depot>,
+    /// The ringer of its owner's thread.
+    ringer: Arc<Ringer>,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +74,7 @@ struct Inner {
 }
 
 impl Mailbox {
-    pub(crate) fn new(bytes_max: usize, depot: Arc<Depot>) -> Self {
+    pub(crate) fn new(bytes_max: usize, depot: Arc<Depot>, ringer: Arc<Ringer>) -> Self {
         Self {
             inner: Mutex::default(),
             bell: Notify::new(),
@@ -80,6 +83,7 @@ impl Mailbox {
             len: AtomicUsize::new(0),
             bytes_max,
             depot,
+            ringer,
         }
     }
 
@@ -143,8 +147,13 @@ impl Mailbox {
         self.dismissed.get()
     }
 
+    /// Wakes the owner. To wake many from another thread, [`Ringer::ring_all`] is cheaper.
     pub(crate) fn ring(&self) {
         self.bell.notify_one();
+    }
+
+    pub(crate) const fn ringer(&self) -> &Arc<Ringer> {
+        &self.ringer
     }
 
     /// Comes back when the bell has been rung since the last time.
@@ -203,7 +212,7 @@ mod tests {
     use super::*;
 
     fn mailbox(bytes_max: usize) -> Mailbox {
-        Mailbox::new(bytes_max, Arc::new(Depot::new(1 << 20)))
+        Mailbox::new(bytes_max, Arc::new(Depot::new(1 << 20)), Arc::default())
     }
 
     fn taken(mailbox: &Mailbox, durable: u64, failed: bool) -> Vec<String> {

@@ -9,6 +9,8 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
+use crate::ringer::Ringer;
+
 /// The threads besides the one that started them. Dropped, they end, and with them whatever connection is still there.
 #[derive(Debug)]
 pub(crate) struct Threads {
@@ -24,6 +26,7 @@ pub(crate) struct Seating(Vec<Seats>);
 #[derive(Debug)]
 struct Seats {
     runtime: Handle,
+    ringer: Arc<Ringer>,
     taken: Arc<AtomicUsize>,
 }
 
@@ -31,6 +34,8 @@ struct Seats {
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) runtime: Handle,
+    /// Rings the thread's mailboxes.
+    pub(crate) ringer: Arc<Ringer>,
     taken: Arc<AtomicUsize>,
 }
 
@@ -56,7 +61,8 @@ impl Seating {
     pub(crate) fn seat(&self) -> Option<Seat> {
         let seats = self.0.iter().min_by_key(|seats| seats.taken.load(Ordering::Relaxed))?;
         seats.taken.fetch_add(1, Ordering::Relaxed);
-        Some(Seat { runtime: seats.runtime.clone(), taken: Arc::clone(&seats.taken) })
+        let (runtime, ringer, taken) = (seats.runtime.clone(), Arc::clone(&seats.ringer), Arc::clone(&seats.taken));
+        Some(Seat { runtime, ringer, taken })
     }
 }
 
@@ -72,7 +78,8 @@ impl Drop for Threads {
 
 impl Seats {
     fn on(runtime: Handle) -> Self {
-        Self { runtime, taken: Arc::default() }
+        let ringer = Ringer::start(&runtime);
+        Self { runtime, ringer, taken: Arc::default() }
     }
 }
 
