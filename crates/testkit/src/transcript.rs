@@ -15,6 +15,8 @@
 //! close C                                   C is gone
 //! closed C                                  the server has hung up, and said nothing more
 //! open W                                    makes a connection now, where the order of connections matters
+//! stall                                     from now on the store takes nothing; not every wire can do that
+//! resume                                    a commit waits for the store, nobody has heard anything else, and the store goes on
 //! ```
 //!
 //! Arguments are words or quoted, with `\0 \n \r \t \\ \" \$ \xHH`, `$name` inside them too; `"x"*70` repeats; `$_` is

@@ -147,6 +147,9 @@ fn conversations_that_do_not() {
         ("too long to be shown", "A > say \"x\"*201\nA < said x", SHORTENED),
         ("part of a message", "A > raw \"say x\\nsa\"\nA < said x\nA < said", "toy:4: nothing came"),
         ("no hex", "A > hex 7", "toy:2: b\"7\" is no byte"),
+        ("no store", "stall", "toy:2: there is no store to stall"),
+        ("something when the store goes on", "A > say x\nresume", "toy:3: A: came: said \"x\""),
+        ("no store that goes on", "A > say x\nA < said x\nresume", "toy:4: there is no store to stall"),
     ];
     for (name, lines, failure) in table {
         assert_eq!(play_in_memory(lines), Err(failure.to_owned()), "{name}");

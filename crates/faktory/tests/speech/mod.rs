@@ -111,6 +111,14 @@ impl<W: Wire> Wire for Greeting<W> {
         self.0.advance_ms(ms)
     }
 
+    fn stall(&mut self) -> Result<(), String> {
+        self.0.stall()
+    }
+
+    fn resume(&mut self) -> Result<(), String> {
+        self.0.resume()
+    }
+
     fn is_immediate(&self) -> bool {
         self.0.is_immediate()
     }

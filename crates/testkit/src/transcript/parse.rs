@@ -23,6 +23,8 @@ pub(super) enum Step {
     Close(String),
     /// By so many milliseconds.
     Advance(u64),
+    Stall,
+    Resume,
 }
 
 pub(super) fn scenes(file: &str, text: &str) -> Result<Vec<Scene>, Failure> {
@@ -68,6 +70,8 @@ fn step(line: &str) -> Result<Step, String> {
             Ok(if way == ">" { Step::Say { who, verb, arguments } } else { Step::Hear { who, verb, arguments } })
         }
         ("advance", time) => milliseconds(time).map(Step::Advance),
+        ("stall", "") => Ok(Step::Stall),
+        ("resume", "") => Ok(Step::Resume),
         ("open", who) => named(who).map(Step::Open),
         ("nothing", who) => named(who).map(Step::Nothing),
         ("closed", who) => named(who).map(Step::Closed),
@@ -210,7 +214,7 @@ mod tests {
     #[test]
     fn lines_are_understood() {
         let say = |verb: &str, arguments| Step::Say { who: "C".to_owned(), verb: verb.to_owned(), arguments };
-        let table: [(&str, Step); 12] = [
+        let table: [(&str, Step); 14] = [
             (r#"C > GRAB_JOB"#, say("GRAB_JOB", vec![])),
             (r#"C > ECHO "" "a b" c"#, say("ECHO", vec![literal(b""), literal(b"a b"), literal(b"c")])),
             (r#"C > ECHO "\0\n\r\t\\\"\$\xff""#, say("ECHO", vec![literal(b"\0\n\r\t\\\"$\xff")])),
@@ -236,6 +240,8 @@ mod tests {
             ("half-close C", Step::HalfClose("C".to_owned())),
             ("close C", Step::Close("C".to_owned())),
             ("closed C", Step::Closed("C".to_owned())),
+            ("stall", Step::Stall),
+            ("resume", Step::Resume),
         ];
         for (line, expected) in table {
             assert_eq!(step(line), Ok(expected), "{line}");
@@ -252,6 +258,7 @@ mod tests {
             ("== s\nC > ECHO \"\\q\"", 2, "no such escape: \\q\""),
             ("== s\nadvance soon", 2, "soon is no time: 60s, 500ms"),
             ("== s\nclose", 2, "who?"),
+            ("== s\nstall C", 2, "cannot be understood: stall C"),
             ("== s\nC > X\nset a b", 3, "set comes before anything is said"),
         ];
         for (text, line, expected) in table {

@@ -115,13 +115,22 @@ impl<'a> Player<'a> {
                 Ok(())
             }
             Step::Advance(ms) => self.wire.advance_ms(*ms),
+            Step::Stall => self.wire.stall(),
+            Step::Resume => {
+                self.nothing_more()?;
+                self.wire.resume()
+            }
         }
     }
 
     /// Whoever is still there has nothing left to hear.
     pub(super) fn end(&mut self) -> Result<(), String> {
+        self.nothing_more().map_err(|text| format!("at the end, {text}"))
+    }
+
+    fn nothing_more(&mut self) -> Result<(), String> {
         let all: Vec<String> = self.peers.keys().cloned().collect();
-        all.iter().try_for_each(|who| self.nothing(who).map_err(|text| format!("at the end, {who}: {text}")))
+        all.iter().try_for_each(|who| self.nothing(who).map_err(|text| format!("{who}: {text}")))
     }
 
     /// A connection for somebody who is named for the first time.

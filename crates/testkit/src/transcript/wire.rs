@@ -40,6 +40,24 @@ pub trait Wire {
     /// The clock is not ours to move.
     fn advance_ms(&mut self, ms: u64) -> Result<(), String>;
 
+    /// Lets the store take nothing from now on.
+    ///
+    /// # Errors
+    ///
+    /// The store is not ours to stall.
+    fn stall(&mut self) -> Result<(), String> {
+        Err("there is no store to stall".to_owned())
+    }
+
+    /// Lets the store go on, once a commit waits for it.
+    ///
+    /// # Errors
+    ///
+    /// There is nothing to commit, or the store is not ours to stall.
+    fn resume(&mut self) -> Result<(), String> {
+        Err("there is no store to stall".to_owned())
+    }
+
     /// Whether all that a message leads to is there when it has been sent. Otherwise a barrier
     /// ([`crate::transcript::Speech::barrier`]) is needed to know.
     fn is_immediate(&self) -> bool;

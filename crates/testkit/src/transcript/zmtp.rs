@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use windlass_engine::Timestamp;
 use windlass_zmtp::{Event, Message, Peer, Role, Settings};
 
-use super::{Heard, MemoryWire, Wire};
+use super::{Heard, Wire};
 
 /// How what a peer says stands in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,24 +18,24 @@ pub enum Framing {
     Whole,
 }
 
-/// A wire in memory whose peers are DEALERs.
+/// A wire whose peers are DEALERs. What carries it must be immediate.
 #[derive(Debug)]
-pub struct ZmtpWire<'a> {
-    inner: MemoryWire<'a>,
+pub struct ZmtpWire<W> {
+    inner: W,
     framing: Framing,
     peers: BTreeMap<String, (Peer, BytesMut)>,
 }
 
-impl<'a> ZmtpWire<'a> {
+impl<W> ZmtpWire<W> {
     /// This wire, with messages on it.
     #[must_use]
-    pub const fn new(inner: MemoryWire<'a>, framing: Framing) -> Self {
+    pub const fn new(inner: W, framing: Framing) -> Self {
         Self { inner, framing, peers: BTreeMap::new() }
     }
 
     /// What carries them.
     #[must_use]
-    pub const fn inner(&self) -> &MemoryWire<'a> {
+    pub const fn inner(&self) -> &W {
         &self.inner
     }
 
@@ -51,7 +51,7 @@ impl<'a> ZmtpWire<'a> {
     }
 }
 
-impl Wire for ZmtpWire<'_> {
+impl<W: Wire> Wire for ZmtpWire<W> {
     fn open(&mut self, who: &str) -> Result<(), String> {
         self.inner.open(who)?;
         let mut peer = Peer::new(Arc::new(Settings::new(Role::Dealer)));
@@ -109,6 +109,14 @@ impl Wire for ZmtpWire<'_> {
 
     fn advance_ms(&mut self, ms: u64) -> Result<(), String> {
         self.inner.advance_ms(ms)
+    }
+
+    fn stall(&mut self) -> Result<(), String> {
+        self.inner.stall()
+    }
+
+    fn resume(&mut self) -> Result<(), String> {
+        self.inner.resume()
     }
 
     fn is_immediate(&self) -> bool {
