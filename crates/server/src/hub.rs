@@ -296,6 +296,18 @@ impl Hub {
     }
 }
 
+/// What tests look at.
+#[cfg(test)]
+impl Hub {
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mailboxes(&self) -> Vec<Arc<Mailbox>> {
+        self.lock().mailboxes.values().cloned().collect()
+    }
+}
+
 impl Core {
     /// Whoever waited for the lock may come with an earlier time than whoever had it: time does not go back for that.
     fn begin(&mut self, now: Timestamp) {

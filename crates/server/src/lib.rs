@@ -34,6 +34,8 @@ mod ringer;
 mod rules;
 mod run;
 mod salvage;
+#[cfg(test)]
+mod stall_tests;
 mod threads;
 mod throttles;
 mod tls;

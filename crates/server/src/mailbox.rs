@@ -161,6 +161,12 @@ impl Mailbox {
         self.bell.notified().await;
     }
 
+    /// Everything in it, each with the commit it waits for; 0 = none.
+    #[cfg(test)]
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &(u64, Mail)>) -> T) -> T {
+        look(&mut self.lock().mail.iter())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing that holds this lock can panic half way through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

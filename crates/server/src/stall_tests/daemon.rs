@@ -1,0 +1,172 @@
+//! A daemon in this process: real listeners, connections, sessions and a committing thread, over a store that a test can stall.
+//!
+//! One thread serves all connections. So whatever was sent before a probe's ECHO has been dealt with when that is answered, and a
+//! test need not wait for time to pass.
+
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tokio::runtime::Builder;
+use tokio_util::sync::CancellationToken;
+use windlass_store::{JournalLimits, MemoryStore, Recovered};
+
+use crate::commit::{Committer, Pace};
+use crate::config::{Config, Durability};
+use crate::connection::Bounds;
+use crate::hub::{Hub, Promise};
+use crate::listen::{self, Door};
+use crate::mailbox::Mail;
+use crate::protocols;
+use crate::threads::Threads;
+
+/// Nothing waits this long unless it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often the probe asks. The first answer means that the connections with news are about to run, the second that they
+/// have; and so on for those that they had news for.
+const PROBES: u8 = 4;
+
+const BOUNDS: Bounds =
+    Bounds { read_bytes_max: 1 << 20, outbound_bytes_max: 1 << 20, unacknowledged_max: 1_000, idle_max: None };
+
+/// A daemon, and the probe's connection to it.
+pub(super) struct Daemon {
+    pub(super) hub: Arc<Hub>,
+    pub(super) store: MemoryStore,
+    dir: TempDir,
+    probe: Option<UnixStream>,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    /// Starts it with these settings besides its addresses, each a key and its value in TOML.
+    pub(super) fn start<'a>(settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let (dir, store, stop) = (tempfile::tempdir().unwrap(), MemoryStore::new(), CancellationToken::new());
+        let config = config(dir.path(), settings);
+        let (ready, started) = mpsc::channel();
+        let (its_store, its_stop) = (store.clone(), stop.clone());
+        let thread = thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(serve(&config, its_store, &ready, its_stop));
+        });
+        let hub = started.recv().expect("it starts");
+        let mut daemon = Self { hub, store, dir, probe: None, stop, thread: Some(thread) };
+        daemon.probe = Some(daemon.connect("gearman"));
+        daemon
+    }
+
+    pub(super) fn connect(&self, protocol: &str) -> UnixStream {
+        let stream = UnixStream::connect(socket(self.dir.path(), protocol)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Comes back when everything that was sent has led to all it can: if the store works, what waits for it is on the disk,
+    /// and who waited for that has heard.
+    pub(super) fn settle(&mut self, stalled: bool) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let commit = self.pending_seq();
+            let before = (stalled || self.is_durable()) && self.is_read();
+            (0..PROBES).for_each(|_| self.probe());
+            if before && (stalled || self.is_durable()) && self.is_read() && commit == self.pending_seq() {
+                return;
+            }
+            assert!(Instant::now() < end, "it does not come to rest");
+            thread::yield_now();
+        }
+    }
+
+    /// Everything that was changed is on the disk.
+    pub(super) fn is_durable(&self) -> bool {
+        self.hub.with_journal(|_, journal| journal.is_empty() && journal.pending_seq() == self.hub.durable() + 1)
+    }
+
+    /// Nobody is still to read what may be read.
+    fn is_read(&self) -> bool {
+        let (durable, failed) = (self.hub.durable(), self.hub.failed());
+        let first_may_be_read = |mail: &mut dyn Iterator<Item = &(u64, Mail)>| {
+            mail.next().is_some_and(|(commit, _)| *commit <= durable || failed)
+        };
+        !self.hub.mailboxes().iter().any(|mailbox| mailbox.look(first_may_be_read))
+    }
+
+    fn pending_seq(&self) -> u64 {
+        self.hub.with_journal(|_, journal| journal.pending_seq())
+    }
+
+    /// Asks for an ECHO and waits for it.
+    fn probe(&mut self) {
+        const REQUEST: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\x05probe";
+        const ANSWER: &[u8] = b"\0RES\0\0\0\x11\0\0\0\x05probe";
+        let Some(probe) = &mut self.probe else { return };
+        let mut answer = [0; ANSWER.len()];
+        probe.write_all(REQUEST).unwrap();
+        probe.read_exact(&mut answer).expect("the daemon answers");
+        assert_eq!(answer, ANSWER);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Its last commit must come to an end.
+        self.store.unblock();
+        self.stop.cancel();
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(thread::panicking() || ended.is_some_and(|ended| ended.is_ok()), "the daemon panicked");
+    }
+}
+
+fn socket(dir: &Path, protocol: &str) -> PathBuf {
+    dir.join(protocol)
+}
+
+/// Nobody gets a heartbeat or is taken for dead: transcripts have no clock.
+fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Config {
+    let mut text = "eventmq.admin_listen = []\neventmq.publish_listen = []\neventmq.subscribe_listen = []\n\
+                    eventmq.heartbeat = \"1h\"\neventmq.heartbeat_timeout = \"0s\"\neventmq.nudge = \"0s\"\n\
+                    gearman.handle_prefix = \"H:here\"\nzmtp.ping_idle = \"1h\"\ncommit_interval = \"1ms\"\n"
+        .to_owned();
+    for protocol in ["gearman", "faktory", "spiderq", "eventmq"] {
+        let path = socket(dir, protocol).display().to_string();
+        writeln!(text, "{protocol}.listen = [\"unix:{path}\"]").unwrap();
+    }
+    for (key, value) in settings {
+        writeln!(text, "{key} = {value}").unwrap();
+    }
+    Config::parse(Path::new("windlass.toml"), &text).unwrap()
+}
+
+/// What `run` does, without signals, a ticker and a disk.
+async fn serve(config: &Config, store: MemoryStore, ready: &mpsc::Sender<Arc<Hub>>, stop: CancellationToken) {
+    let recovered = windlass_store::recover(&store, config.engine_limits(), JournalLimits::default(), 7).unwrap();
+    let Recovered { engine, journal, .. } = recovered;
+    let (promise, interval) = match config.durability {
+        Durability::Sync => (Promise::Durable, None),
+        Durability::Interval => (Promise::Soon, Some(config.commit_interval.into())),
+    };
+    let hub = Arc::new(Hub::new(engine, journal, promise, 7));
+    let (threads, seating) = Threads::start(1).unwrap();
+    let door = Arc::new(Door::new(Arc::clone(&hub), seating, BOUNDS, 100, 1 << 20));
+    let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };
+    let committer = Committer::start(Arc::clone(&hub), Box::new(store), pace).unwrap();
+    hub.first_commit().await;
+    protocols::make_queues(&hub, config).unwrap();
+    for (protocol, addresses) in protocols::all(config).unwrap() {
+        for listener in addresses.iter().flat_map(|listen| listen::bind(listen, &config.server).unwrap()) {
+            tokio::spawn(listener.accept(Arc::clone(&door), protocol.clone()));
+        }
+    }
+    ready.send(hub).unwrap();
+    stop.cancelled().await;
+    door.stop.cancel();
+    drop(threads);
+    assert!(tokio::task::spawn_blocking(move || committer.finish()).await.unwrap());
+}

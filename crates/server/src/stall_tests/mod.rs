@@ -1,0 +1,136 @@
+//! A store that stalls: for every reply that acknowledges something, a scene shows that it does not leave before its commit is
+//! durable; for every other that nothing holds it up.
+//!
+//! A file for each protocol, a scene for each request. `set waits` names the events that wait for the store when it goes on.
+//! What a scene does between `stall` and `resume` happens while the store is stuck; `resume` fails if anybody has heard anything
+//! that is not written above it, if nothing waits for the store, or if other events do.
+//!
+//! Reading order: this file (which scenes, and that no event is without one) · `wire` (what `stall` and `resume` do) · `daemon`
+//! · `events`.
+
+mod daemon;
+#[path = "../../../eventmq/tests/speech/mod.rs"]
+#[allow(dead_code, reason = "transcripts in memory need all of it")]
+mod eventmq_speech;
+mod events;
+#[path = "../../../faktory/tests/speech/mod.rs"]
+mod faktory_speech;
+#[path = "../../../gearman/tests/speech/mod.rs"]
+mod gearman_speech;
+#[path = "../../../spiderq/tests/speech/mod.rs"]
+mod spiderq_speech;
+mod wire;
+
+use std::collections::BTreeSet;
+
+use bytes::BytesMut;
+use windlass_testkit::transcript::{Framing, Heard, Scene, Speech, Transcript, Wire, ZmtpWire};
+
+use daemon::Daemon;
+use eventmq_speech::Emqp;
+use faktory_speech::{Faktory, Greeting};
+use gearman_speech::Gearman;
+use spiderq_speech::Spiderq;
+use wire::StallWire;
+
+const GEARMAN: (&str, &str) = ("gearman.txt", include_str!("gearman.txt"));
+const FAKTORY: (&str, &str) = ("faktory.txt", include_str!("faktory.txt"));
+const SPIDERQ: (&str, &str) = ("spiderq.txt", include_str!("spiderq.txt"));
+const EVENTMQ: (&str, &str) = ("eventmq.txt", include_str!("eventmq.txt"));
+
+/// Keys of scenes that are not the daemon's.
+const WAITS: &str = "waits";
+const ZMTP_ONLY: &str = "zmtp_only";
+
+#[test]
+fn gearman() {
+    play_all(&scenes(GEARMAN), &Gearman, |scene| wire(scene, "gearman"));
+}
+
+#[test]
+fn faktory() {
+    play_all(&scenes(FAKTORY), &Faktory, |scene| Greeting(wire(scene, "faktory")));
+}
+
+#[test]
+fn spiderq_bare() {
+    let mut scenes = scenes(SPIDERQ);
+    scenes.retain(|scene| !scene.settings.iter().any(|(key, _)| key == ZMTP_ONLY));
+    play_all(&scenes, &Spiderq, |scene| wire(scene, "spiderq"));
+}
+
+#[test]
+fn spiderq_over_zmtp() {
+    play_all(&scenes(SPIDERQ), &Spiderq, |scene| ZmtpWire::new(wire(scene, "spiderq"), Framing::Enveloped));
+}
+
+#[test]
+fn eventmq() {
+    play_all(&scenes(EVENTMQ), &Emqp, |scene| ZmtpWire::new(wire(scene, "eventmq"), Framing::Whole));
+}
+
+#[test]
+fn every_event_that_acknowledges_has_a_scene() {
+    let shown: BTreeSet<String> =
+        [GEARMAN, FAKTORY, SPIDERQ, EVENTMQ].into_iter().flat_map(scenes).flat_map(|scene| waits(&scene)).collect();
+    let acknowledging = events::all().into_iter().filter(|(_, acknowledges, _)| *acknowledges);
+    assert_eq!(shown, acknowledging.map(|(name, ..)| name.to_owned()).collect());
+}
+
+#[test]
+fn every_event_acknowledges_or_does_not() {
+    for (name, acknowledges, event) in events::all() {
+        assert_eq!((events::name(&event), event.acknowledges()), (name, acknowledges));
+    }
+}
+
+/// The store is not only slow: it fails. Whoever waits hears that nothing is known, at once.
+#[test]
+fn when_the_store_fails_nobody_waits_for_it() {
+    let mut wire = StallWire::new(Daemon::start([]), "gearman", BTreeSet::new());
+    let mut heard = BytesMut::new();
+    for who in ["C", "D"] {
+        wire.open(who).unwrap();
+    }
+    wire.stall().unwrap();
+    for who in ["C", "D"] {
+        wire.send(who, b"\0REQ\0\0\0\x12\0\0\0\x04f\0\0w");
+        assert_eq!(wire.receive(who, &mut heard), Heard::Nothing);
+    }
+    wire.daemon.hub.set_failed(true);
+    wire.settle();
+    for who in ["C", "D"] {
+        heard.clear();
+        assert_eq!(wire.receive(who, &mut heard), Heard::Bytes);
+        assert!(heard.starts_with(b"\0RES\0\0\0\x13"), "an ERROR: {}", heard.escape_ascii());
+    }
+}
+
+fn scenes((file, text): (&str, &str)) -> Vec<Scene> {
+    let transcript = Transcript::parse(file, text).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(!transcript.scenes.is_empty());
+    transcript.scenes
+}
+
+/// The events a scene is about.
+fn waits(scene: &Scene) -> BTreeSet<String> {
+    let names = scene.settings.iter().filter(|(key, _)| key == WAITS);
+    names.flat_map(|(_, names)| names.split(' ')).map(str::to_owned).collect()
+}
+
+fn wire(scene: &Scene, protocol: &'static str) -> StallWire {
+    let settings = scene.settings.iter().filter(|(key, _)| key != WAITS && key != ZMTP_ONLY);
+    let daemon = Daemon::start(settings.map(|(key, value)| (key.as_str(), value.as_str())));
+    StallWire::new(daemon, protocol, waits(scene))
+}
+
+/// Every scene with a daemon of its own.
+fn play_all<W: Wire>(scenes: &[Scene], speech: &dyn Speech, wire: impl Fn(&Scene) -> W) {
+    let fails = |scene: &Scene| {
+        assert!(!waits(scene).is_empty(), "{}: nothing waits", scene.name);
+        let failure = scene.play(&mut wire(scene), speech).err()?;
+        Some(format!("{}: {failure}", scene.name))
+    };
+    let failures: Vec<String> = scenes.iter().filter_map(fails).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
