@@ -184,10 +184,11 @@ impl Event {
             | Self::Settled { .. }
             | Self::ScheduleSet { .. }
             | Self::Mutated { .. } => true,
+            // To whoever wanted just that, it is as good as done.
+            Self::Refused { tag, why } => tag.wants_answer() && why.is_already_so(),
             Self::Taken { .. }
             | Self::Empty { .. }
             | Self::Woken
-            | Self::Refused { .. }
             | Self::Told { .. }
             | Self::Ended { .. }
             | Self::Looked { .. }
@@ -318,7 +319,8 @@ pub enum Fate {
     Discarded,
 }
 
-/// Why something was not done: for the session to put in its protocol's words. Answering is never a promise.
+/// Why something was not done: for the session to put in its protocol's words. It promises nothing, but for those that
+/// [`Refusal::is_already_so`] names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     // refused: ours to explain
@@ -433,6 +435,37 @@ pub enum Refusal {
     /// The store stopped answering after it was asked: it may or may not have been done.
     #[error("outcome unknown")]
     Unknown,
+}
+
+impl Refusal {
+    /// Whether this says that what was wanted is so already: what was to go is gone, what was to come is there. A session may
+    /// answer it like success (FWP's `ACK`, EventMQ's `UNSCHEDULE`). So it must not be sent before the journal has whatever
+    /// made it so, which another connection may have done a moment ago.
+    #[must_use]
+    pub const fn is_already_so(self) -> bool {
+        match self {
+            Self::UnknownJob | Self::UnknownSchedule | Self::UnknownQueue | Self::NotUnique => true,
+            Self::QueueFull { .. }
+            | Self::JobsFull { .. }
+            | Self::BytesFull { .. }
+            | Self::QueuesFull { .. }
+            | Self::SchedulesFull { .. }
+            | Self::NeverDue
+            | Self::BatchesFull { .. }
+            | Self::BatchTooDeep { .. }
+            | Self::AbilitiesFull { .. }
+            | Self::NameTooLong { .. }
+            | Self::BodyTooLong { .. }
+            | Self::UnknownBatch
+            | Self::NotHeld
+            | Self::QueueInUse
+            | Self::WrongKind
+            | Self::UnknownWorker
+            | Self::OutOfPlace
+            | Self::Unavailable
+            | Self::Unknown => false,
+        }
+    }
 }
 
 /// One job in a listing or an answer to `Look`.

@@ -36,7 +36,7 @@ events! {
     Failed: true, Event::Failed { tag: TAG, job: JOB, fate: Fate::Discarded };
     Done: true, Event::Done { tag: TAG };
     Settled: true, Event::Settled { tag: TAG };
-    Refused: false, Event::Refused { tag: TAG, why: Refusal::OutOfPlace };
+    Refused: true, Event::Refused { tag: TAG, why: Refusal::UnknownJob };
     Told: false, Event::Told { job: JOB, note: Note::Data(Bytes::new()) };
     Ended: false, Event::Ended { job: JOB, end: End::Cancelled };
     Looked: false, Event::Looked { tag: TAG, job: None, schedule: None };
