@@ -1,47 +1,51 @@
-//! Any bytes as journal records, and as a store to recover from: noise, a real journal with any damage, and commits
-//! that are framed as they should be around records that may be anything. Never a panic, never more memory than the
-//! bytes there are; what is recovered holds together, and goes through the journal again unchanged.
-//! Not whether a real journal is recovered as it was: that is what the store's own tests are for.
+//! Any bytes as records, as the commits of a log and the values of a table, and as the files of a log: noise, and a real
+//! store with any damage. Never a panic, never more memory than the bytes there are; what is opened holds together, and
+//! goes through commits and checkpoints again unchanged.
+//! Not whether a real store is recovered as it was: that is what the store's own tests are for.
 #![no_main]
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{ClientId, ClientInfo, Command, Head, JobRef, Limits, NewJob, Origin, Tag, Timestamp, Turn};
-use windlass_store::{Fingerprint, HeadRecord, JournalLimits, MemoryStore, Record, Recovered, Store, recover, salvage};
-
-/// The format's own numbers, written down a second time.
-const HEADER_BYTES: usize = 25;
-const VERSION: u8 = 1;
+use windlass_engine::{
+    ClientId, ClientInfo, Command, Engine, JobId, JobRef, Limits, NewJob, Origin, Tag, Timestamp, Turn,
+};
+use windlass_store::{
+    CheckpointLimits, Checkpointer, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable, Opened, Record, Recovered,
+    StoreConfig, accept_loss, open, open_parts, salvage, verify,
+};
 
 #[derive(Arbitrary, Debug)]
 enum Input {
     /// A row of records.
     Records(Vec<u8>),
-    /// What lies in a store, one piece behind the other.
-    Pieces(Vec<Piece>),
-    /// A real journal: jobs pushed (by length of their bodies) and cancelled, a commit after each, then damaged.
-    Damaged { steps: Vec<Step>, damage: Vec<(u8, u16, u8)>, lost: Option<u8> },
-}
-
-#[derive(Arbitrary, Debug)]
-enum Piece {
-    /// A commit as it should be, of records that may be anything.
-    Commit { records: Vec<u8>, slice_bytes: u16, clean: bool, next_job: u32 },
-    /// A frame as it should be, around anything, under any key.
-    Frame { key: u64, seq: u64, part: u8, parts: u8, starts_at: u8, slice: Vec<u8> },
-    /// Anything.
-    Noise { key: u64, value: Vec<u8> },
-    /// A value is gone.
-    Lost { key: u8 },
+    /// The commits of a log and the values of a table.
+    Parts { commits: Vec<Vec<u8>>, values: BTreeMap<Vec<u8>, Vec<u8>> },
+    /// Records that are framed as they should be, as commits of a log.
+    Commits(Vec<Vec<u8>>),
+    /// A real store in memory, of which values are changed.
+    Table { steps: Vec<Step>, changes: Vec<(u8, u16, u8)> },
+    /// A real store in files, of which bytes are changed, cut off or put in.
+    Files { steps: Vec<Step>, stopped: bool, changes: Vec<Change> },
 }
 
 #[derive(Arbitrary, Debug)]
 enum Step {
     Push(u16),
     Cancel(u8),
+    Checkpoint,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Change {
+    Byte { file: u8, at: u16, bits: u8 },
+    Put { file: u8, at: u16, bytes: Vec<u8> },
+    Cut { file: u8, at: u16 },
+    Remove { file: u8 },
 }
 
 const CLIENT: ClientId = ClientId(1);
@@ -49,27 +53,13 @@ const STEPS_MAX: usize = 24;
 
 fuzz_target!(|input: Input| match input {
     Input::Records(bytes) => records(&bytes),
-    Input::Pieces(pieces) => check(&MemoryStore::with(values(&pieces))),
-    Input::Damaged { steps, damage, lost } => {
-        let store = journal(&steps);
-        check(&store);
-        let keys: Vec<u64> = store.values().keys().copied().collect();
-        let key = |n: u8| keys.get(usize::from(n) % keys.len().max(1)).copied();
-        for (n, at, bits) in damage {
-            if let Some(key) = key(n) {
-                store.damage(key, |value| {
-                    let len = value.len().max(1);
-                    if let Some(byte) = value.get_mut(usize::from(at) % len) {
-                        *byte ^= bits;
-                    }
-                });
-            }
-        }
-        if let Some(key) = lost.and_then(key) {
-            store.lose(key);
-        }
-        check(&store);
+    Input::Parts { commits, values } => check(&MemoryLog::with(commits), &MemoryTable::with(values)),
+    Input::Commits(commits) => {
+        let framed = commits.iter().map(|bytes| framed(bytes)).collect();
+        check(&MemoryLog::with(framed), &MemoryTable::new());
     }
+    Input::Table { steps, changes } => table(&steps, &changes),
+    Input::Files { steps, stopped, changes } => files(&steps, stopped, &changes),
 });
 
 /// What decodes encodes to what decodes to the same.
@@ -82,12 +72,61 @@ fn records(bytes: &[u8]) {
     }
 }
 
-/// A store as the journal leaves it.
-fn journal(steps: &[Step]) -> MemoryStore {
-    let mut store = MemoryStore::new();
-    let limits = JournalLimits { floor_bytes: 512, step_bytes: 128, ..JournalLimits::default() };
-    let Recovered { mut engine, mut journal, .. } =
-        recover(&store, Limits::default(), limits, 1).expect("an empty store");
+/// The records at the front that can be read, each behind its length.
+fn framed(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for record in Record::all(bytes).map_while(Result::ok) {
+        let mut one = Vec::new();
+        record.encode(&mut one);
+        let mut len = one.len();
+        while len >= 0x80 {
+            out.push((len & 0x7f) as u8 | 0x80);
+            len >>= 7;
+        }
+        out.push(len as u8);
+        out.extend(one);
+    }
+    out
+}
+
+fn limits() -> Limits {
+    Limits { queues_max: 1_000, ..Limits::default() }
+}
+
+fn small() -> CheckpointLimits {
+    CheckpointLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2 }
+}
+
+/// Opening says no, or makes an engine that holds together, and that comes out of the store again as it went in.
+fn check(log: &MemoryLog, table: &MemoryTable) {
+    let opened = |table: &MemoryTable| open_parts(log, Box::new(table.clone()), &small(), limits(), 1);
+    let Ok((mut checkpointer, recovered)) = opened(table) else { return };
+    let Recovered { engine, mut journal, .. } = recovered;
+    engine.check();
+    let before = Fingerprint::of(&engine);
+    let mut log = log.clone();
+    if let Some(commit) = journal.cut(&engine) {
+        log.append(&commit).expect("nothing was told to fail");
+        journal.committed(commit.seq());
+    }
+    // A table whose checksums are right may still make no sense to a checkpoint.
+    let _ = checkpointer.run(true);
+    if let Ok((_, again)) = opened(table) {
+        again.engine.check();
+        // Numbers that no head has told of are nothing an engine writes.
+        if again.engine.head().next_job > 1 {
+            let _ = Fingerprint::of(&again.engine).differs_from(&before);
+        }
+    }
+}
+
+/// Jobs are pushed (by length of their bodies) and cancelled, a commit after each.
+fn run(
+    engine: &mut Engine,
+    journal: &mut Journal,
+    steps: &[Step],
+    mut write: impl FnMut(Option<&windlass_store::Commit>),
+) {
     let mut turn = Turn::new(Timestamp(1_000), 1);
     engine.apply(CLIENT, Tag::NONE, Command::Open(ClientInfo::default()), &mut turn);
     for step in steps.iter().take(STEPS_MAX) {
@@ -97,100 +136,112 @@ fn journal(steps: &[Step]) -> MemoryStore {
                 let body = Bytes::from(vec![7; usize::from(*len)]);
                 Command::Push(Box::new(NewJob::new(Origin::GEARMAN, Bytes::from_static(b"q"), body)))
             }
-            Step::Cancel(id) => Command::Cancel(JobRef::Id(windlass_engine::JobId(u64::from(*id)))),
+            Step::Cancel(id) => Command::Cancel(JobRef::Id(JobId(u64::from(*id)))),
+            Step::Checkpoint => {
+                write(None);
+                continue;
+            }
         };
         engine.apply(CLIENT, Tag::NONE, command, &mut turn);
-        journal.append(&engine, &turn.changes);
-        if let Some(commit) = journal.cut(&engine) {
-            store.commit(&commit).expect("memory");
+        journal.append(engine, &turn.changes);
+        while let Some(commit) = journal.cut(engine) {
+            write(Some(&commit));
             journal.committed(commit.seq());
         }
     }
-    store
 }
 
-/// Recovery says no, or makes an engine that holds together, and that comes out of a store again as it went in.
-fn check(store: &MemoryStore) {
-    let found = salvage(store).expect("a store in memory can be read");
+fn table(steps: &[Step], changes: &[(u8, u16, u8)]) {
+    let (mut log, table) = (MemoryLog::new(), MemoryTable::new());
+    let (mut checkpointer, recovered) =
+        open_parts(&log, Box::new(table.clone()), &small(), limits(), 1).expect("an empty store");
+    let Recovered { mut engine, mut journal, .. } = recovered;
+    run(&mut engine, &mut journal, steps, |commit| match commit {
+        Some(commit) => log.append(commit).expect("memory"),
+        None => drop(checkpointer.run(true).expect("memory")),
+    });
+    drop::<Checkpointer>(checkpointer);
+    check(&log, &table);
+    let mut values = table.values();
+    let keys: Vec<Vec<u8>> = values.keys().cloned().collect();
+    for (key, at, bits) in changes {
+        let value = keys.get(usize::from(*key) % keys.len().max(1)).and_then(|key| values.get_mut(key));
+        if let Some(value) = value {
+            let len = value.len().max(1);
+            value.get_mut(usize::from(*at) % len).into_iter().for_each(|byte| *byte ^= bits);
+        }
+    }
+    check(&log, &MemoryTable::with(values));
+}
+
+fn files(steps: &[Step], stopped: bool, changes: &[Change]) {
+    let memory = Path::new("/dev/shm");
+    let home = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder");
+    let mut config = StoreConfig::new(home.path().join("data"));
+    (config.segment_bytes, config.table_segment_bytes) = (4 << 10, 2 << 20);
+    config.checkpoints = small();
+    let acknowledged = {
+        let Opened { mut log, mut checkpointer, recovered, guard } =
+            open(&config, limits(), 1).expect("an empty store");
+        let Recovered { mut engine, mut journal, .. } = recovered;
+        run(&mut engine, &mut journal, steps, |commit| match commit {
+            Some(commit) => log.append(commit).expect("room"),
+            None => drop(checkpointer.run(true).expect("room")),
+        });
+        if stopped {
+            log.close().expect("room");
+        }
+        drop(guard);
+        Fingerprint::of(&engine)
+    };
+    let names = paths(&config.path.join("store"));
+    for change in changes {
+        damage(change, &names);
+    }
+    let found = salvage(&config).expect("nobody has it");
     found.export(&mut std::io::sink()).expect("a sink takes all");
-    let limits = || Limits { queues_max: 1_000, ..Limits::default() };
-    // So low that everything is rewritten at once.
-    let journal = || JournalLimits { floor_bytes: 0, live_multiple: 1, step_bytes: 100, commits_max: 3 };
-    let Ok(Recovered { engine, journal: mut books, .. }) = recover(store, limits(), journal(), 1) else { return };
-    engine.check();
-    let before = Fingerprint::of(&engine);
-    let mut store = store.clone();
-    while books.wants_cut() {
-        if let Some(commit) = books.cut(&engine) {
-            store.commit(&commit).expect("nothing was told to fail");
-            books.committed(commit.seq());
+    let verdict = verify(&config, limits());
+    match open(&config, limits(), 1) {
+        Ok(opened) => {
+            assert!(verdict.is_ok());
+            opened.recovered.engine.check();
+            assert_eq!(Fingerprint::of(&opened.recovered.engine).differs_from(&acknowledged), None);
+        }
+        Err(_) => {
+            assert!(verdict.is_err() && !found.is_whole());
+            accept_loss(&config, limits(), 1).expect("there is room");
+            open(&config, limits(), 1).expect("a new store").recovered.engine.check();
         }
     }
-    let again = recover(&store, limits(), journal(), 2).expect("what was written can be read");
-    assert_eq!(Fingerprint::of(&again.engine).differs_from(&before), None);
 }
 
-fn values(pieces: &[Piece]) -> BTreeMap<u64, Vec<u8>> {
-    let (mut values, mut seq, mut key, mut census) = (BTreeMap::new(), 0u64, 1u64, 0u64);
-    for piece in pieces {
-        match piece {
-            Piece::Commit { records, slice_bytes, clean, next_job } => {
-                seq += 1;
-                census = census.wrapping_add(share(seq));
-                let head = Head { next_job: u64::from(*next_job), reserved: u64::from(*next_job), ..Head::default() };
-                let mut bytes: Vec<u8> = readable(records);
-                Record::Head(HeadRecord { head, clean: *clean, commits: seq, census }).encode(&mut bytes);
-                let slices: Vec<&[u8]> = bytes.chunks(usize::from(*slice_bytes).max(16)).collect();
-                let parts = u32::try_from(slices.len()).expect("few");
-                for (part, slice) in (0..).zip(slices) {
-                    values.insert(key, frame(key, seq, (part, parts), 0, slice));
-                    key += 1;
-                }
-            }
-            Piece::Frame { key, seq, part, parts, starts_at, slice } => {
-                let value = frame(*key, *seq, ((*part).into(), (*parts).into()), (*starts_at).into(), slice);
-                values.insert(*key, value);
-            }
-            Piece::Noise { key, value } => drop(values.insert(*key, value.clone())),
-            Piece::Lost { key } => drop(values.remove(&u64::from(*key))),
+fn paths(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { paths.extend(self::paths(&path)) } else { paths.push(path) }
+    }
+    paths.sort();
+    paths
+}
+
+fn damage(change: &Change, names: &[std::path::PathBuf]) {
+    let (Change::Byte { file, .. } | Change::Put { file, .. } | Change::Cut { file, .. } | Change::Remove { file }) =
+        change;
+    let Some(path) = names.get(usize::from(*file) % names.len().max(1)) else { return };
+    let Ok(mut bytes) = fs::read(path) else { return };
+    match change {
+        Change::Byte { at, bits, .. } => {
+            bytes.get_mut(usize::from(*at)).into_iter().for_each(|byte| *byte ^= bits);
+        }
+        Change::Put { at, bytes: new, .. } => {
+            bytes.iter_mut().skip(usize::from(*at)).zip(new).for_each(|(byte, new)| *byte = *new);
+        }
+        Change::Cut { at, .. } => bytes.truncate(usize::from(*at)),
+        Change::Remove { .. } => {
+            let _ = fs::remove_file(path);
+            return;
         }
     }
-    values
-}
-
-/// The records at the front that can be read, heads left out; each is written as it was read.
-fn readable(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for record in Record::all(bytes).flatten() {
-        let begin = out.len();
-        record.encode(&mut out);
-        let again: Result<Vec<Record>, _> = Record::all(&out[begin..]).collect();
-        assert_eq!(again, Ok(vec![record.clone()]), "written otherwise than read");
-        if matches!(record, Record::Head(_)) {
-            out.truncate(begin);
-        }
-    }
-    out
-}
-
-fn frame(key: u64, seq: u64, (part, parts): (u32, u32), starts_at: u32, slice: &[u8]) -> Vec<u8> {
-    let mut value = Vec::with_capacity(HEADER_BYTES + slice.len());
-    value.extend_from_slice(&[0; 4]);
-    value.push(VERSION);
-    value.extend_from_slice(&seq.to_le_bytes());
-    [part, parts, starts_at].iter().for_each(|field| value.extend_from_slice(&field.to_le_bytes()));
-    value.extend_from_slice(slice);
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&key.to_be_bytes());
-    hasher.update(&value[4..]);
-    value[..4].copy_from_slice(&hasher.finalize().to_le_bytes());
-    value
-}
-
-/// A commit's share in the head's census.
-fn share(seq: u64) -> u64 {
-    let mut z = seq.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    let _ = fs::write(path, bytes);
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::import::Import;
 use crate::settings::Settings;
@@ -24,8 +24,14 @@ Examples:
       Begin a file of your own: every key, at its default, explained.
   windlass check -c windlass.toml
       Look a file over before a daemon is started with it.
+  windlass verify /var/lib/windlass
+      Say whether a daemon would start from this data with all of it.
   windlass salvage /var/lib/windlass > jobs.jsonl
-      Save what can be read of a damaged journal (exit code 4).
+      Save what can be read of a damaged data directory (exit code 4).
+  windlass import jsonl jobs.jsonl
+      Take back what was saved, or jobs of your own.
+  windlass serve --accept-loss
+      Start with what can be read, and set the damaged data aside.
   windlass gearmand --listen=localhost --pid-file=/run/gearman/gearmand.pid -d
       Serve with the command line that gearmand was started with.
   windlass faktory -b :7419 -e production
@@ -75,7 +81,8 @@ Exit codes:
   3   cannot listen on an address, for instance because it is in use
   4   the data directory cannot be opened: another daemon has it, it is
       damaged, or may not be accessed
-  5   not all of an import could be taken; what was is in the data directory
+  5   not all of an import could be taken; what was is in the data directory.
+      Not all could be salvaged; what could is on standard output
   The reason is on standard error, in a line that starts with `windlass: `.";
 
 /// A job server for clients that nobody will rewrite: Gearman, Faktory, spiderq and EventMQ over one durable queue.
@@ -94,18 +101,40 @@ struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    settings: Settings,
+    serve: Serve,
+}
+
+/// How the daemon is started.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// If part of the data is lost, start with the rest; the damaged data is set aside.
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
 }
 
 /// What the binary can do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the daemon in the foreground (what happens without a command, too).
-    Serve(Settings),
+    /// Run the daemon in the foreground (the default).
+    Serve(Serve),
     /// Say whether the configuration can be used and what would be served, and start nothing.
     Check(Settings),
     /// Print every configuration key, at its default, explained.
     Config,
+    /// Say whether a data directory is in order, without starting a daemon or changing anything.
+    Verify {
+        /// The data directory of a daemon that is not running.
+        #[arg(value_name = "DIR")]
+        data_dir: PathBuf,
+    },
+    /// Make a data directory as small as it can be.
+    Compact {
+        /// The data directory of a daemon that is not running.
+        #[arg(value_name = "DIR")]
+        data_dir: PathBuf,
+    },
     /// Write every job that can be read from a data directory to standard output, a line of JSON each, even if the daemon cannot start from it.
     Salvage {
         /// The data directory of a daemon that is not running.
@@ -126,15 +155,15 @@ pub(crate) enum Command {
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Take jobs over from another server, while neither it nor the daemon runs.
+    /// Take jobs over from another server, or back from an export, while neither it nor the daemon runs.
     #[command(subcommand)]
     Import(Import),
 }
 
 /// What is to be done, or what clap has to say instead.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
-    let Arguments { command, settings } = Arguments::try_parse_from(words)?;
-    Ok(command.unwrap_or(Command::Serve(settings)))
+    let Arguments { command, serve } = Arguments::try_parse_from(words)?;
+    Ok(command.unwrap_or(Command::Serve(serve)))
 }
 
 /// Prints what clap has to say, and gives back what to exit with.
@@ -167,8 +196,14 @@ mod tests {
 
     #[test]
     fn without_a_command_it_serves() {
-        for line in ["windlass", "windlass -c f", "windlass --set a=b --data-dir d", "windlass serve --durability sync"]
-        {
+        for line in [
+            "windlass",
+            "windlass -c f",
+            "windlass --set a=b --data-dir d",
+            "windlass serve --durability sync",
+            "windlass --accept-loss",
+            "windlass serve --accept-loss",
+        ] {
             assert!(matches!(parsed(line), Ok(Command::Serve(_))), "{line}");
         }
         assert!(matches!(parsed("windlass check -c f"), Ok(Command::Check(_))));

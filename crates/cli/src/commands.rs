@@ -2,14 +2,13 @@
 
 use std::env;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use windlass_server::config::{Config, DEFAULTS, Durability, Listener};
 use windlass_server::{Failure, logging};
 
-use crate::arguments::Command;
+use crate::arguments::{Command, Serve};
 use crate::call::Call;
-use crate::settings::Settings;
 use crate::{faktory, gearmand, import};
 
 /// Gives back what to exit with.
@@ -17,20 +16,30 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Gearmand { words } => return gearmand::run(&Call::as_command(gearmand::NAME, words)),
         Command::Faktory { words } => return faktory::run(&Call::as_command(faktory::NAME, words)),
-        Command::Serve(settings) => serve(&settings),
+        Command::Serve(how) => serve(&how),
         Command::Check(settings) => print(&summary(&settings.resolve(env::vars_os())?)),
         Command::Config => print(DEFAULTS),
+        Command::Verify { data_dir } => print(&(windlass_server::verify(&on(data_dir))? + "\n")),
+        Command::Compact { data_dir } => print(&(windlass_server::compact(&on(data_dir))? + "\n")),
         Command::Salvage { data_dir } => salvage(&data_dir),
         Command::Import(import) => import::run(&import),
     }
     .map(|()| 0)
 }
 
-fn serve(settings: &Settings) -> Result<(), Failure> {
+fn serve(Serve { settings, accept_loss }: &Serve) -> Result<(), Failure> {
     let config = settings.resolve(env::vars_os())?;
     logging::init(&config.log)?;
+    if *accept_loss {
+        windlass_server::accept_loss(&config)?;
+    }
     let reread = || Ok(settings.resolve(env::vars_os())?);
     windlass_server::run(&config, reread, || Ok(()))
+}
+
+/// The defaults, on this data directory.
+fn on(data_dir: PathBuf) -> Config {
+    Config { data_dir, ..Config::default() }
 }
 
 fn salvage(data_dir: &Path) -> Result<(), Failure> {

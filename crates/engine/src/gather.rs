@@ -75,7 +75,7 @@ impl Engine {
         if depth > limit { Err(Refusal::BatchTooDeep { limit }) } else { Ok((Some(parent.id), depth)) }
     }
 
-    fn check_callback(&self, job: &NewJob) -> Result<(), Refusal> {
+    pub(crate) fn check_callback(&self, job: &NewJob) -> Result<(), Refusal> {
         self.check_names(job)?;
         if job.kind != QueueKind::Work {
             return Err(Refusal::WrongKind);

@@ -27,6 +27,7 @@
 //! waits while a client that sees it and could take it waits too, be it as a stray; and in a queue that is apart nobody
 //! sees what was born in another protocol than its own ([`QueueRules`]).
 
+mod adopt;
 mod alarm;
 mod apart;
 mod batch;

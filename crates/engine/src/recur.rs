@@ -56,6 +56,15 @@ impl Engine {
         }
     }
 
+    /// Whether a schedule that is not there yet could be set, under a name that is free.
+    pub(crate) fn check_new_schedule(&self, new: &NewSchedule) -> Result<(), Refusal> {
+        let named = |key: &Bytes| ScheduleRef::Key { origin: new.job.origin, key: key.clone() };
+        if new.key.as_ref().is_some_and(|key| self.schedules.find(&named(key)).is_some()) {
+            return Err(Refusal::NotUnique);
+        }
+        self.check_schedule(new, None)
+    }
+
     fn check_schedule(&self, new: &NewSchedule, before: Option<&Schedule>) -> Result<(), Refusal> {
         self.check_name(new.key.as_deref().unwrap_or_default())?;
         self.check_names(&new.job)?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use windlass_store::{Commit, Store};
+use windlass_store::{Commit, Guard, Log, LogTail};
 
 use crate::clock;
 use crate::hub::Hub;
@@ -32,6 +32,7 @@ pub(crate) struct Committer {
     thread: JoinHandle<bool>,
     shared: Arc<Shared>,
     hub: Arc<Hub>,
+    room: Room,
 }
 
 #[derive(Debug, Default)]
@@ -41,26 +42,96 @@ struct Shared {
     writing_since: AtomicU64,
 }
 
+/// How long the committing thread may run before others do, on a busy machine: it sleeps again long before.
+const SLICE: Duration = Duration::from_micros(100);
+
+/// So much of the log is kept for jobs to end in, when the disk has no more: some, …
+const RESERVE_BYTES: u64 = 8 << 20;
+/// … and this for each job, which is taken and ended in a commit each: some 100 bytes a commit.
+const RESERVE_PER_JOB: u64 = 256;
+/// New jobs are refused when so much is left besides: what is on its way still comes, and the table needs some too.
+const SLACK_BYTES: u64 = 16 << 20;
+/// How often it is looked how much is left: after so many commits, and after so many bytes.
+const LOOK_COMMITS: u32 = 64;
+const LOOK_BYTES: u64 = 256 << 10;
+
 struct Work {
     hub: Arc<Hub>,
-    store: Box<dyn Store>,
+    log: Box<dyn Log>,
+    room: Room,
+    /// Commits and bytes since it was looked how much room is left.
+    unseen: (u32, u64),
     pace: Pace,
     shared: Arc<Shared>,
+    // Last: other processes are kept out until everything else is closed.
+    _guard: Option<Guard>,
+}
+
+/// What is left for the log, and what follows from that.
+#[derive(Clone)]
+struct Room {
+    hub: Arc<Hub>,
+    tail: Arc<dyn LogTail>,
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Room")
+    }
+}
+
+impl Room {
+    /// Refuses new jobs before the room is gone in which those that are there can end, and takes that room from the disk
+    /// then. Takes them again once there is more.
+    fn look(&self) {
+        let jobs = self.hub.with_journal(|engine, _| engine.job_count() as u64);
+        let needed = RESERVE_BYTES + jobs.saturating_mul(RESERVE_PER_JOB);
+        let free = self.tail.free_bytes();
+        let left = self.tail.room_bytes().saturating_add(free);
+        let spare = left.saturating_sub(needed.saturating_add(SLACK_BYTES));
+        // A large job gets a file of its own.
+        self.hub.set_room(spare.min(free));
+        if self.hub.full() {
+            if spare >= SLACK_BYTES && self.tail.reserve(0).and_then(|()| self.tail.make_room()).is_ok() {
+                self.hub.set_full(false);
+                tracing::warn!("the disk has room again: new jobs are taken");
+            } else {
+                // What has become free is not for others. Without it things go on as they were.
+                let _ = self.tail.reserve(needed);
+            }
+        } else if spare == 0 {
+            let reserved = self.tail.reserve(needed).err().map(tracing::field::display);
+            self.hub.set_full(true);
+            tracing::error!(
+                left,
+                jobs,
+                reserved,
+                "the disk is full: no new jobs are taken, those that are there go on"
+            );
+        }
+    }
 }
 
 impl Committer {
-    pub(crate) fn start(hub: Arc<Hub>, store: Box<dyn Store>, pace: Pace) -> std::io::Result<Self> {
+    pub(crate) fn start(hub: Arc<Hub>, log: Box<dyn Log>, guard: Option<Guard>, pace: Pace) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let work = Work { hub: Arc::clone(&hub), store, pace, shared: Arc::clone(&shared) };
+        let room = Room { hub: Arc::clone(&hub), tail: log.tail() };
+        let (for_thread, unseen) = (Arc::clone(&shared), (LOOK_COMMITS, 0));
+        let work =
+            Work { hub: Arc::clone(&hub), log, room: room.clone(), unseen, pace, shared: for_thread, _guard: guard };
         let thread = thread::Builder::new().name("commit".into()).spawn(move || work.run())?;
         hub.set_committer(thread.thread().clone());
-        Ok(Self { thread, shared, hub })
+        Ok(Self { thread, shared, hub, room })
     }
 
     /// Watches over the thread: to be called every second or so. Says what to die of, if it has come to that.
     pub(crate) fn watch(&self, pace: Pace) -> Option<&'static str> {
         if self.thread.is_finished() && !self.shared.stop.load(Ordering::Acquire) {
             return Some("the committing thread has died");
+        }
+        // While new jobs are refused there may be no commits after which to look.
+        if self.hub.full() {
+            self.room.look();
         }
         let since = self.shared.writing_since.load(Ordering::Acquire);
         if since == 0 {
@@ -90,10 +161,16 @@ impl Committer {
 
 impl Work {
     fn run(mut self) -> bool {
+        // Without it a commit on a busy machine waits for a processor ten times as long as for the disk.
+        if let Err(error) = windlass_sched::shorten_slices(SLICE) {
+            tracing::debug!(%error, "the committing thread has slices of the usual length");
+        }
         while !self.stopping() {
             if !self.commit_once() {
                 self.rest();
             }
+            // What was promised for this interval may be more than one commit.
+            while self.hub.with_journal(|_, journal| journal.is_behind()) && self.commit_once() {}
             if let Some(interval) = self.pace.interval {
                 self.sleep(interval);
             }
@@ -107,7 +184,11 @@ impl Work {
                 return false;
             }
         }
-        true
+        let closed = self.log.close();
+        if let Err(error) = &closed {
+            tracing::error!(%error, "the log could not be closed");
+        }
+        closed.is_ok()
     }
 
     /// Commits what is pending. Says whether there was anything.
@@ -125,9 +206,7 @@ impl Work {
             return;
         }
         self.hub.committer_is_idle();
-        // The journal may have housework that is done a bit at a time.
-        let more = self.commit_once() || self.hub.with_journal(|_, journal| journal.wants_cut());
-        if !more && !self.stopping() {
+        if !self.commit_once() && !self.stopping() {
             thread::park();
         }
     }
@@ -138,9 +217,9 @@ impl Work {
         loop {
             self.shared.writing_since.store(clock::now().0, Ordering::Release);
             let outcome = if tries == 0 {
-                self.store.commit(commit)
+                self.log.append(commit)
             } else {
-                self.store.reopen().and_then(|()| self.store.commit(commit))
+                self.log.reopen().and_then(|()| self.log.append(commit))
             };
             self.shared.writing_since.store(0, Ordering::Release);
             match outcome {
@@ -160,6 +239,11 @@ impl Work {
             self.sleep(self.pace.retry);
         }
         self.hub.committed(commit.seq());
+        self.unseen = (self.unseen.0 + 1, self.unseen.1 + commit.bytes());
+        if self.unseen.0 >= LOOK_COMMITS || self.unseen.1 >= LOOK_BYTES {
+            self.unseen = (0, 0);
+            self.room.look();
+        }
         if self.hub.failed() {
             tracing::warn!(tries, "the store answers again");
             self.hub.set_failed(false);
@@ -181,5 +265,40 @@ impl Work {
             }
             thread::park_timeout(left);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Origin, Tag};
+    use windlass_session::Outbox;
+    use windlass_store::{Journal, MemoryLog};
+
+    use super::*;
+    use crate::hub::Promise;
+
+    #[test]
+    fn all_that_was_gathered_in_an_interval_is_committed_after_it() {
+        const BODY_BYTES: usize = 3 << 20;
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7));
+        let mut outbox = Outbox::default();
+        outbox.command(Tag::NONE, Command::Open(Default::default()));
+        for _ in 0..8 {
+            let body = Bytes::from(vec![7; BODY_BYTES]);
+            let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"large"), body);
+            outbox.command(Tag(1), Command::Push(Box::new(job)));
+            hub.visit(ClientId(1), clock::now(), &mut outbox);
+        }
+        let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));
+        let pace = Pace { interval: Some(hour), retry: hour, timeout: hour, abort: hour };
+        let committer = Committer::start(Arc::clone(&hub), Box::new(log.clone()), None, pace).unwrap();
+        let last = hub.with_journal(|_, journal| journal.pending_seq());
+        // One commit more: the daemon begins it while the first ones are written.
+        while log.seqs().last().is_none_or(|seq| seq + 1 < last) {
+            thread::yield_now();
+        }
+        assert!(log.commits() > 3, "more than one commit: {}", log.commits());
+        assert!(committer.finish());
     }
 }

@@ -395,7 +395,7 @@ mod tests {
     use bytes::Bytes;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
     use windlass_engine::{Command, Engine, Event, Limits, Tag};
-    use windlass_store::{Journal, JournalLimits};
+    use windlass_store::Journal;
 
     use super::*;
     use crate::hub::Promise;
@@ -452,7 +452,7 @@ mod tests {
 
     /// A connection with such a session, what that is told, and the way to it from outside.
     fn connection<S: Stream>(stream: S, answer_bytes: usize) -> (Connection<S>, Told, Arc<dyn Post>) {
-        let journal = Journal::new(JournalLimits::default());
+        let journal = Journal::new();
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), journal, Promise::Soon, 7));
         let (told, mut handle) = (Told::default(), None);
         let greet = |line| {

@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use windlass_store::OpenError;
+
 use crate::{config, logging};
 
 /// Why the daemon did not start, or did not stop cleanly. What it displays is one line, but for [`Failure::Config`], which
@@ -59,6 +61,20 @@ impl Failure {
     #[must_use]
     pub fn data(data_dir: &Path, reason: impl Display) -> Self {
         Self::Data { data_dir: data_dir.to_owned(), reason: reason.to_string() }
+    }
+
+    /// A data directory that cannot be opened, and what can be done about it.
+    #[must_use]
+    pub fn store(data_dir: &Path, error: &OpenError) -> Self {
+        let dir = data_dir.display();
+        let advice = match error {
+            OpenError::Store(_) => String::new(),
+            OpenError::Damaged(_) => format!(
+                "; nothing was changed. Restore a copy of it; or see what there is with `windlass verify {dir}` and \
+                 `windlass salvage {dir}`, and start without the rest with `windlass serve --accept-loss`"
+            ),
+        };
+        Self::data(data_dir, format!("{error}{advice}"))
     }
 
     /// What the process exits with.

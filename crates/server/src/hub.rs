@@ -44,6 +44,10 @@ pub(crate) struct Hub {
     first: u64,
     /// The store does not answer: nothing is acknowledged until it does again.
     failed: AtomicBool,
+    /// The disk has no room for new jobs.
+    full: AtomicBool,
+    /// Bytes that may be added before it is.
+    room: AtomicU64,
     /// The daemon is about to stop.
     stopping: AtomicBool,
     /// Whether a client wants it to.
@@ -89,6 +93,8 @@ impl Hub {
             durable,
             first,
             failed: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            room: AtomicU64::new(u64::MAX),
             stopping: AtomicBool::new(false),
             stop_asked: watch::Sender::new(None),
             committer_idle: AtomicBool::new(false),
@@ -114,12 +120,15 @@ impl Hub {
 
     /// Does everything in an outbox, in order. The client's own mailbox is not rung: it is looked at next.
     pub(crate) fn visit(&self, client: ClientId, now: Timestamp, outbox: &mut Outbox) {
-        let failed = self.failed();
+        let (failed, full) = (self.failed(), self.full());
+        let is_refused = |tag, command: &Command| {
+            (failed && needs_store(tag, command)) || ((full || self.is_too_large(command)) && takes_room(command))
+        };
         let mut core = self.lock();
         core.begin(now);
         for item in outbox.drain() {
             match item {
-                Item::Command(tag, command) if failed && needs_store(tag, &command) => {
+                Item::Command(tag, command) if is_refused(tag, &command) => {
                     core.turn.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
                 }
                 Item::Command(tag, command) => core.apply(client, tag, command),
@@ -250,6 +259,28 @@ impl Hub {
         self.failed.load(Ordering::Acquire)
     }
 
+    pub(crate) fn full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
+    }
+
+    /// How many bytes large jobs may add before the disk is full.
+    pub(crate) fn set_room(&self, bytes: u64) {
+        self.room.store(bytes, Ordering::Release);
+    }
+
+    /// Whether a job is larger than what is left. Small ones are looked after together.
+    fn is_too_large(&self, command: &Command) -> bool {
+        const LARGE_BYTES: usize = 1 << 20;
+        let Command::Push(job) = command else { return false };
+        let take = |room: u64| room.checked_sub(job.body.len() as u64);
+        job.body.len() > LARGE_BYTES && self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err()
+    }
+
+    /// The disk has no room for new jobs, or has it again. Returns what held before.
+    pub(crate) fn set_full(&self, full: bool) -> bool {
+        self.full.swap(full, Ordering::AcqRel)
+    }
+
     /// The store answers, or does not. When it stops, everybody who waits for a commit is told that nothing is known.
     pub(crate) fn set_failed(&self, failed: bool) {
         self.failed.store(failed, Ordering::Release);
@@ -349,6 +380,14 @@ impl Core {
             mailbox.ring();
         }
     }
+}
+
+/// Whether a command makes something new that has to be kept.
+fn takes_room(command: &Command) -> bool {
+    if let Command::Push(job) = command {
+        return job.durable;
+    }
+    matches!(command, Command::SetSchedule(_) | Command::BatchNew(_))
 }
 
 /// Whether a command asks for a promise that only the store can keep.

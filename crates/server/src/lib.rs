@@ -16,6 +16,7 @@
 
 mod agreement;
 mod budget;
+mod checkpoints;
 mod clock;
 mod commit;
 pub mod config;
@@ -42,4 +43,4 @@ mod tls;
 
 pub use failure::Failure;
 pub use run::{allow_open_files, run};
-pub use salvage::salvage;
+pub use salvage::{accept_loss, compact, salvage, verify};

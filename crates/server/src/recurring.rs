@@ -101,13 +101,13 @@ mod tests {
     use std::path::Path;
 
     use windlass_engine::{Engine, Limits, Refusal};
-    use windlass_store::{Journal, JournalLimits};
+    use windlass_store::Journal;
 
     use super::*;
     use crate::hub::Promise;
 
     fn hub(limits: Limits) -> Hub {
-        Hub::new(Engine::new(limits, 7), Journal::new(JournalLimits::default()), Promise::Soon, 7)
+        Hub::new(Engine::new(limits, 7), Journal::new(), Promise::Soon, 7)
     }
 
     fn entry(schedule: &str, rest: &str) -> String {

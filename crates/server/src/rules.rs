@@ -77,7 +77,7 @@ mod tests {
     use std::path::Path;
 
     use windlass_engine::{Engine, Limits};
-    use windlass_store::{Journal, JournalLimits};
+    use windlass_store::Journal;
 
     use super::*;
     use crate::hub::Promise;
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_engine_and_only_what_changed_is_changed() {
-        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(JournalLimits::default()), Promise::Soon, 7);
+        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7);
         let agree_on = |text: &str| {
             let Agreement { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
             assert_eq!(refused, []);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::Signal;
-use windlass_engine::Engine;
-use windlass_store::{Journal, JournalLimits, Recovered, SledConfig, SledStore, Store};
+use windlass_store::{CheckpointLimits, Opened, Recovered, StoreConfig};
 
 use crate::agreement::Wanted;
+use crate::checkpoints::Checkpoints;
 use crate::clock;
 use crate::commit::{Committer, Pace};
 use crate::config::{self, Config, Durability};
@@ -22,6 +22,9 @@ use crate::threads::Threads;
 
 /// How long after a failed commit the store is tried again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// A log of so many times the size at which a checkpoint is made is worth a warning.
+const LOG_WARN_MULTIPLE: u64 = 4;
 
 /// How often the committing thread is looked after.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -74,24 +77,28 @@ pub fn allow_open_files(connections_max: usize) {
     }
 }
 
-pub(crate) fn open(config: &Config) -> Result<(Box<dyn Store>, Engine, Journal), Failure> {
+/// How the configuration sets the store up.
+pub(crate) fn store_config(config: &Config) -> StoreConfig {
+    let limits = CheckpointLimits::default();
+    let (log_bytes, table_floor_bytes) = (config.store.checkpoint.into(), config.store.compact_floor.into());
+    let keep_bytes = limits.keep_bytes.min(log_bytes / 4);
+    let checkpoints = CheckpointLimits { log_bytes, table_floor_bytes, keep_bytes, ..limits };
+    StoreConfig { cache_bytes: config.store.cache.into(), checkpoints, ..StoreConfig::new(&config.data_dir) }
+}
+
+pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
     let started = Instant::now();
-    let cannot_open = |error: &dyn std::fmt::Display| Failure::data(&config.data_dir, error);
-    let sled = SledConfig { cache_bytes: config.store.cache.into(), ..SledConfig::new(&config.data_dir) };
-    let store = SledStore::open(sled).map_err(|error| cannot_open(&error))?;
-    let limits = JournalLimits { floor_bytes: config.store.compact_floor.into(), ..JournalLimits::default() };
-    let Recovered { engine, journal, report } =
-        windlass_store::recover(&store, config.engine_limits(), limits, random_seed())
-            .map_err(|error| cannot_open(&error))?;
-    let ms = started.elapsed().as_millis();
+    let opened = windlass_store::open(&store_config(config), config.engine_limits(), random_seed())
+        .map_err(|error| Failure::store(&config.data_dir, &error))?;
+    let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
     let (jobs, schedules, clean) = (report.jobs, report.schedules, report.clean);
     tracing::info!(jobs, schedules, clean, ms, data_dir = %config.data_dir.display(), "opened");
-    Ok((Box::new(store), engine, journal))
+    Ok(opened)
 }
 
 async fn serve(
     config: &Config,
-    (store, engine, journal): (Box<dyn Store>, Engine, Journal),
+    opened: Opened,
     hangup: Signal,
     reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
@@ -99,6 +106,7 @@ async fn serve(
     let mut signals = Signals::new(hangup)?;
     let wanted = Wanted::of(config)?;
     let (promise, pace) = pace(config);
+    let Opened { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = opened;
     let hub = Arc::new(Hub::new(engine, journal, promise, random_seed()));
     let buffers = config.server.buffer_bytes_max.bytes();
     let (threads, seating) = Threads::start(config.server.threads_or_default()).map_err(no_threads)?;
@@ -113,8 +121,10 @@ async fn serve(
         }
     }
     ready()?;
-    let committer = Committer::start(Arc::clone(&hub), store, pace)
-        .map_err(|error| Failure::Runtime(format!("cannot start the committing thread: {error}")))?;
+    let committer = Committer::start(Arc::clone(&hub), log, Some(guard), pace).map_err(no_threads)?;
+    let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
+    let checkpoints =
+        Checkpoints::start(checkpointer, config.store.checkpoint_quiet.into(), log_max).map_err(no_threads)?;
     // That the daemon has been started once more must be known before a lend key is given out: it is part of them.
     hub.first_commit().await;
     protocols::make_queues(&hub, config)?;
@@ -143,6 +153,7 @@ async fn serve(
     ticker.abort();
     outcome?;
     drop(threads);
+    checkpoints.finish();
     // The last commit blocks; nothing else is left to run.
     match tokio::task::spawn_blocking(move || committer.finish()).await {
         Ok(true) => {

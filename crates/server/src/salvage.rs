@@ -1,29 +1,110 @@
-//! Saving what can be read of a data directory the daemon does not start from.
+//! Looking after a data directory while no daemon runs: is it in order, what can be saved, and can it be smaller.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use windlass_store::{SledConfig, SledStore};
+use windlass_store::{OpenError, Salvage, StoreConfig, Verdict};
 
+use crate::config::Config;
 use crate::failure::Failure;
+use crate::run;
 
-/// Writes every job and every schedule that can be read to `out`, a line of JSON each, and says in words how much that was.
+/// How many things that could not be read are named one by one.
+const NAMED_MAX: usize = 20;
+
+/// Writes every job, schedule and batch that can be read to `out`, a line of JSON each, and says in words how much that was.
+/// Nothing in the directory is changed.
 ///
 /// # Errors
 ///
-/// There is no such directory, a daemon has it, the store cannot be opened at all, or `out` takes no more.
+/// There is no such directory, a daemon has it, or `out` takes no more; [`Failure::Incomplete`] with the same words, if
+/// anything is missing.
 pub fn salvage(data_dir: &Path, out: &mut dyn Write) -> Result<String, Failure> {
-    if !data_dir.is_dir() {
-        return Err(Failure::data(data_dir, "there is no such directory"));
-    }
-    let store = SledStore::open(SledConfig::new(data_dir)).map_err(|error| Failure::data(data_dir, error))?;
-    let found = windlass_store::salvage(&store).map_err(|error| Failure::data(data_dir, error))?;
+    is_there(data_dir)?;
+    let found = windlass_store::salvage(&StoreConfig::new(data_dir)).map_err(|error| Failure::data(data_dir, error))?;
     let mut out = BufWriter::new(out);
     found
         .export(&mut out)
         .and_then(|()| out.flush())
         .map_err(|error| Failure::Runtime(format!("cannot write: {error}")))?;
-    let damage: String = found.damaged.iter().map(|(key, why)| format!("\nvalue {key} lost: {why}")).collect();
-    let (jobs, schedules, queues) = (found.jobs.len(), found.schedules.len(), found.queues.len());
-    Ok(format!("{jobs} jobs of {queues} queues and {schedules} schedules from {} values{damage}", found.values))
+    let words = in_words(&found);
+    if found.is_whole() { Ok(words) } else { Err(Failure::Incomplete(words)) }
+}
+
+fn in_words(found: &Salvage) -> String {
+    let (jobs, schedules, batches) = (found.jobs.len(), found.schedules.len(), found.batches.len());
+    let (commits, expected) = (found.commits, found.commits + found.commits_missing);
+    let named = found.unreadable.iter().take(NAMED_MAX).map(|what| format!("\nunreadable: {what}"));
+    let more = found.unreadable.len().saturating_sub(NAMED_MAX);
+    let rest = if more > 0 { format!("\nand {more} more") } else { String::new() };
+    let unreadable: String = named.chain([rest]).collect();
+    format!(
+        "{jobs} jobs, {schedules} schedules, {batches} batches; {commits} of {expected} commits of the log{unreadable}"
+    )
+}
+
+/// Says whether the daemon would start from a directory with everything that was in it. Nothing in it is changed.
+///
+/// # Errors
+///
+/// [`Failure::Data`]: it would not, and why.
+pub fn verify(config: &Config) -> Result<String, Failure> {
+    is_there(&config.data_dir)?;
+    let Verdict { report, before } = windlass_store::verify(&run::store_config(config), config.engine_limits())
+        .map_err(|error| Failure::store(&config.data_dir, &error))?;
+    let windlass_store::Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, .. } = report;
+    let torn = if torn { "; a torn entry behind the last commit was never acknowledged" } else { "" };
+    let before = if before { "; written by version 0.1.0, and taken over at the next start" } else { "" };
+    Ok(format!(
+        "ok: {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches; the table holds commits 1 to \
+         {table_seq}, the log goes on to {last_seq}{torn}{before}"
+    ))
+}
+
+/// Builds the table anew, so that it takes up no more room than it must. Says in words what that brought.
+///
+/// # Errors
+///
+/// The directory cannot be opened, or the table cannot be built.
+pub fn compact(config: &Config) -> Result<String, Failure> {
+    is_there(&config.data_dir)?;
+    let failed = |error: &dyn std::fmt::Display| Failure::data(&config.data_dir, error);
+    let mut opened = run::open(config)?;
+    let figures = opened.checkpointer.figures();
+    let bytes = || figures.table_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    let before = bytes();
+    opened.checkpointer.ask_for_rebuild();
+    opened.checkpointer.run(true).map_err(|error| failed(&error))?;
+    opened.log.close().map_err(|error| failed(&error))?;
+    Ok(format!("the table takes up {} bytes, it was {before}", bytes()))
+}
+
+/// If the daemon would not start from the configured directory because something in it is lost, makes a store of the rest,
+/// and sets the damaged one aside. Both are logged. A directory that is in order is left alone.
+///
+/// # Errors
+///
+/// [`Failure::Data`]: it cannot be read for another reason, or the new store cannot be made.
+pub fn accept_loss(config: &Config) -> Result<(), Failure> {
+    let (store, limits) = (run::store_config(config), config.engine_limits());
+    let damage = match windlass_store::verify(&store, limits.clone()) {
+        Err(OpenError::Damaged(damage)) if config.data_dir.is_dir() => damage,
+        Ok(_) | Err(_) => return Ok(()),
+    };
+    tracing::error!(%damage, "the store is damaged; its loss is accepted, as --accept-loss says");
+    let (found, aside) = windlass_store::accept_loss(&store, limits, run::random_seed())
+        .map_err(|error| Failure::data(&config.data_dir, error))?;
+    tracing::warn!(aside = %aside.display(), "going on with {}", in_words(&found));
+    Ok(())
+}
+
+/// Nothing is looked for, and nothing made, where no daemon has ever been.
+fn is_there(data_dir: &Path) -> Result<(), Failure> {
+    let refuse = |why: &dyn std::fmt::Display| Err(Failure::data(data_dir, why));
+    match std::fs::read_dir(data_dir).map(|mut entries| entries.next().is_none()) {
+        Ok(false) => Ok(()),
+        Ok(true) => refuse(&"there is no data of a daemon in it"),
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => refuse(&"there is no such directory"),
+        Err(why) => refuse(&why),
+    }
 }

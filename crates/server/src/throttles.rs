@@ -61,7 +61,7 @@ mod tests {
     use std::path::Path;
 
     use windlass_engine::{Engine, Limits};
-    use windlass_store::{Journal, JournalLimits};
+    use windlass_store::Journal;
 
     use super::*;
     use crate::hub::Promise;
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_changed_is_changed_and_nothing_else() {
-        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(JournalLimits::default()), Promise::Soon, 7);
+        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7);
         let agree_on = |text: &str| {
             let Agreement { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
             assert_eq!(refused, []);
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_told_by_name() {
         let limits = Limits { name_bytes_max: 3, ..Limits::default() };
-        let hub = Hub::new(Engine::new(limits, 7), Journal::new(JournalLimits::default()), Promise::Soon, 7);
+        let hub = Hub::new(Engine::new(limits, 7), Journal::new(), Promise::Soon, 7);
         let Agreement { refused, new, .. } = agree(&hub, wanted_of("long.worker = 1\nabc.worker = 1"));
         assert_eq!((refused.len(), refused[0].0.as_str(), new), (1, "long", 1));
     }

@@ -12,7 +12,7 @@ use windlass_engine::{ClientId, ClientInfo, Command, Engine, Limits, Tag, Timest
 use windlass_session::{Item, Outbox, Session};
 use windlass_spiderq::session::{Settings, SpiderqSession};
 use windlass_spiderq::wire::{Patience, Reply, Request, Status};
-use windlass_store::{Journal, JournalLimits, MemoryStore, Store, recover};
+use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable, open_parts};
 use windlass_testkit::dice::Dice;
 use windlass_zmtp::Roster;
 
@@ -118,7 +118,8 @@ impl Model {
 struct Daemon {
     engine: Engine,
     journal: Journal,
-    store: MemoryStore,
+    log: MemoryLog,
+    table: MemoryTable,
     session: SpiderqSession,
     settings: Arc<Settings>,
     now: u64,
@@ -133,9 +134,10 @@ fn session(settings: &Arc<Settings>) -> SpiderqSession {
 impl Daemon {
     fn new() -> Self {
         let settings = Arc::new(Settings::new(Bytes::from_static(b"tasks")));
-        let (engine, journal) = (Engine::new(Limits::default(), 1), Journal::new(JournalLimits::default()));
+        let (engine, journal) = (Engine::new(Limits::default(), 1), Journal::new());
         let session = session(&settings);
-        let mut daemon = Self { engine, journal, store: MemoryStore::new(), session, settings, now: 1_000_000 };
+        let (log, table) = (MemoryLog::new(), MemoryTable::new());
+        let mut daemon = Self { engine, journal, log, table, session, settings, now: 1_000_000 };
         daemon.greet();
         daemon
     }
@@ -172,7 +174,7 @@ impl Daemon {
 
     fn commit(&mut self) {
         while let Some(commit) = self.journal.cut(&self.engine) {
-            self.store.commit(&commit).unwrap();
+            self.log.append(&commit).unwrap();
             self.journal.committed(commit.seq());
         }
     }
@@ -186,8 +188,10 @@ impl Daemon {
             self.journal.stop_in_order();
         }
         self.commit();
-        let found = recover(&self.store, Limits::default(), JournalLimits::default(), 2).unwrap();
+        let (table, checkpoints) = (Box::new(self.table.clone()), CheckpointLimits::default());
+        let (mut checkpointer, found) = open_parts(&self.log, table, &checkpoints, Limits::default(), 2).unwrap();
         (self.engine, self.journal) = (found.engine, found.journal);
+        checkpointer.run(true).unwrap();
         self.engine.check();
         self.session = session(&self.settings);
         self.greet();

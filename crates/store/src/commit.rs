@@ -1,22 +1,18 @@
-//! A commit: what is written and removed in one step, ready to be framed.
+//! A commit: the records of one write to the log.
 //!
-//! Taken from the journal under the engine's lock, framed without it: until then large bodies are shared, not copied.
+//! Taken from the journal under the engine's lock and framed without it: until then large bodies are shared, not copied.
 
-use crate::frame::{HEADER_BYTES, SLICE_BYTES_MAX, seal};
+use bytes::Bytes;
+
+use crate::codec::put_u64;
 use crate::record::Tail;
 
-/// What one commit writes and removes. To be written once, and again as it is if that failed.
+/// The records that become durable together. It is written once, and again as it is if that failed.
 #[derive(Clone, Debug)]
 pub struct Commit {
     pub(crate) seq: u64,
-    pub(crate) first_key: u64,
-    pub(crate) parts: u32,
     pub(crate) arena: Vec<u8>,
     pub(crate) pieces: Vec<Piece>,
-    /// What is left of a torn commit: to be removed before anything is written behind it.
-    pub(crate) litter: Vec<u64>,
-    /// Values of commits that are superfluous.
-    pub(crate) removals: Vec<u64>,
 }
 
 /// One record: bytes of the arena, and a tail that was too large to copy.
@@ -27,6 +23,12 @@ pub(crate) struct Piece {
     pub(crate) tail: Option<Box<Tail>>,
 }
 
+impl Piece {
+    fn bytes(&self) -> usize {
+        self.len + self.tail.as_deref().map_or(0, Tail::len)
+    }
+}
+
 impl Commit {
     /// Its number. Commits are numbered one after the other for the life of the data directory.
     #[must_use]
@@ -34,181 +36,60 @@ impl Commit {
         self.seq
     }
 
-    /// How many values it writes.
+    /// Bytes of its records.
     #[must_use]
-    pub const fn parts(&self) -> u32 {
-        self.parts
+    pub fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.bytes() as u64).sum()
     }
 
-    /// The values it writes, of at most [`crate::VALUE_BYTES_MAX`] bytes each, in order of their keys.
-    #[must_use]
-    pub fn values(&self) -> Values<'_> {
-        Values { commit: self, part: 0, piece: 0, done: 0, value: Vec::new() }
-    }
-
-    /// The steps in which it is to be written, of so many values each. Each is to be atomic, all of it survives or
-    /// nothing, unless nothing is removed: then it is enough that no value survives without those before it. Whatever
-    /// part of the row survives, what was there before the commit can be read still.
-    pub fn batches(&self, values_max: u32) -> impl Iterator<Item = Batch<'_>> {
-        let values_max = values_max.max(1);
-        let count = self.parts.div_ceil(values_max) as usize;
-        let share = self.removals.len().div_ceil(count.max(1)).max(1);
-        // Never a removal without a value, nor the last value without all removals: recovery counts commits.
-        let mut removals = self.removals.chunks(share);
-        (0..self.parts).step_by(values_max as usize).map(move |part| Batch {
-            litter: if part == 0 { &self.litter } else { &[] },
-            removals: removals.next().unwrap_or_default(),
-            values: values_max.min(self.parts - part),
-        })
-    }
-}
-
-/// A part of a commit that is to be written atomically.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
-    litter: &'a [u64],
-    removals: &'a [u64],
-    values: u32,
-}
-
-impl Batch<'_> {
-    /// Keys to be removed.
-    pub fn removals(&self) -> impl Iterator<Item = u64> {
-        self.litter.iter().chain(self.removals).copied()
-    }
-
-    /// How many of the commit's next values are to be written.
-    #[must_use]
-    pub const fn values(&self) -> u32 {
-        self.values
-    }
-}
-
-/// Frames a commit's values one after the other, in one buffer.
-#[derive(Debug)]
-pub struct Values<'a> {
-    commit: &'a Commit,
-    part: u32,
-    piece: usize,
-    /// Bytes of the present piece that earlier parts have.
-    done: usize,
-    value: Vec<u8>,
-}
-
-impl Values<'_> {
-    /// The next key and its value.
-    #[expect(clippy::should_implement_trait, reason = "what it returns lives in its own buffer: no iterator can")]
-    pub fn next(&mut self) -> Option<(u64, &[u8])> {
-        let commit = self.commit;
-        if self.part >= commit.parts {
-            return None;
+    /// Appends the records, each behind its length, to `out`. Large tails are not copied: they go to `tails`, each with the
+    /// length that `out` has where it belongs.
+    pub(crate) fn write_records(&self, out: &mut Vec<u8>, tails: &mut Vec<(usize, Bytes)>) {
+        for piece in &self.pieces {
+            put_u64(out, piece.bytes() as u64);
+            out.extend_from_slice(self.arena.get(piece.at..piece.at + piece.len).unwrap_or_default());
+            let Some(tail) = piece.tail.as_deref() else { continue };
+            let shared = [&tail.result, &tail.body].into_iter().filter(|bytes| !bytes.is_empty());
+            tails.extend(shared.map(|bytes| (out.len(), bytes.clone())));
         }
-        let starts_at = self.fill();
-        let key = commit.first_key + u64::from(self.part);
-        seal(key, commit.seq, (self.part, commit.parts), starts_at, &mut self.value);
-        self.part += 1;
-        Some((key, &self.value))
     }
 
-    /// Copies the next slice into the buffer. Returns where the first record in it begins.
-    fn fill(&mut self) -> u32 {
-        self.value.clear();
-        self.value.resize(HEADER_BYTES, 0);
-        let mut starts_at = None;
-        let mut room = SLICE_BYTES_MAX;
-        while let Some(piece) = self.commit.pieces.get(self.piece).filter(|_| room > 0) {
-            if self.done == 0 && starts_at.is_none() {
-                starts_at = Some(SLICE_BYTES_MAX - room);
-            }
-            let empty = &[][..];
-            let inline = self.commit.arena.get(piece.at..piece.at + piece.len).unwrap_or(empty);
-            let tail = piece.tail.as_deref();
-            let mut skip = self.done;
-            for bytes in [inline, tail.map_or(empty, |t| &t.result), tail.map_or(empty, |t| &t.body)] {
-                let fresh = bytes.get(skip..).unwrap_or(empty);
-                skip = skip.saturating_sub(bytes.len());
-                let taken = fresh.get(..room).unwrap_or(fresh);
-                self.value.extend_from_slice(taken);
-                self.done += taken.len();
-                room -= taken.len();
-            }
-            if self.done == piece.len + tail.map_or(0, Tail::len) {
-                self.piece += 1;
-                self.done = 0;
-            }
+    /// The records, each behind its length, in one piece.
+    #[must_use]
+    pub fn records(&self) -> Vec<u8> {
+        let (mut out, mut tails) = (Vec::new(), Vec::new());
+        self.write_records(&mut out, &mut tails);
+        let (mut whole, mut done) = (Vec::new(), 0);
+        for (at, tail) in tails {
+            whole.extend_from_slice(out.get(done..at).unwrap_or_default());
+            whole.extend_from_slice(&tail);
+            done = at;
         }
-        let starts_at = starts_at.unwrap_or(self.value.len() - HEADER_BYTES);
-        u32::try_from(starts_at).unwrap_or(u32::MAX)
+        whole.extend_from_slice(out.get(done..).unwrap_or_default());
+        whole
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::frame::{open, parts_of};
-
-    fn commit(sizes: &[(usize, usize, usize)]) -> (Commit, Vec<u8>, Vec<usize>) {
-        let (mut arena, mut pieces, mut whole, mut starts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (n, (inline, result, body)) in (1u8..).zip(sizes) {
-            starts.push(whole.len());
-            let tail = Tail { result: Bytes::from(vec![n; *result]), body: Bytes::from(vec![n + 100; *body]) };
-            pieces.push(Piece { at: arena.len(), len: *inline, tail: Some(Box::new(tail.clone())) });
-            arena.extend(vec![n + 200; *inline]);
-            whole.extend(vec![n + 200; *inline]);
-            tail.append_to(&mut whole);
-        }
-        let parts = parts_of(whole.len() as u64);
-        (
-            Commit { seq: 3, first_key: 10, parts, arena, pieces, litter: Vec::new(), removals: Vec::new() },
-            whole,
-            starts,
-        )
-    }
+    use crate::log::records;
 
     #[test]
-    fn slices_are_the_records_in_a_row() {
-        let max = SLICE_BYTES_MAX;
-        let table: [&[(usize, usize, usize)]; 8] = [
-            &[(1, 0, 0)],
-            &[(max, 0, 0)],
-            &[(max, 0, 0), (1, 0, 0)],
-            &[(10, max, max), (10, 0, 3)],
-            &[(max - 1, 1, 1), (5, 5, 5)],
-            &[(1, 0, 3 * max - 1), (7, 0, 0)],
-            &[(5, 0, 0), (5, 200_000, 0), (5, 0, 0), (5, 0, 0)],
-            &[(9, 0, max - 9), (1, 0, 0)],
-        ];
-        for sizes in table {
-            let (commit, whole, starts) = commit(sizes);
-            let (mut values, mut read, mut keys) = (commit.values(), Vec::new(), Vec::new());
-            while let Some((key, value)) = values.next() {
-                assert!(value.len() <= crate::VALUE_BYTES_MAX);
-                let frame = open(key, value).unwrap();
-                let begins = read.len() + frame.starts_at as usize;
-                let end = read.len() + frame.slice.len();
-                let first = starts.iter().copied().find(|start| *start >= read.len()).unwrap_or(end).min(end);
-                assert_eq!(begins, first, "{sizes:?} part {}", frame.part);
-                read.extend_from_slice(frame.slice);
-                keys.push(key);
-            }
-            assert_eq!(read, whole, "{sizes:?}");
-            assert_eq!(keys, (10..10 + u64::from(commit.parts)).collect::<Vec<_>>(), "{sizes:?}");
+    fn large_tails_stand_where_they_belong() {
+        let (mut arena, mut pieces, mut expected) = (vec![0xee; 3], Vec::new(), Vec::new());
+        for (n, (inline, result, body)) in (1u8..).zip([(5, 0, 0), (300, 0, 2_000), (7, 9_000, 1), (1, 0, 0)]) {
+            let tail = Tail { result: Bytes::from(vec![n; result]), body: Bytes::from(vec![n + 100; body]) };
+            let mut whole = vec![n + 200; inline];
+            tail.append_to(&mut whole);
+            expected.push(whole);
+            pieces.push(Piece { at: arena.len(), len: inline, tail: (tail.len() > 0).then(|| Box::new(tail)) });
+            arena.extend(vec![n + 200; inline]);
+            arena.push(0xee);
         }
-    }
-
-    proptest! {
-        #[test]
-        fn batches_are_the_commit_in_steps(parts in 1u32..40, removals in 0u64..100, values_max in 1u32..10) {
-            let commit = Commit { parts, removals: (0..removals).collect(), litter: vec![901, 902], ..commit(&[]).0 };
-            let batches: Vec<_> = commit.batches(values_max).collect();
-            prop_assert_eq!(batches.iter().map(Batch::values).sum::<u32>(), parts);
-            prop_assert!(batches.iter().all(|batch| (1..=values_max).contains(&batch.values())));
-            let keys: Vec<u64> = batches.iter().flat_map(Batch::removals).collect();
-            prop_assert_eq!(keys, [901, 902].into_iter().chain(0..removals).collect::<Vec<_>>());
-            prop_assert_eq!(batches[0].litter.len(), 2);
-        }
+        let commit = Commit { seq: 3, arena, pieces };
+        let bytes = commit.records();
+        let read: Vec<Vec<u8>> = records(&bytes).map(|record| record.unwrap().1.to_vec()).collect();
+        assert_eq!(read, expected);
     }
 }

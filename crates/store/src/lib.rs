@@ -1,16 +1,17 @@
-//! Durable memory: a journal of what the engine changed, in a store that survives.
+//! Durable memory: a log of what the engine changed, and a table of what lives.
 //!
-//! Every visit to the engine leaves changes; [`Journal`] turns them into commits, a [`Store`] keeps commits, [`recover`]
-//! makes an engine of them again. The journal is bookkeeping and does no I/O; a driver cuts commits from it and hands
-//! them to the store:
+//! Every visit to the engine leaves changes; [`Journal`] gathers them into commits, a [`Log`] keeps commits, a
+//! [`Checkpointer`] takes what lives of them to a [`Table`], and [`open`] makes an engine of both again. The journal is
+//! bookkeeping and does no I/O; a driver cuts commits from it and hands them to the log:
 //!
 //! ```
 //! use bytes::Bytes;
 //! use windlass_engine::{ClientId, Command, Limits, NewJob, Origin, Tag, Timestamp, Turn};
-//! use windlass_store::{JournalLimits, MemoryStore, Recovered, Store, recover};
+//! use windlass_store::{Opened, StoreConfig, open};
 //!
-//! let mut store = MemoryStore::new();
-//! let Recovered { mut engine, mut journal, .. } = recover(&store, Limits::default(), JournalLimits::default(), 7)?;
+//! let dir = tempfile::tempdir()?;
+//! let Opened { mut log, mut checkpointer, recovered, guard } = open(&StoreConfig::new(dir.path()), Limits::default(), 7)?;
+//! let (mut engine, mut journal) = (recovered.engine, recovered.journal);
 //!
 //! // A visit: under the engine's lock.
 //! let mut turn = Turn::new(Timestamp(1_000), 7);
@@ -19,62 +20,73 @@
 //! journal.append(&engine, &turn.changes);
 //! let acknowledge_after = journal.pending_seq();
 //!
-//! // The committer: `cut` and `committed` under the lock, `commit` without it.
+//! // The committer: `cut` and `committed` under the lock, `append` without it.
 //! let commit = journal.cut(&engine).expect("something was appended");
 //! assert_eq!(commit.seq(), acknowledge_after);
-//! store.commit(&commit)?;
+//! log.append(&commit)?;
 //! journal.committed(commit.seq());
 //!
-//! let again = recover(&store, Limits::default(), JournalLimits::default(), 8)?;
-//! assert_eq!(again.engine.job_count(), 1);
+//! // Whenever the log has grown, on a thread of its own.
+//! checkpointer.run(true)?;
+//!
+//! drop((log, checkpointer, guard));
+//! let again = open(&StoreConfig::new(dir.path()), Limits::default(), 8)?;
+//! assert_eq!(again.recovered.engine.job_count(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A commit that fails is written again, the same, once [`Store::reopen`] succeeds: nothing of it or of a later one is
+//! A commit that fails is written again, the same, once [`Log::reopen`] succeeds: nothing of it or of a later one is
 //! acknowledged before.
 //!
-//! Reading order: [`Record`] (the facts) · `frame` (bytes on the disk) · [`Journal`] and `ledger` (what is where, and
-//! what may go) · `compact` · [`recover`] · `sled`.
+//! Reading order: its README (what is where, and what a power cut can do) · [`Record`] (the facts) · [`Journal`] and
+//! `pending` (gathering them) · `log` · `page` (the table's values) · `digest`, `checkpoint` · `load`, `recover` ·
+//! `parts`, `directory` (opening).
 //!
 //! # Invariants
 //!
-//! * At most one record of a job, or of a schedule, in a commit; of all records of a job in the store, the one in the highest commit counts.
-//! * What overrides an older record goes later than that record, never before.
-//! * What is removed is superfluous by what was on the disk before the commit that removes it.
-//! * Every commit says how many commits there are and which: one that is lost is noticed.
+//! * At most one record of a job, a schedule or a batch in a commit; the last one counts.
+//! * What is acknowledged is in the log, or in the table and before its point.
+//! * The log forgets only what lies before a point that was durable before the present one.
+//! * A table holds all of its point's pages and no others, or is not used: the census tells.
+//! * Anything that is missing is noticed when a store is opened, and nothing is started then.
 //! * A record that was ever written can be read for ever (`golden/`).
 
+mod before;
+mod checkpoint;
 mod codec;
 mod commit;
-mod compact;
+mod damage;
+mod digest;
+mod directory;
+mod export;
+mod files;
 mod fingerprint;
-mod frame;
 mod journal;
-mod ledger;
-mod memory;
+mod load;
+mod log;
+mod page;
+mod parts;
 mod pending;
 mod record;
 mod recover;
-mod replay;
-mod roll;
 mod salvage;
-mod sled;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, unused_imports, reason = "recovery and salvage are to read the log without sled")
-)]
 mod sled_file;
 mod store;
+mod table;
 
+pub use checkpoint::{CheckpointLimits, Checkpointer, StoreFigures};
 pub use codec::DecodeError;
-pub use commit::{Batch, Commit, Values};
+pub use commit::Commit;
+pub use damage::{Damage, Loss, OpenError};
+pub use directory::{Guard, Opened, StoreConfig, open};
+pub use files::{Step, Watch, watch_steps};
 pub use fingerprint::Fingerprint;
-pub use frame::{FrameError, VALUE_BYTES_MAX, VERSION};
-pub use journal::{Journal, JournalLimits, JournalStats};
-pub use memory::{Fault, MemoryStore};
-pub use record::{BatchMoved, HeadRecord, Moved, NextRun, Record};
-pub use recover::{Recovered, Report, recover};
-pub use replay::{RecoverError, Torn};
-pub use salvage::{Salvage, salvage};
-pub use sled::{SledConfig, SledStore, Watch};
-pub use store::{Error, Store};
+pub use journal::Journal;
+pub use log::memory::{Fault, MemoryLog};
+pub use log::records;
+pub use parts::open_parts;
+pub use record::{BatchMoved, Counted, HeadRecord, Moved, NextRun, Record};
+pub use recover::{Recovered, Report};
+pub use salvage::{Salvage, Verdict, accept_loss, salvage, verify};
+pub use store::{Entry, Error, Log, LogTail, Place, Scan, ShowPair, Table};
+pub use table::memory::MemoryTable;

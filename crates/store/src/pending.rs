@@ -1,15 +1,15 @@
 //! The commit that is being gathered: one record at most for each job, encoded as it comes.
 //!
-//! Not here: what a record overrides (`ledger`), and when the commit is cut (`journal`).
+//! Not here: when the commit is cut (`journal`).
 
 use std::collections::BTreeSet;
 
-use windlass_engine::{JobId, QueueId};
+use windlass_engine::{JobId, Numbered, QueueId};
 
-use crate::commit::Piece;
-use crate::record::Tail;
+use crate::commit::{Commit, Piece};
+use crate::record::{Tail, encode_gone};
 
-/// A tail longer than this is shared with the engine until the commit is framed, and copied without its lock.
+/// A tail longer than this is shared with the engine until the commit is written, and copied without its lock, if at all.
 pub(crate) const INLINE_BYTES_MAX: usize = 1024;
 /// Bytes of overwritten records that may lie about before the rest is moved together.
 const HOLES_BYTES_MAX: usize = 1 << 20;
@@ -18,23 +18,27 @@ const VOIDS_MAX: usize = 4096;
 /// Room that is made for a commit before it is needed, at most.
 const ROOM_BYTES_MAX: usize = 1 << 20;
 const ROOM_RECORDS_MAX: usize = 1 << 13;
+const NO_RECORD: u32 = u32::MAX;
 
 /// What a record of the pending commit is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+enum Kind {
+    /// A job, a schedule or a batch, whole.
     Put,
+    /// The part of it that changes.
     Moved,
+    /// It is gone.
     Gone,
-    /// Came to nothing.
+    /// The record came to nothing.
     Void,
+    /// A queue, or the head.
+    Other,
 }
 
 #[derive(Debug)]
 struct Written {
-    job: JobId,
+    id: JobId,
     kind: Kind,
-    /// It overrides a record that the store holds: if it comes to nothing, that must still be said.
-    overrides: bool,
     at: usize,
     len: usize,
     tail: Option<Box<Tail>>,
@@ -50,12 +54,14 @@ impl Written {
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) seq: u64,
-    /// Its place in the ledger.
-    pub(crate) slot: u32,
     /// Something was appended, even if it has come to nothing since: somebody may wait for it.
     pub(crate) touched: bool,
     /// Queues to be read from the engine when it is cut.
     pub(crate) queues: BTreeSet<QueueId>,
+    /// Which record is about this job, schedule or batch.
+    index: Numbered<u32>,
+    /// What has this number or a higher one was born in this commit: no other commit knows it.
+    first_new: JobId,
     arena: Vec<u8>,
     records: Vec<Written>,
     /// Bytes of records that stand.
@@ -64,22 +70,16 @@ pub(crate) struct Pending {
     voids: usize,
 }
 
-/// What the pending commit turned out to be.
-#[derive(Debug)]
-pub(crate) struct Gathered {
-    pub(crate) arena: Vec<u8>,
-    pub(crate) pieces: Vec<Piece>,
-}
-
 impl Pending {
-    pub(crate) fn new(seq: u64, slot: u32, arena_bytes: usize, records: usize) -> Self {
+    pub(crate) fn new(seq: u64, first_new: JobId) -> Self {
         Self {
             seq,
-            slot,
             touched: false,
             queues: BTreeSet::new(),
-            arena: Vec::with_capacity(arena_bytes),
-            records: Vec::with_capacity(records),
+            index: Numbered::new(NO_RECORD),
+            first_new,
+            arena: Vec::new(),
+            records: Vec::new(),
             bytes: 0,
             holes: 0,
             voids: 0,
@@ -91,24 +91,100 @@ impl Pending {
         self.bytes
     }
 
+    /// Whether no other commit knows it.
+    pub(crate) fn is_new(&self, id: JobId) -> bool {
+        id >= self.first_new || self.index.get(id).is_some_and(|index| self.kind(index) == Kind::Put)
+    }
+
+    /// Writes it whole.
+    pub(crate) fn put(&mut self, id: JobId, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) {
+        self.write(id, Kind::Put, encode);
+    }
+
+    /// Writes the part of it that changes.
+    pub(crate) fn moved(&mut self, id: JobId, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.write(id, Kind::Moved, |out| {
+            encode(out);
+            None
+        });
+    }
+
+    /// Writes that it is gone. What was born in this commit comes to nothing.
+    pub(crate) fn gone(&mut self, id: JobId) {
+        if id < self.first_new {
+            self.write(id, Kind::Gone, |out| {
+                encode_gone(id, out);
+                None
+            });
+        } else if let Some(index) = self.index.remove(id) {
+            self.void(index);
+        }
+    }
+
+    /// Appends a record that is about no job.
+    pub(crate) fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.add(JobId(0), Kind::Other, |out| {
+            encode(out);
+            None
+        });
+    }
+
+    /// Moves together what stands, if too much lies about between it.
+    pub(crate) fn tidy_if_cluttered(&mut self) {
+        let holes = self.holes > HOLES_BYTES_MAX && self.holes > self.arena.len() / 2;
+        if holes || (self.voids > VOIDS_MAX && self.voids > self.records.len() / 2) {
+            self.tidy();
+        }
+    }
+
+    /// Ends the gathering and begins the next commit. From `first_new` on everything will be new there.
+    pub(crate) fn close(&mut self, first_new: JobId) -> Commit {
+        let room = (self.arena.len().min(ROOM_BYTES_MAX), self.records.len().min(ROOM_RECORDS_MAX));
+        let arena = std::mem::replace(&mut self.arena, Vec::with_capacity(room.0));
+        let records = std::mem::replace(&mut self.records, Vec::with_capacity(room.1));
+        let mut pieces = Vec::with_capacity(records.len());
+        for record in records {
+            if record.kind != Kind::Other {
+                self.index.remove(record.id);
+            }
+            if record.kind != Kind::Void {
+                pieces.push(Piece { at: record.at, len: record.len, tail: record.tail });
+            }
+        }
+        let seq = self.seq;
+        (self.seq, self.touched, self.first_new) = (seq + 1, false, first_new);
+        (self.bytes, self.holes, self.voids) = (0, 0, 0);
+        Commit { seq, arena, pieces }
+    }
+
+    // ---- one record --------------------------------------------------------------------------------------------------
+
+    fn kind(&self, index: u32) -> Kind {
+        self.records.get(index as usize).map_or(Kind::Void, |record| record.kind)
+    }
+
+    fn write(&mut self, id: JobId, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) {
+        match self.index.get(id) {
+            Some(index) => self.rewrite(index, kind, encode),
+            None => {
+                let index = self.add(id, kind, encode);
+                self.index.set(id, index);
+            }
+        }
+    }
+
     /// Adds a record. Returns which it is.
-    pub(crate) fn add(
-        &mut self,
-        kind: Kind,
-        job: JobId,
-        overrides: bool,
-        encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>,
-    ) -> u32 {
+    fn add(&mut self, id: JobId, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) -> u32 {
         let at = self.arena.len();
         let tail = encode(&mut self.arena);
-        let record = Written { job, kind, overrides, at, len: self.arena.len() - at, tail };
+        let record = Written { id, kind, at, len: self.arena.len() - at, tail };
         self.bytes += record.bytes() as u64;
         self.records.push(record);
-        u32::try_from(self.records.len() - 1).unwrap_or(u32::MAX)
+        u32::try_from(self.records.len() - 1).unwrap_or(NO_RECORD)
     }
 
     /// Writes a record anew, over itself if it fits there.
-    pub(crate) fn rewrite(&mut self, index: u32, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) {
+    fn rewrite(&mut self, index: u32, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) {
         let Some(record) = self.records.get_mut(index as usize) else { return };
         self.bytes -= record.bytes() as u64;
         let at = self.arena.len();
@@ -127,77 +203,28 @@ impl Pending {
         self.bytes += record.bytes() as u64;
     }
 
-    /// A record comes to nothing. Returns whether it overrides one that the store holds.
-    pub(crate) fn void(&mut self, index: u32) -> bool {
-        let Some(record) = self.records.get_mut(index as usize) else { return false };
+    /// A record comes to nothing.
+    fn void(&mut self, index: u32) {
+        let Some(record) = self.records.get_mut(index as usize) else { return };
         self.bytes -= record.bytes() as u64;
         self.holes += record.len;
         self.voids += 1;
         (record.kind, record.len, record.tail) = (Kind::Void, 0, None);
-        record.overrides
     }
 
-    /// A job's own record comes to nothing, or only to the word that it is gone.
-    pub(crate) fn drop_put(&mut self, index: u32, encode_gone: impl FnOnce(&mut Vec<u8>)) {
-        if !self.void(index) {
-            return;
-        }
-        self.voids -= 1;
-        self.rewrite(index, Kind::Gone, |out| {
-            encode_gone(out);
-            None
-        });
-    }
-
-    /// Appends bytes that belong to no job.
-    pub(crate) fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> u32 {
-        let index = self.add(Kind::Gone, JobId(0), false, |out| {
-            encode(out);
-            None
-        });
-        self.size(index)
-    }
-
-    /// Bytes of a record, for the ledger.
-    pub(crate) fn size(&self, index: u32) -> u32 {
-        let bytes = self.records.get(index as usize).map_or(0, Written::bytes);
-        u32::try_from(bytes).unwrap_or(u32::MAX)
-    }
-
-    /// The records that stand: what they are, whose, and which.
-    pub(crate) fn standing(&self) -> impl Iterator<Item = (Kind, JobId, u32)> {
-        let records = (0..).zip(&self.records).filter(|(_, record)| record.kind != Kind::Void);
-        records.map(|(index, record)| (record.kind, record.job, index))
-    }
-
-    /// Whether too much lies about.
-    pub(crate) fn is_cluttered(&self) -> bool {
-        (self.holes > HOLES_BYTES_MAX && self.holes > self.arena.len() / 2)
-            || (self.voids > VOIDS_MAX && self.voids > self.records.len() / 2)
-    }
-
-    /// Moves together what stands. Records keep their order but not their indexes.
-    pub(crate) fn tidy(&mut self) {
+    /// Moves together what stands.
+    fn tidy(&mut self) {
         let mut arena = Vec::with_capacity(self.arena.len() - self.holes);
         self.records.retain(|record| record.kind != Kind::Void);
-        for record in &mut self.records {
+        for (index, record) in (0..).zip(&mut self.records) {
             let bytes = self.arena.get(record.at..record.at + record.len).unwrap_or_default();
             record.at = arena.len();
             arena.extend_from_slice(bytes);
+            if record.kind != Kind::Other {
+                self.index.set(record.id, index);
+            }
         }
         self.arena = arena;
         (self.holes, self.voids) = (0, 0);
-    }
-
-    /// Ends the gathering.
-    pub(crate) fn finish(self) -> Gathered {
-        let stands = self.records.into_iter().filter(|record| record.kind != Kind::Void);
-        let pieces = stands.map(|record| Piece { at: record.at, len: record.len, tail: record.tail }).collect();
-        Gathered { arena: self.arena, pieces }
-    }
-
-    /// Room that the next commit will probably need.
-    pub(crate) fn room(&self) -> (usize, usize) {
-        (self.arena.len().min(ROOM_BYTES_MAX), self.records.len().min(ROOM_RECORDS_MAX))
     }
 }

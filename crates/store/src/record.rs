@@ -36,7 +36,9 @@ const SCHEDULE: u8 = 7;
 const NEXT_RUN: u8 = 8;
 const BATCH: u8 = 9;
 const BATCH_MOVED: u8 = 10;
-const HEAD: u8 = 11;
+/// With a count and a checksum of the commits that a journal in sled held: read, and written no more.
+const COUNTED_HEAD: u8 = 11;
+const HEAD: u8 = 12;
 
 /// Counts, numbers and ranks stay below this, so that going on counting from a journal never overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
@@ -73,18 +75,75 @@ pub struct HeadRecord {
     pub head: Head,
     /// The daemon stopped in order after this commit.
     pub clean: bool,
-    /// Commits the journal holds once this one is written and what it removes is removed, itself included.
+    /// The commits there were, as version 0.1.0 counted them.
+    pub counted: Option<Counted>,
+}
+
+/// Which commits a journal of version 0.1.0 held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// How many, with the commit that says so.
     pub commits: u64,
-    /// A checksum over the numbers of those commits: one that is lost is noticed.
+    /// The sum of a hash of each commit's number, wrapping.
     pub census: u64,
 }
 
-/// A commit's share in [`HeadRecord::census`]; the shares are added up, wrapping.
+/// A commit's share in [`Counted::census`].
 pub(crate) const fn census_share(seq: u64) -> u64 {
     let mut z = seq.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// What kind of thing a record is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Subject {
+    /// The engine's own numbers.
+    Head,
+    /// A queue, by number.
+    Queue,
+    /// A job, a schedule or a batch: they share their numbers.
+    Entity,
+}
+
+/// What a record does to its subject.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Effect {
+    /// The subject, whole.
+    Whole,
+    /// The part of it that changes; the rest stays.
+    Part,
+    /// The subject is gone.
+    Gone,
+}
+
+/// A record's first bytes: what it is about and what it does, without reading the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tag {
+    pub(crate) subject: Subject,
+    pub(crate) number: u64,
+    pub(crate) effect: Effect,
+}
+
+impl Tag {
+    pub(crate) fn of(record: &[u8]) -> Result<Self, DecodeError> {
+        let mut from = Reader::new(record);
+        let kind = from.u8()?;
+        let (subject, effect) = match kind {
+            PUT | SCHEDULE | BATCH => (Subject::Entity, Effect::Whole),
+            MOVED | NEXT_RUN | BATCH_MOVED => (Subject::Entity, Effect::Part),
+            GONE => (Subject::Entity, Effect::Gone),
+            QUEUE_SET => (Subject::Queue, Effect::Whole),
+            QUEUE_GONE => (Subject::Queue, Effect::Gone),
+            OLD_HEAD | COUNTED_HEAD | HEAD => {
+                return Ok(Self { subject: Subject::Head, number: 0, effect: Effect::Whole });
+            }
+            kind => return Err(DecodeError::Kind(kind)),
+        };
+        let number = from.below("a number", COUNT_MAX)?;
+        Ok(Self { subject, number, effect })
+    }
 }
 
 pub(crate) fn encode_gone(id: JobId, out: &mut Vec<u8>) {
@@ -142,8 +201,8 @@ fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
-    let HeadRecord { head, clean, commits, census } = record;
-    out.push(HEAD);
+    let HeadRecord { head, clean, counted } = record;
+    out.push(if counted.is_some() { COUNTED_HEAD } else { HEAD });
     let starts = Some(head.starts).filter(|starts| *starts > 0);
     let misfits = head.totals.misfits > 0 || head.origins.iter().any(|(_, totals)| totals.misfits > 0);
     out.push(u8::from(*clean) | u8::from(starts.is_some()) << 1 | u8::from(misfits) << 2);
@@ -156,8 +215,10 @@ pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
         out.push(origin.0);
         put_totals(totals, misfits, out);
     }
-    put_u64(out, *commits);
-    out.extend_from_slice(&census.to_le_bytes());
+    if let Some(Counted { commits, census }) = counted {
+        put_u64(out, *commits);
+        out.extend_from_slice(&census.to_le_bytes());
+    }
 }
 
 /// `told`: misfits are, for there are some in one of the head's totals.
@@ -194,8 +255,7 @@ impl Record {
             GONE => from.below("a job's number", COUNT_MAX).map(|id| Self::Gone(JobId(id))),
             QUEUE_SET => decode_queue(from).map(Self::QueueSet),
             QUEUE_GONE => from.u32("a queue's number").map(|id| Self::QueueGone(QueueId(id))),
-            OLD_HEAD => decode_head(from, true).map(Self::Head),
-            HEAD => decode_head(from, false).map(Self::Head),
+            kind @ (OLD_HEAD | COUNTED_HEAD | HEAD) => decode_head(from, kind).map(Self::Head),
             SCHEDULE => schedule::decode_schedule(from).map(|schedule| Self::Schedule(Box::new(schedule))),
             NEXT_RUN => schedule::decode_next_run(from).map(Self::NextRun),
             BATCH => batch::decode_batch(from).map(|batch| Self::Batch(Box::new(batch))),
@@ -277,8 +337,8 @@ fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
     Ok(Throttle { leased_max, per_worker_max, timeout_ms })
 }
 
-/// `old`: from before totals were kept by origin.
-fn decode_head(from: &mut Reader<'_>, old: bool) -> Result<HeadRecord, DecodeError> {
+fn decode_head(from: &mut Reader<'_>, kind: u8) -> Result<HeadRecord, DecodeError> {
+    let old = kind == OLD_HEAD;
     let flags = from.below("the head's flags", if old { 4 } else { 8 })?;
     let misfits = flags & 4 != 0;
     let starts = if flags & 2 != 0 { from.below("how often it was started", COUNT_MAX)? } else { 0 };
@@ -294,14 +354,15 @@ fn decode_head(from: &mut Reader<'_>, old: bool) -> Result<HeadRecord, DecodeErr
         }
         origins.push((origin, read_totals(from, old, misfits)?));
     }
+    let counted = if kind == HEAD { None } else { Some(read_counted(from)?) };
+    let head = Head { next_job, reserved, starts, totals, origins };
+    Ok(HeadRecord { head, clean: flags & 1 != 0, counted })
+}
+
+fn read_counted(from: &mut Reader<'_>) -> Result<Counted, DecodeError> {
     let commits = from.below("the count of commits", COUNT_MAX)?;
     let census = from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    Ok(HeadRecord {
-        head: Head { next_job, reserved, starts, totals, origins },
-        clean: flags & 1 != 0,
-        commits,
-        census,
-    })
+    Ok(Counted { commits, census })
 }
 
 fn read_totals(from: &mut Reader<'_>, old: bool, misfits: bool) -> Result<Totals, DecodeError> {

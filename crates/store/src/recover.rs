@@ -1,29 +1,50 @@
 //! From a store back to an engine equal to the one that died, and to the journal that goes on where the old one stopped.
 //!
-//! Not here: putting values together to commits (`replay`).
+//! Not here: how a table is known to be whole (`load`), and a log to end where it does (`log::scan`).
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use windlass_engine::{
     Batch, Engine, Job, JobId, Limits, Numbered, Place, QueueId, QueueImage, QueueKind, Role, Schedule, Stage,
 };
 
-use crate::codec::Reader;
-use crate::frame::FrameError;
-use crate::journal::{Journal, JournalLimits, Resume};
-use crate::ledger::{Home, Ledger, Shape};
+use crate::codec::{DecodeError, Reader};
+use crate::damage::{Damage, OpenError};
+use crate::journal::Journal;
+use crate::load::{Loaded, load};
+use crate::log::records;
+use crate::page::Point;
 use crate::record::{HeadRecord, Record};
-use crate::replay::{Assembler, RecoverError, Torn, Whole};
-use crate::roll::RollWriter;
-use crate::store::Store;
+use crate::salvage::Salvage;
+use crate::store::{Entry, Scan};
 
 /// Jobs per page of those that are read: pages are given back one by one while the engine takes the jobs up.
 const PAGE: usize = 1024;
 /// Numbers of queues that are taken up whatever the limit says: it may have been lowered since.
 const QUEUES_MIN: u32 = 1 << 16;
 
-/// What was recovered.
+/// What was found in a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Jobs.
+    pub jobs: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Schedules.
+    pub schedules: u64,
+    /// Batches.
+    pub batches: u64,
+    /// The last commit that is in the table.
+    pub table_seq: u64,
+    /// The last commit.
+    pub last_seq: u64,
+    /// The daemon had stopped in order.
+    pub clean: bool,
+    /// The last entry of the log was torn, and is dropped: it was never acknowledged.
+    pub torn: bool,
+}
+
+/// An engine and its journal, as they were after the last commit.
 #[derive(Debug)]
 pub struct Recovered {
     /// As it was after the last commit.
@@ -34,98 +55,40 @@ pub struct Recovered {
     pub report: Report,
 }
 
-/// What was found in a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Commits.
-    pub commits: u64,
-    /// Bytes of their values.
-    pub bytes: u64,
-    /// Jobs.
-    pub jobs: u64,
-    /// Queues.
-    pub queues: u64,
-    /// Schedules.
-    pub schedules: u64,
-    /// Batches.
-    pub batches: u64,
-    /// The last whole commit.
-    pub last_seq: u64,
-    /// The daemon had stopped in order.
-    pub clean: bool,
-    /// A last commit that was not whole, and is dropped: nothing in it was acknowledged.
-    pub torn: Option<Torn>,
-}
-
-/// Reads a store and rebuilds what it holds. `seed` keys the engine's hash tables.
-///
-/// # Errors
-///
-/// If the store cannot be read, or holds anything but whole commits and possibly a torn last one.
-pub fn recover(
-    store: &dyn Store,
-    limits: Limits,
-    journal: JournalLimits,
-    seed: u64,
-) -> Result<Recovered, RecoverError> {
-    let (mut replay, mut assembler, mut failure) = (Replay::new(), Assembler::default(), None);
-    store.scan(&mut |key, value| match assembler.push(key, value, |whole| replay.take(whole)) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(why) => {
-            failure = Some(why);
-            ControlFlow::Break(())
+/// Reads a table into a new replay. Returns it with the table's point, and which candidate was the right one.
+pub(crate) fn load_table(scan: &dyn Scan, path: &std::path::Path) -> Result<(Replay, Point, usize), OpenError> {
+    let mut first_damage = None;
+    for candidate in 0.. {
+        let mut replay = Replay::new();
+        let loaded = load(scan, candidate, &mut |record| {
+            let record = Record::decode(&mut Reader::new(record))?;
+            replay.apply(record);
+            Ok(())
+        })?;
+        match loaded {
+            Loaded::Whole(point) => return Ok((replay, point, candidate)),
+            Loaded::Damaged(what) => drop(first_damage.get_or_insert(what)),
+            Loaded::None => break,
         }
-    })?;
-    if let Some(why) = failure {
-        return Err(why);
     }
-    let (last_seq, last_key) = (assembler.last_seq(), assembler.last_key());
-    let torn = assembler.finish()?;
-    replay.check_census(last_seq, torn.as_ref())?;
-    if let Some(torn) = &torn {
-        let (seq, values) = (torn.seq, torn.keys.len());
-        tracing::warn!(seq, values, "the last commit of the journal is torn; it was never acknowledged and is dropped");
-    }
-    let torn_seq = torn.as_ref().and_then(|torn| torn.seq).unwrap_or(last_seq);
-    let resume = Resume {
-        next_seq: last_seq.max(torn_seq) + 1,
-        next_key: last_key + 1,
-        litter: torn.as_ref().map(|torn| torn.keys.clone()).unwrap_or_default(),
-    };
-    let ledger_figures = (replay.ledger.commits, replay.ledger.bytes);
-    let clean = replay.head.as_ref().is_some_and(|(_, head)| head.clean);
-    let (engine, ledger) = replay.build(limits, seed)?;
-    let report = Report {
-        commits: ledger_figures.0,
-        bytes: ledger_figures.1,
-        jobs: engine.job_count() as u64,
-        queues: engine.queues().count() as u64,
-        schedules: engine.schedules().count() as u64,
-        batches: engine.batches().count() as u64,
-        last_seq,
-        clean,
-        torn,
-    };
-    Ok(Recovered { engine, journal: Journal::resume(journal, ledger, resume), report })
+    let what = first_damage.unwrap_or_else(|| "nothing in it can be read".to_owned());
+    Err(Damage::of(path, format!("the table of living jobs is damaged: {what}")).into())
 }
 
-/// What the commits so far add up to.
-struct Replay {
-    ledger: Ledger,
+/// What the records so far add up to.
+pub(crate) struct Replay {
     jobs: Vec<Vec<Option<Job>>>,
     count: u32,
     index: Numbered<u32>,
     queues: BTreeMap<QueueId, QueueImage>,
     schedules: BTreeMap<JobId, Schedule>,
     batches: BTreeMap<JobId, Batch>,
-    /// The last head, and the commit it was in.
-    head: Option<(u64, HeadRecord)>,
+    head: Option<HeadRecord>,
 }
 
 impl Replay {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            ledger: Ledger::new(),
             jobs: Vec::new(),
             count: 0,
             index: Numbered::new(u32::MAX),
@@ -136,92 +99,52 @@ impl Replay {
         }
     }
 
-    fn take(&mut self, whole: &Whole<'_>) -> Result<(), RecoverError> {
-        let slot = self.ledger.begin(whole.seq);
-        let (mut roll, mut queues, mut reader) = (RollWriter::default(), Vec::new(), Reader::new(whole.records));
-        while reader.left() > 0 {
-            let left = reader.left();
-            let record = Record::decode(&mut reader).map_err(|why| RecoverError::Damaged {
-                key: whole.first_key,
-                after: whole.seq - 1,
-                why: FrameError::Record(why),
-            })?;
-            let size = u32::try_from(left - reader.left()).unwrap_or(u32::MAX);
-            match &record {
-                Record::Put(job) => roll.push(job.id),
-                Record::Moved(moved) => roll.push(moved.job),
-                Record::Schedule(schedule) => roll.push(schedule.id),
-                Record::NextRun(next) => roll.push(next.schedule),
-                Record::Batch(batch) => roll.push(batch.id),
-                Record::BatchMoved(moved) => roll.push(moved.batch),
-                Record::QueueSet(image) => queues.push(image.id),
-                Record::Gone(_) | Record::QueueGone(_) | Record::Head(_) => {}
-            }
-            self.apply(record, whole.seq, Home { slot, size });
-        }
-        let (first_key, parts, bytes) = (whole.first_key, whole.parts, whole.bytes());
-        let shape = Shape { first_key, parts, bytes, jobs: roll.finish(), queues: queues.into_boxed_slice() };
-        self.ledger.complete(slot, shape);
-        Ok(())
+    /// Takes up a commit.
+    pub(crate) fn take(&mut self, entry: &Entry<'_>) -> Result<(), Damage> {
+        let taken = records(entry.records).try_for_each(|record| -> Result<(), DecodeError> {
+            let record = Record::decode(&mut Reader::new(record?.1))?;
+            self.apply(record);
+            Ok(())
+        });
+        taken.map_err(|why| Damage::of("", format!("commit {} cannot be read: {why}", entry.seq)))
     }
 
-    fn apply(&mut self, record: Record, seq: u64, home: Home) {
+    /// The last head, if there was one.
+    pub(crate) const fn head(&self) -> Option<&HeadRecord> {
+        self.head.as_ref()
+    }
+
+    pub(crate) fn apply(&mut self, record: Record) {
         match record {
-            Record::Put(job) => {
-                self.ledger.put(job.id, home);
-                self.put(job);
-            }
+            Record::Put(job) => self.put(job),
+            // Of what is gone an old standing may still be there.
             Record::Moved(moved) => {
-                // Of a job that is gone, its own record with it, an old standing may still be there.
-                if self.index.get(moved.job).is_some() {
-                    self.ledger.moved(moved.job, home);
-                    if let Some(job) = self.job_mut(moved.job) {
-                        moved.apply(job);
-                    }
+                if let Some(job) = self.job_mut(moved.job) {
+                    moved.apply(job);
                 }
             }
             Record::Gone(id) => {
-                self.ledger.gone(id, home.slot);
                 self.schedules.remove(&id);
                 self.batches.remove(&id);
                 if let Some(place) = self.index.remove(id).and_then(|index| self.place_mut(index)) {
                     *place = None;
                 }
             }
-            Record::QueueSet(image) => {
-                self.ledger.queue_set(image.id, home);
-                self.queues.insert(image.id, image);
-            }
-            Record::QueueGone(id) => {
-                self.ledger.queue_gone(id, home.slot);
-                self.queues.remove(&id);
-            }
-            Record::Schedule(schedule) => {
-                self.ledger.put(schedule.id, home);
-                self.schedules.insert(schedule.id, *schedule);
-            }
+            Record::QueueSet(image) => drop(self.queues.insert(image.id, image)),
+            Record::QueueGone(id) => drop(self.queues.remove(&id)),
+            Record::Schedule(schedule) => drop(self.schedules.insert(schedule.id, *schedule)),
             Record::NextRun(next) => {
-                // Of a schedule that is gone, as of a job.
                 if let Some(schedule) = self.schedules.get_mut(&next.schedule) {
-                    self.ledger.moved(next.schedule, home);
                     next.apply(schedule);
                 }
             }
-            Record::Batch(batch) => {
-                self.ledger.put(batch.id, home);
-                self.batches.insert(batch.id, *batch);
-            }
+            Record::Batch(batch) => drop(self.batches.insert(batch.id, *batch)),
             Record::BatchMoved(moved) => {
-                // Of a batch that is gone, as of a job.
                 if let Some(batch) = self.batches.get_mut(&moved.batch) {
-                    self.ledger.moved(moved.batch, home);
                     batch.standing = moved.standing;
                 }
             }
-            Record::Head(head) => {
-                self.ledger.head(home);
-                self.head = Some((seq, head));
-            }
+            Record::Head(head) => self.head = Some(head),
         }
     }
 
@@ -255,33 +178,22 @@ impl Replay {
         self.place_mut(index)?.as_mut()
     }
 
-    /// Whether all commits are there that the last one says there are.
-    fn check_census(&self, last_seq: u64, torn: Option<&Torn>) -> Result<(), RecoverError> {
-        let ledger = &self.ledger;
-        let head = match &self.head {
-            Some((seq, head)) if *seq == last_seq => head,
-            Some(_) | None if ledger.commits == 0 => return Ok(()),
-            Some(_) | None => return Err(RecoverError::Nonsense(format!("commit {last_seq} has no head"))),
-        };
-        // A commit that was torn may have removed what was superfluous: it is gone, and nothing is lost.
-        if torn.is_none() && (head.commits, head.census) != (ledger.commits, ledger.census) {
-            return Err(RecoverError::Lost { expected: head.commits, found: ledger.commits });
-        }
-        Ok(())
-    }
-
-    /// Hands everything to a new engine, after looking whether an engine can have been in this state.
-    fn build(self, limits: Limits, seed: u64) -> Result<(Engine, Ledger), RecoverError> {
+    /// Hands everything to a new engine, after looking whether an engine can have been in this state. The journal goes on
+    /// behind commit `last_seq`.
+    pub(crate) fn build(self, limits: Limits, seed: u64, last_seq: u64) -> Result<Recovered, Damage> {
         let queues_max = limits.queues_max.max(QUEUES_MIN);
-        check_queues(&self.queues, queues_max)?;
-        self.check_jobs()?;
-        self.check_schedules()?;
-        self.check_batches()?;
+        let nonsense = |what: String| Damage::of("", format!("the store contradicts itself: {what}"));
+        check_queues(&self.queues, queues_max).map_err(nonsense)?;
+        self.check_jobs().map_err(nonsense)?;
+        self.check_schedules().map_err(nonsense)?;
+        self.check_batches().map_err(nonsense)?;
         drop(self.index);
         let mut engine = Engine::new(limits, seed);
-        if let Some((_, head)) = self.head {
+        let clean = self.head.as_ref().is_some_and(|head| head.clean);
+        if let Some(head) = self.head {
             engine.recall_head(head.head, head.clean);
         }
+        let known: Vec<QueueId> = self.queues.keys().copied().collect();
         self.queues.into_values().for_each(|image| engine.recall_queue(image));
         for batch in self.batches.into_values() {
             engine.recall_batch(batch);
@@ -293,28 +205,39 @@ impl Replay {
             engine.recall_schedule(schedule);
         }
         engine.wake_up();
-        Ok((engine, self.ledger))
+        let report = Report {
+            jobs: engine.job_count() as u64,
+            queues: engine.queues().count() as u64,
+            schedules: engine.schedules().count() as u64,
+            batches: engine.batches().count() as u64,
+            table_seq: 0,
+            last_seq,
+            clean,
+            torn: false,
+        };
+        let journal = Journal::resume(last_seq + 1, engine.head().next_job, known.into_iter());
+        Ok(Recovered { engine, journal, report })
     }
 
-    fn check_jobs(&self) -> Result<(), RecoverError> {
+    fn check_jobs(&self) -> Result<(), String> {
         let mut ranks = Vec::with_capacity(self.index.len());
         for job in self.jobs.iter().flatten().flatten() {
             let Some(queue) = self.queues.get(&job.queue) else {
-                return Err(RecoverError::Nonsense(format!("{:?} is in {:?}, which is not there", job.id, job.queue)));
+                return Err(format!("{:?} is in {:?}, which is not there", job.id, job.queue));
             };
             if job.cycle().is_some() != (queue.kind == QueueKind::Cycle) {
-                return Err(RecoverError::Nonsense(format!("{:?} does not fit the kind of {:?}", job.id, job.queue)));
+                return Err(format!("{:?} does not fit the kind of {:?}", job.id, job.queue));
             }
             ranks.push(job.rank);
         }
         ranks.sort_unstable();
         match ranks.windows(2).find(|pair| pair.first() == pair.last()) {
-            Some(pair) => Err(RecoverError::Nonsense(format!("rank {} is given twice", pair.first().unwrap_or(&0)))),
+            Some(pair) => Err(format!("rank {} is given twice", pair.first().unwrap_or(&0))),
             None => Ok(()),
         }
     }
 
-    fn check_batches(&self) -> Result<(), RecoverError> {
+    fn check_batches(&self) -> Result<(), String> {
         let mut open = Open::new();
         let members = self.jobs.iter().flatten().flatten().filter_map(|job| Some((job, job.extra.as_deref()?.member?)));
         for (job, member) in members.filter(|(_, member)| member.role == Role::Job) {
@@ -325,25 +248,25 @@ impl Replay {
         let mut names = BTreeMap::new();
         for (id, batch) in &self.batches {
             if self.index.get(*id).is_some() || self.schedules.contains_key(id) {
-                return Err(RecoverError::Nonsense(format!("{id:?} is a batch and something else")));
+                return Err(format!("{id:?} is a batch and something else"));
             }
             if let Some(other) = names.insert(&batch.name, id) {
-                return Err(RecoverError::Nonsense(format!("{id:?} and {other:?} are batches of the same name")));
+                return Err(format!("{id:?} and {other:?} are batches of the same name"));
             }
-            check_batch(batch, open.get(id).copied().unwrap_or_default()).map_err(RecoverError::Nonsense)?;
+            check_batch(batch, open.get(id).copied().unwrap_or_default())?;
         }
         Ok(())
     }
 
-    fn check_schedules(&self) -> Result<(), RecoverError> {
+    fn check_schedules(&self) -> Result<(), String> {
         let mut names = BTreeMap::new();
         for (id, schedule) in &self.schedules {
             if self.index.get(*id).is_some() {
-                return Err(RecoverError::Nonsense(format!("{id:?} is a job and a schedule")));
+                return Err(format!("{id:?} is a job and a schedule"));
             }
             let name = schedule.key.as_ref().map(|key| (schedule.job.origin, key));
             if let Some(other) = name.and_then(|name| names.insert(name, id)) {
-                return Err(RecoverError::Nonsense(format!("{id:?} and {other:?} are schedules of the same name")));
+                return Err(format!("{id:?} and {other:?} are schedules of the same name"));
             }
         }
         Ok(())
@@ -373,15 +296,63 @@ fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<(), String> {
     Ok(())
 }
 
-fn check_queues(queues: &BTreeMap<QueueId, QueueImage>, queues_max: u32) -> Result<(), RecoverError> {
+fn check_queues(queues: &BTreeMap<QueueId, QueueImage>, queues_max: u32) -> Result<(), String> {
     let mut names = BTreeMap::new();
     for (id, image) in queues {
         if id.0 >= queues_max {
-            return Err(RecoverError::Nonsense(format!("{id:?} is beyond the limit of {queues_max} queues")));
+            return Err(format!("{id:?} is beyond the limit of {queues_max} queues"));
         }
         if let Some(other) = names.insert(&image.name, id) {
-            return Err(RecoverError::Nonsense(format!("{id:?} and {other:?} have the same name")));
+            return Err(format!("{id:?} and {other:?} have the same name"));
         }
     }
     Ok(())
+}
+
+/// An engine of whatever was salvaged: what contradicts the rest is left out.
+pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
+    let mut engine = Engine::new(limits, seed);
+    if let Some(head) = found.head() {
+        engine.recall_head(head.head.clone(), false);
+    }
+    let mut names = BTreeMap::new();
+    for (id, image) in &found.queues {
+        // Of two queues of one name the younger counts: the other one is gone.
+        names.insert(&image.name, *id);
+    }
+    let is_there = |id: QueueId| found.queues.get(&id).filter(|image| names.get(&image.name) == Some(&id));
+    found.queues.keys().filter_map(|id| is_there(*id)).for_each(|image| engine.recall_queue(image.clone()));
+    let mut ranks = std::collections::BTreeSet::new();
+    let mut left_out = 0_u64;
+    for job in found.jobs.values() {
+        let fits = is_there(job.queue).is_some_and(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle));
+        let mut job = job.clone();
+        // A batch counts its jobs, and which of those are gone is not known: they go on without it.
+        if let Some(extra) = &mut job.extra {
+            extra.member = None;
+        }
+        while !ranks.insert(job.rank) {
+            job.rank += 1;
+        }
+        if !fits || !engine.recall_job(job) {
+            left_out += 1;
+        }
+    }
+    let mut keys = BTreeMap::new();
+    for schedule in found.schedules.values().filter(|schedule| !found.jobs.contains_key(&schedule.id)) {
+        let name = schedule.key.as_ref().map(|key| (schedule.job.origin, key));
+        if name.is_none_or(|name| keys.insert(name, ()).is_none()) && !engine.recall_schedule(schedule.clone()) {
+            left_out += 1;
+        }
+    }
+    engine.wake_up();
+    if left_out > 0 || !found.batches.is_empty() {
+        let batches = found.batches.len();
+        tracing::warn!(
+            jobs = left_out,
+            batches,
+            "some of what can be read cannot be taken up: see the directory set aside"
+        );
+    }
+    engine
 }

@@ -1,19 +1,66 @@
-//! What can be read of a journal that recovery refuses: every job that is whole, as lines of JSON for people and scripts.
+//! What can be said of a store that recovery refuses, and what can be read of it. Nothing is written to the store.
 //!
-//! Nothing here trusts anything else to be there. Values that are damaged are passed over, records that begin in one are
-//! lost, and those that follow in the next are found again. A job whose end was lost may be told of although it had
-//! ended: whoever reads the export decides.
+//! Not here: the lines of JSON it becomes (`export`).
+//!
+//! Nothing here trusts anything else to be there. Entries and pages that are damaged are passed over. A job whose end was
+//! lost may be told of although it had ended: whoever reads the export decides.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
-use windlass_engine::{Batch, Job, JobId, PlaceKind, QueueId, QueueImage, Recurrence, Schedule};
+use windlass_engine::{Batch, Engine, Job, JobId, Limits, QueueId, QueueImage, Schedule};
 
 use crate::codec::Reader;
-use crate::frame::{Frame, open};
-use crate::record::Record;
-use crate::store::{Error, Store};
+use crate::damage::OpenError;
+use crate::directory::{self, LOG, OLD_JOURNAL, Read, STORE, StoreConfig};
+use crate::files::Lock;
+use crate::load::{Loaded, load};
+use crate::log::records;
+use crate::log::scan::scan_loosely;
+use crate::page::{Item, Key, Large, Page, items};
+use crate::record::{HeadRecord, Record};
+use crate::recover::{Report, repaired};
+use crate::sled_file::SledFile;
+use crate::store::{Error, Table as _};
+use crate::table::sled::{DB, SledTable};
+
+/// What [`verify`] found of a store that is in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What starting the daemon would find.
+    pub report: Report,
+    /// The journal of version 0.1.0 is there: the next start takes it over.
+    pub before: bool,
+}
+
+/// Reads a store as starting the daemon would, and changes nothing.
+///
+/// # Errors
+///
+/// What would keep the daemon from starting.
+pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Verdict, OpenError> {
+    let lock = Lock::look(&config.path)?;
+    let store = config.path.join(STORE);
+    let had_store = lock.as_ref().is_some_and(Lock::had_store);
+    let old = config.path.join(OLD_JOURNAL);
+    if !store.exists() && !had_store && old.exists() {
+        let (replay, last_seq) = crate::before::load_as_it_is(&old)?;
+        let report = replay.build(limits, 0, last_seq)?.report;
+        return Ok(Verdict { report, before: true });
+    }
+    let Read { found, scanned, .. } = directory::read(config, &store)?;
+    let mut report = found.replay.build(limits, 0, scanned.last.0)?.report;
+    (report.table_seq, report.torn) = (found.point.seq, scanned.torn);
+    Ok(Verdict { report, before: false })
+}
+
+/// Reads a store as starting the daemon would.
+fn read_strictly(config: &StoreConfig, store: &Path) -> Result<(), OpenError> {
+    let Read { found, scanned, .. } = directory::read(config, store)?;
+    found.replay.build(Limits::default(), 0, scanned.last.0)?;
+    Ok(())
+}
 
 /// What was saved, and what was not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,74 +73,228 @@ pub struct Salvage {
     pub batches: BTreeMap<JobId, Batch>,
     /// Queues by number.
     pub queues: BTreeMap<QueueId, QueueImage>,
-    /// Values looked at.
-    pub values: u64,
-    /// Keys of values that could not be read, and why.
-    pub damaged: Vec<(u64, String)>,
+    /// Commits of the log that were read.
+    pub commits: u64,
+    /// Commits of the log that were not, although they should be there.
+    pub commits_missing: u64,
+    /// What could not be read, and why.
+    pub unreadable: Vec<String>,
+    head: Option<HeadRecord>,
+    /// Queues that are gone. One of them may be the only place that tells what the queue of a job was called.
+    gone: BTreeSet<QueueId>,
 }
 
-/// Reads whatever can be read.
+/// Reads whatever can be read of a data directory, and changes nothing in it.
 ///
 /// # Errors
 ///
-/// Only if the store itself gives up.
-pub fn salvage(store: &dyn Store) -> Result<Salvage, Error> {
-    let (mut found, mut thread) = (Salvage::default(), Thread::default());
-    store.scan(&mut |key, value| {
-        found.values += 1;
-        match open(key, value) {
-            Ok(frame) => thread.follow(key, &frame, &mut found),
-            Err(why) => {
-                thread.end(&mut found);
-                found.damaged.push((key, why.to_string()));
-            }
-        }
-        ControlFlow::Continue(())
-    })?;
-    thread.end(&mut found);
-    Ok(found)
+/// If a daemon has it, or nothing of a store is there.
+pub fn salvage(config: &StoreConfig) -> Result<Salvage, Error> {
+    let _lock = Lock::look(&config.path)?;
+    Ok(Salvage::of(config))
 }
 
-/// The records of one commit, as far as its parts are there without a gap.
-#[derive(Debug, Default)]
-struct Thread {
-    /// The commit, the key of its part that was read last, and whether that was the last there is.
-    at: Option<(u64, u64)>,
-    records: Vec<u8>,
-}
-
-impl Thread {
-    fn follow(&mut self, key: u64, frame: &Frame<'_>, found: &mut Salvage) {
-        let goes_on = frame.part > 0 && self.at.is_some_and(|(seq, last)| (seq, last + 1) == (frame.seq, key));
-        let slice = if goes_on {
-            frame.slice
-        } else {
-            self.end(found);
-            // Whatever is before this belongs to a record whose beginning is not there.
-            frame.slice.get(frame.starts_at as usize..).unwrap_or_default()
-        };
-        self.records.extend_from_slice(slice);
-        self.at = Some((frame.seq, key));
-        if frame.part + 1 == frame.parts {
-            self.end(found);
-        }
-    }
-
-    /// Takes down what has been gathered.
-    fn end(&mut self, found: &mut Salvage) {
-        let records = std::mem::take(&mut self.records);
-        let Some((_, key)) = self.at.take() else { return };
-        let mut reader = Reader::new(&records);
-        while reader.left() > 0 {
-            match Record::decode(&mut reader) {
-                Ok(record) => found.take(record),
-                Err(why) => return found.damaged.push((key, why.to_string())),
-            }
-        }
-    }
+/// Makes a store of what can be read of this one, which is set aside. Returns what was read, and where the old one is.
+///
+/// # Errors
+///
+/// If a daemon has it, or the new one cannot be made.
+pub fn accept_loss(config: &StoreConfig, limits: Limits, seed: u64) -> Result<(Salvage, PathBuf), OpenError> {
+    let mut lock = Lock::take(&config.path)?;
+    let found = Salvage::of(config);
+    let engine: Engine = repaired(&found, limits, seed);
+    let aside = directory::replace(config, &engine, seed)?;
+    lock.has_store()?;
+    Ok((found, aside))
 }
 
 impl Salvage {
+    /// Whether everything is there that should be.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.commits_missing == 0 && self.unreadable.is_empty()
+    }
+
+    fn of(config: &StoreConfig) -> Self {
+        let store = config.path.join(STORE);
+        let mut found = Self::default();
+        let old = config.path.join(OLD_JOURNAL);
+        if !store.exists() && old.exists() {
+            found.take_before(&old);
+            found.forget_queues();
+            let refusal = crate::before::load_as_it_is(&old).err();
+            found.unreadable.extend(refusal.map(|why| why.to_string()));
+            return found;
+        }
+        let refusal = read_strictly(config, &store).err();
+        let point = found.take_table(config, &store);
+        found.take_log(&store.join(LOG), point);
+        found.forget_queues();
+        // Even if all could be read: the daemon does not start.
+        found.unreadable.extend(refusal.map(|why| why.to_string()));
+        found
+    }
+
+    pub(crate) const fn head(&self) -> Option<&HeadRecord> {
+        self.head.as_ref()
+    }
+
+    /// Reads the table. Returns how far it has come, if it is whole.
+    fn take_table(&mut self, config: &StoreConfig, store: &Path) -> Option<u64> {
+        let table = match SledTable::open(config.table(store)) {
+            Ok(Some(table)) => table,
+            Ok(None) => return self.cannot_read(&store.join("table"), &"it is missing"),
+            Err(why) => return self.cannot_read(store, &why),
+        };
+        let scan = match table.scan() {
+            Ok(scan) => scan,
+            Err(why) => return self.cannot_read(&table.folder(), &why),
+        };
+        let mut damage = None;
+        for candidate in 0.. {
+            let mut found = Self::default();
+            let loaded = load(&*scan, candidate, &mut |record| {
+                found.take(Record::decode(&mut Reader::new(record))?);
+                Ok(())
+            });
+            match loaded {
+                Ok(Loaded::Whole(point)) => {
+                    *self = found;
+                    return Some(point.seq);
+                }
+                Ok(Loaded::Damaged(what)) => drop(damage.get_or_insert(what)),
+                Ok(Loaded::None) => break,
+                Err(why) => drop(damage.replace(why.to_string())),
+            }
+        }
+        self.take_pages(&table.folder().join(DB), config.table_segment_bytes);
+        self.cannot_read(&table.folder(), &damage.unwrap_or_default())
+    }
+
+    fn cannot_read<T>(&mut self, path: &Path, why: &dyn std::fmt::Display) -> Option<T> {
+        self.unreadable.push(format!("{}: {why}", path.display()));
+        None
+    }
+
+    /// Takes what can be read of a table's pages. Of each page the last version counts that is there.
+    fn take_pages(&mut self, path: &Path, segment_bytes: usize) {
+        let mut pages: BTreeMap<Vec<u8>, (u64, Vec<u8>)> = BTreeMap::new();
+        let mut pieces: BTreeMap<(u64, u64), BTreeMap<u32, Vec<u8>>> = BTreeMap::new();
+        let read = SledFile::open(path, segment_bytes).and_then(|file| {
+            file.for_each_leaf_entry(&mut |key, value, _| {
+                match Key::of(key) {
+                    Key::Page => {
+                        if let Ok(page) = Page::open(key, value)
+                            && pages.get(key).is_none_or(|(generation, _)| *generation <= page.generation)
+                        {
+                            pages.insert(key.to_vec(), (page.generation, page.items.to_vec()));
+                        }
+                    }
+                    Key::Piece { number, place, n } => {
+                        pieces.entry((number, place)).or_default().insert(n, value.to_vec());
+                    }
+                    Key::Point | Key::Unknown => {}
+                }
+                ControlFlow::Continue(())
+            })
+        });
+        if let Err(why) = read {
+            let _: Option<()> = self.cannot_read(path, &why);
+            return;
+        }
+        for (_, page) in pages.values() {
+            for (_, item, _) in items(page).map_while(Result::ok) {
+                match item {
+                    Item::Record(record) => self.take_bytes(record),
+                    Item::Large(large) => self.take_large(large, &pieces),
+                }
+            }
+        }
+    }
+
+    fn take_large(&mut self, large: Large, pieces: &BTreeMap<(u64, u64), BTreeMap<u32, Vec<u8>>>) {
+        let record: Vec<u8> = pieces
+            .get(&(large.number, large.place))
+            .into_iter()
+            .flat_map(|it| it.values().flatten().copied())
+            .collect();
+        if large.is(&record) {
+            self.take_bytes(&record);
+        } else {
+            self.unreadable.push(format!("a piece of the record of number {} is missing", large.number));
+        }
+    }
+
+    fn take_bytes(&mut self, record: &[u8]) {
+        match Record::decode(&mut Reader::new(record)) {
+            Ok(record) => self.take(record),
+            Err(why) => self.unreadable.push(why.to_string()),
+        }
+    }
+
+    /// Takes what can be read of the log, or what is behind the table, if that is whole.
+    fn take_log(&mut self, folder: &Path, point: Option<u64>) {
+        let after = point.unwrap_or(0);
+        let mut taken = 0;
+        let scanned = scan_loosely(folder, &mut |entry| {
+            if entry.seq > after {
+                taken += 1;
+                let whole = records(entry.records).map_while(Result::ok);
+                whole.for_each(|(_, record)| self.take_bytes(record));
+            }
+        });
+        let loose = match scanned {
+            Ok(loose) => loose,
+            Err(why) => {
+                let _: Option<()> = self.cannot_read(folder, &why);
+                return;
+            }
+        };
+        self.commits = taken;
+        if loose.mark.is_none() {
+            self.unreadable.push(format!("{}: its mark is missing or damaged", folder.display()));
+        }
+        for (path, why) in loose.unreadable {
+            self.unreadable.push(format!("{}: {why}", path.display()));
+        }
+        let mut missing: BTreeSet<(u64, u64)> = loose.missing.into_iter().filter(|(_, last)| *last > after).collect();
+        if let Some(first) = loose.first.filter(|first| *first > after + 1) {
+            missing.insert((after + 1, first - 1));
+        }
+        for (first, last) in missing {
+            let first = first.max(after + 1);
+            self.commits_missing += last - first + 1;
+            self.unreadable.push(format!("commits {first} to {last} of the log are missing"));
+        }
+    }
+
+    /// Takes what can be read of the journal of version 0.1.0.
+    fn take_before(&mut self, folder: &Path) {
+        let (mut commits, mut damaged) = (0, Vec::new());
+        let read = crate::before::salvage(folder, &mut |part| match part {
+            Ok(records) => {
+                commits += 1;
+                Record::all(records).map_while(Result::ok).for_each(|record| self.take(record));
+            }
+            Err(why) => damaged.push(why),
+        });
+        self.commits = commits;
+        self.unreadable.extend(damaged);
+        match read {
+            Ok(missing) => self.commits_missing = missing,
+            Err(why) => {
+                let _: Option<()> = self.cannot_read(folder, &why);
+            }
+        }
+    }
+
+    /// Forgets queues that are gone, and of which no job is left.
+    fn forget_queues(&mut self) {
+        let used: BTreeSet<QueueId> = self.jobs.values().map(|job| job.queue).collect();
+        let gone = std::mem::take(&mut self.gone);
+        self.queues.retain(|id, _| used.contains(id) || !gone.contains(id));
+    }
+
     fn take(&mut self, record: Record) {
         match record {
             Record::Put(job) => drop(self.jobs.insert(job.id, job)),
@@ -115,212 +316,12 @@ impl Salvage {
                     batch.standing = moved.standing;
                 }
             }
-            // A queue that is gone may be the only one that tells what its jobs' queue was called.
-            Record::QueueSet(image) => drop(self.queues.insert(image.id, image)),
-            Record::QueueGone(_) | Record::Head(_) => {}
-        }
-    }
-
-    /// Writes every job as one line of JSON: `job`, `queue`, `origin`, `priority`, `place`, `ready_at_ms`, `attempts`,
-    /// `failures`, `key`, `name`, `meta_base64`, `body_base64`. A byte string that is not UTF-8 goes under its name with
-    /// `_base64` behind it; what a job lacks is left out. Then the schedules: `schedule`, `queue`, `origin`, `priority`,
-    /// `cron` or `every_ms`, `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`. Then the
-    /// batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`, `parent`, `about`,
-    /// `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`, `success_queue`,
-    /// `success_body_base64`.
-    ///
-    /// # Errors
-    ///
-    /// Whatever the writer says.
-    pub fn export(&self, to: &mut dyn Write) -> io::Result<()> {
-        for job in self.jobs.values() {
-            let mut line = Line::default();
-            line.number("job", job.id.0);
-            match self.queues.get(&job.queue) {
-                Some(queue) => line.text("queue", &queue.name),
-                None => line.number("queue_number", job.queue.0.into()),
+            Record::QueueSet(image) => {
+                self.gone.remove(&image.id);
+                self.queues.insert(image.id, image);
             }
-            line.number("origin", job.origin.0.into());
-            line.number("priority", job.priority.value().into());
-            line.text("place", place_name(job.place.kind()).as_bytes());
-            line.number("ready_at_ms", job.ready_at.0);
-            line.number("attempts", job.attempts.into());
-            line.number("failures", job.failures.into());
-            if let Some(key) = job.key() {
-                line.text("key", key);
-            }
-            if !job.name().is_empty() {
-                line.text("name", job.name());
-            }
-            if let Some(member) = job.extra.as_deref().and_then(|extra| extra.member) {
-                line.number("in_batch", member.batch.0);
-            }
-            if !job.meta().is_empty() {
-                line.base64("meta_base64", &job.meta());
-            }
-            line.base64("body_base64", job.body());
-            to.write_all(line.finish().as_bytes())?;
+            Record::QueueGone(id) => drop(self.gone.insert(id)),
+            Record::Head(head) => self.head = Some(head),
         }
-        for schedule in self.schedules.values() {
-            to.write_all(schedule_line(schedule).as_bytes())?;
-        }
-        for batch in self.batches.values() {
-            to.write_all(batch_line(batch).as_bytes())?;
-        }
-        to.flush()
-    }
-}
-
-fn batch_line(batch: &Batch) -> String {
-    let mut line = Line::default();
-    line.number("batch", batch.id.0);
-    line.number("origin", batch.origin.0.into());
-    line.number("jobs", batch.standing.total);
-    line.number("succeeded", batch.standing.succeeded);
-    line.text("name", &batch.name);
-    if let Some(parent) = &batch.parent_name {
-        line.text("parent", parent);
-    }
-    if !batch.about.is_empty() {
-        line.text("about", &batch.about);
-    }
-    if !batch.meta.is_empty() {
-        line.base64("meta_base64", &batch.meta);
-    }
-    if let Some(job) = &batch.complete {
-        line.text("complete_queue", &job.queue);
-        line.base64("complete_body_base64", &job.body);
-    }
-    if let Some(job) = &batch.success {
-        line.text("success_queue", &job.queue);
-        line.base64("success_body_base64", &job.body);
-    }
-    line.finish()
-}
-
-fn schedule_line(schedule: &Schedule) -> String {
-    let (mut line, job) = (Line::default(), &schedule.job);
-    line.number("schedule", schedule.id.0);
-    line.text("queue", &job.queue);
-    line.number("origin", job.origin.0.into());
-    line.number("priority", job.priority.value().into());
-    match &schedule.recurrence {
-        Recurrence::Cron(cron) => line.text("cron", cron.to_string().as_bytes()),
-        Recurrence::Every { interval_ms } => line.number("every_ms", *interval_ms),
-    }
-    line.number("next_at_ms", schedule.next_at.0);
-    if let Some(runs) = schedule.runs_left {
-        line.number("runs_left", runs);
-    }
-    let unique = job.unique.as_ref().map(|unique| &unique.key);
-    for (field, bytes) in [("key", schedule.key.as_ref()), ("unique", unique), ("name", job.name.as_ref())] {
-        if let Some(bytes) = bytes {
-            line.text(field, bytes);
-        }
-    }
-    if !job.meta.is_empty() {
-        line.base64("meta_base64", &job.meta);
-    }
-    line.base64("body_base64", &job.body);
-    line.finish()
-}
-
-const fn place_name(place: PlaceKind) -> &'static str {
-    match place {
-        PlaceKind::Ready => "ready",
-        PlaceKind::Leased => "leased",
-        PlaceKind::Scheduled => "scheduled",
-        PlaceKind::Retrying => "retrying",
-        PlaceKind::Dead => "dead",
-        PlaceKind::Shelved => "shelved",
-        PlaceKind::Done => "done",
-    }
-}
-
-/// One line of JSON, an object of numbers and strings.
-#[derive(Debug, Default)]
-struct Line {
-    text: String,
-}
-
-impl Line {
-    fn name(&mut self, name: &str) {
-        self.text.push(if self.text.is_empty() { '{' } else { ',' });
-        self.string(name);
-        self.text.push(':');
-    }
-
-    fn number(&mut self, name: &str, value: u64) {
-        self.name(name);
-        self.text.push_str(&value.to_string());
-    }
-
-    fn text(&mut self, name: &str, bytes: &[u8]) {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => {
-                self.name(name);
-                self.string(text);
-            }
-            Err(_) => self.base64(&format!("{name}_base64"), bytes),
-        }
-    }
-
-    fn base64(&mut self, name: &str, bytes: &[u8]) {
-        self.name(name);
-        self.text.push('"');
-        bytes.chunks(3).for_each(|three| self.text.extend(four_letters(three)));
-        self.text.push('"');
-    }
-
-    fn string(&mut self, text: &str) {
-        self.text.push('"');
-        for letter in text.chars() {
-            match letter {
-                '"' | '\\' => self.text.extend(['\\', letter]),
-                '\0'..='\x1f' => self.text.push_str(&format!("\\u{:04x}", u32::from(letter))),
-                _ => self.text.push(letter),
-            }
-        }
-        self.text.push('"');
-    }
-
-    fn finish(mut self) -> String {
-        self.text.push_str("}\n");
-        self.text
-    }
-}
-
-/// Three bytes as four letters of base64 (RFC 4648), fewer bytes padded.
-fn four_letters(bytes: &[u8]) -> [char; 4] {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bits = (0..3).fold(0, |bits, i| bits << 8 | u32::from(bytes.get(i).copied().unwrap_or_default()));
-    [0, 1, 2, 3].map(|i| {
-        let letter = LETTERS.get((bits >> (18 - 6 * i) & 63) as usize).copied().unwrap_or_default();
-        if i as usize <= bytes.len() { char::from(letter) } else { '=' }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_as_in_the_rfc() {
-        let table =
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
-        for (bytes, letters) in table {
-            let encoded: String = bytes.as_bytes().chunks(3).flat_map(four_letters).collect();
-            assert_eq!(encoded, letters, "{bytes}");
-        }
-        assert_eq!(four_letters(&[0xfb, 0xff, 0xfe]).iter().collect::<String>(), "+//+");
-    }
-
-    #[test]
-    fn names_of_every_kind() {
-        let mut line = Line::default();
-        line.number("n", 7);
-        line.text("plain", b"a \"b\" \\ \n \xc3\xa9");
-        line.text("raw", b"\xff\xfe");
-        assert_eq!(line.finish(), "{\"n\":7,\"plain\":\"a \\\"b\\\" \\\\ \\u000a \u{e9}\",\"raw_base64\":\"//4=\"}\n");
     }
 }

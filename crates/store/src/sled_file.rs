@@ -51,9 +51,14 @@ use std::path::{Path, PathBuf};
 use self::message::{Flaw, Message, SEGMENT_HEADER_BYTES, Segment};
 use crate::store::Error;
 
-pub(crate) use self::index::Index;
-pub(crate) use self::salvage::Salvaged;
-pub(crate) use self::walk::{Gap, Walk};
+#[cfg(test)]
+use self::index::Index;
+#[cfg(test)]
+use self::salvage::Salvaged;
+#[cfg(test)]
+use self::walk::Walk;
+
+pub(crate) use self::walk::Gap;
 
 /// What sled takes for the size of a segment.
 const SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 256..=16 << 20;

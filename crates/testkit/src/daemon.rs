@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows a protocol beyond its name in the configuration and in the log.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::disk::SmallDisk;
 
 /// How long a daemon may take to listen, or to stop: generous, for a loaded machine. No test waits this long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,7 +30,7 @@ pub struct Daemon {
     child: Child,
     config: PathBuf,
     binary: PathBuf,
-    limits: Option<String>,
+    way: Way,
     listening: Vec<(String, String)>,
     log: Arc<Mutex<Vec<String>>>,
 }
@@ -38,7 +41,18 @@ pub struct Plan {
     binary: PathBuf,
     dir: PathBuf,
     config: String,
+    way: Way,
+}
+
+/// How the binary is run.
+#[derive(Clone, Debug, Default)]
+struct Way {
+    /// Words that come before it.
+    through: Vec<String>,
+    /// Shell limits, as `ulimit` takes them.
     limits: Option<String>,
+    /// More words for `serve`.
+    options: Vec<String>,
 }
 
 impl Plan {
@@ -46,7 +60,7 @@ impl Plan {
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>, dir: &Path) -> Self {
         let config = format!("data_dir = {:?}\n", dir.join("data"));
-        Self { binary: binary.into(), dir: dir.to_owned(), config, limits: None }
+        Self { binary: binary.into(), dir: dir.to_owned(), config, way: Way::default() }
     }
 
     /// Adds top-level keys, as TOML.
@@ -67,7 +81,21 @@ impl Plan {
     /// Runs the daemon under shell limits, as `ulimit` takes them (`-f 2048`); a write beyond them is an error, not a signal.
     #[must_use]
     pub fn ulimit(mut self, limits: &str) -> Self {
-        self.limits = Some(limits.to_owned());
+        self.way.limits = Some(limits.to_owned());
+        self
+    }
+
+    /// Runs the daemon where it sees a small disk.
+    #[must_use]
+    pub fn on(mut self, disk: &SmallDisk) -> Self {
+        self.way.through = disk.enter();
+        self
+    }
+
+    /// Gives `serve` one more option.
+    #[must_use]
+    pub fn option(mut self, option: &str) -> Self {
+        self.way.options.push(option.to_owned());
         self
     }
 
@@ -87,22 +115,15 @@ impl Plan {
         }
         #[expect(clippy::expect_used, reason = "a test that cannot write its own file cannot go on")]
         std::fs::write(&path, format!("{}{defaults}", self.config)).expect("write the configuration");
-        Daemon::start(self.binary, path, self.limits)
+        Daemon::start(self.binary, path, self.way)
     }
 }
 
 #[expect(clippy::expect_used, clippy::panic, reason = "this is a test's tool: a panic is how it reports")]
 impl Daemon {
-    fn start(binary: PathBuf, config: PathBuf, limits: Option<String>) -> Self {
-        let mut command = match &limits {
-            None => Command::new(&binary),
-            Some(limits) => {
-                let mut shell = Command::new("sh");
-                shell.arg("-c").arg(format!("trap '' XFSZ; ulimit {limits}; exec \"$0\" \"$@\"")).arg(&binary);
-                shell
-            }
-        };
-        command.arg("serve").arg("-c").arg(&config).args(["--log-format", "json"]);
+    fn start(binary: PathBuf, config: PathBuf, way: Way) -> Self {
+        let mut command = way.command(&binary);
+        command.arg("serve").arg("-c").arg(&config).args(["--log-format", "json"]).args(&way.options);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("cannot start {}: {e}", binary.display()));
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -115,7 +136,7 @@ impl Daemon {
                 let _ = sender.send(line);
             }
         });
-        let mut daemon = Self { child, config, binary, limits, listening: Vec::new(), log };
+        let mut daemon = Self { child, config, binary, way, listening: Vec::new(), log };
         daemon.wait_until_it_listens(&receiver);
         daemon
     }
@@ -167,13 +188,13 @@ impl Daemon {
 
     /// Starts it again with the same configuration and data, on ports of the kernel's choice.
     pub fn restart(&mut self) {
-        let again = Self::start(self.binary.clone(), self.config.clone(), self.limits.clone());
+        let again = Self::start(self.binary.clone(), self.config.clone(), self.way.clone());
         drop(std::mem::replace(self, again));
     }
 
     /// Starts it again without the shell limits it had.
     pub fn restart_unlimited(&mut self) {
-        self.limits = None;
+        self.way.limits = None;
         self.restart();
     }
 
@@ -213,6 +234,20 @@ impl Daemon {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+}
+
+impl Way {
+    fn command(&self, binary: &Path) -> Command {
+        let mut words: Vec<OsString> = self.through.iter().map(OsString::from).collect();
+        if let Some(limits) = &self.limits {
+            let script = format!("trap '' XFSZ; ulimit {limits}; exec \"$0\" \"$@\"");
+            words.extend(["sh".into(), "-c".into(), script.into()]);
+        }
+        words.push(binary.into());
+        let mut command = Command::new(words.remove(0));
+        command.args(words);
+        command
     }
 }
 

@@ -6,6 +6,7 @@ pub mod calendar;
 pub mod clock;
 pub mod daemon;
 pub mod dice;
+pub mod disk;
 pub mod memory;
 pub mod sim;
 pub mod transcript;

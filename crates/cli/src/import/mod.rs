@@ -1,9 +1,11 @@
-//! `windlass import`: jobs from another server's files or database, through the engine, into a data directory nobody else has open.
+//! `windlass import`: jobs from another server's files or database, or from lines of JSON, through the engine, into a data
+//! directory nobody else has open.
 //!
-//! A source knows how to read what is there (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`).
+//! A source knows how to read what is there (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`, `jsonl`).
 
 mod faktory_redis;
 mod gearmand_sqlite;
+mod jsonl;
 mod report;
 mod spiderq_snapshot;
 
@@ -12,6 +14,7 @@ use windlass_server::Failure;
 
 use self::faktory_redis::FaktoryRedis;
 use self::gearmand_sqlite::GearmandSqlite;
+use self::jsonl::Jsonl;
 use self::spiderq_snapshot::SpiderqSnapshot;
 
 /// Whose jobs are taken over.
@@ -21,6 +24,8 @@ pub(crate) enum Import {
     FaktoryRedis(FaktoryRedis),
     /// The background jobs in gearmand's SQLite queue (gearmand -q libsqlite3).
     GearmandSqlite(GearmandSqlite),
+    /// What `windlass salvage` wrote, or jobs of your own, a line of JSON each.
+    Jsonl(Jsonl),
     /// The keys and values in a spiderq's snapshot.
     SpiderqSnapshot(SpiderqSnapshot),
 }
@@ -29,6 +34,7 @@ pub(crate) fn run(import: &Import) -> Result<(), Failure> {
     match import {
         Import::FaktoryRedis(import) => import.run(),
         Import::GearmandSqlite(import) => import.run(),
+        Import::Jsonl(import) => import.run(),
         Import::SpiderqSnapshot(import) => import.run(),
     }
 }

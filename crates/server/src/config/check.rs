@@ -56,7 +56,7 @@ impl Config {
     fn check_zeros(&self) -> Result<(), Error> {
         let (server, limits, store) = (&self.server, &self.limits, &self.store);
         let (faktory, eventmq, zmtp) = (&self.faktory, &self.eventmq, &self.zmtp);
-        let table: [(&'static str, u64); 36] = [
+        let table: [(&'static str, u64); 38] = [
             ("data_dir", self.data_dir.as_os_str().len() as u64),
             ("commit_interval", self.commit_interval.as_ms()),
             ("server.connections_max", server.connections_max as u64),
@@ -79,6 +79,8 @@ impl Config {
             ("limits.beat_timeout", limits.beat_timeout.as_ms()),
             ("limits.page_max", limits.page_max.into()),
             ("store.cache", store.cache.0),
+            ("store.checkpoint", store.checkpoint.0),
+            ("store.checkpoint_quiet", store.checkpoint_quiet.as_ms()),
             ("store.compact_floor", store.compact_floor.0),
             ("store.commit_timeout", store.commit_timeout.as_ms()),
             ("store.commit_abort", store.commit_abort.as_ms()),

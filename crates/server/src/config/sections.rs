@@ -162,9 +162,13 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// Memory for pages of the database.
+    /// Memory for what checkpoints change.
     pub cache: ByteSize,
-    /// A journal smaller than this is never compacted.
+    /// With so much of log a checkpoint is made.
+    pub checkpoint: ByteSize,
+    /// And when nothing was committed for so long.
+    pub checkpoint_quiet: Period,
+    /// A table smaller than this is never built anew for its size.
     pub compact_floor: ByteSize,
     /// A commit that takes longer makes the daemon answer "unavailable".
     pub commit_timeout: Period,
@@ -342,7 +346,9 @@ impl Default for Store {
     fn default() -> Self {
         Self {
             cache: ByteSize(16 * MIB),
-            compact_floor: ByteSize(64 * MIB),
+            checkpoint: ByteSize(64 * MIB),
+            checkpoint_quiet: Period::from_secs(30),
+            compact_floor: ByteSize(32 * MIB),
             commit_timeout: Period::from_secs(30),
             commit_abort: Period::from_secs(300),
         }

@@ -6,7 +6,11 @@
 //! What was taken from a source is remembered beside the journal (`record`), so that an import that was cut short goes on
 //! where it stopped, and one that is done is not done twice.
 
+mod adopt;
+mod jsonl;
 mod record;
+#[cfg(test)]
+mod round;
 
 use std::path::Path;
 
@@ -18,8 +22,11 @@ use windlass_engine::{
 use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_gearman::session::Settings;
 use windlass_spiderq::session::Settings as SpiderqSettings;
-use windlass_store::{Journal, JournalLimits, Store};
+use windlass_store::{Guard, Journal, Log, Opened};
 
+pub use self::adopt::Adopted;
+use self::adopt::Adoption;
+pub use self::jsonl::{Line, LineError, Ranks};
 use self::record::Record;
 use crate::clock;
 use crate::config::{self, Config};
@@ -63,13 +70,15 @@ pub struct Importer {
     batch_jobs: u64,
     /// Jobs below this were there before.
     first: JobId,
+    adoption: Adoption,
 }
 
 /// Where it goes; a rehearsal goes nowhere.
 struct To {
     data_dir: Box<Path>,
-    store: Box<dyn Store>,
+    log: Box<dyn Log>,
     record: Record,
+    _guard: Guard,
 }
 
 impl std::fmt::Debug for To {
@@ -86,24 +95,27 @@ impl Importer {
     ///
     /// [`Failure::Data`]: a daemon has it, it is damaged, or it may not be accessed.
     pub fn open(config: &Config, source: &Source, again: bool) -> Result<Self, Failure> {
-        let (store, engine, journal) = run::open(config)?;
-        let record =
+        let Opened { log, recovered, guard, .. } = run::open(config)?;
+        let mut record =
             Record::open(&config.data_dir, source, again).map_err(|why| Failure::data(&config.data_dir, why))?;
-        let to = To { data_dir: config.data_dir.as_path().into(), store, record };
-        Ok(Self::new(engine, journal, Some(to)))
+        let first = *record.first.get_or_insert(recovered.engine.head().next_job);
+        let to = To { data_dir: config.data_dir.as_path().into(), log, record, _guard: guard };
+        let importer = Self::new(recovered.engine, recovered.journal, Some(to));
+        Ok(Self { first: JobId(first), ..importer })
     }
 
     /// Takes jobs as a new data directory would, and keeps nothing.
     #[must_use]
     pub fn rehearse(config: &Config) -> Self {
         let engine = Engine::new(config.engine_limits(), run::random_seed());
-        Self::new(engine, Journal::new(JournalLimits::default()), None)
+        Self::new(engine, Journal::new(), None)
     }
 
     fn new(engine: Engine, journal: Journal, to: Option<To>) -> Self {
         let turn = Turn::new(clock::now(), run::random_seed());
         let first = JobId(engine.head().next_job);
-        let mut importer = Self { engine, journal, turn, to, batch_jobs: 0, first };
+        let adoption = Adoption::default();
+        let mut importer = Self { engine, journal, turn, to, batch_jobs: 0, first, adoption };
         importer.apply(Tag::NONE, Command::Open(ClientInfo::default()));
         importer
     }
@@ -122,6 +134,12 @@ impl Importer {
     /// [`Failure::Runtime`]: a batch was full and did not reach the store.
     pub fn take(&mut self, place: u64, job: NewJob) -> Result<Outcome, Failure> {
         let outcome = self.push_new(job);
+        self.count(place, outcome)?;
+        Ok(outcome)
+    }
+
+    /// What became of the job in this place: commits, if it is time for that.
+    fn count(&mut self, place: u64, outcome: Outcome) -> Result<(), Failure> {
         if let Some(to) = &mut self.to {
             match outcome {
                 Outcome::Taken | Outcome::Known => to.record.took(place),
@@ -132,7 +150,7 @@ impl Importer {
         if self.batch_jobs >= BATCH_JOBS || self.journal.pending_bytes() >= BATCH_BYTES {
             self.commit()?;
         }
-        Ok(outcome)
+        Ok(())
     }
 
     /// The job in this place cannot be taken as it is.
@@ -171,7 +189,8 @@ impl Importer {
         self.commit()?;
         self.engine.settle_head();
         self.journal.stop_in_order();
-        self.commit()
+        self.commit()?;
+        self.to.as_mut().map_or(Ok(()), |to| to.log.close().map_err(|why| cannot_write(&to.data_dir, why)))
     }
 
     fn push_new(&mut self, job: NewJob) -> Outcome {
@@ -209,6 +228,7 @@ impl Importer {
     }
 
     fn apply(&mut self, tag: Tag, command: Command) {
+        self.wake_up();
         self.turn.now = clock::now();
         self.turn.changes.clear();
         self.turn.events.clear();
@@ -221,7 +241,7 @@ impl Importer {
         self.batch_jobs = 0;
         while let Some(commit) = self.journal.cut(&self.engine) {
             if let Some(to) = &mut self.to {
-                to.store.commit(&commit).map_err(|why| cannot_write(&to.data_dir, why))?;
+                to.log.append(&commit).map_err(|why| cannot_write(&to.data_dir, why))?;
             }
             self.journal.committed(commit.seq());
         }
@@ -294,7 +314,7 @@ mod tests {
     }
 
     fn jobs(config: &Config) -> usize {
-        run::open(config).unwrap().1.job_count()
+        run::open(config).unwrap().recovered.engine.job_count()
     }
 
     #[test]
@@ -360,7 +380,7 @@ mod tests {
         assert!(importer.make_queue(Bytes::from_static(b"more"), true).is_err());
         importer.flush().unwrap();
         drop(importer);
-        let (_store, engine, _) = run::open(&config).unwrap();
+        let engine = run::open(&config).unwrap().recovered.engine;
         let mut queues: Vec<_> = engine.queues().map(|it| (it.image().name.clone(), it.image().paused)).collect();
         queues.sort();
         assert_eq!(queues, [(Bytes::from_static(b"empty"), false), (Bytes::from_static(b"paused"), true)]);

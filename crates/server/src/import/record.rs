@@ -5,9 +5,12 @@
 //! done 5000
 //! left 17-17
 //! left 20-35
+//! first 12
+//! ranks 4611686018427387904
 //! ```
 //!
-//! Places below `done` were taken, but for those that were `left`.
+//! Places below `done` were taken, but for those that were `left`. Jobs below `first` were here before. `ranks`, if the source
+//! says how its jobs stand among each other, is where the first of them stands here.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,6 +30,8 @@ pub(super) struct Record {
     kind: &'static str,
     done: u64,
     left: BTreeSet<u64>,
+    pub(super) first: Option<u64>,
+    pub(super) ranks: Option<u64>,
 }
 
 impl Record {
@@ -34,7 +39,14 @@ impl Record {
     pub(super) fn open(data_dir: &Path, source: &Source, again: bool) -> io::Result<Self> {
         let folder = data_dir.join(FOLDER);
         fs::create_dir_all(&folder)?;
-        let mut record = Self { path: folder.join(&source.digest), kind: source.kind, done: 0, left: BTreeSet::new() };
+        let mut record = Self {
+            path: folder.join(&source.digest),
+            kind: source.kind,
+            done: 0,
+            left: BTreeSet::new(),
+            first: None,
+            ranks: None,
+        };
         match fs::read_to_string(&record.path) {
             Ok(text) if !again => record.read(&text)?,
             Ok(_) => {}
@@ -49,6 +61,8 @@ impl Record {
             match line.split_once(' ') {
                 Some(("windlass-import", _)) => line.starts_with(VERSION).then_some(()),
                 Some(("done", number)) => number.parse().ok().map(|done| self.done = done),
+                Some(("first", number)) => number.parse().ok().map(|first| self.first = Some(first)),
+                Some(("ranks", number)) => number.parse().ok().map(|ranks| self.ranks = Some(ranks)),
                 Some(("left", range)) => places(range).map(|places| self.left.extend(places)),
                 _ => None,
             }
@@ -77,6 +91,11 @@ impl Record {
         for (first, last) in ranges(&self.left) {
             // Writing to a string does not fail.
             let _ = writeln!(text, "left {first}-{last}");
+        }
+        for (word, number) in [("first", self.first), ("ranks", self.ranks)] {
+            if let Some(number) = number {
+                let _ = writeln!(text, "{word} {number}");
+            }
         }
         let new = self.path.with_extension("new");
         let mut file = File::create(&new)?;

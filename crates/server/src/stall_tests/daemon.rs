@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
-use windlass_store::{JournalLimits, MemoryStore, Recovered};
+use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Recovered, open_parts};
 
 use crate::commit::{Committer, Pace};
 use crate::config::{Config, Durability};
@@ -38,7 +38,7 @@ const BOUNDS: Bounds =
 /// A daemon, and the probe's connection to it.
 pub(super) struct Daemon {
     pub(super) hub: Arc<Hub>,
-    pub(super) store: MemoryStore,
+    pub(super) store: MemoryLog,
     dir: TempDir,
     probe: Option<UnixStream>,
     stop: CancellationToken,
@@ -48,7 +48,7 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Starts it with these settings besides its addresses, each a key and its value in TOML.
     pub(super) fn start<'a>(settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let (dir, store, stop) = (tempfile::tempdir().unwrap(), MemoryStore::new(), CancellationToken::new());
+        let (dir, store, stop) = (tempfile::tempdir().unwrap(), MemoryLog::new(), CancellationToken::new());
         let config = config(dir.path(), settings);
         let (ready, started) = mpsc::channel();
         let (its_store, its_stop) = (store.clone(), stop.clone());
@@ -145,8 +145,9 @@ fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>
 }
 
 /// What `run` does, without signals, a ticker and a disk.
-async fn serve(config: &Config, store: MemoryStore, ready: &mpsc::Sender<Arc<Hub>>, stop: CancellationToken) {
-    let recovered = windlass_store::recover(&store, config.engine_limits(), JournalLimits::default(), 7).unwrap();
+async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, stop: CancellationToken) {
+    let table = Box::new(MemoryTable::new());
+    let (_, recovered) = open_parts(&log, table, &CheckpointLimits::default(), config.engine_limits(), 7).unwrap();
     let Recovered { engine, journal, .. } = recovered;
     let (promise, interval) = match config.durability {
         Durability::Sync => (Promise::Durable, None),
@@ -156,7 +157,7 @@ async fn serve(config: &Config, store: MemoryStore, ready: &mpsc::Sender<Arc<Hub
     let (threads, seating) = Threads::start(1).unwrap();
     let door = Arc::new(Door::new(Arc::clone(&hub), seating, BOUNDS, 100, 1 << 20));
     let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };
-    let committer = Committer::start(Arc::clone(&hub), Box::new(store), pace).unwrap();
+    let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;
     protocols::make_queues(&hub, config).unwrap();
     for (protocol, addresses) in protocols::all(config).unwrap() {

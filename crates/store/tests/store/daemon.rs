@@ -5,7 +5,9 @@ use windlass_engine::{
     ClientId, Command, Engine, From, Job, JobId, JobRef, LeaseTerms, Limits, NewJob, NewSchedule, OnExpiry, Origin,
     Proof, Recurrence, Select, Tag, Take, Timestamp, Turn, Wait,
 };
-use windlass_store::{Commit, Journal, JournalLimits, MemoryStore, RecoverError, Recovered, Store, recover};
+use windlass_store::{
+    CheckpointLimits, Checkpointer, Commit, Journal, Log as _, MemoryLog, MemoryTable, OpenError, Recovered, open_parts,
+};
 
 pub(crate) const QUEUE: Bytes = Bytes::from_static(b"resize");
 
@@ -13,17 +15,19 @@ pub(crate) const QUEUE: Bytes = Bytes::from_static(b"resize");
 pub(crate) struct Daemon {
     pub(crate) engine: Engine,
     pub(crate) journal: Journal,
-    pub(crate) store: MemoryStore,
+    pub(crate) log: MemoryLog,
+    pub(crate) table: MemoryTable,
+    pub(crate) checkpointer: Checkpointer,
 }
 
 impl Daemon {
     pub(crate) fn new() -> Self {
-        Self::on(MemoryStore::new())
+        Self::on(MemoryLog::new(), MemoryTable::new())
     }
 
-    pub(crate) fn on(store: MemoryStore) -> Self {
-        let Recovered { engine, journal, .. } = recovered(&store).unwrap();
-        let mut daemon = Self { engine, journal, store };
+    pub(crate) fn on(log: MemoryLog, table: MemoryTable) -> Self {
+        let (checkpointer, Recovered { engine, journal, .. }) = opened(&log, &table).unwrap();
+        let mut daemon = Self { engine, journal, log, table, checkpointer };
         daemon.apply(Command::Open(Default::default()));
         daemon
     }
@@ -70,8 +74,17 @@ impl Daemon {
         self.engine.jobs().find(|job| job.lease().is_some()).map(|job| job.id).unwrap()
     }
 
+    pub(crate) fn extend(&mut self, id: JobId, until: u64) {
+        let until = Timestamp(until);
+        self.apply(Command::Extend { job: JobRef::Id(id), proof: Proof::AnyLease, until, only_later: false });
+    }
+
     pub(crate) fn finish(&mut self, id: JobId) {
         self.apply(Command::Finish { job: JobRef::Id(id), proof: Proof::AnyLease, result: Bytes::new() });
+    }
+
+    pub(crate) fn replace(&mut self, id: JobId, body: &[u8]) {
+        self.apply(Command::Replace { job: JobRef::Id(id), body: Bytes::copy_from_slice(body) });
     }
 
     pub(crate) fn cancel(&mut self, id: JobId) {
@@ -84,21 +97,38 @@ impl Daemon {
 
     pub(crate) fn commit(&mut self) -> Commit {
         let commit = self.cut();
-        self.store.commit(&commit).unwrap();
+        self.log.append(&commit).unwrap();
         self.journal.committed(commit.seq());
         commit
+    }
+
+    pub(crate) fn commit_all(&mut self) {
+        while let Some(commit) = self.journal.cut(&self.engine) {
+            self.log.append(&commit).unwrap();
+            self.journal.committed(commit.seq());
+        }
+    }
+
+    /// Everything that is committed goes to the table.
+    pub(crate) fn checkpoint(&mut self) -> bool {
+        self.checkpointer.run(true).unwrap()
     }
 
     pub(crate) fn job(&self, id: JobId) -> &Job {
         self.engine.job(id).unwrap()
     }
 
+    /// It dies, and another one goes on with what was durable.
     pub(crate) fn again(self) -> Self {
-        Self::on(self.store)
+        Self::on(self.log.cut(None), self.table.cut(|| false))
     }
 }
 
 /// What is recovered from a store.
-pub(crate) fn recovered(store: &MemoryStore) -> Result<Recovered, RecoverError> {
-    recover(store, Limits::default(), JournalLimits::default(), 3)
+pub(crate) fn opened(log: &MemoryLog, table: &MemoryTable) -> Result<(Checkpointer, Recovered), OpenError> {
+    open_parts(log, Box::new(table.clone()), &CheckpointLimits::default(), Limits::default(), 3)
+}
+
+pub(crate) fn recovered(log: &MemoryLog, table: &MemoryTable) -> Result<Recovered, OpenError> {
+    opened(log, table).map(|(_, recovered)| recovered)
 }

@@ -14,6 +14,11 @@ impl Dice {
         (z ^ (z >> 31)) % sides.max(1)
     }
 
+    /// Which of so many.
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.roll(len as u64)).unwrap()
+    }
+
     /// Once in `sides`.
     pub(crate) fn one_in(&mut self, sides: u64) -> bool {
         self.roll(sides) == 0

@@ -1,4 +1,4 @@
-//! The journal and its stores, from outside the crate.
+//! The store, from outside the crate.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,13 +8,17 @@
     reason = "what helps a test may fail like a test"
 )]
 
+mod before;
 mod daemon;
+mod damage;
 mod dice;
+mod disk;
+mod files;
 mod jobs;
 mod journal;
+mod old;
 mod power_cut;
 mod record;
 mod recovery;
 mod simulation;
-mod sled;
 mod world;

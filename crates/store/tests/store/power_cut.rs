@@ -1,272 +1,198 @@
-//! Power cuts, simulated: what was written since the last completed sync is on the disk in part only, sector by sector
-//! and file by file as the dice say. Whatever they say, every commit that was acknowledged must be there.
+//! Power cuts, simulated: what was written since the last completed sync is on the disk in part only, sector by sector,
+//! name by name, as the dice say. Whatever they say, every commit that was acknowledged must be there.
 //!
-//! `WINDLASS_SEED=n` runs one seed, `WINDLASS_CUTS=n` more cuts for each seed.
+//! The power fails in and between the steps of commits, new segments, checkpoints and rebuilds, openings (those after a
+//! power cut, too), of making a store and of taking one over from version 0.1.0, and of stops.
+//!
+//! `WINDLASS_SEED=n` runs one seed, `WINDLASS_CUTS=n` so many cuts.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::rc::Rc;
+
+use windlass_engine::{Engine, Limits, Timestamp, Turn};
+use windlass_store::{CheckpointLimits, Fingerprint, Journal, StoreConfig, verify};
 
 use crate::dice::Dice;
-use bytes::Bytes;
-use windlass_engine::{
-    ClientId, Command, Engine, From, JobRef, LeaseTerms, Limits, NewJob, OnExpiry, Origin, Proof, Select, Tag, Take,
-    Timestamp, Turn, Wait,
-};
-use windlass_store::{Fingerprint, Journal, JournalLimits, Recovered, SledConfig, SledStore, Store, recover};
+use crate::disk::{Image, Watcher, restore};
+use crate::files::{Daemon, Expected, home, small};
+use crate::old;
+use crate::world::{any_command, open_clients};
 
-const SECTOR: usize = 512;
-const QUEUE: &[u8] = b"work";
+/// Openings that are cut, one within the other.
+const DEPTH_MAX: u32 = 3;
+const JOBS_MAX: usize = 120;
 
-/// Bytes that do not repeat.
-fn noise(dice: &mut Dice, len: u64) -> Vec<u8> {
-    let words = (0..len.div_ceil(8)).flat_map(|_| dice.roll(u64::MAX).to_le_bytes());
-    words.take(usize::try_from(len).unwrap()).collect()
+struct Life {
+    seed: u64,
+    dice: Dice,
+    home: PathBuf,
+    places: u64,
+    cuts: u64,
+    cuts_max: u64,
+    /// Cuts that were made while a directory was opened that another cut had left.
+    in_openings: u64,
 }
 
-/// The files of a data directory and what is in them.
-type Image = BTreeMap<PathBuf, Vec<u8>>;
+impl Life {
+    fn place(&mut self) -> PathBuf {
+        self.places += 1;
+        self.home.join(self.places.to_string())
+    }
 
-/// Held by whoever is open, and worth nothing without a process.
-const LOCK: &str = "lock";
+    fn config(&mut self, path: &Path) -> StoreConfig {
+        let mut config = small(path);
+        config.segment_bytes = self.dice.one_of(&[16 << 10, 32 << 10, 64 << 10]);
+        let (log_bytes, table_multiple) = (1, 2 + self.dice.roll(3));
+        let keep_bytes = self.dice.one_of(&[0, 20_000, 60_000]);
+        let table_floor_bytes = self.dice.one_of(&[1 << 20, 4 << 20]);
+        config.checkpoints = CheckpointLimits { log_bytes, keep_bytes, table_floor_bytes, table_multiple };
+        config
+    }
 
-fn image_of(folder: &Path) -> Image {
-    fn add(root: &Path, folder: &Path, image: &mut Image) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                add(root, &path, image);
-            } else if path != root.join(LOCK) {
-                image.insert(path.strip_prefix(root).unwrap().to_owned(), fs::read(&path).unwrap());
+    fn failed(&self, why: impl std::fmt::Display) -> ! {
+        panic!("seed {}, cut {}: {why}", self.seed, self.cuts)
+    }
+
+    /// One daemon's run from a directory on, the power being cut now and then. Returns what cuts have left.
+    fn run(&mut self, path: &Path, expected: &Expected) -> Vec<(Image, Expected)> {
+        let config = self.config(path);
+        let one_in = self.dice.one_of(&[4, 10, 30]);
+        let watcher = Watcher::new(path, Dice(self.dice.roll(u64::MAX)), one_in, expected.clone());
+        let now = Timestamp(1_000_000 + self.places * 100_000);
+        let mut daemon = Daemon::start(&config, self.seed, now).unwrap_or_else(|why| self.failed(why));
+        expected.check(&daemon.engine).unwrap_or_else(|why| self.failed(why));
+        let mut known = Expected::of(daemon.print());
+        watcher.expect(known.clone());
+        daemon.open_clients();
+        for _ in 0..self.dice.roll(25) {
+            if self.dice.one_in(5) {
+                if self.dice.one_in(4) {
+                    daemon.checkpointer.ask_for_rebuild();
+                }
+                let all = self.dice.one_in(2);
+                daemon.checkpointer.run(all).unwrap_or_else(|why| self.failed(why));
+                daemon.log.tail().make_room().unwrap();
+                continue;
             }
+            daemon.work(&mut self.dice, JOBS_MAX);
+            known = self.commit(&mut daemon, &watcher, known);
         }
-    }
-    let mut image = Image::new();
-    add(folder, folder, &mut image);
-    image
-}
-
-fn restore(image: &Image, folder: &Path) {
-    fs::create_dir_all(folder.join("journal/blobs")).unwrap();
-    for (name, bytes) in image {
-        fs::write(folder.join(name), bytes).unwrap();
-    }
-}
-
-/// What a power cut leaves: of all that was written since `synced`, each sector, size and name with the same chance.
-fn cut(synced: &Image, written: &Image, dice: &mut Dice) -> Image {
-    let chance = dice.one_of(&[2, 2, 3, 10, 50, 1000]);
-    let new_is_likely = dice.one_in(2);
-    let takes_new = move |dice: &mut Dice| dice.one_in(chance) != new_is_likely;
-    let names: BTreeSet<&PathBuf> = synced.keys().chain(written.keys()).collect();
-    let mut left = Image::new();
-    for name in names {
-        match (synced.get(name), written.get(name)) {
-            (Some(old), Some(new)) => {
-                left.insert(name.clone(), mix(old, new, &mut || takes_new(dice)));
-            }
-            (Some(old), None) if !takes_new(dice) => {
-                left.insert(name.clone(), old.clone());
-            }
-            (None, Some(new)) if takes_new(dice) => {
-                left.insert(name.clone(), mix(&[], new, &mut || takes_new(dice)));
-            }
-            (_, _) => {}
+        if self.dice.one_in(3) {
+            daemon.engine.settle_head();
+            daemon.journal.stop_in_order();
+            self.commit(&mut daemon, &watcher, known);
+            daemon.log.close().unwrap();
         }
-    }
-    left
-}
-
-fn mix(old: &[u8], new: &[u8], takes_new: &mut dyn FnMut() -> bool) -> Vec<u8> {
-    let len = if takes_new() { new.len() } else { old.len() };
-    let mut bytes = old.to_vec();
-    // What was never written to reads as zeros.
-    bytes.resize(len, 0);
-    for (at, sector) in (0..).step_by(SECTOR).zip(new.chunks(SECTOR)) {
-        let Some(place) = bytes.get_mut(at..len.min(at + sector.len())) else { break };
-        let sector = sector.split_at(place.len()).0;
-        if place != sector && takes_new() {
-            place.copy_from_slice(sector);
-        }
-    }
-    bytes
-}
-
-/// The last two images that the store was about to sync.
-type Images = Arc<Mutex<(Option<Image>, Option<Image>, bool)>>;
-
-struct Daemon {
-    engine: Engine,
-    journal: Journal,
-    store: SledStore,
-    turn: Turn,
-    images: Images,
-    oldest: u64,
-}
-
-impl Daemon {
-    fn start(config: &SledConfig, seed: u64, now: Timestamp) -> Self {
-        let mut store = SledStore::open(config.clone()).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-        let limits = JournalLimits { floor_bytes: 1 << 20, ..JournalLimits::default() };
-        let recovered = recover(&store, Limits::default(), limits, seed);
-        let Recovered { engine, journal, .. } = recovered.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-        let images = Images::default();
-        let seen = Arc::clone(&images);
-        let place = config.path.clone();
-        store.watch(Box::new(move |_| {
-            let (before, last, wanted) = &mut *seen.lock().unwrap();
-            if *wanted {
-                *before = last.replace(image_of(&place));
-            }
-        }));
-        let turn = Turn::new(now, seed);
-        let mut daemon = Self { engine, journal, store, turn, images, oldest: 0 };
-        daemon.apply(Command::Open(Default::default()));
-        daemon.oldest = daemon.engine.jobs().map(|job| job.id.0).min().unwrap_or(1);
-        daemon
-    }
-
-    fn apply(&mut self, command: Command) {
-        self.turn.changes.clear();
-        self.turn.events.clear();
-        self.engine.apply(ClientId(1), Tag(1), command, &mut self.turn);
-        self.journal.append(&self.engine, &self.turn.changes);
-    }
-
-    /// A visit: jobs come, others are taken and finished.
-    fn work(&mut self, dice: &mut Dice, bytes_max: u64, alive: usize) {
-        self.turn.now = self.turn.now.after_ms(10);
-        for _ in 0..=dice.roll(10) {
-            let len = dice.roll(bytes_max);
-            let body = noise(dice, len);
-            let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(QUEUE), Bytes::from(body));
-            self.apply(Command::Push(Box::new(job)));
-        }
-        while self.engine.job_count() > alive {
-            let lease = LeaseTerms {
-                connection_bound: false,
-                lease_ms: Some(60_000),
-                on_expiry: OnExpiry::Requeue,
-                wish: None,
-            };
-            let from = From::Listed { queues: vec![Bytes::from_static(QUEUE)], lease };
-            let take = Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() };
-            self.apply(Command::Take(take));
-            let leased = self.engine.jobs().find(|job| job.lease().is_some()).map(|job| job.id).unwrap();
-            let job = JobRef::Id(leased);
-            self.apply(Command::Finish { job, proof: Proof::AnyLease, result: Bytes::new() });
-        }
-    }
-
-    fn print(&self) -> Fingerprint {
-        Fingerprint::of(&self.engine)
-    }
-
-    fn commit(&mut self) {
-        if let Some(commit) = self.journal.cut(&self.engine) {
-            self.store.commit(&commit).unwrap();
-            self.journal.committed(commit.seq());
-        }
-    }
-}
-
-struct Shape {
-    segment_bytes: usize,
-    body_bytes_max: u64,
-    alive: usize,
-    commits: u64,
-}
-
-/// What a power cut leaves while the store opens.
-fn cut_in_opening(config: &SledConfig, seed: u64, dice: &mut Dice) -> Image {
-    let before = image_of(&config.path);
-    SledStore::begin_to_open(config).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-    let begun = image_of(&config.path);
-    if dice.one_in(4) {
-        return cut(&before, &begun, dice);
-    }
-    drop(SledStore::open(config.clone()).unwrap_or_else(|why| panic!("seed {seed}: {why}")));
-    let mut opened = image_of(&config.path);
-    // What was kept aside is removed only when the rest is durable.
-    for (name, bytes) in &begun {
-        if !name.starts_with("journal") {
-            opened.insert(name.clone(), bytes.clone());
-        }
-    }
-    cut(&begun, &opened, dice)
-}
-
-/// One data directory through several power cuts.
-fn live(seed: u64, cuts: u64, shape: &Shape) {
-    let mut dice = Dice(seed);
-    // In memory where there is such a place: what is durable is decided here, not by the disk.
-    let memory = Path::new("/dev/shm");
-    let home = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-    let mut now = Timestamp(1_000_000);
-    let mut expected: Option<[Fingerprint; 2]> = None;
-    let mut place = home.path().join("0");
-    for n in 1..=cuts {
-        let mut config = SledConfig::new(&place);
-        config.segment_bytes = shape.segment_bytes;
-        // Sometimes the power fails while the daemon starts, and again while it starts after that.
-        while place.exists() && dice.one_in(3) {
-            let left = cut_in_opening(&config, seed, &mut dice);
-            fs::remove_dir_all(&place).unwrap();
-            restore(&left, &place);
-        }
-        let mut daemon = Daemon::start(&config, seed, now);
-        if let Some([durable, on_its_way]) = &expected {
-            let is = daemon.print();
-            if let (Some(one), Some(two)) = (is.differs_from(durable), is.differs_from(on_its_way)) {
-                panic!("seed {seed}, cut {n}: neither what was acknowledged: {one}\nnor what was on its way: {two}");
-            }
-        }
-        for _ in 0..dice.roll(shape.commits) {
-            daemon.work(&mut dice, shape.body_bytes_max, shape.alive);
-            daemon.commit();
-        }
-        daemon.images.lock().unwrap().2 = true;
-        daemon.work(&mut dice, shape.body_bytes_max, shape.alive);
-        daemon.commit();
-        let acknowledged = daemon.print();
-        daemon.work(&mut dice, shape.body_bytes_max, shape.alive);
-        daemon.commit();
-        expected = Some([acknowledged, daemon.print()]);
-        now = daemon.turn.now;
-        let (synced, written) = {
-            let mut images = daemon.images.lock().unwrap();
-            (images.0.take().unwrap(), images.1.take().unwrap())
-        };
-        assert!(!written.keys().any(|name| name.starts_with("journal/blobs")), "seed {seed}: sled keeps pages apart");
         drop(daemon);
-        fs::remove_dir_all(&place).unwrap();
-        place = home.path().join(n.to_string());
-        restore(&cut(&synced, &written, &mut dice), &place);
+        watcher.end()
+    }
+
+    fn commit(&self, daemon: &mut Daemon, watcher: &Watcher, mut known: Expected) -> Expected {
+        while let Some(commit) = daemon.cut() {
+            let print = Rc::new(daemon.print());
+            watcher.expect(Expected { on_its_way: Some(Rc::clone(&print)), ..known });
+            daemon.append(&commit).unwrap_or_else(|why| self.failed(why));
+            known = Expected { acknowledged: print, on_its_way: None };
+            watcher.expect(known.clone());
+        }
+        known
+    }
+
+    /// What a cut has left is as it must be, and can be opened; and that may be cut as well.
+    fn check(&mut self, image: &Image, expected: &Expected, depth: u32) {
+        self.cuts += 1;
+        let path = self.place();
+        restore(image, &path);
+        let config = self.config(&path);
+        if path.join("store").exists() {
+            verify(&config, Limits::default()).unwrap_or_else(|why| self.failed(format!("verify: {why}")));
+        }
+        let one_in = if depth < DEPTH_MAX { 20 } else { u64::MAX };
+        let watcher = Watcher::new(&path, Dice(self.dice.roll(u64::MAX)), one_in, expected.clone());
+        let daemon = Daemon::start(&config, self.seed, Timestamp(0)).unwrap_or_else(|why| self.failed(why));
+        let cuts = watcher.end();
+        expected.check(&daemon.engine).unwrap_or_else(|why| self.failed(why));
+        drop(daemon);
+        fs::remove_dir_all(&path).unwrap();
+        for (image, expected) in cuts.iter().take(1) {
+            self.in_openings += 1;
+            self.check(image, expected, depth + 1);
+        }
+    }
+
+    fn live(&mut self) {
+        let mut path = self.place();
+        fs::create_dir_all(&path).unwrap();
+        let mut expected =
+            if self.dice.one_in(3) { Expected::of(old_directory(&mut self.dice, &path)) } else { Expected::nothing() };
+        while self.cuts < self.cuts_max {
+            let cuts = self.run(&path, &expected);
+            for (image, expected) in &cuts {
+                self.check(image, expected, 0);
+            }
+            fs::remove_dir_all(&path).unwrap();
+            let Some((image, known)) = cuts.into_iter().nth(self.dice.index(5)) else {
+                // Nothing was cut: from the beginning again.
+                path = self.place();
+                expected = Expected::nothing();
+                fs::create_dir_all(&path).unwrap();
+                continue;
+            };
+            path = self.place();
+            restore(&image, &path);
+            expected = known;
+        }
     }
 }
 
-fn run(seeds: std::ops::Range<u64>, shape: &Shape) {
+/// Makes a directory as version 0.1.0 left it. Returns what is in it.
+fn old_directory(dice: &mut Dice, path: &Path) -> Fingerprint {
+    let (mut engine, mut journal) = (Engine::new(Limits::default(), 1), Journal::new());
+    let mut turn = Turn::new(Timestamp(1_000_000), 1);
+    open_clients(&mut engine, &mut turn);
+    let mut commits = Vec::new();
+    for _ in 0..=dice.roll(10) {
+        turn.changes.clear();
+        for _ in 0..10 {
+            let (client, command) = any_command(dice, &engine, turn.now);
+            engine.apply(client, windlass_engine::Tag(1), command, &mut turn);
+        }
+        journal.append(&engine, &turn.changes);
+        while let Some(commit) = journal.cut(&engine) {
+            journal.committed(commit.seq());
+            commits.push(commit);
+        }
+    }
+    old::write(path, 512 << 10, &commits);
+    Fingerprint::of(&engine)
+}
+
+/// Returns how many cuts were made, and how many of them in openings.
+fn live(seed: u64, cuts_max: u64) -> (u64, u64) {
+    let home = home();
+    let (dice, home) = (Dice(seed), home.path().to_owned());
+    let mut life = Life { seed, dice, home, places: 0, cuts: 0, cuts_max, in_openings: 0 };
+    life.live();
+    (life.cuts, life.in_openings)
+}
+
+#[test]
+fn power_cuts_lose_nothing() {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let cuts = number("WINDLASS_CUTS").unwrap_or(4);
-    match number("WINDLASS_SEED") {
-        Some(seed) => live(seed, cuts, shape),
-        None => seeds.for_each(|seed| live(seed, cuts, shape)),
+    const CUTS_OF_A_LIFE: u64 = 100;
+    if let Some(seed) = number("WINDLASS_SEED") {
+        println!("seed {seed}: {:?}", live(seed, CUTS_OF_A_LIFE));
+        return;
     }
-}
-
-#[test]
-fn power_cuts_among_small_segments() {
-    run(0..20, &Shape { segment_bytes: 512 << 10, body_bytes_max: 900, alive: 600, commits: 100 });
-}
-
-#[test]
-fn power_cuts_among_large_commits() {
-    run(100..108, &Shape { segment_bytes: 2 << 20, body_bytes_max: 100_000, alive: 40, commits: 20 });
-}
-
-#[test]
-fn power_cuts_as_the_daemon_is_set_up() {
-    let as_shipped = SledConfig::new("").segment_bytes;
-    run(200..204, &Shape { segment_bytes: as_shipped, body_bytes_max: 200_000, alive: 60, commits: 40 });
+    let wanted = number("WINDLASS_CUTS").unwrap_or(400);
+    let (mut cuts, mut in_openings, mut seed) = (0, 0, 0);
+    while cuts < wanted {
+        let (more, openings) = live(seed, CUTS_OF_A_LIFE);
+        cuts += more;
+        in_openings += openings;
+        seed += 1;
+    }
+    println!("{cuts} cuts, {in_openings} of them in openings, in {seed} lives");
+    assert!(in_openings > cuts / 10, "{in_openings} of {cuts} cuts in openings");
 }

@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use bytes::Bytes;
+use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchStanding, Clash, ClientId, Codec, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId,
     KeyUntil, Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage,
     QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique,
 };
-use windlass_store::{BatchMoved, DecodeError, HeadRecord, Moved, NextRun, Record};
+use windlass_store::{BatchMoved, Counted, DecodeError, HeadRecord, Moved, NextRun, Record};
 
 use crate::jobs;
 
@@ -68,10 +69,11 @@ fn any_moved() -> impl Strategy<Value = Moved> {
 fn any_head() -> impl Strategy<Value = HeadRecord> {
     let count = || 0..1u64 << 63;
     let origins = prop::collection::btree_map(any::<u8>(), any_totals(), 0..4);
-    ((count(), count(), count()), any_totals(), origins, any::<bool>(), count(), any::<u64>()).prop_map(
-        |((next_job, reserved, starts), totals, origins, clean, commits, census)| {
+    let counted = option::of((count(), any::<u64>()).prop_map(|(commits, census)| Counted { commits, census }));
+    ((count(), count(), count()), any_totals(), origins, any::<bool>(), counted).prop_map(
+        |((next_job, reserved, starts), totals, origins, clean, counted)| {
             let origins = origins.into_iter().map(|(origin, totals)| (Origin(origin), totals)).collect();
-            HeadRecord { head: Head { next_job, reserved, starts, totals, origins }, clean, commits, census }
+            HeadRecord { head: Head { next_job, reserved, starts, totals, origins }, clean, counted }
         },
     )
 }
@@ -111,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..13) {
+    fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..14) {
         let bytes: Vec<u8> = std::iter::once(kind).chain(noise).collect();
         for record in Record::all(&bytes).flatten() {
             // What can be read can be written, and is the same then.
@@ -354,14 +356,21 @@ fn golden() -> Vec<(&'static str, Record)> {
         origins: vec![(Origin::FAKTORY, totals()), (Origin::EVENTMQ, Totals { retried: 300, ..Totals::default() })],
         ..old_head()
     };
-    let started = HeadRecord { head: Head { starts: 300, ..head.clone() }, clean: false, commits: 3, census: 7 };
+    let counted = Some(Counted { commits: 3, census: 7 });
+    let started = HeadRecord { head: Head { starts: 300, ..head.clone() }, clean: false, counted };
     let misfits = HeadRecord {
         head: Head { totals: Totals { misfits: 300, ..head.totals }, ..head.clone() },
         clean: false,
-        commits: 3,
-        census: 7,
+        counted,
     };
-    let head = |clean| HeadRecord { head: head.clone(), clean, commits: 3, census: 0x0123_4567_89ab_cdef };
+    let uncounted = |record: &HeadRecord, clean| HeadRecord { clean, counted: None, ..record.clone() };
+    let (plain_head, started_head, misfits_head) = (
+        HeadRecord { head: old_head(), clean: false, counted: None },
+        uncounted(&started, true),
+        uncounted(&misfits, false),
+    );
+    let counted = Some(Counted { commits: 3, census: 0x0123_4567_89ab_cdef });
+    let head = |clean| HeadRecord { head: head.clone(), clean, counted };
     vec![
         ("put_plain", Record::Put(jobs::plain())),
         ("put_full", Record::Put(full)),
@@ -426,6 +435,10 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("head_origins_clean", Record::Head(head(true))),
         ("head_started", Record::Head(started)),
         ("head_misfits", Record::Head(misfits)),
+        ("head_uncounted_plain", Record::Head(plain_head)),
+        ("head_uncounted_clean", Record::Head(uncounted(&head(false), true))),
+        ("head_uncounted_started", Record::Head(started_head)),
+        ("head_uncounted_misfits", Record::Head(misfits_head)),
         ("schedule_retry_default", Record::Schedule(Box::new(silent_schedule))),
     ]
 }
@@ -458,7 +471,10 @@ fn old_head() -> Head {
 
 /// Records that are written otherwise today.
 fn golden_of_old() -> Vec<(&'static str, Record)> {
-    let record = |clean, commits, census| Record::Head(HeadRecord { head: old_head(), clean, commits, census });
+    let record = |clean, commits, census| {
+        let counted = Some(Counted { commits, census });
+        Record::Head(HeadRecord { head: old_head(), clean, counted })
+    };
     vec![("head", record(false, 3, 0x0123_4567_89ab_cdef)), ("head_clean", record(true, 1, u64::MAX))]
 }
 

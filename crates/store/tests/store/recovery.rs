@@ -1,174 +1,52 @@
-//! What recovery refuses and how it says so, what it can read for ever, and what can be salvaged of the rest.
+//! What recovery refuses and how it says so: records that contradict each other, commits that are missing, entries that
+//! are torn or damaged at every byte, parts of a directory that are not there.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
 
-use crate::daemon::{Daemon, recovered};
-use crate::dice::Dice;
-use crate::jobs;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Batch, BatchStanding, Clash, Extra, Head, Job, JobId, KeyUntil, Member, NewJob, Origin, Place, QueueId, QueueImage,
-    QueueKind, Role, Schedule, Stage, Timestamp, Token, Unique,
+    Batch, BatchStanding, Extra, Head, Job, JobId, Limits, Member, NewJob, Origin, QueueId, QueueImage, QueueKind,
+    Role, Schedule, Stage, Timestamp,
 };
 use windlass_store::{
-    BatchMoved, Fingerprint, HeadRecord, MemoryStore, Moved, NextRun, Record, RecoverError, Recovered, Report, Store,
-    salvage,
+    BatchMoved, Error, Fingerprint, HeadRecord, Log as _, Loss, MemoryLog, MemoryTable, Moved, NextRun, OpenError,
+    Record, Recovered, open, verify,
 };
 
-/// Five commits of a job each, under keys 1 to 5.
-fn five() -> MemoryStore {
-    let mut daemon = Daemon::new();
-    for n in 0..5 {
-        daemon.push(&[n; 10]);
-        daemon.commit();
+use crate::daemon::{Daemon, opened, recovered};
+use crate::disk::{Image, image_of, restore};
+use crate::files::{self, home, small};
+use crate::jobs;
+
+// ---- commits of whatever records --------------------------------------------------------------------------------------
+
+/// A log of commits that hold these records and a head.
+fn framed(commits: &[Vec<Record>]) -> MemoryLog {
+    let head = Head { next_job: 20, reserved: 20, ..Head::default() };
+    let head = Record::Head(HeadRecord { head, clean: false, counted: None });
+    let framed = |records: &Vec<Record>| {
+        let mut bytes = Vec::new();
+        for record in records.iter().chain([&head]) {
+            let mut one = Vec::new();
+            record.encode(&mut one);
+            put_length(one.len(), &mut bytes);
+            bytes.extend(one);
+        }
+        bytes
+    };
+    MemoryLog::with(commits.iter().map(framed).collect())
+}
+
+/// Seven bits a byte, low ones first.
+fn put_length(mut len: usize, out: &mut Vec<u8>) {
+    while len >= 0x80 {
+        out.push(u8::try_from(len & 0x7f).unwrap() | 0x80);
+        len >>= 7;
     }
-    assert_eq!(daemon.store.values().keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
-    daemon.store
-}
-
-#[test]
-fn a_torn_last_commit_is_dropped_and_cleared_away() {
-    for damage in [(|value: &mut Vec<u8>| value.truncate(30)) as fn(&mut Vec<u8>), |value| value[40] ^= 1, Vec::clear] {
-        let store = five();
-        store.damage(5, damage);
-        let found = recovered(&store).unwrap();
-        assert_eq!(found.engine.job_count(), 4);
-        assert_eq!(found.report.torn.unwrap().keys, [5]);
-        let mut daemon = Daemon::on(store);
-        daemon.push(b"five again");
-        daemon.commit();
-        assert_eq!(daemon.store.values().keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 6]);
-        let found = recovered(&daemon.store).unwrap();
-        assert_eq!((found.report.jobs, found.report.torn), (5, None));
-    }
-}
-
-#[test]
-fn damage_before_the_last_commit_is_refused_by_its_number() {
-    let store = five();
-    store.damage(3, |value| value[40] ^= 1);
-    let why = recovered(&store).unwrap_err();
-    assert!(matches!(why, RecoverError::Damaged { key: 3, after: 2, .. }), "{why}");
-    let text = "the journal is damaged at sequence 3, after commit 2, and more was written later: \
-                the checksum does not match";
-    assert_eq!(why.to_string(), text);
-}
-
-#[test]
-fn a_lost_commit_is_noticed() {
-    for key in 1..=4 {
-        let store = five();
-        store.lose(key);
-        let why = recovered(&store).unwrap_err();
-        assert!(matches!(why, RecoverError::Lost { expected: 5, found: 4 }), "{key}: {why}");
-    }
-    // The last one may never have been written.
-    let store = five();
-    store.lose(5);
-    assert_eq!(recovered(&store).unwrap().report.jobs, 4);
-}
-
-#[test]
-fn a_version_to_come_is_refused_even_at_the_end() {
-    let store = five();
-    store.damage(5, |value| {
-        value[4] = 2;
-        let mut hasher = crc32(&5u64.to_be_bytes(), &value[4..]).to_le_bytes().to_vec();
-        value.splice(..4, hasher.drain(..));
-    });
-    let why = recovered(&store).unwrap_err();
-    assert!(matches!(why, RecoverError::Version { key: 5, version: 2 }), "{why}");
-}
-
-/// The checksum of the format, bit by bit (CRC-32, IEEE 802.3).
-fn crc32(key: &[u8], rest: &[u8]) -> u32 {
-    let bytes = key.iter().chain(rest);
-    !bytes.fold(!0u32, |sum, byte| {
-        (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 })
-    })
-}
-
-// ---- golden journal ------------------------------------------------------------------------------------------------
-
-/// A whole journal, written by the first version: `golden/journal.txt` has a key and a value in hex on each line.
-#[test]
-fn a_golden_journal_is_recovered() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/journal.txt");
-    if std::env::var_os("WINDLASS_GOLDEN").is_some() && !path.exists() {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let lines: Vec<String> =
-            written().values().iter().map(|(key, value)| format!("{key} {}\n", hex(value))).collect();
-        std::fs::write(&path, lines.concat()).unwrap();
-    }
-    let text = std::fs::read_to_string(&path).unwrap();
-    let values: BTreeMap<u64, Vec<u8>> = text.lines().map(line).collect();
-    let found = recovered(&MemoryStore::with(values)).unwrap();
-    let is = (found.report.commits, found.report.jobs, found.report.queues, found.report.last_seq, found.report.clean);
-    assert_eq!(is, (4, 3, 2, 4, true));
-    let job = |id| found.engine.job(JobId(id)).unwrap();
-    let lease = job(1).lease().unwrap();
-    assert_eq!((job(1).body(), lease.token, lease.until), (&b"first"[..], Token(1), Timestamp(2_000)));
-    assert_eq!((job(2).body(), &job(2).place), (&[9; 1_500][..], &Place::Ready));
-    assert_eq!((job(3).name(), &job(3).place), (&b"jid"[..], &Place::Scheduled(Timestamp(90_000))));
-    assert_eq!((job(3).origin, job(3).key()), (Origin::FAKTORY, Some(&b"k"[..])));
-    let names: Vec<&Bytes> = found.engine.queues().map(|queue| &queue.image().name).collect();
-    assert_eq!(names, ["resize", "mail"]);
-    let head = found.engine.head();
-    assert_eq!((head.next_job, head.totals.pushed, head.totals.taken, head.totals.cancelled), (5, 4, 1, 1));
-}
-
-fn line(line: &str) -> (u64, Vec<u8>) {
-    let (key, hex) = line.split_once(' ').unwrap_or_else(|| panic!("{line}"));
-    let digits: Vec<u32> = hex.chars().map(|digit| digit.to_digit(16).unwrap()).collect();
-    (key.parse().unwrap(), digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).unwrap()).collect())
-}
-
-/// What the golden journal was made from.
-fn written() -> MemoryStore {
-    let mut daemon = Daemon::new();
-    let first = daemon.push(b"first");
-    daemon.push(&[9; 1_500]);
-    daemon.commit();
-    assert_eq!(daemon.take(false), first);
-    let other = NewJob::new(Origin::FAKTORY, Bytes::from_static(b"mail"), Bytes::from_static(b"{}"));
-    daemon.push_job(NewJob {
-        name: Some(Bytes::from_static(b"jid")),
-        not_before: Some(Timestamp(90_000)),
-        unique: Some(Unique { key: Bytes::from_static(b"k"), clash: Clash::Keep, until: KeyUntil::Start }),
-        ..other
-    });
-    daemon.commit();
-    let gone = daemon.push(b"gone");
-    daemon.commit();
-    daemon.cancel(gone);
-    daemon.engine.settle_head();
-    daemon.journal.stop_in_order();
-    daemon.commit();
-    daemon.store
-}
-
-// ---- well framed nonsense --------------------------------------------------------------------------------------------
-
-/// A store of commits that are framed as they should be, around these records and a head that agrees.
-fn framed(commits: &[Vec<Record>]) -> MemoryStore {
-    let (mut values, mut census) = (BTreeMap::new(), 0u64);
-    for (seq, records) in (1u64..).zip(commits) {
-        // A commit's share in the census is what these dice say to its number.
-        census = census.wrapping_add(Dice(seq).roll(u64::MAX));
-        let head = Head { next_job: 1, reserved: 1, ..Head::default() };
-        let head = Record::Head(HeadRecord { head, clean: false, commits: seq, census });
-        let mut value = vec![0; 4];
-        value.push(1);
-        value.extend_from_slice(&seq.to_le_bytes());
-        [0u32, 1, 0].iter().for_each(|field| value.extend_from_slice(&field.to_le_bytes()));
-        records.iter().chain([&head]).for_each(|record| record.encode(&mut value));
-        let sum = crc32(&seq.to_be_bytes(), &value[4..]);
-        value[..4].copy_from_slice(&sum.to_le_bytes());
-        values.insert(seq, value);
-    }
-    MemoryStore::with(values)
+    out.push(u8::try_from(len).unwrap());
 }
 
 fn callback(kind: QueueKind) -> Option<Box<NewJob>> {
@@ -237,15 +115,18 @@ proptest! {
     /// Recovery says no, or makes an engine that holds together, and that goes through the journal again unchanged.
     #[test]
     fn well_framed_nonsense_does_no_harm(commits in prop::collection::vec(prop::collection::vec(any_record(), 0..8), 1..8)) {
-        let mut store = framed(&commits);
-        salvage(&store).unwrap().export(&mut std::io::sink()).unwrap();
-        let Ok(Recovered { engine, mut journal, .. }) = recovered(&store) else { return Ok(()) };
+        let (mut log, table) = (framed(&commits), MemoryTable::new());
+        let Ok((mut checkpointer, recovered)) = opened(&log, &table) else { return Ok(()) };
+        let Recovered { engine, mut journal, .. } = recovered;
         engine.check();
+        let print = Fingerprint::of(&engine);
         let commit = journal.cut(&engine).unwrap();
-        store.commit(&commit).unwrap();
-        let again = recovered(&store).unwrap();
-        prop_assert_eq!(Fingerprint::of(&again.engine).differs_from(&Fingerprint::of(&engine)), None);
-        prop_assert_eq!(again.journal.stats().live_bytes, journal.stats().live_bytes);
+        log.append(&commit).unwrap();
+        for _ in 0..2 {
+            let again = crate::daemon::recovered(&log, &table).unwrap();
+            prop_assert_eq!(Fingerprint::of(&again.engine).differs_from(&print), None);
+            checkpointer.run(true).unwrap();
+        }
     }
 }
 
@@ -312,57 +193,237 @@ fn nonsense_is_named() {
         ("QueueId(9000000) is beyond the limit of 1000000 queues", vec![queue(9_000_000, "q", QueueKind::Work)]),
     ];
     for (what, records) in table {
-        let why = recovered(&framed(&[records])).unwrap_err();
-        assert_eq!(why.to_string(), format!("the journal contradicts itself: {what}"));
+        let why = recovered(&framed(&[records]), &MemoryTable::new()).unwrap_err();
+        assert!(matches!(why, OpenError::Damaged(_)), "{why}");
+        assert_eq!(why.to_string(), format!("the store contradicts itself: {what}"));
     }
-    assert_eq!(recovered(&framed(&[vec![work(), put(1, 5), put(2, 6)]])).unwrap().report.jobs, 2);
-}
-
-// ---- salvage -------------------------------------------------------------------------------------------------------
-
-#[test]
-fn what_can_be_read_is_salvaged() {
-    let mut daemon = Daemon::new();
-    for n in 0..40u8 {
-        daemon.push(&[n; 2_000]);
-    }
-    daemon.commit();
-    let end = daemon.push(b"\"the end\"");
-    let schedule = daemon.schedule(b"the end");
-    daemon.commit();
-    let whole = salvage(&daemon.store).unwrap();
-    assert_eq!((whole.jobs.len(), whole.queues.len(), whole.damaged.len()), (41, 1, 0));
-
-    // The second of the parts of the first commit is damaged: what was whole before and behind it is there.
-    daemon.store.damage(2, |value| value[100] ^= 1);
-    assert!(recovered(&daemon.store).is_err());
-    let found = salvage(&daemon.store).unwrap();
-    let lost: Vec<u64> = whole.jobs.keys().filter(|id| !found.jobs.contains_key(id)).map(|id| id.0).collect();
-    assert_eq!(lost, (2..=4).collect::<Vec<_>>(), "only those that were in the damaged part, wholly or in part");
-    assert_eq!(found.damaged.len(), 2, "the part, and the record that went on in it: {:?}", found.damaged);
-    assert!(found.jobs.values().all(|job| whole.jobs.get(&job.id) == Some(job)));
-
-    let mut lines = Vec::new();
-    found.export(&mut lines).unwrap();
-    let text = String::from_utf8(lines).unwrap();
-    assert_eq!(text.lines().count(), 39);
-    let last = format!(
-        "{{\"job\":{},\"queue\":\"resize\",\"origin\":2,\"priority\":5,\"place\":\"ready\",\"ready_at_ms\":1000,\
-         \"attempts\":0,\"failures\":0,\"body_base64\":\"InRoZSBlbmQi\"}}",
-        end.0
-    );
-    assert_eq!(text.lines().nth(37), Some(last.as_str()));
-    let last = format!(
-        "{{\"schedule\":{},\"queue\":\"resize\",\"origin\":2,\"priority\":5,\"every_ms\":60000,\"next_at_ms\":61000,\
-         \"key\":\"minutely\",\"body_base64\":\"dGhlIGVuZA==\"}}",
-        schedule.0
-    );
-    assert_eq!(text.lines().last(), Some(last.as_str()));
+    assert_eq!(recovered(&framed(&[vec![work(), put(1, 5), put(2, 6)]]), &MemoryTable::new()).unwrap().report.jobs, 2);
 }
 
 #[test]
-fn an_empty_store_is_an_empty_journal() {
-    let found = recovered(&MemoryStore::new()).unwrap();
-    assert_eq!(found.report, Report::default());
+fn an_empty_store_is_an_empty_engine() {
+    let found = recovered(&MemoryLog::new(), &MemoryTable::new()).unwrap();
+    assert_eq!(found.report, windlass_store::Report::default());
     assert_eq!(found.journal.pending_seq(), 1);
+}
+
+#[test]
+fn commits_that_are_missing_are_named() {
+    let mut daemon = Daemon::new();
+    for n in 0..5 {
+        daemon.push(&[n; 10]);
+        daemon.commit();
+        if n == 1 {
+            daemon.checkpoint();
+        }
+    }
+    let table = daemon.table.cut(|| false);
+    assert!(recovered(&daemon.log, &table).is_ok());
+    daemon.log.tail().forget(4).unwrap();
+    let why = recovered(&daemon.log, &table).unwrap_err();
+    let OpenError::Damaged(damage) = why else { panic!("{why}") };
+    assert_eq!(damage.loss, Some(Loss { first: 3, last: 4 }));
+    assert_eq!(damage.to_string(), "log: commits are missing (2 commits are missing, 3 to 4)");
+}
+
+#[test]
+fn a_commit_that_cannot_be_read_is_damage() {
+    let mut daemon = Daemon::new();
+    daemon.push(b"one");
+    daemon.commit();
+    daemon.log.damage(1, |records| records[1] = 77);
+    let why = recovered(&daemon.log, &daemon.table).unwrap_err();
+    assert_eq!(why.to_string(), "commit 1 cannot be read: record kind 77 is not known to this version");
+    assert!(daemon.checkpointer.run(true).is_err(), "nor is it taken to the table");
+}
+
+// ---- a directory -------------------------------------------------------------------------------------------------------
+
+/// A directory with a few commits, killed; where its last entry stands, and what there was before it and with it.
+struct Few {
+    image: Image,
+    segment: PathBuf,
+    entry: std::ops::Range<usize>,
+    before: Fingerprint,
+    with: Fingerprint,
+    seq: u64,
+    /// The mark before it was written.
+    older_mark: Vec<u8>,
+}
+
+fn few(path: &Path) -> Few {
+    let mut daemon = files::Daemon::start(&small(path), 1, Timestamp(1_000)).unwrap();
+    daemon.open_clients();
+    let push = |daemon: &mut files::Daemon, body: &[u8]| {
+        let job = NewJob::new(Origin::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
+        daemon.apply(windlass_engine::Command::Push(Box::new(job)));
+        daemon.commit();
+    };
+    (0..5).for_each(|n| push(&mut daemon, &[n + 1; 300]));
+    let (before, first) = (daemon.durable.clone(), image_of(path));
+    push(&mut daemon, &[0x77; 300]);
+    let (with, image) = (daemon.durable.clone(), image_of(path));
+    let seq = daemon.log.tail().newest();
+    let changed =
+        |name: &&PathBuf| name.starts_with("store/log") && !name.ends_with("mark") && first[*name] != image[*name];
+    let segment = image.keys().find(changed).unwrap().clone();
+    let [old, new] = [&first, &image].map(|image| image[&segment].clone().unwrap());
+    let differs: Vec<usize> = (0..new.len()).filter(|at| old[*at] != new[*at]).collect();
+    // An entry ends with its last record; what is behind it up to a multiple of 8 is not part of it.
+    let entry = differs[0] / 8 * 8..differs.last().unwrap() + 1;
+    drop(daemon);
+    fs::remove_dir_all(path).unwrap();
+    let older_mark = first[Path::new("store/log/mark")].clone().unwrap();
+    Few { image, segment, entry, before, with, seq, older_mark }
+}
+
+#[test]
+fn an_acknowledged_entry_that_is_torn_anywhere_is_missed() {
+    let home = home();
+    let path = home.path().join("data");
+    let Few { image, segment, entry, before, with, seq, older_mark } = few(&path);
+    type Tear = fn(&mut Vec<u8>, usize, usize);
+    let tears: [(&str, Tear); 3] = [
+        ("cut off", |bytes, at, _| bytes.truncate(at)),
+        ("zeros from", |bytes, at, end| bytes[at..end].fill(0)),
+        ("a bit of", |bytes, at, _| bytes[at] ^= 0x10),
+    ];
+    for (what, tear) in tears {
+        for at in entry.clone() {
+            let mut image = image.clone();
+            let bytes = image.get_mut(&segment).unwrap().as_mut().unwrap();
+            let whole = bytes.clone();
+            tear(bytes, at, entry.end);
+            if *bytes == whole {
+                continue;
+            }
+            restore(&image, &path);
+            let why = open(&small(&path), Limits::default(), 1).unwrap_err();
+            let OpenError::Damaged(damage) = why else { panic!("{what} {at}: {why}") };
+            let lost = damage.loss.unwrap_or_else(|| panic!("{what} {at}: {damage}"));
+            assert_eq!(lost.last, seq, "{what} byte {at}: {damage}");
+            fs::remove_dir_all(&path).unwrap();
+        }
+    }
+    // Without the tear everything is there.
+    restore(&image, &path);
+    let opened = open(&small(&path), Limits::default(), 1).unwrap();
+    assert_eq!(Fingerprint::of(&opened.recovered.engine).differs_from(&with), None);
+    drop(opened);
+
+    // A power cut may leave an older mark: then it may be an entry that was never acknowledged, and is dropped.
+    for (what, tear) in tears {
+        for at in entry.clone() {
+            let mut image = image.clone();
+            image.insert("store/log/mark".into(), Some(older_mark.clone()));
+            let bytes = image.get_mut(&segment).unwrap().as_mut().unwrap();
+            let whole = bytes.clone();
+            tear(bytes, at, entry.end);
+            if *bytes == whole {
+                continue;
+            }
+            fs::remove_dir_all(&path).unwrap();
+            restore(&image, &path);
+            let why = |why| panic!("{what} byte {at}: {why}");
+            let opened = open(&small(&path), Limits::default(), 1).unwrap_or_else(why);
+            assert_eq!(Fingerprint::of(&opened.recovered.engine).differs_from(&before), None, "{what} byte {at}");
+            assert_eq!(opened.recovered.report.last_seq, seq - 1, "{what} byte {at}");
+        }
+    }
+}
+
+#[test]
+fn parts_of_a_directory_that_are_missing_are_missed() {
+    let home = home();
+    let path = home.path().join("data");
+    let image = few(&path).image;
+    for part in ["store", "store/log", "store/log/mark", "store/table-1", "store/table-1/db"] {
+        restore(&image, &path);
+        let place = path.join(part);
+        if place.is_dir() {
+            fs::remove_dir_all(place).unwrap()
+        } else {
+            fs::remove_file(place).unwrap()
+        }
+        let config = small(&path);
+        for _ in 0..2 {
+            let refused = [open(&config, Limits::default(), 1).map(drop), verify(&config, Limits::default()).map(drop)];
+            assert!(refused.iter().all(|it| matches!(it, Err(OpenError::Damaged(_)))), "without {part}: {refused:?}");
+        }
+        fs::remove_dir_all(&path).unwrap();
+    }
+    // Who has it now is not missed.
+    restore(&image, &path);
+    fs::remove_file(path.join("lock")).unwrap();
+    assert!(open(&small(&path), Limits::default(), 1).is_ok());
+}
+
+#[test]
+fn one_daemon_at_a_time() {
+    let home = home();
+    let config = small(home.path());
+    let daemon = open(&config, Limits::default(), 1).unwrap();
+    let refused = open(&config, Limits::default(), 1).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, OpenError::Store(Error::InUse { .. })), "{text}");
+    assert!(text.contains(&format!("in use by another process (process {})", std::process::id())), "{text}");
+    assert!(verify(&config, Limits::default()).is_err(), "nor is it read meanwhile");
+    drop(daemon);
+    open(&config, Limits::default(), 1).unwrap();
+}
+
+/// A full disk, as far as one can be had without one: the shell sets a limit on the size of files and ignores the signal.
+#[test]
+fn a_full_disk_stops_what_needs_more_room_and_nothing_else() {
+    let home = home();
+    let script = "trap '' XFSZ; ulimit -S -f 2048; exec \"$0\" --exact recovery::on_a_full_disk --nocapture";
+    let this = std::env::current_exe().unwrap();
+    let done = Process::new("bash").args(["-c", script]).arg(this).env("FULL_DISK", home.path()).output().unwrap();
+    let text = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(done.status.success() && text.contains("the disk was full"), "{text}");
+}
+
+/// The other half of the test above; by itself it does nothing. No file may be larger than 2 MiB.
+#[test]
+fn on_a_full_disk() {
+    let Some(path) = std::env::var_os("FULL_DISK") else { return };
+    let path = Path::new(&path).join("data");
+    let mut config = small(&path);
+    config.table_segment_bytes = 512 << 10;
+    let push = |daemon: &mut files::Daemon, bytes: usize| {
+        let body = Bytes::from(vec![7; bytes]);
+        let job = NewJob::new(Origin::FAKTORY, Bytes::from_static(b"q"), body);
+        daemon.apply(windlass_engine::Command::Push(Box::new(job)));
+    };
+    let mut daemon = files::Daemon::start(&config, 1, Timestamp(1_000)).unwrap();
+    daemon.open_clients();
+    push(&mut daemon, 100);
+    daemon.commit();
+
+    // An entry larger than a file can be: it fails, as does every try to write it again, and nothing is lost.
+    push(&mut daemon, 3 << 20);
+    let commit = daemon.cut().unwrap();
+    assert!(matches!(daemon.append(&commit), Err(Error::Io { .. })));
+    assert!(matches!(daemon.append(&commit), Err(Error::Closed)));
+    daemon.log.reopen().unwrap();
+    assert!(matches!(daemon.append(&commit), Err(Error::Io { .. })));
+    let before = daemon.durable.clone();
+    let left = image_of(&path);
+    let other = path.with_file_name("other");
+    restore(&left, &other);
+    let killed = open(&small(&other), Limits::default(), 1).unwrap();
+    assert_eq!(Fingerprint::of(&killed.recovered.engine).differs_from(&before), None);
+
+    // Room again: the daemon goes on with the very commit that failed.
+    let unlimited = rustix::process::Rlimit { current: None, maximum: None };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, unlimited).unwrap();
+    daemon.log.reopen().unwrap();
+    daemon.append(&commit).unwrap();
+    push(&mut daemon, 100);
+    daemon.commit();
+    let print = daemon.durable.clone();
+    drop(daemon);
+    let again = open(&config, Limits::default(), 1).unwrap();
+    assert_eq!(Fingerprint::of(&again.recovered.engine).differs_from(&print), None);
+    println!("the disk was full");
 }

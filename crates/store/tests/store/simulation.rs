@@ -1,20 +1,39 @@
-//! A daemon's life from one seed: visits, commits that fail, crashes in the middle of a commit, recoveries. After each
-//! crash the engine must be what it was at the last commit that was whole, and the books must be what they were.
+//! A daemon's life from one seed: visits, commits that fail, checkpoints that fail, crashes in the middle of either,
+//! recoveries. After each crash the engine must be what it was at the last commit that was durable.
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_SEEDS=n` more of them.
 
 use crate::dice::Dice;
 use crate::world::{any_command, discard_all, open_clients, queue_names, unschedule};
 use windlass_engine::{ClientId, Command, Engine, Limits, QueueKind, Tag, Timestamp, Turn};
-use windlass_store::{Commit, Fault, Fingerprint, Journal, JournalLimits, JournalStats, MemoryStore, Store, recover};
+use windlass_store::{
+    CheckpointLimits, Checkpointer, Commit, Error, Fault, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable,
+    Recovered, open_parts,
+};
 
-const VISITS: u64 = 150;
+const STEPS: u64 = 300;
 
-/// What is known of a commit: what recovery from it must bring back, and the journal's books.
-#[derive(Clone, Debug)]
-struct Known {
+/// A commit that is not known to be durable.
+struct OnItsWay {
+    commit: Commit,
     print: Fingerprint,
-    stats: JournalStats,
+    /// A try that failed has written it.
+    is_there: bool,
+}
+
+/// What a life has seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    recoveries: u64,
+    /// Commits that were on their way in a crash, and not there after it.
+    lost: u64,
+    /// … and there after it.
+    kept: u64,
+    checkpoints: u64,
+    rebuilds: u64,
+    failed_checkpoints: u64,
+    /// Crashes with part of a checkpoint in the table.
+    torn_tables: u64,
 }
 
 struct Daemon {
@@ -22,44 +41,32 @@ struct Daemon {
     dice: Dice,
     engine: Engine,
     journal: Journal,
-    limits: JournalLimits,
-    store: MemoryStore,
+    log: MemoryLog,
+    table: MemoryTable,
+    checkpointer: Checkpointer,
+    limits: CheckpointLimits,
     turn: Turn,
-    durable: Known,
-    on_its_way: Option<(Commit, Known)>,
-    recoveries: u64,
-    torn: u64,
+    durable: Fingerprint,
+    on_its_way: Option<OnItsWay>,
+    seen: Seen,
 }
 
 impl Daemon {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed);
-        let limits = match dice.roll(3) {
-            0 => JournalLimits::default(),
-            1 => JournalLimits { floor_bytes: 2_000, live_multiple: 2, step_bytes: 300, commits_max: 1 << 16 },
-            _ => JournalLimits { floor_bytes: 0, live_multiple: 1, step_bytes: 50, commits_max: 5 },
+        let limits = CheckpointLimits {
+            log_bytes: 1,
+            keep_bytes: [0, 1, 500, 5_000, 100_000][usize::try_from(dice.roll(5)).unwrap()],
+            table_floor_bytes: dice.one_of(&[0, 10_000, 1 << 30]),
+            table_multiple: 1 + dice.roll(4),
         };
-        let engine = Engine::new(Limits::default(), seed);
-        let mut journal = Journal::new(limits.clone());
+        let (log, table) = (MemoryLog::new(), MemoryTable::new());
+        let (checkpointer, Recovered { engine, journal, .. }) = open(seed, &log, &table, &limits);
         let turn = Turn::new(Timestamp(1_000_000), seed);
-        let mut store = MemoryStore::new();
-        let commit = journal.cut(&engine).unwrap();
-        store.commit(&commit).unwrap();
-        journal.committed(commit.seq());
-        let durable = known(&engine, &journal);
-        let mut daemon = Self {
-            seed,
-            dice,
-            engine,
-            journal,
-            limits,
-            store,
-            turn,
-            durable,
-            on_its_way: None,
-            recoveries: 0,
-            torn: 0,
-        };
+        let durable = Fingerprint::of(&engine);
+        let (on_its_way, seen) = (None, Seen::default());
+        let mut daemon =
+            Self { seed, dice, engine, journal, log, table, checkpointer, limits, turn, durable, on_its_way, seen };
         open_clients(&mut daemon.engine, &mut daemon.turn);
         daemon
     }
@@ -87,139 +94,182 @@ impl Daemon {
             return;
         }
         if let Some(commit) = self.journal.cut(&self.engine) {
-            let known = known(&self.engine, &self.journal);
-            self.on_its_way = Some((commit, known));
+            let print = Fingerprint::of(&self.engine);
+            self.on_its_way = Some(OnItsWay { commit, print, is_there: false });
         }
     }
 
     /// Tries to write what is on its way.
     fn write(&mut self) {
-        let Some((commit, known)) = self.on_its_way.take() else { return };
-        if self.dice.one_in(6) {
-            let fault = self.dice.one_of(&[Fault::Nothing, Fault::Half, Fault::Everything]);
-            self.store.fail(0, fault, false);
+        let Some(on_its_way) = self.on_its_way.take() else { return };
+        let fault = self.dice.one_in(6).then(|| self.dice.one_of(&[Fault::Nothing, Fault::Everything]));
+        if let Some(fault) = fault {
+            self.log.fail(0, fault, false);
         }
-        match self.store.commit(&commit) {
+        match self.log.append(&on_its_way.commit) {
             Ok(()) => {
-                self.journal.committed(commit.seq());
-                self.durable = known;
+                self.journal.committed(on_its_way.commit.seq());
+                self.durable = on_its_way.print;
             }
-            Err(_) => {
-                self.store.reopen().unwrap();
-                self.on_its_way = Some((commit, known));
+            Err(why) => {
+                assert!(fault.is_some(), "seed {}: {why}", self.seed);
+                self.log.reopen().unwrap();
+                let is_there = on_its_way.is_there || fault == Some(Fault::Everything);
+                self.on_its_way = Some(OnItsWay { is_there, ..on_its_way });
             }
         }
     }
 
-    /// The power fails, possibly in the middle of a commit. Then a new daemon starts on what is there.
-    fn crash(&mut self) {
-        if let Some((commit, known)) = self.on_its_way.take() {
-            let batches = self.dice.roll(MemoryStore::batches(&commit) as u64 + 1);
-            let torn = self.dice.one_in(2);
-            self.store = self.store.cut_during(&commit, usize::try_from(batches).unwrap(), torn);
-            // An earlier try may have written what this one did not.
-            let there = self.store.values();
-            if parts(&commit).iter().all(|(key, value)| there.get(key) == Some(value)) {
-                self.durable = known;
-            } else {
-                self.torn += 1;
+    fn commit_all(&mut self) {
+        loop {
+            self.cut();
+            if self.on_its_way.is_none() {
+                return;
+            }
+            self.write();
+        }
+    }
+
+    /// Makes a checkpoint, which may fail anywhere. Returns whether it failed.
+    fn checkpoint(&mut self, may_fail: bool) -> bool {
+        let changes = self.dice.one_of(&[5, 10, 20]);
+        let fault = (may_fail && self.dice.one_in(6)).then(|| u32::try_from(self.dice.roll(changes)).unwrap());
+        if let Some(after) = fault {
+            self.table.fail(after);
+        }
+        if self.dice.one_in(20) {
+            self.checkpointer.ask_for_rebuild();
+        }
+        let figures = self.checkpointer.figures();
+        let rebuilds = figures.rebuilds.load(std::sync::atomic::Ordering::Relaxed);
+        let all = self.dice.one_in(2);
+        let made = self.checkpointer.run(all);
+        // A fault that was not met must not meet the next one.
+        self.table.heal();
+        match made {
+            Ok(made) => {
+                self.seen.checkpoints += u64::from(made);
+                self.seen.rebuilds += figures.rebuilds.load(std::sync::atomic::Ordering::Relaxed) - rebuilds;
+                false
+            }
+            Err(why) => {
+                assert!(fault.is_some() && matches!(why, Error::Asked), "seed {}: {why}", self.seed);
+                self.seen.failed_checkpoints += 1;
+                true
             }
         }
+    }
+
+    /// The power fails, possibly in the middle of a commit and of a checkpoint. Then a new daemon starts on what is there.
+    fn crash(&mut self) {
+        let on_its_way = self.on_its_way.take();
+        let arrives = self.dice.one_in(2);
+        self.log = self.log.cut(on_its_way.as_ref().map(|it| &it.commit).filter(|_| arrives));
+        if let Some(OnItsWay { print, is_there, .. }) = on_its_way {
+            if arrives || is_there {
+                self.durable = print;
+                self.seen.kept += 1;
+            } else {
+                self.seen.lost += 1;
+            }
+        }
+        let (chance, new_is_likely) = (self.dice.one_of(&[2, 3, 20]), self.dice.one_in(2));
+        let (mut old, mut new) = (0, 0);
+        let table = self.table.cut(|| {
+            let survives = self.dice.one_in(chance) == new_is_likely;
+            *(if survives { &mut new } else { &mut old }) += 1;
+            survives
+        });
+        self.table = table;
+        self.seen.torn_tables += u64::from(old > 0 && new > 0);
         self.recover();
     }
 
     fn recover(&mut self) {
         let seed = self.seed;
-        let recovered = recover(&self.store, Limits::default(), self.limits.clone(), seed)
-            .unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let (checkpointer, recovered) = open(seed, &self.log, &self.table, &self.limits);
         let print = Fingerprint::of(&recovered.engine);
-        if let Some(difference) = print.differs_from(&self.durable.print) {
+        if let Some(difference) = print.differs_from(&self.durable) {
             panic!("seed {seed}: recovered (first) and durable (second) differ: {difference}");
         }
-        let (head, was) = (recovered.engine.head(), self.durable.print.head.clone());
-        assert!(head.next_job >= was.next_job, "seed {seed}: numbers would be used again");
-        let books = |stats: JournalStats| (stats.live_bytes, stats.jobs);
-        let (is, was) = (recovered.journal.stats(), self.durable.stats);
-        assert_eq!(books(is), books(was), "seed {seed}: live bytes and jobs in the books");
-        if recovered.report.torn.is_none() {
-            assert_eq!((is.commits, is.bytes), (was.commits, was.bytes), "seed {seed}: commits in the books");
-        }
-        self.recoveries += 1;
-        self.engine = recovered.engine;
-        self.journal = recovered.journal;
-        self.turn = Turn::new(self.turn.now, seed + self.recoveries);
+        recovered.engine.check();
+        let (next, was) = (recovered.engine.head().next_job, self.durable.head.next_job);
+        assert!(next >= was, "seed {seed}: numbers would be used again");
+        self.seen.recoveries += 1;
+        (self.engine, self.journal, self.checkpointer) = (recovered.engine, recovered.journal, checkpointer);
+        self.turn = Turn::new(self.turn.now, seed + self.seen.recoveries);
         open_clients(&mut self.engine, &mut self.turn);
         // What was due while the daemon was down is done by now.
         self.journal.append(&self.engine, &self.turn.changes);
     }
 
-    fn commit_all(&mut self) {
-        while self.on_its_way.is_some() || self.journal.wants_cut() {
-            self.cut();
-            self.write();
+    /// Everything goes.
+    fn discard(&mut self) {
+        while self.engine.schedules().next().is_some() {
+            let command = unschedule(&mut self.dice, &self.engine);
+            self.apply(command);
         }
+        for _ in 0..4 {
+            // Batches push what they still had to, come to rest and are forgotten.
+            self.turn.now = self.turn.now.after_ms(1_000_000_000_000);
+            self.apply(discard_all());
+            self.apply(Command::Close);
+        }
+        queue_names().for_each(|queue| self.apply(Command::RemoveQueue { queue, only_idle: false }));
+        self.commit_all();
+        let left = (self.engine.job_count(), self.engine.batches().count());
+        assert_eq!(left, (0, 0), "seed {}: jobs and batches are left", self.seed);
+    }
+
+    /// A checkpoint of everything. Returns the commit it came to.
+    fn checkpoint_all(&mut self, paused: bool) -> u64 {
+        let queue = queue_names().next().unwrap();
+        self.apply(Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work });
+        self.apply(Command::PauseQueue { queue, paused });
+        self.commit_all();
+        let seed = self.seed;
+        let made = self.checkpointer.run(true).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        assert!(made, "seed {seed}: there was something new");
+        self.checkpointer.figures().point.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
-fn parts(commit: &Commit) -> Vec<(u64, Vec<u8>)> {
-    let (mut values, mut parts) = (commit.values(), Vec::new());
-    while let Some((key, value)) = values.next() {
-        parts.push((key, value.to_vec()));
-    }
-    parts
+fn open(seed: u64, log: &MemoryLog, table: &MemoryTable, limits: &CheckpointLimits) -> (Checkpointer, Recovered) {
+    open_parts(log, Box::new(table.clone()), limits, Limits::default(), seed)
+        .unwrap_or_else(|why| panic!("seed {seed}: {why}"))
 }
 
-fn known(engine: &Engine, journal: &Journal) -> Known {
-    Known { print: Fingerprint::of(engine), stats: journal.stats() }
-}
-
-/// One life. Returns how often it recovered, found a torn commit, and rewrote something.
-fn live(seed: u64) -> [u64; 3] {
+fn live(seed: u64) -> Seen {
     let mut daemon = Daemon::new(seed);
-    let mut rewritten = 0;
-    for _ in 0..VISITS {
-        match daemon.dice.roll(12) {
+    for _ in 0..STEPS {
+        match daemon.dice.roll(16) {
             0..=5 => daemon.visit(),
             6..=8 => daemon.cut(),
-            9 | 10 => daemon.write(),
-            _ if daemon.dice.one_in(4) => {
-                rewritten += daemon.journal.stats().compactions;
-                daemon.crash();
+            9..=11 => daemon.write(),
+            12 | 13 => {
+                let failed = daemon.checkpoint(true);
+                (failed && !daemon.dice.one_in(4)).then(|| daemon.crash());
             }
+            _ if daemon.dice.one_in(12) => daemon.crash(),
             _ => {}
         }
     }
     daemon.commit_all();
-    daemon.recover();
-    // At the end everything goes, and then so must the journal, but for the last word on each queue and the head.
-    while daemon.engine.schedules().next().is_some() {
-        let command = unschedule(&mut daemon.dice, &daemon.engine);
-        daemon.apply(command);
+    daemon.crash();
+    if daemon.dice.one_in(2) {
+        daemon.checkpoint(true);
     }
-    for _ in 0..4 {
-        // Batches push what they still had to, come to rest and are forgotten.
-        daemon.turn.now = daemon.turn.now.after_ms(1_000_000_000_000);
-        daemon.apply(discard_all());
-        daemon.apply(Command::Close);
-    }
-    queue_names().for_each(|queue| daemon.apply(Command::RemoveQueue { queue, only_idle: false }));
-    // What is superfluous goes a little with each commit, so some commits more are needed.
-    let queue = queue_names().next().unwrap();
-    daemon.apply(Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work });
-    for n in 0..200 {
-        daemon.apply(discard_all());
-        daemon.apply(Command::PauseQueue { queue: queue.clone(), paused: n % 2 == 0 });
-        daemon.commit_all();
-        if daemon.journal.stats().commits <= 3 {
-            break;
-        }
-    }
-    daemon.recover();
-    let stats = daemon.journal.stats();
-    let left = (daemon.engine.job_count(), daemon.engine.batches().count());
-    assert_eq!(left, (0, 0), "seed {seed}: jobs and batches are left");
-    assert!(stats.commits <= 3, "seed {seed}: {stats:?} for nothing");
-    [daemon.recoveries, daemon.torn, rewritten]
+    daemon.discard();
+    let first = daemon.checkpoint_all(true);
+    daemon.checkpoint_all(false);
+    let keys = daemon.table.values().into_keys();
+    // The first byte of a key says whether it is about the head, queues or jobs (`page`).
+    let jobs: Vec<Vec<u8>> = keys.filter(|key| key.first() == Some(&2)).collect();
+    assert!(jobs.is_empty(), "seed {seed}: the table holds {jobs:02x?} when there are no jobs");
+    let kept = daemon.log.seqs();
+    assert!(kept.iter().all(|seq| *seq > first), "seed {seed}: the log keeps {kept:?} after a checkpoint at {first}");
+    daemon.crash();
+    daemon.seen
 }
 
 #[test]
@@ -230,7 +280,21 @@ fn every_crash_recovers_what_was_durable() {
         return;
     }
     let seeds = number("WINDLASS_SEEDS").unwrap_or(400);
-    let sums = (0..seeds).map(live).fold([0; 3], |sums, one| [0, 1, 2].map(|i| sums[i] + one[i]));
+    let mut sum = Seen::default();
+    for seed in 0..seeds {
+        let Seen { recoveries, lost, kept, checkpoints, rebuilds, failed_checkpoints, torn_tables } = live(seed);
+        sum.recoveries += recoveries;
+        sum.lost += lost;
+        sum.kept += kept;
+        sum.checkpoints += checkpoints;
+        sum.rebuilds += rebuilds;
+        sum.failed_checkpoints += failed_checkpoints;
+        sum.torn_tables += torn_tables;
+    }
+    println!("{seeds} lives: {sum:?}");
     // The dice must have found what is worth finding.
-    assert!(sums.iter().all(|sum| *sum > seeds / 4), "{sums:?} recoveries, torn commits, passes in {seeds} lives");
+    let Seen { recoveries, lost, kept, checkpoints, rebuilds, failed_checkpoints, torn_tables } = sum;
+    let updates = checkpoints - rebuilds;
+    let found = [recoveries, lost, kept, updates, rebuilds, failed_checkpoints, torn_tables];
+    assert!(found.iter().all(|sum| *sum > seeds / 8), "{sum:?} in {seeds} lives");
 }

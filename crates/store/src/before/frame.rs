@@ -1,4 +1,4 @@
-//! The frame around a slice of a commit: which commit, which part of how many, and a checksum over all of it.
+//! The frame around a slice of a commit of version 0.1.0: which commit, which part of how many, and a checksum over all of it.
 //!
 //! A commit's records, one behind the other, are cut into slices; each slice in its frame is one value of the store under
 //! a key of its own. Parts of a commit have consecutive keys, later commits higher ones. Not here: what the records say
@@ -18,18 +18,13 @@
 use crate::codec::DecodeError;
 use crate::record::COUNT_MAX;
 
-/// The version that is written.
-pub const VERSION: u8 = 1;
-/// Bytes of a value at most. Of very large ones sled would make pages that it keeps in files of their own and never syncs;
-/// and it always keeps some hundreds of pages of up to twenty values in memory. With what sled and the allocator add it
-/// fills a block of 4 KiB; a little more would take one of 5.
-pub const VALUE_BYTES_MAX: usize = 4 * 1024 - 64;
-pub(crate) const HEADER_BYTES: usize = 25;
-pub(crate) const SLICE_BYTES_MAX: usize = VALUE_BYTES_MAX - HEADER_BYTES;
+/// The version that was written.
+pub(super) const VERSION: u8 = 1;
+const HEADER_BYTES: usize = 25;
 
 /// Why a value is not a frame of this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FrameError {
+pub(crate) enum FrameError {
     /// It is not as it was written.
     #[error("the checksum does not match")]
     Torn,
@@ -52,30 +47,6 @@ pub(crate) struct Frame<'a> {
     pub(crate) parts: u32,
     pub(crate) starts_at: u32,
     pub(crate) slice: &'a [u8],
-}
-
-/// How many parts a commit of so many bytes has.
-pub(crate) fn parts_of(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(SLICE_BYTES_MAX as u64)).unwrap_or(u32::MAX).max(1)
-}
-
-/// Fills in the header that `value` has been given room for.
-pub(crate) fn seal(key: u64, seq: u64, (part, parts): (u32, u32), starts_at: u32, value: &mut [u8]) {
-    let mut header = [0; HEADER_BYTES];
-    let fields = [VERSION]
-        .into_iter()
-        .chain(seq.to_le_bytes())
-        .chain(part.to_le_bytes())
-        .chain(parts.to_le_bytes())
-        .chain(starts_at.to_le_bytes());
-    header.iter_mut().skip(4).zip(fields).for_each(|(to, from)| *to = from);
-    if let Some(place) = value.first_chunk_mut::<HEADER_BYTES>() {
-        *place = header;
-    }
-    let sum = checksum(key, value).to_le_bytes();
-    if let Some(place) = value.first_chunk_mut::<4>() {
-        *place = sum;
-    }
 }
 
 /// Takes a value apart.
@@ -102,6 +73,13 @@ pub(crate) fn open(key: u64, value: &[u8]) -> Result<Frame<'_>, FrameError> {
     if sensible && placed { Ok(frame) } else { Err(FrameError::Nonsense) }
 }
 
+/// The number of the commit that a value is of, which is known to be as it was written, under whichever key.
+pub(crate) fn seq(value: &[u8]) -> Option<u64> {
+    let version = value.get(4)?;
+    let seq = value.get(5..)?.first_chunk().copied().map(u64::from_le_bytes)?;
+    (*version == VERSION && value.len() >= HEADER_BYTES && seq < COUNT_MAX).then_some(seq)
+}
+
 /// The checksum of a value under a key: a value that came to stand under another key is found too.
 fn checksum(key: u64, value: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
@@ -115,6 +93,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Fills in the header that `value` has been given room for.
+    fn seal(key: u64, seq: u64, (part, parts): (u32, u32), starts_at: u32, value: &mut [u8]) {
+        let mut header = [0; HEADER_BYTES];
+        let fields = [VERSION]
+            .into_iter()
+            .chain(seq.to_le_bytes())
+            .chain(part.to_le_bytes())
+            .chain(parts.to_le_bytes())
+            .chain(starts_at.to_le_bytes());
+        header.iter_mut().skip(4).zip(fields).for_each(|(to, from)| *to = from);
+        if let Some(place) = value.first_chunk_mut::<HEADER_BYTES>() {
+            *place = header;
+        }
+        let sum = checksum(key, value).to_le_bytes();
+        if let Some(place) = value.first_chunk_mut::<4>() {
+            *place = sum;
+        }
+    }
 
     fn sealed(key: u64, slice: &[u8]) -> Vec<u8> {
         let mut value = vec![0; HEADER_BYTES];

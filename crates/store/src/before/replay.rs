@@ -1,17 +1,12 @@
 //! Values in order of their keys to whole commits: strict about everything but a torn last one.
-//!
-//! Not here: what the commits say (`recover`), and what can be saved of a journal that is refused here (`salvage`).
 
-use crate::frame::{Frame, FrameError, HEADER_BYTES, open};
+use super::frame::{Frame, FrameError, open};
 use crate::record::COUNT_MAX;
-use crate::store::Error;
+use crate::sled_file::Gap;
 
-/// Why a journal is not taken up. The operator acts on it: restore a copy, or salvage what can be read.
+/// Why a journal of version 0.1.0 is not taken up.
 #[derive(Debug, thiserror::Error)]
-pub enum RecoverError {
-    /// The store cannot be read.
-    #[error(transparent)]
-    Store(#[from] Error),
+pub(super) enum Refusal {
     /// A commit that was on the disk is damaged.
     #[error("the journal is damaged at sequence {key}, after commit {after}, and more was written later: {why}")]
     Damaged {
@@ -22,14 +17,6 @@ pub enum RecoverError {
         /// What is wrong with it.
         why: FrameError,
     },
-    /// It was written by a version to come.
-    #[error("the journal at sequence {key} has format version {version}; this version reads {known}", known = crate::frame::VERSION)]
-    Version {
-        /// The key of the value.
-        key: u64,
-        /// Its version.
-        version: u8,
-    },
     /// Commits are missing without a trace.
     #[error("the journal has lost commits: {found} are there of {expected} (or others than there should be)")]
     Lost {
@@ -38,18 +25,18 @@ pub enum RecoverError {
         /// Commits that are there.
         found: u64,
     },
-    /// It can be read and makes no sense.
-    #[error("the journal contradicts itself: {0}")]
-    Nonsense(String),
+    /// Part of sled's tree cannot be read.
+    #[error("the journal is damaged: {0}")]
+    Gap(Gap),
 }
 
 /// What was left of the last commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Torn {
+pub(super) struct Torn {
     /// Its number, if that can still be read.
-    pub seq: Option<u64>,
+    pub(super) seq: Option<u64>,
     /// The keys of what is there of it, and of what it had begun to remove.
-    pub keys: Vec<u64>,
+    pub(super) keys: Vec<u64>,
 }
 
 /// A commit, whole.
@@ -57,15 +44,7 @@ pub struct Torn {
 pub(crate) struct Whole<'a> {
     pub(crate) seq: u64,
     pub(crate) first_key: u64,
-    pub(crate) parts: u32,
     pub(crate) records: &'a [u8],
-}
-
-impl Whole<'_> {
-    /// Bytes of its values.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.records.len() as u64 + u64::from(self.parts) * HEADER_BYTES as u64
-    }
 }
 
 /// Puts parts together.
@@ -78,7 +57,6 @@ pub(crate) struct Assembler {
     remains: Vec<(u64, Vec<u64>)>,
     remain_seq: u64,
     last_seq: u64,
-    last_key: u64,
     records: Vec<u8>,
 }
 
@@ -97,20 +75,20 @@ impl Assembler {
         &mut self,
         key: u64,
         value: &[u8],
-        show: impl FnOnce(&Whole<'_>) -> Result<(), RecoverError>,
-    ) -> Result<(), RecoverError> {
+        show: impl FnOnce(&Whole<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         if key >= COUNT_MAX {
             return Err(self.damaged(key, FrameError::Nonsense));
         }
-        self.last_key = key;
         let frame = match open(key, value) {
             Ok(frame) => frame,
             Err(FrameError::Torn) => {
                 self.tear(Some(key), None);
                 return Ok(());
             }
-            Err(FrameError::Version(version)) => return Err(RecoverError::Version { key, version }),
-            Err(why @ (FrameError::Nonsense | FrameError::Record(_))) => return Err(self.damaged(key, why)),
+            Err(why @ (FrameError::Nonsense | FrameError::Record(_) | FrameError::Version(_))) => {
+                return Err(self.damaged(key, why));
+            }
         };
         if self.torn.is_some() {
             return self.push_behind_tear(key, &frame);
@@ -136,8 +114,8 @@ impl Assembler {
         &mut self,
         open: Open,
         frame: &Frame<'_>,
-        show: impl FnOnce(&Whole<'_>) -> Result<(), RecoverError>,
-    ) -> Result<(), RecoverError> {
+        show: impl FnOnce(&Whole<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         let Open { seq, first_key, parts, next_part } = open;
         if next_part + 1 < parts {
             self.records.extend_from_slice(frame.slice);
@@ -146,16 +124,16 @@ impl Assembler {
         }
         (self.open, self.last_seq) = (None, seq);
         if parts == 1 {
-            return show(&Whole { seq, first_key, parts, records: frame.slice });
+            return show(&Whole { seq, first_key, records: frame.slice });
         }
         self.records.extend_from_slice(frame.slice);
-        let shown = show(&Whole { seq, first_key, parts, records: &self.records });
+        let shown = show(&Whole { seq, first_key, records: &self.records });
         self.records.clear();
         shown
     }
 
     /// Ends it. What is torn now is the last commit, which nobody was told of.
-    pub(crate) fn finish(mut self) -> Result<Option<Torn>, RecoverError> {
+    pub(crate) fn finish(mut self) -> Result<Option<Torn>, Refusal> {
         if let Some(open) = self.open {
             self.tear(None, Some(open.seq));
         }
@@ -186,10 +164,6 @@ impl Assembler {
         self.last_seq
     }
 
-    pub(crate) const fn last_key(&self) -> u64 {
-        self.last_key
-    }
-
     /// A commit is torn: `key` is not as it should be, or a part is missing.
     fn tear(&mut self, key: Option<u64>, seq: Option<u64>) {
         self.records.clear();
@@ -207,7 +181,7 @@ impl Assembler {
     }
 
     /// A good value behind a tear: more of the torn commit, or the proof that the tear is not the end.
-    fn push_behind_tear(&mut self, key: u64, frame: &Frame<'_>) -> Result<(), RecoverError> {
+    fn push_behind_tear(&mut self, key: u64, frame: &Frame<'_>) -> Result<(), Refusal> {
         let Some(torn) = &mut self.torn else { return Ok(()) };
         let first_torn = torn.keys.first().copied().unwrap_or(key);
         let same = key - u64::from(frame.part) <= first_torn && torn.seq.is_none_or(|seq| seq == frame.seq);
@@ -219,8 +193,8 @@ impl Assembler {
         Err(self.damaged(first_torn, FrameError::Torn))
     }
 
-    const fn damaged(&self, key: u64, why: FrameError) -> RecoverError {
-        RecoverError::Damaged { key, after: self.last_seq, why }
+    const fn damaged(&self, key: u64, why: FrameError) -> Refusal {
+        Refusal::Damaged { key, after: self.last_seq, why }
     }
 }
 

@@ -1,0 +1,328 @@
+//! `windlass import jsonl`: what `windlass salvage` wrote, or lines that somebody wrote by hand.
+//!
+//! What a line means is for `windlass-server` to say; here it is read, and told of. A file is read twice: first to know it
+//! from others, then to take it.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Seek as _, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use sha2::{Digest, Sha256};
+use windlass_server::config::Config;
+use windlass_server::import::{Adopted, Importer, Line, Outcome, Ranks, Source};
+use windlass_server::{Failure, logging};
+
+use crate::settings::Settings;
+
+const HELP: &str = "\
+FILE is what `windlass salvage` wrote, or some of its lines, or lines of your
+own: a JSON object each, for instance
+  {\"queue\":\"mail\",\"body\":\"hello\"}
+A new job like this one is Gearman's and may have: origin (faktory, gearman,
+spiderq or eventmq), body_base64 in place of body, key, name, priority (1 to 9,
+9 first), place (ready, scheduled, retrying or dead) with due_at_ms, failures,
+ready_at_ms, meta_base64. Times are in milliseconds since 1970.
+
+A job that was salvaged comes back as it was: with its number, its place among
+the others, its times, failures, retries, key, batch, and its result if it is
+over. Scheduled and retrying jobs keep their time, dead ones stay dead. One that
+was worked on is ready again, or stays with its worker if its lease ends with
+time (Faktory, spiderq). Schedules, batches and the settings of queues come too.
+Taken into a directory that is not empty, jobs stand behind those that are
+there; numbers that were given there already are given anew; queues that are
+there keep their settings.
+
+Not taken: counters, and what the directory already has: a job of the same
+number, name, key and contents, a schedule or a batch of the same name. Do not
+import what `windlass serve --accept-loss` has kept.
+
+Run this as the user the daemon runs as, and with its configuration: its limits
+count, but those of single queues do not. The daemon must not run.
+
+A second time does nothing: the data directory remembers (in imports/) what it
+has taken of which FILE. Lines that were left are tried again.
+
+Exit codes:
+  0   every line is taken, or was before
+  1   the data directory could not be written to; do it again
+  2   bad usage or configuration, or FILE cannot be read or is something else
+  4   the data directory cannot be opened, for instance because of a daemon
+  5   lines are left, each named with its reason";
+
+/// Lines that cannot be read before the file is taken for something else.
+const UNREADABLE_MAX: u64 = 1_000;
+
+/// Take back what was salvaged, or jobs of your own, a line of JSON each.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Jsonl {
+    /// What `windlass salvage` wrote; - is standard input.
+    #[arg(value_name = "FILE")]
+    lines: PathBuf,
+    /// Say what would be taken into an empty data directory, and take nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Take lines that an earlier import took once more.
+    #[arg(long)]
+    again: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Jsonl {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let mut config = self.settings.resolve(env::vars_os())?;
+        let mut lines = Lines::open(&self.lines, longest(&config))?;
+        let (digest, ranks) = lines.survey()?;
+        // The store has things to say, but not in the daemon's log. An import's own words go elsewhere.
+        config.log.level = "warn".to_owned();
+        config.log.file = PathBuf::new();
+        logging::init(&config.log)?;
+        let mut importer = if self.dry_run {
+            Importer::rehearse(&config)
+        } else {
+            Importer::open(&config, &Source { kind: "jsonl", digest }, self.again)?
+        };
+        importer.expect(ranks);
+        let mut out = BufWriter::new(io::stdout().lock());
+        let mut report = Report::default();
+        lines.each(&mut |number, line| report.take(number, line, &mut importer, &mut out))?;
+        importer.finish()?;
+        report.write(&mut out, self.dry_run).and_then(|()| out.flush()).map_err(|why| cannot_say(&why))?;
+        report.outcome()
+    }
+}
+
+/// How long a line may be: the largest message there is as a body and as a result, in base64, and room for the rest.
+fn longest(config: &Config) -> u64 {
+    let messages =
+        [config.gearman.frame_bytes_max, config.faktory.line_bytes_max, config.zmtp.message_bytes_max].map(u64::from);
+    messages.into_iter().max().unwrap_or(0).saturating_mul(4).saturating_add(1 << 20)
+}
+
+// ---- reading ---------------------------------------------------------------------------------------------------------
+
+/// A file of lines.
+struct Lines {
+    path: PathBuf,
+    from: BufReader<File>,
+    longest: u64,
+}
+
+/// What a line says, or why it says nothing.
+type Read = Result<Line, String>;
+
+/// Is shown a line and its number.
+type ShowLine<'a> = dyn FnMut(u64, Option<&[u8]>) -> Result<(), Failure> + 'a;
+
+impl Lines {
+    fn open(path: &Path, longest: u64) -> Result<Self, Failure> {
+        let refuse = |why: io::Error| unusable(path, why);
+        let file = if path == Path::new("-") {
+            // It is read twice.
+            let mut file = tempfile::tempfile().map_err(refuse)?;
+            io::copy(&mut io::stdin().lock(), &mut file).map_err(refuse)?;
+            file
+        } else {
+            let file = File::open(path).map_err(refuse)?;
+            if file.metadata().map_err(refuse)?.is_dir() {
+                return Err(unusable(path, "this is a directory"));
+            }
+            file
+        };
+        Ok(Self { path: path.to_owned(), from: BufReader::new(file), longest })
+    }
+
+    /// What tells it from other files, and how its jobs stand among each other.
+    fn survey(&mut self) -> Result<(String, Ranks), Failure> {
+        let (mut digest, mut ranks, mut unreadable, mut readable) = (Sha256::new(), Ranks::default(), 0, 0);
+        let path = self.path.clone();
+        self.each_line(&mut |number, line| {
+            digest.update((line.map_or(0, <[u8]>::len) as u64).to_be_bytes());
+            digest.update(line.unwrap_or_default());
+            match read(line) {
+                Ok(line) => {
+                    readable += 1;
+                    ranks.see(&line);
+                }
+                Err(why) => {
+                    unreadable += 1;
+                    if unreadable > UNREADABLE_MAX || (readable == 0 && unreadable > 9) {
+                        let why = format!("line {number}: {why}: this and {} lines more are no export", unreadable - 1);
+                        return Err(unusable(&path, why));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok((hex::encode(digest.finalize()), ranks))
+    }
+
+    fn each(&mut self, each: &mut dyn FnMut(u64, Read) -> Result<(), Failure>) -> Result<(), Failure> {
+        self.each_line(&mut |number, line| each(number, read(line)))
+    }
+
+    /// Every line that is not blank, with its number, from the beginning. `None`: it is too long.
+    fn each_line(&mut self, each: &mut ShowLine<'_>) -> Result<(), Failure> {
+        let Self { path, from, longest } = self;
+        let refuse = |why: io::Error| unusable(path, why);
+        from.rewind().map_err(refuse)?;
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let read = from.by_ref().take(*longest + 1).read_until(b'\n', &mut line).map_err(refuse)?;
+            if read == 0 {
+                break;
+            }
+            if read as u64 > *longest {
+                line = Vec::new();
+                skip_line(from).map_err(refuse)?;
+                each(number, None)?;
+            } else if !line.trim_ascii().is_empty() {
+                each(number, Some(line.trim_ascii()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rest of a line.
+fn skip_line(from: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let chunk = from.fill_buf()?;
+        let (used, over) = match chunk.iter().position(|byte| *byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (chunk.len(), chunk.is_empty()),
+        };
+        from.consume(used);
+        if over {
+            return Ok(());
+        }
+    }
+}
+
+fn read(line: Option<&[u8]>) -> Read {
+    let line = line.ok_or_else(|| "it is longer than any job can be, as this daemon is configured".to_owned())?;
+    Line::read(line).map_err(|why| why.to_string())
+}
+
+fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
+    Failure::Source { file: file.to_owned(), reason: reason.to_string() }
+}
+
+fn cannot_say(why: &io::Error) -> Failure {
+    Failure::Runtime(format!("cannot write: {why}"))
+}
+
+// ---- telling ---------------------------------------------------------------------------------------------------------
+
+/// What became of the lines.
+#[derive(Debug, Default)]
+struct Report {
+    lines: u64,
+    jobs: u64,
+    schedules: u64,
+    batches: u64,
+    queues: u64,
+    known: u64,
+    before: u64,
+    left: u64,
+}
+
+impl Report {
+    /// One line.
+    fn take(&mut self, number: u64, line: Read, importer: &mut Importer, out: &mut dyn Write) -> Result<(), Failure> {
+        let place = self.lines;
+        self.lines += 1;
+        if !importer.wants(place) {
+            self.before += 1;
+            line.iter().for_each(|line| importer.skip_line(line));
+            return Ok(());
+        }
+        let why = match line {
+            Err(why) => {
+                importer.leave(place);
+                why
+            }
+            Ok(line) => {
+                let mut nothing = 0;
+                let count = match &line {
+                    Line::Job(..) | Line::New(_) => &mut self.jobs,
+                    Line::Schedule(_) => &mut self.schedules,
+                    Line::Batch(_) => &mut self.batches,
+                    Line::Queue(_) => &mut self.queues,
+                    Line::NextNumber(_) => &mut nothing,
+                };
+                let Adopted { outcome, without } = importer.take_line(place, line)?;
+                match outcome {
+                    Outcome::Taken => *count += 1,
+                    Outcome::Known => self.known += 1,
+                    Outcome::Refused(_) => {}
+                }
+                if let Some(what) = without {
+                    writeln!(out, "line {number} taken without {what}").map_err(|why| cannot_say(&why))?;
+                }
+                match outcome {
+                    Outcome::Taken | Outcome::Known => return Ok(()),
+                    Outcome::Refused(why) => why.to_string(),
+                }
+            }
+        };
+        self.left += 1;
+        writeln!(out, "line {number} left: {why}").map_err(|why| cannot_say(&why))
+    }
+
+    /// The counts, in words.
+    fn write(&self, out: &mut dyn Write, dry_run: bool) -> io::Result<()> {
+        let Self { lines, jobs, schedules, batches, queues, known, before, .. } = self;
+        let taken = if dry_run { "would be taken" } else { "taken" };
+        writeln!(
+            out,
+            "{lines} lines: {jobs} jobs, {schedules} schedules, {batches} batches and {queues} queues {taken}"
+        )?;
+        if *known > 0 {
+            writeln!(out, "{known} here already, kept as they are")?;
+        }
+        if *before > 0 {
+            writeln!(out, "{before} taken by an earlier import of the same file; --again takes them once more")?;
+        }
+        Ok(())
+    }
+
+    /// All or not all: what the process exits with.
+    fn outcome(&self) -> Result<(), Failure> {
+        match self.left {
+            0 => Ok(()),
+            1 => Err(Failure::Incomplete("1 line is left; do it again when its reason is mended".to_owned())),
+            left => {
+                Err(Failure::Incomplete(format!("{left} lines are left; do it again when their reasons are mended")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_told_apart_whatever_is_in_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lines");
+        std::fs::write(&path, [b"one\n\n  \nfour\r\n", [b'x'; 300].as_slice(), b"\n\xff\0\nlast"].concat()).unwrap();
+        let mut lines = Lines::open(&path, 100).unwrap();
+        for _ in 0..2 {
+            let mut seen = Vec::new();
+            let mut see = |number, line: Option<&[u8]>| {
+                seen.push((number, line.map(<[u8]>::to_vec)));
+                Ok(())
+            };
+            lines.each_line(&mut see).unwrap();
+            let some = |text: &[u8]| Some(text.to_vec());
+            let expected = [(1, some(b"one")), (4, some(b"four")), (5, None), (6, some(b"\xff\0")), (7, some(b"last"))];
+            assert_eq!(seen, expected);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Taking over what lived in another engine: queues' settings, jobs wherever they are, schedules, batches. For imports, not
+//! for clients: whoever does it has the engine alone, and calls [`Engine::wake_up`] at the end.
+//!
+//! Limits hold that are the daemon's. Those of a queue do not: what was taken in once is not refused when it comes back.
+//! Nothing that is due happens here.
+
+use bytes::Bytes;
+
+use crate::batch::{Batch, Role, Stage};
+use crate::command::QueueKind;
+use crate::engine::Engine;
+use crate::event::Refusal;
+use crate::ids::{JobId, QueueId, Token};
+use crate::job::{Job, Lease, Place};
+use crate::queue::QueueImage;
+use crate::schedule::{NewSchedule, Schedule};
+use crate::table::Jobs;
+use crate::turn::{Change, Turn};
+
+/// Numbers from here on are given anew: who invents one must not use up those that are left.
+const KEPT_BELOW: u64 = 1 << 53;
+
+impl Engine {
+    /// Takes over a queue with its settings. One of this name that is there already keeps its own; says whether there was none.
+    ///
+    /// # Errors
+    ///
+    /// It is there as one of the other kind, its name is too long, or there are too many.
+    pub fn adopt_queue(&mut self, image: QueueImage, turn: &mut Turn) -> Result<bool, Refusal> {
+        self.check_name(&image.name)?;
+        let is_new = self.queues.named(&image.name).is_none();
+        let id = self.queues.find_or_make(&image.name, image.kind, self.limits.queues_max)?;
+        if is_new {
+            self.queues.recall(QueueImage { id, name: Self::own(&image.name), ..image });
+            turn.remember(Change::QueueSet(id));
+        } else {
+            self.raise_serial(id, image.serial, turn);
+        }
+        Ok(is_new)
+    }
+
+    /// Takes over a job that was in a queue of this name. It keeps its number if that was never given here, and stands where
+    /// its rank says: no other job may have that ([`Engine::reserve_ranks`]). It stays in its batch if its `member` says one
+    /// that is here. A key goes to the younger of two jobs, but jobs below `first` keep theirs.
+    ///
+    /// # Errors
+    ///
+    /// Its key is held by a job that keeps it (`NotUnique`), it cannot be where it says it is, a limit does not allow it, or
+    /// the queue is of the other kind.
+    pub fn adopt_job(&mut self, mut job: Job, queue: &Bytes, first: JobId, turn: &mut Turn) -> Result<JobId, Refusal> {
+        let kind = if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work };
+        [queue, job.name(), job.key().unwrap_or_default()].into_iter().try_for_each(|name| self.check_name(name))?;
+        if !is_possible(&job.place, kind) {
+            return Err(Refusal::OutOfPlace);
+        }
+        self.check_room_for(job.body().len())?;
+        job.queue = self.queues.find_or_make(queue, kind, self.limits.queues_max)?;
+        let holder = job.key().and_then(|key| self.jobs.at(self.jobs.keyed(job.queue, job.origin, key)?));
+        let keeps = |holder: &Job| holder.id < first || kind == QueueKind::Cycle;
+        if holder.is_some_and(|holder| keeps(holder) && Jobs::wants_key(&job)) {
+            return Err(Refusal::NotUnique);
+        }
+        job.id = self.adopt_number(job.id, turn);
+        job.durable = true;
+        job.rank = job.rank.max(1);
+        if let Some(extra) = &mut job.extra {
+            extra.listeners.clear();
+            extra.member =
+                extra.member.filter(|member| kind == QueueKind::Work && self.is_called(member.batch, member.role));
+        }
+        if let Place::Leased(lease) = &mut job.place {
+            let longest = self.now.after_ms(self.limits.lease_ms_max);
+            lease.until = lease.until.min(longest);
+            job.attempts = job.attempts.max(1);
+            if kind == QueueKind::Work {
+                lease.token = Token(job.attempts.into());
+            }
+        }
+        let (id, queue, serial) = (job.id, job.queue, job.cycle().map_or(0, |cycle| cycle.priority));
+        self.make_known(queue, turn);
+        self.raise_serial(queue, serial, turn);
+        self.rank_back = self.rank_back.max(job.rank + 1);
+        self.rank_front = self.rank_front.min(job.rank.saturating_sub(1));
+        self.settle_recalled(job);
+        let Some(slot) = self.jobs.slot(id) else { return Err(Refusal::UnknownJob) };
+        self.count(slot, |totals| totals.pushed += 1);
+        self.remember_put(slot, turn);
+        Ok(id)
+    }
+
+    /// Takes over a schedule, with its grid and its next run.
+    ///
+    /// # Errors
+    ///
+    /// One of its name is there (`NotUnique`), or it could not be set here.
+    pub fn adopt_schedule(&mut self, mut schedule: Schedule, turn: &mut Turn) -> Result<JobId, Refusal> {
+        let (key, job, recurrence) = (schedule.key.clone(), schedule.job.clone(), schedule.recurrence);
+        let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: false, runs: schedule.runs_left };
+        self.check_new_schedule(&new)?;
+        let queue = self.queues.find_or_make(&schedule.job.queue, schedule.job.kind, self.limits.queues_max)?;
+        self.make_known(queue, turn);
+        schedule.id = self.adopt_number(schedule.id, turn);
+        let id = schedule.id;
+        self.schedules.put(schedule);
+        turn.remember(Change::SchedulePut(id));
+        Ok(id)
+    }
+
+    /// Takes over a batch as it stands. One whose `parent` is not here goes on without it. Its jobs come after it.
+    ///
+    /// # Errors
+    ///
+    /// One of its name is there (`NotUnique`), it cannot stand like that, or a limit does not allow it.
+    pub fn adopt_batch(&mut self, mut batch: Batch, turn: &mut Turn) -> Result<JobId, Refusal> {
+        self.check_name(&batch.name)?;
+        if self.batches.named(&batch.name).is_some() {
+            return Err(Refusal::NotUnique);
+        }
+        let callbacks = [&batch.complete, &batch.success].into_iter().flatten();
+        callbacks.clone().try_for_each(|job| self.check_callback(job))?;
+        if !batch.is_possible() {
+            return Err(Refusal::OutOfPlace);
+        }
+        let limit = self.limits.batches_max;
+        if self.batches.len() >= limit as usize {
+            return Err(Refusal::BatchesFull { limit });
+        }
+        self.check_bytes_for(callbacks.map(|job| job.body.len()).sum())?;
+        batch.id = self.adopt_number(batch.id, turn);
+        // No batch has the number 0: the name alone is left.
+        let here = batch.parent.filter(|parent| *parent < batch.id && self.batches.at(*parent).is_some());
+        batch.parent = batch.parent.map(|_| here.unwrap_or(JobId(0)));
+        let id = batch.id;
+        self.batches.insert(batch);
+        turn.remember(Change::BatchPut(id));
+        Ok(id)
+    }
+
+    /// No number below this one will be given: they may be known to clients.
+    pub fn adopt_numbers(&mut self, next: u64, turn: &mut Turn) {
+        if next < KEPT_BELOW && next > self.head.next_job {
+            self.head.next_job = next;
+            self.head.reserved = self.head.reserved.max(next);
+            turn.remember(Change::Head);
+        }
+    }
+
+    /// So many ranks behind those of all jobs there are, for jobs to be taken over: the first of them.
+    pub const fn reserve_ranks(&mut self, many: u64) -> u64 {
+        self.rank_back += many;
+        self.rank_back - many
+    }
+
+    fn adopt_number(&mut self, wanted: JobId, turn: &mut Turn) -> JobId {
+        if wanted.0 < self.head.next_job || wanted.0 >= KEPT_BELOW {
+            return self.new_job_id(turn);
+        }
+        self.adopt_numbers(wanted.0 + 1, turn);
+        wanted
+    }
+
+    /// Whether a job can have this role in a batch that is here.
+    fn is_called(&self, batch: JobId, role: Role) -> bool {
+        self.batches.at(batch).is_some_and(|batch| match role {
+            Role::Job => true,
+            Role::Complete => batch.standing.complete != Stage::Waiting,
+            Role::Success => batch.standing.success != Stage::Waiting,
+        })
+    }
+
+    fn raise_serial(&mut self, queue: QueueId, serial: u64, turn: &mut Turn) {
+        if self.queues.at(queue).is_some_and(|queue| queue.image.serial < serial) {
+            self.set_queue(queue, |image| image.serial = serial, turn);
+        }
+    }
+
+    fn check_room_for(&self, body_bytes: usize) -> Result<(), Refusal> {
+        let (held, limit) = (self.jobs.len() as u64, self.limits.jobs_max);
+        if held >= limit { Err(Refusal::JobsFull { held, limit }) } else { self.check_bytes_for(body_bytes) }
+    }
+
+    fn check_bytes_for(&self, bytes: usize) -> Result<(), Refusal> {
+        let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
+        if held.saturating_add(bytes as u64) > limit { Err(Refusal::BytesFull { held, limit }) } else { Ok(()) }
+    }
+}
+
+impl Batch {
+    /// Whether a batch can stand as this one does.
+    fn is_possible(&self) -> bool {
+        let at = &self.standing;
+        let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();
+        at.succeeded <= at.ran
+            && at.ran <= at.total
+            && !kept(at.complete, &self.complete)
+            && !kept(at.success, &self.success)
+            && (at.success == Stage::Waiting || at.complete.is_over())
+    }
+}
+
+fn is_possible(place: &Place, kind: QueueKind) -> bool {
+    match place {
+        Place::Ready | Place::Scheduled(_) | Place::Retrying(_) | Place::Dead(_) => true,
+        Place::Leased(lease) => !Lease::connection_bound(lease),
+        Place::Shelved => kind == QueueKind::Cycle,
+        Place::Done(_) => kind == QueueKind::Work,
+    }
+}

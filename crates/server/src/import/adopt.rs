@@ -1,0 +1,222 @@
+//! Taking things over as they were: jobs with all their past, schedules, batches, and the settings of queues.
+//!
+//! A job keeps its number if that was never given here, and its standing among the others. A lease that ends with time goes
+//! on: its worker may still end it. What has a number that was given here already is the same if it says the same, and is
+//! not taken twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use windlass_engine::{Batch, Job, JobId, Origin, Payload, Place, Refusal, Role, Schedule};
+
+use super::jsonl::{Line, Ranks};
+use super::{Importer, Outcome};
+use crate::failure::Failure;
+
+/// What has to be known of a source while it is taken over.
+#[derive(Debug, Default)]
+pub(super) struct Adoption {
+    /// The rank that the first job of the source has there, how many there are from that on, and the first that they have here.
+    ranks: Option<(u64, u64, u64)>,
+    /// Those that are taken.
+    used: BTreeSet<u64>,
+    /// By their numbers in the source.
+    batches: BTreeMap<JobId, Members>,
+    /// The engine has yet to look at what was taken over.
+    asleep: bool,
+}
+
+/// A batch that is here, and what it still counts: jobs that have not run, and jobs that are not over.
+#[derive(Clone, Copy, Debug)]
+struct Members {
+    id: JobId,
+    unran: u64,
+    open: u64,
+}
+
+/// What became of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// Whether it was taken.
+    pub outcome: Outcome,
+    /// What it is without now.
+    pub without: Option<&'static str>,
+}
+
+impl Importer {
+    /// Says where the jobs of the source stand among each other. To be said before the first is taken.
+    pub fn expect(&mut self, ranks: Ranks) {
+        let Some((first, many)) = ranks.span() else { return };
+        let known = self.to.as_ref().and_then(|to| to.record.ranks);
+        let reserved = self.engine.reserve_ranks(0);
+        let here = known.unwrap_or(reserved);
+        // Those of an import that was cut short may not all be taken yet.
+        self.engine.reserve_ranks((here + many).saturating_sub(reserved));
+        self.adoption.ranks = Some((first, many, here));
+        self.adoption.used = self.engine.jobs().map(|job| job.rank).filter(|rank| *rank >= here).collect();
+        if let Some(to) = &mut self.to {
+            to.record.ranks = Some(here);
+        }
+    }
+
+    /// Takes what the line in this place of the source says. Places go up.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Runtime`]: a batch was full and did not reach the store.
+    pub fn take_line(&mut self, place: u64, line: Line) -> Result<Adopted, Failure> {
+        self.turn.changes.clear();
+        self.turn.events.clear();
+        let mut without = None;
+        let taken = match line {
+            Line::New(job) => {
+                let outcome = self.take(place, *job)?;
+                return Ok(Adopted { outcome, without });
+            }
+            Line::Job(job, queue) => self.adopt_job(*job, &queue, &mut without),
+            Line::Queue(image) => {
+                let there = self.engine.queues().map(windlass_engine::Queue::image).find(|it| it.name == image.name);
+                let differs = there.is_some_and(|there| {
+                    let settings =
+                        |of: &windlass_engine::QueueImage| (of.paused, of.jobs_max, of.throttle, of.rules.clone());
+                    settings(there) != settings(&image)
+                });
+                without = differs.then_some("its settings, for the queue that is here has others");
+                self.engine.adopt_queue(image, &mut self.turn)
+            }
+            Line::Schedule(schedule) => self.adopt_schedule(*schedule),
+            Line::Batch(batch) => self.adopt_batch(*batch),
+            Line::NextNumber(next) => {
+                self.engine.adopt_numbers(next, &mut self.turn);
+                Ok(true)
+            }
+        };
+        self.journal.append(&self.engine, &self.turn.changes);
+        self.adoption.asleep = true;
+        let outcome = match taken {
+            Ok(true) => Outcome::Taken,
+            Ok(false) => Outcome::Known,
+            Err(why) => Outcome::Refused(why),
+        };
+        self.count(place, outcome)?;
+        Ok(Adopted { outcome, without })
+    }
+
+    /// A line that was taken before: what follows may need to know of it.
+    pub fn skip_line(&mut self, line: &Line) {
+        if let Line::Batch(batch) = line {
+            self.meet_batch(batch);
+        }
+    }
+
+    /// What was taken over since takes its place in the engine.
+    pub(super) fn wake_up(&mut self) {
+        if std::mem::take(&mut self.adoption.asleep) {
+            self.engine.wake_up();
+        }
+    }
+
+    fn adopt_job(&mut self, mut job: Job, queue: &Bytes, without: &mut Option<&'static str>) -> Result<bool, Refusal> {
+        let same = |other: &Job| {
+            (other.origin, other.key(), other.name(), other.body()) == (job.origin, job.key(), job.name(), job.body())
+        };
+        let namesake = self.engine.job_named(job.name()).filter(|_| !job.name().is_empty());
+        let namesake = namesake.filter(|other| other.id < self.first && other.origin == job.origin);
+        if self.engine.job(job.id).is_some_and(same) || namesake.is_some() {
+            return Ok(false);
+        }
+        if !self.enrol(&mut job) {
+            *without = Some("its batch, which is not here");
+        }
+        let rank = self.rank_of(&job);
+        job.rank = rank;
+        match self.engine.adopt_job(job.clone(), queue, self.first, &mut self.turn) {
+            Ok(_) => {}
+            // Who submits it once more is told that it is there.
+            Err(Refusal::NotUnique) if job.cycle().is_some() || job.origin == Origin::GEARMAN => return Ok(false),
+            Err(Refusal::NotUnique) => {
+                *without = Some("its key, which another job has");
+                let payload = Payload::copy(None, job.name(), job.body());
+                self.engine.adopt_job(Job { payload, ..job }, queue, self.first, &mut self.turn)?;
+            }
+            Err(why) => return Err(why),
+        }
+        self.adoption.used.insert(rank);
+        Ok(true)
+    }
+
+    /// Where a job stands here.
+    fn rank_of(&mut self, job: &Job) -> u64 {
+        let shifted = self.adoption.ranks.and_then(|(first, many, here)| {
+            let at = job.rank.checked_sub(first).filter(|at| *at < many)?;
+            Some(here + at).filter(|rank| !self.adoption.used.contains(rank))
+        });
+        shifted.unwrap_or_else(|| self.engine.reserve_ranks(1))
+    }
+
+    /// Puts a job into its batch. Says no if it is in one that is not here, or that does not count it.
+    fn enrol(&mut self, job: &mut Job) -> bool {
+        let over = matches!(job.place, Place::Done(_));
+        let Some(member) = job.extra.as_deref_mut().and_then(|extra| extra.member.as_mut()) else { return true };
+        let (unran, open) = (u64::from(!member.ran), u64::from(!over));
+        let members = self.adoption.batches.get_mut(&member.batch);
+        let Some(members) = members.filter(|it| member.role != Role::Job || (it.unran >= unran && it.open >= open))
+        else {
+            job.extra.iter_mut().for_each(|extra| extra.member = None);
+            return false;
+        };
+        if member.role == Role::Job {
+            (members.unran, members.open) = (members.unran - unran, members.open - open);
+        }
+        member.batch = members.id;
+        true
+    }
+
+    fn adopt_schedule(&mut self, schedule: Schedule) -> Result<bool, Refusal> {
+        let same = |other: &Schedule| (&other.key, &other.job) == (&schedule.key, &schedule.job);
+        if self.engine.schedule(schedule.id).is_some_and(same) {
+            return Ok(false);
+        }
+        match self.engine.adopt_schedule(schedule, &mut self.turn) {
+            Ok(_) => Ok(true),
+            Err(Refusal::NotUnique) => Ok(false),
+            Err(why) => Err(why),
+        }
+    }
+
+    fn adopt_batch(&mut self, mut batch: Batch) -> Result<bool, Refusal> {
+        if self.meet_batch(&batch) {
+            return Ok(false);
+        }
+        let (number, at) = (batch.id, batch.standing);
+        let parent = batch.parent.and_then(|parent| self.adoption.batches.get(&parent)).map(|members| members.id);
+        batch.parent = batch.parent.map(|_| parent.unwrap_or(JobId(0)));
+        let id = match self.engine.adopt_batch(batch, &mut self.turn) {
+            Ok(id) => id,
+            Err(Refusal::NotUnique) => return Ok(false),
+            Err(why) => return Err(why),
+        };
+        let members = Members { id, unran: at.total - at.ran, open: at.total - at.succeeded };
+        self.adoption.batches.insert(number, members);
+        Ok(true)
+    }
+
+    /// Whether this batch is here, from an earlier time: then jobs that are still to come may be in it.
+    fn meet_batch(&mut self, batch: &Batch) -> bool {
+        let same = |other: &&Batch| {
+            (&other.name, other.origin, other.created_at) == (&batch.name, batch.origin, batch.created_at)
+        };
+        let Some(here) = self.engine.batches().find(same) else { return false };
+        let (id, at) = (here.id, here.standing);
+        let mut members = Members { id, unran: at.total - at.ran, open: at.total - at.succeeded };
+        for job in self.engine.jobs() {
+            let member = job.extra.as_deref().and_then(|extra| extra.member);
+            if let Some(member) = member.filter(|member| member.batch == id && member.role == Role::Job) {
+                members.unran = members.unran.saturating_sub((!member.ran).into());
+                members.open = members.open.saturating_sub((!matches!(job.place, Place::Done(_))).into());
+            }
+        }
+        self.adoption.batches.insert(batch.id, members);
+        true
+    }
+}

@@ -1,0 +1,270 @@
+//! A line of JSON, as `windlass salvage` writes it or a person by hand, and what it means.
+//!
+//! A line with a `record_base64` is what that says, but for its queue and its body, which stand beside it. A line without
+//! one is a new job: `queue` is all it needs. Fields of such a line that are not known are mistakes.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use windlass_engine::{
+    Batch, Clash, Job, KeyUntil, NewJob, Origin, Past, Payload, Place, Priority, QueueImage, QueueKind, Schedule,
+    Timestamp, Unique,
+};
+use windlass_store::Record;
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// A queue and its settings.
+    Queue(QueueImage),
+    /// A job, as it was, and the name of its queue.
+    Job(Box<Job>, Bytes),
+    /// A job to be.
+    New(Box<NewJob>),
+    /// A schedule.
+    Schedule(Box<Schedule>),
+    /// A batch.
+    Batch(Box<Batch>),
+    /// The first number that was never given.
+    NextNumber(u64),
+}
+
+/// Why a line says nothing that can be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// It is no object of JSON.
+    #[error("not a JSON object: {0}")]
+    Json(String),
+    /// A field is not there.
+    #[error("`{0}` is missing")]
+    Missing(&'static str),
+    /// A field is not what it must be.
+    #[error("`{field}` is not {expected}")]
+    Unfit {
+        /// Which.
+        field: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// A field means nothing here.
+    #[error("`{0}` is not a field of a new job")]
+    Unknown(String),
+    /// The bytes in `record_base64` are no record, or none that can be taken.
+    #[error("`record_base64` cannot be read: {0}")]
+    Record(String),
+}
+
+/// Fields of a new job, and those of an export that are only for reading.
+const FIELDS: [&str; 20] = [
+    "queue",
+    "queue_base64",
+    "kind",
+    "origin",
+    "priority",
+    "place",
+    "ready_at_ms",
+    "due_at_ms",
+    "failures",
+    "key",
+    "key_base64",
+    "name",
+    "name_base64",
+    "meta_base64",
+    "body",
+    "body_base64",
+    "job",
+    "attempts",
+    "failure",
+    "in_batch",
+];
+
+impl Line {
+    /// Reads a line.
+    ///
+    /// # Errors
+    ///
+    /// Why it says nothing.
+    pub fn read(line: &[u8]) -> Result<Self, LineError> {
+        let fields = match serde_json::from_slice(line) {
+            Ok(Value::Object(fields)) => Fields(fields),
+            Ok(_) => return Err(LineError::Json("another value".to_owned())),
+            Err(why) => return Err(LineError::Json(why.to_string())),
+        };
+        if let Some(next) = fields.number("next_number")? {
+            return Ok(Self::NextNumber(next));
+        }
+        match fields.base64("record_base64")? {
+            Some(record) => fields.recorded(&record),
+            None => fields.new_job().map(|job| Self::New(Box::new(job))),
+        }
+    }
+}
+
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn recorded(&self, bytes: &[u8]) -> Result<Line, LineError> {
+        let mut records = Record::all(bytes);
+        let record = records.next().ok_or(LineError::Missing("record_base64"))?;
+        let record = record.map_err(|why| LineError::Record(why.to_string()))?;
+        if records.next().is_some() {
+            return Err(LineError::Record("more follows behind it".to_owned()));
+        }
+        let queue = || self.bytes("queue")?.ok_or(LineError::Missing("queue"));
+        let body = || self.bytes("body")?.ok_or(LineError::Missing("body_base64"));
+        match record {
+            Record::Put(job) => {
+                let payload = Payload::new(job.key(), job.name(), &body()?);
+                Ok(Line::Job(Box::new(Job { payload, ..job }), queue()?))
+            }
+            Record::Schedule(mut schedule) => {
+                (schedule.job.queue, schedule.job.body) = (queue()?, body()?);
+                Ok(Line::Schedule(schedule))
+            }
+            Record::Batch(batch) => Ok(Line::Batch(batch)),
+            Record::QueueSet(image) => {
+                let name = self.bytes("queue_settings")?.ok_or(LineError::Missing("queue_settings"))?;
+                Ok(Line::Queue(QueueImage { name, ..image }))
+            }
+            Record::Moved(_)
+            | Record::Gone(_)
+            | Record::QueueGone(_)
+            | Record::NextRun(_)
+            | Record::BatchMoved(_)
+            | Record::Head(_) => Err(LineError::Record("it is not a job, schedule, batch or queue".to_owned())),
+        }
+    }
+
+    fn new_job(&self) -> Result<NewJob, LineError> {
+        if ["schedule", "batch", "queue_settings"].iter().any(|field| self.0.contains_key(*field)) {
+            return Err(LineError::Missing("record_base64"));
+        }
+        if let Some(unknown) = self.0.keys().find(|field| !FIELDS.contains(&field.as_str())) {
+            return Err(LineError::Unknown(unknown.clone()));
+        }
+        let queue = self.bytes("queue")?.ok_or(LineError::Missing("queue"))?;
+        let origin = self.origin()?;
+        let kind = match self.text("kind")? {
+            None if origin == Origin::SPIDERQ => QueueKind::Cycle,
+            None | Some("work") => QueueKind::Work,
+            Some("cycle") => QueueKind::Cycle,
+            Some(_) => return Err(unfit("kind", "work or cycle")),
+        };
+        let body = self.bytes("body")?.unwrap_or_default();
+        let priority = match self.number("priority")? {
+            None => Priority::NORMAL,
+            Some(value @ 1..=9) => Priority::clamped(u8::try_from(value).unwrap_or_default()),
+            Some(_) => return Err(unfit("priority", "a number from 1 to 9")),
+        };
+        let clash = match origin {
+            Origin::FAKTORY => Clash::Refuse,
+            Origin::SPIDERQ => Clash::Keep,
+            _ => Clash::Attach,
+        };
+        let unique = self.bytes("key")?.map(|key| Unique { key, clash, until: KeyUntil::End });
+        let failures = u32::try_from(self.number("failures")?.unwrap_or(0)).unwrap_or(u32::MAX);
+        let ready_at = self.number("ready_at_ms")?.map(Timestamp);
+        let (not_before, place) = self.place()?;
+        let past = Past { ready_at, failures, place };
+        Ok(NewJob {
+            kind,
+            priority,
+            name: self.bytes("name")?.filter(|name| !name.is_empty()),
+            meta: self.base64("meta_base64")?.unwrap_or_default().into(),
+            unique,
+            not_before,
+            retry_default: true,
+            past: (past != Past::default() && kind == QueueKind::Work).then(|| Box::new(past)),
+            ..NewJob::new(origin, queue, body)
+        })
+    }
+
+    fn origin(&self) -> Result<Origin, LineError> {
+        if let Some(Value::String(name)) = self.0.get("origin") {
+            return match name.as_str() {
+                "faktory" => Ok(Origin::FAKTORY),
+                "gearman" => Ok(Origin::GEARMAN),
+                "spiderq" => Ok(Origin::SPIDERQ),
+                "eventmq" => Ok(Origin::EVENTMQ),
+                _ => Err(unfit("origin", "faktory, gearman, spiderq or eventmq")),
+            };
+        }
+        match self.number("origin")? {
+            None => Ok(Origin::GEARMAN),
+            Some(number) => match u8::try_from(number).map(Origin) {
+                Ok(origin) if (Origin::FAKTORY..=Origin::EVENTMQ).contains(&origin) => Ok(origin),
+                Ok(_) | Err(_) => Err(unfit("origin", "a number from 1 to 4, or the name of a protocol")),
+            },
+        }
+    }
+
+    /// When a new job may be taken first, and where it is if that does not say it.
+    fn place(&self) -> Result<(Option<Timestamp>, Option<Place>), LineError> {
+        let due_at = || Ok(Timestamp(self.number("due_at_ms")?.ok_or(LineError::Missing("due_at_ms"))?));
+        match self.text("place")? {
+            None | Some("ready" | "leased") => Ok((None, None)),
+            Some("scheduled") => Ok((Some(due_at()?), None)),
+            Some("retrying") => Ok((None, Some(Place::Retrying(due_at()?)))),
+            Some("dead") => Ok((None, Some(Place::Dead(due_at()?)))),
+            Some(_) => Err(unfit("place", "ready, leased, scheduled, retrying or dead")),
+        }
+    }
+
+    fn text(&self, field: &str) -> Result<Option<&str>, LineError> {
+        match self.0.get(field) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(unfit(field, "a string")),
+        }
+    }
+
+    fn number(&self, field: &str) -> Result<Option<u64>, LineError> {
+        match self.0.get(field) {
+            None => Ok(None),
+            Some(value) => value.as_u64().map(Some).ok_or_else(|| unfit(field, "a whole number")),
+        }
+    }
+
+    fn base64(&self, field: &str) -> Result<Option<Vec<u8>>, LineError> {
+        let Some(text) = self.text(field)? else { return Ok(None) };
+        BASE64_STANDARD.decode(text).map(Some).map_err(|_| unfit(field, "base64"))
+    }
+
+    /// A byte string, under its name as text or with `_base64` behind that.
+    fn bytes(&self, field: &'static str) -> Result<Option<Bytes>, LineError> {
+        let coded = format!("{field}_base64");
+        match (self.text(field)?, self.base64(&coded)?) {
+            (Some(_), Some(_)) => Err(unfit(&coded, "to be there beside the field without `_base64`")),
+            (Some(text), None) => Ok(Some(Bytes::copy_from_slice(text.as_bytes()))),
+            (None, coded) => Ok(coded.map(Bytes::from)),
+        }
+    }
+}
+
+fn unfit(field: &str, expected: &'static str) -> LineError {
+    LineError::Unfit { field: field.to_owned(), expected }
+}
+
+/// From which to which rank the jobs of a file stand: their order is kept wherever they come to stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranks(Option<(u64, u64)>);
+
+impl Ranks {
+    /// More of them are kept in no file.
+    const MANY: u64 = 1 << 60;
+
+    /// Looks at one more line.
+    pub fn see(&mut self, line: &Line) {
+        if let Line::Job(job, _) = line {
+            let (first, last) = self.0.unwrap_or((job.rank, job.rank));
+            self.0 = Some((first.min(job.rank), last.max(job.rank)));
+        }
+    }
+
+    /// The first, and how many there are from there to the last. `None`: their order cannot be kept.
+    pub(super) fn span(self) -> Option<(u64, u64)> {
+        let (first, last) = self.0?;
+        Some((first, last - first + 1)).filter(|(_, many)| *many < Self::MANY)
+    }
+}

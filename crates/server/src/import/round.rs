@@ -1,0 +1,371 @@
+//! What an engine held comes back from its export as it was; and what is no export does no harm.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use windlass_engine::{
+    Backoff, Batch, Clash, ClientId, ClientInfo, Codec, Command, Engine, Failure, From, Job, JobId, JobRef, KeyUntil,
+    LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry, Origin, Priority, Proof, QueueImage, QueueKind, QueueRules,
+    Recurrence, RepayTo, Retry, Schedule, Select, Tag, Take, Throttle, Timestamp, Turn, Unique, Wait,
+};
+use windlass_store::{Opened, StoreConfig};
+
+use super::*;
+
+const HOUR_MS: u64 = 3_600_000;
+const CLIENT: ClientId = ClientId(1);
+
+/// So far ahead that nothing becomes due while a test runs.
+fn later(turn: &mut Turn) -> Timestamp {
+    turn.now.after_ms(HOUR_MS + turn.roll(1_000 * HOUR_MS))
+}
+
+fn one_of<T: Copy>(turn: &mut Turn, of: &[T]) -> T {
+    of[usize::try_from(turn.roll(of.len() as u64)).unwrap()]
+}
+
+fn bytes(turn: &mut Turn, names: u64) -> Bytes {
+    match turn.roll(8) {
+        0 => Bytes::from_static(b"\xff\0\"\\"),
+        _ => Bytes::from(format!("name {}", turn.roll(names))),
+    }
+}
+
+fn any_job(turn: &mut Turn) -> NewJob {
+    let is_cycle = turn.roll(4) == 0;
+    let origin = one_of(turn, &[Origin::FAKTORY, Origin::GEARMAN, Origin::EVENTMQ]);
+    let queue = Bytes::from_static(if is_cycle { b"ring" } else { one_of(turn, &[b"mail", b"\xff\xfe!!"]) });
+    let until = match turn.roll(4) {
+        0 => KeyUntil::Start,
+        1 => KeyUntil::EndOr(later(turn)),
+        2 => KeyUntil::Gone,
+        _ => KeyUntil::End,
+    };
+    let clash = one_of(turn, &[Clash::Attach, Clash::Refuse, Clash::Keep]);
+    let key = (is_cycle || turn.roll(3) == 0).then(|| Unique { key: bytes(turn, 30), clash, until });
+    let backoff = one_of(turn, &[Backoff::None, Backoff::Fixed(3_600_000), Backoff::Faktory]);
+    let body = Bytes::from(vec![b'x'; usize::try_from(turn.roll(3_000)).unwrap()]);
+    NewJob {
+        kind: if is_cycle { QueueKind::Cycle } else { QueueKind::Work },
+        priority: Priority::clamped(u8::try_from(1 + turn.roll(9)).unwrap()),
+        front: turn.roll(6) == 0,
+        name: (turn.roll(3) == 0).then(|| bytes(turn, 1_000)),
+        meta: bytes(turn, 3),
+        unique: key,
+        not_before: (turn.roll(6) == 0).then(|| later(turn)),
+        expires_at: (turn.roll(8) == 0).then(|| later(turn)),
+        retry: Retry { failures_max: i32::try_from(turn.roll(4)).unwrap() - 1, losses_max: 3, backoff },
+        result_keep_ms: if turn.roll(3) == 0 { HOUR_MS } else { 0 },
+        track_ms: if turn.roll(4) == 0 { HOUR_MS } else { 0 },
+        lease_ms: (turn.roll(5) == 0).then_some(HOUR_MS),
+        batch: (!is_cycle && turn.roll(3) == 0).then(|| batch(turn)),
+        ..NewJob::new(origin, queue, body)
+    }
+}
+
+fn template(turn: &mut Turn) -> NewJob {
+    NewJob { batch: None, not_before: None, expires_at: None, ..any_job(turn) }
+}
+
+fn batch(turn: &mut Turn) -> Bytes {
+    Bytes::from(format!("batch {}", turn.roll(4)))
+}
+
+fn any_command(turn: &mut Turn, engine: &Engine) -> Command {
+    let leased = engine.jobs().filter(|job| job.lease().is_some()).min_by_key(|job| job.id).cloned();
+    match (turn.roll(16), leased) {
+        (0..=2, Some(job)) if job.cycle().is_some() => {
+            let to = one_of(turn, &[RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop]);
+            Command::Repay { job: JobRef::Id(job.id), proof: Proof::AnyLease, body: bytes(turn, 9), to }
+        }
+        (0, Some(job)) => {
+            let failure = Box::new(Failure { message: bytes(turn, 9), ..Failure::default() });
+            Command::Fail { job: JobRef::Id(job.id), proof: Proof::AnyLease, failure }
+        }
+        (1, Some(job)) => Command::Finish { job: JobRef::Id(job.id), proof: Proof::AnyLease, result: bytes(turn, 9) },
+        (2, Some(job)) => {
+            Command::Release { job: JobRef::Id(job.id), proof: Proof::AnyLease, front: turn.roll(2) == 0 }
+        }
+        (0..=5, _) => {
+            let (connection_bound, ms) = (turn.roll(3) == 0, HOUR_MS + turn.roll(HOUR_MS));
+            let lease = LeaseTerms { connection_bound, lease_ms: Some(ms), on_expiry: OnExpiry::Fail, wish: None };
+            let ring = Bytes::from_static(b"ring");
+            let from = match turn.roll(3) {
+                0 => From::Cycle { queue: ring, lease },
+                _ => {
+                    From::Listed { queues: vec![Bytes::from_static(b"mail"), Bytes::from_static(b"\xff\xfe!!")], lease }
+                }
+            };
+            Command::Take(Take { from, select: Select::BestPriority, wait: Wait::No, worker: bytes(turn, 2) })
+        }
+        (6, _) => {
+            let retry = Some(Retry { failures_max: 7, losses_max: 1, backoff: Backoff::Faktory });
+            let rules = QueueRules { codec: Codec::Base64, apart: turn.roll(2) == 0, retry, body_bytes_max: None };
+            Command::RuleQueue { queue: Bytes::from_static(b"mail"), rules }
+        }
+        (7, _) => {
+            let throttle = Throttle { leased_max: Some(5), per_worker_max: None, timeout_ms: Some(HOUR_MS) };
+            Command::ThrottleQueue { queue: bytes(turn, 3), throttle: Some(throttle) }
+        }
+        (8, _) => Command::PauseQueue { queue: bytes(turn, 3), paused: true },
+        (9, _) => Command::LimitQueue { queue: Bytes::from_static(b"mail"), jobs_max: [Some(40); Priority::COUNT] },
+        (10, _) => Command::SetSchedule(Box::new(NewSchedule {
+            key: (turn.roll(2) == 0).then(|| bytes(turn, 3)),
+            job: template(turn),
+            recurrence: Recurrence::Every { interval_ms: 100 * HOUR_MS },
+            at_once: false,
+            keep_grid: false,
+            runs: (turn.roll(2) == 0).then_some(3),
+        })),
+        (11, _) => {
+            let mut callback = || Some(Box::new(template(turn))).filter(|job| job.kind == QueueKind::Work);
+            let (complete, success) = (callback(), callback());
+            Command::BatchNew(Box::new(NewBatch {
+                origin: Origin::FAKTORY,
+                name: batch(turn),
+                parent: (turn.roll(3) == 0).then(|| batch(turn)),
+                about: bytes(turn, 3),
+                meta: Bytes::new(),
+                complete,
+                success,
+                expires_ms: 9 * HOUR_MS,
+            }))
+        }
+        (12, _) => Command::BatchCommit { batch: batch(turn) },
+        _ => Command::Push(Box::new(any_job(turn))),
+    }
+}
+
+/// A directory with what so many commands leave.
+fn live(config: &Config, seed: u64, commands: u64) {
+    let Opened { mut log, recovered, .. } = run::open(config).unwrap();
+    let (mut engine, mut journal) = (recovered.engine, recovered.journal);
+    let mut turn = Turn::new(clock::now(), seed);
+    for n in 0..=commands {
+        let command = if n == 0 { Command::Open(ClientInfo::default()) } else { any_command(&mut turn, &engine) };
+        turn.changes.clear();
+        turn.events.clear();
+        engine.apply(CLIENT, Tag(1), command, &mut turn);
+        journal.append(&engine, &turn.changes);
+    }
+    let commit = journal.cut(&engine).unwrap();
+    log.append(&commit).unwrap();
+}
+
+fn export(dir: &Path) -> Vec<u8> {
+    let found = windlass_store::salvage(&StoreConfig::new(dir)).unwrap();
+    assert!(found.is_whole());
+    let mut lines = Vec::new();
+    found.export(&mut lines).unwrap();
+    lines
+}
+
+/// Takes lines into a directory. What could not be taken, and what was taken in part.
+fn take(config: &Config, lines: &[Vec<u8>], most: usize) -> Vec<(usize, Adopted)> {
+    let lines: Vec<Line> = lines.iter().filter_map(|line| Line::read(line).ok()).collect();
+    let mut importer = Importer::open(config, &source(), false).unwrap();
+    let mut ranks = Ranks::default();
+    lines.iter().for_each(|line| ranks.see(line));
+    importer.expect(ranks);
+    let mut odd = Vec::new();
+    for (place, line) in lines.into_iter().enumerate().take(most) {
+        if importer.wants(place as u64) {
+            let adopted = importer.take_line(place as u64, line).unwrap();
+            let plain = Adopted { outcome: Outcome::Taken, without: None };
+            odd.extend(Some((place, adopted)).filter(|_| adopted != plain));
+        } else {
+            importer.skip_line(&line);
+        }
+    }
+    if most < usize::MAX {
+        importer.flush().unwrap()
+    } else {
+        importer.finish().unwrap()
+    }
+    odd
+}
+
+fn source() -> Source {
+    Source { kind: "jsonl", digest: "00ff".to_owned() }
+}
+
+fn config(dir: &Path) -> Config {
+    Config { data_dir: dir.to_owned(), ..Config::default() }
+}
+
+/// All that a directory holds, in an order and with names that do not depend on the directory.
+#[derive(Debug, PartialEq)]
+struct Contents {
+    /// Without queue and rank, and with the queue's name.
+    jobs: Vec<(Job, Bytes)>,
+    /// The jobs' numbers, by rank.
+    order: Vec<JobId>,
+    schedules: Vec<Schedule>,
+    batches: Vec<Batch>,
+    queues: Vec<QueueImage>,
+    next: u64,
+}
+
+fn contents(config: &Config) -> Contents {
+    let engine = run::open(config).unwrap().recovered.engine;
+    engine.check();
+    let mut jobs: Vec<Job> = engine.jobs().cloned().collect();
+    jobs.sort_by_key(|job| job.rank);
+    let order = jobs.iter().map(|job| job.id).collect();
+    jobs.sort_by_key(|job| job.id);
+    let name = |job: &Job| engine.queue(job.queue).unwrap().image().name.clone();
+    let bare = |job: &Job| Job { queue: windlass_engine::QueueId(0), rank: 1, ..job.clone() };
+    let mut queues: Vec<QueueImage> = engine.queues().map(|queue| queue.image().clone()).collect();
+    queues.sort_by(|one, other| one.name.cmp(&other.name));
+    queues.iter_mut().for_each(|image| image.id = windlass_engine::QueueId(0));
+    Contents {
+        jobs: jobs.iter().map(|job| (bare(job), name(job))).collect(),
+        order,
+        schedules: engine.schedules().cloned().collect(),
+        batches: engine.batches().cloned().collect(),
+        queues,
+        next: engine.head().next_job,
+    }
+}
+
+fn lines(export: &[u8]) -> Vec<Vec<u8>> {
+    export.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn what_was_saved_comes_back_as_it_was(seed in any::<u64>(), cut in 0_usize..200) {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
+        live(&from, seed, 150);
+        let lines = lines(&export(&from.data_dir));
+        // Cut short, and gone on with.
+        take(&to, &lines, cut);
+        let odd = take(&to, &lines, usize::MAX);
+        prop_assert_eq!(odd, vec![]);
+        let (before, after) = (contents(&from), contents(&to));
+        prop_assert!(before.next <= after.next);
+        prop_assert_eq!(Contents { next: after.next, ..before }, after);
+    }
+
+    #[test]
+    fn what_is_there_already_is_not_taken_twice(seed in any::<u64>()) {
+        let dir = tempfile::tempdir().unwrap();
+        let from = config(&dir.path().join("from"));
+        live(&from, seed, 100);
+        let lines = lines(&export(&from.data_dir));
+        let before = contents(&from);
+        let odd = take(&from, &lines, usize::MAX);
+        prop_assert!(odd.iter().all(|(_, adopted)| adopted.outcome == Outcome::Known), "{odd:?}");
+        prop_assert_eq!(before, contents(&from));
+    }
+
+    #[test]
+    fn jobs_that_come_to_others_stand_behind_them(seeds in any::<[u64; 2]>()) {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
+        live(&from, seeds[0], 60);
+        live(&to, seeds[1], 60);
+        let before = contents(&to);
+        take(&to, &lines(&export(&from.data_dir)), usize::MAX);
+        let after = contents(&to);
+        prop_assert_eq!(&after.order[..before.order.len()], &before.order[..]);
+        // The ends of a batch that both have may differ; the jobs that were there do not.
+        let kept: Vec<_> = after.jobs.iter().filter(|(job, _)| job.id.0 < before.next).cloned().collect();
+        prop_assert_eq!(kept, before.jobs);
+    }
+
+    /// What is changed in an export may be refused, or be something else; what is taken can be started from.
+    #[test]
+    fn a_damaged_export_does_no_harm(seed in any::<u64>(), damages in prop::collection::vec(any::<[u32; 2]>(), 1..40)) {
+        use base64::Engine as _;
+        use base64::prelude::BASE64_STANDARD;
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
+        live(&from, seed, 60);
+        let mut lines = lines(&export(&from.data_dir));
+        for [at, what] in damages {
+            let index = at as usize % lines.len();
+            let line = &mut lines[index];
+            let text = String::from_utf8(line.clone()).unwrap_or_default();
+            // Mostly inside of records, which a flipped letter would only make unreadable.
+            match text.split_once("\"record_base64\":\"").filter(|_| what % 4 != 0) {
+                Some((head, coded)) => {
+                    let Ok(mut record) = BASE64_STANDARD.decode(coded.trim_end_matches("\"}")) else { continue };
+                    let bits = record.len() * 8;
+                    let bit = (what >> 2) as usize % bits;
+                    record[bit / 8] ^= 1 << (bit % 8);
+                    *line = format!("{head}\"record_base64\":\"{}\"}}", BASE64_STANDARD.encode(record)).into_bytes();
+                }
+                None => {
+                    let bit = (what >> 2) as usize % (line.len() * 8);
+                    line[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+        }
+        take(&to, &lines, usize::MAX);
+        contents(&to);
+    }
+
+    #[test]
+    fn noise_is_no_line(noise in prop::collection::vec(any::<u8>(), 0..200), text in "\\PC{0,60}") {
+        drop(Line::read(&noise));
+        drop(Line::read(text.as_bytes()));
+        drop(Line::read(format!("{{\"queue\":\"q\",\"record_base64\":\"{text}\"}}").as_bytes()));
+    }
+}
+
+#[test]
+fn lines_written_by_hand() {
+    let new = |line: &str| match Line::read(line.as_bytes()) {
+        Ok(Line::New(job)) => *job,
+        other => panic!("{line}: {other:?}"),
+    };
+    let plain = new(r#"{"queue":"q","body":"hi"}"#);
+    let expected = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"hi"));
+    assert_eq!(plain, NewJob { retry_default: true, ..expected });
+    assert_eq!(new(r#"{"queue":"q","body_base64":"aGk="}"#), plain);
+    let full = new(
+        r#"{"queue_base64":"/w==","origin":"eventmq","priority":9,"place":"retrying","due_at_ms":7,"failures":2,
+            "ready_at_ms":5,"key":"k","name":"n","meta_base64":"bQ==","job":3,"attempts":4,"in_batch":5,"failure":"f"}"#,
+    );
+    assert_eq!((&full.queue[..], full.origin, full.priority), (&b"\xff"[..], Origin::EVENTMQ, Priority::MAX));
+    let past = full.past.unwrap();
+    assert_eq!((past.failures, past.place), (2, Some(windlass_engine::Place::Retrying(Timestamp(7)))));
+    assert_eq!(new(r#"{"queue":"q","place":"scheduled","due_at_ms":9}"#).not_before, Some(Timestamp(9)));
+    assert_eq!(new(r#"{"queue":"q","origin":3,"key":"k"}"#).kind, QueueKind::Cycle);
+    assert_eq!(Line::read(br#"{"next_number":7}"#).unwrap(), Line::NextNumber(7));
+}
+
+#[test]
+fn what_is_wrong_with_a_line_is_named() {
+    let table = [
+        ("", "not a JSON object: EOF"),
+        ("[1]", "not a JSON object: another value"),
+        (r#"{"queue":"q""#, "not a JSON object: EOF"),
+        ("{}", "`queue` is missing"),
+        (r#"{"queue":7}"#, "`queue` is not a string"),
+        (r#"{"queue":"q","boddy":"x"}"#, "`boddy` is not a field of a new job"),
+        (r#"{"queue":"q","body":"x","body_base64":"eA=="}"#, "`body_base64` is not to be there beside"),
+        (r#"{"queue":"q","body_base64":"?"}"#, "`body_base64` is not base64"),
+        (r#"{"queue":"q","priority":10}"#, "`priority` is not a number from 1 to 9"),
+        (r#"{"queue":"q","priority":1.5}"#, "`priority` is not a whole number"),
+        (r#"{"queue":"q","origin":9}"#, "`origin` is not a number from 1 to 4"),
+        (r#"{"queue":"q","place":"done"}"#, "`place` is not ready, leased"),
+        (r#"{"queue":"q","place":"dead"}"#, "`due_at_ms` is missing"),
+        (r#"{"schedule":1,"queue":"q"}"#, "`record_base64` is missing"),
+        (r#"{"queue":"q","body":"","record_base64":"AA=="}"#, "`record_base64` cannot be read: record kind 0"),
+        (r#"{"queue":"q","body":"","record_base64":"AwE="}"#, "`record_base64` cannot be read: it is not a job"),
+        (r#"{"queue":"q","body":"","record_base64":"AwEDAQ=="}"#, "`record_base64` cannot be read: more follows"),
+        (r#"{"queue":"q","body":"","record_base64":""}"#, "`record_base64` is missing"),
+    ];
+    for (line, expected) in table {
+        let said = Line::read(line.as_bytes()).unwrap_err().to_string();
+        assert!(said.starts_with(expected), "{line}: {said}");
+    }
+    let deep = "[".repeat(100_000);
+    assert!(Line::read(deep.as_bytes()).is_err());
+}

@@ -1,0 +1,193 @@
+//! Data directories of version 0.1.0, which kept its journal in sled: read once, and taken over.
+//!
+//! Each commit of that version lies in values of at most 4 KiB under consecutive keys (`frame`, `replay`), and its last
+//! head counts the commits there are. sled's file is read by `sled_file`.
+
+mod frame;
+mod opening;
+mod replay;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use self::replay::{Assembler, Refusal, Whole};
+use crate::codec::Reader;
+use crate::damage::{Damage, Loss, OpenError};
+use crate::record::{Counted, Record, census_share};
+use crate::recover::Replay;
+use crate::sled_file::SledFile;
+use crate::store::Error;
+
+const DB: &str = "db";
+const CONF: &str = "conf";
+const TREE: &[u8] = b"journal";
+const SEGMENT_BYTES: usize = 8 << 20;
+
+/// Reads the journal in this folder. Returns what it adds up to, and the number of its last commit.
+///
+/// # Errors
+///
+/// If it cannot be read, or commits are missing.
+pub(crate) fn load(folder: &Path) -> Result<(Replay, u64), OpenError> {
+    opening::mend(folder)?;
+    read(folder)
+}
+
+/// The same, and changes nothing.
+///
+/// # Errors
+///
+/// As [`load`]; and if that would have to put the journal back first to what it was before an opening.
+pub(crate) fn load_as_it_is(folder: &Path) -> Result<(Replay, u64), OpenError> {
+    if opening::was_cut_short(folder)? {
+        let what = "an opening was cut short: the next start puts the journal back to what it was before";
+        return Err(Damage::of(folder, what).into());
+    }
+    read(folder)
+}
+
+fn read(folder: &Path) -> Result<(Replay, u64), OpenError> {
+    let file = SledFile::open(&folder.join(DB), segment_bytes(folder))?;
+    let whole_index = file.index(None)?;
+    let tears: Vec<u64> = whole_index.tears().to_vec();
+    let mut first = None;
+    for upto in std::iter::once(None).chain(tears.into_iter().map(Some)) {
+        match try_load(&file, upto)? {
+            Ok((replay, last_seq)) => {
+                check_end(folder, &file, last_seq)?;
+                return Ok((replay, last_seq));
+            }
+            Err(why) => drop(first.get_or_insert(why)),
+        }
+    }
+    let what = first.map_or_else(|| "nothing in it can be read".to_owned(), |why| why.to_string());
+    Err(Damage::of(folder, what).into())
+}
+
+/// Whether commit `last_seq` can have been the last that was acknowledged: sled's log may end there because something in it
+/// is damaged. A commit was begun when the one before was acknowledged, so there may be traces of one more, not of two.
+fn check_end(folder: &Path, file: &SledFile, last_seq: u64) -> Result<(), OpenError> {
+    let mut newest = last_seq;
+    file.for_each_value(&mut |value| {
+        newest = newest.max(frame::seq(value).unwrap_or(0));
+        ControlFlow::Continue(())
+    })?;
+    if newest <= last_seq + 1 {
+        return Ok(());
+    }
+    let what = "the journal is damaged: it ends before commits that it holds".to_owned();
+    let loss = Some(Loss { first: last_seq + 1, last: newest - 1 });
+    Err(Damage { path: folder.to_owned(), what, loss }.into())
+}
+
+fn try_load(file: &SledFile, upto: Option<u64>) -> Result<Result<(Replay, u64), Refusal>, OpenError> {
+    let index = file.index(upto)?;
+    let (mut replay, mut assembler, mut count) =
+        (Replay::new(), Assembler::default(), Counted { commits: 0, census: 0 });
+    let mut refused = None;
+    let walk = file.for_each(&index, TREE, &mut |key, value| {
+        let key = key.try_into().map_or(u64::MAX, u64::from_be_bytes);
+        let mut show = |whole: &Whole<'_>| {
+            count.commits += 1;
+            count.census = count.census.wrapping_add(census_share(whole.seq));
+            take(&mut replay, whole)
+        };
+        match assembler.push(key, value, &mut show) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(why) => {
+                refused = Some(why);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    if let Some(why) = refused.or(walk.gap.map(Refusal::Gap)) {
+        return Ok(Err(why));
+    }
+    let last_seq = assembler.last_seq();
+    let torn = match assembler.finish() {
+        Ok(torn) => torn,
+        Err(why) => return Ok(Err(why)),
+    };
+    // A commit that was torn may have removed what was superfluous: it is gone, and nothing is lost.
+    let expected = replay.head().and_then(|head| head.counted).filter(|_| torn.is_none());
+    Ok(match expected.filter(|expected| *expected != count) {
+        Some(expected) => Err(Refusal::Lost { expected: expected.commits, found: count.commits }),
+        None => Ok((replay, last_seq)),
+    })
+}
+
+fn take(replay: &mut Replay, whole: &Whole<'_>) -> Result<(), Refusal> {
+    let mut reader = Reader::new(whole.records);
+    while reader.left() > 0 {
+        let record = Record::decode(&mut reader).map_err(|why| Refusal::Damaged {
+            key: whole.first_key,
+            after: whole.seq - 1,
+            why: why.into(),
+        })?;
+        replay.apply(record);
+    }
+    Ok(())
+}
+
+/// As sled's own notes on its folder say; as the daemon was shipped, if they say nothing.
+fn segment_bytes(folder: &Path) -> usize {
+    let notes = fs::read(folder.join(CONF)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&notes);
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("segment_size:"));
+    line.and_then(|size| size.trim().parse().ok())
+        .filter(|size| (256..=1 << 30).contains(size))
+        .unwrap_or(SEGMENT_BYTES)
+}
+
+/// Is shown the records of a commit, or why a value cannot be read.
+pub(crate) type ShowCommit<'a> = dyn FnMut(Result<&[u8], String>) + 'a;
+
+/// Shows the records of every commit that is whole, and what is wrong with values that are not. Returns how many commits
+/// are missing, as far as the last one tells.
+///
+/// # Errors
+///
+/// If nothing can be read.
+pub(crate) fn salvage(folder: &Path, show: &mut ShowCommit<'_>) -> Result<u64, Error> {
+    let file = SledFile::open(&folder.join(DB), segment_bytes(folder))?;
+    // Of each value the last version counts. A removed one may be read again: then a later commit overrides it.
+    let mut values: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    file.for_each_leaf_entry(&mut |key, value, _| {
+        if let Ok(key) = key.try_into().map(u64::from_be_bytes) {
+            values.insert(key, value.to_vec());
+        }
+        ControlFlow::Continue(())
+    })?;
+    let (mut commit, mut at, mut found, mut expected) = (Vec::new(), None, 0, None);
+    for (key, value) in &values {
+        let frame = match frame::open(*key, value) {
+            Ok(frame) => frame,
+            Err(why) => {
+                show(Err(format!("value {key}: {why}")));
+                continue;
+            }
+        };
+        let goes_on = frame.part > 0 && at == Some((frame.seq, frame.part));
+        if frame.part > 0 && !goes_on {
+            at = None;
+            continue;
+        }
+        if frame.part == 0 {
+            commit.clear();
+        }
+        commit.extend_from_slice(frame.slice);
+        at = Some((frame.seq, frame.part + 1));
+        if frame.part + 1 == frame.parts {
+            found += 1;
+            for record in Record::all(&commit).map_while(Result::ok) {
+                if let Record::Head(head) = record {
+                    expected = head.counted.map(|counted| counted.commits);
+                }
+            }
+            show(Ok(&commit));
+        }
+    }
+    Ok(expected.unwrap_or(0).saturating_sub(found))
+}

@@ -1,0 +1,93 @@
+//! What version 0.1.0 kept aside while sled opened its journal: if such an opening was cut short, it is put back first.
+//!
+//! The file `opening` beside sled's folder holds a checksum of the rest, the log's length, and pieces of files, each as
+//! the lengths of its name and bytes around its offset, its name, and its bytes.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::files::{at, entries, sync_folder};
+use crate::store::Error;
+
+const KEPT: &str = "opening";
+const DB: &str = "db";
+const SNAPSHOT: &str = "snap.";
+const HALF_WRITTEN: &str = ".generating";
+const CHECKSUM_BYTES: usize = 4;
+
+/// Puts back what an opening that was cut short has spoilt, if there was one.
+pub(super) fn mend(folder: &Path) -> Result<(), Error> {
+    if put_back(folder, &kept(folder)?)? {
+        tracing::warn!("an opening was cut short: the journal is put back to what it was before");
+    }
+    Ok(())
+}
+
+/// Whether an opening was cut short.
+pub(super) fn was_cut_short(folder: &Path) -> Result<bool, Error> {
+    Ok(is_whole(&kept(folder)?))
+}
+
+/// What was kept aside; nothing, if nothing was.
+fn kept(folder: &Path) -> Result<Vec<u8>, Error> {
+    let kept = folder.parent().unwrap_or(Path::new(".")).join(KEPT);
+    match fs::read(&kept) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(at("reading", &kept)),
+    }
+}
+
+fn is_whole(kept: &[u8]) -> bool {
+    kept.len() > CHECKSUM_BYTES && kept.first_chunk::<CHECKSUM_BYTES>() == Some(&checksum(kept))
+}
+
+/// Puts back what was kept, and tells whether it could: what was not kept whole was never needed.
+fn put_back(folder: &Path, kept: &[u8]) -> Result<bool, Error> {
+    let mut rest = kept.get(CHECKSUM_BYTES..).unwrap_or_default();
+    if !is_whole(kept) {
+        return Ok(false);
+    }
+    let Some(length) = number(&mut rest) else { return Ok(false) };
+    for path in entries(folder)? {
+        if snapshot(&path).is_some() || path.to_string_lossy().ends_with(HALF_WRITTEN) {
+            fs::remove_file(&path).map_err(at("removing", &path))?;
+        }
+    }
+    let path = folder.join(DB);
+    if length > 0 {
+        let log = OpenOptions::new().write(true).open(&path).map_err(at("opening", &path))?;
+        log.set_len(length).map_err(at("resizing", &path))?;
+    }
+    while let (Some(name), Some(offset), Some(len)) = (number(&mut rest), number(&mut rest), number(&mut rest)) {
+        let (Some(name), Some(bytes)) = (take(&mut rest, name), take(&mut rest, len)) else { break };
+        let path = folder.join(String::from_utf8_lossy(name).as_ref());
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        file.and_then(|file| file.write_all_at(bytes, offset)).map_err(at("writing", &path))?;
+    }
+    sync_folder(folder)?;
+    Ok(true)
+}
+
+fn checksum(kept: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    crc32fast::hash(kept.get(CHECKSUM_BYTES..).unwrap_or_default()).to_le_bytes()
+}
+
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    let (number, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(u64::from_le_bytes(*number))
+}
+
+fn take<'a>(rest: &mut &'a [u8], len: u64) -> Option<&'a [u8]> {
+    let (taken, behind) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+    *rest = behind;
+    Some(taken)
+}
+
+/// The name of a finished snapshot.
+fn snapshot(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?;
+    (name.starts_with(SNAPSHOT) && !name.ends_with(HALF_WRITTEN)).then_some(name)
+}

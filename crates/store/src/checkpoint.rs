@@ -1,0 +1,543 @@
+//! Checkpoints: what lives of a stretch of the log goes to the table, and then the log may forget.
+//!
+//! A checkpoint touches neither the engine nor its lock, and no acknowledgement waits for it. Its steps, and what a power
+//! cut or an error leaves after each of them:
+//!
+//! 1. *Read* the log behind the table's point and keep the last word on each thing. Nothing is changed.
+//! 2. *Remove* what the checkpoint before this one left behind: it belongs to no point the log could still go back to.
+//! 3. *Write* pieces and pages of the next generation. In part or whole, the table is still at its old point: pages of the
+//!    next generation count as what they replaced, and going through the log again gives the same pages.
+//! 4. *Sync* them, write the *point*, and sync that. Before the last sync either point may be there; both are right.
+//! 5. The log *forgets* what lies before the **old** point. If the new point turns out to be unreadable at the next start,
+//!    the table is still at the old one, and the log still has what came after that.
+//!
+//! A table that another process has written is never opened for writing: the first checkpoint of a process builds a new one
+//! from the old one and the log, which takes the old one's place when it is whole and durable. So does one when the table
+//! takes up too much room for what lives in it.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use windlass_engine::JobId;
+
+use crate::digest::{Digest, Span, Update};
+use crate::files::remove_folder;
+use crate::page::{
+    Item, Key, Large, PIECE_BYTES, POINT_KEY, Page, Point, items, page_key, put_large, put_record, seal_page,
+};
+use crate::record::{Effect, Subject, Tag};
+use crate::store::{Error, LogTail, Scan, Table};
+
+/// When checkpoints are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointLimits {
+    /// With so many bytes of log behind the table's point it is time for one.
+    pub log_bytes: u64,
+    /// The newest so many bytes are left for the next: much of what was pushed there is about to end.
+    pub keep_bytes: u64,
+    /// The table is built anew when it takes up more than so many bytes …
+    pub table_floor_bytes: u64,
+    /// … and so many times what lives in it.
+    pub table_multiple: u64,
+}
+
+impl Default for CheckpointLimits {
+    fn default() -> Self {
+        Self { log_bytes: 64 << 20, keep_bytes: 16 << 20, table_floor_bytes: 32 << 20, table_multiple: 2 }
+    }
+}
+
+/// Figures of a store, for whoever watches it. Shared with the thread that makes checkpoints.
+#[derive(Debug, Default)]
+pub struct StoreFigures {
+    /// Checkpoints that came to their end.
+    pub checkpoints: AtomicU64,
+    /// How many of them built the table anew.
+    pub rebuilds: AtomicU64,
+    /// The last commit that is in the table.
+    pub point: AtomicU64,
+    /// Whole records in the table.
+    pub records: AtomicU64,
+    /// Bytes of records in the table.
+    pub live_bytes: AtomicU64,
+    /// Bytes the table takes up.
+    pub table_bytes: AtomicU64,
+    /// Bytes the log takes up.
+    pub log_bytes: AtomicU64,
+}
+
+/// Makes checkpoints. One thread uses it.
+pub struct Checkpointer {
+    table: Box<dyn Table>,
+    tail: Arc<dyn LogTail>,
+    limits: CheckpointLimits,
+    point: Point,
+    /// Which reading of a table that another process wrote is the right one.
+    candidate: usize,
+    /// Records and bytes in the table as it is, which an unfinished checkpoint may have changed.
+    held: Held,
+    /// Keys to remove at the beginning of the next checkpoint, and of the one after that.
+    garbage: Vec<Vec<u8>>,
+    garbage_next: Vec<Vec<u8>>,
+    /// The log has forgotten what lies before this commit, as far as it knows.
+    forgotten: u64,
+    /// The table is to be built anew whatever its size.
+    wants_rebuild: bool,
+    /// What the table holds after the first checkpoint, and nobody needs any more then.
+    superseded: Option<PathBuf>,
+    figures: Arc<StoreFigures>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    records: u64,
+    bytes: u64,
+}
+
+/// Where checkpoints go on: what opening a store has found.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) point: Point,
+    pub(crate) candidate: usize,
+}
+
+impl Checkpointer {
+    pub(crate) fn new(
+        table: Box<dyn Table>,
+        tail: Arc<dyn LogTail>,
+        limits: CheckpointLimits,
+        start: Start,
+        figures: Arc<StoreFigures>,
+    ) -> Self {
+        let Start { point, candidate } = start;
+        let point_seq = point.seq;
+        let held = Held { records: point.records, bytes: point.bytes };
+        let (garbage, garbage_next) = (Vec::new(), Vec::new());
+        let made = Self {
+            table,
+            tail,
+            limits,
+            point,
+            candidate,
+            held,
+            garbage,
+            garbage_next,
+            forgotten: point_seq,
+            wants_rebuild: false,
+            superseded: None,
+            figures,
+        };
+        made.tell();
+        made
+    }
+
+    /// What has been appended to the log.
+    #[must_use]
+    pub fn tail(&self) -> &dyn LogTail {
+        &*self.tail
+    }
+
+    /// Its figures.
+    #[must_use]
+    pub fn figures(&self) -> Arc<StoreFigures> {
+        Arc::clone(&self.figures)
+    }
+
+    /// Whether so much has been appended since the last checkpoint that it is time for one.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.wants_rebuild || self.tail.bytes_behind(self.point.seq) >= self.limits.log_bytes
+    }
+
+    /// Whether a checkpoint is worth making while nothing else is going on.
+    #[must_use]
+    pub fn is_worth_while(&self) -> bool {
+        let behind = self.tail.bytes_behind(self.point.seq);
+        // To build a table anew for next to nothing only costs.
+        behind > 0 && (self.table.is_writable() || behind >= self.table.disk_bytes() / 4)
+    }
+
+    /// Whether the log keeps what is in the table since the last checkpoint: one more lets it forget that, even if nothing was
+    /// committed since.
+    #[must_use]
+    pub const fn holds_back(&self) -> bool {
+        self.forgotten < self.point.seq
+    }
+
+    /// From the next checkpoint on the table takes up no more room than it must.
+    pub fn ask_for_rebuild(&mut self) {
+        self.wants_rebuild = true;
+    }
+
+    /// Removes a folder once a checkpoint has been made: what was in it is in the table then.
+    pub(crate) fn remove_after_the_first(&mut self, folder: PathBuf) {
+        self.superseded = Some(folder);
+    }
+
+    /// Makes a checkpoint of what is behind the table's point: all of it, or, as long as there is more than enough, without
+    /// the newest part. Returns whether the table has come further.
+    ///
+    /// # Errors
+    ///
+    /// The table or the log cannot be read or written. Nothing is lost, and the next checkpoint tries again.
+    pub fn run(&mut self, all: bool) -> Result<bool, Error> {
+        let newest = if all { self.tail.newest() } else { self.tail.behind_bytes(self.limits.keep_bytes) };
+        let upto = if self.wants_rebuild { newest.max(self.point.seq) } else { newest };
+        let forgets = all && self.holds_back();
+        if upto <= self.point.seq && !self.wants_rebuild && !forgets {
+            return Ok(false);
+        }
+        let made = self.make(upto);
+        if made.is_err() {
+            self.table.abandon();
+        }
+        made.map(|()| true)
+    }
+
+    fn make(&mut self, upto: u64) -> Result<(), Error> {
+        let digest = Digest::read(&*self.tail, self.point.seq, upto, self.point.next_job)?;
+        let rebuild = self.wants_rebuild || !self.table.is_writable() || self.is_bloated();
+        let point = if rebuild { self.rebuild(&digest)? } else { self.update(&digest)? };
+        let before = std::mem::replace(&mut self.point, point);
+        (self.candidate, self.wants_rebuild) = (0, false);
+        self.garbage = std::mem::take(&mut self.garbage_next);
+        self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.figures.rebuilds.fetch_add(rebuild.into(), Ordering::Relaxed);
+        self.tail.forget(before.seq)?;
+        self.forgotten = before.seq;
+        self.tell();
+        if let Some(folder) = self.superseded.take() {
+            remove_folder(&folder)?;
+        }
+        Ok(())
+    }
+
+    fn is_bloated(&self) -> bool {
+        let (bytes, limits) = (self.table.disk_bytes(), &self.limits);
+        bytes > limits.table_floor_bytes && bytes > limits.table_multiple.saturating_mul(self.held.bytes)
+    }
+
+    fn tell(&self) {
+        let figures = &self.figures;
+        let tell = |figure: &AtomicU64, value| figure.store(value, Ordering::Relaxed);
+        tell(&figures.point, self.point.seq);
+        tell(&figures.records, self.point.records);
+        tell(&figures.live_bytes, self.point.bytes);
+        tell(&figures.table_bytes, self.table.disk_bytes());
+        tell(&figures.log_bytes, self.tail.disk_bytes());
+    }
+
+    // ---- pages changed in place ---------------------------------------------------------------------------------------
+
+    fn update(&mut self, digest: &Digest) -> Result<Point, Error> {
+        for key in std::mem::take(&mut self.garbage) {
+            self.table.remove(&key)?;
+        }
+        let mut census = self.point.census;
+        for (key, updates) in pages(&digest.updates) {
+            let old = self.table.get(&key)?;
+            let old_page = match &old {
+                Some(value) => Page::open(&key, value).map_err(|why| damaged(&key, &why))?,
+                None => Page::NONE,
+            };
+            let merged =
+                merge(&key, old_page.items, updates, &mut Fetch { tail: &*self.tail, table: &mut *self.table })?;
+            self.garbage_next.extend(merged.dropped.into_iter().flat_map(Large::keys));
+            if merged.items == old_page.items {
+                continue;
+            }
+            let replaced = old_page.weight_at(self.point.generation);
+            let (value, weight) = seal_page(&key, self.point.generation + 1, replaced, &merged.items);
+            self.table.set(&key, &value)?;
+            self.held.records = self.held.records.wrapping_add(merged.records.wrapping_sub(merged.records_before));
+            self.held.bytes = self.held.bytes.wrapping_add(merged.bytes.wrapping_sub(merged.bytes_before));
+            if merged.items.is_empty() {
+                self.garbage_next.push(key);
+            }
+            census = census.wrapping_add(weight).wrapping_sub(replaced);
+        }
+        self.table.sync()?;
+        let point = self.next_point(digest, census);
+        self.table.set(POINT_KEY, &point.encode())?;
+        self.table.sync()?;
+        Ok(point)
+    }
+
+    fn next_point(&self, digest: &Digest, census: u64) -> Point {
+        Point {
+            generation: self.point.generation + 1,
+            seq: digest.seq,
+            log: self.point.log,
+            census,
+            next_job: digest.next_job.unwrap_or(self.point.next_job),
+            records: self.held.records,
+            bytes: self.held.bytes,
+        }
+    }
+
+    // ---- a table built anew --------------------------------------------------------------------------------------------
+
+    fn rebuild(&mut self, digest: &Digest) -> Result<Point, Error> {
+        let scan = self.table.scan()?;
+        let mut candidate = self.candidate;
+        let (census, held) = loop {
+            self.table.begin_anew()?;
+            let mut build = Build {
+                fetch: Fetch { tail: &*self.tail, table: &mut *self.table },
+                updates: pages(&digest.updates).collect(),
+                generation: self.point.generation + 1,
+                old: self.point,
+                old_census: 0,
+                census: 0,
+                held: Held::default(),
+                keep: Vec::new(),
+            };
+            let built = build.from(&*scan, candidate)?;
+            if built && build.old_census == self.point.census {
+                break (build.census, build.held);
+            }
+            if !built {
+                let what = "the table is not what it was when it was opened".to_owned();
+                return Err(Error::Damaged { path: PathBuf::from("table"), what });
+            }
+            candidate += 1;
+        };
+        let held_before = std::mem::replace(&mut self.held, held);
+        let point = self.next_point(digest, census);
+        let placed = self
+            .table
+            .set(POINT_KEY, &point.encode())
+            .and_then(|()| self.table.sync())
+            .and_then(|()| self.table.end_anew());
+        if let Err(why) = placed {
+            self.held = held_before;
+            return Err(why);
+        }
+        (self.garbage, self.garbage_next) = (Vec::new(), Vec::new());
+        Ok(point)
+    }
+}
+
+impl std::fmt::Debug for Checkpointer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checkpointer").field("point", &self.point).field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+/// Goes through the old table and the updates together, in order of keys.
+struct Build<'a> {
+    fetch: Fetch<'a>,
+    updates: VecDeque<(Vec<u8>, &'a [Update])>,
+    generation: u64,
+    /// The old table's point, and its census as far as it has been read.
+    old: Point,
+    old_census: u64,
+    census: u64,
+    held: Held,
+    /// Large records of the page that was read last, which stay.
+    keep: Vec<Large>,
+}
+
+impl Build<'_> {
+    /// Returns whether there is such a candidate.
+    fn from(&mut self, scan: &dyn Scan, candidate: usize) -> Result<bool, Error> {
+        let mut failed = Ok(());
+        let there = scan.each(candidate, &mut |key, value| match self.take(key, value) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(why) => {
+                failed = Err(why);
+                ControlFlow::Break(())
+            }
+        })?;
+        failed?;
+        self.new_pages(None)?;
+        Ok(there)
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        match Key::of(key) {
+            Key::Page => {
+                self.new_pages(Some(key))?;
+                let page = Page::open(key, value).map_err(|why| damaged(key, &why))?;
+                self.old_census = self.old_census.wrapping_add(page.weight_at(self.old.generation));
+                let is_unfinished = page.generation > self.old.generation;
+                let older = if is_unfinished { Some(older(key, page.items, self.old.next_job)?) } else { None };
+                let updates = match self.updates.front() {
+                    Some((first, updates)) if first == key => {
+                        let updates = *updates;
+                        self.updates.pop_front();
+                        updates
+                    }
+                    _ => &[],
+                };
+                self.page(key, older.as_deref().unwrap_or(page.items), updates)
+            }
+            Key::Piece { number, place, .. } => {
+                let stays = self.keep.iter().any(|large| (large.number, large.place) == (number, place));
+                if stays { self.fetch.table.set(key, value) } else { Ok(()) }
+            }
+            Key::Point | Key::Unknown => Ok(()),
+        }
+    }
+
+    /// Writes the pages before this one that the old table does not have.
+    fn new_pages(&mut self, before: Option<&[u8]>) -> Result<(), Error> {
+        while self.updates.front().is_some_and(|(key, _)| before.is_none_or(|end| key.as_slice() < end)) {
+            let Some((key, updates)) = self.updates.pop_front() else { break };
+            self.page(&key, &[], updates)?;
+        }
+        Ok(())
+    }
+
+    fn page(&mut self, key: &[u8], old: &[u8], updates: &[Update]) -> Result<(), Error> {
+        let merged = merge(key, old, updates, &mut self.fetch)?;
+        self.keep = merged.kept;
+        if merged.items.is_empty() {
+            return Ok(());
+        }
+        let (value, weight) = seal_page(key, self.generation, 0, &merged.items);
+        self.fetch.table.set(key, &value)?;
+        self.census = self.census.wrapping_add(weight);
+        self.held.records += merged.records;
+        self.held.bytes += merged.bytes;
+        Ok(())
+    }
+}
+
+// ---- one page ----------------------------------------------------------------------------------------------------------
+
+/// The updates of each page, by its key.
+fn pages(updates: &[Update]) -> impl Iterator<Item = (Vec<u8>, &[Update])> {
+    let key = |update: &Update| page_key(update.subject, update.number);
+    let groups = updates.chunk_by(move |one, two| key(one) == key(two));
+    groups.filter_map(move |group| Some((key(group.first()?), group)))
+}
+
+/// Gets records from the log, and puts large ones into the table.
+struct Fetch<'a> {
+    tail: &'a dyn LogTail,
+    table: &'a mut dyn Table,
+}
+
+impl Fetch<'_> {
+    /// Appends the item that this record becomes. Returns it if it is large.
+    fn put(&mut self, span: Span, out: &mut Vec<u8>) -> Result<(Option<Large>, u64), Error> {
+        let mut record = Vec::new();
+        self.tail.fetch(span.place, span.len, &mut record)?;
+        let tag = Tag::of(&record).map_err(|why| damaged(b"log", &why))?;
+        if !Large::applies(&record, tag) {
+            put_record(out, &record);
+            return Ok((None, record.len() as u64));
+        }
+        let large = Large::of(&record, tag, span.place.0);
+        for (key, piece) in large.keys().zip(record.chunks(PIECE_BYTES)) {
+            self.table.set(&key, piece)?;
+        }
+        put_large(out, large);
+        Ok((Some(large), record.len() as u64))
+    }
+}
+
+/// What a page becomes.
+#[derive(Debug, Default)]
+struct Merged {
+    items: Vec<u8>,
+    /// Large records it names.
+    kept: Vec<Large>,
+    /// Large records it names no more.
+    dropped: Vec<Large>,
+    records: u64,
+    records_before: u64,
+    bytes: u64,
+    bytes_before: u64,
+}
+
+impl Merged {
+    fn keep(&mut self, tag: Tag, item: Item<'_>, raw: &[u8]) {
+        self.items.extend_from_slice(raw);
+        self.records += u64::from(tag.effect == Effect::Whole);
+        self.bytes += bytes_of(item);
+        if let Item::Large(large) = item {
+            self.kept.push(large);
+        }
+    }
+
+    fn write(&mut self, span: Option<Span>, whole: bool, fetch: &mut Fetch<'_>) -> Result<(), Error> {
+        let Some(span) = span else { return Ok(()) };
+        let (large, bytes) = fetch.put(span, &mut self.items)?;
+        self.records += u64::from(whole);
+        self.bytes += bytes;
+        self.kept.extend(large);
+        Ok(())
+    }
+}
+
+/// The items of a page that an unfinished checkpoint has written, without what was born behind the point. Whether that still
+/// lives only the log knows; and what began and ended since is not among the updates.
+fn older(key: &[u8], page: &[u8], born_from: JobId) -> Result<Vec<u8>, Error> {
+    let mut older = Vec::new();
+    for item in items(page) {
+        let (tag, _, raw) = item.map_err(|why| damaged(key, &why))?;
+        if tag.subject != Subject::Entity || JobId(tag.number) < born_from {
+            older.extend_from_slice(raw);
+        }
+    }
+    Ok(older)
+}
+
+const fn bytes_of(item: Item<'_>) -> u64 {
+    match item {
+        Item::Record(record) => record.len() as u64,
+        Item::Large(large) => large.bytes as u64,
+    }
+}
+
+/// The items of a page after the updates. Both are in order of numbers.
+fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetch<'_>) -> Result<Merged, Error> {
+    let mut merged = Merged::default();
+    let mut updates = updates.iter().peekable();
+    let mut old = items(old).peekable();
+    loop {
+        let number = match old.peek() {
+            Some(Ok((tag, ..))) => Some(tag.number),
+            Some(Err(why)) => return Err(damaged(key, why)),
+            None => None,
+        };
+        let update = updates.next_if(|update| number.is_none_or(|number| update.number <= number));
+        let Some(number) = update.map(|update| update.number).or(number) else { break };
+        let mut is_there = false;
+        while let Some(item) = old.next_if(|item| matches!(item, Ok((tag, ..)) if tag.number == number)) {
+            let (tag, item, raw) = item.map_err(|why| damaged(key, &why))?;
+            merged.records_before += u64::from(tag.effect == Effect::Whole);
+            merged.bytes_before += bytes_of(item);
+            let stays = update.is_none_or(|update| match tag.effect {
+                Effect::Part => !update.gone && update.whole.is_none() && update.part.is_none(),
+                Effect::Whole | Effect::Gone => !update.gone && update.whole.is_none(),
+            });
+            is_there |= stays && tag.effect == Effect::Whole;
+            match item {
+                _ if stays => merged.keep(tag, item, raw),
+                Item::Large(large) => merged.dropped.push(large),
+                Item::Record(_) => {}
+            }
+        }
+        if let Some(update) = update {
+            merged.write(update.whole, true, fetch)?;
+            // A part of what is not there is the last trace of something that is gone.
+            if update.whole.is_some() || is_there {
+                merged.write(update.part, false, fetch)?;
+            }
+        }
+    }
+    // After an error the same part of the log is gone through again, and finds its own large records.
+    let Merged { dropped, kept, .. } = &mut merged;
+    dropped.retain(|one| !kept.iter().any(|other| (other.number, other.place) == (one.number, one.place)));
+    Ok(merged)
+}
+
+fn damaged(key: &[u8], why: &dyn std::fmt::Display) -> Error {
+    Error::Damaged { path: PathBuf::from("table"), what: format!("page {key:02x?} cannot be read: {why}") }
+}

@@ -1,0 +1,255 @@
+//! The data directory: what is where in it, opening it, and making it.
+//!
+//! ```text
+//! lock             one process alone; says whether there has been a store
+//! store/log/       segment-1, segment-2, … and mark: the log
+//! store/table-N/   sled's folder: the table. The highest number counts
+//! store/building/  a table that is being built
+//! store.new/       a store that is being made, or taken over from version 0.1.0
+//! journal/         the journal of version 0.1.0, until the first checkpoint after it was taken over
+//! ```
+//!
+//! A store is made in `store.new` and moved to its place whole, so half a store is never found. A part that is missing is
+//! damage.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::{Engine, Limits};
+
+use crate::before;
+use crate::checkpoint::{CheckpointLimits, Checkpointer};
+use crate::damage::{Damage, OpenError};
+use crate::files::{Lock, exchange, make_folder, remove_folder, rename, sync_entry};
+use crate::journal::Journal;
+use crate::log::entry::LogId;
+use crate::log::file::{self, FileLog};
+use crate::log::scan::{Scanned, scan};
+use crate::page::Point;
+use crate::parts::Found;
+use crate::recover::Recovered;
+use crate::store::{Error, Log, Scan, Table as _};
+use crate::table::sled::{self, SledTable, SledTableConfig};
+
+pub(crate) const STORE: &str = "store";
+const NEW_STORE: &str = "store.new";
+pub(crate) const LOG: &str = "log";
+pub(crate) const OLD_JOURNAL: &str = "journal";
+
+/// Where a store is, and how it is set up.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// The data directory. Made if it is not there.
+    pub path: PathBuf,
+    /// Bytes of nodes sled keeps in memory.
+    pub cache_bytes: u64,
+    /// When checkpoints are made.
+    pub checkpoints: CheckpointLimits,
+    /// For tests: bytes of a segment of the log. 8 MiB otherwise.
+    #[doc(hidden)]
+    pub segment_bytes: u64,
+    /// For tests: bytes of a segment of sled's. 8 MiB otherwise.
+    #[doc(hidden)]
+    pub table_segment_bytes: usize,
+}
+
+impl StoreConfig {
+    /// A store in this directory, with 16 MiB of cache.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            cache_bytes: 16 << 20,
+            checkpoints: CheckpointLimits::default(),
+            segment_bytes: file::SEGMENT_BYTES,
+            table_segment_bytes: sled::SEGMENT_BYTES,
+        }
+    }
+
+    pub(crate) fn table(&self, store: &Path) -> SledTableConfig {
+        let (segment_bytes, cache_bytes) = (self.table_segment_bytes, self.cache_bytes);
+        SledTableConfig { folder: store.to_owned(), segment_bytes, cache_bytes }
+    }
+}
+
+/// A store that is open.
+#[derive(Debug)]
+pub struct Opened {
+    /// Takes commits.
+    pub log: Box<dyn Log>,
+    /// Makes checkpoints.
+    pub checkpointer: Checkpointer,
+    /// What was in it.
+    pub recovered: Recovered,
+    /// Keeps other processes out for as long as it lives.
+    pub guard: Guard,
+}
+
+/// Keeps other processes out of a data directory.
+#[derive(Debug)]
+pub struct Guard {
+    _lock: Lock,
+}
+
+impl std::fmt::Debug for dyn Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Log")
+    }
+}
+
+/// Opens the store in a directory, or makes one there. `seed` keys the engine's hash tables.
+///
+/// # Errors
+///
+/// If another process has it, if the file system refuses, and if anything is missing that must be there.
+pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
+    let mut lock = Lock::take(&config.path)?;
+    let store = config.path.join(STORE);
+    if !store.exists() {
+        if lock.had_store() {
+            return Err(missing(&store));
+        }
+        make(config, &limits, seed)?;
+    }
+    lock.has_store()?;
+    let Read { table, found, scanned } = read(config, &store)?;
+    let (torn, last_seq) = (scanned.torn, scanned.last.0);
+    let log = FileLog::resume(&store.join(LOG), scanned, config.segment_bytes)?;
+    if torn {
+        let seq = last_seq + 1;
+        tracing::warn!(seq, "the last entry of the log is torn; it was never acknowledged and is dropped");
+    }
+    table.tidy()?;
+    log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "no room could be set aside for the log"));
+    let (mut checkpointer, mut recovered) =
+        found.open(Box::new(table), log.tail(), &config.checkpoints, limits, seed)?;
+    recovered.report.torn = torn;
+    let old = config.path.join(OLD_JOURNAL);
+    if old.exists() {
+        checkpointer.remove_after_the_first(old);
+    }
+    Ok(Opened { log: Box::new(log), checkpointer, recovered, guard: Guard { _lock: lock } })
+}
+
+/// A store that has been read and is in order.
+pub(crate) struct Read {
+    pub(crate) table: SledTable,
+    pub(crate) found: Found,
+    pub(crate) scanned: Scanned,
+}
+
+/// Reads a store and changes nothing.
+pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError> {
+    let log = store.join(LOG);
+    if let Some(folder) = [store, &log].into_iter().find(|folder| !folder.is_dir()) {
+        return Err(missing(folder));
+    }
+    let Some(table) = SledTable::open(config.table(store))? else {
+        return Err(missing(&store.join("table")));
+    };
+    let (found, scanned) = Found::read(&*scan_of(&table)?, &table.folder(), |after, show| scan(&log, after, show))?;
+    if found.point.log != scanned.id.0 {
+        return Err(Damage::of(table.folder(), "the table and the log belong to different stores").into());
+    }
+    Ok(Read { table, found, scanned })
+}
+
+/// A table, for reading. That its file is missing is damage.
+fn scan_of(table: &SledTable) -> Result<Box<dyn Scan>, OpenError> {
+    match table.scan() {
+        Err(Error::Io { path, why, .. }) if why.kind() == io::ErrorKind::NotFound => Err(missing(&path)),
+        scan => Ok(scan?),
+    }
+}
+
+fn missing(path: &Path) -> OpenError {
+    Damage::of(path, "it is missing: starting without it would be starting with nothing").into()
+}
+
+/// Makes a store: empty, or with what version 0.1.0 left.
+fn make(config: &StoreConfig, limits: &Limits, seed: u64) -> Result<(), OpenError> {
+    let old = config.path.join(OLD_JOURNAL);
+    let engine = if old.exists() {
+        let (replay, last_seq) = before::load(&old)?;
+        let Recovered { engine, report, .. } = replay.build(limits.clone(), seed, last_seq)?;
+        tracing::info!(
+            jobs = report.jobs,
+            "taking over the journal of version 0.1.0; it stays until a checkpoint is made"
+        );
+        Some(engine)
+    } else {
+        None
+    };
+    make_with(config, engine.as_ref(), seed)
+}
+
+/// Makes a store that holds what an engine does, and moves it to its place.
+fn make_with(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<(), OpenError> {
+    make_new(config, engine, seed)?;
+    rename(&config.path.join(NEW_STORE), &config.path.join(STORE))?;
+    sync_entry(&config.path)?;
+    Ok(())
+}
+
+/// Makes a store that holds what an engine does, and makes it durable.
+fn make_new(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<(), OpenError> {
+    let new = config.path.join(NEW_STORE);
+    remove_folder(&new)?;
+    let folder = new.join(LOG);
+    make_folder(&folder)?;
+    let id = LogId(random(seed));
+    FileLog::create(&folder, id, config.segment_bytes)?;
+    let table = config.table(&new);
+    SledTable::create(&table, &Point::start(id.0).encode())?;
+    if let Some(engine) = engine {
+        let scanned = scan(&folder, 0, &mut |_| Ok(()))?;
+        let mut log = FileLog::resume(&folder, scanned, config.segment_bytes)?;
+        Journal::new().append_all(engine, |commit| log.append(commit))?;
+        log.close()?;
+    }
+    sync_entry(&folder)?;
+    sync_entry(&new)?;
+    Ok(())
+}
+
+/// A number nobody outside can guess.
+fn random(seed: u64) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one((seed, std::process::id(), std::time::SystemTime::now())) | 1
+}
+
+/// Makes a store that holds what an engine does, and puts it in the place of the one that is there, or of the journal of
+/// version 0.1.0. Returns where that is then, for people to look at.
+///
+/// At no time is there neither: a start in between would find that everything is missing, or begin with nothing.
+pub(crate) fn replace(config: &StoreConfig, engine: &Engine, seed: u64) -> Result<PathBuf, OpenError> {
+    let (new, store) = (config.path.join(NEW_STORE), config.path.join(STORE));
+    let old = config.path.join(OLD_JOURNAL);
+    make_new(config, Some(engine), seed)?;
+    let aside = if !store.exists() {
+        rename(&new, &store)?;
+        sync_entry(&config.path)?;
+        let aside = free_name(config, OLD_JOURNAL);
+        if old.exists() {
+            rename(&old, &aside)?;
+        }
+        aside
+    } else {
+        let aside = free_name(config, STORE);
+        if exchange(&new, &store)? {
+            sync_entry(&config.path)?;
+            rename(&new, &aside)?;
+        } else {
+            rename(&store, &aside)?;
+            rename(&new, &store)?;
+        }
+        aside
+    };
+    sync_entry(&config.path)?;
+    Ok(aside)
+}
+
+fn free_name(config: &StoreConfig, name: &str) -> PathBuf {
+    let name = |n: u32| config.path.join(format!("{name}.damaged-{n}"));
+    (1..=u32::MAX).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
+}

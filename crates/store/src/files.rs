@@ -1,0 +1,227 @@
+//! Files and folders: who may open them, and making them durable.
+
+use std::cell::RefCell;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek as _, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::io::Errno;
+
+use crate::store::Error;
+
+/// Jobs are nobody else's business.
+pub(crate) const FILE_MODE: u32 = 0o600;
+pub(crate) const FOLDER_MODE: u32 = 0o700;
+const LOCK: &str = "lock";
+/// What the lock file says once there has been a store, so that one that is missing is missed.
+const HAD_STORE: &str = "store";
+/// What the line begins with that says who has it.
+const PROCESS: &str = "process ";
+
+/// What a test is shown: what was done last, and to which file or folder.
+pub type Watch = Box<dyn FnMut(Step, &Path)>;
+
+/// A step after which a test may cut the power.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Something was written, or is about to be made durable.
+    Written,
+    /// A file, or the list of names in a folder, was made durable.
+    Synced,
+}
+
+thread_local! {
+    static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
+}
+
+/// For tests: shows every step of this thread from here on.
+#[doc(hidden)]
+pub fn watch_steps(watch: Option<Watch>) {
+    WATCH.set(watch);
+}
+
+/// Shows a step to a test.
+pub(crate) fn step(step: Step, path: &Path) {
+    WATCH.with_borrow_mut(|watch| {
+        if let Some(watch) = watch {
+            watch(step, path);
+        }
+    });
+}
+
+/// Makes a file, or the list of names in a folder, durable.
+pub(crate) fn sync(file: &File, path: &Path) -> Result<(), Error> {
+    step(Step::Written, path);
+    file.sync_all().map_err(at("syncing", path))?;
+    step(Step::Synced, path);
+    Ok(())
+}
+
+/// Makes durable what was written to a file, and as much of what is known about it as it takes to read that again.
+pub(crate) fn sync_data(file: &File, path: &Path) -> Result<(), Error> {
+    step(Step::Written, path);
+    file.sync_data().map_err(at("syncing", path))?;
+    step(Step::Synced, path);
+    Ok(())
+}
+
+/// Gives a file or a folder another name.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::rename(from, to).map_err(at("naming", to))?;
+    step(Step::Written, to);
+    Ok(())
+}
+
+/// Two files or folders get each other's names, at once. Returns whether the file system can do that.
+pub(crate) fn exchange(one: &Path, other: &Path) -> Result<bool, Error> {
+    match renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {
+        Ok(()) => {
+            step(Step::Written, other);
+            Ok(true)
+        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+        Err(why) => Err(at("naming", other)(why.into())),
+    }
+}
+
+/// Makes an I/O error say what was tried where.
+pub(crate) fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_path_buf();
+    move |why| Error::Io { doing, path, why }
+}
+
+/// The data directory, for one process alone.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    file: File,
+    name: PathBuf,
+    had_store: bool,
+}
+
+impl Lock {
+    /// Takes it, making the directory if need be. It is given back with the process at the latest.
+    pub(crate) fn take(path: &Path) -> Result<Self, Error> {
+        if !path.exists() {
+            make_folder(path)?;
+            // Whoever made the parent sees to the parent's own entry.
+            path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(Ok(()), sync_entry)?;
+        }
+        let name = path.join(LOCK);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+        let mut file = options.open(&name).map_err(at("opening", &name))?;
+        let text = lock(&mut file, path, &name)?;
+        let had_store = text.lines().any(|line| line == HAD_STORE);
+        let mut lock = Self { file, name, had_store };
+        lock.write(had_store)?;
+        Ok(lock)
+    }
+
+    /// Takes it for reading alone: nothing is made, nothing written.
+    pub(crate) fn look(path: &Path) -> Result<Option<Self>, Error> {
+        let name = path.join(LOCK);
+        let mut file = match File::open(&name) {
+            Ok(file) => file,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(why) => return Err(at("opening", &name)(why)),
+        };
+        let text = lock(&mut file, path, &name)?;
+        Ok(Some(Self { file, name, had_store: text.lines().any(|line| line == HAD_STORE) }))
+    }
+
+    /// Whether there has been a store in this directory.
+    pub(crate) const fn had_store(&self) -> bool {
+        self.had_store
+    }
+
+    /// From now on there is one.
+    pub(crate) fn has_store(&mut self) -> Result<(), Error> {
+        if !self.had_store {
+            self.write(true)?;
+            self.had_store = true;
+            sync(&self.file, &self.name)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, has_store: bool) -> Result<(), Error> {
+        // The line that must not be lost comes first: in whatever part the others are written, it stays as it is.
+        let store = if has_store { format!("{HAD_STORE}\n") } else { String::new() };
+        let text = format!("{store}{PROCESS}{}\n", std::process::id());
+        let written = self.file.rewind().and_then(|()| self.file.write_all(text.as_bytes()));
+        written.and_then(|()| self.file.set_len(text.len() as u64)).map_err(at("writing", &self.name))
+    }
+}
+
+/// Locks the file and reads it.
+fn lock(file: &mut File, path: &Path, name: &Path) -> Result<String, Error> {
+    let locked = flock(&*file, FlockOperation::NonBlockingLockExclusive);
+    // Only a hint for people: without it they find out otherwise.
+    let mut text = String::new();
+    let known = file.read_to_string(&mut text).is_ok();
+    match locked {
+        Ok(()) => Ok(text),
+        Err(Errno::WOULDBLOCK) => {
+            let holder = text.lines().find(|line| known && line.starts_with(PROCESS));
+            let holder = holder.map(|line| format!(" ({line})")).unwrap_or_default();
+            Err(Error::InUse { path: path.to_path_buf(), holder })
+        }
+        Err(why) => Err(at("locking", name)(why.into())),
+    }
+}
+
+/// Makes a folder, and those it is in, for its owner alone.
+pub(crate) fn make_folder(path: &Path) -> Result<(), Error> {
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(at("making", path))
+}
+
+/// Makes a folder, the folders in it, and every file in them durable.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
+    for path in entries(folder)? {
+        if path.is_dir() {
+            sync_folder(&path)?;
+        } else {
+            sync_entry(&path)?;
+        }
+    }
+    sync_entry(folder)
+}
+
+/// Makes one file, or the list of names in a folder, durable.
+pub(crate) fn sync_entry(path: &Path) -> Result<(), Error> {
+    sync(&File::open(path).map_err(at("syncing", path))?, path)
+}
+
+/// Removes a folder with everything in it, if it is there.
+pub(crate) fn remove_folder(path: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => {
+            step(Step::Written, path);
+            removed.map_err(at("removing", path))
+        }
+    }
+}
+
+/// Bytes of the files in a folder and those in it.
+pub(crate) fn bytes(folder: &Path) -> u64 {
+    let Ok(paths) = entries(folder) else { return 0 };
+    let sizes = paths.into_iter().map(|path| match fs::symlink_metadata(&path) {
+        Ok(about) if about.is_dir() => bytes(&path),
+        Ok(about) => about.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+/// What is in a folder; nothing, if it is not there.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(why) => return Err(at("reading", folder)(why)),
+    };
+    entries.map(|entry| entry.map(|entry| entry.path()).map_err(at("reading", folder))).collect()
+}

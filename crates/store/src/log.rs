@@ -1,0 +1,28 @@
+//! The log: commits one behind the other, each in an entry of its own.
+//!
+//! Reading order: `entry` (bytes on the disk) · `scan` (which entries count, and what is damage) · `file` (the log in
+//! segment files) · `memory` (a log that fails on demand).
+
+pub(crate) mod entry;
+pub(crate) mod file;
+pub(crate) mod mark;
+pub(crate) mod memory;
+pub(crate) mod scan;
+
+use crate::codec::{DecodeError, Reader};
+
+/// The records of an entry: where each begins, counted from the first byte of the entry's records, and its bytes.
+pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(usize, &[u8]), DecodeError>> {
+    let (mut reader, mut broken) = (Reader::new(bytes), false);
+    std::iter::from_fn(move || {
+        if broken || reader.left() == 0 {
+            return None;
+        }
+        let record = reader.u64().and_then(|len| {
+            let at = bytes.len() - reader.left();
+            reader.slice(len).map(|record| (at, record))
+        });
+        broken = record.is_err();
+        Some(record)
+    })
+}

@@ -1,0 +1,575 @@
+//! The log in files: preallocated segments that are used again.
+//!
+//! A commit is one write and one `fdatasync`, from the thread that commits; large bodies are written from where they are.
+//! Segment files are allocated whole before they are needed and are used again once a checkpoint has what was in them, so
+//! neither the file system's metadata nor a full disk stands in the way of a commit. A segment is recognised by its header
+//! and never by its name. An entry that is larger than a segment gets one of its own size, which is not used again.
+//!
+//! What a power cut can leave: the last entry in part, or not at all (`scan` drops it: it was never acknowledged); the
+//! header of a segment without its first entry, or the other way round (the same); an older mark. A failed write or sync
+//! leaves the segment it was in alone: the commit is written again to a new one.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::ops::ControlFlow;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use rustix::fs::FallocateFlags;
+
+use super::entry::{ALIGNMENT, ENTRY_HEADER_BYTES, HEADER_BYTES, LogId, SegmentHeader, entry_at, seal};
+use super::mark::Mark;
+use super::scan::{MARK, SEGMENT, Scanned, place_of};
+use crate::commit::Commit;
+use crate::files::{FILE_MODE, Step, at, step, sync, sync_data, sync_entry};
+use crate::store::{Entry, Error, Log, LogTail, Place};
+
+/// Bytes of a segment.
+pub(crate) const SEGMENT_BYTES: u64 = 8 << 20;
+/// Segment files that are kept for later.
+const SPARES_MAX: usize = 12;
+/// Segment files that are there before they are needed.
+const SPARES_MIN: usize = 2;
+/// Slices that one write takes.
+const SLICES_MAX: usize = 1024;
+/// A buffer that has grown larger is given back after the commit.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+/// How much is read at once for [`LogTail::fetch`].
+const WINDOW_BYTES: usize = 256 << 10;
+
+/// A log on the disk, for the thread that commits.
+pub(crate) struct FileLog {
+    shared: Arc<Shared>,
+    mark: File,
+    /// Where the next entry goes. `None`: the log has failed.
+    open: Option<Open>,
+    last: (u64, u32),
+    scratch: Vec<u8>,
+    tails: Vec<(usize, Bytes)>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// `None`: with the next entry a segment begins.
+    file: Option<Arc<File>>,
+    path: PathBuf,
+    at: u64,
+    bytes: u64,
+}
+
+/// What the committing thread and the checkpoints share.
+struct Shared {
+    folder: PathBuf,
+    id: LogId,
+    segment_bytes: u64,
+    newest: AtomicU64,
+    /// Bytes of room that are kept whatever happens: see [`LogTail::reserve`].
+    reserved: AtomicU64,
+    state: Mutex<State>,
+    window: Mutex<Window>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In order; the last is the one that is written to.
+    segments: VecDeque<Segment>,
+    /// Those that were used before are last: they are taken first, for to write to them again changes no metadata.
+    spares: Vec<Spare>,
+    next_name: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    header: SegmentHeader,
+    path: PathBuf,
+    file: Arc<File>,
+    /// Bytes of it that are durable.
+    used: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Spare {
+    path: PathBuf,
+    file: Arc<File>,
+}
+
+/// What was read last for [`LogTail::fetch`].
+#[derive(Debug, Default)]
+struct Window {
+    segment: u64,
+    at: usize,
+    bytes: Vec<u8>,
+}
+
+impl FileLog {
+    /// Makes an empty log in a folder that is there.
+    pub(crate) fn create(folder: &Path, id: LogId, segment_bytes: u64) -> Result<(), Error> {
+        let path = folder.join(MARK);
+        let file = create(&path)?;
+        let mark = Mark { id, seq: 0, segment: 0, clean: true };
+        file.write_all_at(&mark.encode(), 0).map_err(at("writing", &path))?;
+        sync(&file, &path)?;
+        allocate(&folder.join(format!("{SEGMENT}1")), segment_bytes)?;
+        sync_entry(folder)
+    }
+
+    /// Goes on behind what a scan has found.
+    pub(crate) fn resume(folder: &Path, scanned: Scanned, segment_bytes: u64) -> Result<Self, Error> {
+        let mut state = State::default();
+        for walked in &scanned.walked {
+            let file = Arc::new(open(&walked.path)?);
+            let used = walked.end as u64;
+            let (header, path, bytes) = (walked.header, walked.path.clone(), walked.bytes);
+            state.segments.push_back(Segment { header, path, file, used, bytes });
+        }
+        for spare in &scanned.spare {
+            // As many as there are: they may have been reserved on a disk that is full now.
+            if spare.bytes == segment_bytes {
+                let file = Arc::new(open(&spare.path)?);
+                state.spares.push(Spare { path: spare.path.clone(), file });
+            } else {
+                remove(&spare.path)?;
+            }
+        }
+        let names = crate::files::entries(folder)?;
+        let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(SEGMENT)?.parse::<u64>().ok();
+        state.next_name = names.iter().filter_map(number).max().unwrap_or(0) + 1;
+        // What was written and never synced is read by us now: it must not be lost later.
+        let open_at = match state.segments.back() {
+            Some(last) => {
+                sync_data(&last.file, &last.path)?;
+                Open { file: Some(Arc::clone(&last.file)), path: last.path.clone(), at: last.used, bytes: last.bytes }
+            }
+            None => Open { file: None, path: PathBuf::new(), at: 0, bytes: 0 },
+        };
+        let path = folder.join(MARK);
+        let mark = OpenOptions::new().read(true).write(true).open(&path).map_err(at("opening", &path))?;
+        let shared = Arc::new(Shared {
+            folder: folder.to_owned(),
+            id: scanned.id,
+            segment_bytes,
+            newest: AtomicU64::new(scanned.last.0),
+            reserved: AtomicU64::new(0),
+            state: Mutex::new(state),
+            window: Mutex::default(),
+        });
+        let log =
+            Self { shared, mark, open: Some(open_at), last: scanned.last, scratch: Vec::new(), tails: Vec::new() };
+        // The daemon runs from here on: how the log ends says no longer that it stopped in order.
+        log.write_mark(log.last.0, false, true)?;
+        Ok(log)
+    }
+
+    fn write(&mut self, commit: &Commit) -> Result<(), Error> {
+        let mut open = self.open.take().ok_or(Error::Closed)?;
+        let payload = self.frame(commit)?;
+        let entry_bytes = ((ENTRY_HEADER_BYTES + payload).next_multiple_of(ALIGNMENT)) as u64;
+        let begins = open.file.is_none() || open.at + entry_bytes > open.bytes;
+        if begins {
+            open = self.shared.begin_segment(commit.seq(), self.last.1, entry_bytes + HEADER_BYTES as u64)?;
+        }
+        let checksum = self.seal(commit.seq(), payload)?;
+        let header = begins.then(|| self.shared.newest_header()).flatten();
+        let file = open.file.clone().ok_or(Error::Closed)?;
+        let from = if begins { 0 } else { open.at };
+        self.write_entry(&file, &open.path, from, header)?;
+        sync_data(&file, &open.path)?;
+        open.at += entry_bytes;
+        self.shared.appended(commit.seq(), open.at);
+        self.write_mark(commit.seq(), false, begins)?;
+        self.last = (commit.seq(), checksum);
+        self.open = Some(open);
+        if self.scratch.capacity() > SCRATCH_BYTES_MAX {
+            self.scratch = Vec::new();
+        }
+        self.tails.clear();
+        Ok(())
+    }
+
+    /// Puts an entry together, all but its header and large tails. Returns how long its records are.
+    fn frame(&mut self, commit: &Commit) -> Result<usize, Error> {
+        self.scratch.clear();
+        self.tails.clear();
+        self.scratch.resize(ENTRY_HEADER_BYTES, 0);
+        commit.write_records(&mut self.scratch, &mut self.tails);
+        let tails: usize = self.tails.iter().map(|(_, tail)| tail.len()).sum();
+        let payload = self.scratch.len() - ENTRY_HEADER_BYTES + tails;
+        if u32::try_from(payload).is_err() {
+            let why = io::Error::new(io::ErrorKind::FileTooLarge, "a commit of more than 4 GiB");
+            return Err(at("writing", &self.shared.folder)(why));
+        }
+        Ok(payload)
+    }
+
+    fn seal(&mut self, seq: u64, payload: usize) -> Result<u32, Error> {
+        let mut header = [0; ENTRY_HEADER_BYTES];
+        let len = u32::try_from(payload).unwrap_or(u32::MAX);
+        let parts = slices(&self.scratch, ENTRY_HEADER_BYTES, &self.tails);
+        let sum = seal(self.shared.id, seq, self.last.1, len, &mut header, parts.into_iter());
+        self.scratch.get_mut(..ENTRY_HEADER_BYTES).ok_or(Error::Closed)?.copy_from_slice(&header);
+        Ok(sum)
+    }
+
+    fn write_entry(&self, file: &File, path: &Path, from: u64, header: Option<SegmentHeader>) -> Result<(), Error> {
+        let header = header.map(|header| header.encode(self.shared.id));
+        let head = header.as_ref().map_or(&[][..], |header| header.as_slice());
+        let mut parts = slices(&self.scratch, 0, &self.tails);
+        if !head.is_empty() {
+            parts.insert(0, head);
+        }
+        write_all_at(file, &parts, from).map_err(at("writing", path))
+    }
+
+    fn write_mark(&self, seq: u64, clean: bool, durable: bool) -> Result<(), Error> {
+        let path = self.shared.folder.join(MARK);
+        let segment = self.shared.newest_header().map_or(0, |header| header.number);
+        let mark = Mark { id: self.shared.id, seq, segment, clean };
+        self.mark.write_all_at(&mark.encode(), 0).map_err(at("writing", &path))?;
+        if durable {
+            return sync_data(&self.mark, &path);
+        }
+        step(Step::Written, &path);
+        Ok(())
+    }
+}
+
+impl Log for FileLog {
+    fn append(&mut self, commit: &Commit) -> Result<(), Error> {
+        self.write(commit)
+    }
+
+    fn reopen(&mut self) -> Result<(), Error> {
+        self.shared.make_room()?;
+        self.open = Some(Open { file: None, path: PathBuf::new(), at: 0, bytes: 0 });
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        self.write_mark(self.last.0, true, true)
+    }
+
+    fn tail(&self) -> Arc<dyn LogTail> {
+        Arc::clone(&self.shared) as Arc<dyn LogTail>
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn newest_header(&self) -> Option<SegmentHeader> {
+        self.state().segments.back().map(|segment| segment.header)
+    }
+
+    /// Takes the next segment file, or makes one.
+    fn begin_segment(&self, first_seq: u64, before: u32, bytes: u64) -> Result<Open, Error> {
+        let mut state = self.state();
+        let number = state.segments.back().map_or(1, |last| last.header.number + 1);
+        // One that failed before anything in it was durable is of no use but as a file.
+        if state.segments.back().is_some_and(|last| last.used == 0)
+            && let Some(failed) = state.segments.pop_back()
+        {
+            state.spares.insert(0, Spare { path: failed.path, file: failed.file });
+        }
+        let (path, file, bytes) = if bytes <= self.segment_bytes {
+            let spare = match state.spares.pop() {
+                Some(spare) => spare,
+                None => {
+                    let path = state.new_name(&self.folder);
+                    self.new_spare(path)?
+                }
+            };
+            (spare.path, spare.file, self.segment_bytes)
+        } else {
+            let path = state.new_name(&self.folder);
+            let file = Arc::new(allocate(&path, bytes)?);
+            sync_entry(&self.folder)?;
+            (path, file, bytes)
+        };
+        let header = SegmentHeader { number, first_seq, before };
+        let segment = Segment { header, path: path.clone(), file: Arc::clone(&file), used: 0, bytes };
+        state.segments.push_back(segment);
+        Ok(Open { file: Some(file), path, at: HEADER_BYTES as u64, bytes })
+    }
+
+    fn new_spare(&self, path: PathBuf) -> Result<Spare, Error> {
+        let file = Arc::new(allocate(&path, self.segment_bytes)?);
+        sync_entry(&self.folder)?;
+        Ok(Spare { path, file })
+    }
+
+    /// A commit is durable.
+    fn appended(&self, seq: u64, used: u64) {
+        if let Some(segment) = self.state().segments.back_mut() {
+            segment.used = used;
+        }
+        self.newest.store(seq, Ordering::Release);
+    }
+
+    /// The segments that hold commits behind this one.
+    fn segments_behind(&self, after: u64) -> Vec<Segment> {
+        let state = self.state();
+        let starts = state.segments.iter().filter(|segment| segment.header.first_seq <= after + 1).count();
+        state.segments.iter().skip(starts.saturating_sub(1)).cloned().collect()
+    }
+
+    fn read_segment(
+        &self,
+        segment: &Segment,
+        buffer: &mut Vec<u8>,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Error> {
+        buffer.resize(usize::try_from(segment.used).unwrap_or(usize::MAX), 0);
+        segment.file.read_exact_at(buffer, 0).map_err(at("reading", &segment.path))?;
+        let mut place = HEADER_BYTES;
+        while place < buffer.len() {
+            let Some(found) = entry_at(self.id, buffer, place) else {
+                let what = format!("the entry at byte {place} is not as it was written");
+                return Err(Error::Damaged { path: segment.path.clone(), what });
+            };
+            place = found.end();
+            if found.seq <= after {
+                continue;
+            }
+            let start = found.records.start;
+            let records = buffer.get(found.records).unwrap_or_default();
+            let entry = Entry { seq: found.seq, place: place_of(segment.header.number, start), records };
+            if each(&entry).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn remove_spares(&self, state: &mut State) -> Result<(), Error> {
+        let reserved = self.reserved.load(Ordering::Relaxed).div_ceil(self.segment_bytes);
+        let most = usize::try_from(reserved).unwrap_or(usize::MAX).max(SPARES_MAX);
+        while state.spares.len() > most {
+            let spare = state.spares.remove(0);
+            remove(&spare.path)?;
+        }
+        Ok(())
+    }
+}
+
+impl LogTail for Shared {
+    fn newest(&self) -> u64 {
+        self.newest.load(Ordering::Acquire)
+    }
+
+    fn bytes_behind(&self, seq: u64) -> u64 {
+        if seq >= self.newest() {
+            return 0;
+        }
+        self.segments_behind(seq).iter().map(|segment| segment.used).sum()
+    }
+
+    fn behind_bytes(&self, bytes: u64) -> u64 {
+        let (state, mut behind) = (self.state(), 0);
+        for segment in state.segments.iter().rev() {
+            behind += segment.used;
+            if behind >= bytes {
+                return segment.header.first_seq.saturating_sub(1);
+            }
+        }
+        0
+    }
+
+    fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
+        let mut buffer = Vec::new();
+        // A commit that was written again after a failure may stand in two segments.
+        let mut newest = after;
+        for segment in self.segments_behind(after).iter().filter(|segment| segment.used > 0) {
+            let before = newest;
+            let mut show = |entry: &Entry<'_>| {
+                newest = entry.seq;
+                each(entry)
+            };
+            if self.read_segment(segment, &mut buffer, before, &mut show)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch(&self, place: Place, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
+        let (number, begin) = (place.0 >> 32, usize::try_from(place.0 & u64::from(u32::MAX)).unwrap_or(usize::MAX));
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let inside = window.segment == number && window.at <= begin && begin + len <= window.at + window.bytes.len();
+        if !inside {
+            let state = self.state();
+            let segment = state.segments.iter().find(|segment| segment.header.number == number).cloned();
+            drop(state);
+            let Some(segment) = segment else {
+                let what = format!("segment {number} of the log is not there");
+                return Err(Error::Damaged { path: self.folder.clone(), what });
+            };
+            let used = usize::try_from(segment.used).unwrap_or(usize::MAX);
+            let wanted = len.max(WINDOW_BYTES).min(used.saturating_sub(begin));
+            window.bytes.resize(wanted, 0);
+            (window.segment, window.at) = (0, begin);
+            segment.file.read_exact_at(&mut window.bytes, begin as u64).map_err(at("reading", &segment.path))?;
+            window.segment = number;
+        }
+        let from = begin - window.at;
+        let Some(bytes) = window.bytes.get(from..from + len) else {
+            let what = format!("segment {number} of the log ends before byte {}", begin + len);
+            return Err(Error::Damaged { path: self.folder.clone(), what });
+        };
+        into.extend_from_slice(bytes);
+        if window.bytes.len() > WINDOW_BYTES {
+            *window = Window::default();
+        }
+        Ok(())
+    }
+
+    fn forget(&self, upto: u64) -> Result<(), Error> {
+        *self.window.lock().unwrap_or_else(PoisonError::into_inner) = Window::default();
+        let mut state = self.state();
+        while state.segments.get(1).is_some_and(|next| next.used > 0 && next.header.first_seq <= upto + 1) {
+            let Some(segment) = state.segments.pop_front() else { break };
+            if segment.bytes == self.segment_bytes {
+                state.spares.push(Spare { path: segment.path, file: segment.file });
+            } else {
+                remove(&segment.path)?;
+            }
+        }
+        self.remove_spares(&mut state)
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        let state = self.state();
+        let segments: u64 = state.segments.iter().map(|segment| segment.bytes).sum();
+        segments + state.spares.len() as u64 * self.segment_bytes
+    }
+
+    fn room_bytes(&self) -> u64 {
+        let state = self.state();
+        let left = state.segments.back().map_or(0, |segment| segment.bytes.saturating_sub(segment.used));
+        left + state.spares.len() as u64 * self.segment_bytes
+    }
+
+    fn free_bytes(&self) -> u64 {
+        let about = rustix::fs::statvfs(&self.folder);
+        about.map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<(), Error> {
+        self.reserved.store(bytes, Ordering::Relaxed);
+        while self.room_bytes() < bytes {
+            let path = self.state().new_name(&self.folder);
+            let spare = self.new_spare(path)?;
+            self.state().spares.insert(0, spare);
+        }
+        Ok(())
+    }
+
+    fn make_room(&self) -> Result<(), Error> {
+        while self.state().spares.len() < SPARES_MIN {
+            // Commits go on meanwhile.
+            let path = self.state().new_name(&self.folder);
+            let spare = self.new_spare(path)?;
+            self.state().spares.insert(0, spare);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn new_name(&mut self, folder: &Path) -> PathBuf {
+        self.next_name += 1;
+        folder.join(format!("{SEGMENT}{}", self.next_name - 1))
+    }
+}
+
+/// The bytes of an entry from `from` on, in order: what was copied, and tails in their places.
+fn slices<'a>(scratch: &'a [u8], from: usize, tails: &'a [(usize, Bytes)]) -> Vec<&'a [u8]> {
+    let (mut parts, mut done) = (Vec::with_capacity(2 * tails.len() + 2), from);
+    for (at, tail) in tails {
+        parts.push(scratch.get(done..*at).unwrap_or_default());
+        parts.push(tail);
+        done = *at;
+    }
+    parts.push(scratch.get(done..).unwrap_or_default());
+    parts
+}
+
+fn write_all_at(file: &File, parts: &[&[u8]], mut from: u64) -> io::Result<()> {
+    if let [part] = parts {
+        return file.write_all_at(part, from);
+    }
+    for chunk in parts.chunks(SLICES_MAX) {
+        let mut slices: Vec<IoSlice<'_>> = chunk.iter().map(|part| IoSlice::new(part)).collect();
+        let mut rest = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match rustix::io::pwritev(file, rest, from) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    from += written as u64;
+                    IoSlice::advance_slices(&mut rest, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn create(path: &Path) -> Result<File, Error> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
+    options.open(path).map_err(at("making", path))
+}
+
+fn open(path: &Path) -> Result<File, Error> {
+    OpenOptions::new().read(true).write(true).open(path).map_err(at("opening", path))
+}
+
+/// Makes a file with room for so many bytes. If there is none, nothing is left of it.
+fn allocate(path: &Path, bytes: u64) -> Result<File, Error> {
+    let file = create(path)?;
+    let allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+        // A file system without it: the room has to be written.
+        Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(&file, bytes),
+        allocated => allocated.map_err(io::Error::from),
+    };
+    match allocated.map_err(at("allocating", path)).and_then(|()| sync(&file, path)) {
+        Ok(()) => Ok(file),
+        Err(why) => {
+            drop(remove(path));
+            Err(why)
+        }
+    }
+}
+
+/// Writes zeros over the first bytes of a file.
+fn write_zeros(file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 18];
+    let mut done = 0;
+    while done < bytes {
+        let left = usize::try_from(bytes - done).unwrap_or(usize::MAX);
+        let part = zeros.get(..left.min(zeros.len())).unwrap_or_default();
+        file.write_all_at(part, done)?;
+        done += part.len() as u64;
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => {
+            step(Step::Written, path);
+            removed.map_err(at("removing", path))
+        }
+    }
+}

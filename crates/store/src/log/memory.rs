@@ -1,0 +1,276 @@
+//! A log in memory that fails when it is told to: for tests, here and above.
+//!
+//! A clone is another handle on the same log: a test keeps one while the daemon's committer has the other.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::commit::Commit;
+use crate::store::{Entry, Error, Log, LogTail, Place};
+
+/// How a commit goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Nothing of it is there.
+    Nothing,
+    /// It is there, and an error returned all the same.
+    Everything,
+}
+
+/// A log in memory.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryLog {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: VecDeque<Written>,
+    newest: u64,
+    /// Where the next entry will stand.
+    place: u64,
+    commits: u64,
+    /// Commits that still succeed, and how the one after them does not.
+    fault: Option<(u32, Fault)>,
+    /// The fault stays until it is healed.
+    lasting: bool,
+    failed: bool,
+    blocked: bool,
+    waiting: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Written {
+    seq: u64,
+    place: u64,
+    records: Vec<u8>,
+}
+
+impl MemoryLog {
+    /// An empty log.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A log of commits that hold these bytes, whatever they are.
+    #[must_use]
+    pub fn with(commits: Vec<Vec<u8>>) -> Self {
+        let log = Self::new();
+        {
+            let mut state = log.shared.state();
+            commits.into_iter().for_each(|records| {
+                let seq = state.newest + 1;
+                state.place_at_end(seq, records);
+            });
+        }
+        log
+    }
+
+    /// After so many more commits one fails in this way; if `lasting`, all that follow fail too, and so does reopening,
+    /// until [`MemoryLog::heal`].
+    pub fn fail(&self, after: u32, fault: Fault, lasting: bool) {
+        let mut state = self.shared.state();
+        (state.fault, state.lasting) = (Some((after, fault)), lasting);
+    }
+
+    /// Ends a lasting fault. The log must still be reopened if it has failed.
+    pub fn heal(&self) {
+        let mut state = self.shared.state();
+        (state.fault, state.lasting) = (None, false);
+    }
+
+    /// From now on commits do not return.
+    pub fn block(&self) {
+        self.shared.state().blocked = true;
+    }
+
+    /// Lets commits return again.
+    pub fn unblock(&self) {
+        self.shared.state().blocked = false;
+        self.shared.changed.notify_all();
+    }
+
+    /// Returns once a commit hangs in a blocked log.
+    pub fn wait_until_stuck(&self) {
+        let stuck = self.shared.changed.wait_while(self.shared.state(), |state| !state.waiting);
+        drop(stuck.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// How many commits have succeeded.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.shared.state().commits
+    }
+
+    /// The log as a power cut leaves it, of a commit that is on its way: whole, or not at all.
+    #[must_use]
+    pub fn cut(&self, on_its_way: Option<&Commit>) -> Self {
+        let other = Self::new();
+        {
+            let (state, mut new) = (self.shared.state(), other.shared.state());
+            (new.entries, new.newest, new.place) = (state.entries.clone(), state.newest, state.place);
+            if let Some(commit) = on_its_way {
+                new.write(commit);
+            }
+        }
+        other
+    }
+
+    /// The numbers of the commits it holds.
+    #[must_use]
+    pub fn seqs(&self) -> Vec<u64> {
+        self.shared.state().entries.iter().map(|entry| entry.seq).collect()
+    }
+
+    /// Changes the records of a commit behind everybody's back.
+    pub fn damage(&self, seq: u64, damage: impl FnOnce(&mut Vec<u8>)) {
+        self.shared.state().entries.iter_mut().filter(|entry| entry.seq == seq).map(|it| &mut it.records).for_each({
+            let mut damage = Some(damage);
+            move |records| {
+                if let Some(damage) = damage.take() {
+                    damage(records);
+                }
+            }
+        });
+    }
+}
+
+impl State {
+    fn write(&mut self, commit: &Commit) {
+        self.entries.retain(|entry| entry.seq != commit.seq());
+        self.place_at_end(commit.seq(), commit.records());
+    }
+
+    fn place_at_end(&mut self, seq: u64, records: Vec<u8>) {
+        let place = self.place;
+        self.place += records.len() as u64 + 1;
+        self.entries.push_back(Written { seq, place, records });
+        self.newest = seq;
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while_blocked(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        if state.blocked {
+            state.waiting = true;
+            self.changed.notify_all();
+            state = self.changed.wait_while(state, |state| state.blocked).unwrap_or_else(PoisonError::into_inner);
+            state.waiting = false;
+        }
+        state
+    }
+}
+
+impl Log for MemoryLog {
+    fn append(&mut self, commit: &Commit) -> Result<(), Error> {
+        let mut state = self.shared.wait_while_blocked();
+        if state.failed {
+            return Err(Error::Closed);
+        }
+        match state.fault {
+            Some((0, fault)) => {
+                state.failed = true;
+                if !state.lasting {
+                    state.fault = None;
+                }
+                if fault == Fault::Everything {
+                    state.write(commit);
+                }
+                return Err(Error::Asked);
+            }
+            Some((after, fault)) => state.fault = Some((after - 1, fault)),
+            None => {}
+        }
+        state.write(commit);
+        state.commits += 1;
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<(), Error> {
+        let mut state = self.shared.state();
+        if state.lasting && matches!(state.fault, Some((0, _))) {
+            return Err(Error::Asked);
+        }
+        state.failed = false;
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn tail(&self) -> Arc<dyn LogTail> {
+        Arc::clone(&self.shared) as Arc<dyn LogTail>
+    }
+}
+
+impl LogTail for Shared {
+    fn newest(&self) -> u64 {
+        self.state().newest
+    }
+
+    fn bytes_behind(&self, seq: u64) -> u64 {
+        let state = self.state();
+        state.entries.iter().filter(|entry| entry.seq > seq).map(|entry| entry.records.len() as u64).sum()
+    }
+
+    fn behind_bytes(&self, bytes: u64) -> u64 {
+        let (state, mut behind) = (self.state(), 0);
+        for entry in state.entries.iter().rev() {
+            behind += entry.records.len() as u64;
+            if behind >= bytes {
+                return entry.seq - 1;
+            }
+        }
+        0
+    }
+
+    fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
+        let entries: Vec<Written> = self.state().entries.iter().filter(|entry| entry.seq > after).cloned().collect();
+        for Written { seq, place, records } in &entries {
+            if each(&Entry { seq: *seq, place: Place(*place), records }).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch(&self, place: Place, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
+        let state = self.state();
+        let bytes = state.entries.iter().find_map(|entry| {
+            let from = usize::try_from(place.0.checked_sub(entry.place)?).ok()?;
+            entry.records.get(from..from.checked_add(len)?)
+        });
+        bytes.map(|bytes| into.extend_from_slice(bytes)).ok_or(Error::Closed)
+    }
+
+    fn forget(&self, upto: u64) -> Result<(), Error> {
+        self.state().entries.retain(|entry| entry.seq > upto);
+        Ok(())
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.bytes_behind(0)
+    }
+
+    fn room_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn make_room(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,441 @@
+//! Pages: how jobs, queues and the head lie in the table. Pure.
+//!
+//! The records of neighbouring numbers lie together in one value, so that those of a queue that is worked on in order live
+//! and die together. A record that is too large for that lies beside its page in pieces.
+//!
+//! ```text
+//! keys, in this order
+//!   0 "head"                                 a page of one record: the engine's own numbers
+//!   0 "point"                                how far the table has come: see `Point`
+//!   1 page(8) 0                              a page of queues: numbers page << 5 to page << 5 | 31
+//!   2 page(8) 0                              a page of jobs, schedules and batches, likewise
+//!   1 or 2 page(8) 1 number(8) place(8) n(4) piece n of a large record of the page before; numbers are big-endian
+//!
+//! page     bytes 0..4    crc32 of the key and of all bytes from 4 on
+//!                4       version, 1
+//!                5..13   generation: the checkpoint that wrote it
+//!                13..21  weight of what it replaced, as of the checkpoint before
+//!                21..    items in order of numbers, of each number first the whole record, then the part that changed
+//!
+//! item     varint 2 × length, record
+//!          or 1, kind of the record, varint number, place(8), varint length, crc32(4): it lies in pieces
+//!
+//! point    bytes 0..4    crc32 of the key and of all bytes from 4 on
+//!                4       version, 1
+//!                5..     varints: generation, number of the last commit, id of the log, census, next job, records,
+//!                        bytes of them
+//! ```
+//! Numbers in values are little-endian.
+//!
+//! The *census* is the sum of the weights of all pages: it tells whether all of them are there and are the right ones. A
+//! page of the generation after the point's was written by a checkpoint that did not come to its end; it counts as what it
+//! replaced. Going through the same part of the log again gives the same page.
+
+use windlass_engine::JobId;
+
+use crate::codec::{DecodeError, Reader, put_u64};
+use crate::record::{COUNT_MAX, Effect, Subject, Tag};
+
+/// Numbers of a page: this many bits of a number say which it is on the page.
+const PAGE_BITS: u32 = 5;
+/// A whole record of more bytes lies beside its page …
+const LARGE_BYTES: usize = 2 << 10;
+/// … and the part of one that changed. So a page has at most some 96 KiB.
+const LARGE_PART_BYTES: usize = 1 << 10;
+/// Bytes of a piece of a large record, at most.
+pub(crate) const PIECE_BYTES: usize = 16 << 10;
+const VERSION: u8 = 1;
+const HEADER_BYTES: usize = 21;
+
+pub(crate) const HEAD_KEY: &[u8] = b"\0head";
+pub(crate) const POINT_KEY: &[u8] = b"\0point";
+
+/// What keeps a value of the table from being read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum PageError {
+    #[error("the checksum does not match")]
+    Torn,
+    #[error("format version {0} is not known to this version")]
+    Version(u8),
+    #[error(transparent)]
+    Record(#[from] DecodeError),
+}
+
+/// The key of the page that something is on.
+pub(crate) fn page_key(subject: Subject, number: u64) -> Vec<u8> {
+    let kind = match subject {
+        Subject::Head => return HEAD_KEY.to_vec(),
+        Subject::Queue => 1,
+        Subject::Entity => 2,
+    };
+    let mut key = vec![kind];
+    key.extend((number >> PAGE_BITS).to_be_bytes());
+    key.push(0);
+    key
+}
+
+/// What a key is the key of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Key {
+    Point,
+    Page,
+    /// Piece `n` of the large record of `number` that stood at `place` in the log.
+    Piece {
+        number: u64,
+        place: u64,
+        n: u32,
+    },
+    Unknown,
+}
+
+impl Key {
+    pub(crate) fn of(key: &[u8]) -> Self {
+        match key {
+            POINT_KEY => Self::Point,
+            HEAD_KEY | [1 | 2, _, _, _, _, _, _, _, _, 0] => Self::Page,
+            [1 | 2, _, _, _, _, _, _, _, _, 1, rest @ ..] => piece_of(rest).unwrap_or(Self::Unknown),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+fn piece_of(rest: &[u8]) -> Option<Key> {
+    let (number, rest) = rest.split_first_chunk()?;
+    let (place, rest) = rest.split_first_chunk()?;
+    let (n, rest) = rest.split_first_chunk()?;
+    let [number, place] = [number, place].map(|bytes| u64::from_be_bytes(*bytes));
+    rest.is_empty().then_some(Key::Piece { number, place, n: u32::from_be_bytes(*n) })
+}
+
+/// A page, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Page<'a> {
+    pub(crate) generation: u64,
+    replaced: u64,
+    weight: u64,
+    pub(crate) items: &'a [u8],
+}
+
+impl<'a> Page<'a> {
+    /// A page where there is none.
+    pub(crate) const NONE: Page<'static> = Page { generation: 0, replaced: 0, weight: 0, items: &[] };
+
+    pub(crate) fn open(key: &[u8], value: &'a [u8]) -> Result<Self, PageError> {
+        let (header, items) = value.split_first_chunk::<HEADER_BYTES>().ok_or(PageError::Torn)?;
+        check(key, value)?;
+        let number = |at: usize| header.get(at..)?.first_chunk().copied().map(u64::from_le_bytes);
+        let (generation, replaced) = number(5).zip(number(13)).ok_or(PageError::Torn)?;
+        Ok(Self { generation, replaced, weight: weight(key, value, items), items })
+    }
+
+    /// What it adds to the census of a point.
+    pub(crate) const fn weight_at(&self, generation: u64) -> u64 {
+        if self.generation <= generation { self.weight } else { self.replaced }
+    }
+}
+
+/// Writes a page. Returns it and its weight.
+pub(crate) fn seal_page(key: &[u8], generation: u64, replaced: u64, items: &[u8]) -> (Vec<u8>, u64) {
+    let mut value = vec![0, 0, 0, 0, VERSION];
+    value.extend(generation.to_le_bytes());
+    value.extend(replaced.to_le_bytes());
+    value.extend_from_slice(items);
+    seal(key, &mut value);
+    let weight = weight(key, &value, items);
+    (value, weight)
+}
+
+/// Fills in the checksum.
+fn seal(key: &[u8], value: &mut [u8]) {
+    let sum = checksum(key, value);
+    value.iter_mut().zip(sum.to_le_bytes()).for_each(|(to, from)| *to = from);
+}
+
+fn check(key: &[u8], value: &[u8]) -> Result<(), PageError> {
+    let sum = value.first_chunk().copied().map(u32::from_le_bytes).ok_or(PageError::Torn)?;
+    if sum != checksum(key, value) {
+        return Err(PageError::Torn);
+    }
+    match value.get(4) {
+        Some(&VERSION) => Ok(()),
+        Some(version) => Err(PageError::Version(*version)),
+        None => Err(PageError::Torn),
+    }
+}
+
+fn checksum(key: &[u8], value: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key);
+    hasher.update(value.get(4..).unwrap_or_default());
+    hasher.finalize()
+}
+
+/// A page without items weighs nothing, as one that is not there.
+fn weight(key: &[u8], value: &[u8], items: &[u8]) -> u64 {
+    if items.is_empty() {
+        return 0;
+    }
+    let sum = value.first_chunk().copied().map_or(0, u32::from_le_bytes);
+    mix(u64::from(crc32fast::hash(key)) << 32 | u64::from(sum))
+}
+
+/// A permutation in which every bit depends on every other.
+const fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+// ---- items -----------------------------------------------------------------------------------------------------------
+
+/// One item of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Item<'a> {
+    /// A record.
+    Record(&'a [u8]),
+    /// A record that lies beside the page.
+    Large(Large),
+}
+
+/// A record in pieces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Large {
+    kind: u8,
+    pub(crate) number: u64,
+    /// Where it stood in the log: what tells it from an older one of the same number.
+    pub(crate) place: u64,
+    pub(crate) bytes: usize,
+    checksum: u32,
+}
+
+impl Large {
+    /// Whether a record lies beside its page. The head has no room there, and is never large.
+    pub(crate) const fn applies(record: &[u8], tag: Tag) -> bool {
+        match (tag.subject, tag.effect) {
+            (Subject::Head, _) => false,
+            (_, Effect::Part) => record.len() > LARGE_PART_BYTES,
+            (_, Effect::Whole | Effect::Gone) => record.len() > LARGE_BYTES,
+        }
+    }
+
+    /// The one that such a record becomes.
+    pub(crate) fn of(record: &[u8], tag: Tag, place: u64) -> Self {
+        let kind = record.first().copied().unwrap_or_default();
+        Self { kind, number: tag.number, place, bytes: record.len(), checksum: crc32fast::hash(record) }
+    }
+
+    /// Whether these are its bytes.
+    pub(crate) fn is(&self, record: &[u8]) -> bool {
+        record.len() == self.bytes && crc32fast::hash(record) == self.checksum
+    }
+
+    /// The keys of its pieces, in order.
+    pub(crate) fn keys(self) -> impl Iterator<Item = Vec<u8>> {
+        let pieces = u32::try_from(self.bytes.div_ceil(PIECE_BYTES)).unwrap_or(u32::MAX);
+        let subject = self.tag().map_or(Subject::Entity, |tag| tag.subject);
+        (0..pieces).map(move |n| {
+            let mut key = page_key(subject, self.number);
+            key.pop();
+            key.push(1);
+            key.extend(self.number.to_be_bytes());
+            key.extend(self.place.to_be_bytes());
+            key.extend(n.to_be_bytes());
+            key
+        })
+    }
+
+    /// What the record is about: its kind and number tell.
+    fn tag(self) -> Result<Tag, DecodeError> {
+        let mut front = vec![self.kind];
+        put_u64(&mut front, self.number);
+        Tag::of(&front)
+    }
+}
+
+/// The items of a page, each with its tag and the bytes it takes up there.
+pub(crate) fn items(bytes: &[u8]) -> impl Iterator<Item = Result<(Tag, Item<'_>, &[u8]), DecodeError>> {
+    let (mut reader, mut broken) = (Reader::new(bytes), false);
+    std::iter::from_fn(move || {
+        if broken || reader.left() == 0 {
+            return None;
+        }
+        let start = bytes.len() - reader.left();
+        let item = read_item(&mut reader).map(|(tag, item)| {
+            let raw = bytes.get(start..bytes.len() - reader.left()).unwrap_or_default();
+            (tag, item, raw)
+        });
+        broken = item.is_err();
+        Some(item)
+    })
+}
+
+fn read_item<'a>(reader: &mut Reader<'a>) -> Result<(Tag, Item<'a>), DecodeError> {
+    let coded = reader.u64()?;
+    if coded & 1 == 0 {
+        let record = reader.slice(coded >> 1)?;
+        return Ok((Tag::of(record)?, Item::Record(record)));
+    }
+    let kind = reader.u8()?;
+    let number = reader.below("a number", COUNT_MAX)?;
+    let place = reader.slice(8)?.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    let bytes = usize::try_from(reader.u64()?).map_err(|_| DecodeError::Short)?;
+    let checksum = reader.slice(4)?.first_chunk().copied().map_or(0, u32::from_le_bytes);
+    let large = Large { kind, number, place, bytes, checksum };
+    Ok((large.tag()?, Item::Large(large)))
+}
+
+pub(crate) fn put_record(out: &mut Vec<u8>, record: &[u8]) {
+    put_u64(out, (record.len() as u64) << 1);
+    out.extend_from_slice(record);
+}
+
+pub(crate) fn put_large(out: &mut Vec<u8>, large: Large) {
+    put_u64(out, 1);
+    out.push(large.kind);
+    put_u64(out, large.number);
+    out.extend(large.place.to_le_bytes());
+    put_u64(out, large.bytes as u64);
+    out.extend(large.checksum.to_le_bytes());
+}
+
+// ---- the point -------------------------------------------------------------------------------------------------------
+
+/// How far a table has come: it holds everything up to a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Point {
+    /// Counts checkpoints.
+    pub(crate) generation: u64,
+    /// The last commit that is in it.
+    pub(crate) seq: u64,
+    /// The log it belongs to.
+    pub(crate) log: u64,
+    /// The sum of the weights of its pages.
+    pub(crate) census: u64,
+    /// The number of the first job that was born after it.
+    pub(crate) next_job: JobId,
+    /// Whole records in it.
+    pub(crate) records: u64,
+    /// Bytes of all records in it.
+    pub(crate) bytes: u64,
+}
+
+impl Point {
+    /// The point of an empty table.
+    pub(crate) const fn start(log: u64) -> Self {
+        Self { generation: 0, seq: 0, log, census: 0, next_job: JobId(0), records: 0, bytes: 0 }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut value = vec![0, 0, 0, 0, VERSION];
+        let Self { generation, seq, log, census, next_job, records, bytes } = *self;
+        [generation, seq, log, census, next_job.0, records, bytes].into_iter().for_each(|n| put_u64(&mut value, n));
+        seal(POINT_KEY, &mut value);
+        value
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, PageError> {
+        check(POINT_KEY, value)?;
+        let mut from = Reader::new(value.get(5..).unwrap_or_default());
+        Ok(Self {
+            generation: from.below("a generation", COUNT_MAX)?,
+            seq: from.below("a commit's number", COUNT_MAX)?,
+            log: from.u64()?,
+            census: from.u64()?,
+            next_job: JobId(from.below("the next job's number", COUNT_MAX)?),
+            records: from.u64()?,
+            bytes: from.u64()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::encode_gone;
+
+    #[test]
+    fn keys_stand_in_order_and_tell_what_they_are() {
+        let job = Large { kind: 1, number: 0x1234, place: 7, bytes: PIECE_BYTES + 1, checksum: 0 };
+        let queue = Large { kind: 4, number: 900, bytes: PIECE_BYTES, ..job };
+        let mut keys = vec![HEAD_KEY.to_vec(), POINT_KEY.to_vec(), page_key(Subject::Queue, 900)];
+        keys.extend(queue.keys());
+        keys.push(page_key(Subject::Queue, 960));
+        keys.push(page_key(Subject::Entity, 0x1234));
+        keys.extend(job.keys());
+        keys.push(page_key(Subject::Entity, 0x1240));
+        assert!(keys.is_sorted());
+        let kinds: Vec<_> = keys.iter().map(|key| Key::of(key)).collect();
+        let (of_queue, of_job) =
+            (Key::Piece { number: 900, place: 7, n: 0 }, |n| Key::Piece { number: 0x1234, place: 7, n });
+        let page = Key::Page;
+        assert_eq!(kinds, [page, Key::Point, page, of_queue, page, page, of_job(0), of_job(1), page]);
+        assert_eq!([Key::of(b""), Key::of(&[2, 0]), Key::of(&[9; 10])], [Key::Unknown; 3]);
+    }
+
+    #[test]
+    fn the_bytes_of_a_page_and_of_a_point() {
+        let mut items = Vec::new();
+        put_record(&mut items, &[3, 9]);
+        put_large(&mut items, Large { kind: 1, number: 300, place: 5, bytes: 70_000, checksum: 0x0a0b_0c0d });
+        let (value, _) = seal_page(HEAD_KEY, 0x0102, 0x0304, &items);
+        let hex: String = value[4..].iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = "01020100000000000004030000000000000403090101ac020500000000000000f0a2040d0c0b0a";
+        assert_eq!(hex, expected);
+        let point = Point { records: 300, ..Point { generation: 2, seq: 9, census: 5, ..Point::start(7) } };
+        let hex: String = point.encode()[4..].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "010209070500ac0200");
+        assert_eq!(Point::decode(&point.encode()), Ok(point));
+    }
+
+    #[test]
+    fn a_page_of_an_unfinished_checkpoint_counts_as_what_it_replaced() {
+        let mut items = Vec::new();
+        put_record(&mut items, &[3, 9]);
+        let (old, old_weight) = seal_page(HEAD_KEY, 4, 1, &items);
+        let (new, new_weight) = seal_page(HEAD_KEY, 5, old_weight, &[]);
+        let [old, new] = [&old, &new].map(|value| Page::open(HEAD_KEY, value).unwrap());
+        assert_ne!(old_weight, 0);
+        assert_eq!((old.weight_at(4), new.weight_at(4)), (old_weight, old_weight));
+        assert_eq!((new_weight, new.weight_at(5)), (0, 0), "without items it weighs nothing");
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(records in prop::collection::vec((0u64..1 << 40, any::<bool>()), 0..20)) {
+            let mut bytes = Vec::new();
+            let mut expected = Vec::new();
+            for (number, large) in records {
+                let mut record = Vec::new();
+                encode_gone(JobId(number), &mut record);
+                let tag = Tag::of(&record).unwrap();
+                let as_large = Large::of(&record, tag, number ^ 5);
+                if large { put_large(&mut bytes, as_large) } else { put_record(&mut bytes, &record) }
+                expected.push((number, large.then_some(as_large)));
+            }
+            let read: Vec<_> = items(&bytes).map(|item| {
+                let (tag, item, _) = item.unwrap();
+                (tag.number, if let Item::Large(large) = item { Some(large) } else { None })
+            }).collect();
+            prop_assert_eq!(read, expected);
+        }
+
+        #[test]
+        fn noise_is_no_page(key in any::<Vec<u8>>(), noise in any::<Vec<u8>>()) {
+            prop_assert!(Page::open(&key, &noise).is_err());
+            prop_assert!(Point::decode(&noise).is_err());
+            prop_assert!(items(&noise).count() <= noise.len());
+        }
+
+        #[test]
+        fn any_bit_that_flips_is_found(items in any::<Vec<u8>>(), at in any::<prop::sample::Index>(), bit in 0u32..8) {
+            let (mut value, _) = seal_page(HEAD_KEY, 1, 2, &items);
+            prop_assert!(Page::open(HEAD_KEY, &value).is_ok());
+            prop_assert!(Page::open(POINT_KEY, &value).is_err(), "under another key");
+            let at = at.index(value.len());
+            value[at] ^= 1u8 << bit;
+            prop_assert!(Page::open(HEAD_KEY, &value).is_err());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Opening a store from its two parts, wherever they are: what is behind the table's point comes from the log.
+//!
+//! Not here: which files they are in (`directory`).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_engine::Limits;
+
+use crate::checkpoint::{CheckpointLimits, Checkpointer, Start, StoreFigures};
+use crate::damage::{Damage, Loss, OpenError};
+use crate::page::Point;
+use crate::recover::{Recovered, Replay, load_table};
+use crate::store::{Entry, Log, LogTail, Scan, Table};
+
+/// Is shown a commit that is read back.
+pub(crate) type ShowEntry<'a> = dyn FnMut(&Entry<'_>) -> Result<(), OpenError> + 'a;
+
+/// What a table and the log behind it come to.
+pub(crate) struct Found {
+    pub(crate) replay: Replay,
+    pub(crate) point: Point,
+    /// Which reading of the table is the right one.
+    pub(crate) candidate: usize,
+}
+
+impl Found {
+    /// Reads a table, and what is behind its point: `behind` is called with that point's commit, and shows every later one
+    /// in order. Returns what it returned, too.
+    pub(crate) fn read<T>(
+        table: &dyn Scan,
+        path: &Path,
+        behind: impl FnOnce(u64, &mut ShowEntry<'_>) -> Result<T, OpenError>,
+    ) -> Result<(Self, T), OpenError> {
+        let (mut replay, point, candidate) = load_table(table, path)?;
+        let read = behind(point.seq, &mut |entry| Ok(replay.take(entry)?))?;
+        Ok((Self { replay, point, candidate }, read))
+    }
+
+    /// Makes an engine of it, and what makes checkpoints from here on.
+    pub(crate) fn open(
+        self,
+        table: Box<dyn Table>,
+        tail: Arc<dyn LogTail>,
+        checkpoints: &CheckpointLimits,
+        limits: Limits,
+        seed: u64,
+    ) -> Result<(Checkpointer, Recovered), OpenError> {
+        let Self { replay, point, candidate } = self;
+        let mut recovered = replay.build(limits, seed, tail.newest())?;
+        recovered.report.table_seq = point.seq;
+        let (start, figures) = (Start { point, candidate }, Arc::new(StoreFigures::default()));
+        Ok((Checkpointer::new(table, tail, checkpoints.clone(), start, figures), recovered))
+    }
+}
+
+/// Opens a store from its parts. `seed` keys the engine's hash tables.
+///
+/// # Errors
+///
+/// If one of them cannot be read, and if anything is missing that must be there.
+pub fn open_parts(
+    log: &dyn Log,
+    table: Box<dyn Table>,
+    checkpoints: &CheckpointLimits,
+    limits: Limits,
+    seed: u64,
+) -> Result<(Checkpointer, Recovered), OpenError> {
+    let tail = log.tail();
+    let behind = |after: u64, show: &mut ShowEntry<'_>| show_behind(&*tail, after, show);
+    let (found, ()) = Found::read(&*table.scan()?, Path::new("table"), behind)?;
+    found.open(table, tail, checkpoints, limits, seed)
+}
+
+/// Shows the commits behind `after`, each of which must be there.
+fn show_behind(tail: &dyn LogTail, after: u64, show: &mut ShowEntry<'_>) -> Result<(), OpenError> {
+    let (mut last, mut shown) = (after, Ok(()));
+    tail.read(after, &mut |entry| {
+        shown = if entry.seq == last + 1 { show(entry) } else { Err(missing(last + 1, entry.seq - 1)) };
+        last = entry.seq;
+        if shown.is_ok() { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) }
+    })?;
+    shown?;
+    let newest = tail.newest().max(after);
+    if last == newest { Ok(()) } else { Err(missing(last + 1, newest)) }
+}
+
+fn missing(first: u64, last: u64) -> OpenError {
+    Damage { path: "log".into(), what: "commits are missing".to_owned(), loss: Some(Loss { first, last }) }.into()
+}

@@ -1,0 +1,336 @@
+//! The table on the disk: one sled tree. Nothing outside this file and `sled_file` knows sled.
+//!
+//! sled 0.34.7 is used in the one way that was found to hold: one writer, and `flush` and `fdatasync` of its `db` file often
+//! enough. Its own recovery is never used, because it takes all that stands behind a bad checksum for a torn end, blanks it,
+//! and is not safe against a power cut itself. Instead a table is written only by the process that made it, and read from
+//! its file by `sled_file`, which changes nothing.
+//!
+//! * `flush` alone ends in `sync_file_range`, which leaves the file's size and the device's cache to chance.
+//! * Between two syncs less than a segment of sled's log must be written, or sled could reuse a segment before what
+//!   replaces its contents is durable. A value costs several times its size in log (its node of up to 16 values is written
+//!   anew every eleven changes, halved every eight, and moved when segments are cleaned).
+//! * A node of more than a quarter of a segment would go to a file of its own, which sled neither syncs nor always
+//!   deletes: so values are of at most some 64 KiB.
+//! * sled writes a leaf anew after every eleventh change to it, and when it splits: a row of new values cost four times
+//!   their size. So keys that are new are inserted without values first, many at once; then the leaves are split while they
+//!   are small, and each value is written once. A key without a value means nothing.
+//! * After an I/O error sled refuses everything, and may panic. So the table is given up, and the next checkpoint builds a
+//!   new one.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rustix::fs::FallocateFlags;
+
+use crate::files::{
+    FILE_MODE, FOLDER_MODE, at, bytes, entries, make_folder, remove_folder, rename, sync_data, sync_entry, sync_folder,
+};
+use crate::page::POINT_KEY;
+use crate::sled_file::SledFile;
+use crate::store::{Error, Scan, ShowPair, Table};
+
+const TREE: &[u8] = b"table";
+/// sled's log.
+pub(crate) const DB: &str = "db";
+/// How the table's folder is called: this and a number, the highest counts.
+const TABLE: &str = "table-";
+/// A table that is not whole yet.
+const BUILDING: &str = "building";
+/// Bytes of a segment of sled's log.
+pub(crate) const SEGMENT_BYTES: usize = 8 << 20;
+/// sled's log that a value may cost: so many times its size …
+const LOG_PER_BYTE: usize = 4;
+/// … and so many bytes besides.
+const LOG_PER_VALUE: usize = 64 << 10;
+/// What stands for a value that is about to be set.
+const NO_VALUE: &[u8] = &[];
+/// Bytes of values that are set together.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Room that is kept for a table, so that it can shrink on a full disk.
+const RESERVE_BYTES: u64 = 16 << 20;
+
+/// How a table in sled is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct SledTableConfig {
+    /// The folder the table's folder is in.
+    pub(crate) folder: PathBuf,
+    pub(crate) segment_bytes: usize,
+    /// Bytes of nodes sled keeps in memory.
+    pub(crate) cache_bytes: u64,
+}
+
+/// A table in sled.
+pub(crate) struct SledTable {
+    config: SledTableConfig,
+    number: u64,
+    writer: Option<Writer>,
+    /// The writer's table is not in its place yet.
+    building: bool,
+}
+
+struct Writer {
+    tree: sled::Tree,
+    db: sled::Db,
+    folder: PathBuf,
+    file: File,
+    /// Bytes of sled's log that the changes since the last sync may have cost.
+    cost: usize,
+    /// Values that are still to be set, and how large they are together.
+    waiting: BTreeMap<Vec<u8>, Vec<u8>>,
+    waiting_bytes: usize,
+}
+
+impl SledTable {
+    /// Makes a table that holds nothing but its point, in a folder that has none.
+    pub(crate) fn create(config: &SledTableConfig, point: &[u8]) -> Result<(), Error> {
+        let mut table = Self { config: config.clone(), number: 0, writer: None, building: false };
+        table.begin_anew()?;
+        table.set(POINT_KEY, point)?;
+        table.sync()?;
+        table.end_anew()?;
+        table.close();
+        Ok(())
+    }
+
+    /// The table in a folder, for reading until it is built anew. `None`: there is none.
+    pub(crate) fn open(config: SledTableConfig) -> Result<Option<Self>, Error> {
+        let number = numbers(&config.folder)?.into_iter().max();
+        Ok(number.map(|number| Self { config, number, writer: None, building: false }))
+    }
+
+    /// Removes what an earlier process did not bring to its end, or did not get round to removing.
+    pub(crate) fn tidy(&self) -> Result<(), Error> {
+        remove_folder(&self.config.folder.join(BUILDING))?;
+        for number in numbers(&self.config.folder)? {
+            if number != self.number {
+                remove_folder(&self.folder_of(number))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where it is.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.folder_of(self.number)
+    }
+
+    fn folder_of(&self, number: u64) -> PathBuf {
+        self.config.folder.join(format!("{TABLE}{number}"))
+    }
+
+    fn change(&mut self, cost: usize, change: impl FnOnce(&sled::Tree) -> sled::Result<()>) -> Result<(), Error> {
+        let budget = self.config.segment_bytes;
+        let cost = cost.saturating_mul(LOG_PER_BYTE).saturating_add(LOG_PER_VALUE);
+        if self.writer.as_ref().is_some_and(|writer| writer.cost > 0 && writer.cost + cost > budget) {
+            self.flush()?;
+        }
+        let writer = self.writer.as_mut().ok_or(Error::Closed)?;
+        writer.cost += cost;
+        guarded("writing", &writer.folder, || change(&writer.tree))
+    }
+
+    /// Sets the values that wait, the keys that are new among them first.
+    fn set_waiting(&mut self) -> Result<(), Error> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let waiting = std::mem::take(&mut writer.waiting);
+        writer.waiting_bytes = 0;
+        for key in waiting.keys() {
+            self.change(key.len(), |tree| match tree.contains_key(key)? {
+                true => Ok(()),
+                false => tree.insert(key, NO_VALUE).map(drop),
+            })?;
+        }
+        // The last key first: the pieces of a large record lie behind the page that names them, and must be there before it,
+        // wherever a power cut ends the row.
+        for (key, value) in waiting.iter().rev() {
+            self.change(key.len() + value.len(), |tree| tree.insert(key.as_slice(), value.as_slice()).map(drop))?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what sled was given.
+    fn flush(&mut self) -> Result<(), Error> {
+        let writer = self.writer.as_mut().ok_or(Error::Closed)?;
+        guarded("flushing", &writer.folder, || writer.db.flush())?;
+        sync_data(&writer.file, &writer.folder.join(DB))?;
+        writer.cost = 0;
+        // Beyond its end, where sled does not notice: a table has to grow a little before it can shrink.
+        if let Ok(about) = writer.file.metadata() {
+            let _ = rustix::fs::fallocate(&writer.file, FallocateFlags::KEEP_SIZE, about.len(), RESERVE_BYTES);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            // sled may panic when it finds at the end that it cannot write.
+            if catch_unwind(AssertUnwindSafe(|| drop(writer))).is_err() {
+                tracing::warn!("sled failed once more while it was closed");
+            }
+        }
+    }
+}
+
+fn numbers(folder: &Path) -> Result<Vec<u64>, Error> {
+    let number = |path: PathBuf| path.file_name()?.to_str()?.strip_prefix(TABLE)?.parse().ok();
+    Ok(entries(folder)?.into_iter().filter_map(number).collect())
+}
+
+impl Table for SledTable {
+    fn scan(&self) -> Result<Box<dyn Scan>, Error> {
+        let folder = self.folder();
+        let file = SledFile::open(&folder.join(DB), self.config.segment_bytes)?;
+        Ok(Box::new(SledScan { file }))
+    }
+
+    fn is_writable(&self) -> bool {
+        self.writer.is_some() && !self.building
+    }
+
+    fn begin_anew(&mut self) -> Result<(), Error> {
+        self.close();
+        let folder = self.config.folder.join(BUILDING);
+        remove_folder(&folder)?;
+        make_folder(&folder)?;
+        let config = sled::Config::new()
+            .path(&folder)
+            .segment_size(self.config.segment_bytes)
+            .cache_capacity(self.config.cache_bytes)
+            .flush_every_ms(None);
+        let (db, tree) = guarded("making", &folder, || {
+            let db = config.open()?;
+            let tree = db.open_tree(TREE)?;
+            Ok((db, tree))
+        })?;
+        make_private(&folder)?;
+        let path = folder.join(DB);
+        let file = File::options().read(true).write(true).open(&path).map_err(at("opening", &path))?;
+        self.writer = Some(Writer { tree, db, folder, file, cost: 0, waiting: BTreeMap::new(), waiting_bytes: 0 });
+        self.building = true;
+        Ok(())
+    }
+
+    fn end_anew(&mut self) -> Result<(), Error> {
+        let (home, building) = (self.config.folder.clone(), self.config.folder.join(BUILDING));
+        sync_folder(&building)?;
+        let last = numbers(&home)?.into_iter().fold(self.number, u64::max);
+        let (old, new) = (self.folder(), self.folder_of(last + 1));
+        rename(&building, &new)?;
+        if let Err(why) = sync_entry(&home) {
+            // Whoever opens it next takes which one there is: both are right. Here the old one stays in its place.
+            let _ = rename(&new, &building);
+            return Err(why);
+        }
+        self.number = last + 1;
+        self.building = false;
+        if let Some(writer) = &mut self.writer {
+            writer.folder.clone_from(&new);
+        }
+        if let Err(error) = remove_folder(&old) {
+            tracing::warn!(%error, "the table that was replaced could not be removed: the next start tries again");
+        }
+        Ok(())
+    }
+
+    fn abandon(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            // After an error sled may wait for ever for what it could not write: let nobody wait for that.
+            let closing = thread::Builder::new().name("table-close".to_owned()).spawn(|| drop(writer));
+            if let Err(error) = closing {
+                tracing::warn!(%error, "a table that has failed is not closed properly");
+            }
+        }
+        self.building = false;
+        // What cannot be removed now is removed before a table is built again.
+        let _ = remove_folder(&self.config.folder.join(BUILDING));
+    }
+
+    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let writer = self.writer.as_ref().ok_or(Error::Closed)?;
+        if let Some(value) = writer.waiting.get(key) {
+            return Ok(Some(value.clone()));
+        }
+        let value = guarded("reading", &writer.folder, || writer.tree.get(key))?;
+        Ok(value.filter(|value| !value.is_empty()).map(|value| value.to_vec()))
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let writer = self.writer.as_mut().ok_or(Error::Closed)?;
+        writer.waiting_bytes += value.len();
+        writer.waiting.insert(key.to_vec(), value.to_vec());
+        if writer.waiting_bytes > WAITING_BYTES_MAX { self.set_waiting() } else { Ok(()) }
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<(), Error> {
+        self.set_waiting()?;
+        self.change(key.len(), |tree| tree.remove(key).map(drop))
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.set_waiting()?;
+        self.flush()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        bytes(&self.folder())
+    }
+}
+
+impl Drop for SledTable {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// sled makes its files as the process's mask says.
+fn make_private(folder: &Path) -> Result<(), Error> {
+    for path in entries(folder)? {
+        let mode = if path.is_dir() { FOLDER_MODE } else { FILE_MODE };
+        fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(at("protecting", &path))?;
+    }
+    Ok(())
+}
+
+/// What lies in sled's file.
+struct SledScan {
+    file: SledFile,
+}
+
+impl Scan for SledScan {
+    fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
+        let mut index = self.file.index(None)?;
+        if candidate > 0 {
+            // Without what was written behind a tear.
+            let Some(tear) = index.tears().get(candidate - 1).copied() else { return Ok(false) };
+            index = self.file.index(Some(tear))?;
+        }
+        self.file.for_each(&index, TREE, &mut |key, value| {
+            if value.is_empty() { ControlFlow::Continue(()) } else { each(key, value) }
+        })?;
+        Ok(true)
+    }
+}
+
+/// Calls sled, which panics where it should return an error.
+fn guarded<T>(doing: &'static str, folder: &Path, call: impl FnOnce() -> sled::Result<T>) -> Result<T, Error> {
+    let path = || folder.to_path_buf();
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(sled::Error::Io(why))) => Err(Error::Io { doing, path: path(), why }),
+        Ok(Err(why @ sled::Error::Corruption { .. })) => Err(Error::Damaged { path: path(), what: why.to_string() }),
+        Ok(Err(
+            why @ (sled::Error::CollectionNotFound(_) | sled::Error::Unsupported(_) | sled::Error::ReportableBug(_)),
+        )) => Err(Error::Io { doing, path: path(), why: io::Error::other(why) }),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+            Err(Error::Damaged { path: path(), what: format!("sled gave up {doing}: {text}") })
+        }
+    }
+}

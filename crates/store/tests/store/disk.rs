@@ -1,0 +1,245 @@
+//! A disk that forgets: what is durable of a directory, and what a power cut leaves of it.
+//!
+//! A file's bytes are durable when it was synced, names when their folder was. Of what was written since, each sector of
+//! 512 bytes, each size and each name is there or not, as the dice say.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use windlass_store::{Step, watch_steps};
+
+use crate::dice::Dice;
+use crate::files::Expected;
+
+const SECTOR: usize = 512;
+
+/// The files of a directory and what is in them; folders have nothing in them.
+pub(crate) type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// The directory as it is.
+pub(crate) fn image_of(root: &Path) -> Image {
+    fn add(root: &Path, folder: &Path, image: &mut Image) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().to_owned();
+            if path.is_dir() {
+                image.insert(name, None);
+                add(root, &path, image);
+            } else {
+                image.insert(name, Some(fs::read(&path).unwrap()));
+            }
+        }
+    }
+    let mut image = Image::new();
+    add(root, root, &mut image);
+    image
+}
+
+/// Makes a directory of an image.
+pub(crate) fn restore(image: &Image, root: &Path) {
+    fs::create_dir_all(root).unwrap();
+    for (name, bytes) in image {
+        let path = root.join(name);
+        match bytes {
+            Some(bytes) => fs::write(path, bytes).unwrap(),
+            None => fs::create_dir_all(path).unwrap(),
+        }
+    }
+}
+
+/// Which file or folder, whatever it is called.
+type Inode = u64;
+type Names = BTreeMap<PathBuf, Inode>;
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    files: HashMap<Inode, Vec<u8>>,
+    folders: HashMap<Inode, Names>,
+}
+
+impl State {
+    /// Everything below a folder. It may change meanwhile: what is gone again was never there.
+    fn read(&mut self, path: &Path) -> Option<Inode> {
+        let inode = fs::metadata(path).ok()?.ino();
+        if path.is_dir() {
+            let names = names(path);
+            for name in names.keys() {
+                self.read(&path.join(name));
+            }
+            self.folders.insert(inode, names);
+        } else {
+            self.files.insert(inode, fs::read(path).ok()?);
+        }
+        Some(inode)
+    }
+}
+
+fn names(folder: &Path) -> Names {
+    let Ok(entries) = fs::read_dir(folder) else { return Names::new() };
+    let entry = |entry: fs::DirEntry| Some((PathBuf::from(entry.file_name()), entry.metadata().ok()?.ino()));
+    entries.filter_map(|found| entry(found.ok()?)).collect()
+}
+
+/// What is durable of a directory.
+struct Disk {
+    root: PathBuf,
+    durable: State,
+    /// What a sync that has begun makes durable.
+    begun: State,
+}
+
+impl Disk {
+    /// All that is there is durable.
+    fn new(root: &Path) -> Self {
+        let mut durable = State::default();
+        durable.read(root);
+        Self { root: root.to_owned(), durable, begun: State::default() }
+    }
+
+    fn step(&mut self, step: Step, path: &Path) {
+        let Ok(about) = fs::metadata(path) else { return };
+        let inode = about.ino();
+        match step {
+            // What is written while the sync goes on, by a thread of sled's, is not part of it.
+            Step::Written if about.is_dir() => drop(self.begun.folders.insert(inode, names(path))),
+            Step::Written => drop(fs::read(path).map(|bytes| self.begun.files.insert(inode, bytes))),
+            Step::Synced => {
+                self.begun.files.remove(&inode).map(|bytes| self.durable.files.insert(inode, bytes));
+                self.begun.folders.remove(&inode).map(|names| self.durable.folders.insert(inode, names));
+            }
+        }
+    }
+
+    /// What a power cut leaves now.
+    fn cut(&self, dice: &mut Dice) -> Image {
+        let mut written = State::default();
+        let root = written.read(&self.root);
+        let mut cut = Cut { old: &self.durable, new: &written, luck: Luck::new(dice), image: Image::new() };
+        root.into_iter().for_each(|root| cut.folder(root, Path::new("")));
+        cut.image
+    }
+}
+
+/// How much of what was written last arrives.
+struct Luck<'a> {
+    dice: &'a mut Dice,
+    chance: u64,
+    new_is_likely: bool,
+}
+
+impl<'a> Luck<'a> {
+    fn new(dice: &'a mut Dice) -> Self {
+        let (chance, new_is_likely) = (dice.one_of(&[2, 2, 3, 10, 50, 1000]), dice.one_in(2));
+        Self { dice, chance, new_is_likely }
+    }
+
+    fn arrives(&mut self) -> bool {
+        self.dice.one_in(self.chance) != self.new_is_likely
+    }
+}
+
+struct Cut<'a> {
+    old: &'a State,
+    new: &'a State,
+    luck: Luck<'a>,
+    image: Image,
+}
+
+impl Cut<'_> {
+    fn folder(&mut self, inode: Inode, path: &Path) {
+        let (old, new) = (self.old.folders.get(&inode), self.new.folders.get(&inode));
+        let names: BTreeSet<&PathBuf> = old.into_iter().chain(new).flat_map(BTreeMap::keys).collect();
+        for name in names {
+            let [old, new] = [old, new].map(|names| names.and_then(|names| names.get(name)).copied());
+            let inode = if old == new || self.luck.arrives() { new } else { old };
+            inode.into_iter().for_each(|inode| self.entry(inode, &path.join(name)));
+        }
+    }
+
+    fn entry(&mut self, inode: Inode, path: &Path) {
+        if self.old.folders.contains_key(&inode) || self.new.folders.contains_key(&inode) {
+            self.image.insert(path.to_owned(), None);
+            return self.folder(inode, path);
+        }
+        let nothing = Vec::new();
+        let old = self.old.files.get(&inode);
+        let bytes = match (old, self.new.files.get(&inode)) {
+            (old, Some(new)) => self.mix(old.unwrap_or(&nothing), new),
+            // It has no name any more, so nobody has seen what was written last.
+            (old, None) => old.unwrap_or(&nothing).clone(),
+        };
+        self.image.insert(path.to_owned(), Some(bytes));
+    }
+
+    fn mix(&mut self, old: &[u8], new: &[u8]) -> Vec<u8> {
+        let len = if old.len() == new.len() || self.luck.arrives() { new.len() } else { old.len() };
+        let mut bytes = old.to_vec();
+        // What was never written to reads as zeros.
+        bytes.resize(len, 0);
+        for (at, sector) in (0..).step_by(SECTOR).zip(new.chunks(SECTOR)) {
+            let Some(place) = bytes.get_mut(at..len.min(at + sector.len())) else { break };
+            let sector = sector.split_at(place.len()).0;
+            if place != sector && self.luck.arrives() {
+                place.copy_from_slice(sector);
+            }
+        }
+        bytes
+    }
+}
+
+/// Watches a directory, and now and then keeps what a power cut would leave, with what is expected of it.
+pub(crate) struct Watcher {
+    state: Rc<RefCell<Watching>>,
+}
+
+struct Watching {
+    disk: Disk,
+    dice: Dice,
+    one_in: u64,
+    expected: Expected,
+    cuts: Vec<(Image, Expected)>,
+    steps: u64,
+}
+
+impl Watcher {
+    /// Watches what this thread does from now on. The power is cut at one in so many steps.
+    pub(crate) fn new(root: &Path, dice: Dice, one_in: u64, expected: Expected) -> Self {
+        let watching = Watching { disk: Disk::new(root), dice, one_in, expected, cuts: Vec::new(), steps: 0 };
+        let state = Rc::new(RefCell::new(watching));
+        let seen = Rc::clone(&state);
+        watch_steps(Some(Box::new(move |step, path| seen.borrow_mut().step(step, path))));
+        Self { state }
+    }
+
+    /// What is expected of a cut from now on.
+    pub(crate) fn expect(&self, expected: Expected) {
+        self.state.borrow_mut().expected = expected;
+    }
+
+    /// Ends the watch. Returns what cuts have left.
+    pub(crate) fn end(self) -> Vec<(Image, Expected)> {
+        watch_steps(None);
+        std::mem::take(&mut self.state.borrow_mut().cuts)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        watch_steps(None);
+    }
+}
+
+impl Watching {
+    fn step(&mut self, step: Step, path: &Path) {
+        self.disk.step(step, path);
+        self.steps += 1;
+        if self.dice.one_in(self.one_in) {
+            let image = self.disk.cut(&mut self.dice);
+            self.cuts.push((image, self.expected.clone()));
+        }
+    }
+}

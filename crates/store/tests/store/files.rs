@@ -1,0 +1,143 @@
+//! The engine and its journal on a store in a directory, in few words.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use tempfile::TempDir;
+use windlass_engine::{ClientId, Command, Engine, Limits, Tag, Timestamp, Turn};
+use windlass_store::{
+    CheckpointLimits, Checkpointer, Commit, Error, Fingerprint, Guard, Journal, Log, OpenError, Opened, Report,
+    StoreConfig, open,
+};
+
+use crate::dice::Dice;
+use crate::world::{any_command, discard_all, open_clients};
+
+/// A place in memory if there is one: what is durable is decided by the tests, not by the disk.
+pub(crate) fn home() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+}
+
+/// A store of so small files that everything that ever happens to files happens soon.
+pub(crate) fn small(path: &Path) -> StoreConfig {
+    let mut config = StoreConfig::new(path);
+    config.cache_bytes = 1 << 20;
+    config.segment_bytes = 32 << 10;
+    config.table_segment_bytes = 2 << 20;
+    config.checkpoints =
+        CheckpointLimits { log_bytes: 1, keep_bytes: 40 << 10, table_floor_bytes: 1 << 20, table_multiple: 4 };
+    config
+}
+
+/// What was acknowledged, and what may be there besides.
+#[derive(Clone, Debug)]
+pub(crate) struct Expected {
+    pub(crate) acknowledged: Rc<Fingerprint>,
+    pub(crate) on_its_way: Option<Rc<Fingerprint>>,
+}
+
+impl Expected {
+    pub(crate) fn of(print: Fingerprint) -> Self {
+        Self { acknowledged: Rc::new(print), on_its_way: None }
+    }
+
+    /// Of a store in which nothing has ever been.
+    pub(crate) fn nothing() -> Self {
+        Self::of(Fingerprint::of(&Engine::new(Limits::default(), 1)))
+    }
+
+    /// Whether an engine is one of them; in words, if not.
+    pub(crate) fn check(&self, engine: &Engine) -> Result<(), String> {
+        engine.check();
+        let is = Fingerprint::of(engine);
+        let Some(one) = is.differs_from(&self.acknowledged) else { return Ok(()) };
+        let Some(on_its_way) = &self.on_its_way else { return Err(format!("not what was acknowledged: {one}")) };
+        let Some(two) = is.differs_from(on_its_way) else { return Ok(()) };
+        Err(format!("neither what was acknowledged: {one}\nnor what was on its way: {two}"))
+    }
+}
+
+/// A daemon without connections, on a store in a directory.
+pub(crate) struct Daemon {
+    pub(crate) engine: Engine,
+    pub(crate) journal: Journal,
+    pub(crate) log: Box<dyn Log>,
+    pub(crate) checkpointer: Checkpointer,
+    pub(crate) report: Report,
+    pub(crate) turn: Turn,
+    /// What there was when the last commit was cut that is durable. Some figures change without one.
+    pub(crate) durable: Fingerprint,
+    _guard: Guard,
+}
+
+impl Daemon {
+    pub(crate) fn start(config: &StoreConfig, seed: u64, now: Timestamp) -> Result<Self, OpenError> {
+        let Opened { log, checkpointer, recovered, guard } = open(config, Limits::default(), seed)?;
+        let turn = Turn::new(now, seed);
+        let (engine, journal, report) = (recovered.engine, recovered.journal, recovered.report);
+        let durable = Fingerprint::of(&engine);
+        Ok(Self { engine, journal, log, checkpointer, report, turn, durable, _guard: guard })
+    }
+
+    pub(crate) fn open_clients(&mut self) {
+        self.turn.changes.clear();
+        open_clients(&mut self.engine, &mut self.turn);
+        self.journal.append(&self.engine, &self.turn.changes);
+    }
+
+    pub(crate) fn apply(&mut self, command: Command) {
+        self.apply_as(ClientId(0), command);
+    }
+
+    fn apply_as(&mut self, client: ClientId, command: Command) {
+        self.turn.changes.clear();
+        self.turn.events.clear();
+        self.engine.apply(client, Tag(1), command, &mut self.turn);
+        self.journal.append(&self.engine, &self.turn.changes);
+    }
+
+    /// A visit: jobs come, others are taken and end. There are never more than so many.
+    pub(crate) fn work(&mut self, dice: &mut Dice, jobs_max: usize) {
+        let step = if dice.one_in(20) { 20_000 } else { 300 };
+        self.turn.now = self.turn.now.after_ms(dice.roll(step));
+        for _ in 0..=dice.roll(8) {
+            let (client, command) = any_command(dice, &self.engine, self.turn.now);
+            self.apply_as(client, command);
+        }
+        if self.engine.job_count() > jobs_max {
+            self.apply(discard_all());
+        }
+    }
+
+    pub(crate) fn cut(&mut self) -> Option<Commit> {
+        self.journal.cut(&self.engine)
+    }
+
+    pub(crate) fn append(&mut self, commit: &Commit) -> Result<(), Error> {
+        self.log.append(commit)?;
+        self.journal.committed(commit.seq());
+        Ok(())
+    }
+
+    pub(crate) fn commit(&mut self) {
+        while let Some(commit) = self.cut() {
+            let print = self.print();
+            self.append(&commit).unwrap();
+            self.durable = print;
+        }
+    }
+
+    pub(crate) fn print(&self) -> Fingerprint {
+        Fingerprint::of(&self.engine)
+    }
+
+    /// Stops in order. What was durable then.
+    pub(crate) fn stop(mut self) -> Fingerprint {
+        self.engine.settle_head();
+        self.journal.stop_in_order();
+        self.commit();
+        self.log.close().unwrap();
+        self.durable
+    }
+}
