@@ -53,6 +53,10 @@ struct Work {
 
 impl Work {
     fn run(mut self) {
+        // Nobody waits for this thread: it takes no short slices after those that started it.
+        if let Err(error) = windlass_sched::shorten_slices(Duration::ZERO) {
+            tracing::debug!(%error, "the checkpoint thread has the slices of the thread that started it");
+        }
         let (mut newest, mut since) = (self.checkpointer.tail().newest(), Instant::now());
         let mut retry = RETRY;
         while !self.stop.load(Ordering::Acquire) {

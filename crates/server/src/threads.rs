@@ -5,11 +5,15 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
 use crate::ringer::Ringer;
+
+/// How long a serving thread may run before others do, on a busy machine: it mostly waits for its peers, and they for it.
+const SLICE: Duration = Duration::from_micros(100);
 
 /// The threads besides the one that started them. Dropped, they end, and with them whatever connection is still there.
 #[derive(Debug)]
@@ -42,6 +46,7 @@ pub(crate) struct Seat {
 impl Threads {
     /// Starts as many as are wanted, this one included. To be called on a runtime that runs on one thread.
     pub(crate) fn start(wanted: usize) -> io::Result<(Self, Seating)> {
+        shorten_slices();
         let stop = CancellationToken::new();
         let mut seats = vec![Seats::on(Handle::current())];
         let mut others = Vec::new();
@@ -49,10 +54,20 @@ impl Threads {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             seats.push(Seats::on(runtime.handle().clone()));
             let stop = stop.clone();
-            let serve = move || runtime.block_on(stop.cancelled());
+            let serve = move || {
+                shorten_slices();
+                runtime.block_on(stop.cancelled());
+            };
             others.push(thread::Builder::new().name(format!("serve-{number}")).spawn(serve)?);
         }
         Ok((Self { others, stop }, Seating(seats)))
+    }
+}
+
+/// Lets the calling thread in soon after it wakes. Threads that it starts are let in as soon, unless they say otherwise.
+fn shorten_slices() {
+    if let Err(error) = windlass_sched::shorten_slices(SLICE) {
+        tracing::debug!(%error, "a serving thread has slices of the usual length");
     }
 }
 
