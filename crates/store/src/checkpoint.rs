@@ -113,7 +113,6 @@ impl Checkpointer {
         figures: Arc<StoreFigures>,
     ) -> Self {
         let Start { point, candidate } = start;
-        let point_seq = point.seq;
         let held = Held { records: point.records, bytes: point.bytes };
         let (garbage, garbage_next) = (Vec::new(), Vec::new());
         let made = Self {
@@ -125,7 +124,7 @@ impl Checkpointer {
             held,
             garbage,
             garbage_next,
-            forgotten: point_seq,
+            forgotten: point.before,
             wants_rebuild: false,
             superseded: None,
             figures,
@@ -146,10 +145,12 @@ impl Checkpointer {
         Arc::clone(&self.figures)
     }
 
-    /// Whether so much has been appended since the last checkpoint that it is time for one.
+    /// Whether so much has been appended since the last checkpoint that it is time for one. If all of that is still left for
+    /// the next, it is not.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.wants_rebuild || self.tail.bytes_behind(self.point.seq) >= self.limits.log_bytes
+        let much = || self.tail.bytes_behind(self.point.seq) >= self.limits.log_bytes;
+        self.wants_rebuild || much() && self.tail.behind_bytes(self.limits.keep_bytes) > self.point.seq
     }
 
     /// Whether a checkpoint is worth making while nothing else is going on.
@@ -275,6 +276,7 @@ impl Checkpointer {
             next_job: digest.next_job.unwrap_or(self.point.next_job),
             records: self.held.records,
             bytes: self.held.bytes,
+            before: self.point.seq,
         }
     }
 

@@ -112,8 +112,14 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         make(config, &limits, seed)?;
     }
     lock.has_store()?;
-    let Read { table, found, scanned } = read(config, &store)?;
+    let Read { table, found, mut scanned } = read(config, &store)?;
+    // A process that was killed may have left names that are not durable.
+    [&config.path, &store, &store.join(LOG)].into_iter().try_for_each(|folder| sync_entry(folder))?;
     let (torn, last_seq) = (scanned.torn, scanned.last.0);
+    let harmless = std::mem::take(&mut scanned.harmless);
+    for damage in &harmless {
+        tracing::warn!(%damage, "the log is damaged, but nothing is lost: the table holds what stood there");
+    }
     let log = FileLog::resume(&store.join(LOG), scanned, config.segment_bytes)?;
     if torn {
         let seq = last_seq + 1;
@@ -123,7 +129,7 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
     log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "no room could be set aside for the log"));
     let (mut checkpointer, mut recovered) =
         found.open(Box::new(table), log.tail(), &config.checkpoints, limits, seed)?;
-    recovered.report.torn = torn;
+    (recovered.report.torn, recovered.report.harmless) = (torn, harmless);
     let old = config.path.join(OLD_JOURNAL);
     if old.exists() {
         checkpointer.remove_after_the_first(old);
@@ -147,7 +153,8 @@ pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError
     let Some(table) = SledTable::open(config.table(store))? else {
         return Err(missing(&store.join("table")));
     };
-    let (found, scanned) = Found::read(&*scan_of(&table)?, &table.folder(), |after, show| scan(&log, after, show))?;
+    let (found, scanned) =
+        Found::read(&*scan_of(&table)?, &table.folder(), |point, show| scan(&log, point.seq, point.before, show))?;
     if found.point.log != scanned.id.0 {
         return Err(Damage::of(table.folder(), "the table and the log belong to different stores").into());
     }
@@ -202,7 +209,7 @@ fn make_new(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<
     let table = config.table(&new);
     SledTable::create(&table, &Point::start(id.0).encode())?;
     if let Some(engine) = engine {
-        let scanned = scan(&folder, 0, &mut |_| Ok(()))?;
+        let scanned = scan(&folder, 0, 0, &mut |_| Ok(()))?;
         let mut log = FileLog::resume(&folder, scanned, config.segment_bytes)?;
         Journal::new().append_all(engine, |commit| log.append(commit))?;
         log.close()?;

@@ -20,14 +20,18 @@ const HAD_STORE: &str = "store";
 /// What the line begins with that says who has it.
 const PROCESS: &str = "process ";
 
-/// What a test is shown: what was done last, and to which file or folder.
-pub type Watch = Box<dyn FnMut(Step, &Path)>;
+/// What a test is shown: what was done last, and to which file or folder. A sync that is about to begin fails as it says.
+pub type Watch = Box<dyn FnMut(Step, &Path) -> io::Result<()>>;
 
 /// A step after which a test may cut the power.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Something was written, or is about to be made durable.
+    /// So many bytes of a file were written: from where on, and how many.
+    Put(u64, u64),
+    /// Something was written.
     Written,
+    /// A file, or the list of names in a folder, is about to be made durable.
+    Syncing,
     /// A file, or the list of names in a folder, was made durable.
     Synced,
 }
@@ -44,25 +48,24 @@ pub fn watch_steps(watch: Option<Watch>) {
 
 /// Shows a step to a test.
 pub(crate) fn step(step: Step, path: &Path) {
-    WATCH.with_borrow_mut(|watch| {
-        if let Some(watch) = watch {
-            watch(step, path);
-        }
-    });
+    // Only a sync fails as a test says.
+    let _ = show(step, path);
+}
+
+fn show(step: Step, path: &Path) -> io::Result<()> {
+    WATCH.with_borrow_mut(|watch| watch.as_mut().map_or(Ok(()), |watch| watch(step, path)))
 }
 
 /// Makes a file, or the list of names in a folder, durable.
 pub(crate) fn sync(file: &File, path: &Path) -> Result<(), Error> {
-    step(Step::Written, path);
-    file.sync_all().map_err(at("syncing", path))?;
+    show(Step::Syncing, path).and_then(|()| file.sync_all()).map_err(at("syncing", path))?;
     step(Step::Synced, path);
     Ok(())
 }
 
 /// Makes durable what was written to a file, and as much of what is known about it as it takes to read that again.
 pub(crate) fn sync_data(file: &File, path: &Path) -> Result<(), Error> {
-    step(Step::Written, path);
-    file.sync_data().map_err(at("syncing", path))?;
+    show(Step::Syncing, path).and_then(|()| file.sync_data()).map_err(at("syncing", path))?;
     step(Step::Synced, path);
     Ok(())
 }

@@ -31,8 +31,8 @@ pub struct Journal {
     pending: Pending,
     /// Commits that are complete and wait for the one that is on its way.
     full: VecDeque<Commit>,
-    /// The commit that is on its way.
-    in_flight: Option<u64>,
+    /// The commit that is on its way, and its bytes.
+    in_flight: Option<(u64, u64)>,
     /// Queues the log or an earlier commit knows.
     queues: HashSet<QueueId, FixedState>,
     /// The next commit says that the daemon stopped in order.
@@ -130,6 +130,18 @@ impl Journal {
         self.pending.bytes()
     }
 
+    /// Bytes of the commit that is on its way.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight.map_or(0, |(_, bytes)| bytes)
+    }
+
+    /// Bytes that are not on the disk yet, as far as is known: all that was appended and not committed.
+    #[must_use]
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.pending.bytes() + self.full.iter().map(Commit::bytes).sum::<u64>() + self.in_flight_bytes()
+    }
+
     /// Whether so much was appended that a commit is complete and waits to be cut.
     #[must_use]
     pub fn is_behind(&self) -> bool {
@@ -146,13 +158,13 @@ impl Journal {
             None if self.pending.touched => self.close(engine),
             None => return None,
         };
-        self.in_flight = Some(commit.seq);
+        self.in_flight = Some((commit.seq, commit.bytes()));
         Some(commit)
     }
 
     /// A commit is on the disk.
     pub fn committed(&mut self, seq: u64) {
-        debug_assert_eq!(self.in_flight, Some(seq), "another commit was on its way");
+        debug_assert_eq!(self.in_flight.map(|(seq, _)| seq), Some(seq), "another commit was on its way");
         self.in_flight = None;
     }
 

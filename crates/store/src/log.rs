@@ -1,12 +1,13 @@
 //! The log: commits one behind the other, each in an entry of its own.
 //!
 //! Reading order: `entry` (bytes on the disk) · `scan` (which entries count, and what is damage) · `file` (the log in
-//! segment files) · `memory` (a log that fails on demand).
+//! segment files) · `room` (what it does with them) · `memory` (a log that fails on demand).
 
 pub(crate) mod entry;
 pub(crate) mod file;
 pub(crate) mod mark;
 pub(crate) mod memory;
+mod room;
 pub(crate) mod scan;
 
 use crate::codec::{DecodeError, Reader};

@@ -23,7 +23,7 @@
 //! point    bytes 0..4    crc32 of the key and of all bytes from 4 on
 //!                4       version, 1
 //!                5..     varints: generation, number of the last commit, id of the log, census, next job, records,
-//!                        bytes of them
+//!                        bytes of them, number of the last commit of the point before (older points do not say that)
 //! ```
 //! Numbers in values are little-endian.
 //!
@@ -317,18 +317,22 @@ pub(crate) struct Point {
     pub(crate) records: u64,
     /// Bytes of all records in it.
     pub(crate) bytes: u64,
+    /// The last commit that was in it at the point before. The log is kept back to there.
+    pub(crate) before: u64,
 }
 
 impl Point {
     /// The point of an empty table.
     pub(crate) const fn start(log: u64) -> Self {
-        Self { generation: 0, seq: 0, log, census: 0, next_job: JobId(0), records: 0, bytes: 0 }
+        Self { generation: 0, seq: 0, log, census: 0, next_job: JobId(0), records: 0, bytes: 0, before: 0 }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = vec![0, 0, 0, 0, VERSION];
-        let Self { generation, seq, log, census, next_job, records, bytes } = *self;
-        [generation, seq, log, census, next_job.0, records, bytes].into_iter().for_each(|n| put_u64(&mut value, n));
+        let Self { generation, seq, log, census, next_job, records, bytes, before } = *self;
+        [generation, seq, log, census, next_job.0, records, bytes, before]
+            .into_iter()
+            .for_each(|n| put_u64(&mut value, n));
         seal(POINT_KEY, &mut value);
         value
     }
@@ -336,7 +340,7 @@ impl Point {
     pub(crate) fn decode(value: &[u8]) -> Result<Self, PageError> {
         check(POINT_KEY, value)?;
         let mut from = Reader::new(value.get(5..).unwrap_or_default());
-        Ok(Self {
+        let mut point = Self {
             generation: from.below("a generation", COUNT_MAX)?,
             seq: from.below("a commit's number", COUNT_MAX)?,
             log: from.u64()?,
@@ -344,7 +348,10 @@ impl Point {
             next_job: JobId(from.below("the next job's number", COUNT_MAX)?),
             records: from.u64()?,
             bytes: from.u64()?,
-        })
+            before: 0,
+        };
+        point.before = if from.left() > 0 { from.below("a commit's number", COUNT_MAX)? } else { point.seq };
+        Ok(point)
     }
 }
 
@@ -383,10 +390,14 @@ mod tests {
         let hex: String = value[4..].iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = "01020100000000000004030000000000000403090101ac020500000000000000f0a2040d0c0b0a";
         assert_eq!(hex, expected);
-        let point = Point { records: 300, ..Point { generation: 2, seq: 9, census: 5, ..Point::start(7) } };
-        let hex: String = point.encode()[4..].iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "010209070500ac0200");
-        assert_eq!(Point::decode(&point.encode()), Ok(point));
+        let point = Point { records: 300, before: 6, ..Point { generation: 2, seq: 9, census: 5, ..Point::start(7) } };
+        let mut value = point.encode();
+        let hex: String = value[4..].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "010209070500ac020006");
+        assert_eq!(Point::decode(&value), Ok(point));
+        value.pop();
+        seal(POINT_KEY, &mut value);
+        assert_eq!(Point::decode(&value), Ok(Point { before: 9, ..point }), "an older one does not say it");
     }
 
     #[test]

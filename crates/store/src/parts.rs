@@ -25,15 +25,15 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Reads a table, and what is behind its point: `behind` is called with that point's commit, and shows every later one
-    /// in order. Returns what it returned, too.
+    /// Reads a table, and what is behind its point: `behind` is called with that point, and shows every later commit in
+    /// order. Returns what it returned, too.
     pub(crate) fn read<T>(
         table: &dyn Scan,
         path: &Path,
-        behind: impl FnOnce(u64, &mut ShowEntry<'_>) -> Result<T, OpenError>,
+        behind: impl FnOnce(&Point, &mut ShowEntry<'_>) -> Result<T, OpenError>,
     ) -> Result<(Self, T), OpenError> {
         let (mut replay, point, candidate) = load_table(table, path)?;
-        let read = behind(point.seq, &mut |entry| Ok(replay.take(entry)?))?;
+        let read = behind(&point, &mut |entry| Ok(replay.take(entry)?))?;
         Ok((Self { replay, point, candidate }, read))
     }
 
@@ -67,7 +67,7 @@ pub fn open_parts(
     seed: u64,
 ) -> Result<(Checkpointer, Recovered), OpenError> {
     let tail = log.tail();
-    let behind = |after: u64, show: &mut ShowEntry<'_>| show_behind(&*tail, after, show);
+    let behind = |point: &Point, show: &mut ShowEntry<'_>| show_behind(&*tail, point.seq, show);
     let (found, ()) = Found::read(&*table.scan()?, Path::new("table"), behind)?;
     found.open(table, tail, checkpoints, limits, seed)
 }

@@ -42,6 +42,8 @@ pub struct Report {
     pub clean: bool,
     /// The last entry of the log was torn, and is dropped: it was never acknowledged.
     pub torn: bool,
+    /// Damage by which nothing is lost: what stood there is in the table.
+    pub harmless: Vec<Damage>,
 }
 
 /// An engine and its journal, as they were after the last commit.
@@ -214,6 +216,7 @@ impl Replay {
             last_seq,
             clean,
             torn: false,
+            harmless: Vec::new(),
         };
         let journal = Journal::resume(last_seq + 1, engine.head().next_job, known.into_iter());
         Ok(Recovered { engine, journal, report })

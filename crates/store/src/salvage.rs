@@ -2,7 +2,8 @@
 //!
 //! Not here: the lines of JSON it becomes (`export`).
 //!
-//! Nothing here trusts anything else to be there. Entries and pages that are damaged are passed over. A job whose end was
+//! Nothing here trusts anything else to be there. Entries and pages that are damaged are passed over. What the table holds
+//! counts more than what the log still has of the time before the table's point. A job whose end was
 //! lost may be told of although it had ended: whoever reads the export decides.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +17,10 @@ use crate::damage::OpenError;
 use crate::directory::{self, LOG, OLD_JOURNAL, Read, STORE, StoreConfig};
 use crate::files::Lock;
 use crate::load::{Loaded, load};
+use crate::log::entry::LogId;
 use crate::log::records;
 use crate::log::scan::scan_loosely;
-use crate::page::{Item, Key, Large, Page, items};
+use crate::page::{Item, Key, Large, Page, Point, items};
 use crate::record::{HeadRecord, Record};
 use crate::recover::{Report, repaired};
 use crate::sled_file::SledFile;
@@ -51,7 +53,7 @@ pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Verdict, OpenError
     }
     let Read { found, scanned, .. } = directory::read(config, &store)?;
     let mut report = found.replay.build(limits, 0, scanned.last.0)?.report;
-    (report.table_seq, report.torn) = (found.point.seq, scanned.torn);
+    (report.table_seq, report.torn, report.harmless) = (found.point.seq, scanned.torn, scanned.harmless);
     Ok(Verdict { report, before: false })
 }
 
@@ -60,6 +62,17 @@ fn read_strictly(config: &StoreConfig, store: &Path) -> Result<(), OpenError> {
     let Read { found, scanned, .. } = directory::read(config, store)?;
     found.replay.build(Limits::default(), 0, scanned.last.0)?;
     Ok(())
+}
+
+/// How far a table has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reached {
+    /// It holds all commits up to this one.
+    Whole(u64),
+    /// It is damaged. What can be read of it is of this commit, or of later ones, of this log.
+    AtLeast { seq: u64, log: u64 },
+    /// Nothing is known.
+    Unknown,
 }
 
 /// What was saved, and what was not.
@@ -127,8 +140,8 @@ impl Salvage {
             return found;
         }
         let refusal = read_strictly(config, &store).err();
-        let point = found.take_table(config, &store);
-        found.take_log(&store.join(LOG), point);
+        let (table, log) = (found.take_table(config, &store, refusal.is_none()), store.join(LOG));
+        found.take_log(&log, table);
         found.forget_queues();
         // Even if all could be read: the daemon does not start.
         found.unreadable.extend(refusal.map(|why| why.to_string()));
@@ -139,8 +152,9 @@ impl Salvage {
         self.head.as_ref()
     }
 
-    /// Reads the table. Returns how far it has come, if it is whole.
-    fn take_table(&mut self, config: &StoreConfig, store: &Path) -> Option<u64> {
+    /// Reads the table. Returns how far it has come. If the store is not in order, a whole table may be one of long ago, that damage
+    /// to what came later has brought to light: then what can be read of that counts.
+    fn take_table(&mut self, config: &StoreConfig, store: &Path, is_in_order: bool) -> Reached {
         let table = match SledTable::open(config.table(store)) {
             Ok(Some(table)) => table,
             Ok(None) => return self.cannot_read(&store.join("table"), &"it is missing"),
@@ -150,7 +164,7 @@ impl Salvage {
             Ok(scan) => scan,
             Err(why) => return self.cannot_read(&table.folder(), &why),
         };
-        let mut damage = None;
+        let (mut damage, file) = (None, table.folder().join(DB));
         for candidate in 0.. {
             let mut found = Self::default();
             let loaded = load(&*scan, candidate, &mut |record| {
@@ -159,25 +173,35 @@ impl Salvage {
             });
             match loaded {
                 Ok(Loaded::Whole(point)) => {
+                    let mut later = Self::default();
+                    let last = if is_in_order { None } else { later.take_pages(&file, config.table_segment_bytes) };
+                    if let Some(last) = last.filter(|last| last.seq > point.seq) {
+                        *self = later;
+                        self.cannot_read(&table.folder(), &"what it held last is damaged");
+                        return Reached::AtLeast { seq: last.seq, log: last.log };
+                    }
                     *self = found;
-                    return Some(point.seq);
+                    return Reached::Whole(point.seq);
                 }
                 Ok(Loaded::Damaged(what)) => drop(damage.get_or_insert(what)),
                 Ok(Loaded::None) => break,
                 Err(why) => drop(damage.replace(why.to_string())),
             }
         }
-        self.take_pages(&table.folder().join(DB), config.table_segment_bytes);
-        self.cannot_read(&table.folder(), &damage.unwrap_or_default())
+        let point = self.take_pages(&file, config.table_segment_bytes);
+        self.cannot_read(&table.folder(), &damage.unwrap_or_default());
+        point.map_or(Reached::Unknown, |point| Reached::AtLeast { seq: point.seq, log: point.log })
     }
 
-    fn cannot_read<T>(&mut self, path: &Path, why: &dyn std::fmt::Display) -> Option<T> {
+    fn cannot_read(&mut self, path: &Path, why: &dyn std::fmt::Display) -> Reached {
         self.unreadable.push(format!("{}: {why}", path.display()));
-        None
+        Reached::Unknown
     }
 
-    /// Takes what can be read of a table's pages. Of each page the last version counts that is there.
-    fn take_pages(&mut self, path: &Path, segment_bytes: usize) {
+    /// Takes what can be read of a table's pages. Of each page the last version counts that is there. Returns the last point
+    /// that is there.
+    fn take_pages(&mut self, path: &Path, segment_bytes: usize) -> Option<Point> {
+        let mut point: Option<Point> = None;
         let mut pages: BTreeMap<Vec<u8>, (u64, Vec<u8>)> = BTreeMap::new();
         let mut pieces: BTreeMap<(u64, u64), BTreeMap<u32, Vec<u8>>> = BTreeMap::new();
         let read = SledFile::open(path, segment_bytes).and_then(|file| {
@@ -193,14 +217,18 @@ impl Salvage {
                     Key::Piece { number, place, n } => {
                         pieces.entry((number, place)).or_default().insert(n, value.to_vec());
                     }
-                    Key::Point | Key::Unknown => {}
+                    Key::Point => {
+                        let last = Point::decode(value).ok().into_iter().chain(point);
+                        point = last.max_by_key(|point| point.generation);
+                    }
+                    Key::Unknown => {}
                 }
                 ControlFlow::Continue(())
             })
         });
         if let Err(why) = read {
-            let _: Option<()> = self.cannot_read(path, &why);
-            return;
+            self.cannot_read(path, &why);
+            return None;
         }
         for (_, page) in pages.values() {
             for (_, item, _) in items(page).map_while(Result::ok) {
@@ -210,6 +238,7 @@ impl Salvage {
                 }
             }
         }
+        point
     }
 
     fn take_large(&mut self, large: Large, pieces: &BTreeMap<(u64, u64), BTreeMap<u32, Vec<u8>>>) {
@@ -232,13 +261,22 @@ impl Salvage {
         }
     }
 
-    /// Takes what can be read of the log, or what is behind the table, if that is whole.
-    fn take_log(&mut self, folder: &Path, point: Option<u64>) {
-        let after = point.unwrap_or(0);
+    /// Takes what can be read of the log behind the table. If that is damaged, the commits before its point are taken once
+    /// more, as far as there are all of them from some commit on: the last of them on each thing says what the table should.
+    /// Of what lies before a gap it would not be the last.
+    fn take_log(&mut self, folder: &Path, table: Reached) {
+        let (after, from) = match table {
+            Reached::Whole(seq) => (seq, seq + 1),
+            Reached::AtLeast { seq, log } => match scan_loosely(folder, &mut |_| {}) {
+                Ok(loose) if loose.id == Some(LogId(log)) => (seq, loose.unbroken_to(seq)),
+                Ok(_) | Err(_) => (0, 0),
+            },
+            Reached::Unknown => (0, 0),
+        };
         let mut taken = 0;
         let scanned = scan_loosely(folder, &mut |entry| {
-            if entry.seq > after {
-                taken += 1;
+            if entry.seq >= from {
+                taken += u64::from(entry.seq > after);
                 let whole = records(entry.records).map_while(Result::ok);
                 whole.for_each(|(_, record)| self.take_bytes(record));
             }
@@ -246,7 +284,7 @@ impl Salvage {
         let loose = match scanned {
             Ok(loose) => loose,
             Err(why) => {
-                let _: Option<()> = self.cannot_read(folder, &why);
+                self.cannot_read(folder, &why);
                 return;
             }
         };
@@ -283,7 +321,7 @@ impl Salvage {
         match read {
             Ok(missing) => self.commits_missing = missing,
             Err(why) => {
-                let _: Option<()> = self.cannot_read(folder, &why);
+                self.cannot_read(folder, &why);
             }
         }
     }

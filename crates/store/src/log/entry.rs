@@ -17,7 +17,8 @@
 //!                 12..16  checksum of the entry before this one; 0 for the first of a log
 //!                 16..24  number of the commit
 //!                 24..28  crc32 of the log's id and of bytes 4..24
-//!                 28..32  zeros
+//!                 28      1: zeros fill the entry up to the next multiple of 8. 0, in older entries: anything does
+//!                 29..32  zeros
 //!                 32..    the records, each behind its length (a varint)
 //! ```
 //! Numbers are little-endian. The id is random and known to nobody else, so a client cannot send a body that reads as an
@@ -31,6 +32,10 @@ const SEGMENT_MAGIC: [u8; 4] = *b"WLS1";
 const ENTRY_MAGIC: [u8; 4] = *b"WLE1";
 /// Entries begin at multiples of this.
 pub(crate) const ALIGNMENT: usize = 8;
+/// What an entry is filled with up to there.
+pub(crate) const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
+/// Where an entry says that it is filled with that.
+const PADDED_AT: usize = 28;
 
 /// A log's id: random, and part of every checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +99,8 @@ pub(crate) struct Found {
     pub(crate) checksum: u32,
     /// Where its records stand in the segment.
     pub(crate) records: Range<usize>,
+    /// What lies between it and the next one is as it was written. Nothing is lost if it is not.
+    pub(crate) padded: bool,
 }
 
 impl Found {
@@ -115,7 +122,7 @@ pub(crate) fn seal<'a>(
     let fields = ENTRY_MAGIC.into_iter().chain(len.to_le_bytes()).chain(before.to_le_bytes()).chain(seq.to_le_bytes());
     header.iter_mut().skip(4).zip(fields).for_each(|(to, from)| *to = from);
     let sum = id.checksum(header.get(4..24).unwrap_or_default()).to_le_bytes();
-    header.iter_mut().skip(24).zip(sum.into_iter().chain([0; 4])).for_each(|(to, from)| *to = from);
+    header.iter_mut().skip(24).zip(sum.into_iter().chain([1, 0, 0, 0])).for_each(|(to, from)| *to = from);
     let mut hasher = id.hasher();
     hasher.update(header.get(4..).unwrap_or_default());
     parts.for_each(|part| hasher.update(part));
@@ -138,7 +145,10 @@ pub(crate) fn entry_at(id: LogId, segment: &[u8], at: usize) -> Option<Found> {
         return None;
     }
     let records = at + ENTRY_HEADER_BYTES..at + entry.len();
-    Some(Found { seq: u64_at(header, 16)?, before: u32_at(header, 12)?, checksum, records })
+    let padding = segment.get(records.end..records.end.next_multiple_of(ALIGNMENT));
+    let is_zeros = padding.is_some_and(|padding| padding.iter().all(|byte| *byte == 0));
+    let padded = is_zeros || header.get(PADDED_AT) != Some(&1);
+    Some(Found { seq: u64_at(header, 16)?, before: u32_at(header, 12)?, checksum, records, padded })
 }
 
 /// The first whole entry at or behind `at` whose number is at least `seq`, and where it begins.
@@ -196,11 +206,27 @@ mod tests {
     fn the_bytes_of_an_entry() {
         let (bytes, sum) = entry(0x0102, 0x0a0b_0c0d, b"records");
         assert_eq!(hex(&bytes[4..24]), "574c4531070000000d0c0b0a0201000000000000");
-        assert_eq!((&bytes[28..32], &bytes[32..]), (&[0; 4][..], &b"records"[..]));
-        let found = Found { seq: 0x0102, before: 0x0a0b_0c0d, checksum: sum, records: 32..39 };
+        assert_eq!((&bytes[28..32], &bytes[32..]), (&[1, 0, 0, 0][..], &b"records"[..]));
+        let bytes = [&bytes[..], &[0]].concat();
+        let found = Found { seq: 0x0102, before: 0x0a0b_0c0d, checksum: sum, records: 32..39, padded: true };
         let end = found.end();
         assert_eq!((entry_at(ID, &bytes, 0), end), (Some(found), 40));
         assert_eq!(entry_at(LogId(1), &bytes, 0), None, "another log's");
+    }
+
+    #[test]
+    fn what_fills_an_entry_up_is_looked_at_unless_it_is_an_old_one() {
+        let (mut bytes, _) = entry(1, 0, b"records");
+        assert!(!entry_at(ID, &bytes, 0).unwrap().padded, "it is missing");
+        bytes.push(0);
+        assert!(entry_at(ID, &bytes, 0).unwrap().padded);
+        bytes[39] = 0x20;
+        assert!(!entry_at(ID, &bytes, 0).unwrap().padded, "a bit has flipped");
+        // As it was written before anything was said of what fills it up.
+        bytes[PADDED_AT] = 0;
+        let sum = ID.checksum(&bytes[4..39]);
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        assert!(entry_at(ID, &bytes, 0).unwrap().padded);
     }
 
     fn hex(bytes: &[u8]) -> String {

@@ -7,25 +7,26 @@
 //!
 //! What a power cut can leave: the last entry in part, or not at all (`scan` drops it: it was never acknowledged); the
 //! header of a segment without its first entry, or the other way round (the same); an older mark. A failed write or sync
-//! leaves the segment it was in alone: the commit is written again to a new one.
+//! leaves the segment it was in alone: the commit is written again to a new one. What a process reads behind the mark when it
+//! opens the log may stand in memory alone, after a sync that failed: it is written once more before anything follows it.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice};
+use std::fs::File;
+use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use rustix::fs::FallocateFlags;
 
-use super::entry::{ALIGNMENT, ENTRY_HEADER_BYTES, HEADER_BYTES, LogId, SegmentHeader, entry_at, seal};
+use super::entry::{ALIGNMENT, ENTRY_HEADER_BYTES, HEADER_BYTES, LogId, PADDING, SegmentHeader, entry_at, seal};
 use super::mark::Mark;
-use super::scan::{MARK, SEGMENT, Scanned, place_of};
+use super::room::{allocate, create, open, put, remove, slices};
+use super::scan::{MARK, SEGMENT, Scanned, Walked, place_of};
 use crate::commit::Commit;
-use crate::files::{FILE_MODE, Step, at, step, sync, sync_data, sync_entry};
+use crate::files::{at, sync, sync_data, sync_entry};
 use crate::store::{Entry, Error, Log, LogTail, Place};
 
 /// Bytes of a segment.
@@ -34,8 +35,6 @@ pub(crate) const SEGMENT_BYTES: u64 = 8 << 20;
 const SPARES_MAX: usize = 12;
 /// Segment files that are there before they are needed.
 const SPARES_MIN: usize = 2;
-/// Slices that one write takes.
-const SLICES_MAX: usize = 1024;
 /// A buffer that has grown larger is given back after the commit.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 /// How much is read at once for [`LogTail::fetch`].
@@ -87,9 +86,13 @@ struct Segment {
     header: SegmentHeader,
     path: PathBuf,
     file: Arc<File>,
+    /// Where the first of its entries begins that counts.
+    begin: usize,
     /// Bytes of it that are durable.
     used: u64,
     bytes: u64,
+    /// Something in it was not as it was written: it is not used again.
+    damaged: bool,
 }
 
 #[derive(Debug)]
@@ -121,11 +124,17 @@ impl FileLog {
     /// Goes on behind what a scan has found.
     pub(crate) fn resume(folder: &Path, scanned: Scanned, segment_bytes: u64) -> Result<Self, Error> {
         let mut state = State::default();
+        for held in &scanned.held {
+            let Some(header) = held.header else { continue };
+            let (file, path, bytes) = (Arc::new(open(&held.path)?), held.path.clone(), held.bytes);
+            let (begin, used) = (HEADER_BYTES, HEADER_BYTES as u64);
+            state.segments.push_back(Segment { header, path, file, begin, used, bytes, damaged: false });
+        }
         for walked in &scanned.walked {
             let file = Arc::new(open(&walked.path)?);
-            let used = walked.end as u64;
-            let (header, path, bytes) = (walked.header, walked.path.clone(), walked.bytes);
-            state.segments.push_back(Segment { header, path, file, used, bytes });
+            let Walked { header, begin, bytes, damaged, .. } = *walked;
+            let (path, used) = (walked.path.clone(), walked.end as u64);
+            state.segments.push_back(Segment { header, path, file, begin, used, bytes, damaged });
         }
         for spare in &scanned.spare {
             // As many as there are: they may have been reserved on a disk that is full now.
@@ -139,16 +148,20 @@ impl FileLog {
         let names = crate::files::entries(folder)?;
         let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(SEGMENT)?.parse::<u64>().ok();
         state.next_name = names.iter().filter_map(number).max().unwrap_or(0) + 1;
-        // What was written and never synced is read by us now: it must not be lost later.
-        let open_at = match state.segments.back() {
-            Some(last) => {
-                sync_data(&last.file, &last.path)?;
-                Open { file: Some(Arc::clone(&last.file)), path: last.path.clone(), at: last.used, bytes: last.bytes }
+        let mut open_at = Open { file: None, path: PathBuf::new(), at: 0, bytes: 0 };
+        if let Some(last) = state.segments.back() {
+            // What was written and never synced is read by us now: it must not be lost later. If a sync had failed, the next
+            // would pass over it: so it is written again, what it is, where it is.
+            let (from, unsynced) = &scanned.unsynced;
+            put(&last.file, &last.path, &[unsynced], *from as u64)?;
+            sync_data(&last.file, &last.path)?;
+            if !last.damaged {
+                let file = Some(Arc::clone(&last.file));
+                open_at = Open { file, path: last.path.clone(), at: last.used, bytes: last.bytes };
             }
-            None => Open { file: None, path: PathBuf::new(), at: 0, bytes: 0 },
-        };
+        }
         let path = folder.join(MARK);
-        let mark = OpenOptions::new().read(true).write(true).open(&path).map_err(at("opening", &path))?;
+        let mark = open(&path)?;
         let shared = Arc::new(Shared {
             folder: folder.to_owned(),
             id: scanned.id,
@@ -222,19 +235,17 @@ impl FileLog {
         if !head.is_empty() {
             parts.insert(0, head);
         }
-        write_all_at(file, &parts, from).map_err(at("writing", path))
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        parts.push(PADDING.get(..bytes.next_multiple_of(ALIGNMENT) - bytes).unwrap_or_default());
+        put(file, path, &parts, from)
     }
 
     fn write_mark(&self, seq: u64, clean: bool, durable: bool) -> Result<(), Error> {
         let path = self.shared.folder.join(MARK);
         let segment = self.shared.newest_header().map_or(0, |header| header.number);
         let mark = Mark { id: self.shared.id, seq, segment, clean };
-        self.mark.write_all_at(&mark.encode(), 0).map_err(at("writing", &path))?;
-        if durable {
-            return sync_data(&self.mark, &path);
-        }
-        step(Step::Written, &path);
-        Ok(())
+        put(&self.mark, &path, &[&mark.encode()], 0)?;
+        if durable { sync_data(&self.mark, &path) } else { Ok(()) }
     }
 }
 
@@ -293,7 +304,8 @@ impl Shared {
             (path, file, bytes)
         };
         let header = SegmentHeader { number, first_seq, before };
-        let segment = Segment { header, path: path.clone(), file: Arc::clone(&file), used: 0, bytes };
+        let (name, begin) = (path.clone(), HEADER_BYTES);
+        let segment = Segment { header, path: name, file: Arc::clone(&file), begin, used: 0, bytes, damaged: false };
         state.segments.push_back(segment);
         Ok(Open { file: Some(file), path, at: HEADER_BYTES as u64, bytes })
     }
@@ -328,7 +340,7 @@ impl Shared {
     ) -> Result<ControlFlow<()>, Error> {
         buffer.resize(usize::try_from(segment.used).unwrap_or(usize::MAX), 0);
         segment.file.read_exact_at(buffer, 0).map_err(at("reading", &segment.path))?;
-        let mut place = HEADER_BYTES;
+        let mut place = segment.begin;
         while place < buffer.len() {
             let Some(found) = entry_at(self.id, buffer, place) else {
                 let what = format!("the entry at byte {place} is not as it was written");
@@ -435,7 +447,7 @@ impl LogTail for Shared {
         let mut state = self.state();
         while state.segments.get(1).is_some_and(|next| next.used > 0 && next.header.first_seq <= upto + 1) {
             let Some(segment) = state.segments.pop_front() else { break };
-            if segment.bytes == self.segment_bytes {
+            if segment.bytes == self.segment_bytes && !segment.damaged {
                 state.spares.push(Spare { path: segment.path, file: segment.file });
             } else {
                 remove(&segment.path)?;
@@ -486,90 +498,5 @@ impl State {
     fn new_name(&mut self, folder: &Path) -> PathBuf {
         self.next_name += 1;
         folder.join(format!("{SEGMENT}{}", self.next_name - 1))
-    }
-}
-
-/// The bytes of an entry from `from` on, in order: what was copied, and tails in their places.
-fn slices<'a>(scratch: &'a [u8], from: usize, tails: &'a [(usize, Bytes)]) -> Vec<&'a [u8]> {
-    let (mut parts, mut done) = (Vec::with_capacity(2 * tails.len() + 2), from);
-    for (at, tail) in tails {
-        parts.push(scratch.get(done..*at).unwrap_or_default());
-        parts.push(tail);
-        done = *at;
-    }
-    parts.push(scratch.get(done..).unwrap_or_default());
-    parts
-}
-
-fn write_all_at(file: &File, parts: &[&[u8]], mut from: u64) -> io::Result<()> {
-    if let [part] = parts {
-        return file.write_all_at(part, from);
-    }
-    for chunk in parts.chunks(SLICES_MAX) {
-        let mut slices: Vec<IoSlice<'_>> = chunk.iter().map(|part| IoSlice::new(part)).collect();
-        let mut rest = slices.as_mut_slice();
-        IoSlice::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            match rustix::io::pwritev(file, rest, from) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    from += written as u64;
-                    IoSlice::advance_slices(&mut rest, written);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(why) => return Err(why.into()),
-            }
-        }
-    }
-    Ok(())
-}
-
-fn create(path: &Path) -> Result<File, Error> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
-    options.open(path).map_err(at("making", path))
-}
-
-fn open(path: &Path) -> Result<File, Error> {
-    OpenOptions::new().read(true).write(true).open(path).map_err(at("opening", path))
-}
-
-/// Makes a file with room for so many bytes. If there is none, nothing is left of it.
-fn allocate(path: &Path, bytes: u64) -> Result<File, Error> {
-    let file = create(path)?;
-    let allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-        // A file system without it: the room has to be written.
-        Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(&file, bytes),
-        allocated => allocated.map_err(io::Error::from),
-    };
-    match allocated.map_err(at("allocating", path)).and_then(|()| sync(&file, path)) {
-        Ok(()) => Ok(file),
-        Err(why) => {
-            drop(remove(path));
-            Err(why)
-        }
-    }
-}
-
-/// Writes zeros over the first bytes of a file.
-fn write_zeros(file: &File, bytes: u64) -> io::Result<()> {
-    let zeros = vec![0; 1 << 18];
-    let mut done = 0;
-    while done < bytes {
-        let left = usize::try_from(bytes - done).unwrap_or(usize::MAX);
-        let part = zeros.get(..left.min(zeros.len())).unwrap_or_default();
-        file.write_all_at(part, done)?;
-        done += part.len() as u64;
-    }
-    Ok(())
-}
-
-fn remove(path: &Path) -> Result<(), Error> {
-    match std::fs::remove_file(path) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => {
-            step(Step::Written, path);
-            removed.map_err(at("removing", path))
-        }
     }
 }

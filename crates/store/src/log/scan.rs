@@ -4,6 +4,10 @@
 //! where no whole entry continues it. That end is in order, with or without a torn entry behind it, if it is the end of
 //! the last segment, no whole entry lies behind it, and the mark says that no more was durable. Anything else is damage.
 //!
+//! Damage before the table's point takes nothing away: the table holds what stood there. Then the chain begins behind it,
+//! and no entry is written to that segment any more. If it reaches to the end of the log, the mark must say that the table's
+//! last commit was the last of all, and no whole entry behind that may lie anywhere.
+//!
 //! Not here: writing (`file`).
 
 use std::fs::{self, File};
@@ -87,22 +91,33 @@ fn id_of(head: &[u8]) -> Option<LogId> {
 #[derive(Clone, Debug)]
 pub(crate) struct Walked {
     pub(crate) path: PathBuf,
+    /// Its first commit is the first behind whatever is damaged.
     pub(crate) header: SegmentHeader,
+    /// Where that begins.
+    pub(crate) begin: usize,
     /// Where the next entry would begin.
     pub(crate) end: usize,
     pub(crate) bytes: u64,
+    /// Something in it is not as it was written.
+    pub(crate) damaged: bool,
 }
 
 /// A log that is in order.
 #[derive(Debug)]
 pub(crate) struct Scanned {
     pub(crate) id: LogId,
+    /// Segments before those that were walked: a table that is still at the point before needs them.
+    pub(crate) held: Vec<SegmentFile>,
     /// From the one that holds the first entry asked for to the last. Empty if the log is.
     pub(crate) walked: Vec<Walked>,
+    /// What of the last segment may not be durable, although it can be read: where it begins, and its bytes.
+    pub(crate) unsynced: (usize, Vec<u8>),
     /// The last commit and its checksum; zeros before the first.
     pub(crate) last: (u64, u32),
     /// An entry was torn: it was never acknowledged.
     pub(crate) torn: bool,
+    /// Damage that took nothing away.
+    pub(crate) harmless: Vec<Damage>,
     /// Files that hold nothing that was asked for.
     pub(crate) spare: Vec<SegmentFile>,
 }
@@ -118,7 +133,7 @@ struct Link {
     before: u32,
 }
 
-/// Reads the entries behind commit `after`, in order, and shows them.
+/// Reads the entries behind commit `after`, in order, and shows them. Segments that hold commits behind `kept` are held.
 ///
 /// # Errors
 ///
@@ -126,6 +141,7 @@ struct Link {
 pub(crate) fn scan(
     folder: &Path,
     after: u64,
+    kept: u64,
     show: &mut dyn FnMut(&Entry<'_>) -> Result<(), OpenError>,
 ) -> Result<Scanned, OpenError> {
     let files = Files::list(folder)?;
@@ -133,99 +149,182 @@ pub(crate) fn scan(
         let what = "the mark, which says how far the log reached, is missing or damaged";
         return Err(Damage::of(folder.join(MARK), what).into());
     };
-    let first_wanted = after + 1;
-    let starts = files.used().filter(|(_, header)| header.first_seq <= first_wanted).count();
-    let skipped = starts.saturating_sub(1);
+    let before = |seq: u64| files.used().filter(|(_, header)| header.first_seq <= seq + 1).count().saturating_sub(1);
+    let (skipped, forgotten) = (before(after), before(kept.min(after)));
     let mut used = files.used().skip(skipped).peekable();
     let Some((_, first)) = used.peek().copied() else {
         return match mark.seq {
             0 if after == 0 => Ok(nothing(&files)),
-            newest => Err(lost(folder, first_wanted, newest.max(first_wanted), "no segment of the log is there")),
+            newest => Err(lost(folder, after + 1, newest.max(after + 1), "no segment of the log is there")),
         };
     };
-    if first.first_seq > first_wanted {
-        return Err(lost(folder, first_wanted, first.first_seq - 1, "the log begins behind what the table holds"));
+    if first.first_seq > after + 1 {
+        return Err(lost(folder, after + 1, first.first_seq - 1, "the log begins behind what the table holds"));
     }
     let mut scanned = nothing(&files);
-    let mut link = Link { next: first.first_seq, last: first.before, before: 0 };
+    let link = Link { next: first.first_seq, last: first.before, before: 0 };
+    let mut chain = Chain { id: files.id, after, mark, link, show, harmless: Vec::new() };
     let mut buffer = Vec::new();
     while let Some((segment, header)) = used.next() {
-        let continues = header.first_seq == link.next && header.before == link.last;
-        // A commit that failed half way is written again, to a new segment.
-        let again = header.first_seq + 1 == link.next && header.before == link.before;
-        let numbered = scanned.walked.last().is_none_or(|last| last.header.number < header.number);
-        if !numbered || !(continues || again) {
-            let upto = header.first_seq.saturating_sub(1).max(link.next);
-            return Err(lost(&segment.path, link.next, upto, "what stood before this segment is missing or damaged"));
-        }
-        if again {
-            (link.next, link.last) = (link.next - 1, link.before);
-        }
+        chain.begin(&segment.path, header, scanned.walked.last())?;
         read_file(&segment.path, &mut buffer)?;
-        let end = walk(files.id, header, &buffer, after, &mut link, show)?;
-        let (path, bytes) = (segment.path.clone(), segment.bytes);
-        scanned.walked.push(Walked { path, header, end, bytes });
+        let (walked, unmarked) = chain.walk(segment, header, &buffer)?;
         if used.peek().is_none() {
-            scanned.torn = check_end(&segment.path, files.id, mark, &buffer, end, link)?;
+            scanned.torn = chain.check_end(&segment.path, &buffer, walked.end, &files)?;
+            scanned.unsynced = (unmarked, buffer.get(unmarked..walked.end).unwrap_or_default().to_vec());
         }
+        scanned.walked.push(walked);
     }
-    scanned.last = (link.next - 1, link.last);
-    if scanned.last.0 < after {
-        return Err(lost(folder, scanned.last.0 + 1, after, "the log ends before what the table holds"));
-    }
-    let older = files.used().take(skipped).map(|(segment, _)| segment);
+    // What the log does not have of the table's commits is harmless damage by now.
+    let Link { next, last, .. } = chain.link;
+    scanned.last = if next > after { (next - 1, last) } else { (after, 0) };
+    scanned.harmless = chain.harmless;
+    scanned.held = files.used().take(skipped).skip(forgotten).map(|(segment, _)| segment.clone()).collect();
+    let older = files.used().take(forgotten).map(|(segment, _)| segment);
     scanned.spare = files.segments.iter().filter(|segment| segment.header.is_none()).chain(older).cloned().collect();
     Ok(scanned)
 }
 
 fn nothing(files: &Files) -> Scanned {
-    let spare = files.segments.clone();
-    Scanned { id: files.id, walked: Vec::new(), last: (0, 0), torn: false, spare }
+    Scanned {
+        id: files.id,
+        held: Vec::new(),
+        walked: Vec::new(),
+        unsynced: (0, Vec::new()),
+        last: (0, 0),
+        torn: false,
+        harmless: Vec::new(),
+        spare: files.segments.clone(),
+    }
 }
 
-/// Follows the chain through one segment. Returns where it ends there.
-fn walk(
+/// Follows the chain from segment to segment.
+struct Chain<'a> {
     id: LogId,
-    header: SegmentHeader,
-    segment: &[u8],
+    /// The last commit that the table holds.
     after: u64,
-    link: &mut Link,
-    show: &mut dyn FnMut(&Entry<'_>) -> Result<(), OpenError>,
-) -> Result<usize, OpenError> {
-    let mut at = HEADER_BYTES;
-    while let Some(found) = entry_at(id, segment, at) {
-        if (found.seq, found.before) != (link.next, link.last) {
-            break;
-        }
-        if found.seq > after {
-            let place = place_of(header.number, found.records.start);
-            let records = segment.get(found.records.clone()).unwrap_or_default();
-            show(&Entry { seq: found.seq, place, records })?;
-        }
-        at = found.end();
-        *link = Link { next: found.seq + 1, last: found.checksum, before: link.last };
-    }
-    Ok(at)
+    mark: Mark,
+    link: Link,
+    show: &'a mut dyn FnMut(&Entry<'_>) -> Result<(), OpenError>,
+    harmless: Vec<Damage>,
 }
 
-/// Whether the log may end here. Returns whether a torn entry stands there.
-fn check_end(path: &Path, id: LogId, mark: Mark, segment: &[u8], end: usize, link: Link) -> Result<bool, OpenError> {
-    if let Some((_, behind)) = next_entry(id, segment, end, link.next) {
-        let upto = (behind.seq - 1).max(link.next);
-        return Err(lost(path, link.next, upto, "an entry is damaged, and whole ones lie behind it"));
+impl Chain<'_> {
+    /// Whether a segment continues what stands before it.
+    fn begin(&mut self, path: &Path, header: SegmentHeader, last: Option<&Walked>) -> Result<(), OpenError> {
+        let link = &mut self.link;
+        let continues = header.first_seq == link.next && header.before == link.last;
+        // A commit that failed half way is written again, to a new segment.
+        let again = header.first_seq + 1 == link.next && header.before == link.before;
+        let numbered = last.is_none_or(|last| last.header.number < header.number);
+        if !numbered || !(continues || again) {
+            let why = "what stood before this segment is missing or damaged";
+            return Err(self.lost(path, header.first_seq.saturating_sub(1), why));
+        }
+        if again {
+            (link.next, link.last) = (link.next - 1, link.before);
+        }
+        Ok(())
     }
-    if mark.seq >= link.next {
-        let why = if mark.clean { "the daemon had stopped in order" } else { "they were on the disk" };
-        return Err(lost(path, link.next, mark.seq, why));
+
+    /// Follows the chain through one segment, and begins anew behind damage to what the table holds. Returns with it where
+    /// in the segment the mark has not been.
+    fn walk(
+        &mut self,
+        file: &SegmentFile,
+        mut header: SegmentHeader,
+        segment: &[u8],
+    ) -> Result<(Walked, usize), OpenError> {
+        let (mut begin, mut at, mut unmarked, mut damaged) = (HEADER_BYTES, HEADER_BYTES, 0, false);
+        loop {
+            while let Some(found) = entry_at(self.id, segment, at) {
+                if (found.seq, found.before) != (self.link.next, self.link.last) {
+                    break;
+                }
+                if found.seq > self.after {
+                    let place = place_of(header.number, found.records.start);
+                    let records = segment.get(found.records.clone()).unwrap_or_default();
+                    (self.show)(&Entry { seq: found.seq, place, records })?;
+                }
+                if !found.padded {
+                    damaged = true;
+                    let what = format!("what fills up commit {} at byte {at} is not as it was written", found.seq);
+                    self.harmless.push(Damage::of(&file.path, what));
+                }
+                at = found.end();
+                unmarked = if found.seq <= self.mark.seq { at } else { unmarked };
+                self.link = Link { next: found.seq + 1, last: found.checksum, before: self.link.last };
+            }
+            if self.link.next > self.after {
+                break;
+            }
+            let behind = next_entry(self.id, segment, at, self.link.next);
+            let Some((next, found)) = behind.filter(|(_, found)| found.seq <= self.after + 1) else { break };
+            let (first, last) = (self.link.next, found.seq - 1);
+            let what = format!("the entries from byte {at} to {next}, commits {first} to {last}, are damaged");
+            self.harmless.push(Damage::of(&file.path, what));
+            self.link = Link { next: found.seq, last: found.before, before: 0 };
+            (begin, at, header.first_seq, damaged) = (next, next, found.seq, true);
+        }
+        damaged |= self.link.next <= self.after;
+        let (path, bytes) = (file.path.clone(), file.bytes);
+        Ok((Walked { path, header, begin, end: at, bytes, damaged }, unmarked.min(at)))
     }
-    Ok(resembles_entry(segment, end, link.next))
+
+    /// Whether the log may end here. Returns whether a torn entry stands there.
+    fn check_end(&mut self, path: &Path, segment: &[u8], end: usize, files: &Files) -> Result<bool, OpenError> {
+        let (next, mark) = (self.link.next, self.mark);
+        if let Some((_, behind)) = next_entry(self.id, segment, end, next) {
+            let why = "an entry is damaged, and whole ones lie behind it";
+            return Err(self.lost(path, behind.seq - 1, why));
+        }
+        if next <= self.after {
+            return self.check_missing_end(path, end, files).map(|()| false);
+        }
+        if mark.seq >= next {
+            let why = if mark.clean { "the daemon had stopped in order" } else { "they were on the disk" };
+            return Err(self.lost(path, mark.seq, why));
+        }
+        Ok(resembles_entry(segment, end, next))
+    }
+
+    /// Whether the log may end before the table's last commit.
+    fn check_missing_end(&mut self, path: &Path, end: usize, files: &Files) -> Result<(), OpenError> {
+        let Self { id, after, mark, .. } = *self;
+        if mark.seq > after {
+            return Err(self.lost(path, mark.seq, "an entry is damaged"));
+        }
+        if mark.seq < after {
+            let what = format!(
+                "the log ends with commit {}, the table holds {after}: whether there were later ones is not known",
+                self.link.next - 1
+            );
+            return Err(Damage::of(path, what).into());
+        }
+        let mut buffer = Vec::new();
+        for segment in &files.segments {
+            read_file(&segment.path, &mut buffer)?;
+            if let Some((_, behind)) = next_entry(id, &buffer, 0, after + 1) {
+                return Err(self.lost(&segment.path, behind.seq - 1, "what stood before this segment is damaged"));
+            }
+        }
+        let what = format!("the entries from byte {end} on, commits {} to {after}, are damaged", self.link.next);
+        self.harmless.push(Damage::of(path, what));
+        Ok(())
+    }
+
+    /// Commits up to `last` are missing. What the table holds is not.
+    fn lost(&self, path: &Path, last: u64, why: &str) -> OpenError {
+        let first = self.link.next.max(self.after + 1);
+        lost(path, first, last.max(first), why)
+    }
 }
 
 /// Every whole entry there is, in order of segments, whether or not it is part of a chain: for what is damaged. Returns
 /// the stretches of commits that are missing between those that are there, and how many are there.
 pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>)) -> Result<Loose, Error> {
     let files = Files::list(folder)?;
-    let mut loose = Loose { mark: files.mark, ..Loose::default() };
+    let mut loose = Loose { mark: files.mark, id: Some(files.id), ..Loose::default() };
     let mut buffer = Vec::new();
     // A segment whose header is damaged may hold entries all the same: its place in the row is then told by them.
     let mut row: Vec<(u64, &SegmentFile)> = Vec::new();
@@ -275,6 +374,7 @@ pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>)) -> R
 /// What [`scan_loosely`] found.
 #[derive(Debug, Default)]
 pub(crate) struct Loose {
+    pub(crate) id: Option<LogId>,
     pub(crate) mark: Option<Mark>,
     pub(crate) found: u64,
     pub(crate) first: Option<u64>,
@@ -282,6 +382,15 @@ pub(crate) struct Loose {
     /// From the first to the last commit of each stretch.
     pub(crate) missing: Vec<(u64, u64)>,
     pub(crate) unreadable: Vec<(PathBuf, String)>,
+}
+
+impl Loose {
+    /// The first of the commits that are there without a gap up to this one; the one behind it, if that is not there.
+    pub(crate) fn unbroken_to(&self, seq: u64) -> u64 {
+        let gap = self.missing.iter().rev().find(|(first, _)| *first <= seq);
+        let first = self.first.unwrap_or(0);
+        if seq > self.last { seq + 1 } else { gap.map_or(first, |(_, last)| (last + 1).min(seq + 1)) }
+    }
 }
 
 pub(crate) fn place_of(segment: u64, at: usize) -> Place {

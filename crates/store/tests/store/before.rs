@@ -5,39 +5,18 @@
 use std::fs;
 use std::path::Path;
 
-use windlass_engine::{Engine, Limits, Timestamp, Turn};
-use windlass_store::{Commit, Fingerprint, Journal, OpenError, accept_loss, salvage, verify};
+use windlass_engine::{Limits, Timestamp};
+use windlass_store::{Fingerprint, OpenError, accept_loss, salvage, verify};
 
 use crate::dice::Dice;
 use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};
 use crate::old;
-use crate::world::{any_command, open_clients};
-
-/// Commits of some daemon's life, and what there was after each.
-fn life(dice: &mut Dice, commits_max: u64) -> (Vec<Commit>, Vec<Fingerprint>) {
-    let (mut engine, mut journal) = (Engine::new(Limits::default(), 1), Journal::new());
-    let mut turn = Turn::new(Timestamp(1_000_000), 1);
-    open_clients(&mut engine, &mut turn);
-    let (mut commits, mut prints) = (Vec::new(), Vec::new());
-    for _ in 0..3 + dice.roll(commits_max) {
-        turn.changes.clear();
-        for _ in 0..6 {
-            let (client, command) = any_command(dice, &engine, turn.now);
-            engine.apply(client, windlass_engine::Tag(1), command, &mut turn);
-        }
-        journal.append(&engine, &turn.changes);
-        while let Some(commit) = journal.cut(&engine) {
-            journal.committed(commit.seq());
-            commits.push(commit);
-            prints.push(Fingerprint::of(&engine));
-        }
-    }
-    (commits, prints)
-}
+use crate::world::commits_of_a_life;
 
 fn make(dice: &mut Dice, path: &Path) -> Vec<Fingerprint> {
-    let (commits, prints) = life(dice, 30);
+    let visits = 3 + dice.roll(30);
+    let (commits, prints) = commits_of_a_life(dice, visits, 6);
     old::write(path, 512 << 10, &commits);
     prints
 }

@@ -2,10 +2,14 @@
 //!
 //! A file's bytes are durable when it was synced, names when their folder was. Of what was written since, each sector of
 //! 512 bytes, each size and each name is there or not, as the dice say.
+//!
+//! A sync may fail. What it should have made durable can be read as long as there is power, and no later sync makes it
+//! durable, unless it is written again: so does Linux.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -90,6 +94,8 @@ struct Disk {
     durable: State,
     /// What a sync that has begun makes durable.
     begun: State,
+    /// Sectors that a sync should have made durable that failed.
+    lost: HashMap<Inode, BTreeSet<usize>>,
 }
 
 impl Disk {
@@ -97,19 +103,53 @@ impl Disk {
     fn new(root: &Path) -> Self {
         let mut durable = State::default();
         durable.read(root);
-        Self { root: root.to_owned(), durable, begun: State::default() }
+        Self { root: root.to_owned(), durable, begun: State::default(), lost: HashMap::new() }
     }
 
     fn step(&mut self, step: Step, path: &Path) {
         let Ok(about) = fs::metadata(path) else { return };
         let inode = about.ino();
         match step {
+            Step::Put(from, bytes) => {
+                let [first, end] = [from, from + bytes].map(|at| usize::try_from(at).unwrap());
+                let sectors = first / SECTOR..end.div_ceil(SECTOR);
+                self.lost.get_mut(&inode).into_iter().for_each(|lost| lost.retain(|at| !sectors.contains(at)));
+            }
+            Step::Written => {}
             // What is written while the sync goes on, by a thread of sled's, is not part of it.
-            Step::Written if about.is_dir() => drop(self.begun.folders.insert(inode, names(path))),
-            Step::Written => drop(fs::read(path).map(|bytes| self.begun.files.insert(inode, bytes))),
+            Step::Syncing if about.is_dir() => drop(self.begun.folders.insert(inode, names(path))),
+            Step::Syncing => drop(fs::read(path).map(|bytes| self.begun.files.insert(inode, bytes))),
             Step::Synced => {
-                self.begun.files.remove(&inode).map(|bytes| self.durable.files.insert(inode, bytes));
+                if let Some(mut bytes) = self.begun.files.remove(&inode) {
+                    self.without_lost(inode, &mut bytes);
+                    self.durable.files.insert(inode, bytes);
+                }
                 self.begun.folders.remove(&inode).map(|names| self.durable.folders.insert(inode, names));
+            }
+        }
+    }
+
+    /// The sync that has begun fails.
+    fn fail(&mut self, path: &Path, dice: &mut Dice) {
+        let Ok(about) = fs::metadata(path) else { return };
+        let Some(mut bytes) = self.begun.files.remove(&about.ino()) else { return };
+        let durable = self.durable.files.entry(about.ino()).or_default();
+        durable.resize(bytes.len(), 0);
+        let differs = |(at, (old, new)): (usize, (&[u8], &[u8]))| (old != new).then_some(at);
+        let sectors = durable.chunks(SECTOR).zip(bytes.chunks(SECTOR)).enumerate().filter_map(differs);
+        let lost: Vec<usize> = sectors.filter(|_| !dice.one_in(4)).collect();
+        self.lost.entry(about.ino()).or_default().extend(lost);
+        self.without_lost(about.ino(), &mut bytes);
+        self.durable.files.insert(about.ino(), bytes);
+    }
+
+    /// What is lost of a file is as it was.
+    fn without_lost(&self, inode: Inode, bytes: &mut [u8]) {
+        let Some(old) = self.durable.files.get(&inode) else { return };
+        for sector in self.lost.get(&inode).into_iter().flatten() {
+            let at = sector * SECTOR..bytes.len().min(sector * SECTOR + SECTOR);
+            if let (Some(old), Some(new)) = (old.get(at.clone()), bytes.get_mut(at)) {
+                new.copy_from_slice(old);
             }
         }
     }
@@ -118,6 +158,9 @@ impl Disk {
     fn cut(&self, dice: &mut Dice) -> Image {
         let mut written = State::default();
         let root = written.read(&self.root);
+        for (inode, bytes) in &mut written.files {
+            self.without_lost(*inode, bytes);
+        }
         let mut cut = Cut { old: &self.durable, new: &written, luck: Luck::new(dice), image: Image::new() };
         root.into_iter().for_each(|root| cut.folder(root, Path::new("")));
         cut.image
@@ -203,12 +246,24 @@ struct Watching {
     expected: Expected,
     cuts: Vec<(Image, Expected)>,
     steps: u64,
+    /// One in so many syncs of the log or the table fails.
+    failing: Option<u64>,
+    failed: u64,
 }
 
 impl Watcher {
     /// Watches what this thread does from now on. The power is cut at one in so many steps.
     pub(crate) fn new(root: &Path, dice: Dice, one_in: u64, expected: Expected) -> Self {
-        let watching = Watching { disk: Disk::new(root), dice, one_in, expected, cuts: Vec::new(), steps: 0 };
+        let watching = Watching {
+            disk: Disk::new(root),
+            dice,
+            one_in,
+            expected,
+            cuts: Vec::new(),
+            steps: 0,
+            failing: None,
+            failed: 0,
+        };
         let state = Rc::new(RefCell::new(watching));
         let seen = Rc::clone(&state);
         watch_steps(Some(Box::new(move |step, path| seen.borrow_mut().step(step, path))));
@@ -218,6 +273,16 @@ impl Watcher {
     /// What is expected of a cut from now on.
     pub(crate) fn expect(&self, expected: Expected) {
         self.state.borrow_mut().expected = expected;
+    }
+
+    /// One in so many syncs of the log or the table fails from now on.
+    pub(crate) fn fail_syncs(&self, one_in: Option<u64>) {
+        self.state.borrow_mut().failing = one_in;
+    }
+
+    /// How many have failed.
+    pub(crate) fn failed_syncs(&self) -> u64 {
+        self.state.borrow().failed
     }
 
     /// Ends the watch. Returns what cuts have left.
@@ -234,12 +299,20 @@ impl Drop for Watcher {
 }
 
 impl Watching {
-    fn step(&mut self, step: Step, path: &Path) {
+    fn step(&mut self, step: Step, path: &Path) -> io::Result<()> {
         self.disk.step(step, path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let may_fail = step == Step::Syncing && (name == "db" || name.starts_with("segment-"));
+        let fails = may_fail && self.failing.is_some_and(|one_in| self.dice.one_in(one_in));
+        if fails {
+            self.disk.fail(path, &mut self.dice);
+            self.failed += 1;
+        }
         self.steps += 1;
         if self.dice.one_in(self.one_in) {
             let image = self.disk.cut(&mut self.dice);
             self.cuts.push((image, self.expected.clone()));
         }
+        if fails { Err(io::Error::other("a sync failed, as the dice said")) } else { Ok(()) }
     }
 }

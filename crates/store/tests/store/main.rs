@@ -8,12 +8,14 @@
     reason = "what helps a test may fail like a test"
 )]
 
+mod absorbed;
 mod before;
 mod daemon;
 mod damage;
 mod dice;
 mod disk;
 mod files;
+mod golden;
 mod jobs;
 mod journal;
 mod old;

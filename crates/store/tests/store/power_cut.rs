@@ -2,7 +2,8 @@
 //! name by name, as the dice say. Whatever they say, every commit that was acknowledged must be there.
 //!
 //! The power fails in and between the steps of commits, new segments, checkpoints and rebuilds, openings (those after a
-//! power cut, too), of making a store and of taking one over from version 0.1.0, and of stops.
+//! power cut, too), of making a store and of taking one over from version 0.1.0, and of stops. Before it fails, syncs may
+//! fail, and daemons may be killed and started again, with or without such a failure.
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_CUTS=n` so many cuts.
 
@@ -10,14 +11,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use windlass_engine::{Engine, Limits, Timestamp, Turn};
-use windlass_store::{CheckpointLimits, Fingerprint, Journal, StoreConfig, verify};
+use windlass_engine::{Limits, Timestamp};
+use windlass_store::{CheckpointLimits, Fingerprint, StoreConfig, verify};
 
 use crate::dice::Dice;
 use crate::disk::{Image, Watcher, restore};
 use crate::files::{Daemon, Expected, home, small};
 use crate::old;
-use crate::world::{any_command, open_clients};
+use crate::world::commits_of_a_life;
 
 /// Openings that are cut, one within the other.
 const DEPTH_MAX: u32 = 3;
@@ -32,6 +33,14 @@ struct Life {
     cuts_max: u64,
     /// Cuts that were made while a directory was opened that another cut had left.
     in_openings: u64,
+    failed_syncs: u64,
+}
+
+/// What became of a commit.
+enum Committed {
+    Yes(Expected),
+    /// Its sync failed, and so the daemon is killed.
+    Killed(Expected),
 }
 
 impl Life {
@@ -60,43 +69,92 @@ impl Life {
         let one_in = self.dice.one_of(&[4, 10, 30]);
         let watcher = Watcher::new(path, Dice(self.dice.roll(u64::MAX)), one_in, expected.clone());
         let now = Timestamp(1_000_000 + self.places * 100_000);
-        let mut daemon = Daemon::start(&config, self.seed, now).unwrap_or_else(|why| self.failed(why));
-        expected.check(&daemon.engine).unwrap_or_else(|why| self.failed(why));
-        let mut known = Expected::of(daemon.print());
-        watcher.expect(known.clone());
-        daemon.open_clients();
+        let (mut daemon, mut known) = self.start(&config, now, expected, &watcher);
+        let mut ended = false;
         for _ in 0..self.dice.roll(25) {
             if self.dice.one_in(5) {
-                if self.dice.one_in(4) {
-                    daemon.checkpointer.ask_for_rebuild();
+                if self.checkpoint(&mut daemon, &watcher) {
+                    drop(daemon);
+                    (daemon, known) = self.start(&config, now, &known, &watcher);
                 }
-                let all = self.dice.one_in(2);
-                daemon.checkpointer.run(all).unwrap_or_else(|why| self.failed(why));
-                daemon.log.tail().make_room().unwrap();
                 continue;
             }
             daemon.work(&mut self.dice, JOBS_MAX);
-            known = self.commit(&mut daemon, &watcher, known);
+            match self.commit(&mut daemon, &watcher, known) {
+                Committed::Yes(all) if !self.dice.one_in(15) => known = all,
+                Committed::Yes(expected) | Committed::Killed(expected) => {
+                    drop(daemon);
+                    (daemon, known) = self.start(&config, now, &expected, &watcher);
+                }
+            }
         }
         if self.dice.one_in(3) {
             daemon.engine.settle_head();
             daemon.journal.stop_in_order();
-            self.commit(&mut daemon, &watcher, known);
+            ended = matches!(self.commit(&mut daemon, &watcher, known), Committed::Yes(_));
+        }
+        if ended {
             daemon.log.close().unwrap();
         }
         drop(daemon);
+        self.failed_syncs += watcher.failed_syncs();
         watcher.end()
     }
 
-    fn commit(&self, daemon: &mut Daemon, watcher: &Watcher, mut known: Expected) -> Expected {
+    /// Starts a daemon, and expects from now on what it has found.
+    fn start(
+        &self,
+        config: &StoreConfig,
+        now: Timestamp,
+        expected: &Expected,
+        watcher: &Watcher,
+    ) -> (Daemon, Expected) {
+        let mut daemon = Daemon::start(config, self.seed, now).unwrap_or_else(|why| self.failed(why));
+        expected.check(&daemon.engine).unwrap_or_else(|why| self.failed(why));
+        // It answers for what it has found, whatever it was.
+        let known = Expected::of(daemon.print());
+        watcher.expect(known.clone());
+        daemon.open_clients();
+        (daemon, known)
+    }
+
+    /// Makes a checkpoint. Says whether the daemon is killed for it.
+    fn checkpoint(&mut self, daemon: &mut Daemon, watcher: &Watcher) -> bool {
+        if self.dice.one_in(4) {
+            daemon.checkpointer.ask_for_rebuild();
+        }
+        let all = self.dice.one_in(2);
+        let fails = self.dice.one_in(4);
+        watcher.fail_syncs(fails.then_some(3));
+        let made = daemon.checkpointer.run(all);
+        watcher.fail_syncs(None);
+        if let Err(why) = made
+            && !fails
+        {
+            self.failed(why);
+        }
+        daemon.log.tail().make_room().unwrap();
+        fails && self.dice.one_in(2)
+    }
+
+    fn commit(&mut self, daemon: &mut Daemon, watcher: &Watcher, mut known: Expected) -> Committed {
         while let Some(commit) = daemon.cut() {
             let print = Rc::new(daemon.print());
-            watcher.expect(Expected { on_its_way: Some(Rc::clone(&print)), ..known });
-            daemon.append(&commit).unwrap_or_else(|why| self.failed(why));
+            known = Expected { on_its_way: Some(Rc::clone(&print)), ..known };
+            watcher.expect(known.clone());
+            watcher.fail_syncs(Some(20));
+            let appended = daemon.append(&commit);
+            watcher.fail_syncs(None);
+            if appended.is_err() {
+                if self.dice.one_in(2) {
+                    return Committed::Killed(known);
+                }
+                daemon.log.reopen().and_then(|()| daemon.append(&commit)).unwrap_or_else(|why| self.failed(why));
+            }
             known = Expected { acknowledged: print, on_its_way: None };
             watcher.expect(known.clone());
         }
-        known
+        Committed::Yes(known)
     }
 
     /// What a cut has left is as it must be, and can be opened; and that may be cut as well.
@@ -148,33 +206,19 @@ impl Life {
 
 /// Makes a directory as version 0.1.0 left it. Returns what is in it.
 fn old_directory(dice: &mut Dice, path: &Path) -> Fingerprint {
-    let (mut engine, mut journal) = (Engine::new(Limits::default(), 1), Journal::new());
-    let mut turn = Turn::new(Timestamp(1_000_000), 1);
-    open_clients(&mut engine, &mut turn);
-    let mut commits = Vec::new();
-    for _ in 0..=dice.roll(10) {
-        turn.changes.clear();
-        for _ in 0..10 {
-            let (client, command) = any_command(dice, &engine, turn.now);
-            engine.apply(client, windlass_engine::Tag(1), command, &mut turn);
-        }
-        journal.append(&engine, &turn.changes);
-        while let Some(commit) = journal.cut(&engine) {
-            journal.committed(commit.seq());
-            commits.push(commit);
-        }
-    }
+    let visits = 1 + dice.roll(10);
+    let (commits, prints) = commits_of_a_life(dice, visits, 10);
     old::write(path, 512 << 10, &commits);
-    Fingerprint::of(&engine)
+    prints.last().unwrap().clone()
 }
 
-/// Returns how many cuts were made, and how many of them in openings.
-fn live(seed: u64, cuts_max: u64) -> (u64, u64) {
+/// Returns how many cuts were made, how many of them in openings, and how many syncs failed.
+fn live(seed: u64, cuts_max: u64) -> (u64, u64, u64) {
     let home = home();
     let (dice, home) = (Dice(seed), home.path().to_owned());
-    let mut life = Life { seed, dice, home, places: 0, cuts: 0, cuts_max, in_openings: 0 };
+    let mut life = Life { seed, dice, home, places: 0, cuts: 0, cuts_max, in_openings: 0, failed_syncs: 0 };
     life.live();
-    (life.cuts, life.in_openings)
+    (life.cuts, life.in_openings, life.failed_syncs)
 }
 
 #[test]
@@ -186,13 +230,15 @@ fn power_cuts_lose_nothing() {
         return;
     }
     let wanted = number("WINDLASS_CUTS").unwrap_or(400);
-    let (mut cuts, mut in_openings, mut seed) = (0, 0, 0);
+    let (mut cuts, mut in_openings, mut failed, mut seed) = (0, 0, 0, 0);
     while cuts < wanted {
-        let (more, openings) = live(seed, CUTS_OF_A_LIFE);
+        let (more, openings, syncs) = live(seed, CUTS_OF_A_LIFE);
         cuts += more;
         in_openings += openings;
+        failed += syncs;
         seed += 1;
     }
-    println!("{cuts} cuts, {in_openings} of them in openings, in {seed} lives");
+    println!("{cuts} cuts, {in_openings} of them in openings, in {seed} lives, {failed} syncs failed");
     assert!(in_openings > cuts / 10, "{in_openings} of {cuts} cuts in openings");
+    assert!(failed > cuts / 100, "{failed} syncs failed");
 }

@@ -3,9 +3,12 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, Clash, ClientId, ClientInfo, Command, Cron, Cursor, Engine, Failure, Filter, From, Job, JobId, JobRef,
-    KeyUntil, LeaseTerms, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof,
-    QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Throttle, Timestamp, Turn, Unique, Wait,
+    KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority,
+    Proof, QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Throttle, Timestamp, Turn, Unique,
+    Wait,
 };
+
+use windlass_store::{Commit, Fingerprint, Journal};
 
 use crate::dice::Dice;
 
@@ -63,6 +66,28 @@ pub(crate) fn any_command(dice: &mut Dice, engine: &Engine, now: Timestamp) -> (
         _ => Command::Stats,
     };
     (client, command)
+}
+
+/// The commits of some daemon's life of so many visits, and what there was after each.
+pub(crate) fn commits_of_a_life(dice: &mut Dice, visits: u64, commands: u64) -> (Vec<Commit>, Vec<Fingerprint>) {
+    let (mut engine, mut journal) = (Engine::new(Limits::default(), 1), Journal::new());
+    let mut turn = Turn::new(Timestamp(1_000_000), 1);
+    open_clients(&mut engine, &mut turn);
+    let (mut commits, mut prints) = (Vec::new(), Vec::new());
+    for _ in 0..visits {
+        turn.changes.clear();
+        for _ in 0..commands {
+            let (client, command) = any_command(dice, &engine, turn.now);
+            engine.apply(client, Tag(1), command, &mut turn);
+        }
+        journal.append(&engine, &turn.changes);
+        while let Some(commit) = journal.cut(&engine) {
+            journal.committed(commit.seq());
+            commits.push(commit);
+            prints.push(Fingerprint::of(&engine));
+        }
+    }
+    (commits, prints)
 }
 
 /// What empties a world.

@@ -1,0 +1,107 @@
+//! What a log does with its files: making them with their room, writing to them, removing them.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
+use std::path::Path;
+
+use bytes::Bytes;
+use rustix::fs::FallocateFlags;
+
+use crate::files::{FILE_MODE, Step, at, step, sync};
+use crate::store::Error;
+
+/// Slices that one write takes.
+const SLICES_MAX: usize = 1024;
+
+/// The bytes of an entry from `from` on, in order: what was copied, and tails in their places.
+pub(super) fn slices<'a>(scratch: &'a [u8], from: usize, tails: &'a [(usize, Bytes)]) -> Vec<&'a [u8]> {
+    let (mut parts, mut done) = (Vec::with_capacity(2 * tails.len() + 2), from);
+    for (at, tail) in tails {
+        parts.push(scratch.get(done..*at).unwrap_or_default());
+        parts.push(tail);
+        done = *at;
+    }
+    parts.push(scratch.get(done..).unwrap_or_default());
+    parts
+}
+
+/// Writes bytes, and shows that to a test.
+pub(super) fn put(file: &File, path: &Path, parts: &[&[u8]], from: u64) -> Result<(), Error> {
+    write_all_at(file, parts, from).map_err(at("writing", path))?;
+    step(Step::Put(from, parts.iter().map(|part| part.len() as u64).sum()), path);
+    Ok(())
+}
+
+fn write_all_at(file: &File, parts: &[&[u8]], mut from: u64) -> io::Result<()> {
+    if let [part] = parts {
+        return file.write_all_at(part, from);
+    }
+    for chunk in parts.chunks(SLICES_MAX) {
+        let mut slices: Vec<IoSlice<'_>> = chunk.iter().map(|part| IoSlice::new(part)).collect();
+        let mut rest = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match rustix::io::pwritev(file, rest, from) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    from += written as u64;
+                    IoSlice::advance_slices(&mut rest, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn create(path: &Path) -> Result<File, Error> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
+    options.open(path).map_err(at("making", path))
+}
+
+pub(super) fn open(path: &Path) -> Result<File, Error> {
+    OpenOptions::new().read(true).write(true).open(path).map_err(at("opening", path))
+}
+
+/// Makes a file with room for so many bytes. If there is none, nothing is left of it.
+pub(super) fn allocate(path: &Path, bytes: u64) -> Result<File, Error> {
+    let file = create(path)?;
+    let allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+        // A file system without it: the room has to be written.
+        Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(&file, bytes),
+        allocated => allocated.map_err(io::Error::from),
+    };
+    match allocated.map_err(at("allocating", path)).and_then(|()| sync(&file, path)) {
+        Ok(()) => Ok(file),
+        Err(why) => {
+            drop(remove(path));
+            Err(why)
+        }
+    }
+}
+
+/// Writes zeros over the first bytes of a file.
+fn write_zeros(file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 18];
+    let mut done = 0;
+    while done < bytes {
+        let left = usize::try_from(bytes - done).unwrap_or(usize::MAX);
+        let part = zeros.get(..left.min(zeros.len())).unwrap_or_default();
+        file.write_all_at(part, done)?;
+        done += part.len() as u64;
+    }
+    Ok(())
+}
+
+pub(super) fn remove(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => {
+            step(Step::Written, path);
+            removed.map_err(at("removing", path))
+        }
+    }
+}
