@@ -25,10 +25,10 @@ use tempfile::TempDir;
 use windlass_engine::NewJob;
 use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
+use windlass_server::Failure;
 use windlass_server::import::{self, Importer, Outcome, Source};
-use windlass_server::{Failure, logging};
 
-use super::report::Report;
+use super::report::{Report, cannot_say, log_aside};
 use crate::settings::Settings;
 
 const HELP: &str = "\
@@ -82,10 +82,7 @@ impl GearmandSqlite {
         if let Some(pid) = holder(&self.queue).filter(|_| !self.dry_run) {
             return Err(self.refuse(format!("process {pid} has it open: stop gearmand first, or its jobs run twice")));
         }
-        // The store has things to say, but not in the daemon's log. An import's own words go elsewhere.
-        config.log.level = "warn".to_owned();
-        config.log.file = PathBuf::new();
-        logging::init(&config.log)?;
+        log_aside(&mut config)?;
         let gearman = import::gearman(&config)?;
         let mut importer = if self.dry_run {
             Importer::rehearse(&config)
@@ -147,10 +144,6 @@ fn take(
         }
     };
     report.leave(out, number, &function, &unique, &why).map_err(|why| cannot_say(&why))
-}
-
-fn cannot_say(why: &io::Error) -> Failure {
-    Failure::Runtime(format!("cannot write: {why}"))
 }
 
 fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {

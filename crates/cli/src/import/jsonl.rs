@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sha2::{Digest, Sha256};
+use windlass_server::Failure;
 use windlass_server::config::Config;
 use windlass_server::import::{Adopted, Importer, Line, Outcome, Ranks, Source};
-use windlass_server::{Failure, logging};
 
+use super::report::{cannot_say, log_aside, outcome, write_before};
 use crate::settings::Settings;
 
 const HELP: &str = "\
@@ -76,10 +77,7 @@ impl Jsonl {
         let mut config = self.settings.resolve(env::vars_os())?;
         let mut lines = Lines::open(&self.lines, longest(&config))?;
         let (digest, ranks) = lines.survey()?;
-        // The store has things to say, but not in the daemon's log. An import's own words go elsewhere.
-        config.log.level = "warn".to_owned();
-        config.log.file = PathBuf::new();
-        logging::init(&config.log)?;
+        log_aside(&mut config)?;
         let mut importer = if self.dry_run {
             Importer::rehearse(&config)
         } else {
@@ -212,10 +210,6 @@ fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
     Failure::Source { file: file.to_owned(), reason: reason.to_string() }
 }
 
-fn cannot_say(why: &io::Error) -> Failure {
-    Failure::Runtime(format!("cannot write: {why}"))
-}
-
 // ---- telling ---------------------------------------------------------------------------------------------------------
 
 /// What became of the lines.
@@ -285,21 +279,12 @@ impl Report {
         if *known > 0 {
             writeln!(out, "{known} here already, kept as they are")?;
         }
-        if *before > 0 {
-            writeln!(out, "{before} taken by an earlier import of the same file; --again takes them once more")?;
-        }
-        Ok(())
+        write_before(out, *before, "file")
     }
 
     /// All or not all: what the process exits with.
     fn outcome(&self) -> Result<(), Failure> {
-        match self.left {
-            0 => Ok(()),
-            1 => Err(Failure::Incomplete("1 line is left; do it again when its reason is mended".to_owned())),
-            left => {
-                Err(Failure::Incomplete(format!("{left} lines are left; do it again when their reasons are mended")))
-            }
-        }
+        outcome(self.left, "line", "lines")
     }
 }
 

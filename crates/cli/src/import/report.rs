@@ -1,10 +1,45 @@
-//! What an import says: a line for each job that is left, one for each function, one for all.
+//! What an import says. Of every one: where it is said, that something is left, and what the process ends with; of gearmand's
+//! jobs: a line for each that is left, one for each function, one for all.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use std::path::PathBuf;
+
 use bytes::Bytes;
-use windlass_server::Failure;
+use windlass_server::config::Config;
+use windlass_server::{Failure, logging};
+
+/// The store has things to say, but not in the daemon's log. An import's own words go elsewhere.
+pub(super) fn log_aside(config: &mut Config) -> Result<(), Failure> {
+    config.log.level = "warn".to_owned();
+    config.log.file = PathBuf::new();
+    Ok(logging::init(&config.log)?)
+}
+
+/// Nobody can be told.
+pub(super) fn cannot_say(why: &io::Error) -> Failure {
+    Failure::Runtime(format!("cannot write: {why}"))
+}
+
+/// What an earlier import took, in words.
+pub(super) fn write_before(out: &mut dyn Write, before: u64, of: &str) -> io::Result<()> {
+    match before {
+        0 => Ok(()),
+        _ => writeln!(out, "{before} taken by an earlier import of the same {of}; --again takes them once more"),
+    }
+}
+
+/// All or not all: what the process exits with. `one` and `several` are what is left.
+pub(super) fn outcome(left: u64, one: &str, several: &str) -> Result<(), Failure> {
+    match left {
+        0 => Ok(()),
+        1 => Err(Failure::Incomplete(format!("1 {one} is left; do it again when its reason is mended"))),
+        left => {
+            Err(Failure::Incomplete(format!("{left} {several} are left; do it again when their reasons are mended")))
+        }
+    }
+}
 
 /// Counts, by function and in all.
 #[derive(Debug, Default)]
@@ -57,20 +92,11 @@ impl Report {
         if *known > 0 {
             writeln!(out, "{known} queued already, with the same function and unique id")?;
         }
-        if *before > 0 {
-            writeln!(out, "{before} taken by an earlier import of the same rows; --again takes them once more")?;
-        }
-        Ok(())
+        write_before(out, *before, "rows")
     }
 
     /// All or not all: what the process exits with.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
-        match self.left {
-            0 => Ok(()),
-            1 => Err(Failure::Incomplete("1 row is left; do it again when its reason is mended".to_owned())),
-            left => {
-                Err(Failure::Incomplete(format!("{left} rows are left; do it again when their reasons are mended")))
-            }
-        }
+        outcome(self.left, "row", "rows")
     }
 }

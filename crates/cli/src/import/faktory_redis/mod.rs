@@ -9,19 +9,19 @@ mod report;
 
 use std::env;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
 
 use bytes::Bytes;
 use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_engine::{NewJob, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
+use windlass_server::Failure;
 use windlass_server::import::{self, Importer, Outcome};
-use windlass_server::{Failure, logging};
 
 use self::layout::{Entry, Holds, Layout};
 use self::redis::Redis;
 use self::report::Report;
+use super::report::{cannot_say, log_aside};
 use crate::settings::Settings;
 
 const HELP: &str = "\
@@ -94,10 +94,7 @@ impl FaktoryRedis {
             );
             return Err(redis.refuse(reason));
         }
-        // The store has things to say, but not in the daemon's log. An import's own words go elsewhere.
-        config.log.level = "warn".to_owned();
-        config.log.file = PathBuf::new();
-        logging::init(&config.log)?;
+        log_aside(&mut config)?;
         let faktory = import::faktory(&config)?;
         let layout = Layout::explore(&mut redis)?;
         let digest = digest(&layout, &mut redis)?;
@@ -215,10 +212,6 @@ fn sum(entry: &Entry<'_>, into: &mut Sha256) {
         into.update(bytes);
     }
     into.update(entry.score.to_bits().to_be_bytes());
-}
-
-fn cannot_say(why: &io::Error) -> Failure {
-    Failure::Runtime(format!("cannot write: {why}"))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 
 use windlass_server::Failure;
 
+use crate::import::report::{outcome, write_before};
+
 use super::layout::{Entry, Layout, Source};
 
 /// How much of a job is shown that has no name.
@@ -85,20 +87,12 @@ impl Report {
         if *known > 0 {
             writeln!(out, "{known} here already, with the same jid")?;
         }
-        if *before > 0 {
-            writeln!(out, "{before} taken by an earlier import of the same jobs; --again takes them once more")?;
-        }
+        write_before(out, *before, "jobs")?;
         self.removed.map_or(Ok(()), |removed| writeln!(out, "{removed} removed from Redis"))
     }
 
     /// All or not all: what the process exits with.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
-        match self.left {
-            0 => Ok(()),
-            1 => Err(Failure::Incomplete("1 of them is left; do it again when its reason is mended".to_owned())),
-            left => {
-                Err(Failure::Incomplete(format!("{left} of them are left; do it again when their reasons are mended")))
-            }
-        }
+        outcome(self.left, "of them", "of them")
     }
 }

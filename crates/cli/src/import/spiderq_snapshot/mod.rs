@@ -9,11 +9,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use windlass_server::Failure;
 use windlass_server::import::{self, Importer, Outcome, Source};
-use windlass_server::{Failure, logging};
 use windlass_spiderq::session::Settings as Spiderq;
 
 use self::snapshot::{Entry, Snapshot};
+use super::report::{cannot_say, log_aside, outcome, write_before};
 use crate::settings::Settings;
 
 const HELP: &str = "\
@@ -74,10 +75,7 @@ impl SpiderqSnapshot {
         let mut config = self.settings.resolve(env::vars_os())?;
         let spiderq = import::spiderq(&config, self.queue.as_deref())?;
         let snapshot = Snapshot::open(&self.snapshot)?;
-        // The store has things to say, but not in the daemon's log. An import's own words go elsewhere.
-        config.log.level = "warn".to_owned();
-        config.log.file = PathBuf::new();
-        logging::init(&config.log)?;
+        log_aside(&mut config)?;
         let mut importer = if self.dry_run {
             Importer::rehearse(&config)
         } else {
@@ -139,24 +137,11 @@ impl Report {
         if *kept > 0 {
             writeln!(out, "{kept} there already, kept as they are")?;
         }
-        if *before > 0 {
-            writeln!(out, "{before} taken by an earlier import of the same file; --again takes them once more")?;
-        }
-        Ok(())
+        write_before(out, *before, "file")
     }
 
     /// All or not all: what the process exits with.
     fn outcome(&self) -> Result<(), Failure> {
-        match self.left {
-            0 => Ok(()),
-            1 => Err(Failure::Incomplete("1 entry is left; do it again when its reason is mended".to_owned())),
-            left => {
-                Err(Failure::Incomplete(format!("{left} entries are left; do it again when their reasons are mended")))
-            }
-        }
+        outcome(self.left, "entry", "entries")
     }
-}
-
-fn cannot_say(why: &io::Error) -> Failure {
-    Failure::Runtime(format!("cannot write: {why}"))
 }
