@@ -86,7 +86,7 @@ impl Work {
         }
     }
 
-    /// Makes a checkpoint. Says whether it came to its end.
+    /// Makes a checkpoint, if there is something for it to take. Says whether it came to its end.
     fn make(&mut self, all: bool) -> bool {
         let started = Instant::now();
         let made = self.checkpointer.run(all);
@@ -94,7 +94,8 @@ impl Work {
         let log_bytes = self.checkpointer.tail().disk_bytes();
         let figure = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
         match made {
-            Ok(_) => {
+            Ok(false) => {}
+            Ok(true) => {
                 let (commit, records) = (figure(&figures.point), figure(&figures.records));
                 let (table_bytes, ms) = (figure(&figures.table_bytes), started.elapsed().as_millis());
                 tracing::debug!(commit, records, table_bytes, log_bytes, ms, "checkpoint");

@@ -123,7 +123,10 @@ where
     }
 }
 
-/// What a level or a list of directives lets through.
+/// sled tells of its own steps, and of every write that fails. What that means for the store, the store says itself.
+const QUIET: &str = "sled=off";
+
+/// What a level or a list of directives lets through; of sled's own lines nothing, unless one of the directives names it.
 ///
 /// # Errors
 ///
@@ -133,8 +136,9 @@ pub fn filter(level: &str) -> Result<EnvFilter, FilterError> {
     let mut words = level.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
     match words.find(|word| !is_level(word)) {
         Some(word) => Err(FilterError::Level(word.to_owned())),
+        // A directive for the same target counts instead, if `level` has one.
         None => EnvFilter::builder()
-            .parse(level)
+            .parse(format!("{QUIET},{level}"))
             .map_err(|error| FilterError::Directive { directive: level.to_owned(), reason: error.to_string() }),
     }
 }
@@ -216,14 +220,31 @@ mod tests {
     }
 
     #[test]
+    fn what_sled_says_of_itself_is_logged_only_when_it_is_asked_for() {
+        for (level, expected) in [("info", 1), ("trace", 1), ("off", 0), ("info,sled=warn", 2), ("info,sled=info", 3)] {
+            let lines = Lines::default();
+            let to = lines.clone();
+            let subscriber = subscriber(&Log::default(), filter(level).unwrap(), move || to.clone(), false);
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::info!(target: "sled::pagecache::snapshot", "snapshot");
+                tracing::error!(target: "sled::pagecache::logger", "a write failed");
+                tracing::info!("listening");
+            });
+            let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(text.lines().count(), expected, "{level}: {text}");
+        }
+    }
+
+    #[test]
     fn levels() {
-        let table: [(&str, Result<&str, &str>); 10] = [
-            ("info", Ok("info")),
-            ("INFO", Ok("info")),
-            ("off", Ok("off")),
-            ("warn,windlass_server=debug", Ok("windlass_server=debug,warn")),
+        let table: [(&str, Result<&str, &str>); 11] = [
+            ("info", Ok("sled=off,info")),
+            ("INFO", Ok("sled=off,info")),
+            ("off", Ok("sled=off,off")),
+            ("warn,sled=info", Ok("sled=info,warn")),
+            ("warn,windlass_server=debug", Ok("windlass_server=debug,sled=off,warn")),
             ("warn, windlass_server = debug", Err("`warn, windlass_server = debug`: ")),
-            ("info,[connection{protocol=gearman}]=trace", Ok("info,[connection{protocol=gearman}]=trace")),
+            ("info,[connection{protocol=gearman}]=trace", Ok("sled=off,info,[connection{protocol=gearman}]=trace")),
             ("inof", Err("`inof` is not one of off, error, warn, info, debug, trace")),
             ("", Err("`` is not one of")),
             ("info,,warn", Err("`` is not one of")),

@@ -52,12 +52,14 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
     is_there(&config.data_dir)?;
     let Verdict { report, before } = windlass_store::verify(&run::store_config(config), config.engine_limits())
         .map_err(|error| Failure::store(&config.data_dir, &error))?;
-    let windlass_store::Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, .. } = report;
+    let windlass_store::Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, harmless, .. } = report;
+    let harmless: String =
+        harmless.iter().map(|damage| format!("\ndamaged, but the table holds what stood there: {damage}")).collect();
     let torn = if torn { "; a torn entry behind the last commit was never acknowledged" } else { "" };
     let before = if before { "; written by version 0.1.0, and taken over at the next start" } else { "" };
     Ok(format!(
         "ok: {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches; the table holds commits 1 to \
-         {table_seq}, the log goes on to {last_seq}{torn}{before}"
+         {table_seq}, the log goes on to {last_seq}{torn}{before}{harmless}"
     ))
 }
 
