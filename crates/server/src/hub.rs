@@ -122,7 +122,7 @@ impl Hub {
     pub(crate) fn visit(&self, client: ClientId, now: Timestamp, outbox: &mut Outbox) {
         let (failed, full) = (self.failed(), self.full());
         let is_refused = |tag, command: &Command| {
-            (failed && needs_store(tag, command)) || ((full || self.is_too_large(command)) && takes_room(command))
+            (failed && needs_store(tag, command)) || (takes_room(command) && (full || self.is_too_large(command)))
         };
         let mut core = self.lock();
         core.begin(now);
@@ -263,17 +263,20 @@ impl Hub {
         self.full.load(Ordering::Acquire)
     }
 
-    /// How many bytes large jobs may add before the disk is full.
+    /// How many bytes new jobs may add before the disk is full. To be called under the lock: what is in the journal then has
+    /// been taken off.
     pub(crate) fn set_room(&self, bytes: u64) {
         self.room.store(bytes, Ordering::Release);
     }
 
-    /// Whether a job is larger than what is left. Small ones are looked after together.
+    /// Whether a job is larger than what is left. If it is not, that much less is left from now on.
     fn is_too_large(&self, command: &Command) -> bool {
-        const LARGE_BYTES: usize = 1 << 20;
+        /// What a job takes besides what its client says of it.
+        const JOB_BYTES: u64 = 256;
         let Command::Push(job) = command else { return false };
-        let take = |room: u64| room.checked_sub(job.body.len() as u64);
-        job.body.len() > LARGE_BYTES && self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err()
+        let bytes = (job.body.len() + job.meta.len()) as u64 + JOB_BYTES;
+        let take = |room: u64| room.checked_sub(bytes);
+        self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err()
     }
 
     /// The disk has no room for new jobs, or has it again. Returns what held before.
