@@ -1,12 +1,10 @@
-//! Any bytes as records, as the commits of a log and the values of a table, and as the files of a log: noise, and a real
-//! store with any damage. Never a panic, never more memory than the bytes there are; what is opened holds together, and
-//! goes through commits and checkpoints again unchanged.
+//! Any bytes as records, and as the commits of a log and the values of a table: noise, and a real store with any damage.
+//! Never a panic, never more memory than the bytes there are; what is opened holds together, and goes through commits and
+//! checkpoints again unchanged. Files are for `store_open` and `store_salvage`.
 //! Not whether a real store is recovered as it was: that is what the store's own tests are for.
 #![no_main]
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use arbitrary::Arbitrary;
 use bytes::Bytes;
@@ -15,8 +13,8 @@ use windlass_engine::{
     ClientId, ClientInfo, Command, Engine, JobId, JobRef, Limits, NewJob, Origin, Tag, Timestamp, Turn,
 };
 use windlass_store::{
-    CheckpointLimits, Checkpointer, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable, Opened, Record, Recovered,
-    StoreConfig, accept_loss, open, open_parts, salvage, verify,
+    CheckpointLimits, Checkpointer, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable, Record, Recovered,
+    open_parts,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -29,8 +27,6 @@ enum Input {
     Commits(Vec<Vec<u8>>),
     /// A real store in memory, of which values are changed.
     Table { steps: Vec<Step>, changes: Vec<(u8, u16, u8)> },
-    /// A real store in files, of which bytes are changed, cut off or put in.
-    Files { steps: Vec<Step>, stopped: bool, changes: Vec<Change> },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -38,14 +34,6 @@ enum Step {
     Push(u16),
     Cancel(u8),
     Checkpoint,
-}
-
-#[derive(Arbitrary, Debug)]
-enum Change {
-    Byte { file: u8, at: u16, bits: u8 },
-    Put { file: u8, at: u16, bytes: Vec<u8> },
-    Cut { file: u8, at: u16 },
-    Remove { file: u8 },
 }
 
 const CLIENT: ClientId = ClientId(1);
@@ -59,7 +47,6 @@ fuzz_target!(|input: Input| match input {
         check(&MemoryLog::with(framed), &MemoryTable::new());
     }
     Input::Table { steps, changes } => table(&steps, &changes),
-    Input::Files { steps, stopped, changes } => files(&steps, stopped, &changes),
 });
 
 /// What decodes encodes to what decodes to the same.
@@ -172,76 +159,4 @@ fn table(steps: &[Step], changes: &[(u8, u16, u8)]) {
         }
     }
     check(&log, &MemoryTable::with(values));
-}
-
-fn files(steps: &[Step], stopped: bool, changes: &[Change]) {
-    let memory = Path::new("/dev/shm");
-    let home = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder");
-    let mut config = StoreConfig::new(home.path().join("data"));
-    (config.segment_bytes, config.table_segment_bytes) = (4 << 10, 2 << 20);
-    config.checkpoints = small();
-    let acknowledged = {
-        let Opened { mut log, mut checkpointer, recovered, guard } =
-            open(&config, limits(), 1).expect("an empty store");
-        let Recovered { mut engine, mut journal, .. } = recovered;
-        run(&mut engine, &mut journal, steps, |commit| match commit {
-            Some(commit) => log.append(commit).expect("room"),
-            None => drop(checkpointer.run(true).expect("room")),
-        });
-        if stopped {
-            log.close().expect("room");
-        }
-        drop(guard);
-        Fingerprint::of(&engine)
-    };
-    let names = paths(&config.path.join("store"));
-    for change in changes {
-        damage(change, &names);
-    }
-    let found = salvage(&config).expect("nobody has it");
-    found.export(&mut std::io::sink()).expect("a sink takes all");
-    let verdict = verify(&config, limits());
-    match open(&config, limits(), 1) {
-        Ok(opened) => {
-            assert!(verdict.is_ok());
-            opened.recovered.engine.check();
-            assert_eq!(Fingerprint::of(&opened.recovered.engine).differs_from(&acknowledged), None);
-        }
-        Err(_) => {
-            assert!(verdict.is_err() && !found.is_whole());
-            accept_loss(&config, limits(), 1).expect("there is room");
-            open(&config, limits(), 1).expect("a new store").recovered.engine.check();
-        }
-    }
-}
-
-fn paths(folder: &Path) -> Vec<std::path::PathBuf> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() { paths.extend(self::paths(&path)) } else { paths.push(path) }
-    }
-    paths.sort();
-    paths
-}
-
-fn damage(change: &Change, names: &[std::path::PathBuf]) {
-    let (Change::Byte { file, .. } | Change::Put { file, .. } | Change::Cut { file, .. } | Change::Remove { file }) =
-        change;
-    let Some(path) = names.get(usize::from(*file) % names.len().max(1)) else { return };
-    let Ok(mut bytes) = fs::read(path) else { return };
-    match change {
-        Change::Byte { at, bits, .. } => {
-            bytes.get_mut(usize::from(*at)).into_iter().for_each(|byte| *byte ^= bits);
-        }
-        Change::Put { at, bytes: new, .. } => {
-            bytes.iter_mut().skip(usize::from(*at)).zip(new).for_each(|(byte, new)| *byte = *new);
-        }
-        Change::Cut { at, .. } => bytes.truncate(usize::from(*at)),
-        Change::Remove { .. } => {
-            let _ = fs::remove_file(path);
-            return;
-        }
-    }
-    let _ = fs::write(path, bytes);
 }

@@ -1,0 +1,50 @@
+//! A data directory with any damage to its files: it is opened with all that was acknowledged, or not at all, and `verify`
+//! says the same before. Never a panic. What is opened goes on, and is found again.
+#![no_main]
+
+mod directory;
+
+use libfuzzer_sys::fuzz_target;
+use windlass_engine::{Command, Mutation, Tag, Timestamp, Turn};
+use windlass_store::{Fingerprint, Opened, Recovered, open, verify};
+
+use directory::{Input, damaged, limits};
+
+fuzz_target!(|input: Input| {
+    let (directory, _home, config) = damaged(&input);
+    let verdict = verify(&config, limits());
+    let opened = match open(&config, limits(), 1) {
+        Ok(opened) => opened,
+        Err(why) => {
+            assert!(verdict.is_err(), "verify says nothing of {why}");
+            return;
+        }
+    };
+    let Opened { mut log, mut checkpointer, recovered, guard } = opened;
+    let Recovered { mut engine, mut journal, report } = recovered;
+    assert_eq!(verdict.expect("it can be opened").report, report);
+    engine.check();
+    assert_eq!(Fingerprint::of(&engine).differs_from(&directory.acknowledged), None);
+
+    let mut turn = Turn::new(Timestamp(2_000), 1);
+    for n in 0..3 {
+        turn.changes.clear();
+        let (filter, after) = (Default::default(), Default::default());
+        engine.apply(
+            windlass_engine::ClientId(1),
+            Tag::NONE,
+            Command::Mutate { filter, action: Mutation::Discard, after, limit: 1 },
+            &mut turn,
+        );
+        journal.append(&engine, &turn.changes);
+        while let Some(commit) = journal.cut(&engine) {
+            log.append(&commit).expect("room");
+            journal.committed(commit.seq());
+        }
+        checkpointer.run(n % 2 == 0).expect("what was opened can be read");
+    }
+    let print = Fingerprint::of(&engine);
+    drop((log, checkpointer, guard));
+    let again = open(&config, limits(), 1).expect("it was opened before");
+    assert_eq!(Fingerprint::of(&again.recovered.engine).differs_from(&print), None);
+});
