@@ -418,7 +418,7 @@ fn of_two_with_one_identity_the_newer_is_served() {
     let address = daemon.address("eventmq");
     let mut client = Peer::connect(address, "client");
     let mut old = Peer::worker(address, "worker", r#"[[1, "mail"]]"#);
-    for number in 0..20 {
+    for number in 0..3 {
         let id = format!("{number}");
         old.ready(1);
         client.request(&id, "mail", "", JOB);
@@ -428,5 +428,12 @@ fn of_two_with_one_identity_the_newer_is_served() {
         new.ready(1);
         assert_eq!(work_off(&mut new).0, id, "what the old one had in hand");
         old = new;
+    }
+    // Two that live do not close each other for ever: both are served.
+    let mut beside = Peer::worker(address, "worker", r#"[[1, "mail"]]"#);
+    for (worker, id) in [(&mut beside, "one"), (&mut old, "other")] {
+        worker.ready(1);
+        client.request(id, "mail", "", JOB);
+        assert_eq!(work_off(worker).0, id);
     }
 }

@@ -26,7 +26,7 @@ use windlass_testkit::daemon::Daemon;
 struct Stage {
     transport: &'static str,
     dialect: &'static str,
-    /// More keys of `[spiderq]`.
+    /// More keys of `[spiderq]`. Without a `dialect` among them the daemon finds out by itself.
     keys: &'static str,
 }
 
@@ -48,7 +48,7 @@ impl Stage {
     /// Lets the client play a scene, and insists on its ending well.
     fn play(&self, scene: &str, login: &[&str]) -> (Daemon, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
-        let listen = format!("listen = [{:?}]\ndialect = {:?}", self.listen(dir.path()), self.dialect);
+        let listen = format!("listen = [{:?}]", self.listen(dir.path()));
         let daemon = daemon(dir.path()).set(&format!("[spiderq]\n{listen}\n{}", self.keys)).start();
         let mut client = python("spiderq_peer.py");
         client.args([&self.address(&daemon, dir.path()), self.dialect, scene]).args(login);
@@ -60,16 +60,16 @@ impl Stage {
 
 /// A test for every scene on every stage.
 macro_rules! interop {
-    ($($name:ident: $transport:literal $dialect:literal;)*) => {
-        $(interop! { $name $transport $dialect: a_life bytes_of_any_kind faults places rewards_add_up leases_end
+    ($($name:ident: $transport:literal $dialect:literal $keys:literal;)*) => {
+        $(interop! { $name $transport $dialect $keys: a_life bytes_of_any_kind faults places rewards_add_up leases_end
             times_that_are_hardly_any those_who_wait those_who_leave envelopes many_at_once stats removal
             terminate_is_for_those_who_may heartbeats handover })*
     };
-    ($name:ident $transport:literal $dialect:literal: $($scene:ident)*) => {
+    ($name:ident $transport:literal $dialect:literal $keys:literal: $($scene:ident)*) => {
         mod $name {
             use crate::Stage;
 
-            const STAGE: Stage = Stage { transport: $transport, dialect: $dialect, keys: "" };
+            const STAGE: Stage = Stage { transport: $transport, dialect: $dialect, keys: $keys };
 
             $(#[test]
             fn $scene() {
@@ -80,10 +80,10 @@ macro_rules! interop {
 }
 
 interop! {
-    tcp_1_3: "tcp" "1.3";
-    tcp_1_4: "tcp" "1.4";
-    ipc_1_3: "ipc" "1.3";
-    ipc_1_4: "ipc" "1.4";
+    tcp_1_3: "tcp" "1.3" "";
+    tcp_1_4: "tcp" "1.4" "";
+    ipc_1_3: "ipc" "1.3" "dialect = '1.3'";
+    ipc_1_4: "ipc" "1.4" "dialect = '1.4'";
 }
 
 #[test]

@@ -16,7 +16,7 @@ use windlass_zmtp::{Message, Peer, Role, Roster};
 
 #[derive(Debug, Arbitrary)]
 struct Input {
-    old: bool,
+    dialect: u8,
     terminate: bool,
     release: bool,
     zmtp: [bool; PEERS],
@@ -37,7 +37,7 @@ const PEERS: usize = 3;
 fuzz_target!(|input: Input| {
     let mut hub = MemoryHub::new(Limits { jobs_max: 5, ..Limits::default() }, Timestamp(1_000), 1);
     let settings = Arc::new(Settings {
-        dialect: if input.old { Dialect::V1_3 } else { Dialect::V1_4 },
+        dialect: [None, Some(Dialect::V1_3), Some(Dialect::V1_4)][usize::from(input.dialect % 3)],
         terminate: input.terminate,
         release_on_disconnect: input.release,
         frame_bytes_max: 300,

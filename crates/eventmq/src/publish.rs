@@ -112,10 +112,10 @@ impl SubscriberSession {
         }
     }
 
-    fn heard(&mut self, event: windlass_zmtp::Event, out: &mut Outbox) {
+    fn heard(&mut self, now: Timestamp, event: windlass_zmtp::Event, out: &mut Outbox) {
         match event {
             windlass_zmtp::Event::Ready(ready) => {
-                if self.seat.settle(ready.identity).is_none() {
+                if self.seat.settle(ready.identity, now).is_none() {
                     return self.end(Close::Evicted.into(), out);
                 }
                 self.entered = Some(self.settings.exchange.enter(&self.subscriber));
@@ -164,7 +164,7 @@ impl Session for SubscriberSession {
     fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
         while !self.over {
             match self.peer.read(now, input, out.bytes()) {
-                Ok(Some(event)) => self.heard(event, out),
+                Ok(Some(event)) => self.heard(now, event, out),
                 Ok(None) => return,
                 Err(close) => self.end(close.into(), out),
             }

@@ -185,8 +185,9 @@ pub(crate) fn cycle_settings(cycle: &CycleListener<'_>, config: &Config) -> Resu
     let transport = windlass_zmtp::Settings { mechanism, ..transport(config, Role::Router) };
     Ok(SpiderqSettings {
         dialect: match cycle.dialect {
-            config::Dialect::V1_3 => Dialect::V1_3,
-            config::Dialect::V1_4 => Dialect::V1_4,
+            config::Dialect::Auto => None,
+            config::Dialect::V1_3 => Some(Dialect::V1_3),
+            config::Dialect::V1_4 => Some(Dialect::V1_4),
         },
         terminate: cycle.terminate,
         release_on_disconnect: cycle.release_on_disconnect,
@@ -317,7 +318,10 @@ mod tests {
             ping_timeout_ms: 6,
         };
         for (settings, queue) in cycles(text).iter().zip(["a", "b"]) {
-            assert_eq!((&*settings.queue, settings.dialect, &*settings.zmtp), (queue.as_bytes(), Dialect::V1_4, &zmtp));
+            assert_eq!(
+                (&*settings.queue, settings.dialect, &*settings.zmtp),
+                (queue.as_bytes(), Some(Dialect::V1_4), &zmtp)
+            );
             assert_eq!((settings.terminate, settings.release_on_disconnect), (true, true));
             assert_eq!((settings.frame_bytes_max, settings.lends_max), (1 << 20, 7));
         }

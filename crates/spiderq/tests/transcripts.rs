@@ -53,8 +53,8 @@ fn settings(scene: &Scene) -> Settings {
     let mut settings = Settings::new(Bytes::from_static(b"tasks"));
     for (key, value) in &scene.settings {
         match (key.as_str(), value.as_str()) {
-            ("dialect", "\"1.4\"") => settings.dialect = Dialect::V1_4,
-            ("dialect", "\"1.3\"") => settings.dialect = Dialect::V1_3,
+            ("dialect", "\"1.4\"") => settings.dialect = Some(Dialect::V1_4),
+            ("dialect", "\"1.3\"") => settings.dialect = Some(Dialect::V1_3),
             ("terminate", on) => settings.terminate = on.parse().unwrap(),
             ("release_on_disconnect", on) => settings.release_on_disconnect = on.parse().unwrap(),
             ("frame_bytes_max", bytes) => settings.frame_bytes_max = bytes.parse().unwrap(),

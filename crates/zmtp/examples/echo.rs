@@ -81,7 +81,7 @@ fn serve(mut stream: TcpStream, settings: Arc<Settings>, roster: &Arc<Roster>) -
             match event {
                 Event::Ready(ready) => {
                     println!("{ready:?}");
-                    let identity = seat.settle(ready.identity);
+                    let identity = seat.settle(ready.identity, now());
                     println!("called {identity:?}");
                 }
                 Event::Message(message) => {

@@ -11,7 +11,7 @@
 //! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. Whatever is to be
 //! sent is appended to the caller's buffer, so that everything said in one visit leaves in one write.
 //!
-//! Spec: ZeroMQ RFC 37 (ZMTP 3.1); RFC 23 (3.0, older peers), 24 (PLAIN), 28 (identities), 29 (subscriptions).
+//! Spec: ZeroMQ RFC 37 (ZMTP 3.1); RFC 23 and 15 (3.0 and 2.0, older peers), 24 (PLAIN), 28 (identities), 29 (subscriptions).
 
 mod message;
 mod peer;

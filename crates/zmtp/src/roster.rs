@@ -3,15 +3,23 @@
 //! It can be used from any thread. Whoever is to go is told by its own [`HangUp`], outside the lock.
 //!
 //! Spec: RFC 28, "The ROUTER Socket Type", RFC 37, "The Identity Property". RFC 28 leaves open what becomes of two with the same
-//! identity: here the newer one has it, as it does in libzmq with `ZMQ_ROUTER_HANDOVER`, because the older one is mostly dead.
+//! identity. Here the newer connection takes it over and the older one is closed, as in libzmq with `ZMQ_ROUTER_HANDOVER`, because the
+//! older one is mostly dead. If both live, the older peer connects again at once, and the two would close each other for ever:
+//! after some takeovers in a row the newcomer is served beside the other, without the identity.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use windlass_engine::Timestamp;
 
 use crate::Close;
+
+/// An identity is taken over at most so often …
+const TAKEOVERS_MAX: u32 = 3;
+/// … in so many milliseconds. Peers that live come back sooner: libzmq's after 100 ms.
+const TAKEOVERS_WINDOW_MS: u64 = 10_000;
 
 /// Makes one connection end, for this reason. May be called from another connection's thread, and more than once.
 pub type HangUp = Arc<dyn Fn(Close) + Send + Sync>;
@@ -29,9 +37,23 @@ struct Inner {
     next: u64,
     /// Those still shaking hands, oldest first.
     pending: BTreeMap<u64, HangUp>,
-    named: HashMap<Bytes, (u64, HangUp)>,
+    named: HashMap<Bytes, Holder>,
     /// The identity that was made up last.
     made_up: u32,
+}
+
+/// Who has an identity.
+struct Holder {
+    number: u64,
+    hang_up: HangUp,
+    takeovers: Takeovers,
+}
+
+/// How often an identity was taken over lately.
+#[derive(Clone, Copy, Default)]
+struct Takeovers {
+    since: Timestamp,
+    count: u32,
 }
 
 /// A connection's place in the roster, until it is dropped.
@@ -78,16 +100,18 @@ impl Roster {
 }
 
 impl Seat {
-    /// The handshake is done. Gives the connection the identity it asked for, and tells the one that had it to go; or makes one
-    /// up: 0 and a number. `None` if it has been told to go itself meanwhile.
-    pub fn settle(&mut self, wanted: Option<Bytes>) -> Option<Bytes> {
+    /// The handshake is done. Gives the connection the identity it asked for, and tells the one that had it to go. Makes one up
+    /// (0 and a number) if it asked for none, or for one that was taken over too often lately. `None` if it has been told to go
+    /// itself meanwhile.
+    pub fn settle(&mut self, wanted: Option<Bytes>, now: Timestamp) -> Option<Bytes> {
         let mut inner = self.roster.lock();
         let hang_up = inner.pending.remove(&self.number)?;
-        let identity = wanted.unwrap_or_else(|| inner.make_up());
-        let displaced = inner.named.insert(identity.clone(), (self.number, hang_up));
+        let (identity, takeovers) = inner.claim(wanted, now);
+        let holder = Holder { number: self.number, hang_up, takeovers };
+        let displaced = inner.named.insert(identity.clone(), holder);
         drop(inner);
-        if let Some((_, hang_up)) = displaced {
-            hang_up(Close::Displaced);
+        if let Some(older) = displaced {
+            (older.hang_up)(Close::Displaced);
         }
         self.identity = Some(identity.clone());
         Some(identity)
@@ -106,8 +130,8 @@ impl Drop for Seat {
         let hang_up = match &self.identity {
             None => inner.pending.remove(&self.number),
             // Another may have taken it over.
-            Some(identity) if inner.named.get(identity).is_some_and(|(number, _)| *number == self.number) => {
-                inner.named.remove(identity).map(|(_, hang_up)| hang_up)
+            Some(identity) if inner.named.get(identity).is_some_and(|holder| holder.number == self.number) => {
+                inner.named.remove(identity).map(|holder| holder.hang_up)
             }
             Some(_) => None,
         };
@@ -118,6 +142,20 @@ impl Drop for Seat {
 }
 
 impl Inner {
+    /// The identity for a connection that wants this one, and how often it was taken over lately, this time included.
+    fn claim(&mut self, wanted: Option<Bytes>, now: Timestamp) -> (Bytes, Takeovers) {
+        let Some(wanted) = wanted else { return (self.make_up(), Takeovers::default()) };
+        let Some(holder) = self.named.get(&wanted) else { return (wanted, Takeovers::default()) };
+        let before = holder.takeovers;
+        if before.count == 0 || now >= before.since.after_ms(TAKEOVERS_WINDOW_MS) {
+            (wanted, Takeovers { since: now, count: 1 })
+        } else if before.count < TAKEOVERS_MAX {
+            (wanted, Takeovers { count: before.count + 1, ..before })
+        } else {
+            (self.make_up(), Takeovers::default())
+        }
+    }
+
     /// An identity nobody has.
     fn make_up(&mut self) -> Bytes {
         loop {
@@ -146,6 +184,8 @@ impl fmt::Debug for Inner {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp(1_000_000);
+
     /// What connections were told, in order, by the names the test gave them.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<(&'static str, Close)>>>);
@@ -166,10 +206,10 @@ mod tests {
         let (roster, log) = (Roster::new(9), Log::default());
         let id = || Some(Bytes::from_static(b"w1"));
         let mut old = roster.enter(log.hang_up("old"));
-        assert_eq!(old.settle(id()), id());
+        assert_eq!(old.settle(id(), NOW), id());
         let mut new = roster.enter(log.hang_up("new"));
         assert_eq!(roster.count(), (1, 1));
-        assert_eq!(new.settle(id()), id());
+        assert_eq!(new.settle(id(), NOW), id());
         assert_eq!(log.take(), [("old", Close::Displaced)]);
         drop(old);
         assert_eq!(roster.count(), (0, 1), "the one that was displaced takes nothing with it");
@@ -180,20 +220,45 @@ mod tests {
     }
 
     #[test]
+    fn two_live_peers_with_one_identity_are_both_served() {
+        let (roster, log) = (Roster::new(9), Log::default());
+        let id = || Some(Bytes::from_static(b"w1"));
+        let settle = |name: &'static str, now: Timestamp| {
+            let mut seat = roster.enter(log.hang_up(name));
+            let identity = seat.settle(id(), now);
+            (seat, identity)
+        };
+        // Each comes back as soon as it is closed.
+        let mut seats = vec![settle("peer", NOW).0];
+        for _ in 0..TAKEOVERS_MAX {
+            let (seat, identity) = settle("peer", NOW);
+            assert_eq!((identity, log.take()), (id(), vec![("peer", Close::Displaced)]));
+            seats.push(seat);
+        }
+        let (beside, identity) = settle("beside", NOW.after_ms(TAKEOVERS_WINDOW_MS - 1));
+        assert_eq!((identity.as_deref(), log.take()), (Some(&[0, 0, 0, 0, 1][..]), vec![]));
+        // Later the holder may have died.
+        let (_late, identity) = settle("late", NOW.after_ms(TAKEOVERS_WINDOW_MS));
+        assert_eq!((identity, log.take()), (id(), vec![("peer", Close::Displaced)]));
+        drop((seats, beside));
+        assert_eq!(roster.count(), (0, 1));
+    }
+
+    #[test]
     fn those_without_a_name_are_numbered() {
         let (roster, log) = (Roster::new(9), Log::default());
         let mut seats = Vec::new();
         for expected in [[0, 0, 0, 0, 1], [0, 0, 0, 0, 2], [0, 0, 0, 0, 3]] {
             let mut seat = roster.enter(log.hang_up("peer"));
-            assert_eq!(seat.settle(None).as_deref(), Some(&expected[..]));
+            assert_eq!(seat.settle(None, NOW).as_deref(), Some(&expected[..]));
             seats.push(seat);
         }
         // Once round: the numbers that are still in use are passed over.
         roster.lock().made_up = u32::MAX;
         let mut seat = roster.enter(log.hang_up("late"));
-        assert_eq!(seat.settle(None).as_deref(), Some(&[0, 0, 0, 0, 0][..]));
+        assert_eq!(seat.settle(None, NOW).as_deref(), Some(&[0, 0, 0, 0, 0][..]));
         let mut seat = roster.enter(log.hang_up("later"));
-        assert_eq!(seat.settle(None).as_deref(), Some(&[0, 0, 0, 0, 4][..]));
+        assert_eq!(seat.settle(None, NOW).as_deref(), Some(&[0, 0, 0, 0, 4][..]));
         assert_eq!(log.take(), []);
     }
 
@@ -204,8 +269,8 @@ mod tests {
         let mut second = roster.enter(log.hang_up("second"));
         let third = roster.enter(log.hang_up("third"));
         assert_eq!(log.take(), [("first", Close::Evicted)]);
-        assert_eq!(first.settle(None), None, "too late");
-        assert!(second.settle(None).is_some());
+        assert_eq!(first.settle(None, NOW), None, "too late");
+        assert!(second.settle(None, NOW).is_some());
         let fourth = roster.enter(log.hang_up("fourth"));
         assert_eq!((log.take(), roster.count()), (vec![], (2, 1)));
         drop(third);

@@ -129,7 +129,7 @@ impl EventmqSession {
                 Err(fault) => ignored(&fault),
             },
             Ok(Some(windlass_zmtp::Event::Ready(ready))) => {
-                if self.seat.settle(ready.identity).is_none() {
+                if self.seat.settle(ready.identity, now).is_none() {
                     self.end(Close::Evicted.into(), out);
                 }
             }

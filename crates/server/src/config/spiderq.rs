@@ -86,6 +86,9 @@ pub struct SpiderqMore {
 /// What is spoken at a listener of spiderq's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
+    /// What each client shows that it speaks.
+    #[serde(rename = "auto")]
+    Auto,
     /// 1.3, and 1.4 from clients that show that they speak it.
     #[serde(rename = "1.3")]
     V1_3,
@@ -184,7 +187,7 @@ impl Default for Spiderq {
         Self {
             listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
             queue: "spiderq".to_owned(),
-            dialect: Dialect::V1_3,
+            dialect: Dialect::Auto,
             terminate: false,
             release_on_disconnect: false,
             lends_max: 10_000,

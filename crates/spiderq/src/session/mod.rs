@@ -48,8 +48,10 @@ pub struct SpiderqSession {
     seat: Option<Seat>,
     transport: Transport,
     asked: Asked,
-    /// The peer has shown that it speaks 1.4.
-    speaks_1_4: bool,
+    /// The dialect that the peer's requests have shown. What has shown 1.4 stays there.
+    shown: Option<Dialect>,
+    /// It has given an `Add` a mode, so it will give one to each.
+    gives_modes: bool,
     /// Something unread is in the buffer.
     unread: bool,
     /// The peer has closed its side.
@@ -68,7 +70,8 @@ impl SpiderqSession {
             seat: Some(seat),
             transport: Transport::Unknown,
             asked: Asked::default(),
-            speaks_1_4: false,
+            shown: None,
+            gives_modes: false,
             unread: false,
             eof: false,
             over: false,
@@ -111,7 +114,7 @@ impl SpiderqSession {
         match peer.read(now, input, out.bytes()) {
             Ok(Some(windlass_zmtp::Event::Message(message))) => self.frame(now, &Frame::Message(message), out),
             Ok(Some(windlass_zmtp::Event::Ready(ready))) => {
-                if self.seat.as_mut().is_none_or(|seat| seat.settle(ready.identity).is_none()) {
+                if self.seat.as_mut().is_none_or(|seat| seat.settle(ready.identity, now).is_none()) {
                     self.end(Close::Evicted.into(), out);
                 }
             }
@@ -150,14 +153,43 @@ impl SpiderqSession {
     }
 
     fn frame(&mut self, now: Timestamp, frame: &Frame, out: &mut Outbox) {
-        // Where requests stand back to back none can have a mode behind it.
-        let dialect = if matches!(frame, Frame::Bare(..)) { Dialect::V1_3 } else { self.settings.dialect };
-        match Request::decode(frame.payload(), dialect) {
+        match self.decode(frame) {
             Ok(request) => {
-                self.speaks_1_4 |= request.is_of_1_4();
+                self.note_dialect(&request);
                 self.request(now, request, frame, out);
             }
             Err(fault) => self.fault(fault, frame, out),
+        }
+    }
+
+    fn decode<'a>(&self, frame: &'a Frame) -> Result<Request<'a>, Fault> {
+        let known = match self.shown {
+            Some(Dialect::V1_4) => self.gives_modes.then_some(Dialect::V1_4),
+            shown => shown,
+        };
+        match (frame, self.settings.dialect.or(known)) {
+            // Where requests stand back to back none can have a mode behind it.
+            (Frame::Bare(..), _) => Request::decode(frame.payload(), Dialect::V1_3),
+            (Frame::Message(_), Some(dialect)) => Request::decode(frame.payload(), dialect),
+            (Frame::Message(_), None) => Request::decode_either(frame.payload()),
+        }
+    }
+
+    /// Remembers what a request shows of its sender's dialect: for this connection, and for others of the listener.
+    fn note_dialect(&mut self, request: &Request<'_>) {
+        self.gives_modes |= matches!(request, Request::Add { mode: Some(_), .. });
+        let Some(dialect) = request.dialect().filter(|_| self.shown != Some(Dialect::V1_4)) else { return };
+        if self.shown.replace(dialect) != Some(dialect) {
+            self.settings.counters.saw(dialect);
+        }
+    }
+
+    /// In which dialect the peer is told the counters.
+    fn stats_dialect(&self) -> Dialect {
+        let bare = matches!(self.transport, Transport::Bare { .. }).then_some(Dialect::V1_3);
+        match (self.settings.dialect, self.shown) {
+            (Some(Dialect::V1_4), _) | (_, Some(Dialect::V1_4)) => Dialect::V1_4,
+            (configured, shown) => configured.or(shown).or(bare).unwrap_or_else(|| self.settings.counters.seen_last()),
         }
     }
 
@@ -194,8 +226,7 @@ impl SpiderqSession {
                 self.ask(Ask::Heartbeat, frame, command, out);
             }
             Request::Stats => {
-                let new = self.speaks_1_4 || self.settings.dialect == Dialect::V1_4;
-                let ask = if new { Ask::StatsNew } else { Ask::Stats };
+                let ask = if self.stats_dialect() == Dialect::V1_4 { Ask::StatsNew } else { Ask::Stats };
                 // What the queue looks like is not asked for: the answer is to come in its turn.
                 self.ask(ask, frame, Command::LookQueue { queue: self.queue() }, out);
             }

@@ -2,7 +2,7 @@
 //! is the server's business.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use windlass_zmtp::Role;
@@ -15,8 +15,9 @@ pub struct Settings {
     /// The queue's name. It is made when a connection first needs it; nothing is served if a queue of the other kind has
     /// this name.
     pub queue: Bytes,
-    /// What is spoken. In [`Dialect::V1_3`] a client that shows that it speaks 1.4 gets the ten counters of 1.4 from then on.
-    pub dialect: Dialect,
+    /// What is spoken. `None`: each client's requests show it. In [`Dialect::V1_3`] a client that shows that it speaks 1.4 gets the
+    /// ten counters of 1.4 from then on.
+    pub dialect: Option<Dialect>,
     /// Clients may stop the daemon. Otherwise `Terminate` is no request, and is answered so.
     pub terminate: bool,
     /// What a connection has been lent goes back to its own place when the connection ends. Such leases do not outlast the
@@ -32,10 +33,12 @@ pub struct Settings {
     pub counters: Arc<Counters>,
 }
 
-/// Requests that were answered since the listener is there: `Stats`. Errors are not counted.
+/// Requests that were answered since the listener is there: `Stats`. Errors are not counted. And the dialect that was seen last,
+/// for clients that ask for `Stats` before they have shown theirs.
 #[derive(Debug, Default)]
 pub struct Counters {
     counts: [AtomicU64; 10],
+    saw_1_3_last: AtomicBool,
 }
 
 /// What is counted, in the order of the counters of 1.4.
@@ -59,7 +62,7 @@ impl Settings {
     pub fn new(queue: Bytes) -> Self {
         Self {
             queue,
-            dialect: Dialect::V1_3,
+            dialect: None,
             terminate: false,
             release_on_disconnect: false,
             frame_bytes_max: 64 << 20,
@@ -75,6 +78,15 @@ impl Counters {
         if let Some(counter) = self.counts.get(what as usize) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    pub(super) fn saw(&self, dialect: Dialect) {
+        self.saw_1_3_last.store(dialect == Dialect::V1_3, Ordering::Relaxed);
+    }
+
+    /// The dialect that was seen last; 1.4 before any was, since every public client speaks it.
+    pub(super) fn seen_last(&self) -> Dialect {
+        if self.saw_1_3_last.load(Ordering::Relaxed) { Dialect::V1_3 } else { Dialect::V1_4 }
     }
 
     pub(super) fn counts(&self) -> Counts {

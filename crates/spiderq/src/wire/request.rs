@@ -170,10 +170,35 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Whether only a client of 1.4 can have sent it.
+    /// Reads one frame of a client whose dialect is not known: an `Add` without a mode is 1.3, everything else is 1.4.
+    ///
+    /// # Errors
+    ///
+    /// The first field that is not as it must be.
+    pub fn decode_either(frame: &'a [u8]) -> Result<Self, Fault> {
+        match Self::decode(frame, Dialect::V1_4) {
+            Err(Fault::Short { flaw: Flaw::ADD_MODE, .. }) => Self::decode(frame, Dialect::V1_3),
+            outcome => outcome,
+        }
+    }
+
+    /// The dialect that its sender must speak; `None` if both have it.
     #[must_use]
-    pub const fn is_of_1_4(&self) -> bool {
-        matches!(self, Self::Add { mode: Some(_), .. } | Self::Remove { .. })
+    pub const fn dialect(&self) -> Option<Dialect> {
+        match self {
+            Self::Add { mode: None, .. } => Some(Dialect::V1_3),
+            Self::Add { mode: Some(_), .. } | Self::Remove { .. } => Some(Dialect::V1_4),
+            Self::Count
+            | Self::Update { .. }
+            | Self::Lend { .. }
+            | Self::Repay { .. }
+            | Self::Heartbeat { .. }
+            | Self::Stats
+            | Self::Terminate
+            | Self::Lookup { .. }
+            | Self::Flush
+            | Self::Ping => None,
+        }
     }
 
     /// Appends it as its sender would.

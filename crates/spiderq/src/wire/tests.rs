@@ -66,7 +66,7 @@ fn requests_of_the_specification() {
             assert_eq!(Request::decode(&frame, Dialect::V1_4), Ok(request));
         }
         let new = matches!(request, Request::Add { mode: Some(_), .. } | Request::Remove { .. });
-        assert_eq!(request.is_of_1_4(), new);
+        assert_eq!(request.dialect() == Some(Dialect::V1_4), new);
     }
 }
 

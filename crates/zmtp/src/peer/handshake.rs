@@ -85,17 +85,20 @@ impl Peer {
         Ok(())
     }
 
-    fn introduced(&self, metadata: Metadata, user: Option<Bytes>) -> Result<Ready, Close> {
+    pub(super) fn introduced(&self, metadata: Metadata, user: Option<Bytes>) -> Result<Ready, Close> {
         let Metadata { socket_type, identity, others } = metadata;
         let role = self.settings.role;
         let socket_type = socket_type.filter(|kind| role.serves(*kind));
         let socket_type = socket_type.ok_or(Close::SocketType { ours: role.socket_type().name() })?;
-        if identity.len() > IDENTITY_BYTES_MAX {
-            return Err(Close::Identity { bytes: identity.len() });
-        }
+        Self::check_identity_bytes(identity.len())?;
         // "Identities starting with a zero octet are reserved for implementations' internal use."
         let identity = Some(identity).filter(|identity| identity.first().is_some_and(|first| *first != 0));
         Ok(Ready { socket_type, identity, user, metadata: others })
+    }
+
+    /// An identity's length, if it may have it.
+    pub(super) const fn check_identity_bytes(bytes: usize) -> Result<usize, Close> {
+        if bytes > IDENTITY_BYTES_MAX { Err(Close::Identity { bytes }) } else { Ok(bytes) }
     }
 }
 

@@ -65,7 +65,9 @@ impl Peer {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         match self.stage {
-            Stage::Greeting | Stage::Handshake(_) => Some(self.heart.began_at.after_ms(self.settings.handshake_ms)),
+            Stage::Signature | Stage::Greeting | Stage::GreetingV2 | Stage::Handshake(_) => {
+                Some(self.heart.began_at.after_ms(self.settings.handshake_ms))
+            }
             Stage::Traffic => self.heart.next(&self.settings, self.pings).map(|(at, _)| at),
             Stage::Over(_) => None,
         }

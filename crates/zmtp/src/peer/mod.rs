@@ -1,7 +1,8 @@
 //! One connection: greeting, handshake, then messages and commands as they come.
 //!
 //! Reading order: this file, what a connection goes through; `handshake`, one function for each mechanism; `traffic`, frames to
-//! messages; `heartbeat`, who has to say something when; `send`, messages to frames; `settings` and `close`.
+//! messages; `heartbeat`, who has to say something when; `send`, messages to frames; `version2`, how peers of ZMTP 2.0 begin;
+//! `settings` and `close`.
 //!
 //! Spec: RFC 37, "Overall Behavior".
 
@@ -11,6 +12,7 @@ mod heartbeat;
 mod send;
 mod settings;
 mod traffic;
+mod version2;
 
 use std::sync::Arc;
 
@@ -23,7 +25,7 @@ pub use send::Unsent;
 pub use settings::{Limits, Login, Mechanism, Role, Settings};
 
 use crate::message::Message;
-use crate::wire::{Command, GREETING_BYTES, Greeting, Metadata};
+use crate::wire::{Command, GREETING_BYTES, Greeting, Metadata, Revision, SIGNATURE_BYTES};
 use handshake::Step;
 use heartbeat::Heart;
 use traffic::Frames;
@@ -74,13 +76,19 @@ pub struct Peer {
     left_bytes: usize,
     /// The peer understands PING: it speaks 3.1 at least.
     pings: bool,
+    /// The peer may send commands between messages: it speaks 3.0 at least.
+    commands: bool,
 }
 
 /// How far a connection has come.
 #[derive(Debug)]
 enum Stage {
-    /// The 64 bytes are not there yet.
+    /// The peer's version is not known yet.
+    Signature,
+    /// It is 3.0 or later, and the 64 bytes are not there yet.
     Greeting,
+    /// It is 2.0: socket type and identity are not there yet.
+    GreetingV2,
     /// Commands of the mechanism.
     Handshake(Step),
     /// Messages.
@@ -108,15 +116,16 @@ impl Peer {
     pub fn new(settings: Arc<Settings>) -> Self {
         Self {
             settings,
-            stage: Stage::Greeting,
+            stage: Stage::Signature,
             frames: Frames::default(),
             heart: Heart::default(),
             left_bytes: 0,
             pings: false,
+            commands: true,
         }
     }
 
-    /// Greets. All at once: a peer that says the first ten bytes and waits must hear something.
+    /// Greets, as far as all versions agree: a peer that says the first ten bytes and waits must hear something.
     pub fn open(&mut self, now: Timestamp, out: &mut BytesMut) {
         self.open_as(Bytes::new(), now, out);
     }
@@ -124,9 +133,10 @@ impl Peer {
     /// Greets as somebody: a [`Role::Dealer`] says this identity, if it is not empty. At most 255 bytes; the other roles have none.
     pub fn open_as(&mut self, identity: Bytes, now: Timestamp, out: &mut BytesMut) {
         self.heart.begin(now);
-        let mechanism = self.settings.mechanism();
-        Greeting::new(mechanism.name(), mechanism.is_server()).encode(out);
+        Greeting::encode_signature(out);
         if self.settings.role.is_client() {
+            // A client of ours speaks 3.1 whatever the other side speaks.
+            self.greeting().encode_rest(out);
             // "The client SHALL send a READY command and then wait for a READY command in reply."
             Command::Ready(Metadata { identity, ..self.settings.metadata() }).encode(out);
         }
@@ -155,7 +165,10 @@ impl Peer {
     #[must_use]
     pub fn bytes_wanted(&self) -> usize {
         match self.stage {
+            Stage::Signature => SIGNATURE_BYTES.saturating_sub(self.left_bytes),
             Stage::Greeting => GREETING_BYTES.saturating_sub(self.left_bytes),
+            // Its length is known only with its last frame's header; it is short.
+            Stage::GreetingV2 => 0,
             Stage::Handshake(_) | Stage::Traffic => self.frames.bytes_wanted(),
             Stage::Over(_) => 0,
         }
@@ -170,13 +183,22 @@ impl Peer {
     fn next(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
         loop {
             match &self.stage {
-                Stage::Greeting => match Greeting::decode(input)? {
+                Stage::Signature => match Greeting::revision(input)? {
+                    Some(Revision::V3) => self.greet_v3(out),
+                    Some(Revision::V2) => self.greet_v2(out)?,
+                    None => return Ok(None),
+                },
+                Stage::Greeting => match Greeting::decode(input) {
                     Some(greeting) => {
                         input.advance(GREETING_BYTES);
                         self.greeted(&greeting)?;
                     }
                     None => return Ok(None),
                 },
+                Stage::GreetingV2 => {
+                    let ready = self.greeted_v2(now, input)?;
+                    return Ok(ready.map(|ready| Event::Ready(Box::new(ready))));
+                }
                 Stage::Handshake(_) => {
                     let Some(body) = self.frames.next_command(input)? else { return Ok(None) };
                     if let Some(ready) = self.shake(&body, now, out)? {
@@ -189,11 +211,23 @@ impl Peer {
         }
     }
 
+    /// Ours, as 3.1 has it.
+    fn greeting(&self) -> Greeting {
+        let mechanism = self.settings.mechanism();
+        Greeting::new(mechanism.name(), mechanism.is_server())
+    }
+
+    fn greet_v3(&mut self, out: &mut BytesMut) {
+        if !self.settings.role.is_client() {
+            self.greeting().encode_rest(out);
+        }
+        self.stage = Stage::Greeting;
+    }
+
     fn greeted(&mut self, greeting: &Greeting) -> Result<(), Close> {
-        let ours = self.settings.mechanism().name();
         // "If the mechanism that the peer received does not exactly match the mechanism it sent, it MUST close."
-        if greeting.mechanism != Greeting::new(ours, false).mechanism {
-            let ours = String::from_utf8_lossy(ours).into_owned();
+        if greeting.mechanism != self.greeting().mechanism {
+            let ours = self.greeting().mechanism_text();
             return Err(Close::Mechanism { theirs: greeting.mechanism_text(), ours });
         }
         self.pings = greeting.version >= [3, 1];

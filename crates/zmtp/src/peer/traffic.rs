@@ -143,6 +143,9 @@ impl Peer {
         while let Some(found) = self.frames.next(input, &limits)? {
             let event = match found {
                 Found::Message(message) => self.message(message),
+                Found::Command(_) if !self.commands => {
+                    return Err(Close::Unexpected { found: "a command".to_owned(), due: "a message of ZMTP 2.0" });
+                }
                 Found::Command(body) => self.command(&body, out)?,
             };
             if event.is_some() {

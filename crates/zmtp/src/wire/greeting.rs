@@ -1,7 +1,7 @@
 //! The first 64 bytes of either side: that it is ZMTP, which version, and which security mechanism.
 //!
-//! Spec: RFC 37, "Version Negotiation". libzmq sends 10 bytes, waits for the other side's, then one more, then the rest,
-//! so a greeting is judged as it comes and ours must not wait for it to be whole.
+//! Spec: RFC 37, "Version Negotiation"; RFC 15 for ZMTP 2.0. Which version is spoken is decided by the first 11 bytes of
+//! either side, so a server says no more than those until it has the peer's: the byte behind them means something else in 2.0.
 
 use bytes::{BufMut, BytesMut};
 
@@ -15,6 +15,8 @@ const SIGNATURE: u8 = 0xFF;
 /// The byte that tells ZMTP 2 and later from a long frame of ZMTP 1.0, by its lowest bit.
 const VERSIONED_AT: usize = 9;
 const MAJOR_AT: usize = 10;
+/// Bytes of the signature and the major version, which every version from 2.0 on has.
+pub const SIGNATURE_BYTES: usize = MAJOR_AT + 1;
 /// The version spoken here.
 const VERSION: [u8; 2] = [3, 1];
 
@@ -41,12 +43,21 @@ pub enum GreetingError {
     /// ZMTP 1.0, which had no version.
     #[error("peer speaks ZMTP 1.0")]
     Unversioned,
-    /// A version before 3.
-    #[error("peer's version byte is {major}, 3 is needed")]
+    /// A version between 1.0 and 2.0, which never was.
+    #[error("peer's version byte is {major}, at least 1 is needed")]
     Version {
-        /// The byte; 1 is that of ZMTP 2.0.
+        /// The byte.
         major: u8,
     },
+}
+
+/// What the first [`SIGNATURE_BYTES`] of a peer tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revision {
+    /// ZMTP 2.0, the bytes 1 and 2: a socket type and an identity follow.
+    V2,
+    /// ZMTP 3.0 and later: the rest of the [`Greeting`] follows.
+    V3,
 }
 
 impl Greeting {
@@ -64,12 +75,12 @@ impl Greeting {
         first == SIGNATURE
     }
 
-    /// The greeting at the front of `input`; `None` while it is not all there. What is wrong is noticed with the byte
-    /// that is.
+    /// Which version a peer speaks whose bytes begin with `input`; `None` while that is not told. What is wrong is noticed
+    /// with the byte that is.
     ///
     /// # Errors
     /// The connection is to be closed.
-    pub fn decode(input: &[u8]) -> Result<Option<Self>, GreetingError> {
+    pub fn revision(input: &[u8]) -> Result<Option<Revision>, GreetingError> {
         match input.first() {
             Some(&byte) if !Self::is_begun_by(byte) => return Err(GreetingError::NotZmtp { byte }),
             _ => {}
@@ -77,24 +88,42 @@ impl Greeting {
         if input.get(VERSIONED_AT).is_some_and(|byte| byte & 1 == 0) {
             return Err(GreetingError::Unversioned);
         }
-        if let Some(&major) = input.get(MAJOR_AT).filter(|major| **major < 3) {
-            return Err(GreetingError::Version { major });
+        match input.get(MAJOR_AT) {
+            None => Ok(None),
+            Some(&major @ 0) => Err(GreetingError::Version { major }),
+            Some(1 | 2) => Ok(Some(Revision::V2)),
+            Some(_) => Ok(Some(Revision::V3)),
         }
-        let Some((version, rest)) = input.get(MAJOR_AT..GREETING_BYTES).and_then(<[u8]>::split_first_chunk) else {
-            return Ok(None);
-        };
-        let Some((mechanism, rest)) = rest.split_first_chunk() else { return Ok(None) };
-        let as_server = rest.first().is_some_and(|byte| *byte == 1);
-        Ok(Some(Self { version: *version, mechanism: *mechanism, as_server }))
     }
 
-    /// Appends the 64 bytes.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.reserve(GREETING_BYTES);
+    /// The greeting of a peer of [`Revision::V3`] at the front of `input`; `None` while it is not all there.
+    #[must_use]
+    pub fn decode(input: &[u8]) -> Option<Self> {
+        let (version, rest) = input.get(MAJOR_AT..GREETING_BYTES)?.split_first_chunk()?;
+        let (mechanism, rest) = rest.split_first_chunk()?;
+        let as_server = rest.first().is_some_and(|byte| *byte == 1);
+        Some(Self { version: *version, mechanism: *mechanism, as_server })
+    }
+
+    /// Appends the first [`SIGNATURE_BYTES`].
+    pub fn encode_signature(out: &mut BytesMut) {
+        let [major, _] = VERSION;
         out.put_u8(SIGNATURE);
         out.put_bytes(0, 8);
-        out.put_u8(0x7F);
-        out.put_slice(&self.version);
+        out.put_slice(&[0x7F, major]);
+    }
+
+    /// Appends all 64 bytes, for a side that will not speak 2.0.
+    pub fn encode(&self, out: &mut BytesMut) {
+        Self::encode_signature(out);
+        self.encode_rest(out);
+    }
+
+    /// Appends what follows the signature for a peer of [`Revision::V3`].
+    pub fn encode_rest(&self, out: &mut BytesMut) {
+        let [_, minor] = self.version;
+        out.reserve(GREETING_BYTES - SIGNATURE_BYTES);
+        out.put_u8(minor);
         out.put_slice(&self.mechanism);
         out.put_u8(self.as_server.into());
         out.put_bytes(0, 31);
@@ -132,9 +161,11 @@ mod tests {
     fn whole_only_with_its_last_byte() {
         let bytes = ours();
         for end in 0..GREETING_BYTES {
-            assert_eq!(Greeting::decode(&bytes[..end]), Ok(None), "{end} bytes");
+            assert_eq!(Greeting::decode(&bytes[..end]), None, "{end} bytes");
+            let told = (end >= SIGNATURE_BYTES).then_some(Revision::V3);
+            assert_eq!(Greeting::revision(&bytes[..end]), Ok(told), "{end} bytes");
         }
-        let greeting = Greeting::decode(&bytes).unwrap().unwrap();
+        let greeting = Greeting::decode(&bytes).unwrap();
         assert_eq!(greeting, Greeting::new(b"NULL", false));
         assert_eq!(greeting.mechanism_text(), "NULL");
     }
@@ -147,20 +178,21 @@ mod tests {
             bytes
         };
         let table = [
-            ("nothing yet", vec![], Ok(false)),
-            ("libzmq's padding", with(8, 1), Ok(true)),
-            ("a later minor version", with(11, 9), Ok(true)),
-            ("a later major version", with(10, 4), Ok(true)),
-            ("3.0", with(11, 0), Ok(true)),
-            ("something in the filler", with(63, 7), Ok(true)),
+            ("nothing yet", vec![], Ok(None)),
+            ("libzmq's padding", with(8, 1), Ok(Some(Revision::V3))),
+            ("a later minor version", with(11, 9), Ok(Some(Revision::V3))),
+            ("a later major version", with(10, 4), Ok(Some(Revision::V3))),
+            ("3.0", with(11, 0), Ok(Some(Revision::V3))),
+            ("something in the filler", with(63, 7), Ok(Some(Revision::V3))),
             ("spiderq's ping", vec![0x0B], Err(GreetingError::NotZmtp { byte: 0x0B })),
             ("TLS", vec![0x16, 3, 1], Err(GreetingError::NotZmtp { byte: 0x16 })),
             ("a long frame of 1.0", hex::decode("ff0000000000000001007e").unwrap(), Err(GreetingError::Unversioned)),
-            ("2.0", hex::decode("ff00000000000000017f01").unwrap(), Err(GreetingError::Version { major: 1 })),
-            ("2.1", with(10, 2), Err(GreetingError::Version { major: 2 })),
+            ("nothing that was ever released", with(10, 0), Err(GreetingError::Version { major: 0 })),
+            ("2.0", hex::decode("ff00000000000000017f01").unwrap(), Ok(Some(Revision::V2))),
+            ("2.1", with(10, 2), Ok(Some(Revision::V2))),
         ];
         for (name, bytes, expected) in table {
-            assert_eq!(Greeting::decode(&bytes).map(|greeting| greeting.is_some()), expected, "{name}");
+            assert_eq!(Greeting::revision(&bytes), expected, "{name}");
         }
     }
 }

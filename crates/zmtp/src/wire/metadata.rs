@@ -67,6 +67,37 @@ impl SocketType {
         }
     }
 
+    /// The type with this number in the greeting of ZMTP 2.0, which also knows types that have nothing to do with us.
+    #[must_use]
+    pub const fn numbered(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Pub,
+            2 => Self::Sub,
+            3 => Self::Req,
+            4 => Self::Rep,
+            5 => Self::Dealer,
+            6 => Self::Router,
+            9 => Self::XPub,
+            10 => Self::XSub,
+            _ => return None,
+        })
+    }
+
+    /// Its number in the greeting of ZMTP 2.0.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Pub => 1,
+            Self::Sub => 2,
+            Self::Req => 3,
+            Self::Rep => 4,
+            Self::Dealer => 5,
+            Self::Router => 6,
+            Self::XPub => 9,
+            Self::XSub => 10,
+        }
+    }
+
     /// The type with this name.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
