@@ -94,6 +94,8 @@ fn what_stands_beside_the_table() {
     let fleet = Fleet::start();
     apart::codecs(&fleet);
     apart::misfits(&fleet);
+    apart::two_fleets_on_one_name(&fleet);
+    apart::a_bridge_that_is_missing_is_told_of(&fleet);
     apart::a_queue_without_a_bridge(&fleet);
     apart::an_alias(&fleet);
     apart::debians_gearman(&fleet);

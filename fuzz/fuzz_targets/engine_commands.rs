@@ -184,6 +184,7 @@ enum Ask {
     PauseQueue(Name, bool),
     LimitQueue(Name, Option<u8>),
     ThrottleQueue(Name, Option<(Option<u8>, Option<u8>, Option<Span>)>),
+    Bridge(Vec<Name>),
     RuleQueue(Name, u8, Option<(u8, Option<u8>)>),
     Misfit(Which, Right),
     SetSchedule(Box<Again>),
@@ -471,12 +472,16 @@ impl Ask {
                 });
                 Command::ThrottleQueue { queue: queue.bytes(), throttle }
             }
+            Self::Bridge(queues) => {
+                let named = queues.into_iter().map(|queue| (queue.bytes(), true)).collect();
+                Command::Bridge(Box::new(Bridge { named, ..Bridge::default() }))
+            }
             Self::RuleQueue(queue, n, parts) => {
                 let codec = [Codec::Text, Codec::Json, Codec::Base64][usize::from(n % 3)];
                 let (retries, body_bytes_max) = parts.unwrap_or_default();
                 let retry = (retries > 0).then(|| Retry { failures_max: i32::from(retries) - 9, ..Retry::NONE });
                 let rules =
-                    QueueRules { codec, apart: n & 64 > 0, retry, body_bytes_max: body_bytes_max.map(u32::from) };
+                    QueueRules { codec, retry, body_bytes_max: body_bytes_max.map(u32::from) };
                 Command::RuleQueue { queue: queue.bytes(), rules }
             }
             Self::Misfit(job, right) => Command::Misfit { job: job.job(), proof: right.proof(), why: body(4) },

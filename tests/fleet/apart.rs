@@ -11,20 +11,16 @@ use crate::programs::{Running, printed, stock};
 use crate::spiderq::{ADDED, Bare, add};
 use crate::table::{GONE, done};
 
-/// A job that no worker of a protocol can have, and what its producer hears. It is in the dead set with the rule, whatever its
-/// protocol says of failures, unless its producer has been told and Gearman keeps nothing.
+/// A job that no worker of a protocol can have. It waits for one of those that can.
 struct Misfit {
     /// Of a queue with rules.
     queue: Option<&'static str>,
     from: Protocol,
     to: Protocol,
     job: Job<'static>,
-    heard: Option<&'static str>,
-    ends: &'static [&'static str],
 }
 
-const CONVERSION: &str = r#""errtype":"conversion""#;
-const DEAD: &str = r#""state":"dead""#;
+const ENQUEUED: &str = r#""state":"enqueued""#;
 
 /// Nobody waits for this one.
 const BACKGROUND: Job<'static> = job(b"a cake", true);
@@ -34,90 +30,35 @@ const fn job(body: &'static [u8], background: bool) -> Job<'static> {
 }
 
 const MISFITS: [Misfit; 10] = [
-    Misfit {
-        queue: None,
-        from: Gearman,
-        to: Eventmq,
-        job: BACKGROUND,
-        heard: None,
-        ends: &[DEAD, CONVERSION, "conversion: gearman to eventmq: the body is no EventMQ job"],
-    },
-    Misfit {
-        queue: None,
-        from: Gearman,
-        to: Eventmq,
-        job: job(b"a cake", false),
-        heard: Some("WORK_EXCEPTION conversion: gearman to eventmq: the body is no EventMQ job"),
-        ends: GONE,
-    },
-    Misfit {
-        queue: None,
-        from: Faktory,
-        to: Eventmq,
-        job: Job { jobtype: Some("Bake"), ..job(b"[]", false) },
-        heard: Some("dead"),
-        ends: &[DEAD, CONVERSION, "conversion: faktory to eventmq: "],
-    },
-    Misfit {
-        queue: None,
-        from: Faktory,
-        to: Eventmq,
-        job: Job { custom: r#", "kwargs": 7"#, ..job(b"[]", false) },
-        heard: Some("dead"),
-        ends: &[DEAD, CONVERSION, "conversion: faktory to eventmq: "],
-    },
+    Misfit { queue: None, from: Gearman, to: Eventmq, job: BACKGROUND },
+    Misfit { queue: None, from: Gearman, to: Eventmq, job: job(b"a cake", false) },
+    Misfit { queue: None, from: Faktory, to: Eventmq, job: Job { jobtype: Some("Bake"), ..job(b"[]", false) } },
+    Misfit { queue: None, from: Faktory, to: Eventmq, job: Job { custom: r#", "kwargs": 7"#, ..job(b"[]", false) } },
     Misfit {
         queue: None,
         from: Faktory,
         to: Gearman,
         job: Job { custom: r#", "_encoding": "base64""#, ..job(br#"["a cake"]"#, false) },
-        heard: Some("dead"),
-        ends: &[DEAD, CONVERSION, "conversion: faktory to gearman, codec text: "],
     },
-    Misfit {
-        queue: None,
-        from: Eventmq,
-        to: Faktory,
-        job: job(b"bake a cake", false),
-        heard: Some(r#"REPLY {"value": "conversion: eventmq to faktory: the body is no EventMQ job"}"#),
-        ends: &[DEAD, CONVERSION, "conversion: eventmq to faktory: the body is no EventMQ job"],
-    },
+    Misfit { queue: None, from: Eventmq, to: Faktory, job: job(b"bake a cake", false) },
     // Python writes it, and it is no JSON.
     Misfit {
         queue: None,
         from: Eventmq,
         to: Faktory,
         job: job(br#"["run", {"path": "cakes", "callable": "bake", "args": [NaN]}]"#, false),
-        heard: Some(r#"REPLY {"value": "conversion: eventmq to faktory: the body is no EventMQ job"}"#),
-        ends: &[DEAD, CONVERSION],
     },
     Misfit {
         queue: None,
         from: Eventmq,
         to: Faktory,
         job: job(br#"["walk", {"path": "cakes", "callable": "bake"}]"#, false),
-        heard: Some(r#"REPLY {"value": "conversion: eventmq to faktory: the body is no EventMQ job"}"#),
-        ends: &[DEAD, CONVERSION],
     },
-    Misfit {
-        queue: Some("in-json"),
-        from: Gearman,
-        to: Faktory,
-        job: BACKGROUND,
-        heard: None,
-        ends: &[DEAD, CONVERSION, "conversion: gearman to faktory, codec json: "],
-    },
-    Misfit {
-        queue: Some("in-base64"),
-        from: Faktory,
-        to: Gearman,
-        job: job(br#"["a cake"]"#, false),
-        heard: Some("dead"),
-        ends: &[DEAD, CONVERSION, "conversion: faktory to gearman, codec base64: "],
-    },
+    Misfit { queue: Some("in-json"), from: Gearman, to: Faktory, job: BACKGROUND },
+    Misfit { queue: Some("in-base64"), from: Faktory, to: Gearman, job: job(br#"["a cake"]"#, false) },
 ];
 
-/// The worker gets the next job, and the one it cannot have is not there again.
+/// The worker gets the next job, and the one it cannot have is for a worker who can.
 pub fn misfits(fleet: &Fleet) {
     for (number, misfit) in MISFITS.iter().enumerate() {
         let stage = fleet.stage(&misfit.queue.map_or_else(|| format!("misfit-{number}"), str::to_owned));
@@ -125,10 +66,10 @@ pub fn misfits(fleet: &Fleet) {
         producer.submit(&misfit.job);
         let worker = stage.worker(misfit.to);
         worker.voice.tell("take");
-        if let Some(words) = misfit.heard {
-            producer.hears(words);
-        }
-        stage.ends(&producer, misfit.ends);
+        let others: Vec<&str> =
+            ["faktory", "gearman", "eventmq"].into_iter().filter(|n| *n != misfit.to.name()).collect();
+        let waits_for = format!(r#""waits_for":["{}"]"#, others.join(r#"",""#));
+        stage.ends(&producer, &[ENQUEUED, &waits_for]);
         let next = match misfit.queue {
             Some("in-json") => IN_JSON[0].2,
             Some(_) => IN_BASE64[1].2,
@@ -138,8 +79,53 @@ pub fn misfits(fleet: &Fleet) {
         next.is_seen(&worker.voice.hears("job"), &stage.queue, &other.id);
         worker.is_done("three eggs");
         done(misfit.from).iter().for_each(|words| other.hears(words));
-        stage.ends(&producer, misfit.ends);
+        stage.ends(&producer, &[ENQUEUED, &waits_for]);
+        let own = stage.worker(misfit.from);
+        own.takes();
+        own.is_done("three eggs");
+        match misfit.job.background {
+            true => stage.ends(&producer, GONE),
+            false => done(misfit.from).iter().for_each(|words| producer.hears(words)),
+        }
     }
+}
+
+/// Two fleets that happen to use one name, with the configuration that is shipped: each does its own forty.
+pub fn two_fleets_on_one_name(fleet: &Fleet) {
+    const JOBS: usize = 40;
+    let pairs = [(Gearman, Faktory), (Faktory, Eventmq), (Eventmq, Gearman)];
+    for (one, other) in pairs {
+        thread::scope(|scope| {
+            for protocol in [one, other] {
+                scope.spawn(move || {
+                    let stage = fleet.shipped_stage("default");
+                    let payload = payloads::ordinary(protocol, protocol);
+                    let job = Job { body: payload.sent, ..Job::default() };
+                    let worker = stage.worker(protocol);
+                    // All of them wait before the first is taken, and then none does before its worker asks.
+                    let producers: Vec<_> = (0..JOBS).map(|_| submitted(&stage, protocol, &job)).collect();
+                    for producer in &producers {
+                        payload.is_seen(&worker.takes(), &stage.queue, &producer.id);
+                        worker.is_done("three eggs");
+                    }
+                    for producer in &producers {
+                        done(protocol).iter().for_each(|words| producer.hears(words));
+                    }
+                });
+            }
+        });
+    }
+    let log = fleet.shipped_log_text();
+    assert!(!log.contains("waits for a worker") && !log.contains("is dead"), "{log}");
+}
+
+/// Somebody who means two fleets to share a queue is told how.
+pub fn a_bridge_that_is_missing_is_told_of(fleet: &Fleet) {
+    let stage = fleet.shipped_stage("shared by mistake");
+    let _worker = stage.worker(Eventmq);
+    let _producer = submitted(&stage, Gearman, &Job { body: b"a cake", ..Job::default() });
+    let line = "Gearman jobs wait in `shared by mistake`, which only EventMQ workers serve: see bridge.queues";
+    crate::common::wait_until(line, || fleet.shipped_log_text().contains(line));
 }
 
 type Crossing = (Protocol, Protocol, Payload);

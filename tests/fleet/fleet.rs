@@ -28,12 +28,18 @@ codec = "json"
 [queues.in-base64]
 codec = "base64"
 
+[bridge]
+queues = ["*"]
+
 [queues.apart]
 bridge = false
 
 [queues."image resize"]
 aliases = { faktory = "image-resize" }
 "#;
+
+/// As it is shipped, but for the port.
+const SHIPPED: &str = "[faktory]\nlisten = [\"127.0.0.1:0\"]\n";
 
 /// Nobody is taken for dead because the machine is slow.
 const EVENTMQ: &str = "timeout_grace = \"100ms\"\nheartbeat_timeout = \"1m\"\n";
@@ -44,6 +50,7 @@ pub struct Fleet {
     programs: BTreeMap<(Protocol, Role), OnceLock<Program>>,
     steady: Site,
     hasty: Site,
+    shipped: Site,
 }
 
 /// What a connection is for.
@@ -61,9 +68,9 @@ pub struct Site {
 }
 
 impl Site {
-    fn start(eventmq: &str) -> Self {
+    fn start(config: &str, eventmq: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let daemon = daemon(dir.path()).set(CONFIG).eventmq(&format!("{EVENTMQ}{eventmq}")).start();
+        let daemon = daemon(dir.path()).set(config).eventmq(eventmq).start();
         Self { daemon, _dir: dir }
     }
 
@@ -79,8 +86,9 @@ impl Fleet {
             Protocol::ALL.into_iter().flat_map(|protocol| both.map(|role| ((protocol, role), OnceLock::new())));
         Self {
             programs: programs.collect(),
-            steady: Site::start(""),
-            hasty: Site::start("lease = \"1s\"\ndedup = \"1m\"\n"),
+            steady: Site::start(CONFIG, EVENTMQ),
+            hasty: Site::start(CONFIG, &format!("{EVENTMQ}lease = \"1s\"\ndedup = \"1m\"\n")),
+            shipped: Site::start(SHIPPED, ""),
         }
     }
 
@@ -102,6 +110,11 @@ impl Fleet {
         Stage { fleet: self, site: &self.hasty, queue: queue.to_owned() }
     }
 
+    /// The same with the configuration that is shipped.
+    pub fn shipped_stage(&self, queue: &str) -> Stage<'_> {
+        Stage { fleet: self, site: &self.shipped, queue: queue.to_owned() }
+    }
+
     /// Where something is served.
     pub fn address(&self, protocol: &str) -> SocketAddr {
         self.steady.daemon.address(protocol)
@@ -109,6 +122,11 @@ impl Fleet {
 
     pub fn log_text(&self) -> String {
         self.steady.daemon.log_text()
+    }
+
+    /// What the daemon with the shipped configuration has logged.
+    pub fn shipped_log_text(&self) -> String {
+        self.shipped.daemon.log_text()
     }
 }
 

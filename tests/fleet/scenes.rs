@@ -193,14 +193,18 @@ fn binary_payload<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<
     producer
 }
 
-/// The worker cannot have its first job. It gets the next.
+/// The worker cannot have its first job. It gets the next, and the first waits for a worker of its own protocol.
 fn goes_on_without(row: &Row, stage: &Stage<'_>, worker: &Worker<'_>, producer: &Producer<'_>, heard: &[&str]) {
     worker.voice.tell("take");
-    hears(producer, heard);
+    stage.ends(producer, &["\"state\":\"enqueued\"", "\"waits_for\":["]);
     let other = submitted(row, stage, &job(row));
     payload(row).is_seen(&worker.voice.hears("job"), &stage.queue, &other.id);
     worker.is_done(RESULT);
     hears(&other, crate::table::done(row.from));
+    let own = stage.worker(row.from);
+    own.takes();
+    own.is_done(RESULT);
+    hears(producer, heard);
 }
 
 fn illegal_name<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {

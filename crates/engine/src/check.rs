@@ -4,11 +4,16 @@
 use std::collections::BTreeMap;
 
 use crate::client::{Client, Waiting, turn_of};
+use crate::command::QueueKind;
+use crate::consumers::{Consumers, WaitKey};
 use crate::engine::Engine;
-use crate::ids::{ClientId, Priority, QueueId, Timestamp};
+use crate::ids::{ClientId, Origin, Priority, QueueId, Timestamp};
 use crate::job::{Holder, Lease, Place, PlaceKind};
 use crate::line::Standing;
-use crate::queue::{Queue, WaitKey};
+use crate::queue::Queue;
+
+/// By queue and protocol: those who serve it, and those woken for it.
+type Hands = BTreeMap<(QueueId, Option<Origin>), (u32, u32)>;
 
 /// How often a large engine is checked: the work of checking stays in proportion to the work done.
 #[derive(Debug, Default)]
@@ -45,8 +50,8 @@ impl Engine {
         self.check_jobs();
         let hands = self.hands();
         for queue in self.queues.iter() {
-            self.check_queue(queue, hands.get(&queue.image.id).copied().unwrap_or_default());
-            self.check_waiting(queue);
+            self.check_queue(queue, &hands);
+            queue.consumers.iter().for_each(|consumers| self.check_waiting(queue, consumers));
         }
         self.check_strays();
         for (id, client) in &self.clients {
@@ -92,15 +97,16 @@ impl Engine {
         }
     }
 
-    /// By queue: abilities registered, clients woken for it.
-    fn hands(&self) -> BTreeMap<QueueId, (u32, u32)> {
-        let mut hands: BTreeMap<QueueId, (u32, u32)> = BTreeMap::new();
+    /// By queue and protocol: abilities registered, clients woken for it.
+    fn hands(&self) -> Hands {
+        let mut hands = Hands::new();
         for client in self.clients.values() {
+            let own = client.info.origin;
             for served in &client.abilities {
-                hands.entry(served.queue).or_default().0 += 1;
+                hands.entry((served.queue, own)).or_default().0 += 1;
             }
             if let Waiting::Awake { queue, .. } = client.waiting {
-                hands.entry(queue).or_default().1 += 1;
+                hands.entry((queue, own)).or_default().1 += 1;
             }
         }
         hands
@@ -137,9 +143,10 @@ impl Engine {
         }
     }
 
-    fn check_queue(&self, queue: &Queue, hands: (u32, u32)) {
+    fn check_queue(&self, queue: &Queue, hands: &Hands) {
         let name = &queue.image.name;
         assert_eq!(self.queues.named(name), Some(queue.image.id), "{name:?} is not found by name");
+        assert_eq!(queue.bridged, self.queues.bridges(&queue.image), "{name:?} is bridged");
         assert!(queue.image.known || !queue.is_idle(), "{name:?} is there for nothing");
         let mut ready = 0;
         let mut before = None;
@@ -157,23 +164,46 @@ impl Engine {
         assert_eq!(ready, queue.jobs(PlaceKind::Ready), "{name:?}: line and count");
         assert_eq!(queue.line.is_empty(), ready == 0);
         assert_eq!(queue.line.counts().iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
-        assert_eq!(hands, (queue.workers, queue.woken), "{name:?}: those who serve it, those woken for it");
-        queue.check_hands(&self.hands_by_origin(queue.image.id));
-        for origin in queue.line.origins() {
-            let mut own = queue.line.slots().filter(|slot| self.jobs.at(*slot).is_some_and(|job| job.origin == origin));
-            let first = queue.line.first_of(Some(origin)).map(|(_, slot)| slot);
-            assert_eq!(first, own.next(), "{name:?}, the first of {origin:?}");
-            let many = u32::try_from(own.count()).unwrap_or(u32::MAX) + u32::from(first.is_some());
-            assert_eq!(queue.line.len_of(Some(origin)), many, "{name:?}, jobs of {origin:?}");
+        for (index, consumers) in queue.consumers.iter().enumerate() {
+            let own = consumers.origin;
+            assert_eq!(
+                queue.consumers.iter().position(|other| other.origin == own),
+                Some(index),
+                "{name:?} {own:?} twice"
+            );
+            let there = hands.get(&(queue.image.id, own)).copied().unwrap_or_default();
+            assert_eq!(there, (consumers.workers, consumers.woken), "{name:?}: those who serve it, those woken for it");
+            self.check_sight(queue, own);
+        }
+        for (id, own) in hands.keys().filter(|(id, _)| *id == queue.image.id) {
+            assert!(queue.consumers_of(*own).is_some(), "{name:?} does not know those of {own:?} at {id:?}");
         }
         if queue.has_work() {
-            let may_take = |(key, id): (&WaitKey, &ClientId)| self.may_take(queue, *id, *key);
-            let may_wake = |(key, id): (&WaitKey, &ClientId)| self.may_wake(queue, *id, *key);
-            assert!(!queue.takers.iter().any(may_take), "{name:?} has work and a taker");
-            let sleepers = queue.has_unclaimed() && queue.sleepers.iter().any(may_wake);
-            assert!(!sleepers, "{name:?} has work and lets workers sleep");
+            let waits = |(key, id): (&WaitKey, &ClientId)| {
+                queue.line.first_of(self.origin_of(*id)).is_some() && self.admits_waiter(queue, *id, *key)
+            };
+            let takers = queue.consumers.iter().flat_map(|consumers| &consumers.takers).any(waits);
+            assert!(!takers, "{name:?} has work and a taker");
+            let next = self.next_served(queue.image.id);
+            assert!(next.is_none(), "{name:?} has work and lets {next:?} wait");
         }
         self.check_slots(queue);
+    }
+
+    /// One of this protocol sees the jobs it is to see, and no others.
+    fn check_sight(&self, queue: &Queue, own: Option<Origin>) {
+        let name = &queue.image.name;
+        let sees = |slot: &crate::line::Slot| {
+            let Some(job) = self.jobs.at(*slot) else { return false };
+            let words = own.is_none_or(|own| job.origin == own || (queue.bridged && !job.unfit.has(own)));
+            let own_words = !(queue.bridged && own.is_some_and(|own| job.unfit.has(own)));
+            queue.image.kind == QueueKind::Cycle || (words && own_words)
+        };
+        let mut seen = queue.line.slots().filter(sees);
+        let first = queue.line.first_of(own).map(|(_, slot)| slot);
+        assert_eq!(first, seen.next(), "{name:?}, what {own:?} sees first");
+        let many = u32::try_from(seen.count()).unwrap_or(u32::MAX) + u32::from(first.is_some());
+        assert_eq!(queue.line.len_of(own), many, "{name:?}, what {own:?} sees");
     }
 
     /// A throttled queue counts its leases but for those that are too old.
@@ -205,32 +235,39 @@ impl Engine {
                 for blocked in takes {
                     assert!(!quiet || blocked.sources.is_empty(), "{id:?} is quiet and blocked");
                     for served in &blocked.sources {
-                        let queue = self.queues.at(served.queue);
-                        let there = queue.and_then(|queue| queue.takers.get(&WaitKey::new(0, blocked.seq)));
+                        let those = self.consumers_at(served.queue, client);
+                        let there = those.and_then(|those| those.takers.get(&WaitKey::new(0, blocked.seq)));
                         assert_eq!(there, Some(&id), "{id:?} is blocked");
                     }
                 }
             }
             Waiting::Wake { seq } => {
                 for served in client.abilities.iter().filter(|_| !quiet) {
-                    let queue = self.queues.at(served.queue);
-                    let there = queue.and_then(|queue| queue.sleepers.get(&WaitKey::new(served.weight, *seq)));
+                    let those = self.consumers_at(served.queue, client);
+                    let there = those.and_then(|those| those.sleepers.get(&WaitKey::new(served.weight, *seq)));
                     assert_eq!(there, Some(&id), "{id:?} is asleep");
                 }
             }
             Waiting::Nothing | Waiting::Awake { .. } => {}
         }
         for served in client.abilities.iter().filter(|_| client.credit.left > 0 && !quiet) {
-            let queue = self.queues.at(served.queue);
-            let there = queue.and_then(|queue| queue.takers.get(&WaitKey::new(served.weight, client.credit.seq)));
+            let those = self.consumers_at(served.queue, client);
+            let there = those.and_then(|those| those.takers.get(&WaitKey::new(served.weight, client.credit.seq)));
             assert_eq!(there, Some(&id), "{id:?} has credits");
         }
     }
 
-    /// Whoever stands at a queue really waits there, and is not quiet.
-    fn check_waiting(&self, queue: &Queue) {
+    fn consumers_at(&self, queue: QueueId, client: &Client) -> Option<&Consumers> {
+        self.queues.at(queue)?.consumers_of(client.info.origin)
+    }
+
+    /// Whoever stands at a queue really waits there, among its own, and is not quiet.
+    fn check_waiting(&self, queue: &Queue, consumers: &Consumers) {
         let name = &queue.image.name;
-        for (key, id) in &queue.takers {
+        for id in consumers.takers.values().chain(consumers.sleepers.values()) {
+            assert_eq!(self.origin_of(*id), consumers.origin, "{id:?} waits at {name:?} among others");
+        }
+        for (key, id) in &consumers.takers {
             let client = self.clients.get(id);
             let blocked = |client: &Client| client.blocked().is_some_and(|takes| turn_of(key.seq, takes).is_some());
             let credits = |client: &Client| client.credit.left > 0 && client.credit.seq == key.seq;
@@ -240,7 +277,7 @@ impl Engine {
             );
             assert!(!self.is_quiet(*id, &[]), "{id:?} is quiet and waits at {name:?}");
         }
-        for (key, id) in &queue.sleepers {
+        for (key, id) in &consumers.sleepers {
             let asleep = |client: &Client| matches!(client.waiting, Waiting::Wake { seq } if seq == key.seq);
             assert!(self.clients.get(id).is_some_and(asleep), "{id:?} does not sleep at {name:?}");
             assert!(!self.is_quiet(*id, &[]), "{id:?} is quiet and sleeps at {name:?}");

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use crate::batch::NewBatch;
 use crate::ids::{JobId, Origin, Priority, Timestamp, Token};
+use crate::isolation::Bridge;
 use crate::job::{Failure, Job, KeyUntil, OnExpiry, Place, PlaceKind, Retry};
 use crate::rules::QueueRules;
 use crate::schedule::{NewSchedule, ScheduleRef};
@@ -80,9 +81,11 @@ pub enum Command {
         /// What the worker said; `at` is set by the engine.
         failure: Box<Failure>,
     },
-    /// A leased job is none that its worker's protocol can have: to the dead set, whatever its retry policy says, as a
-    /// failure of the kind [`MISFIT`](crate::MISFIT) that counts neither as one of the job nor for its retry budget. One that is not durable is
-    /// gone. Answer: `Done`. Listeners hear `Ended`.
+    /// A leased job is none that its worker's protocol can have: it goes back to its own place, and no worker of that protocol
+    /// sees it again until the daemon is restarted, or the job's body or its queue's codec changes. Neither a failure nor a loss
+    /// is counted. A job that no protocol can have (none but its own, in an isolated queue) goes to the dead set, whatever its
+    /// retry policy says, with a failure of the kind [`MISFIT`](crate::MISFIT); one that is not durable is gone. Then listeners hear
+    /// `Ended`. Answer: `Done`.
     Misfit {
         /// Which.
         job: JobRef,
@@ -199,8 +202,11 @@ pub enum Command {
         throttle: Option<Throttle>,
     },
 
-    /// Set the rules of a queue; see each for whom it holds. They outlast the queue's removal. When [`QueueRules::apart`]
-    /// changes, all ready jobs of the queue and all connections are looked at. Answer: `Done`.
+    /// Set which queues all protocols share, in place of what was said before; at first there are none. It is not journalled.
+    /// All queues are looked at, and all ready jobs of those for which it changes. Answer: `Done`.
+    Bridge(Box<Bridge>),
+    /// Set the rules of a queue; see each for whom it holds. They outlast the queue's removal. When [`QueueRules::codec`]
+    /// changes, all ready jobs of the queue are looked at. Answer: `Done`.
     RuleQueue {
         /// Its name; it need not be known, and is not made known.
         queue: Bytes,

@@ -27,6 +27,7 @@ impl Engine {
         }
         self.jobs.reweigh(slot, |job| job.payload = Payload::copy(job.key(), job.name(), body));
         self.remember_put(slot, turn);
+        self.suits_anew(slot, turn);
         self.tell_done(client, tag, turn);
         Ok(())
     }
@@ -88,7 +89,7 @@ impl Engine {
         let known = |id: &QueueId| self.queues.at(*id).is_some_and(|queue| queue.image.known);
         let id = self.queues.named(name).filter(known).ok_or(Refusal::UnknownQueue)?;
         let Some(queue) = self.queues.at(id) else { return Err(Refusal::UnknownQueue) };
-        if only_idle && (queue.workers > 0 || queue.live() > 0) {
+        if only_idle && (queue.workers() > 0 || queue.live() > 0) {
             return Err(Refusal::QueueInUse);
         }
         if let Err(changed) = self.discard_ready(id, turn) {

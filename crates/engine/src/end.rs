@@ -14,7 +14,7 @@ use crate::turn::Turn;
 const EXPIRED_KIND: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
 
-/// The kind of failure that a job has which its worker's protocol could not have.
+/// The kind of failure that a job has which no worker's protocol could have.
 pub const MISFIT: &[u8] = b"conversion";
 
 impl Engine {
@@ -108,7 +108,8 @@ impl Engine {
         Fate::Retried(at)
     }
 
-    /// The job is buried even if it is one of those that are not kept when they fail: somebody has to see why.
+    /// It waits for a worker of another protocol. If there can be none it is buried, even if it is one of those that are not
+    /// kept when they fail: somebody has to see why.
     pub(crate) fn misfit(
         &mut self,
         client: ClientId,
@@ -120,8 +121,20 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
         self.must_be(slot, QueueKind::Work)?;
-        let now = self.now;
         self.count(slot, |totals| totals.misfits += 1);
+        let waits = self.mark_unfit(slot, self.origin_of(client));
+        self.notice_unfit(slot, why, !waits, turn);
+        if waits {
+            self.make_ready(slot, None, turn);
+        } else {
+            self.bury_misfit(slot, why, turn);
+        }
+        self.tell_done(client, tag, turn);
+        Ok(())
+    }
+
+    fn bury_misfit(&mut self, slot: Slot, why: &Bytes, turn: &mut Turn) {
+        let now = self.now;
         let failure = self.jobs.reweigh(slot, |job| {
             let last = &mut job.extra_mut().failure;
             let first_at = last.as_ref().map_or(now, |last| last.first_at);
@@ -134,8 +147,6 @@ impl Engine {
         } else {
             self.end_badly(slot, turn);
         }
-        self.tell_done(client, tag, turn);
-        Ok(())
     }
 
     /// A job is not tried again: to the dead set, if it is one of those that are kept, else gone.

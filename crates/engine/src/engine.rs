@@ -163,12 +163,13 @@ impl Engine {
             Command::Replace { job, body } => self.replace(client, tag, &job, &body, turn),
             Command::Cancel(job) => self.cancel(client, tag, &job, turn),
             Command::Look(job) => Ok(self.look(client, tag, &job, turn)),
-            // queues: `edit`, `throttle`, `rules`
+            // queues: `edit`, `throttle`, `rules`, `isolation`
             Command::CreateQueue { queue, kind } => self.create_queue(client, tag, &queue, kind, turn),
             Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, &queue, only_idle, turn),
             Command::PauseQueue { queue, paused } => Ok(self.pause_queue(client, tag, &queue, paused, turn)),
             Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, &queue, jobs_max, turn),
             Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, &queue, throttle, turn),
+            Command::Bridge(bridge) => Ok(self.bridge(client, tag, *bridge, turn)),
             Command::RuleQueue { queue, rules } => self.rule_queue(client, tag, &queue, rules, turn),
             // schedules: `recur`
             Command::SetSchedule(new) => self.set_schedule(client, tag, *new, turn),

@@ -532,6 +532,8 @@ pub struct QueueRow {
     pub throttle: Option<Throttle>,
     /// What holds for its jobs.
     pub rules: QueueRules,
+    /// All protocols share its jobs.
+    pub bridged: bool,
     /// Leases that count for the throttle.
     pub slots_held: u32,
     /// Ready jobs by [`Priority::lane`] (a `cycle` queue has all in the lane of the normal priority).

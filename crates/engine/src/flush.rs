@@ -63,7 +63,7 @@ impl Engine {
             image.known
                 && image.kind == QueueKind::Work
                 && queue.total() == 0
-                && queue.workers == 0
+                && queue.workers() == 0
                 && !image.is_limited()
         };
         let rows = self.queues.from(u32::try_from(first).unwrap_or(u32::MAX));

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::batch::Member;
 use crate::ids::{ClientId, JobId, Origin, Priority, QueueId, Timestamp, Token};
+use crate::isolation::Unfit;
 use crate::payload::Payload;
 
 /// One job. Fields are public to read; only the engine writes them.
@@ -36,6 +37,8 @@ pub struct Job {
     pub failures: u32,
     /// What a failure or a lost worker means for it.
     pub retry: Retry,
+    /// Protocols whose workers it turned out not to suit. Not journalled.
+    pub unfit: Unfit,
     /// What most jobs do not have.
     pub extra: Option<Box<Extra>>,
 }

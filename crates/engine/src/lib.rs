@@ -24,18 +24,18 @@
 //! [`Engine::check`] asserts them after every call in debug builds:
 //! a job is in exactly one place and every index agrees with it; a ready job is in its queue's line, a leased one in no
 //! line; a key leads to one job; no two leases of a job at once; a queue's figures are the sums of its jobs; no ready job
-//! waits while a client that sees it and could take it waits too, be it as a stray; and in a queue that is apart nobody
-//! sees what was born in another protocol than its own ([`QueueRules`]).
+//! waits while a client that sees it and could take it waits too, be it as a stray; and nobody sees what was born in another
+//! protocol than its own, but in a bridged queue ([`Bridge`]), and not if its protocol has no words for it ([`Unfit`]).
 
 mod adopt;
 mod alarm;
-mod apart;
 mod batch;
 mod calendar;
 mod check;
 mod client;
 mod clients;
 mod command;
+mod consumers;
 mod cycle;
 mod due;
 mod edit;
@@ -46,6 +46,7 @@ mod figures;
 mod flush;
 mod gather;
 mod ids;
+mod isolation;
 mod job;
 mod limits;
 mod line;
@@ -74,6 +75,7 @@ pub use end::MISFIT;
 pub use engine::{Engine, Head};
 pub use event::*;
 pub use ids::*;
+pub use isolation::{Bridge, Unfit};
 pub use job::*;
 pub use limits::Limits;
 pub use numbered::Numbered;
@@ -82,4 +84,4 @@ pub use queue::{Queue, QueueImage};
 pub use rules::{Codec, QueueRules};
 pub use schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 pub use throttle::Throttle;
-pub use turn::{Change, Turn};
+pub use turn::{Change, Notice, Turn};

@@ -7,6 +7,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::command::QueueKind;
 use crate::ids::{Origin, Priority};
+use crate::isolation::Audience;
 use crate::job::Job;
 
 /// A job's place in the engine's slab.
@@ -40,36 +41,30 @@ impl Standing {
 /// A queue's ready jobs in order.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// A `work` queue's.
-    Work(Lanes),
+    /// A `work` queue's: a line for each audience, in order of audiences. Nearly always that is one. One that empties is kept.
+    Work(Vec<(Audience, Lanes)>),
     /// One tree by (priority, insertion).
     Cycle(BTreeMap<(u64, u64), Slot>),
-    /// A `work` queue's whose jobs stay among their own protocol: a line of each origin, in order of origins. One that
-    /// empties is kept.
-    Apart(Vec<(Origin, Lanes)>),
 }
 
 impl Line {
-    /// `apart` means something for a `work` queue only.
-    pub(crate) const fn new(kind: QueueKind, apart: bool) -> Self {
-        match (kind, apart) {
-            (QueueKind::Work, false) => Self::Work(Lanes(Vec::new())),
-            (QueueKind::Work, true) => Self::Apart(Vec::new()),
-            (QueueKind::Cycle, _) => Self::Cycle(BTreeMap::new()),
+    pub(crate) const fn new(kind: QueueKind) -> Self {
+        match kind {
+            QueueKind::Work => Self::Work(Vec::new()),
+            QueueKind::Cycle => Self::Cycle(BTreeMap::new()),
         }
     }
 
-    /// Takes a job in that was born in this protocol.
-    pub(crate) fn insert(&mut self, at: Standing, origin: Origin, slot: Slot) {
+    /// Takes a job in that these may take.
+    pub(crate) fn insert(&mut self, at: Standing, audience: Audience, slot: Slot) {
         match self {
             Self::Cycle(jobs) => {
                 let before = jobs.insert((at.major, at.minor), slot);
                 debug_assert!(before.is_none(), "two jobs at {at:?}");
             }
-            Self::Work(lanes) => lanes.insert(at, slot),
-            Self::Apart(lines) => {
-                let index = lines.binary_search_by_key(&origin, |(other, _)| *other).unwrap_or_else(|index| {
-                    lines.insert(index, (origin, Lanes(Vec::new())));
+            Self::Work(lines) => {
+                let index = lines.binary_search_by_key(&audience, |(other, _)| *other).unwrap_or_else(|index| {
+                    lines.insert(index, (audience, Lanes(Vec::new())));
                     index
                 });
                 if let Some((_, lanes)) = lines.get_mut(index) {
@@ -79,13 +74,12 @@ impl Line {
         }
     }
 
-    /// Takes the job out that was born in this protocol.
-    pub(crate) fn remove(&mut self, at: Standing, origin: Origin) {
+    /// Takes the job out that these may take.
+    pub(crate) fn remove(&mut self, at: Standing, audience: Audience) {
         let gone = match self {
             Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)).is_some(),
-            Self::Work(lanes) => lanes.remove(at),
-            Self::Apart(lines) => {
-                lines.iter_mut().find(|(other, _)| *other == origin).is_some_and(|(_, lanes)| lanes.remove(at))
+            Self::Work(lines) => {
+                lines.iter_mut().find(|(other, _)| *other == audience).is_some_and(|(_, lanes)| lanes.remove(at))
             }
         };
         debug_assert!(gone, "no job at {at:?}");
@@ -97,29 +91,30 @@ impl Line {
     }
 
     /// Who is next for one who speaks this protocol, or none in particular.
-    pub(crate) fn first_of(&self, origin: Option<Origin>) -> Option<(Standing, Slot)> {
-        match (self, origin) {
-            (Self::Apart(lines), Some(origin)) => lanes_of(lines, origin)?.after(None),
-            (Self::Apart(_) | Self::Work(_) | Self::Cycle(_), _) => self.first(),
+    pub(crate) fn first_of(&self, own: Option<Origin>) -> Option<(Standing, Slot)> {
+        match self {
+            Self::Work(lines) => first_among(seen_by(lines, own), None),
+            Self::Cycle(_) => self.first(),
         }
     }
 
     /// Jobs that one of this protocol sees, or one of none in particular.
-    pub(crate) fn len_of(&self, origin: Option<Origin>) -> u32 {
-        match (self, origin) {
-            (Self::Apart(lines), Some(origin)) => lanes_of(lines, origin).map_or(0, Lanes::len),
-            (Self::Apart(_) | Self::Work(_) | Self::Cycle(_), _) => self.counts().iter().sum(),
+    pub(crate) fn len_of(&self, own: Option<Origin>) -> u32 {
+        match self {
+            Self::Work(lines) => seen_by(lines, own).map(Lanes::len).sum(),
+            Self::Cycle(jobs) => u32::try_from(jobs.len()).unwrap_or(u32::MAX),
         }
     }
 
-    /// Of a line that is apart: the protocols of its jobs.
-    pub(crate) fn origins(&self) -> impl Iterator<Item = Origin> {
-        let lines = if let Self::Apart(lines) = self { lines.as_slice() } else { &[] };
-        lines.iter().map(|(origin, _)| *origin)
+    /// Who may take jobs of it: the audiences of those that wait in a `work` queue.
+    pub(crate) fn audiences(&self) -> impl Iterator<Item = Audience> {
+        self.firsts().map(|(audience, ..)| audience)
     }
 
-    pub(crate) const fn is_apart(&self) -> bool {
-        matches!(self, Self::Apart(_))
+    /// The first job of each audience in a `work` queue.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = (Audience, Standing, Slot)> {
+        let lines = if let Self::Work(lines) = self { lines.as_slice() } else { &[] };
+        lines.iter().filter_map(|(audience, lanes)| lanes.after(None).map(|(at, slot)| (*audience, at, slot)))
     }
 
     /// The first job that stands behind `at`.
@@ -130,8 +125,7 @@ impl Line {
                 let ((major, minor), slot) = jobs.range((from, Unbounded)).next()?;
                 Some((Standing { lane: 0, major: *major, minor: *minor }, *slot))
             }
-            Self::Work(lanes) => lanes.after(at),
-            Self::Apart(lines) => lines.iter().filter_map(|(_, lanes)| lanes.after(at)).min_by_key(|(at, _)| *at),
+            Self::Work(lines) => first_among(lines.iter().map(|(_, lanes)| lanes), at),
         }
     }
 
@@ -144,8 +138,7 @@ impl Line {
         let mut counts = [0; Priority::COUNT];
         match self {
             Self::Cycle(jobs) => add(&mut counts, Priority::NORMAL.lane(), jobs.len()),
-            Self::Work(lanes) => lanes.count(&mut counts),
-            Self::Apart(lines) => lines.iter().for_each(|(_, lanes)| lanes.count(&mut counts)),
+            Self::Work(lines) => lines.iter().for_each(|(_, lanes)| lanes.count(&mut counts)),
         }
         counts
     }
@@ -161,8 +154,14 @@ impl Line {
     }
 }
 
-fn lanes_of(lines: &[(Origin, Lanes)], origin: Origin) -> Option<&Lanes> {
-    lines.iter().find(|(other, _)| *other == origin).map(|(_, lanes)| lanes)
+/// The lines of those audiences that one of this protocol belongs to.
+fn seen_by(lines: &[(Audience, Lanes)], own: Option<Origin>) -> impl Iterator<Item = &Lanes> {
+    lines.iter().filter(move |(audience, _)| audience.includes(own)).map(|(_, lanes)| lanes)
+}
+
+/// The first job of these that stands behind `at`.
+fn first_among<'a>(lines: impl Iterator<Item = &'a Lanes>, at: Option<Standing>) -> Option<(Standing, Slot)> {
+    lines.filter_map(|lanes| lanes.after(at)).min_by_key(|(at, _)| *at)
 }
 
 fn add(counts: &mut [u32; Priority::COUNT], lane: usize, n: usize) {

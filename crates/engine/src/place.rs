@@ -82,7 +82,7 @@ impl Engine {
         if let Some(queue) = self.queues.at_mut(job.queue) {
             queue.count(kind, 1);
             match &job.place {
-                Place::Ready => queue.line.insert(Standing::of(job), job.origin, slot),
+                Place::Ready => queue.line.insert(Standing::of(job), queue.audience_of(job), slot),
                 Place::Leased(lease) => {
                     if let Some((at, before)) = queue.hold_slot(id, lease, self.now) {
                         self.alarms.forget(before);
@@ -127,7 +127,7 @@ impl Engine {
         if let Some(queue) = self.queues.at_mut(job.queue) {
             queue.count(kind, -1);
             match &job.place {
-                Place::Ready => queue.line.remove(Standing::of(job), job.origin),
+                Place::Ready => queue.line.remove(Standing::of(job), queue.audience_of(job)),
                 Place::Leased(lease) => {
                     if queue.free_slot(id, lease) && self.freed.back() != Some(&job.queue) {
                         self.freed.push_back(job.queue);

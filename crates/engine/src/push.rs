@@ -5,6 +5,7 @@ use crate::command::{Clash, NewJob, Past, QueueKind};
 use crate::engine::Engine;
 use crate::event::{Event, Pushed, Refusal};
 use crate::ids::{ClientId, JobId, QueueId, Tag, Token};
+use crate::isolation::Unfit;
 use crate::job::{Cycle, Extra, Job, KeyUntil, Lease, Place, PlaceKind, Track};
 use crate::line::Slot;
 use crate::payload::Payload;
@@ -218,6 +219,7 @@ impl Engine {
             attempts,
             failures,
             retry: rule.filter(|_| new.retry_default).unwrap_or(new.retry),
+            unfit: Unfit::NONE,
             extra: (extra != Extra::default()).then(|| Box::new(extra)),
         }
     }
@@ -244,6 +246,10 @@ impl Engine {
         let now = self.now;
         let Some(job) = self.jobs.at(slot) else { return };
         let (queue, was_off) = (job.queue, matches!(job.place.kind(), PlaceKind::Dead | PlaceKind::Done));
+        if was_off && let Some(job) = self.jobs.at_mut(slot) {
+            // Somebody wants to see it tried again.
+            job.unfit = Unfit::NONE;
+        }
         self.depart_for(slot, rank);
         if let Some(job) = self.jobs.at_mut(slot) {
             job.ready_at = now;

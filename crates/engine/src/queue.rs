@@ -2,17 +2,15 @@
 //!
 //! Not here: what makes jobs move (`push`, `take`, `end`), who is served next (`wait`).
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::apart::Apart;
 use crate::command::QueueKind;
+use crate::consumers::Consumers;
 use crate::event::{QueueRow, Refusal};
-use crate::ids::{ClientId, Origin, Priority, QueueId, Timestamp};
+use crate::ids::{Origin, Priority, QueueId, Timestamp};
+use crate::isolation::{Bridge, Noticed};
 use crate::job::PlaceKind;
 use crate::line::{Line, Standing};
 use crate::rules::QueueRules;
@@ -62,49 +60,29 @@ pub struct Queue {
     pub(crate) places: [u32; PlaceKind::ALL.len()],
     /// There if it is throttled.
     pub(crate) slots: Option<Box<Slots>>,
-    /// Abilities registered.
-    pub(crate) workers: u32,
-    /// Clients that get a job handed to them: blocked takers and those with credits.
-    pub(crate) takers: BTreeMap<WaitKey, ClientId>,
-    /// Clients that sleep until woken.
-    pub(crate) sleepers: BTreeMap<WaitKey, ClientId>,
-    /// Sleepers woken for this queue who have not asked for work since.
-    pub(crate) woken: u32,
-    /// Where it stands among the stray queues of an origin, if it is one of those that are asked for and is not apart.
-    pub(crate) stray: Option<(Origin, Standing)>,
-    /// There if its jobs stay among their own protocol.
-    pub(crate) apart: Option<Box<Apart>>,
-}
-
-/// Order among waiting clients: heavier first, then first come.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct WaitKey {
-    pub(crate) weight: Reverse<u32>,
-    pub(crate) seq: u64,
-}
-
-impl WaitKey {
-    pub(crate) const fn new(weight: u32, seq: u64) -> Self {
-        Self { weight: Reverse(weight), seq }
-    }
+    /// Those who work on its jobs, by protocol, in the order in which protocols came.
+    pub(crate) consumers: Vec<Consumers>,
+    /// Where it stands among the stray queues of origins that are asked for, in order.
+    pub(crate) strays: Vec<(Origin, Standing)>,
+    /// All protocols share its jobs.
+    pub(crate) bridged: bool,
+    /// What was last said of it, and when.
+    pub(crate) noticed: Noticed,
 }
 
 impl Queue {
-    fn new(image: QueueImage, birth: u64) -> Self {
-        let apart = image.is_apart().then(Box::default);
+    fn new(image: QueueImage, birth: u64, bridged: bool) -> Self {
         Self {
-            line: Line::new(image.kind, image.is_apart()),
+            line: Line::new(image.kind),
             birth,
             journalled: false,
             slots: image.throttle.map(|_| Box::new(Slots::new())),
             image,
             places: [0; PlaceKind::ALL.len()],
-            workers: 0,
-            takers: BTreeMap::new(),
-            sleepers: BTreeMap::new(),
-            woken: 0,
-            stray: None,
-            apart,
+            consumers: Vec::new(),
+            strays: Vec::new(),
+            bridged,
+            noticed: Noticed::default(),
         }
     }
 
@@ -143,14 +121,9 @@ impl Queue {
         self.jobs(PlaceKind::Ready) > 0 && !self.image.paused && self.free_slots() > 0
     }
 
-    /// Whether there is more to be handed out than woken sleepers are on their way to.
-    pub(crate) fn has_unclaimed(&self) -> bool {
-        self.jobs(PlaceKind::Ready).min(self.free_slots()) > self.woken
-    }
-
     /// Whether nothing but its name keeps it alive.
     pub(crate) fn is_idle(&self) -> bool {
-        let nobody = self.workers == 0 && self.takers.is_empty() && self.sleepers.is_empty() && self.woken == 0;
+        let nobody = !self.consumers.iter().any(Consumers::are_there);
         self.total() == 0 && nobody && self.image.throttle.is_none() && self.image.rules.is_none()
     }
 
@@ -162,10 +135,11 @@ impl Queue {
             paused: self.image.paused,
             throttle: self.image.throttle,
             rules: self.image.rules(),
+            bridged: self.bridged,
             slots_held: self.slots.as_deref().map_or(0, Slots::len),
             ready: self.line.counts(),
             places: self.places,
-            workers: self.workers,
+            workers: self.workers(),
             oldest_ready_at,
         }
     }
@@ -178,12 +152,13 @@ pub(crate) struct Queues {
     free: Vec<u32>,
     by_name: HashMap<Bytes, QueueId, FixedState>,
     births: u64,
+    pub(crate) bridge: Bridge,
 }
 
 impl Queues {
     pub(crate) fn new(seed: u64) -> Self {
         let by_name = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { by_id: Vec::new(), free: Vec::new(), by_name, births: 0 }
+        Self { by_id: Vec::new(), free: Vec::new(), by_name, births: 0, bridge: Bridge::default() }
     }
 
     pub(crate) fn named(&self, name: &[u8]) -> Option<QueueId> {
@@ -200,6 +175,11 @@ impl Queues {
 
     pub(crate) fn len(&self) -> usize {
         self.by_name.len()
+    }
+
+    /// Whether all protocols share this queue. Not those whose entries go round.
+    pub(crate) fn bridges(&self, image: &QueueImage) -> bool {
+        image.kind == QueueKind::Work && self.bridge.includes(&image.name)
     }
 
     /// How many numbers queues have had at once: all of theirs are below it.
@@ -256,8 +236,9 @@ impl Queues {
             self.by_id.resize_with(index + 1, || None);
         }
         self.by_name.insert(image.name.clone(), image.id);
+        let bridged = self.bridges(&image);
         if let Some(place) = self.by_id.get_mut(index) {
-            *place = Some(Queue::new(image, self.births));
+            *place = Some(Queue::new(image, self.births, bridged));
             self.births += 1;
         }
     }

@@ -1,7 +1,7 @@
 //! The rules of a queue: what holds for its jobs whatever protocol they come from.
 //!
-//! Not here: how much of it there may be (`push`) or may be worked on at once (`throttle`), and what the codec does: the
-//! engine keeps it for those who speak to workers.
+//! Not here: how much of it there may be (`push`) or may be worked on at once (`throttle`), who may take them (`isolation`),
+//! and what the codec does: the engine keeps it for those who speak to workers.
 
 use bytes::Bytes;
 
@@ -9,6 +9,7 @@ use crate::command::{NewJob, QueueKind};
 use crate::engine::Engine;
 use crate::event::Refusal;
 use crate::ids::{ClientId, QueueId, Tag};
+use crate::isolation::Unfit;
 use crate::job::Retry;
 use crate::queue::QueueImage;
 use crate::turn::Turn;
@@ -18,11 +19,6 @@ use crate::turn::Turn;
 pub struct QueueRules {
     /// What a job's bytes become for a worker of another protocol.
     pub codec: Codec,
-    /// Its jobs stay among their own protocol: several may use the name and do not notice each other. A client gets only
-    /// jobs born in the protocol it speaks ([`crate::ClientInfo::origin`]), in their own order, and is woken for no others;
-    /// one that says nothing of its protocol gets all of them. What is counted and limited is the queue as a whole. In
-    /// `cycle` queues it means nothing.
-    pub apart: bool,
     /// What failure means for a new job whose producer said nothing of it ([`NewJob::retry_default`]), in place of what
     /// comes with the job. Jobs that are there keep what they have.
     pub retry: Option<Retry>,
@@ -69,11 +65,13 @@ impl Engine {
         if let Some(id) = id
             && self.queues.at(id).is_some_and(|queue| queue.image.rules() != rules)
         {
-            let was_apart = self.queues.at(id).is_some_and(|queue| queue.image.is_apart());
+            let codec = self.queues.at(id).map(|queue| queue.image.rules().codec);
             let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
             self.set_queue(id, set, turn);
-            if self.queues.at(id).is_some_and(|queue| queue.image.is_apart() != was_apart) {
-                self.part_queue(id, turn);
+            if codec != Some(rules.codec) {
+                // Whom a job does not suit depends on it.
+                self.sort_line_anew(id, |_| {}, |job| job.unfit = Unfit::NONE);
+                self.serve(id, turn);
             }
             self.drop_if_unknown(id);
         }

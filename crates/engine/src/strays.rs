@@ -1,7 +1,8 @@
 //! Strays: ready jobs of queues that nobody serves, for clients whose credits bring them what is left lying.
 //!
 //! A `work` queue without workers is a stray queue of the origin of the first job in its line, as long as it has work: the
-//! jobs behind the first are looked at when it is their turn. Stray queues are kept in order from the first ability on that
+//! jobs behind the first are looked at when it is their turn. Where jobs have several audiences (`isolation`), that holds for
+//! each of their lines and those who see it. Stray queues are kept in order from the first ability on that
 //! asks for strays of their origin, for the rest of the engine's life, so that abilities that come and go do not have
 //! all queues looked at again; before that, all of this costs one comparison. Strays are handed out at the end of a visit:
 //! whoever waits at a queue itself has had its turn by then.
@@ -10,10 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::client::{Client, Served};
 use crate::command::QueueKind;
+use crate::consumers::WaitKey;
 use crate::engine::Engine;
 use crate::ids::{ClientId, Origin, QueueId, Tag};
+use crate::isolation::Audience;
 use crate::line::{Slot, Standing};
-use crate::queue::{Queue, WaitKey};
+use crate::queue::Queue;
 use crate::throttle::Whose;
 use crate::turn::Turn;
 
@@ -40,19 +43,23 @@ impl Strays {
         !self.watched.is_empty()
     }
 
-    /// A queue stood there, and stands here now.
-    fn move_queue(&mut self, id: QueueId, before: Option<(Origin, Standing)>, now: Option<(Origin, Standing)>) {
-        if before != now
-            && let Some((origin, standing)) = before
-            && let Some(watch) = self.watched.get_mut(&origin)
-        {
-            watch.queues.remove(&(standing, id));
+    /// Whether anybody has ever asked for those of this origin.
+    pub(crate) fn are_taken(&self, origin: Origin) -> bool {
+        self.watched.contains_key(&origin)
+    }
+
+    /// A queue stood in these places, and stands in those now.
+    fn move_queue(&mut self, id: QueueId, before: &[(Origin, Standing)], now: &[(Origin, Standing)]) {
+        for (origin, standing) in before.iter().filter(|stray| !now.contains(stray)) {
+            if let Some(watch) = self.watched.get_mut(origin) {
+                watch.queues.remove(&(*standing, id));
+            }
         }
-        if let Some((origin, standing)) = now
-            && let Some(watch) = self.watched.get_mut(&origin)
-        {
-            watch.queues.insert((standing, id));
-            self.stirred |= !watch.takers.is_empty();
+        for (origin, standing) in now {
+            if let Some(watch) = self.watched.get_mut(origin) {
+                watch.queues.insert((*standing, id));
+                self.stirred |= !watch.takers.is_empty();
+            }
         }
     }
 
@@ -87,34 +94,19 @@ impl Engine {
         if !self.strays.are_watched() {
             return;
         }
-        if self.queues.at(id).is_some_and(|queue| queue.apart.is_some()) {
-            return self.note_strays_apart(id);
+        let now = self.queues.at(id).map_or_else(Vec::new, |queue| self.stands_astray(queue));
+        if let Some(queue) = self.queues.at_mut(id)
+            && !(now.is_empty() && queue.strays.is_empty())
+        {
+            self.strays.move_queue(id, &queue.strays, &now);
+            queue.strays = now;
         }
-        let now = self.queues.at(id).and_then(|queue| self.stands_astray(queue));
-        if let Some(queue) = self.queues.at_mut(id) {
-            let before = std::mem::replace(&mut queue.stray, now);
-            self.strays.move_queue(id, before, now);
-        }
-    }
-
-    /// The same for a queue whose jobs stay among their own protocol: it may be a stray queue of each.
-    fn note_strays_apart(&mut self, id: QueueId) {
-        let mut now = self.queues.at(id).map_or_else(Vec::new, Queue::strays_apart);
-        now.retain(|(origin, _)| self.strays.watched.contains_key(origin));
-        let apart = self.queues.at_mut(id).and_then(|queue| queue.apart.as_deref_mut());
-        let before = apart.map_or_else(Vec::new, |apart| std::mem::replace(&mut apart.strays, now.clone()));
-        before.into_iter().filter(|stray| !now.contains(stray)).for_each(|stray| {
-            self.strays.move_queue(id, Some(stray), None);
-        });
-        now.into_iter().for_each(|stray| self.strays.move_queue(id, None, Some(stray)));
     }
 
     /// A queue is no stray queue until it is noted again.
     pub(crate) fn forget_stray(&mut self, id: QueueId) {
         let Some(queue) = self.queues.at_mut(id) else { return };
-        let apart = queue.apart.as_deref_mut().map_or_else(Vec::new, |apart| std::mem::take(&mut apart.strays));
-        let strays = apart.into_iter().chain(queue.stray.take());
-        strays.for_each(|stray| self.strays.move_queue(id, Some(stray), None));
+        self.strays.move_queue(id, &std::mem::take(&mut queue.strays), &[]);
     }
 
     /// The same for the queue of this job.
@@ -126,23 +118,38 @@ impl Engine {
         }
     }
 
-    /// Where a queue stands among the stray queues, and of which origin, if it is one that is asked for.
-    fn stands_astray(&self, queue: &Queue) -> Option<(Origin, Standing)> {
-        if queue.workers > 0 || queue.image.kind != QueueKind::Work || !queue.has_work() {
-            return None;
-        }
-        let (standing, slot) = queue.line.first()?;
-        let origin = self.jobs.at(slot)?.origin;
-        self.strays.watched.contains_key(&origin).then_some((origin, standing))
+    /// Where a queue stands among the stray queues, and of which origins, as far as those are asked for.
+    fn stands_astray(&self, queue: &Queue) -> Vec<(Origin, Standing)> {
+        let strays = self.strays_of(queue).map(|(_, origin, standing, _)| (origin, standing));
+        strays.filter(|(origin, _)| self.strays.are_taken(*origin)).collect()
     }
 
-    /// The stray this client gets next on the terms of this ability, if it takes any.
-    pub(crate) fn first_stray(&self, id: ClientId, served: &Served) -> Option<(Standing, Slot)> {
+    /// The first job of each audience of which nobody serves a queue, with its origin.
+    fn strays_of<'a>(&'a self, queue: &'a Queue) -> impl Iterator<Item = (Audience, Origin, Standing, Slot)> + 'a {
+        let queue = Some(queue).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
+        let firsts = queue
+            .into_iter()
+            .flat_map(|queue| queue.line.firsts().filter(|(audience, ..)| !queue.is_served(*audience)));
+        firsts.filter_map(|(audience, at, slot)| Some((audience, self.jobs.at(slot)?.origin, at, slot)))
+    }
+
+    /// The stray of this origin that one who speaks this protocol gets of a queue, if it sees any.
+    fn stray_for(&self, queue: &Queue, wanted: Origin, own: Option<Origin>) -> Option<(Standing, Slot)> {
+        let strays = self.strays_of(queue).filter(|(audience, origin, ..)| *origin == wanted && audience.includes(own));
+        strays.map(|(.., standing, slot)| (standing, slot)).min_by_key(|(standing, _)| *standing)
+    }
+
+    /// The stray a client, who speaks this protocol, gets next on the terms of this ability, if it takes any.
+    pub(crate) fn first_stray(
+        &self,
+        (id, own): (ClientId, Option<Origin>),
+        served: &Served,
+    ) -> Option<(Standing, Slot)> {
         let origin = served.strays?;
         let watch = self.strays.watched.get(&origin)?;
         let whose = Whose::taking(id, served.lease, &[]);
         let queues = watch.queues.iter().filter_map(|(_, queue)| self.queues.at(*queue));
-        queues.filter(|queue| queue.admits(whose)).find_map(|queue| self.stray_for(queue, origin, id))
+        queues.filter(|queue| queue.admits(whose)).find_map(|queue| self.stray_for(queue, origin, own))
     }
 
     /// Hands strays to those who wait for them: the first stray first, the heaviest ability first, then first come. Says
@@ -168,8 +175,9 @@ impl Engine {
             .find_map(|(origin, watch, queue)| {
                 let queue = self.queues.at(queue)?;
                 watch.takers.iter().find_map(|(key, id)| {
-                    let (_, slot) = self.stray_for(queue, origin, *id)?;
-                    let takes = self.clients.get(id)?.takes_strays(origin, key.weight.0);
+                    let client = self.clients.get(id)?;
+                    let (_, slot) = self.stray_for(queue, origin, client.info.origin)?;
+                    let takes = client.takes_strays(origin, key.weight.0);
                     let may = |served: &&Served| queue.admits(Whose::taking(*id, served.lease, &[]));
                     Some((*id, *takes.into_iter().find(may)?, slot))
                 })
@@ -181,13 +189,9 @@ impl Engine {
         assert!(!self.strays.stirred, "strays are left");
         let mut queues = 0;
         for queue in self.queues.iter() {
-            let plain = if queue.apart.is_some() { None } else { self.stands_astray(queue) };
-            assert_eq!(queue.stray, plain, "{:?}, left: known, right: so it is", queue.image.name);
-            let mut apart = queue.strays_apart();
-            apart.retain(|(origin, _)| self.strays.watched.contains_key(origin));
-            let known = queue.apart.as_deref().map_or(&[][..], |apart| &apart.strays);
-            assert_eq!(known, apart, "{:?}, left: known, right: so it is", queue.image.name);
-            for (origin, standing) in apart.into_iter().chain(plain) {
+            let strays = self.stands_astray(queue);
+            assert_eq!(queue.strays, strays, "{:?}, left: known, right: so it is", queue.image.name);
+            for (origin, standing) in strays {
                 let watch = self.strays.watched.get(&origin);
                 assert!(watch.is_some_and(|watch| watch.queues.contains(&(standing, queue.image.id))), "{origin:?}");
                 queues += 1;

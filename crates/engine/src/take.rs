@@ -8,7 +8,7 @@ use crate::client::Served;
 use crate::command::{From, LeaseTerms, QueueKind, Select, Take, Wait, WorkerState};
 use crate::engine::Engine;
 use crate::event::{Event, Refusal, Taken};
-use crate::ids::{ClientId, QueueId, Tag, Timestamp, Token};
+use crate::ids::{ClientId, Origin, QueueId, Tag, Timestamp, Token};
 use crate::job::{Holder, Job, Lease, Place};
 use crate::line::{Slot, Standing};
 use crate::queue::Queue;
@@ -28,10 +28,11 @@ impl Engine {
 
     fn take_or_wait(&mut self, client: ClientId, tag: Tag, take: Take, turn: &mut Turn) -> Result<(), Refusal> {
         let quiet = self.is_quiet(client, &take.worker);
+        let own = self.origin_of(client);
         match take.from {
             From::Abilities => {
                 let abilities = &self.clients.get(&client).ok_or(Refusal::OutOfPlace)?.abilities;
-                let first = |served: &Served| self.first(client, served, &take.worker);
+                let first = |served: &Served| self.first((client, own), served, &take.worker);
                 match self.choose(client, abilities, take.select, first).filter(|_| !quiet) {
                     Some((served, slot)) => self.hand_out(client, tag, slot, served, &take.worker, turn),
                     None => {
@@ -63,7 +64,8 @@ impl Engine {
         quiet: bool,
         turn: &mut Turn,
     ) {
-        let first = |served: &Served| self.first(client, served, &worker);
+        let own = self.origin_of(client);
+        let first = |served: &Served| self.first((client, own), served, &worker);
         match self.choose(client, sources, select, first).filter(|_| !quiet) {
             Some((served, slot)) => self.hand_out(client, tag, slot, served, &worker, turn),
             None => {
@@ -100,11 +102,16 @@ impl Engine {
         Ok(listed)
     }
 
-    /// The job of a queue that a client gets next in the name of this worker.
-    pub(crate) fn first(&self, client: ClientId, served: &Served, worker: &[u8]) -> Option<(Standing, Slot)> {
+    /// The job of a queue that a client, who speaks this protocol, gets next in the name of this worker.
+    pub(crate) fn first(
+        &self,
+        (client, own): (ClientId, Option<Origin>),
+        served: &Served,
+        worker: &[u8],
+    ) -> Option<(Standing, Slot)> {
         let whose = Whose::taking(client, served.lease, worker);
         let queue = self.queues.at(served.queue).filter(|queue| queue.has_work() && queue.admits(whose))?;
-        self.first_for(queue, client)
+        queue.line.first_of(own)
     }
 
     /// The queue and the job a client gets next, where `first` is what it would get of each.
@@ -149,9 +156,11 @@ impl Engine {
         turn: &mut Turn,
     ) {
         let token = self.lease_job(client, slot, served.lease, worker);
-        let birth = self.queues.at(served.queue).map(|queue| queue.birth);
-        if let Some(client) = self.clients.get_mut(&client) {
-            client.last_queue = birth;
+        if let Some(client) = self.clients.get_mut(&client)
+            && let Some(queue) = self.queues.at_mut(served.queue)
+        {
+            client.last_queue = Some(queue.birth);
+            queue.is_asked_for_by(client.info.origin);
         }
         self.count(slot, |totals| totals.taken += 1);
         let Some(job) = self.jobs.at(slot) else { return };

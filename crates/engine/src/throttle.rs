@@ -9,11 +9,12 @@ use bytes::Bytes;
 
 use crate::alarm::Alarm;
 use crate::command::{LeaseTerms, QueueKind};
+use crate::consumers::WaitKey;
 use crate::engine::Engine;
 use crate::event::Refusal;
 use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
 use crate::job::{Holder, Lease, PlaceKind};
-use crate::queue::{Queue, WaitKey};
+use crate::queue::Queue;
 use crate::turn::Turn;
 
 /// What of a queue may be worked on at once.

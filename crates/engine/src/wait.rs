@@ -1,6 +1,6 @@
 //! Waiting for work in its three shapes: a blocked take, a sleep until woken, credits. And who is served when work comes.
 //!
-//! First come, first served, heavier weights first. A queue wakes as many sleepers as it has jobs that are not yet
+//! First come, first served; weights order those of one protocol among themselves. A queue wakes as many sleepers as it has jobs that are not yet
 //! meant for one; a sleeper that is woken and does not come for its job in time is replaced by the next.
 
 use std::collections::VecDeque;
@@ -10,11 +10,11 @@ use bytes::Bytes;
 use crate::alarm::Alarm;
 use crate::client::{Blocked, Client, Served, Waiting, turn_of};
 use crate::command::{Select, Wait};
+use crate::consumers::{Consumers, WaitKey};
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
 use crate::ids::{ClientId, QueueId, Tag, Timestamp};
-use crate::queue::{Queue, WaitKey};
-use crate::throttle::Whose;
+use crate::queue::Queue;
 use crate::turn::Turn;
 
 /// Takes of one client that may be blocked at once.
@@ -38,11 +38,12 @@ impl Engine {
         let Some(until) = until else {
             return turn.tell(client, Event::Empty { tag });
         };
-        let seq = self.wait_seq();
+        let (seq, own) = (self.wait_seq(), self.origin_of(client));
         for served in &sources {
             if let Some(queue) = self.queues.at_mut(served.queue) {
-                queue.takers.insert(WaitKey::new(0, seq), client);
+                queue.change_consumers(own, |consumers| consumers.takers.insert(WaitKey::new(0, seq), client));
             }
+            self.notice_unserved(served.queue, turn);
         }
         self.alarms.set(until, Alarm::Wait(client));
         let blocked = Blocked { tag, sources, worker, until, seq };
@@ -62,11 +63,8 @@ impl Engine {
     pub(crate) fn sleep(&mut self, id: ClientId, turn: &mut Turn) -> Result<(), Refusal> {
         let woken_for = self.stop_waking(id)?;
         let abilities = &self.clients.get(&id).ok_or(Refusal::OutOfPlace)?.abilities;
-        let quiet = self.is_quiet(id, &[]);
-        let has_work = |served: &&Served| {
-            let whose = Whose::taking(id, served.lease, &[]);
-            self.queues.at(served.queue).is_some_and(|queue| self.has_work_for(queue, id) && queue.admits(whose))
-        };
+        let (quiet, own) = (self.is_quiet(id, &[]), self.origin_of(id));
+        let has_work = |served: &&Served| self.first((id, own), served, &[]).is_some();
         let work = abilities.iter().find(has_work).map(|served| served.queue).filter(|_| !quiet);
         match work {
             Some(queue) => self.wake(id, queue, turn),
@@ -82,9 +80,10 @@ impl Engine {
         let (seq, quiet) = (self.wait_seq(), self.is_quiet(id, &[]));
         let client = self.client(id)?;
         client.waiting = Waiting::Wake { seq };
+        let own = client.info.origin;
         for served in client.abilities.clone().into_iter().filter(|_| !quiet) {
             if let Some(queue) = self.queues.at_mut(served.queue) {
-                queue.sleepers.insert(WaitKey::new(served.weight, seq), id);
+                queue.change_consumers(own, |those| those.sleepers.insert(WaitKey::new(served.weight, seq), id));
             }
         }
         Ok(())
@@ -119,9 +118,10 @@ impl Engine {
                 return;
             }
             let select = client.credit.select.unwrap_or(Select::BestPriority);
+            let own = client.info.origin;
             let first = |served: &Served| {
-                let strays = self.first_stray(id, served);
-                [self.first(id, served, &[]), strays].into_iter().flatten().min_by_key(|(standing, _)| *standing)
+                let strays = self.first_stray((id, own), served);
+                [self.first((id, own), served, &[]), strays].into_iter().flatten().min_by_key(|(standing, _)| *standing)
             };
             let Some((served, slot)) = self.choose(id, &client.abilities, select, first) else { return };
             self.use_credit(id);
@@ -176,7 +176,7 @@ impl Engine {
     fn leave_wait(&mut self, id: ClientId, waiting: Waiting) {
         match waiting {
             Waiting::Nothing => {}
-            Waiting::Jobs(takes) => takes.iter().for_each(|blocked| self.unblock(blocked)),
+            Waiting::Jobs(takes) => takes.iter().for_each(|blocked| self.unblock(id, blocked)),
             Waiting::Wake { seq } => self.leave_sleepers(id, seq),
             Waiting::Awake { queue, .. } => {
                 let origin = self.origin_of(id);
@@ -188,15 +188,16 @@ impl Engine {
     }
 
     /// A take waits no more.
-    fn unblock(&mut self, blocked: &Blocked) {
+    fn unblock(&mut self, id: ClientId, blocked: &Blocked) {
         self.alarms.forget(blocked.until);
-        self.leave_takers(blocked.seq, &blocked.sources);
+        self.leave_takers(id, blocked.seq, &blocked.sources);
     }
 
-    fn leave_takers(&mut self, seq: u64, sources: &[Served]) {
+    fn leave_takers(&mut self, id: ClientId, seq: u64, sources: &[Served]) {
+        let own = self.origin_of(id);
         for served in sources {
             if let Some(queue) = self.queues.at_mut(served.queue) {
-                queue.takers.remove(&WaitKey::new(0, seq));
+                queue.change_consumers(own, |those| those.takers.remove(&WaitKey::new(0, seq)));
             }
             self.drop_if_unknown(served.queue);
         }
@@ -213,7 +214,7 @@ impl Engine {
                 let left: Vec<(u64, Vec<Served>)> =
                     takes.iter_mut().map(|blocked| (blocked.seq, std::mem::take(&mut blocked.sources))).collect();
                 client.waiting = Waiting::Jobs(takes);
-                left.iter().for_each(|(seq, sources)| self.leave_takers(*seq, sources));
+                left.iter().for_each(|(seq, sources)| self.leave_takers(id, *seq, sources));
                 None
             }
             Waiting::Wake { seq } => {
@@ -232,7 +233,8 @@ impl Engine {
         let Some(client) = self.clients.get(&id) else { return };
         for served in &client.abilities {
             if let Some(queue) = self.queues.at_mut(served.queue) {
-                queue.sleepers.remove(&WaitKey::new(served.weight, seq));
+                let key = WaitKey::new(served.weight, seq);
+                queue.change_consumers(client.info.origin, |those| those.sleepers.remove(&key));
             }
         }
     }
@@ -244,11 +246,13 @@ impl Engine {
         }
         let Some(client) = self.clients.get(&id) else { return };
         let Some(queue) = self.queues.at_mut(served.queue) else { return };
+        let own = client.info.origin;
         if let Waiting::Wake { seq } = client.waiting {
-            queue.sleepers.insert(WaitKey::new(served.weight, seq), id);
+            queue.change_consumers(own, |those| those.sleepers.insert(WaitKey::new(served.weight, seq), id));
         }
         if client.credit.left > 0 {
-            queue.takers.insert(WaitKey::new(served.weight, client.credit.seq), id);
+            let key = WaitKey::new(served.weight, client.credit.seq);
+            queue.change_consumers(own, |those| those.takers.insert(key, id));
             self.strays.wait(id, client.credit.seq, served);
         }
     }
@@ -257,11 +261,13 @@ impl Engine {
     pub(crate) fn wait_no_more_at(&mut self, id: ClientId, served: Served) {
         let Some(client) = self.clients.get(&id) else { return };
         let Some(queue) = self.queues.at_mut(served.queue) else { return };
+        let own = client.info.origin;
         if let Waiting::Wake { seq } = client.waiting {
-            queue.sleepers.remove(&WaitKey::new(served.weight, seq));
+            queue.change_consumers(own, |those| those.sleepers.remove(&WaitKey::new(served.weight, seq)));
         }
         if client.credit.left > 0 {
-            queue.takers.remove(&WaitKey::new(served.weight, client.credit.seq));
+            let key = WaitKey::new(served.weight, client.credit.seq);
+            queue.change_consumers(own, |those| those.takers.remove(&key));
             let still = served.strays.and_then(|origin| client.takes_strays(origin, served.weight).next());
             if still.is_none() {
                 self.strays.leave(client.credit.seq, served);
@@ -286,7 +292,8 @@ impl Engine {
         let Some(client) = self.clients.get(&id) else { return };
         for served in &client.abilities {
             if let Some(queue) = self.queues.at_mut(served.queue) {
-                queue.takers.insert(WaitKey::new(served.weight, client.credit.seq), id);
+                let key = WaitKey::new(served.weight, client.credit.seq);
+                queue.change_consumers(client.info.origin, |those| those.takers.insert(key, id));
             }
             self.strays.wait(id, client.credit.seq, *served);
         }
@@ -296,7 +303,8 @@ impl Engine {
         let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) else { return };
         for served in &client.abilities {
             if let Some(queue) = self.queues.at_mut(served.queue) {
-                queue.takers.remove(&WaitKey::new(served.weight, client.credit.seq));
+                let key = WaitKey::new(served.weight, client.credit.seq);
+                queue.change_consumers(client.info.origin, |those| those.takers.remove(&key));
             }
             self.strays.leave(client.credit.seq, *served);
         }
@@ -324,32 +332,35 @@ impl Engine {
                 Next::HandTo(client, key) => self.hand_to_waiting(client, key, queue, turn),
             }
         }
+        self.notice_unserved(queue, turn);
     }
 
-    /// Who is to be served next at a queue. Jobs that a woken sleeper is on its way to are for it, as far as other
-    /// sleepers are concerned; whoever takes directly does not wait for one that may never come.
-    fn next_served(&self, id: QueueId) -> Option<Next> {
+    /// Who is to be served next at a queue: of those whom their protocols would send, the one who has waited longest.
+    pub(crate) fn next_served(&self, id: QueueId) -> Option<Next> {
         let queue = self.queues.at(id).filter(|queue| queue.has_work())?;
-        let may_take = |(key, client): &(&WaitKey, &ClientId)| self.may_take(queue, **client, **key);
-        let may_wake = |(key, client): &(&WaitKey, &ClientId)| self.may_wake(queue, **client, **key);
-        let taker = queue.takers.iter().find(may_take);
-        let sleeper = if queue.has_unclaimed() { queue.sleepers.iter().find(may_wake) } else { None };
+        let candidates = queue.consumers.iter().filter_map(|consumers| self.next_of(queue, consumers));
+        candidates.min_by_key(|(key, _)| key.seq).map(|(_, next)| next)
+    }
+
+    /// Whom one protocol would send: the heaviest, and of equals who has waited longest. Jobs that a woken sleeper is on its
+    /// way to are for it, as far as other sleepers are concerned; whoever takes directly does not wait for one that may never
+    /// come.
+    fn next_of(&self, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
+        if (consumers.takers.is_empty() && consumers.sleepers.is_empty())
+            || queue.line.first_of(consumers.origin).is_none()
+        {
+            return None;
+        }
+        let admitted = |(key, client): &(&WaitKey, &ClientId)| self.admits_waiter(queue, **client, **key);
+        let taker = consumers.takers.iter().find(admitted);
+        let unclaimed = !consumers.sleepers.is_empty() && queue.has_unclaimed_for(consumers);
+        let sleeper = if unclaimed { consumers.sleepers.iter().find(admitted) } else { None };
         match (taker, sleeper) {
-            (Some((taken, client)), Some((slept, _))) if taken < slept => Some(Next::HandTo(*client, *taken)),
-            (_, Some((_, client))) => Some(Next::Wake(*client)),
-            (Some((taken, client)), None) => Some(Next::HandTo(*client, *taken)),
+            (Some((taken, client)), Some((slept, _))) if taken < slept => Some((*taken, Next::HandTo(*client, *taken))),
+            (_, Some((slept, client))) => Some((*slept, Next::Wake(*client))),
+            (Some((taken, client)), None) => Some((*taken, Next::HandTo(*client, *taken))),
             (None, None) => None,
         }
-    }
-
-    /// Whether a client that waits at a queue with work may have a job of it.
-    pub(crate) fn may_take(&self, queue: &Queue, id: ClientId, key: WaitKey) -> bool {
-        self.has_work_for(queue, id) && self.admits_waiter(queue, id, key)
-    }
-
-    /// Whether a client that sleeps at a queue with more work than is claimed may be woken for it.
-    pub(crate) fn may_wake(&self, queue: &Queue, id: ClientId, key: WaitKey) -> bool {
-        self.has_unclaimed_for(queue, id) && self.admits_waiter(queue, id, key)
     }
 
     fn wake(&mut self, id: ClientId, queue: QueueId, turn: &mut Turn) {
@@ -369,10 +380,11 @@ impl Engine {
 
     /// Hands the first job to a client whose turn it is; the key says whether as a blocked taker or on credit.
     fn hand_to_waiting(&mut self, id: ClientId, key: WaitKey, queue: QueueId, turn: &mut Turn) {
-        let Some((_, slot)) = self.queues.at(queue).and_then(|queue| self.first_for(queue, id)) else { return };
         let Some(client) = self.clients.get_mut(&id) else { return };
+        let own = client.info.origin;
+        let Some((_, slot)) = self.queues.at(queue).and_then(|queue| queue.line.first_of(own)) else { return };
         if let Some(blocked) = client.take_blocked(key.seq) {
-            self.unblock(&blocked);
+            self.unblock(id, &blocked);
             if let Some(served) = blocked.sources.iter().find(|served| served.queue == queue) {
                 self.hand_out(id, blocked.tag, slot, *served, &blocked.worker, turn);
             }
@@ -406,7 +418,7 @@ impl Engine {
         if let Some(seq) = over.map(|blocked| blocked.seq)
             && let Some(blocked) = client.take_blocked(seq)
         {
-            self.unblock(&blocked);
+            self.unblock(id, &blocked);
             turn.tell(id, Event::Empty { tag: blocked.tag });
         }
     }
@@ -430,7 +442,8 @@ fn is_endless(takes: &VecDeque<Blocked>) -> bool {
 }
 
 /// What is to be done next at a queue.
-enum Next {
+#[derive(Debug)]
+pub(crate) enum Next {
     Wake(ClientId),
     HandTo(ClientId, WaitKey),
 }

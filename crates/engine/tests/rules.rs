@@ -25,7 +25,7 @@ fn rows(broker: &mut Broker) -> Vec<QueueRow> {
     rows.clone()
 }
 
-const JSON: QueueRules = QueueRules { codec: Codec::Json, apart: false, retry: None, body_bytes_max: None };
+const JSON: QueueRules = QueueRules { codec: Codec::Json, retry: None, body_bytes_max: None };
 
 #[test]
 fn rules_are_kept_for_a_queue_that_nobody_knows_as_yet() {
@@ -187,7 +187,7 @@ fn only_its_worker_calls_a_job_a_misfit() {
 #[test]
 fn rules_and_what_they_mean_outlive_the_daemon() {
     let mut broker = Broker::new();
-    broker.hear(1, rule("q", QueueRules { apart: true, ..JSON }));
+    broker.hear(1, rule("q", JSON));
     for origin in [Origin::GEARMAN, Origin::FAKTORY] {
         broker.hear(1, push("q").with(|job| job.origin = origin));
     }

@@ -6,8 +6,8 @@ use common::{
     Broker, create, credit, finish, name, pause, placed, push, serve, serve_on, take, throttle, timed, unserve,
 };
 use windlass_engine::{
-    Ability, Change, ClientId, ClientInfo, Command, Engine, Event, LeaseTerms, Limits, Mutation, OnExpiry, Origin,
-    PlaceKind, QueueKind, Select, Tag, Timestamp, Turn,
+    Ability, Bridge, Change, ClientId, ClientInfo, Command, Engine, Event, LeaseTerms, Limits, Mutation, OnExpiry,
+    Origin, PlaceKind, QueueKind, Select, Tag, Timestamp, Turn,
 };
 
 /// Serves a queue, and takes Gearman's strays in besides.
@@ -117,6 +117,8 @@ fn the_one_behind_is_seen_when_the_first_is_gone() {
     ];
     for (how, away) in table {
         let mut broker = Broker::new();
+        // Shared, the two stand one behind the other.
+        broker.hear(1, Command::Bridge(Box::new(Bridge::all())));
         broker.hear(1, default("default"));
         broker.hear(1, credit(1));
         broker.hear(4, other("q").named("first").expires(5_000).retry(1, windlass_engine::Backoff::None));
@@ -278,11 +280,12 @@ fn after_a_restart_strays_are_there_before_their_takers() {
     engine.wake_up();
     let mut turn = Turn::new(Timestamp(2_000), 1);
     let client = ClientId(7);
-    for command in [Command::Open(ClientInfo::default()), credit(9), default("default")] {
+    let bridge = Command::Bridge(Box::new(Bridge::all()));
+    for command in [Command::Open(ClientInfo::default()), bridge, credit(9), default("default")] {
         engine.apply(client, Tag(1), command, &mut turn);
         engine.check();
     }
-    assert_eq!(common::words(&turn.events), ["7 took j3.1"]);
+    assert_eq!(common::words(&turn.events), ["7 done", "7 took j3.1"]);
     // A lease that ends with its connection is no news for the journal.
     assert!(!turn.changes.iter().any(|change| matches!(change, Change::JobMoved(_) | Change::JobPut(_))));
     engine.apply(client, Tag(2), common::mutate(placed(PlaceKind::Ready), Mutation::Discard), &mut turn);

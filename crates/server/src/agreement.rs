@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use windlass_engine::{Event, NewSchedule, Refusal};
+use windlass_engine::{Bridge, Command, Event, NewSchedule, Refusal};
 
 use crate::config::{Config, Error};
 use crate::hub::Hub;
@@ -17,6 +17,7 @@ pub(crate) struct Wanted {
     schedules: Vec<NewSchedule>,
     throttles: Throttles,
     rules: Rules,
+    bridge: Bridge,
 }
 
 impl Wanted {
@@ -30,12 +31,14 @@ impl Wanted {
             schedules: recurring::wanted(config)?,
             throttles: throttles::wanted(config),
             rules: rules::wanted(config),
+            bridge: rules::bridge(config),
         })
     }
 
     /// Brings the engine into agreement with it.
     pub(crate) fn agree(self, hub: &Hub) -> [Agreement; 3] {
-        // Rules first: what the others bring is to be under them.
+        // Who takes whose jobs is known before anybody does; then rules: what the others bring is to be under them.
+        hub.ask(Command::Bridge(Box::new(self.bridge)));
         let rules = rules::agree(hub, self.rules);
         [rules, recurring::agree(hub, self.schedules), throttles::agree(hub, self.throttles)]
     }

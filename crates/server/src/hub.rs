@@ -18,6 +18,7 @@ use windlass_store::{Commit, Journal};
 
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
+use crate::notices::Notices;
 use crate::ringer::Ringer;
 
 /// No connection has this number: those begin at 1.
@@ -55,6 +56,7 @@ pub(crate) struct Hub {
     /// The committer has nothing to do and waits to be unparked.
     committer_idle: AtomicBool,
     committer: Mutex<Option<Thread>>,
+    notices: Notices,
     /// Rung when the engine's next deadline has moved forward.
     pub(crate) deadline_moved: Notify,
 }
@@ -99,6 +101,7 @@ impl Hub {
             stop_asked: watch::Sender::new(None),
             committer_idle: AtomicBool::new(false),
             committer: Mutex::new(None),
+            notices: Notices::default(),
             deadline_moved: Notify::new(),
         }
     }
@@ -189,7 +192,9 @@ impl Hub {
         if earlier {
             core.ticks_at = due;
         }
+        let (notices, now) = (std::mem::take(&mut core.turn.notices), core.turn.now);
         drop(core);
+        self.notices.tell(&notices, now);
         if earlier {
             self.deadline_moved.notify_one();
         }
@@ -427,6 +432,7 @@ fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::Sleep
         | Command::Credit { .. }
         | Command::Unwait
+        | Command::Bridge(_)
         | Command::Tell { .. }
         | Command::Look(_)
         | Command::ListSchedules { .. }

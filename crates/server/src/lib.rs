@@ -28,6 +28,7 @@ pub mod import;
 mod listen;
 pub mod logging;
 mod mailbox;
+mod notices;
 mod parcel;
 mod protocols;
 mod recurring;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{Backoff, Codec, Command, QueueRules, Retry};
+use windlass_engine::{Backoff, Bridge, Codec, Command, QueueRules, Retry};
 
 use crate::agreement::{Agreement, refusal};
 use crate::config::{self, Config};
@@ -26,7 +26,6 @@ fn rules_of(queue: &config::Queue) -> QueueRules {
             config::Codec::Json => Codec::Json,
             config::Codec::Base64 => Codec::Base64,
         },
-        apart: !queue.bridge,
         retry: queue.retry.map(|config::Retry { count, backoff }| Retry {
             failures_max: count,
             losses_max: 0,
@@ -36,6 +35,15 @@ fn rules_of(queue: &config::Queue) -> QueueRules {
             },
         }),
         body_bytes_max: queue.body_bytes_max.map(|max| u32::try_from(max.0).unwrap_or(u32::MAX)),
+    }
+}
+
+/// The queues that all protocols share.
+pub(crate) fn bridge(config: &Config) -> Bridge {
+    let named = config.queues.iter().filter_map(|(queue, rules)| Some((Bytes::from(queue.clone()), rules.bridge?)));
+    Bridge {
+        patterns: config.bridge.queues.iter().map(|pattern| Bytes::from(pattern.clone())).collect(),
+        named: named.collect(),
     }
 }
 
@@ -95,7 +103,8 @@ mod tests {
             assert_eq!(ruled(&hub), wanted_of(text));
             (new, changed, removed, same)
         };
-        let a = "[queues.\"a b\"]\ncodec = \"json\"\nbridge = false\nretry = { count = 3, backoff = \"2s\" }\nbody_bytes_max = \"1KiB\"\n";
+        let a =
+            "[queues.\"a b\"]\ncodec = \"json\"\nretry = { count = 3, backoff = \"2s\" }\nbody_bytes_max = \"1KiB\"\n";
         assert_eq!(agree_on(""), (0, 0, 0, 0));
         assert_eq!(agree_on("[queues.plain]\n"), (0, 0, 0, 0), "as it is anyway");
         assert_eq!(agree_on(&format!("{a}[queues.b]\nretry.count = -1\n")), (2, 0, 0, 0));
@@ -103,7 +112,7 @@ mod tests {
         assert_eq!(agree_on(&format!("{a}[queues.b]\ncodec = \"base64\"\n")), (0, 1, 0, 1));
         assert_eq!(agree_on(a), (0, 0, 1, 1));
         let retry = Retry { failures_max: 3, losses_max: 0, backoff: Backoff::Doubling(2_000) };
-        let rules = QueueRules { codec: Codec::Json, apart: true, retry: Some(retry), body_bytes_max: Some(1_024) };
+        let rules = QueueRules { codec: Codec::Json, retry: Some(retry), body_bytes_max: Some(1_024) };
         assert_eq!(ruled(&hub), Rules::from([(Bytes::from_static(b"a b"), rules)]));
         assert_eq!(agree_on(""), (0, 0, 1, 0));
     }

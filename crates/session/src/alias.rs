@@ -93,6 +93,7 @@ impl Aliases {
                 filter.queue.iter_mut().for_each(|queue| self.mean(queue));
             }
             Command::RemoveSchedule(ScheduleRef::Id(_) | ScheduleRef::Key { .. })
+            | Command::Bridge(_)
             | Command::Open(_)
             | Command::Close
             | Command::Label(_)

@@ -189,13 +189,13 @@ fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
 
 /// The codec, then which of the rest there is, then that.
 fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
-    let QueueRules { codec, apart, retry, body_bytes_max } = *rules;
+    let QueueRules { codec, retry, body_bytes_max } = *rules;
     out.push(match codec {
         Codec::Text => 0,
         Codec::Json => 1,
         Codec::Base64 => 2,
     });
-    out.push(u8::from(apart) | u8::from(retry.is_some()) << 1 | u8::from(body_bytes_max.is_some()) << 2);
+    out.push(u8::from(retry.is_some()) << 1 | u8::from(body_bytes_max.is_some()) << 2);
     retry.into_iter().for_each(|retry| job::put_retry(retry, out));
     body_bytes_max.into_iter().for_each(|max| put_u32(out, max));
 }
@@ -311,11 +311,13 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     }
     let serial = from.below("a queue's serial", COUNT_MAX)?;
     let throttle = if flags & 4 != 0 { Some(decode_throttle(from)?) } else { None };
-    let rules = if flags & 8 != 0 { Some(Box::new(decode_rules(from)?)) } else { None };
+    let rules = if flags & 8 != 0 { Some(decode_rules(from)?) } else { None };
+    let rules = rules.filter(|rules| *rules != QueueRules::default()).map(Box::new);
     let (known, paused) = (flags & 1 != 0, flags & 2 != 0);
     Ok(QueueImage { id, name, kind, known, paused, jobs_max, throttle, rules, serial })
 }
 
+/// Earlier versions said with the first flag that protocols do not share the queue's jobs. Now that is up to the configuration.
 fn decode_rules(from: &mut Reader<'_>) -> Result<QueueRules, DecodeError> {
     let codec = match from.u8()? {
         0 => Codec::Text,
@@ -326,7 +328,7 @@ fn decode_rules(from: &mut Reader<'_>) -> Result<QueueRules, DecodeError> {
     let flags = from.below("a rule's flags", 8)?;
     let retry = if flags & 2 != 0 { Some(job::read_retry(from)?) } else { None };
     let body_bytes_max = if flags & 4 != 0 { Some(from.u32("a limit of bodies")?) } else { None };
-    Ok(QueueRules { codec, apart: flags & 1 != 0, retry, body_bytes_max })
+    Ok(QueueRules { codec, retry, body_bytes_max })
 }
 
 fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {

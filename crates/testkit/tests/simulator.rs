@@ -64,7 +64,7 @@ fn everything_happens(tally: &Tally) {
         (
             "Command",
             "Open Close Label Serve Unserve UnserveAll Push Take Sleep Credit Unwait Finish Fail Misfit Release Extend Repay \
-             Tell Track Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue ThrottleQueue RuleQueue SetSchedule RemoveSchedule \
+             Tell Track Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue ThrottleQueue RuleQueue Bridge SetSchedule RemoveSchedule \
              ListSchedules BatchNew BatchOpen BatchCommit LookBatch LookQueue ListQueues ListJobs ListClients Stats Barrier Mutate Flush Enlist Beat Signal",
         ),
         (
@@ -83,7 +83,8 @@ fn everything_happens(tally: &Tally) {
         ("Pushed", "New Attached Kept AgainWhenDone"),
         ("Stray", "Given Handed"),
         ("Finish", "Late"),
-        ("Apart", "Passed"),
+        ("Isolation", "Passed"),
+        ("Misfit", "Waits Dies"),
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \

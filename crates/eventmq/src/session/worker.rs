@@ -84,7 +84,7 @@ impl EventmqSession {
         let body = match windlass_bridge::message(&(&job).into()) {
             Ok(body) => body,
             Err(misfit) => {
-                // It is nobody's here. The worker is ready for another.
+                // There are no words for it here: it waits for others. The worker is ready for another.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
                 out.command(Tag::NONE, Command::Misfit { job, proof, why: misfit.to_string().into() });
                 self.credits.add();

@@ -51,7 +51,7 @@ impl FaktorySession {
         match answer {
             Ok(Event::Taken { job, .. }) => {
                 if let Err(misfit) = deliver(job, out) {
-                    // It is nobody's here. The worker goes on waiting for another.
+                    // There are no words for it here: it waits for others. The worker goes on waiting for another.
                     let (job, proof) = (JobRef::Id(job.id), Proof::Token(job.token));
                     out.command(Tag::NONE, Command::Misfit { job, proof, why: misfit.to_string().into() });
                     self.take(fetch, out);

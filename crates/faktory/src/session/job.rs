@@ -1,10 +1,11 @@
 //! JOB: one job looked at, or taken back. Not specified, and not known to deployed servers.
 //!
-//! `JOB GET jid` answers a bulk string, an object, or the null bulk string if there is no such job; `JOB CANCEL jid` answers
+//! `JOB GET jid` answers a bulk string, an object, or the null bulk string if there is no such job; `waits_for` in it are the
+//! protocols that have words for a job which others have none for; `JOB CANCEL jid` answers
 //! `OK`. Of several jobs with the same name the one that is worked on is meant, else the oldest.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, JobView, Origin, PlaceKind};
+use windlass_engine::{Command, Event, JobView, Origin, PlaceKind, Unfit};
 use windlass_session::Outbox;
 
 use super::fetch::{Source, job_ref};
@@ -51,6 +52,9 @@ fn job_text(view: &JobView) -> Vec<u8> {
         PlaceKind::Done if job.succeeded() == Some(true) => "success",
         PlaceKind::Done => "failed",
     };
+    // Only a job that turned out not to suit some waits for others.
+    let others = Unfit::SHARING.into_iter().filter(|origin| job.unfit != Unfit::NONE && !job.unfit.has(*origin));
+    let waits_for: Vec<&str> = others.map(windlass_bridge::origin_name).collect();
     JobText {
         state,
         job: unit.as_deref(),
@@ -58,6 +62,7 @@ fn job_text(view: &JobView) -> Vec<u8> {
         failures: job.failures,
         reserved_until_ms: job.lease().map(|lease| lease.until.0),
         result: result.as_deref().filter(|result| !result.is_empty()),
+        waits_for: &waits_for,
     }
     .write()
 }

@@ -134,6 +134,8 @@ pub struct JobText<'a> {
     pub reserved_until_ms: Option<u64>,
     /// What came of it.
     pub result: Option<&'a [u8]>,
+    /// Protocols whose workers can have it, if those of others cannot; empty if that is not known.
+    pub waits_for: &'a [&'a str],
 }
 
 impl JobText<'_> {
@@ -144,6 +146,11 @@ impl JobText<'_> {
         let mut out = format!("{{\"state\":\"{state}\",\"attempts\":{attempts},\"failures\":{failures}").into_bytes();
         if let Some(until) = self.reserved_until_ms {
             out.extend_from_slice(format!(",\"reserved_until\":\"{}\"", time_text(until)).as_bytes());
+        }
+        if let [first, rest @ ..] = self.waits_for {
+            out.extend_from_slice(format!(",\"waits_for\":[\"{first}\"").as_bytes());
+            rest.iter().for_each(|name| out.extend_from_slice(format!(",\"{name}\"").as_bytes()));
+            out.push(b']');
         }
         if let Some(result) = self.result {
             out.extend_from_slice(b",\"result\":");

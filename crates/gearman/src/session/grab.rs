@@ -27,7 +27,7 @@ impl GearmanSession {
         let workload = match windlass_bridge::workload(&job.into()) {
             Ok(workload) => workload,
             Err(misfit) => {
-                // It is nobody's here. The worker wants another.
+                // There are no words for it here: it waits for others. The worker wants another.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
                 out.command(Ask::Worker.tag(), Command::Misfit { job, proof, why: misfit.to_string().into() });
                 return self.take(tag, out);

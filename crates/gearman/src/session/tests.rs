@@ -97,6 +97,7 @@ fn queue(name: &'static str) -> QueueRow {
         kind: QueueKind::Work,
         paused: false,
         throttle: None,
+        bridged: false,
         rules: QueueRules::default(),
         slots_held: 0,
         ready: [0; Priority::COUNT],

@@ -16,8 +16,10 @@ use super::throttle::{self, Throttle};
 pub struct Queue {
     /// What a job's bytes become for a worker of another protocol.
     pub codec: Codec,
-    /// Workers of all protocols share its jobs; otherwise each protocol has its own under this name.
-    pub bridge: bool,
+    /// Whether workers of all protocols share its jobs, or each protocol has its own under this name. Not said: it is up to the
+    /// patterns of `[bridge]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<bool>,
     /// What failure means for jobs whose producer cannot say, or has not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
@@ -88,7 +90,7 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             codec: Codec::Text,
-            bridge: true,
+            bridge: None,
             retry: None,
             body_bytes_max: None,
             throttle: None,
@@ -161,10 +163,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_bridged_text() {
+    fn what_is_not_said_is_text_and_up_to_the_bridge() {
         let queues = queues("[a]\n[b]\ncodec = 'base64'\nbridge = false\n");
         assert_eq!(queues["a"], Queue::default());
-        assert_eq!(queues["b"], Queue { codec: Codec::Base64, bridge: false, ..Queue::default() });
+        assert_eq!(queues["b"], Queue { codec: Codec::Base64, bridge: Some(false), ..Queue::default() });
     }
 
     #[test]

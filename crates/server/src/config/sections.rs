@@ -42,6 +42,8 @@ pub struct Config {
     pub limits: Limits,
     /// The journal.
     pub store: Store,
+    /// Queues that all protocols share.
+    pub bridge: Bridge,
     /// What holds for the jobs of single queues.
     pub queues: BTreeMap<String, Queue>,
     /// Faktory.
@@ -176,6 +178,15 @@ pub struct Store {
     pub commit_abort: Period,
 }
 
+/// `[bridge]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bridge {
+    /// Queues whose jobs workers of all protocols share, by name; `*` stands for anything in it, `?` for one byte. In all
+    /// others each protocol has its own.
+    pub queues: Vec<String>,
+}
+
 /// `[faktory]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -283,6 +294,7 @@ impl Default for Config {
             server: Server::default(),
             limits: Limits::default(),
             store: Store::default(),
+            bridge: Bridge::default(),
             queues: BTreeMap::new(),
             faktory: Faktory::default(),
             gearman: Gearman::default(),

@@ -101,7 +101,7 @@ fn any_command(turn: &mut Turn, engine: &Engine) -> Command {
         }
         (6, _) => {
             let retry = Some(Retry { failures_max: 7, losses_max: 1, backoff: Backoff::Faktory });
-            let rules = QueueRules { codec: Codec::Base64, apart: turn.roll(2) == 0, retry, body_bytes_max: None };
+            let rules = QueueRules { codec: Codec::Base64, retry, body_bytes_max: None };
             Command::RuleQueue { queue: Bytes::from_static(b"mail"), rules }
         }
         (7, _) => {

@@ -12,7 +12,7 @@
 use bytes::Bytes;
 use windlass_engine::{
     Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, Member, OnExpiry, Origin, Payload, Place,
-    Priority, Progress, QueueId, Retry, Role, Timestamp, Token, Track,
+    Priority, Progress, QueueId, Retry, Role, Timestamp, Token, Track, Unfit,
 };
 
 use super::{COUNT_MAX, MOVED, PUT, owned_if};
@@ -393,7 +393,23 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
     }
     let payload = Payload::copy(key, name, from.slice(body_bytes)?);
     let durable = true;
-    Ok(Job { id, queue, origin, priority, durable, rank, place, ready_at, payload, attempts, failures, retry, extra })
+    let unfit = Unfit::NONE;
+    Ok(Job {
+        id,
+        queue,
+        origin,
+        priority,
+        durable,
+        rank,
+        place,
+        ready_at,
+        payload,
+        attempts,
+        failures,
+        retry,
+        unfit,
+        extra,
+    })
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {

@@ -6,12 +6,13 @@ use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchStanding, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease,
     Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, QueueRules,
-    Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unique,
+    Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique,
 };
 
 /// The plainest job.
 pub(crate) fn plain() -> Job {
     Job {
+        unfit: Unfit::NONE,
         id: JobId(7),
         queue: QueueId(0),
         origin: Origin::GEARMAN,
@@ -41,6 +42,7 @@ pub(crate) fn any_job() -> impl Strategy<Value = Job> {
             retry,
             extra,
         )| Job {
+            unfit: Unfit::NONE,
             id: JobId(id),
             queue: QueueId(queue),
             origin: Origin(origin),
@@ -155,9 +157,11 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let throttle = (any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u64>>())
         .prop_map(|(leased_max, per_worker_max, timeout_ms)| Throttle { leased_max, per_worker_max, timeout_ms });
     let codec = prop_oneof![Just(Codec::Text), Just(Codec::Json), Just(Codec::Base64)];
-    let rules = (codec, any::<bool>(), option::of(any_retry()), any::<Option<u32>>())
-        .prop_map(|(codec, apart, retry, body_bytes_max)| Box::new(QueueRules { codec, apart, retry, body_bytes_max }));
-    let bounds = (option::of(throttle), option::of(rules));
+    let rules = (codec, option::of(any_retry()), any::<Option<u32>>())
+        .prop_map(|(codec, retry, body_bytes_max)| QueueRules { codec, retry, body_bytes_max });
+    // Rules that are the default are none.
+    let rules = rules.prop_map(|rules| Some(rules).filter(|rules| *rules != QueueRules::default()).map(Box::new));
+    let bounds = (option::of(throttle), prop_oneof![Just(None), rules]);
     (any::<u32>(), any_bytes(), any::<[bool; 3]>(), limits, bounds, 0..1u64 << 63).prop_map(
         |(id, name, [cycle, known, paused], jobs_max, (throttle, rules), serial)| {
             let kind = if cycle { QueueKind::Cycle } else { QueueKind::Work };

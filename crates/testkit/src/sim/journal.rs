@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use windlass_engine::{
-    Batch, Change, Engine, Extra, Head, Job, JobId, Lease, Limits, Place, QueueId, QueueImage, Schedule,
+    Batch, Change, Engine, Extra, Head, Job, JobId, Lease, Limits, Place, QueueId, QueueImage, Schedule, Unfit,
 };
 
 /// What is remembered.
@@ -133,6 +133,7 @@ impl Journal {
 /// A job as the journal keeps it: without what only lives with the daemon's connections.
 fn image(job: &Job) -> Job {
     let mut job = job.clone();
+    job.unfit = Unfit::NONE;
     match &job.place {
         Place::Leased(lease) if lease.connection_bound() => job.place = Place::Ready,
         Place::Leased(lease) => {

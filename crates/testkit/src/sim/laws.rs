@@ -4,10 +4,12 @@
 //! - A listener hears each note, and the end, once for each time it asked to listen.
 //! - One who has left is told nothing.
 //! - A push wakes one sleeper at most, and hands out one job at most.
+//! - Nobody is handed a job of another protocol but from a bridged queue.
+//! - Nobody is handed a job that its protocol turned out to have no words for, until that may have changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_engine::{ClientId, Command, Event, JobId, Pushed, Token};
+use windlass_engine::{Bridge, ClientId, Command, Engine, Event, JobId, JobRef, Origin, Pushed, Token};
 
 /// What is watched.
 #[derive(Debug, Default)]
@@ -15,21 +17,31 @@ pub(crate) struct Laws {
     tokens: BTreeMap<JobId, Token>,
     listening: BTreeMap<(ClientId, JobId), usize>,
     open: Vec<ClientId>,
+    /// What they speak, if they say so.
+    speak: BTreeMap<ClientId, Origin>,
+    bridge: Bridge,
+    /// Protocols that have no words for these jobs.
+    wordless: BTreeSet<(JobId, Origin)>,
 }
 
 impl Laws {
     /// Something was asked, or time has passed, and this was said.
-    pub(crate) fn watch(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)]) {
+    pub(crate) fn watch(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)], engine: &Engine) {
         let asker = asked.map(|(client, _)| client);
         let strangers = said.iter().any(|(told, _)| Some(*told) != asker && !self.open.contains(told));
         assert!(!strangers, "told to somebody who has left: {said:?}");
         self.watch_tokens(said);
+        self.watch_words(asked, said, engine);
         self.watch_listeners(asked, said);
         let Some((client, command)) = asked else { return };
         match command {
-            Command::Open(_) if !self.open.contains(&client) => self.open.push(client),
+            Command::Open(info) if !self.open.contains(&client) => {
+                self.open.push(client);
+                self.speak.extend(info.origin.map(|origin| (client, origin)));
+            }
             Command::Close => {
                 self.open.retain(|open| *open != client);
+                self.speak.remove(&client);
                 self.listening.retain(|(listener, _), _| *listener != client);
             }
             _ => {}
@@ -47,6 +59,35 @@ impl Laws {
     pub(crate) fn survive(&mut self) {
         self.tokens.values_mut().for_each(|token| token.0 = token.0.saturating_sub(1));
         (self.listening, self.open) = (BTreeMap::new(), Vec::new());
+        (self.speak, self.bridge, self.wordless) = (BTreeMap::new(), Bridge::default(), BTreeSet::new());
+    }
+
+    fn watch_words(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)], engine: &Engine) {
+        let refused = said.iter().any(|(_, event)| matches!(event, Event::Refused { .. }));
+        match asked {
+            Some((client, Command::Misfit { job: JobRef::Id(job), .. })) if !refused => {
+                self.wordless.extend(self.speak.get(&client).map(|origin| (*job, *origin)));
+            }
+            Some((_, Command::Bridge(bridge))) => {
+                self.bridge = (**bridge).clone();
+                self.wordless.clear();
+            }
+            // Another body, another codec, another try after the end. And what was marked while it was shared is tried once more
+            // when it is nobody else's.
+            Some((_, Command::Replace { .. } | Command::RuleQueue { .. } | Command::Mutate { .. })) => {
+                self.wordless.clear();
+            }
+            _ => {}
+        }
+        for (client, event) in said {
+            let (Event::Taken { job, .. }, Some(own)) = (event, self.speak.get(client)) else { continue };
+            // What goes round is everybody's.
+            let is_work = engine.job(job.id).is_some_and(|job| job.cycle().is_none());
+            if is_work && job.origin != *own {
+                assert!(self.bridge.includes(&job.queue), "{own:?} was handed a job of an isolated queue: {job:?}");
+            }
+            assert!(!self.wordless.contains(&(job.id, *own)), "{own:?} has no words for {job:?}");
+        }
     }
 
     fn watch_tokens(&mut self, said: &[(ClientId, Event)]) {

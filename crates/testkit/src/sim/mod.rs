@@ -138,7 +138,10 @@ impl Life {
                 (_, (client, Command::Flush { origin, limit, .. })) => self.flush(client, origin, limit),
                 (_, (client, command)) => {
                     // Their answers depend on the engine's numbers of queues, and a run may make one.
-                    if matches!(command, Command::Look(JobRef::KeyAnywhere { .. }) | Command::ListQueues { .. }) {
+                    if matches!(
+                        command,
+                        Command::Look(JobRef::KeyAnywhere { .. }) | Command::ListQueues { .. } | Command::Bridge(_)
+                    ) {
                         self.tick();
                     }
                     self.ask(client, command);
@@ -237,7 +240,7 @@ impl Life {
 
     fn judge(&mut self, asked: Option<(ClientId, &Command)>, heard: &[(ClientId, Event)], said: &[(ClientId, Event)]) {
         same_events(heard, said);
-        self.laws.watch(asked, heard);
+        self.laws.watch(asked, heard, &self.engine);
         self.oracle.compare(&self.engine);
         self.tally.note_events(self.plan.fingerprint, heard);
     }

@@ -43,6 +43,7 @@ pub(crate) enum Kind {
     LimitQueue,
     ThrottleQueue,
     RuleQueue,
+    Bridge,
     SetSchedule,
     RemoveSchedule,
     ListSchedules,
@@ -66,7 +67,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, and how often each happens in an average world.
-    pub(crate) const ALL: [(u64, Self); 48] = [
+    pub(crate) const ALL: [(u64, Self); 49] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -81,7 +82,7 @@ impl Kind {
         (50, Self::Finish),
         (10, Self::FinishLate),
         (40, Self::Fail),
-        (8, Self::Misfit),
+        (20, Self::Misfit),
         (20, Self::Release),
         (25, Self::Extend),
         (40, Self::Repay),
@@ -96,6 +97,7 @@ impl Kind {
         (8, Self::LimitQueue),
         (12, Self::ThrottleQueue),
         (10, Self::RuleQueue),
+        (12, Self::Bridge),
         (12, Self::SetSchedule),
         (6, Self::RemoveSchedule),
         (3, Self::ListSchedules),
@@ -162,6 +164,7 @@ impl Script<'_> {
             Kind::Look => Command::Look(if self.dice.chance(40) { self.key_anywhere() } else { self.job_ref() }),
             Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
             Kind::ThrottleQueue => Command::ThrottleQueue { queue: self.queue(), throttle: self.throttle() },
+            Kind::Bridge => Command::Bridge(Box::new(self.bridge())),
             Kind::RuleQueue => Command::RuleQueue { queue: self.queue(), rules: self.rules() },
             Kind::SetSchedule => Command::SetSchedule(Box::new(self.schedule())),
             Kind::RemoveSchedule => Command::RemoveSchedule(self.schedule_ref()),

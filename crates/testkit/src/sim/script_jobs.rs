@@ -1,7 +1,7 @@
 //! What is pushed and how it is taken: jobs with every option there is, wishes of every shape.
 
 use windlass_engine::{
-    Ability, Backoff, Clash, Codec, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
+    Ability, Backoff, Bridge, Clash, Codec, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
     Priority, QueueRules, Recurrence, Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait,
 };
 
@@ -130,6 +130,15 @@ impl Script<'_> {
         }
     }
 
+    /// Some queues by pattern, some by name; sometimes none, as it is by default.
+    pub(crate) fn bridge(&mut self) -> Bridge {
+        let pattern = self.dice.one_of(["work*", "*1", "w?rk0", "*"]);
+        let patterns =
+            if self.dice.chance(60) { vec![bytes::Bytes::from_static(pattern.as_bytes())] } else { Vec::new() };
+        let named = (0..self.dice.below(3)).map(|_| (self.queue(), self.dice.chance(60))).collect();
+        Bridge { patterns, named }
+    }
+
     /// Mostly some, sometimes all as it is by default.
     pub(crate) fn rules(&mut self) -> QueueRules {
         if self.dice.chance(25) {
@@ -137,7 +146,6 @@ impl Script<'_> {
         }
         QueueRules {
             codec: self.dice.one_of([Codec::Text, Codec::Json, Codec::Base64]),
-            apart: self.dice.chance(50),
             retry: if self.dice.chance(40) { Some(self.retry()) } else { None },
             body_bytes_max: if self.dice.chance(15) { Some(self.number(20)) } else { None },
         }

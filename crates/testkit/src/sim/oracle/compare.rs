@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{ClientId, Engine, Event, Job, Place, PlaceKind, Timestamp};
+use windlass_engine::{Bridge, ClientId, Engine, Event, Job, Place, PlaceKind, Timestamp, Unfit};
 
 use super::{Oracle, QueueMemo, plain};
 
@@ -98,12 +98,15 @@ impl Oracle {
     /// The daemon died, or stopped, and this engine is what was recovered: what only lived with connections is gone.
     pub(crate) fn survive(&mut self, engine: &Engine) {
         self.clients.clear();
+        self.bridge = Bridge::default();
+        self.queues.iter_mut().for_each(|queue| queue.bridged = false);
         self.starts += 1;
         self.workers.clear();
         self.awake.clear();
         self.jobs.retain(|memo| memo.job.durable);
         for memo in &mut self.jobs {
             let Some(job) = engine.job(memo.job.id) else { panic!("{:?} was acknowledged and is lost", memo.job.id) };
+            memo.job.unfit = Unfit::NONE;
             let was_held = memo.connection().is_some();
             if was_held {
                 memo.job.place = Place::Ready;

@@ -114,14 +114,9 @@ pub(crate) struct QueueMemo {
     pub(crate) jobs_max: [Option<u32>; Priority::COUNT],
     pub(crate) throttle: Option<Throttle>,
     pub(crate) rules: QueueRules,
+    /// All protocols share its jobs.
+    pub(crate) bridged: bool,
     pub(crate) serial: u64,
-}
-
-impl QueueMemo {
-    /// Its jobs stay among their own protocol.
-    pub(crate) fn is_apart(&self) -> bool {
-        self.rules.apart && self.kind == QueueKind::Work
-    }
 }
 
 /// A queue and the terms on which a client takes from it.

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Command, Cursor, Event, Job, JobId, JobRef, Limits, Origin, Place, PlaceKind, QueueId, QueueKind,
+    Bridge, ClientId, Command, Cursor, Event, Job, JobId, JobRef, Limits, Origin, Place, PlaceKind, QueueId, QueueKind,
     QueueRules, Refusal, Schedule, Tag, Timestamp, Totals, Turn,
 };
 
@@ -39,6 +39,8 @@ const MIDDLE: u64 = 1 << 62;
 /// Everything the oracle knows.
 #[derive(Debug)]
 pub(crate) struct Oracle {
+    /// Which queues all protocols share.
+    bridge: Bridge,
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
     /// In order of birth.
@@ -97,6 +99,7 @@ impl Oracle {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
+            bridge: Bridge::default(),
             now: Timestamp(0),
             jobs: Vec::new(),
             queues: Vec::new(),
@@ -193,6 +196,7 @@ impl Oracle {
             Command::PauseQueue { queue, paused } => self.pause_queue(client, tag, queue, *paused),
             Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, queue, jobs_max),
             Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, queue, *throttle),
+            Command::Bridge(bridge) => self.bridge(client, tag, bridge),
             Command::RuleQueue { queue, rules } => self.rule_queue(client, tag, queue, *rules),
             Command::SetSchedule(new) => self.set_schedule(client, tag, new),
             Command::RemoveSchedule(which) => self.remove_schedule(client, tag, which),
@@ -404,6 +408,7 @@ impl Oracle {
             jobs_max: [None; 9],
             throttle: None,
             rules: QueueRules::default(),
+            bridged: kind == QueueKind::Work && self.bridge.includes(name),
             serial: 1,
         });
         Ok(number)

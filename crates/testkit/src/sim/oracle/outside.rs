@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobView, Mutation, Origin, OriginStats, Place,
-    PlaceKind, Priority, QueueKind, QueueRow, Refusal, Stats, Tag,
+    PlaceKind, Priority, QueueKind, QueueRow, Refusal, Stats, Tag, Unfit,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -16,6 +16,12 @@ impl Oracle {
         self.check_body(self.job(id).map(|memo| memo.job.queue), body)?;
         let job = &mut self.job_mut(id).job;
         job.payload = job.payload.with_body(body);
+        let suits = std::mem::replace(&mut job.unfit, Unfit::NONE) == Unfit::NONE;
+        if !suits && job.place == Place::Ready {
+            let queue = job.queue;
+            self.put(id, Place::Ready);
+            self.serve(queue);
+        }
         self.say_done(client, tag);
         Ok(())
     }
@@ -135,6 +141,7 @@ impl Oracle {
             kind: queue.kind,
             paused: queue.paused,
             throttle: queue.throttle,
+            bridged: queue.bridged,
             rules: queue.rules,
             slots_held: self.slots_held(queue.number),
             ready,

@@ -2,7 +2,7 @@
 
 use windlass_engine::{
     Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, Member, NewJob, Payload, Place, PlaceKind, Pushed,
-    QueueId, QueueKind, Refusal, Schedule, Tag, Track,
+    QueueId, QueueKind, Refusal, Schedule, Tag, Track, Unfit,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -133,6 +133,7 @@ impl Oracle {
         let id = JobId(self.next_job);
         self.next_job += 1;
         let mut memo = JobMemo::new(Job {
+            unfit: Unfit::NONE,
             id,
             queue,
             origin: new.origin,
@@ -177,6 +178,7 @@ impl Oracle {
         job.rank = rank.unwrap_or(job.rank);
         let queue = job.queue;
         if was_over {
+            self.job_mut(id).job.unfit = Unfit::NONE;
             self.reclaim_key(id);
         }
         self.queue_mut(queue).known = true;

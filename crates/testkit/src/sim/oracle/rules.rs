@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, End, Failure, JobId, MISFIT, NewJob, QueueId, QueueKind, QueueRules, Refusal, Retry, Tag,
+    Bridge, ClientId, End, Failure, JobId, MISFIT, NewJob, Origin, QueueId, QueueKind, QueueRules, Refusal, Retry, Tag,
+    Unfit,
 };
 
 use super::end::Claim;
-use super::{Answer, ClientMemo, Oracle};
+use super::memo::QueueMemo;
+use super::{Answer, ClientMemo, JobMemo, Oracle};
 
 impl Oracle {
     pub(super) fn rule_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, rules: QueueRules) -> Answer {
@@ -18,9 +20,9 @@ impl Oracle {
             None => None,
         };
         if let Some(queue) = queue {
-            let was_apart = self.queue(queue).is_apart();
-            self.queue_mut(queue).rules = rules;
-            if self.queue(queue).is_apart() != was_apart {
+            let codec = std::mem::replace(&mut self.queue_mut(queue).rules, rules).codec;
+            if codec != rules.codec {
+                self.line(queue).into_iter().for_each(|id| self.job_mut(id).job.unfit = Unfit::NONE);
                 self.serve(queue);
             }
         }
@@ -28,11 +30,36 @@ impl Oracle {
         Ok(())
     }
 
+    pub(super) fn bridge(&mut self, client: ClientId, tag: Tag, bridge: &Bridge) -> Answer {
+        self.bridge = bridge.clone();
+        let of = |queue: &QueueMemo| queue.kind == QueueKind::Work && bridge.includes(&queue.name);
+        let mut changed: Vec<_> = self.queues.iter().filter(|queue| queue.bridged != of(queue)).collect();
+        changed.sort_by_key(|queue| queue.id);
+        let changed: Vec<QueueId> = changed.into_iter().map(|queue| queue.number).collect();
+        for queue in changed {
+            let queue_is = &mut self.queue_mut(queue).bridged;
+            *queue_is = !*queue_is;
+            self.serve(queue);
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    /// Whether a client that speaks this protocol sees a job that waits.
+    pub(super) fn sees(&self, own: Option<Origin>, memo: &JobMemo) -> bool {
+        let queue = self.queue(memo.job.queue);
+        match own {
+            Some(own) if queue.bridged => !memo.job.unfit.has(own),
+            Some(own) => memo.job.origin == own || queue.kind == QueueKind::Cycle,
+            None => true,
+        }
+    }
+
     /// A queue's ready jobs, as far as a client sees them.
     pub(super) fn seen(&self, queue: QueueId, client: ClientId) -> Vec<JobId> {
-        let own = self.client(client).and_then(|client| client.info.origin).filter(|_| self.queue(queue).is_apart());
+        let own = self.client(client).and_then(|client| client.info.origin);
         let mut line = self.line(queue);
-        line.retain(|id| own.is_none_or(|own| self.job(*id).is_some_and(|memo| memo.job.origin == own)));
+        line.retain(|id| self.job(*id).is_some_and(|memo| self.sees(own, memo)));
         line
     }
 
@@ -41,7 +68,7 @@ impl Oracle {
         let own = client.info.origin;
         let woken: Vec<&ClientMemo> = self.clients.iter().filter(|c| c.woken_for() == Some(queue)).collect();
         let rival = |other: &&&ClientMemo| match (own, other.info.origin) {
-            (Some(own), Some(other)) => own == other || !self.queue(queue).is_apart(),
+            (Some(own), Some(other)) => own == other || self.queue(queue).bridged,
             (Some(_) | None, _) => true,
         };
         let rivals = woken.iter().filter(rival).count();
@@ -69,8 +96,30 @@ impl Oracle {
 
     pub(super) fn misfit(&mut self, client: ClientId, tag: Tag, claim: Claim, why: &Bytes) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
-        let now = self.now;
         self.count_total(id, |totals| totals.misfits += 1);
+        let own = self.client(client).and_then(|client| client.info.origin);
+        let queue = self.job_mut(id).job.queue;
+        let bridged = self.queue(queue).bridged;
+        let job = &mut self.job_mut(id).job;
+        let marked = own.and_then(|own| job.unfit.and(own));
+        job.unfit = marked.unwrap_or(job.unfit);
+        let others = match bridged {
+            true => Unfit::SHARING.iter().any(|origin| !job.unfit.has(*origin)),
+            false => !job.unfit.has(job.origin),
+        };
+        if marked.is_some() && others {
+            self.see("Misfit::Waits");
+            self.make_ready(id, None);
+        } else {
+            self.see("Misfit::Dies");
+            self.bury_misfit(id, why);
+        }
+        self.say_done(client, tag);
+        Ok(())
+    }
+
+    fn bury_misfit(&mut self, id: JobId, why: &Bytes) {
+        let now = self.now;
         let last = &mut self.job_mut(id).extra().failure;
         let first_at = last.as_ref().map_or(now, |last| last.first_at);
         let (kind, message) = (Bytes::from_static(MISFIT), why.clone());
@@ -82,7 +131,5 @@ impl Oracle {
         } else {
             self.end_badly(id);
         }
-        self.say_done(client, tag);
-        Ok(())
     }
 }

@@ -18,6 +18,13 @@ enum Taker {
     Creditor(ClientId),
 }
 
+/// What is to be done next at a queue.
+#[derive(Clone, Copy)]
+enum Next {
+    Wake(ClientId),
+    Hand(Taker),
+}
+
 impl Oracle {
     pub(super) fn sleep(&mut self, id: ClientId) -> Answer {
         let woken_for = self.stop_waking(id)?;
@@ -100,51 +107,56 @@ impl Oracle {
     /// Work has come or a helper has gone: hands out and wakes while there is both work and somebody for it.
     pub(super) fn serve(&mut self, queue: QueueId) {
         while self.has_work(queue) {
-            let (taker, sleeper) = (self.next_taker(queue), self.next_sleeper(queue));
-            match (taker, sleeper) {
-                (Some((before, taker)), Some((after, _))) if before < after => self.hand_to(taker, queue),
-                (_, Some((_, sleeper))) => self.wake(sleeper, queue),
-                (Some((_, taker)), None) => self.hand_to(taker, queue),
-                (None, None) => return,
+            match self.next(queue) {
+                Some(Next::Wake(sleeper)) => self.wake(sleeper, queue),
+                Some(Next::Hand(taker)) => self.hand_to(taker, queue),
+                None => return,
             }
         }
     }
 
     // ---- strays ----------------------------------------------------------------------------------------------------
 
-    /// Whether somebody serves the jobs of this origin in a queue.
-    fn is_served(&self, queue: QueueId, origin: Origin) -> bool {
-        let sees = |client: &ClientMemo| client.info.origin.is_none_or(|own| own == origin);
-        let mut serve = self.clients.iter().filter(|client| client.abilities.iter().any(|s| s.queue == queue));
-        serve.any(|client| sees(client) || !self.queue(queue).is_apart())
+    /// Whether somebody serves a queue who sees this job of it.
+    fn is_served(&self, memo: &JobMemo) -> bool {
+        let mut serve = self.clients.iter().filter(|c| c.abilities.iter().any(|s| s.queue == memo.job.queue));
+        serve.any(|client| self.sees(client.info.origin, memo))
     }
 
-    /// The first job of a queue, or the first of this origin where others do not count.
-    fn first_of(&self, queue: QueueId, origin: Origin) -> Option<&JobMemo> {
-        let mut line = self.line(queue).into_iter().filter_map(|id| self.job(id));
-        line.find(|memo| memo.job.origin == origin || !self.queue(queue).is_apart())
+    /// A queue's strays: of those jobs that the same clients see, the first, if nobody who serves the queue sees it.
+    fn strays(&self, queue: QueueId) -> Vec<&JobMemo> {
+        if self.queue(queue).kind != QueueKind::Work || !self.has_work(queue) {
+            return Vec::new();
+        }
+        let bridged = self.queue(queue).bridged;
+        let seen_alike = |one: &JobMemo, other: &JobMemo| match bridged {
+            true => one.job.unfit == other.job.unfit,
+            false => one.job.origin == other.job.origin,
+        };
+        let mut firsts: Vec<&JobMemo> = Vec::new();
+        for memo in self.line(queue).into_iter().filter_map(|id| self.job(id)) {
+            if !firsts.iter().any(|first| seen_alike(first, memo)) {
+                firsts.push(memo);
+            }
+        }
+        firsts.retain(|memo| !self.is_served(memo));
+        firsts
     }
 
-    /// The queues whose first job is a stray of this origin, in the order of these.
+    /// The queues with strays of this origin, in the order of these.
     fn stray_queues(&self, origin: Origin) -> Vec<QueueId> {
-        let works = self.queues.iter().filter(|queue| queue.kind == QueueKind::Work).map(|queue| queue.number);
-        let mut first: Vec<_> = works
-            .filter(|queue| self.has_work(*queue) && !self.is_served(*queue, origin))
-            .filter_map(|queue| Some((self.first_of(queue, origin)?, queue)))
-            .filter(|(memo, _)| memo.job.origin == origin)
-            .map(|(memo, queue)| (memo.standing(), queue))
-            .collect();
-        first.sort_unstable();
-        first.into_iter().map(|(_, queue)| queue).collect()
+        let strays = self.queues.iter().flat_map(|queue| self.strays(queue.number));
+        let mut strays: Vec<&JobMemo> = strays.filter(|memo| memo.job.origin == origin).collect();
+        strays.sort_by_key(|memo| memo.standing());
+        strays.into_iter().map(|memo| memo.job.queue).collect()
     }
 
     /// The stray of this origin that a client gets of a stray queue on these terms, if it may have it.
     fn stray_of(&self, queue: QueueId, origin: Origin, client: ClientId, served: &Served) -> Option<JobId> {
-        let stray = id_of(self.first_of(queue, origin)?);
-        let seen = self.first(client, &Served { queue, ..*served }, &[])?;
-        let sees = self.seen(queue, client).contains(&stray);
-        // What it sees first may be of another origin than it asks for.
-        Some(stray).filter(|stray| sees && (self.queue(queue).is_apart() || *stray == seen))
+        let own = self.client(client).and_then(|client| client.info.origin);
+        let admitted = self.admits(client, &Served { queue, ..*served }, &[]);
+        let mut strays = self.strays(queue).into_iter().filter(|memo| memo.job.origin == origin && admitted);
+        strays.find(|memo| self.sees(own, memo)).map(id_of)
     }
 
     /// The stray this client gets first on these terms, if they are such.
@@ -182,27 +194,44 @@ impl Oracle {
 
     // ---- who is next -----------------------------------------------------------------------------------------------
 
-    fn next_taker(&self, queue: QueueId) -> Option<(Turn, Taker)> {
-        let takes = self.clients.iter().flat_map(|client| client.blocked().iter().map(move |take| (client.id, take)));
-        let blocked = takes.filter_map(|(id, take)| {
-            let served = take.from.iter().find(|served| served.queue == queue);
-            served.filter(|served| self.first(id, served, &take.worker).is_some())?;
-            Some(((Reverse(0), take.since), Taker::Blocked(id, take.since)))
-        });
-        let creditors = self.clients.iter().filter(|client| client.credits > 0 && self.may_have(client, queue));
-        let creditors = creditors.filter_map(|client| {
-            Some(((Reverse(heaviest(client, queue)?), client.credit_since), Taker::Creditor(client.id)))
-        });
-        blocked.chain(creditors).min_by_key(|(turn, _)| *turn)
+    /// Each protocol sends its heaviest, of equals who has waited longest; and of those who are sent, who has waited longest.
+    fn next(&self, queue: QueueId) -> Option<Next> {
+        let mut waiting: Vec<_> = self.takers(queue).chain(self.sleepers(queue)).collect();
+        waiting.sort_by_key(|(turn, ..)| *turn);
+        let mut sent: Vec<(Turn, Option<Origin>, Next)> = Vec::new();
+        for (turn, id, next) in waiting {
+            let own = self.client(id).and_then(|client| client.info.origin);
+            if !sent.iter().any(|(_, other, _)| *other == own) {
+                sent.push((turn, own, next));
+            }
+        }
+        sent.into_iter().min_by_key(|((_, since), ..)| *since).map(|(.., next)| next)
     }
 
-    fn next_sleeper(&self, queue: QueueId) -> Option<(Turn, ClientId)> {
-        let sleepers = self.clients.iter().filter(|c| self.may_have(c, queue) && self.has_unclaimed(queue, c));
-        let turns = sleepers.filter_map(|client| match &client.waiting {
-            Waiting::Asleep { since } => Some(((Reverse(heaviest(client, queue)?), *since), client.id)),
-            Waiting::Nothing | Waiting::Jobs(_) | Waiting::Awake { .. } => None,
+    fn takers(&self, queue: QueueId) -> impl Iterator<Item = (Turn, ClientId, Next)> {
+        let takes = self.clients.iter().flat_map(|client| client.blocked().iter().map(move |take| (client.id, take)));
+        let blocked = takes.filter_map(move |(id, take)| {
+            let served = take.from.iter().find(|served| served.queue == queue);
+            served.filter(|served| self.first(id, served, &take.worker).is_some())?;
+            Some(((Reverse(0), take.since), id, Next::Hand(Taker::Blocked(id, take.since))))
         });
-        turns.min()
+        let creditors = self.clients.iter().filter(move |client| client.credits > 0 && self.may_have(client, queue));
+        let creditors = creditors.filter_map(move |client| {
+            let turn = (Reverse(heaviest(client, queue)?), client.credit_since);
+            Some((turn, client.id, Next::Hand(Taker::Creditor(client.id))))
+        });
+        blocked.chain(creditors)
+    }
+
+    fn sleepers(&self, queue: QueueId) -> impl Iterator<Item = (Turn, ClientId, Next)> {
+        let sleepers = self.clients.iter().filter(move |c| self.may_have(c, queue) && self.has_unclaimed(queue, c));
+        sleepers.filter_map(move |client| match &client.waiting {
+            Waiting::Asleep { since } => {
+                let turn = (Reverse(heaviest(client, queue)?), *since);
+                Some((turn, client.id, Next::Wake(client.id)))
+            }
+            Waiting::Nothing | Waiting::Jobs(_) | Waiting::Awake { .. } => None,
+        })
     }
 
     /// Whether somebody asleep or on credit may be given a job of a queue, if it serves that.

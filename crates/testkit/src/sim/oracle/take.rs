@@ -139,7 +139,7 @@ impl Oracle {
         let (now, lease_ms_max) = (self.now, self.limits.lease_ms_max);
         let queue = self.job_mut(id).job.queue;
         if self.line(queue).first() != Some(&id) {
-            self.see("Apart::Passed");
+            self.see("Isolation::Passed");
         }
         // Out of reach of what earlier runs of the daemon gave out.
         let serial = self.queue(queue).serial + self.starts * (1 << 44);

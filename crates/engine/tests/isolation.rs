@@ -1,0 +1,359 @@
+//! Who may take which jobs: in isolated queues, in bridged ones, and where a protocol has no words for a job.
+
+mod common;
+
+use common::*;
+use windlass_engine::{
+    Ability, Backoff, Bridge, ClientId, ClientInfo, Codec, Command, Event, LeaseTerms, MISFIT, Mutation, Notice,
+    Origin, PlaceKind, Proof, QueueKind, QueueRules, Select, Tag, Timestamp, Turn,
+};
+
+fn bridge(queues: &[&'static str]) -> Command {
+    let patterns = queues.iter().map(|queue| name(queue)).collect();
+    Command::Bridge(Box::new(Bridge { patterns, ..Bridge::default() }))
+}
+
+/// Clients 11 and 12 speak Gearman, 21 and 22 Faktory's; 1 to 4 say nothing of what they speak. `b` and all that begins
+/// with `b-` are bridged.
+fn broker() -> Broker {
+    let mut broker = Broker::new();
+    for (client, origin) in [(11, Origin::GEARMAN), (12, Origin::GEARMAN), (21, Origin::FAKTORY), (22, Origin::FAKTORY)]
+    {
+        broker.hear(client, Command::Open(ClientInfo { origin: Some(origin), ..ClientInfo::default() }));
+    }
+    broker.says(1, bridge(&["b", "b-*"]), ["1 done"]);
+    broker
+}
+
+fn gearman(queue: &'static str) -> Push {
+    push(queue)
+}
+
+fn faktory(queue: &'static str) -> Push {
+    push(queue).with(|job| job.origin = Origin::FAKTORY)
+}
+
+#[test]
+fn each_protocol_has_its_own_jobs_in_their_own_order() {
+    let mut broker = broker();
+    broker.says(1, gearman("q"), ["1 new j1"]);
+    broker.says(1, faktory("q"), ["1 new j2"]);
+    broker.says(1, faktory("q").priority(9), ["1 new j3"]);
+    broker.says(1, gearman("q").front(), ["1 new j4"]);
+    broker.says(1, gearman("q"), ["1 new j5"]);
+    broker.says(21, take(["q"]), ["21 took j3.1"]);
+    broker.says(11, take(["q"]), ["11 took j4.1"]);
+    broker.says(11, take(["q"]), ["11 took j1.1"]);
+    // One that comes back comes back to its own place, among its own.
+    broker.says(11, release(1, false), ["11 done"]);
+    broker.says(11, take(["q"]), ["11 took j1.2"]);
+    broker.says(21, take(["q"]), ["21 took j2.1"]);
+    broker.says(21, take(["q"]), ["21 empty"]);
+    // Whoever says nothing of what it speaks gets all.
+    broker.says(21, release(3, false), ["21 done"]);
+    broker.says(4, take(["q"]), ["4 took j3.2"]);
+    broker.says(4, take(["q"]), ["4 took j5.1"]);
+}
+
+#[test]
+fn one_that_has_nothing_to_take_goes_on_to_its_other_queues() {
+    let table = [Select::ListOrder, Select::BestPriority, Select::RoundRobin, Select::Weighted];
+    for select in table {
+        let mut broker = broker();
+        broker.says(1, gearman("q").priority(9), ["1 new j1"]);
+        broker.says(1, faktory("r"), ["1 new j2"]);
+        broker.says(21, take(["q", "r"]).select(select), ["21 took j2.1"]);
+    }
+}
+
+#[test]
+fn nobody_is_handed_or_woken_for_what_it_does_not_see() {
+    // Who waits and how, and who of them is served by a Gearman job and then by a Faktory one.
+    let served = |broker: &mut Broker, expected: [&str; 2]| {
+        for (job, expected) in [gearman("q"), faktory("q")].into_iter().zip(expected) {
+            let said: Vec<_> = broker.hear(1, job).into_iter().filter(|(client, _)| client.0 != 1).collect();
+            broker.engine.check();
+            assert_eq!(words(&said).join(", "), expected);
+        }
+    };
+    // Blocked: Faktory's came first.
+    let mut waiting = broker();
+    waiting.says(21, take(["q"]).forever(), []);
+    waiting.says(11, take(["q"]).forever(), []);
+    served(&mut waiting, ["11 took j1.1", "21 took j2.1"]);
+    // Asleep.
+    let mut waiting = broker();
+    for client in [21, 22, 11] {
+        waiting.says(client, serve("q"), []);
+        waiting.says(client, Command::Sleep, []);
+    }
+    served(&mut waiting, ["11 woken", "21 woken"]);
+    waiting.says(11, Command::Sleep, ["11 woken"]);
+    waiting.says(12, serve("q"), []);
+    waiting.says(12, take_served(), ["12 took j1.1"]);
+    waiting.says(11, take_served(), ["11 empty"]);
+    waiting.says(11, Command::Sleep, []);
+    // On credit.
+    let mut waiting = broker();
+    for client in [21, 11] {
+        waiting.says(client, serve("q"), []);
+        waiting.says(client, credit(1), []);
+    }
+    served(&mut waiting, ["11 took j1.1", "21 took j2.1"]);
+    // One that sees all counts as on its way to any of them, and what it leaves is for the others.
+    let mut waiting = broker();
+    for client in [4, 11] {
+        waiting.says(client, serve("q"), []);
+        waiting.says(client, Command::Sleep, []);
+    }
+    served(&mut waiting, ["4 woken", ""]);
+    waiting.says(1, gearman("q"), ["11 woken", "1 new j3"]);
+    waiting.says(4, take_served(), ["4 took j1.1"]);
+}
+
+#[test]
+fn strays_are_those_that_none_of_their_own_serves() {
+    let strays =
+        |origin| Ability { queue: name("default"), weight: 0, lease: LeaseTerms::CONNECTION, strays: Some(origin) };
+    let mut broker = broker();
+    // Gearman's are served, by a worker that sees no other.
+    broker.says(11, serve("q"), []);
+    broker.says(1, gearman("q"), ["1 new j1"]);
+    broker.says(1, faktory("q"), ["1 new j2"]);
+    broker.says(1, faktory("q"), ["1 new j3"]);
+    broker.says(21, Command::Serve(strays(Origin::FAKTORY)), []);
+    broker.says(21, credit(1), ["21 took j2.1"]);
+    // One of another protocol asks for them in vain.
+    broker.says(12, Command::Serve(strays(Origin::FAKTORY)), []);
+    broker.says(12, credit(1), []);
+    broker.says(21, credit(1), ["21 took j3.1"]);
+    // Now that nobody serves Gearman's they are strays as well, for those who ask for them.
+    broker.says(11, unserve("q", false), []);
+    broker.says(21, credit(1), []);
+    broker.says(4, Command::Serve(strays(Origin::GEARMAN)), []);
+    broker.says(4, credit(1), ["4 took j1.1"]);
+    // Each waits for its own: the first in line is nothing to the other.
+    broker.says(1, gearman("q"), ["1 new j4"]);
+    broker.says(1, faktory("q"), ["1 new j5", "21 took j5.1"]);
+    // Together again they are strays of the first in line.
+    broker.says(1, bridge(&["q"]), ["1 done"]);
+    broker.says(1, faktory("q"), ["1 new j6"]);
+    broker.says(4, credit(1), ["4 took j4.1", "12 took j6.1"]);
+}
+
+#[test]
+fn a_queue_is_parted_and_put_together_while_it_is_used() {
+    let mut broker = broker();
+    broker.says(21, take(["q"]).forever(), []);
+    broker.says(1, gearman("q"), ["1 new j1"]);
+    broker.says(1, gearman("q"), ["1 new j2"]);
+    // It waits for others; now there are none.
+    broker.says(1, bridge(&["q"]), ["21 took j1.1", "1 done"]);
+    broker.says(21, serve("q"), []);
+    broker.says(21, Command::Sleep, ["21 woken"]);
+    broker.says(11, serve("q"), []);
+    broker.says(11, Command::Sleep, ["11 woken"]);
+    broker.says(12, serve("q"), []);
+    broker.says(1, bridge(&[]), ["1 done"]);
+    // The one that was woken for what it no longer sees.
+    broker.says(21, take_served(), ["21 empty"]);
+    broker.says(21, release(1, false), ["21 done"]);
+    broker.says(12, take_served(), ["12 took j1.2"]);
+    broker.says(11, take_served(), ["11 took j2.1"]);
+}
+
+#[test]
+fn counts_and_limits_are_those_of_the_name() {
+    let mut broker = broker();
+    broker.says(1, limit("q", 2), ["1 done"]);
+    broker.says(1, gearman("q"), ["1 new j1"]);
+    broker.says(1, faktory("q").priority(9), ["1 new j2"]);
+    broker.says(1, faktory("q"), ["1 refused: queue holds 2 jobs, limit 2"]);
+    let events = broker.hear(1, list_queues());
+    let [(_, Event::Queues { rows, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let ready: Vec<_> = rows.iter().map(|row| (row.ready.iter().sum::<u32>(), row.bridged)).collect();
+    assert_eq!(ready, [(2, false)]);
+    // A listing has them in the order of the whole, whoever asks.
+    broker.says(1, list_jobs(in_queue("q", PlaceKind::Ready)), ["1 jobs j2 j1"]);
+    broker.says(21, remove_queue("q", false), ["21 done"]);
+    assert_eq!(broker.engine.job_count(), 0);
+}
+
+#[test]
+fn a_cycle_queue_is_its_own_protocols_already() {
+    let mut broker = Broker::new();
+    broker.says(1, create("c", QueueKind::Cycle), ["1 done"]);
+    broker.says(1, bridge(&["*"]), ["1 done"]);
+    broker.says(1, faktory("c").cycle(), ["1 new j1"]);
+    broker.hear(11, Command::Open(ClientInfo { origin: Some(Origin::GEARMAN), ..ClientInfo::default() }));
+    broker.says(11, take_round("c"), ["11 took j1.2"]);
+}
+
+// ---- no words ------------------------------------------------------------------------------------------------------
+
+fn misfit(job: u64, proof: Proof) -> Command {
+    Command::Misfit { job: id(job), proof, why: name("conversion: no") }
+}
+
+/// The place of a job, how often it was delivered, and its failures.
+fn place(broker: &Broker, job: u64) -> (PlaceKind, u32, u32) {
+    let job = broker.engine.job(windlass_engine::JobId(job)).unwrap();
+    (job.place.kind(), job.attempts, job.failures)
+}
+
+#[test]
+fn a_job_without_words_for_one_protocol_waits_at_its_place_for_another() {
+    let mut broker = broker();
+    broker.says(1, faktory("b"), ["1 new j1"]);
+    broker.says(1, faktory("b"), ["1 new j2"]);
+    broker.says(11, take(["b"]), ["11 took j1.1"]);
+    broker.says(11, misfit(1, Proof::Connection), ["11 done"]);
+    assert_eq!(place(&broker, 1), (PlaceKind::Ready, 1, 0));
+    // That protocol never sees it again, and has the others.
+    broker.says(12, take(["b"]), ["12 took j2.1"]);
+    broker.says(11, take(["b"]).forever(), []);
+    broker.says(11, Command::Unwait, []);
+    broker.says(12, serve("b"), []);
+    broker.says(12, Command::Sleep, []);
+    broker.says(12, Command::Unwait, []);
+    broker.says(12, credit(1), []);
+    broker.says(12, Command::Unwait, []);
+    // For another it is the first still.
+    broker.says(12, release(2, false), ["12 done"]);
+    broker.says(21, take(["b"]), ["21 took j1.2"]);
+    let totals = broker.engine.head().totals;
+    assert_eq!((totals.misfits, totals.buried, totals.failed, totals.lost), (1, 0, 0, 0));
+}
+
+#[test]
+fn one_that_waits_with_words_for_it_gets_it_at_once() {
+    let mut broker = broker();
+    for foreground in [false, true] {
+        broker.says(11, take(["b"]).forever(), []);
+        let job = if foreground { faktory("b").foreground() } else { faktory("b") };
+        let said = broker.hear(1, job);
+        assert_eq!(said.len(), 2, "{said:?}");
+        broker.says(21, take(["b"]).forever(), []);
+        let job = if foreground { 2 } else { 1 };
+        broker.says(11, misfit(job, Proof::Connection), [&*format!("21 took j{job}.2"), "11 done"]);
+    }
+}
+
+#[test]
+fn what_nobody_can_have_is_kept_for_a_person() {
+    // Isolated: there is but one protocol.
+    let mut broker = broker();
+    broker.says(1, faktory("q").retry(25, Backoff::None), ["1 new j1"]);
+    broker.says(21, take(["q"]), ["21 took j1.1"]);
+    broker.says(21, misfit(1, Proof::Connection), ["21 done"]);
+    assert_eq!(place(&broker, 1), (PlaceKind::Dead, 1, 0));
+    // Bridged: all have been asked.
+    broker.hear(31, Command::Open(ClientInfo { origin: Some(Origin::EVENTMQ), ..ClientInfo::default() }));
+    broker.says(1, gearman("b"), ["1 new j2"]);
+    for (round, (client, expected)) in
+        [(21, PlaceKind::Ready), (31, PlaceKind::Ready), (11, PlaceKind::Dead)].into_iter().enumerate()
+    {
+        broker.says(client, take(["b"]), [&*format!("{client} took j2.{}", round + 1)]);
+        broker.says(client, misfit(2, Proof::Connection), [&*format!("{client} done")]);
+        assert_eq!(place(&broker, 2).0, expected);
+    }
+    let failure = broker.engine.job(windlass_engine::JobId(2)).unwrap().extra.as_deref().unwrap().failure.clone();
+    assert_eq!(&*failure.unwrap().kind, MISFIT);
+    // Tried again, it is tried with all of them.
+    broker.hear(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue));
+    broker.says(21, take(["b"]), ["21 took j2.4"]);
+}
+
+#[test]
+fn another_body_or_codec_may_have_words() {
+    let changes: [fn() -> Command; 2] = [
+        || Command::Replace { job: id(1), body: name("b") },
+        || Command::RuleQueue { queue: name("b"), rules: QueueRules { codec: Codec::Json, ..QueueRules::default() } },
+    ];
+    for change in changes {
+        let mut broker = broker();
+        broker.says(1, faktory("b"), ["1 new j1"]);
+        broker.says(11, take(["b"]), ["11 took j1.1"]);
+        broker.says(11, misfit(1, Proof::Connection), ["11 done"]);
+        broker.says(11, take(["b"]).forever(), []);
+        broker.says(1, change(), ["11 took j1.2", "1 done"]);
+    }
+}
+
+#[test]
+fn a_bridge_that_goes_leaves_each_its_own() {
+    let mut broker = broker();
+    broker.says(1, faktory("b-x"), ["1 new j1"]);
+    broker.says(11, take(["b-x"]), ["11 took j1.1"]);
+    broker.says(11, misfit(1, Proof::Connection), ["11 done"]);
+    broker.says(1, bridge(&[]), ["1 done"]);
+    broker.says(11, take(["b-x"]), ["11 empty"]);
+    broker.says(21, take(["b-x"]), ["21 took j1.2"]);
+}
+
+// ---- what is said of it --------------------------------------------------------------------------------------------
+
+fn notices(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec<Notice> {
+    let mut turn = Turn::new(Timestamp(broker.now), 1);
+    broker.engine.apply(ClientId(client), Tag::NONE, command.into(), &mut turn);
+    turn.notices
+}
+
+#[test]
+fn jobs_that_wait_beside_workers_of_others_are_told_of_once_a_minute() {
+    let mut broker = broker();
+    let unserved = Notice::Unserved { queue: name("q"), jobs: Origin::FAKTORY, workers: vec![Origin::GEARMAN] };
+    assert_eq!(notices(&mut broker, 1, faktory("q")), []);
+    assert_eq!(notices(&mut broker, 11, serve("q")), std::slice::from_ref(&unserved));
+    assert_eq!(notices(&mut broker, 1, faktory("q")), []);
+    broker.now += 60_000;
+    assert_eq!(notices(&mut broker, 1, gearman("q")), std::slice::from_ref(&unserved));
+    broker.now += 60_000;
+    // As soon as one of their own has come, it is as it should be.
+    assert_eq!(notices(&mut broker, 21, take(["q"])), []);
+    assert_eq!(notices(&mut broker, 1, faktory("q")), []);
+    // In a bridged queue it always is.
+    assert_eq!(notices(&mut broker, 11, serve("b")), []);
+    assert_eq!(notices(&mut broker, 1, faktory("b")), []);
+    // Whoever waits in FETCH counts as well.
+    assert_eq!(notices(&mut broker, 1, gearman("r")), []);
+    let waits = notices(&mut broker, 22, take(["r"]).forever());
+    assert_eq!(waits, [Notice::Unserved { queue: name("r"), jobs: Origin::GEARMAN, workers: vec![Origin::FAKTORY] }]);
+}
+
+#[test]
+fn a_job_without_words_is_told_of() {
+    let mut broker = broker();
+    broker.hear(1, faktory("b"));
+    broker.hear(11, take(["b"]));
+    let why = name("conversion: no");
+    let unfit =
+        |queue, job, is_dead| Notice::Unfit { queue, job: windlass_engine::JobId(job), why: why.clone(), is_dead };
+    assert_eq!(notices(&mut broker, 11, misfit(1, Proof::Connection)), [unfit(name("b"), 1, false)]);
+    broker.hear(1, faktory("q"));
+    broker.hear(21, take(["q"]));
+    assert_eq!(notices(&mut broker, 21, misfit(2, Proof::Connection)), [unfit(name("q"), 2, true)]);
+}
+
+// ---- whose turn it is ----------------------------------------------------------------------------------------------
+
+#[test]
+fn between_protocols_whoever_has_waited_longest_is_first_whatever_weights_say() {
+    let heavy = |weight| Ability { queue: name("b"), weight, lease: LeaseTerms::CONNECTION, strays: None };
+    let mut broker = broker();
+    for client in [31, 32] {
+        broker.hear(client, Command::Open(ClientInfo { origin: Some(Origin::EVENTMQ), ..ClientInfo::default() }));
+    }
+    broker.says(21, take(["b"]).forever(), []);
+    broker.says(31, Command::Serve(heavy(10)), []);
+    broker.says(31, credit(3), []);
+    broker.says(32, Command::Serve(heavy(20)), []);
+    broker.says(32, credit(1), []);
+    broker.says(22, take(["b"]).forever(), []);
+    let said = |broker: &mut Broker| {
+        let all = broker.hear(1, gearman("b"));
+        all.iter().filter(|(client, _)| client.0 != 1).map(|(client, _)| client.0).collect::<Vec<_>>()
+    };
+    // Faktory's first; then EventMQ's heaviest; then Faktory's second, who came before the next turn of the other's.
+    assert_eq!([21, 32, 31, 22, 31].map(|_| said(&mut broker)), [[21], [32], [31], [22], [31]]);
+}
