@@ -291,6 +291,25 @@ fn connections_beyond_the_limit_are_closed() {
 }
 
 #[test]
+fn a_timeout_too_short_to_be_meant_is_warned_of_with_its_worker_and_function() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    peer.send(&Request::SetClientId { id: "perl 7".into() }).unwrap();
+    for (function, timeout_ms) in [("long", 1_000), ("none", 0), ("resize", 60), ("resize", 60)] {
+        peer.send(&Request::CanDoTimeout { function: function.into(), timeout_ms }).unwrap();
+    }
+    assert!(peer.line("version").unwrap().starts_with("OK "), "what was sent before has been dealt with");
+    common::wait_for_log(&daemon, "CAN_DO_TIMEOUT");
+    let log = daemon.log_text();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("CAN_DO_TIMEOUT")).collect();
+    let [warning] = warnings[..] else { panic!("one for each function: {log}") };
+    for part in ["\"WARN\"", "perl 7", "127.0.0.1", "\"resize\"", "gearman.timeout_unit"] {
+        assert!(warning.contains(part), "{part} in {warning}");
+    }
+}
+
+#[test]
 fn half_closed_clients_get_what_they_are_due() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).start();

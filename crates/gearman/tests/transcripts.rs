@@ -8,7 +8,7 @@ mod speech;
 use std::sync::Arc;
 
 use windlass_engine::{Limits, Timestamp};
-use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
+use windlass_gearman::session::{GearmanSession, OnTimeout, Settings, TimeoutUnit};
 use windlass_gearman::wire::HandlePrefix;
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
@@ -69,6 +69,7 @@ fn settings(scene: &Scene) -> Settings {
             ("round_robin", on) => settings.round_robin = on.parse().unwrap(),
             ("on_timeout", "\"fail\"") => settings.on_timeout = OnTimeout::Fail,
             ("on_timeout", "\"requeue\"") => settings.on_timeout = OnTimeout::Requeue,
+            ("timeout_unit", "\"s\"") => settings.timeout_unit = TimeoutUnit::Seconds,
             other => panic!("{}: no setting {other:?}", scene.name),
         }
     }

@@ -6,7 +6,7 @@ use windlass_engine::{ClientInfo, Command, Event, QueueKind, Select};
 use windlass_eventmq::publish::{PublishSettings, SubscriberSession};
 use windlass_eventmq::session::{EventmqSession, Scheduler, Settings as EventmqSettings};
 use windlass_faktory::session::{FaktorySession, Settings as FaktorySettings};
-use windlass_gearman::session::{GearmanSession, OnTimeout, Settings};
+use windlass_gearman::session::{GearmanSession, OnTimeout, Settings, TimeoutUnit};
 use windlass_session::alias::{Aliased, Aliases};
 use windlass_session::{Post, Session};
 use windlass_spiderq::session::{Settings as SpiderqSettings, SpiderqSession};
@@ -165,8 +165,12 @@ pub(crate) fn gearman(config: &Config) -> Result<Settings, Failure> {
         job_retries: gearman.job_retries,
         keep_failed: gearman.keep_failed,
         on_timeout: match gearman.on_timeout {
-            config::OnTimeout::Fail => OnTimeout::Fail,
+            config::OnTimeout::Auto | config::OnTimeout::Fail => OnTimeout::Fail,
             config::OnTimeout::Requeue => OnTimeout::Requeue,
+        },
+        timeout_unit: match gearman.timeout_unit {
+            config::TimeoutUnit::Ms => TimeoutUnit::Milliseconds,
+            config::TimeoutUnit::S => TimeoutUnit::Seconds,
         },
         round_robin: gearman.round_robin,
         exceptions: gearman.exceptions,
@@ -271,7 +275,7 @@ mod tests {
     #[test]
     fn every_key_of_gearman_reaches_its_sessions() {
         let text = "log.level = \"debug\"\n[gearman]\nframe_bytes_max = \"1MiB\"\nline_bytes_max = \"4KiB\"\njob_retries = 3\n\
-                    keep_failed = false\non_timeout = \"requeue\"\nround_robin = true\nexceptions = true\nshutdown = true\n\
+                    keep_failed = false\non_timeout = \"requeue\"\ntimeout_unit = \"s\"\nround_robin = true\nexceptions = true\nshutdown = true\n\
                     handle_prefix = \"H:here\"\nversion = \"2.0.0\"\n";
         let expected = Settings {
             frame_bytes_max: 1 << 20,
@@ -283,6 +287,7 @@ mod tests {
             job_retries: 3,
             keep_failed: false,
             on_timeout: OnTimeout::Requeue,
+            timeout_unit: TimeoutUnit::Seconds,
             round_robin: true,
             exceptions: true,
             shutdown: true,

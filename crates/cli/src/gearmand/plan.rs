@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use windlass_server::Failure;
-use windlass_server::config::{Config, ListenAddress, Period};
+use windlass_server::config::{Config, ListenAddress, OnTimeout, Period};
 
 use super::options::Fate;
 use super::parse::{Given, invalid};
@@ -112,6 +112,10 @@ fn apply(given: &Given, world: &World, config: &mut Config) -> Result<(), String
     let gearman = &mut config.gearman;
     gearman.exceptions |= given.has("exceptions");
     gearman.round_robin |= given.has("round-robin");
+    // A fleet whose jobs were merely done once more when they were slow must not see them fail.
+    if gearman.on_timeout == OnTimeout::Auto {
+        gearman.on_timeout = OnTimeout::Requeue;
+    }
     if let Some(prefix) = given.text("job-handle-prefix") {
         prefix.clone_into(&mut gearman.handle_prefix);
     }
@@ -266,6 +270,21 @@ mod tests {
             rest.lines().chain(warnings.iter().map(String::as_str)).map(str::to_owned).collect();
         keys("", &toml::Table::try_from(config).unwrap(), &mut lines);
         lines
+    }
+
+    #[test]
+    fn a_job_that_takes_too_long_is_requeued_unless_the_operator_says_otherwise() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("windlass.toml");
+        std::fs::write(&file, "gearman.on_timeout = \"fail\"\n").unwrap();
+        let table = [
+            (String::new(), OnTimeout::Requeue),
+            ("--set gearman.on_timeout=fail".to_owned(), OnTimeout::Fail),
+            (format!("--windlass-config {}", file.display()), OnTimeout::Fail),
+        ];
+        for (line, expected) in table {
+            assert_eq!(plan(&line).unwrap().config.gearman.on_timeout, expected, "{line}");
+        }
     }
 
     fn keys(section: &str, table: &toml::Table, lines: &mut BTreeSet<String>) {

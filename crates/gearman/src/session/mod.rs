@@ -34,7 +34,7 @@ use windlass_engine::{ClientInfo, Command, Event, JobId, JobView, Origin, Refusa
 use windlass_session::{Outbox, Reason, Session};
 
 pub use adopt::Unfit;
-pub use settings::{OnTimeout, Settings};
+pub use settings::{OnTimeout, Settings, TimeoutUnit};
 
 use crate::wire::{Frames, Handle, Message, Packet, Request, Response};
 use ask::Ask;
@@ -62,6 +62,8 @@ pub struct GearmanSession {
     settings: Arc<Settings>,
     /// Until the connection is open.
     info: ClientInfo,
+    /// How the log names this worker, and what it has been warned of.
+    about: worker::About,
     frames: Frames,
     /// WORK_EXCEPTION is understood.
     exceptions: bool,
@@ -99,6 +101,7 @@ impl GearmanSession {
         let exceptions = settings.exceptions;
         Self {
             settings,
+            about: worker::About::new(&info),
             info: ClientInfo { origin: Some(Origin::GEARMAN), ..info },
             frames,
             exceptions,
@@ -149,7 +152,7 @@ impl GearmanSession {
             Request::GetStatusUnique { unique } => self.get_status_unique(&unique, out),
             // "Worker Requests"
             Request::CanDo { function } => self.can_do(function, 0, out),
-            Request::CanDoTimeout { function, timeout_ms } => self.can_do(function, timeout_ms, out),
+            Request::CanDoTimeout { function, timeout_ms } => self.can_do_timeout(function, timeout_ms, out),
             Request::CantDo { function } => Self::cant_do(function, out),
             Request::ResetAbilities => Self::reset_abilities(out),
             Request::PreSleep => Self::pre_sleep(out),
@@ -162,7 +165,7 @@ impl GearmanSession {
             Request::WorkComplete { handle, data } => self.work_complete(&handle, &data, out),
             Request::WorkFail { handle } => self.work_fail(&handle, out),
             Request::WorkException { handle, data } => self.work_exception(&handle, &data, out),
-            Request::SetClientId { id } => Self::set_client_id(id, out),
+            Request::SetClientId { id } => self.set_client_id(id, out),
             // Not implemented by any server; a promise that costs us nothing to accept.
             Request::AllYours => {}
         }

@@ -25,6 +25,8 @@ pub struct Settings {
     pub keep_failed: bool,
     /// What the end of CAN_DO_TIMEOUT means for a job.
     pub on_timeout: OnTimeout,
+    /// What the number in CAN_DO_TIMEOUT counts.
+    pub timeout_unit: TimeoutUnit,
     /// Among functions with jobs of equal priority each has its turn, instead of the oldest job (`--round-robin`).
     pub round_robin: bool,
     /// Connections hear WORK_EXCEPTION without asking for it (`--exceptions`).
@@ -42,6 +44,15 @@ pub enum OnTimeout {
     Requeue,
 }
 
+/// What the number in CAN_DO_TIMEOUT counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeoutUnit {
+    /// Milliseconds: the specification, gearmand and libgearman; the default.
+    Milliseconds,
+    /// Seconds: Perl's `Gearman::Worker` and `Gearman::Server`.
+    Seconds,
+}
+
 impl Settings {
     /// The defaults, for a daemon whose handles start with this.
     #[must_use]
@@ -56,6 +67,7 @@ impl Settings {
             job_retries: 0,
             keep_failed: true,
             on_timeout: OnTimeout::Fail,
+            timeout_unit: TimeoutUnit::Milliseconds,
             round_robin: false,
             exceptions: false,
             shutdown: false,

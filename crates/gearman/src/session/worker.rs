@@ -3,16 +3,63 @@
 //! Spec: `PROTOCOL`, "Worker Requests". None of these is answered; PRE_SLEEP is followed by one NOOP, now or later.
 
 use bytes::Bytes;
-use windlass_engine::{Ability, Command, LeaseTerms, OnExpiry};
+use windlass_engine::{Ability, ClientInfo, Command, LeaseTerms, OnExpiry};
 use windlass_session::Outbox;
 
 use super::ask::Ask;
-use super::{GearmanSession, OnTimeout, refusal};
+use super::{GearmanSession, NAMELESS, OnTimeout, TimeoutUnit, refusal};
 
 /// gearmand's shortest timeout: smaller ones are meant in seconds by old workers, and become this.
 const TIMEOUT_MS_MIN: u64 = 1_000;
 
+/// Functions of one connection whose timeouts are warned of. Whoever has more gets the point from these.
+const WARNED_MAX: usize = 16;
+
+/// What the log says of a worker.
+#[derive(Debug)]
+pub(super) struct About {
+    address: Box<str>,
+    /// As it named itself.
+    id: Bytes,
+    /// Functions whose timeouts have been warned of.
+    warned: Vec<Bytes>,
+}
+
+impl About {
+    pub(super) fn new(info: &ClientInfo) -> Self {
+        Self { address: info.address.clone(), id: Bytes::from_static(NAMELESS), warned: Vec::new() }
+    }
+
+    /// Remembers that a function is warned of. Says no if it has been, or if there have been too many.
+    fn is_new(&mut self, function: &Bytes) -> bool {
+        let new = self.warned.len() < WARNED_MAX && !self.warned.contains(function);
+        if new {
+            self.warned.push(Bytes::copy_from_slice(function));
+        }
+        new
+    }
+}
+
 impl GearmanSession {
+    /// The specification counts milliseconds, Perl's workers count seconds: the operator knows what the fleet means.
+    pub(super) fn can_do_timeout(&mut self, function: Bytes, given: u64, out: &mut Outbox) {
+        let timeout_ms = match self.settings.timeout_unit {
+            TimeoutUnit::Milliseconds => given,
+            TimeoutUnit::Seconds => given.saturating_mul(1_000),
+        };
+        if (1..TIMEOUT_MS_MIN).contains(&timeout_ms) && self.about.is_new(&function) {
+            tracing::warn!(
+                worker = %self.about.id.escape_ascii(),
+                address = &*self.about.address,
+                function = %function.escape_ascii(),
+                timeout_ms,
+                "CAN_DO_TIMEOUT of less than 1000 ms counts as 1000 ms; if this worker means seconds, set \
+                 gearman.timeout_unit = \"s\""
+            );
+        }
+        self.can_do(function, timeout_ms, out);
+    }
+
     /// `timeout_ms` 0 is no timeout.
     pub(super) fn can_do(&self, function: Bytes, timeout_ms: u64, out: &mut Outbox) {
         if function.contains(&0) {
@@ -38,7 +85,8 @@ impl GearmanSession {
         out.command(Ask::Worker.tag(), Command::UnserveAll { requeue: true });
     }
 
-    pub(super) fn set_client_id(id: Bytes, out: &mut Outbox) {
+    pub(super) fn set_client_id(&mut self, id: Bytes, out: &mut Outbox) {
+        self.about.id = Bytes::copy_from_slice(&id);
         out.command(Ask::Worker.tag(), Command::Label(id));
     }
 

@@ -11,6 +11,7 @@ mod error;
 mod eventmq;
 mod file;
 mod file_mode;
+mod gearman;
 mod overrides;
 mod quantity;
 mod queues;
@@ -25,12 +26,11 @@ pub use cron::{Cron, CronJob, NotJson};
 pub use error::{Error, TlsError};
 pub use eventmq::{Eventmq, Order, Scheduler};
 pub use file_mode::{FileMode, FileModeError};
+pub use gearman::{OnTimeout, TimeoutUnit};
 pub use overrides::Override;
 pub use quantity::{ByteSize, Period, QuantityError};
 pub use queues::{Codec, Names, Queue, Retry, aliases};
-pub use sections::{
-    Config, Durability, Faktory, Gearman, Limits, Listener, Log, LogFormat, OnTimeout, Server, Store, Tls,
-};
+pub use sections::{Config, Durability, Faktory, Gearman, Limits, Listener, Log, LogFormat, Server, Store, Tls};
 pub use spiderq::{CycleListener, Dialect, Spiderq, SpiderqMore, Zmtp};
 pub use throttle::Throttle;
 

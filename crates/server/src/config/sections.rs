@@ -12,6 +12,7 @@ use super::address::ListenAddress;
 use super::cron::Cron;
 use super::eventmq::Eventmq;
 use super::file_mode::FileMode;
+use super::gearman::{OnTimeout, TimeoutUnit};
 use super::quantity::{ByteSize, Period};
 use super::queues::Queue;
 use super::spiderq::{Spiderq, Zmtp};
@@ -237,6 +238,8 @@ pub struct Gearman {
     pub on_timeout: OnTimeout,
     /// Serve a worker's functions in turn among jobs of equal priority.
     pub round_robin: bool,
+    /// What the number in `CAN_DO_TIMEOUT` counts.
+    pub timeout_unit: TimeoutUnit,
     /// Forward exceptions to clients that did not ask for them.
     pub exceptions: bool,
     /// Let clients stop the daemon.
@@ -272,16 +275,6 @@ pub struct Listener<'a> {
     pub tls: bool,
     /// The one queue that is served there, if it is but one.
     pub queue: Option<&'a str>,
-}
-
-/// What becomes of a Gearman job whose worker took too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnTimeout {
-    /// It has failed, and its clients hear so (the specification).
-    Fail,
-    /// It goes back to its queue without a word (gearmand).
-    Requeue,
 }
 
 impl Default for Config {
@@ -395,7 +388,8 @@ impl Default for Gearman {
             line_bytes_max: ByteSize(8192),
             job_retries: 0,
             keep_failed: true,
-            on_timeout: OnTimeout::Fail,
+            on_timeout: OnTimeout::Auto,
+            timeout_unit: TimeoutUnit::Ms,
             round_robin: false,
             exceptions: false,
             shutdown: false,
