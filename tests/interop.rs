@@ -44,9 +44,14 @@ macro_rules! interop {
 }
 
 interop! {
-    gear, GEAR, and administration;
+    gear, GEAR, and administration, and two_writes;
     python3_gearman, PYTHON3_GEARMAN;
     perl, PERL;
     libgearman, LIBGEARMAN;
     crate_gearman, CRATE, and administration, and status_by_unique;
+}
+
+#[test]
+fn gearmanode_two_writes() {
+    scenes::two_writes(&peers::GEARMANODE);
 }

@@ -91,6 +91,15 @@ pub const CRATE: Stock = Stock {
     listens: true,
 };
 
+/// npm's `gearmanode`, of which the tests know the worker alone.
+pub const GEARMANODE: Stock = Stock {
+    name: "gearmanode",
+    program: &["/usr/bin/node", "tests/interop/gearmanode_peer.js"],
+    binary: true,
+    exceptions: false,
+    listens: true,
+};
+
 pub const ALL: [Stock; 5] = [GEAR, PYTHON3_GEARMAN, PERL, LIBGEARMAN, CRATE];
 
 impl Stock {

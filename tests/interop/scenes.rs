@@ -1,5 +1,8 @@
 //! What every stock library is put through, as client and as worker. Each scene has a daemon of its own.
 
+use std::time::Instant;
+
+use crate::common;
 use crate::peers::{ALL, Held, Stock};
 use crate::stage::Stage;
 
@@ -248,4 +251,21 @@ pub fn status_by_unique(stock: &Stock) {
     held.let_go();
     assert_eq!(one.story("long"), ["status 3 4", "complete let go"]);
     assert_eq!(one.ask_by_unique(&handle), "0 0 0 0 0");
+}
+
+/// A worker that sends the end of a job and what it asks next in two writes, without TCP_NODELAY, has a full queue to itself. How
+/// long that takes is for people to read (crates/bench/RESULTS.md): 40 ms a job if the first write waits to be acknowledged.
+pub fn two_writes(stock: &Stock) {
+    const JOBS: usize = 200;
+    let stage = Stage::new();
+    let mut producer = common::Peer::connect(stage.address()).unwrap();
+    for n in 0..JOBS {
+        producer.submit("note", "", format!("body {n}")).unwrap();
+    }
+    let begun = Instant::now();
+    let mut worker = stock.worker(stage.address());
+    let notes = worker.notes(JOBS);
+    println!("{}: {JOBS} jobs in {:?}, its start included", stock.name, begun.elapsed());
+    assert_eq!(notes, (0..JOBS).map(|n| format!("note body {n}")).collect::<Vec<_>>());
+    common::wait_until("the last is done", || producer.listing("status").unwrap().contains(&"note\t0\t0\t1".into()));
 }

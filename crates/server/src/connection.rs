@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::Instant;
 use windlass_engine::{ClientId, Timestamp};
 use windlass_session::{Outbox, Post, Reason, Session};
@@ -23,10 +23,7 @@ use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
 use crate::parcel::Depot;
 use crate::ringer::Ringer;
-
-/// A socket of any kind.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+use crate::stream::Stream;
 
 /// What one connection may use.
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +144,7 @@ impl<S: Stream> Connection<S> {
             }
             let woke = self.wait().await;
             self.now = clock::now();
+            let was_read = matches!(woke, Woke::Read(_));
             match woke {
                 Woke::Read(Ok(read)) => {
                     self.eof = read == 0;
@@ -159,7 +157,15 @@ impl<S: Stream> Connection<S> {
                 Woke::Idle => return self.ending.take().unwrap_or(Reason::TimedOut("idle")),
             }
             self.settle();
+            if was_read && self.is_answered_with_nothing() {
+                self.stream.acknowledge();
+            }
         }
+    }
+
+    /// Whether what was read is acknowledged by no answer, sent now or when the disk has it.
+    fn is_answered_with_nothing(&self) -> bool {
+        self.output.is_empty() && self.mailbox.len() == 0 && !self.eof && self.ending.is_none()
     }
 
     /// Bytes, or the end of them, have come.

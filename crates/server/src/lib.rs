@@ -38,6 +38,7 @@ mod run;
 mod salvage;
 #[cfg(test)]
 mod stall_tests;
+mod stream;
 mod threads;
 mod throttles;
 mod tls;

@@ -19,9 +19,10 @@ use windlass_session::{Post, Session};
 
 use crate::budget::Budget;
 use crate::config::{Address, ListenAddress, Server};
-use crate::connection::{Bounds, Connection, Shared, Stream};
+use crate::connection::{Bounds, Connection, Shared};
 use crate::hub::Hub;
 use crate::parcel::Depot;
+use crate::stream::Stream;
 use crate::threads::Seating;
 use crate::tls::Acceptor;
 

@@ -157,6 +157,13 @@ pub(crate) struct TlsStream {
     unconfirmed: usize,
 }
 
+impl TlsStream {
+    /// What it is spoken over.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        self.inner.get_ref().0
+    }
+}
+
 impl AsyncRead for TlsStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut self.inner).poll_read(cx, buffer)) {

@@ -1,0 +1,173 @@
+//! What a connection is driven over: a socket of any kind, and the one thing about TCP that its driver has to know.
+//!
+//! A peer without `TCP_NODELAY` (most Gearman libraries) sends its second small write only when the first has been
+//! acknowledged (Nagle, RFC 896), and the kernel acknowledges late, in the hope that the acknowledgement can ride on an answer
+//! (RFC 9293, 3.8.6.3). A message that is answered with nothing has none to ride on: `WORK_COMPLETE` and `GRAB_JOB` in two writes
+//! take 40 ms. So the driver asks for the acknowledgement itself after each read that led to no answer, and only then.
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::tls::TlsStream;
+
+/// A socket of any kind.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Has what was read acknowledged at once, where acknowledgements are delayed. The kernel forgets that it was asked, so this
+    /// is for each time.
+    fn acknowledge(&self) {}
+}
+
+impl Stream for TcpStream {
+    fn acknowledge(&self) {
+        // Without it the peer waits a moment longer.
+        let _ = SockRef::from(self).set_tcp_quickack(true);
+    }
+}
+
+impl Stream for TlsStream {
+    fn acknowledge(&self) {
+        self.socket().acknowledge();
+    }
+}
+
+impl Stream for UnixStream {}
+
+#[cfg(test)]
+impl Stream for tokio::io::DuplexStream {}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll};
+
+    use bytes::BytesMut;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
+    use tokio::net::TcpListener;
+    use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Limits, NewJob, Origin, Tag, Timestamp};
+    use windlass_session::{Outbox, Session};
+    use windlass_store::Journal;
+
+    use super::*;
+    use crate::budget::Budget;
+    use crate::connection::{Bounds, Connection, Shared};
+    use crate::hub::{Hub, Promise};
+    use crate::parcel::Depot;
+
+    #[tokio::test]
+    async fn tcp_acknowledges_when_it_is_asked_to() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (peer, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let (_peer, (stream, _)) = (peer.unwrap(), accepted.unwrap());
+        // As after an exchange of requests and replies.
+        SockRef::from(&stream).set_tcp_quickack(false).unwrap();
+        assert!(!SockRef::from(&stream).tcp_quickack().unwrap());
+        stream.acknowledge();
+        assert!(SockRef::from(&stream).tcp_quickack().unwrap());
+    }
+
+    /// Counts how often it is asked to acknowledge.
+    struct Counting(DuplexStream, Arc<AtomicUsize>);
+
+    impl Stream for Counting {
+        fn acknowledge(&self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl AsyncRead for Counting {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(cx, buf)
+        }
+    }
+
+    impl AsyncWrite for Counting {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.0).poll_write(cx, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_shutdown(cx)
+        }
+    }
+
+    /// Answers `?` itself, has the engine answer `!` once the disk has it, and anything else with nothing.
+    #[derive(Debug)]
+    struct Terse;
+
+    impl Session for Terse {
+        fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
+            out.command(Tag::NONE, Command::Open(ClientInfo::default()));
+        }
+
+        fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+            for byte in input.split() {
+                match byte {
+                    b'?' => out.bytes().extend_from_slice(b"."),
+                    b'!' => {
+                        let job = NewJob::new(Origin::GEARMAN, "f".into(), "w".into());
+                        out.command(Tag(1), Command::Push(Box::new(job)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+
+        fn on_event(&mut self, _: Timestamp, event: Event, out: &mut Outbox) {
+            if let Event::Pushed { .. } = event {
+                out.bytes().extend_from_slice(b"+");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_answered_with_nothing_is_acknowledged_and_requests_with_replies_pay_nothing() {
+        const BOUNDS: Bounds =
+            Bounds { read_bytes_max: 1 << 20, outbound_bytes_max: 1 << 20, unacknowledged_max: 9, idle_max: None };
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Durable, 7));
+        let shared = Shared {
+            hub: Arc::clone(&hub),
+            budget: Arc::new(Budget::new(1 << 30)),
+            depot: Arc::new(Depot::new(1 << 20)),
+        };
+        let (ours, mut theirs) = duplex(1024);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let stream = Counting(ours, Arc::clone(&asked));
+        let connection = Connection::new(stream, |_| Box::new(Terse), ClientId(1), Arc::default(), shared, BOUNDS);
+        let served = tokio::spawn(connection.serve());
+        let asked = || asked.load(Ordering::Relaxed);
+
+        theirs.write_all(b"?").await.unwrap();
+        assert_eq!(theirs.read_u8().await.unwrap(), b'.');
+        assert_eq!(asked(), 0, "an answer at once");
+        theirs.write_all(b"!").await.unwrap();
+        while !hub.with_journal(|engine, _| engine.job_count() == 1) {
+            tokio::task::yield_now().await;
+        }
+        // The rest of the daemon's turn: nothing else runs on this thread.
+        tokio::task::yield_now().await;
+        assert_eq!(asked(), 0, "an answer that waits for the disk");
+        let commit = hub.cut().unwrap();
+        hub.committed(commit.seq());
+        assert_eq!(theirs.read_u8().await.unwrap(), b'+');
+        for silent in 1..=3 {
+            theirs.write_all(b"-").await.unwrap();
+            while asked() < silent {
+                tokio::task::yield_now().await;
+            }
+            theirs.write_all(b"-?").await.unwrap();
+            assert_eq!(theirs.read_u8().await.unwrap(), b'.');
+            assert_eq!(asked(), silent, "once for each read without an answer");
+        }
+        drop(theirs);
+        served.await.unwrap();
+        assert_eq!(asked(), 3, "nobody waits for it at the end");
+    }
+}
