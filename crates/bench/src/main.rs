@@ -39,7 +39,7 @@ enum Protocol {
 
 #[derive(Debug, Args)]
 struct GearmanArgs {
-    /// Who takes part: windlass, gearmand, gearmand-tN (that many threads), gearmand-sqlite.
+    /// Who takes part: windlass, windlass-unix (over a Unix socket), gearmand, gearmand-tN (that many threads), gearmand-sqlite.
     #[arg(
         long,
         value_name = "NAME,…",

@@ -35,6 +35,8 @@ pub struct Launch {
     pub quiet: bool,
     /// The loopback port it will listen on.
     pub port: u16,
+    /// The Unix socket it will listen on as well, for its load.
+    pub unix: Option<PathBuf>,
 }
 
 /// A folder of its own for one server's data, configuration and log. It outlives restarts.
@@ -71,6 +73,7 @@ impl Home {
 pub struct Server {
     child: Child,
     addr: SocketAddr,
+    unix: Option<PathBuf>,
 }
 
 impl Server {
@@ -81,7 +84,7 @@ impl Server {
     /// of its log; [`Error::Interrupted`].
     pub fn start(launch: &Launch, home: &Home, interrupt: &Interrupt) -> Result<(Self, Duration), Error> {
         let begun = Instant::now();
-        let mut server = Self { child: spawn(launch, home)?, addr: loopback(launch.port) };
+        let mut server = Self { child: spawn(launch, home)?, addr: loopback(launch.port), unix: launch.unix.clone() };
         while TcpStream::connect(server.addr).is_err() {
             interrupt.check()?;
             let exited = server.child.try_wait().map_err(Error::io("look at the server"))?.is_some();
@@ -96,6 +99,11 @@ impl Server {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The Unix socket for its load, if it is not to come over TCP.
+    pub fn unix(&self) -> Option<&Path> {
+        self.unix.as_deref()
     }
 
     /// Its process id.

@@ -71,18 +71,40 @@ pub fn version(program: &Path) -> Result<String, Error> {
 /// # Errors
 /// [`Error::Io`].
 pub fn launch(program: &Path, front_end: &str, durability: Durability, home: &Home) -> Result<Launch, Error> {
-    let port = servers::free_port()?;
-    let file = home.path().join("windlass.toml");
-    let text = configuration(home.path(), front_end, durability, port);
-    fs::write(&file, text).map_err(Error::io("write the configuration"))?;
-    let args = vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()];
-    Ok(Launch { program: program.to_owned(), args, env: Vec::new(), quiet: false, port })
+    launch_at(program, front_end, durability, home, None)
 }
 
-fn configuration(home: &Path, front_end: &str, durability: Durability, port: u16) -> String {
+/// The same, and it gets its load over a Unix socket in `home`. Its port is there for questions.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn launch_unix(program: &Path, front_end: &str, durability: Durability, home: &Home) -> Result<Launch, Error> {
+    launch_at(program, front_end, durability, home, Some(home.path().join("socket")))
+}
+
+fn launch_at(
+    program: &Path,
+    front_end: &str,
+    durability: Durability,
+    home: &Home,
+    unix: Option<PathBuf>,
+) -> Result<Launch, Error> {
+    let port = servers::free_port()?;
+    let file = home.path().join("windlass.toml");
+    let addresses: Vec<String> = std::iter::once(format!("127.0.0.1:{port}"))
+        .chain(unix.iter().map(|path| format!("unix:{}", path.display())))
+        .collect();
+    let text = configuration(home.path(), front_end, durability, &addresses);
+    fs::write(&file, text).map_err(Error::io("write the configuration"))?;
+    let args = vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()];
+    Ok(Launch { program: program.to_owned(), args, env: Vec::new(), quiet: false, port, unix })
+}
+
+fn configuration(home: &Path, front_end: &str, durability: Durability, addresses: &[String]) -> String {
     let data = home.join("data").display().to_string();
+    let quoted = addresses.iter().map(|address| format!("{address:?}")).collect::<Vec<_>>().join(", ");
     let listener = |(name, more): (&str, &str)| {
-        let listen = if name == front_end { format!("\"127.0.0.1:{port}\"") } else { String::new() };
+        let listen = if name == front_end { &*quoted } else { "" };
         format!("\n[{name}]\nlisten = [{listen}]\n{more}")
     };
     format!(
@@ -98,14 +120,16 @@ mod tests {
 
     #[test]
     fn the_configuration() {
-        let text = configuration(Path::new("/tmp/a \"b\""), "gearman", Durability::Interval, 4730);
+        let text =
+            configuration(Path::new("/tmp/a \"b\""), "gearman", Durability::Interval, &["127.0.0.1:4730".to_owned()]);
         let expected = "data_dir = \"/tmp/a \\\"b\\\"/data\"\ndurability = \"interval\"\ncommit_interval = \"100ms\"\n\n\
                         [limits]\njobs_bytes_max = \"64GiB\"\n\n[gearman]\nlisten = [\"127.0.0.1:4730\"]\n\n[faktory]\nlisten = []\n\n[spiderq]\nlisten = []\ndialect = \"1.4\"\n\n\
                         [eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
         assert_eq!(text, expected);
-        let text = configuration(Path::new("/tmp/a"), "spiderq", Durability::Sync, 5555);
+        let addresses = ["127.0.0.1:5555".to_owned(), "unix:/tmp/a/socket".to_owned()];
+        let text = configuration(Path::new("/tmp/a"), "spiderq", Durability::Sync, &addresses);
         let expected = "[gearman]\nlisten = []\n\n[faktory]\nlisten = []\n\n\
-                        [spiderq]\nlisten = [\"127.0.0.1:5555\"]\ndialect = \"1.4\"\n\n\
+                        [spiderq]\nlisten = [\"127.0.0.1:5555\", \"unix:/tmp/a/socket\"]\ndialect = \"1.4\"\n\n\
                         [eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
         assert!(text.ends_with(expected), "{text}");
     }

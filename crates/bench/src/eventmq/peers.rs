@@ -157,6 +157,7 @@ pub fn released<const N: usize>(venv: &Path, program: &str, env: [(&str, String)
         // They log every message, whatever they are set to.
         quiet: true,
         port,
+        unix: None,
     }
 }
 

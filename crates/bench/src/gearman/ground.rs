@@ -138,7 +138,11 @@ impl Ground<'_> {
     }
 
     fn drive_crew(&self, server: &Server, mut crew: Crew<Role>) -> Result<Measured, Error> {
-        Links::open(server.addr(), crew.connections(), self.idle)?.drive(&mut crew, self.interrupt)?;
+        let mut links = match server.unix() {
+            Some(path) => Links::open_unix(path, crew.connections(), self.idle)?,
+            None => Links::open(server.addr(), crew.connections(), self.idle)?,
+        };
+        links.drive(&mut crew, self.interrupt)?;
         crew.measured()
     }
 }

@@ -19,6 +19,8 @@ const BACKLOG: &str = "--backlog=1024";
 pub enum PeerName {
     /// `windlass`.
     Windlass,
+    /// `windlass-unix`.
+    WindlassUnix,
     /// `gearmand` (its own number of threads) or `gearmand-tN`.
     Gearmand {
         /// `--threads`.
@@ -35,6 +37,7 @@ impl FromStr for PeerName {
         let threads = |digits: &str| digits.parse().map(|count| PeerName::Gearmand { threads: Some(count) });
         match (text, text.strip_prefix("gearmand-t")) {
             ("windlass", _) => Ok(PeerName::Windlass),
+            ("windlass-unix", _) => Ok(PeerName::WindlassUnix),
             ("gearmand", _) => Ok(PeerName::Gearmand { threads: None }),
             ("gearmand-sqlite", _) => Ok(PeerName::GearmandSqlite),
             (_, Some(digits)) if threads(digits).is_ok() => threads(digits).map_err(|_| unknown(text)),
@@ -44,7 +47,7 @@ impl FromStr for PeerName {
 }
 
 fn unknown(name: &str) -> Error {
-    Error::Usage(format!("peer {name:?} is none of windlass, gearmand, gearmand-tN, gearmand-sqlite"))
+    Error::Usage(format!("peer {name:?} is none of windlass, windlass-unix, gearmand, gearmand-tN, gearmand-sqlite"))
 }
 
 /// One server with one setting.
@@ -52,6 +55,8 @@ fn unknown(name: &str) -> Error {
 pub enum Peer {
     /// Our daemon.
     Windlass(Durability),
+    /// Our daemon, over a Unix socket.
+    WindlassUnix(Durability),
     /// gearmand, jobs in memory.
     Gearmand {
         /// `--threads`, or gearmand's own choice.
@@ -65,6 +70,7 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Peer::Windlass(durability) => write!(f, "windlass-{durability}"),
+            Peer::WindlassUnix(durability) => write!(f, "windlass-unix-{durability}"),
             Peer::Gearmand { threads: None } => f.write_str("gearmand"),
             Peer::Gearmand { threads: Some(count) } => write!(f, "gearmand-t{count}"),
             Peer::GearmandSqlite => f.write_str("gearmand-sqlite"),
@@ -77,6 +83,7 @@ impl Peer {
     pub fn expand(names: &[PeerName], durabilities: &[Durability]) -> Vec<Peer> {
         let expand = |name: &PeerName| match *name {
             PeerName::Windlass => durabilities.iter().copied().map(Peer::Windlass).collect(),
+            PeerName::WindlassUnix => durabilities.iter().copied().map(Peer::WindlassUnix).collect(),
             PeerName::Gearmand { threads } => vec![Peer::Gearmand { threads }],
             PeerName::GearmandSqlite => vec![Peer::GearmandSqlite],
         };
@@ -85,7 +92,7 @@ impl Peer {
 
     /// Whether this is the daemon the others are compared with.
     pub fn is_ours(self) -> bool {
-        matches!(self, Peer::Windlass(_))
+        matches!(self, Peer::Windlass(_) | Peer::WindlassUnix(_))
     }
 
     /// Whether its jobs survive it.
@@ -100,7 +107,7 @@ impl Peer {
 
     /// Whether an acknowledged job may still be on its way to the disk.
     pub fn writes_late(self) -> bool {
-        self == Peer::Windlass(Durability::Interval)
+        matches!(self, Peer::Windlass(Durability::Interval) | Peer::WindlassUnix(Durability::Interval))
     }
 }
 
@@ -137,6 +144,9 @@ impl Programs {
         let port = servers::free_port()?;
         let args = match peer {
             Peer::Windlass(durability) => return windlass::launch(&self.windlass, "gearman", durability, home),
+            Peer::WindlassUnix(durability) => {
+                return windlass::launch_unix(&self.windlass, "gearman", durability, home);
+            }
             Peer::Gearmand { threads } => {
                 let mut args = gearmand_args(home.path(), port);
                 args.extend(threads.map(|count| format!("--threads={count}")));
@@ -150,7 +160,7 @@ impl Programs {
                 args
             }
         };
-        Ok(Launch { program: self.gearmand.clone(), args, env: Vec::new(), quiet: false, port })
+        Ok(Launch { program: self.gearmand.clone(), args, env: Vec::new(), quiet: false, port, unix: None })
     }
 }
 
@@ -169,8 +179,9 @@ mod tests {
 
     #[test]
     fn names_lead_to_peers_and_back() {
-        let cases: [(&str, &[&str]); 5] = [
+        let cases: [(&str, &[&str]); 6] = [
             ("windlass", &["windlass-sync", "windlass-interval"]),
+            ("windlass-unix", &["windlass-unix-sync", "windlass-unix-interval"]),
             ("gearmand", &["gearmand"]),
             ("gearmand-t0", &["gearmand-t0"]),
             ("gearmand-t16", &["gearmand-t16"]),

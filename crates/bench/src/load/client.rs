@@ -7,13 +7,14 @@
 use std::io::{self, Read as _, Write as _};
 use std::iter::repeat_n;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::load::socket::Socket;
 
 /// One read at most; with pipelining a thousand answers come at once.
 const READ_BYTES: usize = 256 * 1024;
@@ -77,7 +78,7 @@ pub struct Links {
 
 #[derive(Debug)]
 struct Link {
-    stream: TcpStream,
+    stream: Socket,
     /// The beginning of a packet whose end has not come yet.
     carry: Vec<u8>,
     out: Vec<u8>,
@@ -112,18 +113,29 @@ impl Links {
         idle: Idle,
         mut greet: impl FnMut(usize, &mut std::net::TcpStream) -> Result<(), Error>,
     ) -> Result<Self, Error> {
+        let sockets = addrs.into_iter().enumerate().map(|(at, addr)| {
+            let mut stream = Socket::tcp(addr).map_err(Error::io(format!("open connection {at}")))?;
+            greet(at, &mut stream)?;
+            stream.try_into().map_err(Error::io(format!("open connection {at}")))
+        });
+        Self::of(sockets, idle)
+    }
+
+    /// Opens `count` connections to the Unix socket at `path`, one after the other.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if one is refused.
+    pub fn open_unix(path: &Path, count: usize, idle: Idle) -> Result<Self, Error> {
+        let open = |at| Socket::unix(path).map_err(Error::io(format!("open connection {at} to {}", path.display())));
+        Self::of((0..count).map(open), idle)
+    }
+
+    fn of(sockets: impl Iterator<Item = Result<Socket, Error>>, idle: Idle) -> Result<Self, Error> {
         let wait = if idle == Idle::Spin { Duration::ZERO } else { WAIT };
         let poll = Poll::new().map_err(Error::io("make a poll"))?;
-        let links = addrs
-            .into_iter()
+        let links = sockets
             .enumerate()
-            .map(|(at, addr)| {
-                // A blocking connect, so that a thousand of them do not overrun the server's backlog.
-                let connected = std::net::TcpStream::connect(addr).map_err(Error::io(format!("open connection {at}")));
-                let mut stream = connected?;
-                greet(at, &mut stream)?;
-                Link::new(stream, &poll, Token(at)).map_err(Error::io(format!("open connection {at}")))
-            })
+            .map(|(at, socket)| Link::new(socket?, &poll, Token(at)).map_err(Error::io("wait for a connection")))
             .collect::<Result<_, _>>()?;
         Ok(Self { poll, wait, stall: STALL, links, scratch: vec![0; READ_BYTES] })
     }
@@ -206,10 +218,7 @@ impl Links {
 }
 
 impl Link {
-    fn new(stream: std::net::TcpStream, poll: &Poll, token: Token) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        let mut stream = TcpStream::from_std(stream);
+    fn new(mut stream: Socket, poll: &Poll, token: Token) -> io::Result<Self> {
         poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self { stream, carry: Vec::new(), out: Vec::new(), sent: 0 })
     }
