@@ -58,7 +58,7 @@ fn every_acknowledged_job_survives_kill_9() {
     for crash in 0..crashes {
         let more = usize::try_from(1 + dice.roll(400)).unwrap();
         let goal = ledger.acknowledgements() + more;
-        load_until(&ledger, daemon.address("gearman"), goal, || daemon.kill());
+        load_until(&ledger, work, daemon.address("gearman"), goal, || daemon.kill());
         daemon.restart();
         println!("crash {crash}: {} acknowledged", ledger.acknowledgements());
     }
@@ -70,10 +70,13 @@ fn every_acknowledged_job_survives_kill_9() {
     assert!(completed.len() as u64 <= ledger.submitted.load(Ordering::Relaxed));
 }
 
-/// Four producers and two workers until `goal` jobs are acknowledged, then the kill, in the middle of it.
-fn load_until(ledger: &Arc<Ledger>, address: SocketAddr, goal: usize, kill: impl FnOnce()) {
+/// What a client does until it is told to stop, or the daemon is killed under it.
+type Client = fn(&Ledger, SocketAddr, &AtomicBool) -> io::Result<()>;
+
+/// Four producers and two such workers until `goal` jobs are acknowledged, then the kill, in the middle of it.
+fn load_until(ledger: &Arc<Ledger>, work: Client, address: SocketAddr, goal: usize, kill: impl FnOnce()) {
     let stop = Arc::new(AtomicBool::new(false));
-    let run = |work: fn(&Ledger, SocketAddr, &AtomicBool) -> io::Result<()>| {
+    let run = |work: Client| {
         let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
         // It ends with an error, because the daemon is killed under it: that is what is tested.
         thread::spawn(move || drop(work(&ledger, address, &stop)))
@@ -122,6 +125,40 @@ fn work(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<(
         peer.submit("crash", "", mark.to_string().into_bytes())?;
         ledger.acknowledged.lock().unwrap().insert(mark);
         ledger.settled.lock().unwrap().insert(id);
+    }
+    Ok(())
+}
+
+/// With `hand_out_after_commit`: the end of a job is answered with nothing, but its worker has been given another.
+#[test]
+fn a_worker_that_has_its_next_job_has_ended_its_last_for_good() {
+    const KILLS: u64 = 3;
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).set("[server]\nhand_out_after_commit = true").start();
+    let ledger = Arc::new(Ledger::default());
+    for _ in 0..from_env("WINDLASS_TEST_CRASHES", KILLS).max(KILLS) {
+        let goal = ledger.acknowledgements() + 400;
+        load_until(&ledger, work_one_after_the_other, daemon.address("gearman"), goal, || daemon.kill());
+        daemon.restart();
+    }
+    assert!(ledger.settled.lock().unwrap().len() > 100, "work was done");
+    drain(&ledger, daemon.address("gearman"));
+    let completed = ledger.completed.lock().unwrap();
+    let acknowledged = ledger.acknowledged.lock().unwrap();
+    assert!(acknowledged.iter().all(|id| completed.contains_key(id)), "acknowledged and never seen again");
+}
+
+fn work_one_after_the_other(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
+    let mut peer = Peer::connect(address)?;
+    peer.can_do("crash")?;
+    let mut last = None;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(job) = peer.grab()? else { continue };
+        ledger.settled.lock().unwrap().extend(last);
+        let id = number(&job.workload);
+        ledger.complete(id);
+        peer.complete(&job.handle)?;
+        last = Some(id);
     }
     Ok(())
 }

@@ -39,6 +39,8 @@ pub(crate) enum Promise {
 pub(crate) struct Hub {
     core: Mutex<Core>,
     promise: Promise,
+    /// Clients get their next job when the end of their last is on the disk, acknowledged or not.
+    hand_out_after_commit: bool,
     /// The newest commit that is on the disk.
     durable: AtomicU64,
     /// The first commit of this run.
@@ -66,6 +68,8 @@ struct Core {
     engine: Engine,
     journal: Journal,
     mailboxes: HashMap<ClientId, Arc<Mailbox>>,
+    /// The commits that clients' next jobs wait for, if they do.
+    ends: Ends,
     turn: Turn,
     /// Words for peers and their places among the turn's events.
     words: VecDeque<(usize, ClientId, Bytes)>,
@@ -84,6 +88,7 @@ impl Hub {
             engine,
             journal,
             mailboxes: HashMap::default(),
+            ends: Ends::default(),
             turn: Turn::new(clock::now(), dice),
             words: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -92,6 +97,7 @@ impl Hub {
         Self {
             core: Mutex::new(core),
             promise,
+            hand_out_after_commit: false,
             durable,
             first,
             failed: AtomicBool::new(false),
@@ -106,6 +112,12 @@ impl Hub {
         }
     }
 
+    /// Hands clients their next job only when the end of their last is on the disk, even if it is answered with nothing. Without
+    /// [`Promise::Durable`] nothing waits for the disk, and so does this.
+    pub(crate) fn hand_out_after_commit(self, yes: bool) -> Self {
+        Self { hand_out_after_commit: yes && self.promise == Promise::Durable, ..self }
+    }
+
     // ---- connections -----------------------------------------------------------------------------------------------
 
     pub(crate) fn join(&self, client: ClientId, mailbox: Arc<Mailbox>) {
@@ -116,6 +128,7 @@ impl Hub {
     pub(crate) fn leave(&self, client: ClientId) {
         let mut core = self.lock();
         core.mailboxes.remove(&client);
+        core.ends.forget(client);
         core.begin(clock::now());
         core.apply(client, Tag::NONE, Command::Close);
         self.end(core, None);
@@ -133,6 +146,9 @@ impl Hub {
             match item {
                 Item::Command(tag, command) if is_refused(tag, &command) => {
                     core.turn.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
+                }
+                Item::Command(tag, command) if self.hand_out_after_commit && ends_unanswered(tag, &command) => {
+                    core.apply_end(client, tag, command);
                 }
                 Item::Command(tag, command) => core.apply(client, tag, command),
                 Item::Bytes(bytes) => {
@@ -186,6 +202,7 @@ impl Hub {
             Promise::Soon => 0,
             Promise::Durable => barrier,
         };
+        core.ends.pin(gate);
         core.post((gate, barrier), self.durable.load(Ordering::Acquire), own);
         let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
         let earlier = due < core.ticks_at;
@@ -347,6 +364,31 @@ impl Hub {
     }
 }
 
+/// Which commits clients' next jobs wait for: those with the ends of their last ones.
+#[derive(Debug, Default)]
+struct Ends {
+    /// Who has ended a job in this visit.
+    ended_by: Option<ClientId>,
+    gates: HashMap<ClientId, u64>,
+}
+
+impl Ends {
+    /// What was ended in this visit is in this commit.
+    fn pin(&mut self, commit: u64) {
+        if let Some(client) = self.ended_by.take() {
+            self.gates.insert(client, commit);
+        }
+    }
+
+    fn gate(&self, client: ClientId) -> u64 {
+        self.gates.get(&client).copied().unwrap_or_default()
+    }
+
+    fn forget(&mut self, client: ClientId) {
+        self.gates.remove(&client);
+    }
+}
+
 impl Core {
     /// Whoever waited for the lock may come with an earlier time than whoever had it: time does not go back for that.
     fn begin(&mut self, now: Timestamp) {
@@ -358,13 +400,24 @@ impl Core {
         self.engine.apply(client, tag, command, &mut self.turn);
     }
 
+    /// The end of a job, which is answered with nothing. A restart brings back what the disk knows and has not seen the end of.
+    fn apply_end(&mut self, client: ClientId, tag: Tag, command: Command) {
+        let before = self.turn.changes.len();
+        self.apply(client, tag, command);
+        if self.turn.changes.get(before..).is_some_and(|changes| self.journal.knows_any(changes)) {
+            self.ends.ended_by = Some(client);
+        }
+    }
+
     /// Puts the turn's events and words into the mailboxes they are for, and rings those whose owners do not look by themselves.
     fn post(&mut self, (gate, barrier): (u64, u64), durable: u64, own: Option<ClientId>) {
         let mut events = std::mem::take(&mut self.turn.events);
         for (index, (client, event)) in events.drain(..).enumerate() {
             self.post_words(index, own);
             let gate = if event.is_barrier() { barrier } else { gate };
-            let needs = if event.acknowledges() && gate > durable { gate } else { 0 };
+            let handed_out = matches!(event, Event::Taken { .. });
+            let needs = if handed_out { self.ends.gate(client) } else { u64::from(event.acknowledges()) * gate };
+            let needs = if needs > durable { needs } else { 0 };
             self.deliver(client, needs, Mail::Event(event), own);
         }
         self.turn.events = events;
@@ -396,6 +449,11 @@ fn takes_room(command: &Command) -> bool {
         return job.durable;
     }
     matches!(command, Command::SetSchedule(_) | Command::BatchNew(_))
+}
+
+/// Whether a command ends a job, and nobody is told that it is so.
+const fn ends_unanswered(tag: Tag, command: &Command) -> bool {
+    matches!(command, Command::Finish { .. } | Command::Fail { .. }) && !tag.wants_answer()
 }
 
 /// Whether a command asks for a promise that only the store can keep.

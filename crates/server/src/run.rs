@@ -107,7 +107,8 @@ async fn serve(
     let wanted = Wanted::of(config)?;
     let (promise, pace) = pace(config);
     let Opened { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = opened;
-    let hub = Arc::new(Hub::new(engine, journal, promise, random_seed()));
+    let hub = Hub::new(engine, journal, promise, random_seed());
+    let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
     let buffers = config.server.buffer_bytes_max.bytes();
     let (threads, seating) = Threads::start(config.server.threads_or_default()).map_err(no_threads)?;
     let door = Arc::new(Door::new(Arc::clone(&hub), seating, bounds(config), config.server.connections_max, buffers));

@@ -112,6 +112,23 @@ impl Journal {
         write(&self.close(engine))
     }
 
+    /// Whether these changes are about a job that a commit before the pending one knows. Others come to nothing with the pending one.
+    #[must_use]
+    pub fn knows_any(&self, changes: &[Change]) -> bool {
+        changes.iter().any(|change| match *change {
+            Change::JobPut(id) | Change::JobMoved(id) | Change::JobGone(id) => !self.pending.is_born(id),
+            Change::SchedulePut(_)
+            | Change::ScheduleMoved(_)
+            | Change::ScheduleGone(_)
+            | Change::BatchPut(_)
+            | Change::BatchMoved(_)
+            | Change::BatchGone(_)
+            | Change::QueueSet(_)
+            | Change::QueueGone(_)
+            | Change::Head => false,
+        })
+    }
+
     /// Nothing was appended since the last commit that is complete.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

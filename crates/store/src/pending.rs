@@ -91,9 +91,14 @@ impl Pending {
         self.bytes
     }
 
+    /// Whether it was born in this commit.
+    pub(crate) fn is_born(&self, id: JobId) -> bool {
+        id >= self.first_new
+    }
+
     /// Whether no other commit knows it.
     pub(crate) fn is_new(&self, id: JobId) -> bool {
-        id >= self.first_new || self.index.get(id).is_some_and(|index| self.kind(index) == Kind::Put)
+        self.is_born(id) || self.index.get(id).is_some_and(|index| self.kind(index) == Kind::Put)
     }
 
     /// Writes it whole.

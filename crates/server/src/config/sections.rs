@@ -107,6 +107,8 @@ pub struct Server {
     pub read_bytes_max: ByteSize,
     /// Answers of one connection that may wait for the disk before no more is read from it.
     pub unacknowledged_max: usize,
+    /// A worker gets its next job when the end of its last is on the disk, whether that is answered or not.
+    pub hand_out_after_commit: bool,
     /// How long a connection may be silent; 0 = for ever.
     pub idle_timeout: Period,
     /// How long a peer may take for its TLS handshake.
@@ -236,10 +238,10 @@ pub struct Gearman {
     pub keep_failed: bool,
     /// What the end of `CAN_DO_TIMEOUT`'s time means for the job.
     pub on_timeout: OnTimeout,
-    /// Serve a worker's functions in turn among jobs of equal priority.
-    pub round_robin: bool,
     /// What the number in `CAN_DO_TIMEOUT` counts.
     pub timeout_unit: TimeoutUnit,
+    /// Serve a worker's functions in turn among jobs of equal priority.
+    pub round_robin: bool,
     /// Forward exceptions to clients that did not ask for them.
     pub exceptions: bool,
     /// Let clients stop the daemon.
@@ -313,6 +315,7 @@ impl Default for Server {
             outbound_bytes_max: ByteSize(128 * MIB),
             read_bytes_max: ByteSize(MIB / 4),
             unacknowledged_max: 4096,
+            hand_out_after_commit: false,
             idle_timeout: Period::from_ms(0),
             handshake_timeout: Period::from_secs(10),
             backlog: 1024,

@@ -153,7 +153,8 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
         Durability::Sync => (Promise::Durable, None),
         Durability::Interval => (Promise::Soon, Some(config.commit_interval.into())),
     };
-    let hub = Arc::new(Hub::new(engine, journal, promise, 7));
+    let hub = Hub::new(engine, journal, promise, 7).hand_out_after_commit(config.server.hand_out_after_commit);
+    let hub = Arc::new(hub);
     let (threads, seating) = Threads::start(1).unwrap();
     let door = Arc::new(Door::new(Arc::clone(&hub), seating, BOUNDS, 100, 1 << 20));
     let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };
