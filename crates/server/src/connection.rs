@@ -79,6 +79,8 @@ pub(crate) struct Connection<S> {
     ending: Option<Reason>,
     /// The session has been told that the daemon stops.
     stopping: bool,
+    /// The last that was read ends in a wait for a job.
+    waits: bool,
     /// Nothing is read, until the peer or the disk has caught up.
     paused: bool,
     /// When it was last woken: reading the clock costs as much as a command.
@@ -124,6 +126,7 @@ impl<S: Stream> Connection<S> {
             eof: false,
             ending: None,
             stopping: false,
+            waits: false,
             paused: false,
             now: clock::now(),
             heard_at: Instant::now(),
@@ -163,9 +166,10 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whether what was read is acknowledged by no answer, sent now or when the disk has it.
+    /// Whether what was read gets no answer, now or when the disk has it, and the peer may have more to say all the same.
     fn is_answered_with_nothing(&self) -> bool {
-        self.output.is_empty() && self.mailbox.len() == 0 && !self.eof && self.ending.is_none()
+        let answered = !self.output.is_empty() || self.mailbox.len() > 0;
+        !answered && !self.waits && !self.eof && self.ending.is_none()
     }
 
     /// Bytes, or the end of them, have come.
@@ -174,6 +178,7 @@ impl<S: Stream> Connection<S> {
             self.heard_at = Instant::now();
         }
         self.session.on_bytes(self.now, &mut self.input, &mut self.outbox);
+        self.waits = self.input.is_empty() && self.outbox.ends_in_waiting();
         if self.eof {
             self.session.on_eof(self.now, &mut self.outbox);
         }

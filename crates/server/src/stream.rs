@@ -3,7 +3,8 @@
 //! A peer without `TCP_NODELAY` (most Gearman libraries) sends its second small write only when the first has been
 //! acknowledged (Nagle, RFC 896), and the kernel acknowledges late, in the hope that the acknowledgement can ride on an answer
 //! (RFC 9293, 3.8.6.3). A message that is answered with nothing has none to ride on: `WORK_COMPLETE` and `GRAB_JOB` in two writes
-//! take 40 ms. So the driver asks for the acknowledgement itself after each read that led to no answer, and only then.
+//! take 40 ms. So the driver asks for the acknowledgement itself after each read that led to no answer, and only then. Whoever waits for a
+//! job (`PRE_SLEEP`, `FETCH`, `READY`) has said all it has to say, and what it is told carries the acknowledgement.
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -98,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Answers `?` itself, has the engine answer `!` once the disk has it, and anything else with nothing.
+    /// Answers `?` itself, has the engine answer `!` once the disk has it, sleeps at `z`, and answers anything else with nothing.
     #[derive(Debug)]
     struct Terse;
 
@@ -115,6 +116,7 @@ mod tests {
                         let job = NewJob::new(Origin::GEARMAN, "f".into(), "w".into());
                         out.command(Tag(1), Command::Push(Box::new(job)));
                     }
+                    b'z' => out.command(Tag::NONE, Command::Sleep),
                     _ => {}
                 }
             }
@@ -166,6 +168,14 @@ mod tests {
             assert_eq!(theirs.read_u8().await.unwrap(), b'.');
             assert_eq!(asked(), silent, "once for each read without an answer");
         }
+        theirs.write_all(b"z").await.unwrap();
+        let sleeps = |event: &Event| matches!(event, Event::Stats { stats, .. } if stats.waiting == 1);
+        while !hub.ask(Command::Stats).iter().any(sleeps) {
+            tokio::task::yield_now().await;
+        }
+        theirs.write_all(b"?").await.unwrap();
+        assert_eq!(theirs.read_u8().await.unwrap(), b'.');
+        assert_eq!(asked(), 3, "who waits to be told of a job has nothing more to say");
         drop(theirs);
         served.await.unwrap();
         assert_eq!(asked(), 3, "nobody waits for it at the end");

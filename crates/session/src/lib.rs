@@ -180,6 +180,16 @@ impl Outbox {
         self.items.is_empty() && self.bytes.is_empty() && self.hang_up.is_none() && self.stop.is_none()
     }
 
+    /// Whether the last thing to be done is to wait for a job: the peer says nothing more until it is told of one.
+    #[must_use]
+    pub fn ends_in_waiting(&self) -> bool {
+        let wait = matches!(
+            self.items.last(),
+            Some(Item::Command(_, Command::Take(_) | Command::Sleep | Command::Credit { .. }))
+        );
+        wait && self.bytes.is_empty()
+    }
+
     /// Takes out what is to be done, in order.
     pub fn drain(&mut self) -> std::vec::Drain<'_, Item> {
         if self.hang_up.is_some() {
