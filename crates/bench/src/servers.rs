@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -85,7 +86,7 @@ impl Server {
     pub fn start(launch: &Launch, home: &Home, interrupt: &Interrupt) -> Result<(Self, Duration), Error> {
         let begun = Instant::now();
         let mut server = Self { child: spawn(launch, home)?, addr: loopback(launch.port), unix: launch.unix.clone() };
-        while TcpStream::connect(server.addr).is_err() {
+        while !server.is_listening() {
             interrupt.check()?;
             let exited = server.child.try_wait().map_err(Error::io("look at the server"))?.is_some();
             if exited || begun.elapsed() > READY_WITHIN {
@@ -94,6 +95,10 @@ impl Server {
             std::thread::sleep(READY_POLL);
         }
         Ok((server, begun.elapsed()))
+    }
+
+    fn is_listening(&self) -> bool {
+        TcpStream::connect(self.addr).is_ok() && self.unix().is_none_or(|path| UnixStream::connect(path).is_ok())
     }
 
     /// Where it listens.
