@@ -85,6 +85,8 @@ impl Engine {
         let Some(slot) = self.jobs.slot(id) else { return Err(Refusal::UnknownJob) };
         self.count(slot, |totals| totals.pushed += 1);
         self.remember_put(slot, turn);
+        self.drop_dead(turn);
+        self.tell_dropped(turn);
         Ok(id)
     }
 
@@ -125,7 +127,7 @@ impl Engine {
         if self.batches.len() >= limit as usize {
             return Err(Refusal::BatchesFull { limit });
         }
-        self.check_bytes_for(callbacks.map(|job| job.body.len()).sum())?;
+        self.check_bytes_for(callbacks.map(|job| job.body.len() as u64).sum(), 0)?;
         batch.id = self.adopt_number(batch.id, turn);
         // No batch has the number 0: the name alone is left.
         let here = batch.parent.filter(|parent| *parent < batch.id && self.batches.at(*parent).is_some());
@@ -172,16 +174,6 @@ impl Engine {
         if self.queues.at(queue).is_some_and(|queue| queue.image.serial < serial) {
             self.set_queue(queue, |image| image.serial = serial, turn);
         }
-    }
-
-    fn check_room_for(&self, body_bytes: usize) -> Result<(), Refusal> {
-        let (held, limit) = (self.jobs.len() as u64, self.limits.jobs_max);
-        if held >= limit { Err(Refusal::JobsFull { held, limit }) } else { self.check_bytes_for(body_bytes) }
-    }
-
-    fn check_bytes_for(&self, bytes: usize) -> Result<(), Refusal> {
-        let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
-        if held.saturating_add(bytes as u64) > limit { Err(Refusal::BytesFull { held, limit }) } else { Ok(()) }
     }
 }
 

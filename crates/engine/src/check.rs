@@ -63,6 +63,8 @@ impl Engine {
             matches!(job.place, Place::Scheduled(_) | Place::Retrying(_) | Place::Dead(_) | Place::Done(_))
         };
         assert_eq!(in_sets, self.jobs().filter(timed).count(), "jobs in places with a time");
+        let due_at_once = self.next_deadline().is_some_and(|at| at <= self.now);
+        assert!(!self.has_dead_to_drop() || due_at_once, "too many dead jobs, and nobody comes for them");
         self.alarms.check(|at, alarm| self.means_something(at, alarm));
         assert!(
             self.alarms.len()

@@ -28,6 +28,10 @@ impl Engine {
             }
             self.settle(turn);
         }
+        if self.has_dead_to_drop() {
+            self.drop_dead(turn);
+            self.settle(turn);
+        }
         self.tell_dropped(turn);
         if self.alarms.is_cluttered() {
             self.sweep_alarms();

@@ -12,6 +12,7 @@ use crate::alarm::{Alarms, Sets};
 use crate::batch::{Batch, Batches};
 use crate::client::{Client, Worker};
 use crate::command::{Command, WorkerState};
+use crate::dead::DeadDropped;
 use crate::event::{Event, Refusal, Totals};
 use crate::figures::Census;
 use crate::ids::{ClientId, JobId, Origin, QueueId, Tag, Timestamp};
@@ -52,6 +53,7 @@ pub struct Engine {
     pub(crate) awake: VecDeque<(Timestamp, ClientId, u64)>,
     /// Queues that are gone and the journal has yet to hear of.
     pub(crate) dropped: Vec<QueueId>,
+    pub(crate) dropped_dead: DeadDropped,
     pub(crate) head: Head,
     pub(crate) census: Census,
     pub(crate) next_worker: u64,
@@ -100,6 +102,7 @@ impl Engine {
             sets: Sets::default(),
             awake: VecDeque::new(),
             dropped: Vec::new(),
+            dropped_dead: DeadDropped::default(),
             head: Head { next_job: 1, reserved: 1, ..Head::default() },
             census: Census::default(),
             next_worker: 1,
@@ -211,7 +214,8 @@ impl Engine {
         let awake = self.awake.front().map(|(at, ..)| *at);
         let schedule = self.schedules.next().map(|(at, _)| at);
         let batch = self.batches.next().map(|(at, _)| at);
-        [self.alarms.next_at(), set, awake, schedule, batch].into_iter().flatten().min()
+        let dead = self.has_dead_to_drop().then_some(self.now);
+        [self.alarms.next_at(), set, awake, schedule, batch, dead].into_iter().flatten().min()
     }
 
     /// A job, wherever it is.

@@ -660,7 +660,7 @@ pub struct Totals {
     pub released: u64,
     /// Failed jobs whose time to be tried again had come.
     pub retried: u64,
-    /// Dead jobs whose time to be kept was over.
+    /// Dead jobs whose time to be kept was over, and those that were dropped before it ([`crate::DeadDropped`]).
     pub purged: u64,
     /// Leases that ran out, whatever that meant.
     pub timed_out: u64,

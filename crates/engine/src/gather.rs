@@ -33,12 +33,11 @@ impl Engine {
         let (parent, depth) = self.parent_of(&new)?;
         let callbacks = [&new.complete, &new.success].into_iter().flatten();
         callbacks.clone().try_for_each(|job| self.check_callback(job))?;
-        let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
         let bytes: usize = callbacks.map(|job| job.body.len()).sum();
-        if held.saturating_add((bytes + new.about.len() + new.meta.len()) as u64) > limit {
-            return Err(Refusal::BytesFull { held, limit });
-        }
+        let bytes = (bytes + new.about.len() + new.meta.len()) as u64;
+        self.check_bytes_for(bytes, 0)?;
         self.make_room_for_batch(parent, turn)?;
+        self.make_way(0, bytes, turn);
         let id = self.new_job_id(turn);
         self.batches.insert(Batch {
             id,

@@ -3,9 +3,9 @@
 /// Limits and periods. Everything has one, judged before anything is allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs in all places together.
+    /// Jobs in all places together. Dead ones make way.
     pub jobs_max: u64,
-    /// Bytes they may be counted as ([`crate::Job::weight_bytes`]), schedules included.
+    /// Bytes they may be counted as ([`crate::Job::weight_bytes`]), schedules included. Dead ones make way.
     pub jobs_bytes_max: u64,
     /// Schedules.
     pub schedules_max: u32,
@@ -28,13 +28,18 @@ pub struct Limits {
     pub lease_ms_max: u64,
     /// How long the dead set keeps a job, in milliseconds.
     pub dead_ms: u64,
+    /// Dead jobs. For one more, the one that would be forgotten first is dropped.
+    pub dead_max: u64,
+    /// Bytes that dead jobs may be counted as, in the same way.
+    pub dead_bytes_max: u64,
     /// How long a woken sleeper may take to ask for work before another is woken in its stead, in milliseconds.
     pub wake_ms: u64,
     /// How long a named worker may be silent, in milliseconds.
     pub beat_ms: u64,
     /// Give back what a dead named worker held, instead of letting the leases run out.
     pub requeue_dead_workers: bool,
-    /// Rows or jobs one listing or bulk command may look at.
+    /// Rows of one page of a listing, and jobs changed in one step of a bulk command. What is looked at on the way is a
+    /// small multiple of it.
     pub page_max: u32,
 }
 
@@ -54,10 +59,12 @@ impl Default for Limits {
             listeners_max: 10_000,
             lease_ms_max: 365 * DAY_MS,
             dead_ms: 180 * DAY_MS,
+            dead_max: 1_000_000,
+            dead_bytes_max: u64::MAX,
             wake_ms: 1_000,
             beat_ms: 60_000,
             requeue_dead_workers: false,
-            page_max: 1_000,
+            page_max: 200,
         }
     }
 }

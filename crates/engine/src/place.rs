@@ -4,7 +4,7 @@ use crate::alarm::Alarm;
 use crate::engine::Engine;
 use crate::gather::member;
 use crate::ids::Timestamp;
-use crate::job::{Holder, Job, KeyUntil, Lease, Place};
+use crate::job::{Holder, Job, KeyUntil, Lease, Place, PlaceKind};
 use crate::line::{Slot, Standing};
 use crate::table::Jobs;
 use crate::turn::{Change, Turn};
@@ -113,6 +113,9 @@ impl Engine {
         }
         let key_is_over = job.payload.has_key() && !Jobs::wants_key(job);
         self.jobs.name_place(slot);
+        if kind == PlaceKind::Dead {
+            self.jobs.count_dead(slot, true);
+        }
         if key_is_over {
             self.release_key(slot);
         }
@@ -155,6 +158,9 @@ impl Engine {
             }
         }
         self.jobs.unname_place(slot);
+        if kind == PlaceKind::Dead {
+            self.jobs.count_dead(slot, false);
+        }
         self.count_live(member, kind, -1);
     }
 

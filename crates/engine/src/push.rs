@@ -122,6 +122,9 @@ impl Engine {
         }
         self.check_room(queue, new)?;
         let member = self.membership(new)?;
+        // First, because what makes way may be the last job of a queue that is there for nothing else.
+        self.make_known(queue, turn);
+        self.make_way(1, new.body.len() as u64, turn);
         let (listen, durable) = (new.listen, new.durable);
         let slot = self.lay(queue, new, member, turn);
         if listen {
@@ -161,15 +164,7 @@ impl Engine {
 
     /// Judges every limit on how much there may be.
     fn check_room(&self, queue: QueueId, new: &NewJob) -> Result<(), Refusal> {
-        let limits = &self.limits;
-        let held = self.jobs.len() as u64;
-        if held >= limits.jobs_max {
-            return Err(Refusal::JobsFull { held, limit: limits.jobs_max });
-        }
-        let held = self.bytes();
-        if held.saturating_add(new.body.len() as u64) > limits.jobs_bytes_max {
-            return Err(Refusal::BytesFull { held, limit: limits.jobs_bytes_max });
-        }
+        self.check_room_for(new.body.len())?;
         let Some(queue) = self.queues.at(queue) else { return Ok(()) };
         match queue.image.jobs_max.get(new.priority.lane()).copied().flatten() {
             Some(limit) if queue.live() >= limit => Err(Refusal::QueueFull { held: queue.live(), limit }),

@@ -26,9 +26,11 @@ impl Engine {
         });
         let (id, grid) = (before.map(|before| before.id), self.grid(&new, before));
         self.check_schedule(&new, before)?;
+        let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
         // The queue shows from now on, and stays of this kind.
         let queue = self.queues.find_or_make(&new.job.queue, new.job.kind, self.limits.queues_max)?;
         self.make_known(queue, turn);
+        self.make_way(0, more, turn);
         let schedule = Schedule {
             id: id.unwrap_or_else(|| self.new_job_id(turn)),
             key: new.key.as_ref().map(Self::own),
@@ -80,13 +82,7 @@ impl Engine {
         if before.is_none() && self.schedules.len() >= limit as usize {
             return Err(Refusal::SchedulesFull { limit });
         }
-        let held = self.bytes();
-        let limit = self.limits.jobs_bytes_max;
-        let room = held.saturating_sub(before.map_or(0, Schedule::weight_bytes));
-        if room.saturating_add(new.job.body.len() as u64) > limit {
-            return Err(Refusal::BytesFull { held, limit });
-        }
-        Ok(())
+        self.check_bytes_for(new.job.body.len() as u64, before.map_or(0, Schedule::weight_bytes))
     }
 
     pub(crate) fn remove_schedule(

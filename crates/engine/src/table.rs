@@ -44,6 +44,8 @@ pub(crate) struct Jobs {
     leased_by_name: BTreeSet<(u64, Timestamp, JobId)>,
     hasher: FixedState,
     bytes: u64,
+    /// Those of dead jobs among them.
+    dead_bytes: u64,
 }
 
 /// An entry of the index by key: a slot, and half of its hash, which is what it takes to move it when the table grows
@@ -74,6 +76,7 @@ impl Jobs {
             leased_by_name: BTreeSet::new(),
             hasher,
             bytes: 0,
+            dead_bytes: 0,
         }
     }
 
@@ -83,6 +86,10 @@ impl Jobs {
 
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    pub(crate) const fn dead_bytes(&self) -> u64 {
+        self.dead_bytes
     }
 
     pub(crate) fn slot(&self, id: JobId) -> Option<Slot> {
@@ -144,9 +151,18 @@ impl Jobs {
         let job = self.at_mut(slot)?;
         let before = job.weight_bytes();
         let out = change(job);
-        let after = job.weight_bytes();
+        let (after, is_dead) = (job.weight_bytes(), matches!(job.place, Place::Dead(_)));
         self.bytes = self.bytes - before + after;
+        if is_dead {
+            self.dead_bytes = self.dead_bytes - before + after;
+        }
         Some(out)
+    }
+
+    /// To be called when a job has come to the dead set, and when it is about to leave it.
+    pub(crate) fn count_dead(&mut self, slot: Slot, comes: bool) {
+        let bytes = self.at(slot).map_or(0, Job::weight_bytes);
+        self.dead_bytes = if comes { self.dead_bytes + bytes } else { self.dead_bytes.saturating_sub(bytes) };
     }
 
     fn free_slot(&mut self) -> Slot {
@@ -324,12 +340,13 @@ impl Jobs {
 
     /// Asserts what must hold between the indexes of this table.
     pub(crate) fn check(&self) {
-        let mut bytes = 0;
+        let (mut bytes, mut dead_bytes) = (0, 0);
         let mut count = 0;
         let (mut keyed, mut named, mut leased_named) = (0, 0, 0);
         for (slot, job) in self.slots_from(0) {
             count += 1;
             bytes += job.weight_bytes();
+            dead_bytes += if matches!(job.place, Place::Dead(_)) { job.weight_bytes() } else { 0 };
             assert_eq!(self.slot(job.id), Some(slot), "{:?} is not where its number says", job.id);
             if let Some(key) = job.key() {
                 let holds = self.keyed(job.queue, job.origin, key) == Some(slot);
@@ -348,6 +365,7 @@ impl Jobs {
             }
         }
         assert_eq!(bytes, self.bytes, "bytes of jobs");
+        assert_eq!(dead_bytes, self.dead_bytes, "bytes of dead jobs");
         assert_eq!(count, self.by_id.len(), "jobs by number");
         assert_eq!(keyed, self.by_key.len(), "jobs by key");
         assert_eq!(named, self.by_name.len() + self.over_by_name.len(), "jobs by name");

@@ -22,6 +22,7 @@ mod commit;
 pub mod config;
 mod connection;
 mod control;
+mod dead;
 mod failure;
 mod hub;
 pub mod import;

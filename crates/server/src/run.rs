@@ -14,6 +14,7 @@ use crate::commit::{Committer, Pace};
 use crate::config::{self, Config, Durability};
 use crate::connection::Bounds;
 use crate::control::{self, Signals};
+use crate::dead::DropsTold;
 use crate::failure::Failure;
 use crate::hub::{Hub, Promise};
 use crate::listen::{self, Bound, Door, Protocol};
@@ -145,7 +146,7 @@ async fn serve(
             tracing::info!(why, "stopping");
             Ok(())
         }
-        why = watch(&committer, pace) => Err(Failure::Runtime(why.to_owned())),
+        why = watch(&committer, &hub, pace) => Err(Failure::Runtime(why.to_owned())),
     };
     door.stop.cancel();
     if outcome.is_ok() {
@@ -196,18 +197,22 @@ async fn tick(hub: Arc<Hub>) {
                     () = hub.deadline_moved.notified() => {}
                     () = tokio::time::sleep(clock::until(at)) => {}
                 }
+                // What is due at once may be a part of something long: others come first.
+                tokio::task::yield_now().await;
             }
         }
     }
 }
 
 /// Comes back only if the daemon has to die, and says what of.
-async fn watch(committer: &Committer, pace: Pace) -> &'static str {
+async fn watch(committer: &Committer, hub: &Hub, pace: Pace) -> &'static str {
+    let mut drops = DropsTold::default();
     loop {
         tokio::time::sleep(WATCH_EVERY).await;
         if let Some(why) = committer.watch(pace) {
             return why;
         }
+        drops.tell(hub.with_journal(|engine, _| engine.dead_dropped()));
         give_memory_back();
     }
 }

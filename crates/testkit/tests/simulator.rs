@@ -85,6 +85,7 @@ fn everything_happens(tally: &Tally) {
         ("Finish", "Late"),
         ("Isolation", "Passed"),
         ("Misfit", "Waits Dies"),
+        ("Dead", "Dropped MadeWay"),
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \

@@ -155,6 +155,10 @@ pub struct Limits {
     pub lease_max: Period,
     /// How long the dead set keeps a job.
     pub dead_ttl: Period,
+    /// Jobs it may hold.
+    pub dead_max: u64,
+    /// Bytes they may be counted as; 0 = a quarter of `jobs_bytes_max`.
+    pub dead_bytes_max: ByteSize,
     /// How long a woken worker may take to ask for work.
     pub wake_patience: Period,
     /// How long a named worker may be silent.
@@ -343,9 +347,11 @@ impl Default for Limits {
             listeners_max: 10_000,
             lease_max: Period::from_days(365),
             dead_ttl: Period::from_days(180),
+            dead_max: 1_000_000,
+            dead_bytes_max: ByteSize(0),
             wake_patience: Period::from_secs(1),
             beat_timeout: Period::from_secs(60),
-            page_max: 1000,
+            page_max: 200,
         }
     }
 }
@@ -421,6 +427,11 @@ impl Config {
             listeners_max: limits.listeners_max,
             lease_ms_max: limits.lease_max.as_ms(),
             dead_ms: limits.dead_ttl.as_ms(),
+            dead_max: limits.dead_max,
+            dead_bytes_max: match limits.dead_bytes_max.into() {
+                0 => u64::from(limits.jobs_bytes_max) / 4,
+                bytes => bytes,
+            },
             wake_ms: limits.wake_patience.as_ms(),
             beat_ms: limits.beat_timeout.as_ms(),
             requeue_dead_workers: self.faktory.requeue_on_worker_death,

@@ -280,8 +280,17 @@ impl Life {
         (rows.into_iter().map(|row| row.job.id).collect(), next)
     }
 
+    /// What is due, and what is too much of the dead set, is out of the way.
+    fn come_to_rest(&mut self) {
+        self.tick();
+        while self.oracle.has_dead_to_drop() {
+            self.tick();
+        }
+    }
+
     /// Goes through all jobs that match, a page at a time.
     fn walk(&mut self, client: ClientId, filter: &Filter, limit: u32) {
+        self.come_to_rest();
         let (mut found, mut after) = (Vec::new(), Cursor::default());
         let (wanted, ordered) = loop {
             let (rows, next) = self.page(client, filter, after, limit);
@@ -306,6 +315,7 @@ impl Life {
     fn mutate(&mut self, client: ClientId, filter: &Filter, action: Mutation, limit: u32) {
         let (mut after, born) = (Cursor::default(), self.oracle.next_job);
         for _ in 0..200 {
+            self.come_to_rest();
             let (rows, next) = self.page(client, filter, after, limit);
             self.note(&format!("{client:?} {action:?} {rows:?}"));
             let command = Command::Mutate { filter: filter.clone(), action, after, limit };
@@ -325,6 +335,7 @@ impl Life {
     fn flush(&mut self, client: ClientId, origin: Origin, limit: u32) {
         let (mut after, filter) = (Cursor::default(), Filter { origin: Some(origin), ..Filter::default() });
         for _ in 0..500 {
+            self.come_to_rest();
             let Cursor(stage, at) = after;
             // Whatever is due happens first, as it does before each page.
             let position = if stage == 1 { at } else { 0 };

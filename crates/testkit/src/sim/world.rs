@@ -82,6 +82,8 @@ fn limits(dice: &mut Dice) -> Limits {
         listeners_max: dice.one_of([0, 1, 3, 3, 100, 100]),
         lease_ms_max: dice.one_of([20, 5_000, 100_000]),
         dead_ms: dice.one_of([100, 60_000]),
+        dead_max: dice.one_of([0, 1, 3, 1_000, 1_000, 1_000]),
+        dead_bytes_max: dice.one_of([600, 2_000, u64::MAX, u64::MAX, u64::MAX]),
         wake_ms: dice.one_of([0, 20, 1_000]),
         beat_ms: dice.one_of([100, 60_000, 10_000_000]),
         requeue_dead_workers: dice.chance(50),

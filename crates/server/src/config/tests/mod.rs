@@ -108,7 +108,7 @@ fn a_file_says_what_it_says_and_nothing_else() {
 fn the_engine_gets_its_own_units() {
     let config = parse(
         "[limits]\njobs_max = 1\njobs_bytes_max = \"2KiB\"\nschedules_max = 12\nbatches_max = 13\nbatch_depth_max = 14\nbatch_ttl = \"15s\"\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
-         listeners_max = 6\nlease_max = \"7s\"\ndead_ttl = \"8d\"\nwake_patience = \"9ms\"\nbeat_timeout = \"10m\"\n\
+         listeners_max = 6\nlease_max = \"7s\"\ndead_ttl = \"8d\"\ndead_max = 16\ndead_bytes_max = 17\nwake_patience = \"9ms\"\nbeat_timeout = \"10m\"\n\
          page_max = 11\n[faktory]\nrequeue_on_worker_death = true\n",
     )
     .unwrap();
@@ -125,12 +125,16 @@ fn the_engine_gets_its_own_units() {
         listeners_max: 6,
         lease_ms_max: 7_000,
         dead_ms: 691_200_000,
+        dead_max: 16,
+        dead_bytes_max: 17,
         wake_ms: 9,
         beat_ms: 600_000,
         requeue_dead_workers: true,
         page_max: 11,
     };
     assert_eq!(config.engine_limits(), expected);
+    let quarter = parse("[limits]\njobs_bytes_max = \"2KiB\"\n").unwrap().engine_limits().dead_bytes_max;
+    assert_eq!(quarter, 512);
 }
 
 #[test]

@@ -124,12 +124,11 @@ impl Oracle {
         let parent = parent.map(|parent| parent.id);
         let callbacks: Vec<&NewJob> = [&new.complete, &new.success].into_iter().flatten().map(AsRef::as_ref).collect();
         callbacks.iter().try_for_each(|job| self.judge_callback(job))?;
-        let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
         let bodies: usize = callbacks.iter().map(|job| job.body.len()).sum();
-        if held + (bodies + new.about.len() + new.meta.len()) as u64 > limit {
-            return Err(Refusal::BytesFull { held, limit });
-        }
+        let bytes = (bodies + new.about.len() + new.meta.len()) as u64;
+        self.judge_bytes(bytes, 0)?;
         self.make_room(parent)?;
+        self.make_way(0, bytes);
         let id = JobId(self.next_job);
         self.next_job += 1;
         self.batches.push(BatchMemo {

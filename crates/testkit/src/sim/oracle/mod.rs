@@ -7,6 +7,7 @@
 mod batch;
 mod clients;
 mod compare;
+mod dead;
 mod end;
 mod memo;
 mod outside;
@@ -248,6 +249,7 @@ impl Oracle {
             }
             self.settle();
         }
+        self.drop_dead();
         self.forget_idle_queues();
     }
 

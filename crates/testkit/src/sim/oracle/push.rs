@@ -64,6 +64,7 @@ impl Oracle {
         }
         self.judge_room(queue, new)?;
         let member = self.membership(new)?;
+        self.make_way(1, new.body.len() as u64);
         let id = self.make(queue, new, member);
         if new.listen {
             self.listen(client, id)?;
@@ -87,15 +88,8 @@ impl Oracle {
     }
 
     fn judge_room(&self, queue: QueueId, new: &NewJob) -> Answer {
-        let (jobs_max, bytes_max) = (self.limits.jobs_max, self.limits.jobs_bytes_max);
-        let jobs = self.jobs.len() as u64;
-        if jobs >= jobs_max {
-            return Err(Refusal::JobsFull { held: jobs, limit: jobs_max });
-        }
-        let bytes = self.bytes();
-        if bytes + new.body.len() as u64 > bytes_max {
-            return Err(Refusal::BytesFull { held: bytes, limit: bytes_max });
-        }
+        self.judge_jobs()?;
+        self.judge_bytes(new.body.len() as u64, 0)?;
         let held = [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled, PlaceKind::Retrying]
             .into_iter()
             .map(|place| self.count(queue, place))

@@ -17,6 +17,8 @@ impl Oracle {
         self.judge_schedule(new, before.as_ref())?;
         let queue = self.find_or_make_queue(&new.job.queue, new.job.kind)?;
         self.queue_mut(queue).known = true;
+        let weight = before.as_ref().map_or(0, Schedule::weight_bytes);
+        self.make_way(0, (new.job.body.len() as u64).saturating_sub(weight));
         let kept = before.clone().filter(|before| new.keep_grid && before.recurrence == new.recurrence);
         let (anchor, next_at) = match kept {
             Some(kept) => (kept.anchor, kept.next_at),
@@ -58,11 +60,7 @@ impl Oracle {
         if before.is_none() && self.schedules.len() >= limit as usize {
             return Err(Refusal::SchedulesFull { limit });
         }
-        let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
-        if held - before.map_or(0, Schedule::weight_bytes) + new.job.body.len() as u64 > limit {
-            return Err(Refusal::BytesFull { held, limit });
-        }
-        Ok(())
+        self.judge_bytes(new.job.body.len() as u64, before.map_or(0, Schedule::weight_bytes))
     }
 
     pub(super) fn remove_schedule(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef) -> Answer {

@@ -1,0 +1,183 @@
+//! The dead set's bounds: the oldest leave first, and never does one keep anybody from pushing.
+#![expect(clippy::panic, reason = "that is how a test fails")]
+
+mod common;
+
+use common::{Broker, all, fail, list_jobs, mutate, placed, push, take};
+use windlass_engine::{
+    Backoff, Change, ClientId, Command, DeadDropped, Engine, Event, JobId, Limits, Mutation, PlaceKind, Tag, Timestamp,
+    Turn,
+};
+
+fn mortal(bytes: usize) -> common::Push {
+    push("q").retry(-1, Backoff::None).with(|job| job.body = vec![7; bytes].into())
+}
+
+/// Pushes jobs with bodies of this size, one a millisecond, and lets them die.
+fn die(broker: &mut Broker, many: u64, bytes: usize) {
+    for _ in 0..many {
+        broker.hear(1, mortal(bytes));
+        let events = broker.hear(2, take(["q"]));
+        let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("{events:?}") };
+        broker.hear(2, fail(job.id.0));
+        broker.now += 1;
+    }
+}
+
+fn dead(broker: &mut Broker) -> Vec<u64> {
+    let events = broker.hear(1, list_jobs(placed(PlaceKind::Dead)));
+    let [(_, Event::Jobs { rows, next: None, .. })] = events.as_slice() else { panic!("{events:?}") };
+    rows.iter().map(|row| row.job.id.0).collect()
+}
+
+/// Everything that is due at once is done: what is to be remembered of it, tick by tick.
+fn come_to_rest(engine: &mut Engine, now: u64) -> Vec<Vec<Change>> {
+    let mut changes = Vec::new();
+    while engine.next_deadline().is_some_and(|at| at <= Timestamp(now)) {
+        let mut turn = Turn::new(Timestamp(now), 1);
+        engine.tick(&mut turn);
+        changes.push(turn.changes);
+    }
+    engine.check();
+    changes
+}
+
+/// Asks, and says how many changes are to be remembered.
+fn changes_of(broker: &mut Broker, command: Command) -> (Vec<Event>, usize) {
+    let mut turn = Turn::new(Timestamp(broker.now), 1);
+    broker.engine.apply(ClientId(1), Tag(1), command, &mut turn);
+    (turn.events.into_iter().map(|(_, event)| event).collect(), turn.changes.len())
+}
+
+#[test]
+fn the_oldest_leave_when_there_are_too_many() {
+    let mut broker = Broker::limited(|limits| limits.dead_max = 3);
+    die(&mut broker, 5, 10);
+    assert_eq!(dead(&mut broker), [3, 4, 5]);
+    assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 2, made_way: 0 });
+    // One that goes back to its queue is no dead one, and leaves room for another.
+    broker.says(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue), ["1 mutated 3"]);
+    die(&mut broker, 1, 10);
+    broker.engine.check();
+    assert_eq!(dead(&mut broker).len(), 1);
+}
+
+#[test]
+fn the_oldest_leave_when_they_are_too_large() {
+    let mut broker = Broker::limited(|limits| limits.dead_bytes_max = 3_000);
+    die(&mut broker, 5, 500);
+    // Each counts as 250 and 200 bytes beside its body: it has failed.
+    assert_eq!(dead(&mut broker), [3, 4, 5]);
+    // One that alone is more than there may be is not kept, nor is any that is older.
+    die(&mut broker, 1, 4_000);
+    assert_eq!(dead(&mut broker), [0; 0]);
+    // What is rewritten where it lies counts as what it is then.
+    die(&mut broker, 2, 100);
+    broker.hear(1, Command::Replace { job: common::id(8), body: vec![7; 2_600].into() });
+    assert_eq!(dead(&mut broker), [0; 0]);
+    broker.engine.check();
+}
+
+#[test]
+fn none_is_kept_where_none_may_be() {
+    let mut broker = Broker::limited(|limits| limits.dead_max = 0);
+    die(&mut broker, 1, 10);
+    assert_eq!(dead(&mut broker), [0; 0]);
+    assert_eq!(broker.engine.job_count(), 0);
+}
+
+#[test]
+fn the_dead_make_way_for_whatever_is_pushed() {
+    let mut broker = Broker::limited(|limits| limits.jobs_max = 4);
+    die(&mut broker, 4, 10);
+    broker.says(1, push("q"), ["1 new j5"]);
+    assert_eq!(dead(&mut broker), [2, 3, 4]);
+    for _ in 0..3 {
+        broker.hear(1, push("q"));
+    }
+    assert_eq!(dead(&mut broker), [0; 0]);
+    // The living do not.
+    broker.says(1, push("q"), ["1 refused: daemon holds 4 jobs, limit 4"]);
+    assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 0, made_way: 4 });
+
+    let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 10_000);
+    die(&mut broker, 10, 500);
+    broker.says(1, mortal(9_500), ["1 new j11"]);
+    assert_eq!(dead(&mut broker), [0; 0]);
+    let said = common::words(&broker.hear(1, mortal(500)));
+    assert!(said[0].starts_with("1 refused: daemon holds"), "{said:?}");
+}
+
+#[test]
+fn they_make_way_for_a_push_that_is_taken_and_for_no_other() {
+    let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 5_000);
+    die(&mut broker, 3, 500);
+    // Without the dead there is no room either: they stay.
+    let said = common::words(&broker.hear(1, mortal(5_001)));
+    assert!(said[0].starts_with("1 refused"), "{said:?}");
+    broker.hear(1, common::limit("full", 0));
+    let said = common::words(&broker.hear(1, push("full").with(|job| job.body = vec![7; 4_000].into())));
+    assert_eq!(said, ["1 refused: queue holds 0 jobs, limit 0"]);
+    assert_eq!(dead(&mut broker), [1, 2, 3]);
+}
+
+#[test]
+fn a_queue_that_is_there_for_a_dead_job_only_is_pushed_to() {
+    let mut broker = Broker::limited(|limits| limits.jobs_max = 1);
+    die(&mut broker, 1, 10);
+    broker.says(1, common::remove_queue("q", false), ["1 done"]);
+    broker.says(1, push("q"), ["1 new j2"]);
+    broker.engine.check();
+    assert_eq!(common::words(&broker.hear(1, common::list_queues())), ["1 queues q"]);
+}
+
+#[test]
+fn each_that_leaves_is_gone_from_the_journal() {
+    let mut broker = Broker::limited(|limits| limits.dead_max = 1);
+    die(&mut broker, 2, 10);
+    assert_eq!(come_to_rest(&mut broker.engine, broker.now), [[Change::JobGone(JobId(1))]]);
+}
+
+#[test]
+fn many_deaths_at_once_are_dealt_with_a_page_at_a_time() {
+    const JOBS: u64 = 5_000;
+    const PAGE: usize = 100;
+    let mut broker = Broker::limited(|limits| (limits.dead_max, limits.page_max) = (10, 100));
+    for _ in 0..JOBS {
+        broker.hear(1, mortal(10));
+    }
+    let (mut left, mut after) = (JOBS, windlass_engine::Cursor::default());
+    while left > 0 {
+        let command = Command::Mutate { filter: all(), action: Mutation::Kill, after, limit: 1_000 };
+        let (events, changes) = changes_of(&mut broker, command);
+        let [Event::Mutated { changed, next, .. }] = events.as_slice() else { panic!("{events:?}") };
+        // What it kills, and a page of those that are too many since before.
+        assert!(changes <= 2 * PAGE, "{changes}");
+        left -= u64::from(*changed);
+        after = next.unwrap_or_default();
+    }
+    come_to_rest(&mut broker.engine, broker.now);
+    assert_eq!(broker.engine.job_count(), 10);
+    assert_eq!(broker.engine.dead_dropped().full, JOBS - 10);
+}
+
+#[test]
+fn a_journal_with_more_than_is_allowed_now_is_cut_down_a_page_at_a_time() {
+    let mut broker = Broker::new();
+    die(&mut broker, 1_000, 10);
+    let limits = Limits { dead_max: 5, page_max: 100, ..Limits::default() };
+    let mut engine = Engine::new(limits, 7);
+    engine.recall_head(broker.engine.head().clone(), true);
+    broker.engine.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
+    broker.engine.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
+    engine.wake_up();
+    assert_eq!(engine.job_count(), 1_000);
+    let ticks = come_to_rest(&mut engine, broker.now);
+    assert!(ticks.iter().all(|changes| changes.len() <= 100));
+    assert_eq!((engine.job_count(), ticks.len()), (5, 10));
+    let youngest: Vec<u64> = (996..=1_000).collect();
+    let mut left: Vec<u64> = engine.jobs().map(|job| job.id.0).collect();
+    left.sort_unstable();
+    assert_eq!(left, youngest);
+    assert!(engine.next_deadline() > Some(Timestamp(1)));
+}

@@ -1,0 +1,75 @@
+//! The dead set's bounds, and that the dead make way.
+
+use windlass_engine::{JobId, Place, Refusal, Timestamp};
+
+use super::{Answer, Oracle, id_of};
+
+impl Oracle {
+    /// The dead, those that would be forgotten first in front.
+    fn dead(&self) -> Vec<(Timestamp, JobId)> {
+        let dead = self.jobs.iter().filter_map(|memo| match memo.job.place {
+            Place::Dead(until) => Some((until, id_of(memo))),
+            _ => None,
+        });
+        let mut dead: Vec<_> = dead.collect();
+        dead.sort_unstable();
+        dead
+    }
+
+    fn dead_bytes(&self) -> u64 {
+        let dead = self.jobs.iter().filter(|memo| matches!(memo.job.place, Place::Dead(_)));
+        dead.map(|memo| memo.job.weight_bytes()).sum()
+    }
+
+    /// Whether there would be too much of everything with so many jobs and bytes more.
+    fn is_too_much(&self, jobs: u64, bytes: u64) -> bool {
+        self.jobs.len() as u64 + jobs > self.limits.jobs_max
+            || self.bytes().saturating_add(bytes) > self.limits.jobs_bytes_max
+    }
+
+    pub(crate) fn has_dead_to_drop(&self) -> bool {
+        let dead = self.dead().len() as u64;
+        let is_full = dead > self.limits.dead_max || self.dead_bytes() > self.limits.dead_bytes_max;
+        dead > 0 && (is_full || self.is_too_much(0, 0))
+    }
+
+    /// What is too much leaves, a page at a time.
+    pub(super) fn drop_dead(&mut self) {
+        for _ in 0..self.page(u32::MAX) {
+            if !self.has_dead_to_drop() {
+                return;
+            }
+            self.drop_oldest_dead("Dead::Dropped");
+        }
+    }
+
+    /// Whether something of this size has room when all the dead are gone, and so many bytes.
+    pub(super) fn judge_bytes(&self, bytes: u64, less: u64) -> Answer {
+        let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
+        let stays = held - self.dead_bytes() - less;
+        if stays + bytes > limit { Err(Refusal::BytesFull { held, limit }) } else { Ok(()) }
+    }
+
+    pub(super) fn judge_jobs(&self) -> Answer {
+        let (held, limit) = (self.jobs.len() as u64, self.limits.jobs_max);
+        let live = held - self.dead().len() as u64;
+        if live >= limit { Err(Refusal::JobsFull { held, limit }) } else { Ok(()) }
+    }
+
+    /// As many of the dead leave as are in the way, a page of them at most.
+    pub(super) fn make_way(&mut self, jobs: u64, bytes: u64) {
+        for _ in 0..self.page(u32::MAX) {
+            if self.dead().is_empty() || !self.is_too_much(jobs, bytes) {
+                return;
+            }
+            self.drop_oldest_dead("Dead::MadeWay");
+        }
+    }
+
+    fn drop_oldest_dead(&mut self, why: &'static str) {
+        let Some((_, id)) = self.dead().first().copied() else { return };
+        self.see(why);
+        self.count_total(id, |totals| totals.purged += 1);
+        self.remove(id);
+    }
+}
