@@ -44,6 +44,10 @@ impl Engine {
     /// If one is broken: a bug in the engine, whatever the input was.
     pub fn check(&self) {
         self.jobs.check();
+        self.queues.check();
+        assert!(
+            self.clients.len() == self.client_ids.len() && self.clients.keys().all(|id| self.client_ids.contains(id))
+        );
         self.census.check(self.jobs().map(|job| (job.origin, job.place.kind())));
         self.check_schedules();
         self.check_batches();

@@ -11,6 +11,7 @@ use crate::event::Refusal;
 use crate::ids::{ClientId, JobId, QueueId};
 use crate::queue::QueueImage;
 use crate::turn::{Change, Turn};
+use crate::work::{LOOKED_UP, STEP};
 
 impl Engine {
     pub(crate) fn open(&mut self, id: ClientId, info: ClientInfo) -> Result<(), Refusal> {
@@ -18,15 +19,18 @@ impl Engine {
             return Err(Refusal::OutOfPlace);
         }
         self.clients.insert(id, Client { info, ..Client::default() });
+        self.client_ids.insert(id);
         Ok(())
     }
 
-    /// Everything that ends with a connection. Closing one that is not open does nothing.
+    /// Everything that ends with a connection. Closing one that is not open does nothing. What would take long is done in
+    /// parts before it ([`Engine::apply_in_part`]).
     pub(crate) fn close(&mut self, id: ClientId, turn: &mut Turn) {
         self.unwait(id, turn);
         self.forget_abilities(id, |_| true, turn);
         // Out of the table first, so that nothing is handed to it any more.
         let Some(client) = self.clients.remove(&id) else { return };
+        self.client_ids.remove(&id);
         // And deaf before its jobs are lost: one that nobody waits for now is not tried again.
         for job in client.hears.into_keys() {
             self.stop_hearing(job, id, turn);
@@ -54,6 +58,7 @@ impl Engine {
         let queue = self.queues.find_or_make(&ability.queue, QueueKind::Work, self.limits.queues_max)?;
         self.make_known(queue, turn);
         let served = Served { queue, weight: ability.weight, lease: ability.lease, strays: ability.strays };
+        self.spend(STEP * self.abilities_of(id));
         let client = self.client(id)?;
         // Said twice, it counts twice; what was said last holds for both.
         client
@@ -108,10 +113,20 @@ impl Engine {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let (gone, kept): (Vec<_>, Vec<_>) = client.abilities.drain(..).partition(|served| which(served));
         client.abilities = kept;
-        let origin = client.info.origin;
+        self.spend(LOOKED_UP * gone.len() as u64 + STEP * self.abilities_of(id));
         for served in &gone {
             self.wait_no_more_at(id, *served);
         }
+        self.forget_served(id, gone, turn);
+    }
+
+    fn abilities_of(&self, id: ClientId) -> u64 {
+        self.clients.get(&id).map_or(0, |client| client.abilities.len() as u64)
+    }
+
+    /// What becomes of queues that a client serves no more, and waits at no more.
+    pub(crate) fn forget_served(&mut self, id: ClientId, gone: Vec<Served>, turn: &mut Turn) {
+        let origin = self.origin_of(id);
         for served in gone {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 queue.count_workers(origin, -1);
@@ -134,7 +149,7 @@ impl Engine {
     }
 
     /// A listener has gone. A job that lived for its listeners goes with the last of them, unless it is worked on.
-    fn stop_hearing(&mut self, id: JobId, client: ClientId, turn: &mut Turn) {
+    pub(crate) fn stop_hearing(&mut self, id: JobId, client: ClientId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         self.jobs.reweigh(slot, |job| {
             if let Some(extra) = job.extra.as_deref_mut() {
@@ -159,9 +174,7 @@ impl Engine {
 
     /// Changes what the journal keeps of a queue.
     pub(crate) fn set_queue(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage), turn: &mut Turn) {
-        if let Some(queue) = self.queues.at_mut(id) {
-            set(&mut queue.image);
-            queue.journalled = true;
+        if self.queues.change(id, set) {
             turn.remember(Change::QueueSet(id));
             self.note_stray(id);
         }

@@ -255,7 +255,7 @@ pub enum Command {
         /// Its name.
         queue: Bytes,
     },
-    /// Queues with their figures. Answer: `Queues`.
+    /// Queues with their figures: those that are there when the first page is asked for, none twice. Answer: `Queues`.
     ListQueues {
         /// Where the last page ended.
         after: Cursor,

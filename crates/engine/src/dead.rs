@@ -105,6 +105,7 @@ impl Engine {
     fn drop_oldest_dead(&mut self, turn: &mut Turn) {
         let Some((_, id)) = self.sets.dead.first().copied() else { return };
         let Some(slot) = self.jobs.slot(id) else { return };
+        self.spend(crate::work::CHANGE);
         self.count(slot, |totals| totals.purged += 1);
         self.remove_job(slot, turn);
     }

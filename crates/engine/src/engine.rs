@@ -2,7 +2,8 @@
 //!
 //! One `match` from command to method; each method lives in the file named after its topic.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -45,6 +46,8 @@ pub struct Engine {
     pub(crate) freed: VecDeque<QueueId>,
     pub(crate) strays: Strays,
     pub(crate) clients: HashMap<ClientId, Client, FixedState>,
+    /// Their numbers, in order.
+    pub(crate) client_ids: BTreeSet<ClientId>,
     pub(crate) workers: BTreeMap<u64, Worker>,
     pub(crate) worker_names: HashMap<Box<[u8]>, u64, FixedState>,
     pub(crate) alarms: Alarms,
@@ -56,6 +59,8 @@ pub struct Engine {
     pub(crate) dropped_dead: DeadDropped,
     pub(crate) head: Head,
     pub(crate) census: Census,
+    /// See [`Engine::work`].
+    pub(crate) work: Cell<u64>,
     pub(crate) next_worker: u64,
     pub(crate) next_wait: u64,
     pub(crate) rank_back: u64,
@@ -96,6 +101,7 @@ impl Engine {
             freed: VecDeque::new(),
             strays: Strays::default(),
             clients: HashMap::with_hasher(hasher.clone()),
+            client_ids: BTreeSet::new(),
             workers: BTreeMap::new(),
             worker_names: HashMap::with_hasher(hasher.clone()),
             alarms: Alarms::default(),
@@ -105,6 +111,7 @@ impl Engine {
             dropped_dead: DeadDropped::default(),
             head: Head { next_job: 1, reserved: 1, ..Head::default() },
             census: Census::default(),
+            work: Cell::new(0),
             next_worker: 1,
             next_wait: 1,
             rank_back: RANK_MIDDLE,
@@ -116,6 +123,7 @@ impl Engine {
 
     /// Does what a client asks, after everything that is due. `tag` comes back in the direct answer.
     pub fn apply(&mut self, client: ClientId, tag: Tag, command: Command, turn: &mut Turn) {
+        self.spend_command();
         self.catch_up(turn);
         if let Err(why) = self.dispatch(client, tag, command, turn) {
             turn.tell(client, Event::Refused { tag, why });
@@ -250,6 +258,11 @@ impl Engine {
     /// All queues, by number.
     pub fn queues(&self) -> impl Iterator<Item = &Queue> {
         self.queues.iter()
+    }
+
+    /// The queues that somebody has set a throttle or rules for, by number.
+    pub fn special_queues(&self) -> impl Iterator<Item = &Queue> {
+        self.queues.special()
     }
 
     /// A schedule by its number.

@@ -576,8 +576,14 @@ pub struct ClientRow {
     pub origin: Option<Origin>,
     /// The queues it serves, in the order it said so.
     pub abilities: Vec<Bytes>,
+    /// These are some it named before those of the row before, which was of the same client.
+    pub is_continued: bool,
+    /// The next row, which is the first of the next page, has some it named before these.
+    pub goes_on: bool,
     /// Jobs it holds.
     pub held: u32,
+    /// It waits for work in any shape.
+    pub waits: bool,
 }
 
 /// The figures of the whole engine.
@@ -605,8 +611,6 @@ pub struct Stats {
     pub schedules: u32,
     /// Batches.
     pub batches: u32,
-    /// Takers that wait, sleepers and clients with credits.
-    pub waiting: u32,
 }
 
 /// The figures of what was born in one protocol.

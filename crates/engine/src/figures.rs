@@ -59,9 +59,9 @@ impl Head {
 impl Engine {
     pub(crate) fn tell_stats(&self, client: ClientId, tag: Tag, turn: &mut Turn) {
         let mut places = Places::default();
-        for queue in self.queues.iter() {
-            for (sum, n) in places.iter_mut().zip(queue.places) {
-                *sum += u64::from(n);
+        for (_, of_origin) in &self.census.0 {
+            for (sum, n) in places.iter_mut().zip(of_origin) {
+                *sum += n;
             }
         }
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -71,13 +71,12 @@ impl Engine {
             origins: self.origin_stats(),
             jobs: self.jobs.len() as u64,
             bytes: self.bytes(),
-            queues: count(self.queues.iter().filter(|queue| queue.image.known).count()),
-            throttled: count(self.queues.iter().filter(|queue| queue.image.throttle.is_some()).count()),
+            queues: self.queues.known(),
+            throttled: count(self.queues.special().filter(|queue| queue.image.throttle.is_some()).count()),
             clients: count(self.clients.len()),
             workers: count(self.workers.len()),
             schedules: count(self.schedules.len()),
             batches: count(self.batches.len()),
-            waiting: count(self.clients.values().filter(|client| client.waits()).count()),
         };
         turn.tell(client, Event::Stats { tag, stats: Box::new(stats) });
     }

@@ -7,6 +7,7 @@ use crate::ids::{ClientId, JobId, Origin, QueueId, Tag};
 use crate::job::PlaceKind;
 use crate::queue::Queue;
 use crate::turn::{Change, Turn};
+use crate::work::CHANGE;
 
 /// What is gone through, in this order: batches first, so that what happens to their jobs calls nothing back.
 const BATCHES: u64 = 0;
@@ -44,6 +45,7 @@ impl Engine {
 
     fn flush_batches(&mut self, origin: Origin, first: JobId, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
         let (page, next) = cut(self.batches.from(first).map(|batch| (batch.id, batch.origin)), limit);
+        self.spend(CHANGE * page.len() as u64);
         let doomed = page.into_iter().filter(|(_, other)| *other == origin);
         let changed = doomed.map(|(id, _)| self.forget_batch(id, false, turn)).count_u32();
         (changed, next.map(|(id, _)| id.0))
@@ -53,6 +55,7 @@ impl Engine {
     fn flush_jobs(&mut self, origin: Origin, first: u64, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
         let filter = Filter { origin: Some(origin), ..Filter::default() };
         let (slots, next) = self.matching(&filter, Cursor(first, 0), limit);
+        self.spend(CHANGE * slots.len() as u64);
         (slots.into_iter().map(|slot| self.discard(slot, turn)).count_u32(), next.map(|next| next.0))
     }
 
@@ -66,13 +69,15 @@ impl Engine {
                 && queue.workers() == 0
                 && !image.is_limited()
         };
-        let rows = self.queues.from(u32::try_from(first).unwrap_or(u32::MAX));
-        let (page, next) = cut(rows.map(|queue| (queue.image.id, empty(queue))), limit);
+        // Each there is counts as a row, emptied or not.
+        let looked = |id| self.queues.at(id).map(|queue| (id, empty(queue)));
+        let (page, next) = self.page_of_queues(first, limit, looked);
         for (id, _) in page.into_iter().filter(|(_, empty)| *empty) {
+            self.spend(CHANGE);
             self.set_queue(id, |image| (image.known, image.paused) = (false, false), turn);
             self.drop_if_unknown(id);
         }
-        (0, next.map(|(id, _)| id.0.into()))
+        (0, next)
     }
 
     /// The first ready jobs of a queue, as many as one visit may remove. Says whether that was all.
@@ -81,6 +86,7 @@ impl Engine {
         let Some(queue) = self.queues.at(id) else { return Ok(()) };
         let all = queue.jobs(PlaceKind::Ready) as usize <= limit;
         let slots: Vec<_> = queue.line.slots().take(limit).collect();
+        self.spend(CHANGE * slots.len() as u64);
         let changed = slots.into_iter().map(|slot| self.discard(slot, turn)).count_u32();
         if all { Ok(()) } else { Err(changed) }
     }

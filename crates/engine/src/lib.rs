@@ -53,6 +53,7 @@ mod limits;
 mod line;
 mod list;
 mod numbered;
+mod part;
 mod payload;
 mod place;
 mod push;
@@ -67,6 +68,7 @@ mod throttle;
 mod track;
 mod turn;
 mod wait;
+mod work;
 mod workers;
 
 pub use batch::{Batch, BatchStanding, Member, NewBatch, Role, Stage};

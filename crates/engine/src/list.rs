@@ -1,15 +1,14 @@
-//! Listings and bulk changes, a page at a time: no command looks at more than `page_max` rows, so none stalls the others.
+//! Listings and bulk changes, a page at a time: no command shows or changes more than `page_max` rows, nor spends more on
+//! looking for them than [`WORK_PER_ROW`] for each, so none stalls the others.
 
 use crate::command::{Cursor, Filter, Mutation, QueueKind};
 use crate::engine::Engine;
 use crate::event::{ClientRow, Event, JobView, QueueRow};
-use crate::ids::{ClientId, JobId, Tag, Timestamp};
-use crate::job::{Job, PlaceKind};
+use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::job::PlaceKind;
 use crate::line::{Slot, Standing};
 use crate::turn::Turn;
-
-/// Rows looked at for each row that may be returned: a filter that matches little must not look at everything.
-const LOOKS_PER_ROW: usize = 16;
+use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
 
 impl Engine {
     pub(crate) fn look_queue(&self, client: ClientId, tag: Tag, name: &[u8], turn: &mut Turn) {
@@ -19,35 +18,85 @@ impl Engine {
     }
 
     pub(crate) fn list_queues(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), turn: &mut Turn) {
-        let limit = self.page(limit);
-        let first = u32::try_from(after.0).unwrap_or(u32::MAX);
-        let mut known = self.queues.from(first).filter(|queue| queue.image.known);
-        let rows: Vec<QueueRow> =
-            known.by_ref().take(limit).map(|queue| queue.row(self.oldest_ready(queue.image.id))).collect();
-        let next = known.next().map(|queue| Cursor(queue.image.id.0.into(), 0));
-        turn.tell(client, Event::Queues { tag, rows, next });
+        // A queue that goes and comes back is another one: those that came after the first page are left out.
+        let births = if after.1 == 0 { self.queues.births() } else { after.1 };
+        let row = |id| {
+            let queue = self.queues.at(id).filter(|queue| queue.image.known && queue.birth < births)?;
+            self.spend(ROW);
+            Some(queue.row(self.oldest_ready(id)))
+        };
+        let (rows, next): (Vec<QueueRow>, _) = self.page_of_queues(after.0, self.page(limit), row);
+        turn.tell(client, Event::Queues { tag, rows, next: next.map(|next| Cursor(next, births)) });
     }
 
+    /// The first queues from a number on of which there is something to say, and the number to go on at. Numbers that no
+    /// queue has are looked at too.
+    pub(crate) fn page_of_queues<T>(
+        &self,
+        first: u64,
+        limit: usize,
+        what: impl Fn(QueueId) -> Option<T>,
+    ) -> (Vec<T>, Option<u64>) {
+        let first = u32::try_from(first).unwrap_or(u32::MAX);
+        let (mut page, mut left) = (Vec::new(), limit as u64 * WORK_PER_ROW);
+        for id in first..self.queues.numbers() {
+            if left == 0 {
+                return (page, Some(id.into()));
+            }
+            self.spend(STEP);
+            left = left.saturating_sub(STEP);
+            let Some(row) = what(QueueId(id)) else { continue };
+            if page.len() == limit {
+                return (page, Some(id.into()));
+            }
+            page.push(row);
+        }
+        (page, None)
+    }
+
+    /// A client that serves more queues than one page may name is told in several rows, the queues it named last in the first.
     pub(crate) fn list_clients(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), turn: &mut Turn) {
-        // Sorted by number: hash order must not show.
-        let mut ids: Vec<ClientId> = self.clients.keys().copied().filter(|id| id.0 >= after.0).collect();
-        ids.sort_unstable();
         let limit = self.page(limit);
-        let next = ids.get(limit).map(|id| Cursor(id.0, 0));
-        let row = |id: &ClientId| {
-            let client = self.clients.get(id)?;
-            let name = |queue| self.queues.at(queue).map(|queue| queue.image.name.clone());
-            Some(ClientRow {
-                number: client.info.number,
-                address: client.info.address.clone(),
-                label: client.label.clone(),
-                origin: client.info.origin,
-                abilities: client.abilities.iter().filter_map(|served| name(served.queue)).collect(),
-                held: u32::try_from(client.held.len()).unwrap_or(u32::MAX),
-            })
-        };
-        let rows = ids.iter().take(limit).filter_map(row).collect();
+        let (mut rows, mut next) = (Vec::new(), None);
+        let mut names_left = limit * NAMES_PER_ROW;
+        for id in self.client_ids.range(ClientId(after.0)..) {
+            let skipped = if id.0 == after.0 { after.1 } else { 0 };
+            if rows.len() == limit || names_left == 0 {
+                next = Some(Cursor(id.0, skipped));
+                break;
+            }
+            let row = self.client_row(*id, usize::try_from(skipped).unwrap_or(usize::MAX), names_left);
+            let Some(row) = row else { continue };
+            self.spend(ROW + NAME * row.abilities.len() as u64);
+            names_left -= row.abilities.len();
+            let more = row.goes_on.then_some(Cursor(id.0, skipped + row.abilities.len() as u64));
+            rows.push(row);
+            if more.is_some() {
+                next = more;
+                break;
+            }
+        }
         turn.tell(client, Event::Clients { tag, rows, next });
+    }
+
+    /// A client with the queues it serves, but for the last ones that were told already, and no more than so many.
+    fn client_row(&self, id: ClientId, skipped: usize, names_max: usize) -> Option<ClientRow> {
+        let client = self.clients.get(&id)?;
+        let left = client.abilities.len().saturating_sub(skipped);
+        let first = left.saturating_sub(names_max);
+        let name = |queue| self.queues.at(queue).map(|queue| queue.image.name.clone());
+        let told = client.abilities.get(first..left).unwrap_or_default();
+        Some(ClientRow {
+            number: client.info.number,
+            address: client.info.address.clone(),
+            label: client.label.clone(),
+            origin: client.info.origin,
+            abilities: told.iter().filter_map(|served| name(served.queue)).collect(),
+            is_continued: skipped > 0,
+            goes_on: first > 0,
+            held: u32::try_from(client.held.len()).unwrap_or(u32::MAX),
+            waits: client.waits(),
+        })
     }
 
     pub(crate) fn list_jobs(
@@ -60,6 +109,7 @@ impl Engine {
     ) {
         let limit = self.page(limit);
         let (slots, next) = self.matching(filter, after, limit);
+        self.spend(ROW * slots.len() as u64);
         let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| self.view(self.jobs.at(slot)?)).collect();
         turn.tell(client, Event::Jobs { tag, rows, next });
     }
@@ -74,6 +124,7 @@ impl Engine {
         turn: &mut Turn,
     ) {
         let (slots, next) = self.matching(filter, after, self.page(limit));
+        self.spend(CHANGE * slots.len() as u64);
         let mut changed = 0;
         for slot in slots {
             changed += u32::from(self.mutate_one(slot, action, turn));
@@ -119,14 +170,16 @@ impl Engine {
         };
         if let Some(set) = set {
             let from = (Timestamp(after.0), JobId(after.1));
-            let rows = set.range(from..).filter_map(|(at, id)| Some((Cursor(at.0, id.0), self.jobs.slot(*id)?)));
+            let rows = set.range(from..).map(|(at, id)| (Cursor(at.0, id.0), self.jobs.slot(*id), LOOKED_UP));
             return self.page_of(filter, rows, limit);
         }
         match (&filter.queue, filter.place) {
             (Some(name), Some(PlaceKind::Ready)) => self.matching_ready(filter, name, after, limit),
             (Some(_) | None, _) => {
                 let first = u32::try_from(after.0).unwrap_or(u32::MAX);
-                let rows = self.jobs.slots_from(first).map(|(slot, _)| (Cursor(slot.0.into(), 0), slot));
+                let rows = self.jobs.places_from(first).map(|(place, job)| {
+                    (Cursor(place.0.into(), 0), job.map(|_| place), if job.is_some() { STEP * 4 } else { STEP })
+                });
                 self.page_of(filter, rows, limit)
             }
         }
@@ -140,7 +193,10 @@ impl Engine {
         let first = usize::try_from(after.0).unwrap_or(usize::MAX);
         let rows = (0_u64..).zip(names).skip(first).flat_map(|(index, name)| {
             let oldest = if index == after.0 { JobId(after.1) } else { JobId(0) };
-            self.jobs.all_named(name, oldest).map(move |(id, slot)| (Cursor(index, id.0), slot))
+            let jobs = self.jobs.all_named(name, oldest).map(move |(id, slot)| (Cursor(index, id.0), Some(slot)));
+            // A name that nobody has costs a look, too.
+            let looked_for = (Cursor(index, oldest.0), None);
+            std::iter::once(looked_for).chain(jobs).map(|(cursor, slot)| (cursor, slot, LOOKED_UP))
         });
         self.page_of(filter, rows, limit)
     }
@@ -159,39 +215,45 @@ impl Engine {
         let rows = walk.map(|(at, slot)| {
             let before = last;
             last = Cursor(at.major, if is_cycle { at.minor } else { at.lane.into() });
-            (before, slot)
+            (before, Some(slot), LOOKED_UP)
         });
         self.page_of(filter, rows, limit)
     }
 
-    /// Takes rows until the page is full or enough has been looked at. Each row comes with the cursor that leads back to it.
+    /// Takes rows until the page is full or enough has been spent on it. Each row comes with the cursor that leads back to
+    /// it, and with what it costs to get there.
     fn page_of(
         &self,
         filter: &Filter,
-        rows: impl Iterator<Item = (Cursor, Slot)>,
+        rows: impl Iterator<Item = (Cursor, Option<Slot>, u64)>,
         limit: usize,
     ) -> (Vec<Slot>, Option<Cursor>) {
-        let mut page = Vec::new();
-        for (looked, (cursor, slot)) in rows.enumerate() {
-            if page.len() >= limit || looked >= limit * LOOKS_PER_ROW {
+        let (mut page, mut left) = (Vec::new(), limit as u64 * WORK_PER_ROW);
+        for (cursor, slot, cost) in rows {
+            if page.len() >= limit || left == 0 {
                 return (page, Some(cursor));
             }
-            if self.matches(filter, slot) {
-                page.push(slot);
+            let (matches, test_cost) = slot.map_or((false, 0), |slot| self.matches(filter, slot));
+            self.spend(cost + test_cost);
+            left = left.saturating_sub(cost + test_cost);
+            if matches {
+                page.extend(slot);
             }
         }
         (page, None)
     }
 
-    fn matches(&self, filter: &Filter, slot: Slot) -> bool {
-        let Some(job) = self.jobs.at(slot) else { return false };
+    /// Whether a job matches in all but its name, and what the test of it has cost.
+    fn matches(&self, filter: &Filter, slot: Slot) -> (bool, u64) {
+        let Some(job) = self.jobs.at(slot) else { return (false, 0) };
         let in_queue = |name: &bytes::Bytes| self.queues.named(name) == Some(job.queue);
-        let named = |job: &Job| filter.names.is_empty() || filter.names.iter().any(|name| name == job.name());
-        filter.place.is_none_or(|place| job.place.kind() == place)
+        let may_match = filter.place.is_none_or(|place| job.place.kind() == place)
             && filter.queue.as_ref().is_none_or(in_queue)
-            && filter.origin.is_none_or(|origin| job.origin == origin)
-            && named(job)
-            && filter.test.as_ref().is_none_or(|test| (test.0)(job))
+            && filter.origin.is_none_or(|origin| job.origin == origin);
+        match &filter.test {
+            Some(test) if may_match => ((test.0)(job), TEST + job.body().len() as u64 / TEST_BYTES),
+            Some(_) | None => (may_match, 0),
+        }
     }
 
     pub(crate) fn page(&self, limit: u32) -> usize {

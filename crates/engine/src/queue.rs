@@ -2,6 +2,8 @@
 //!
 //! Not here: what makes jobs move (`push`, `take`, `end`), who is served next (`wait`).
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -151,6 +153,10 @@ pub(crate) struct Queues {
     by_id: Vec<Option<Queue>>,
     free: Vec<u32>,
     by_name: HashMap<Bytes, QueueId, FixedState>,
+    /// How many are known.
+    known: u32,
+    /// Those with a throttle or rules.
+    special: BTreeSet<QueueId>,
     births: u64,
     pub(crate) bridge: Bridge,
 }
@@ -158,7 +164,8 @@ pub(crate) struct Queues {
 impl Queues {
     pub(crate) fn new(seed: u64) -> Self {
         let by_name = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { by_id: Vec::new(), free: Vec::new(), by_name, births: 0, bridge: Bridge::default() }
+        let (special, bridge) = (BTreeSet::new(), Bridge::default());
+        Self { by_id: Vec::new(), free: Vec::new(), by_name, known: 0, special, births: 0, bridge }
     }
 
     pub(crate) fn named(&self, name: &[u8]) -> Option<QueueId> {
@@ -187,14 +194,55 @@ impl Queues {
         u32::try_from(self.by_id.len()).unwrap_or(u32::MAX)
     }
 
+    /// How many there ever were.
+    pub(crate) const fn births(&self) -> u64 {
+        self.births
+    }
+
+    /// Those that are known.
+    pub(crate) const fn known(&self) -> u32 {
+        self.known
+    }
+
+    /// Those with a throttle or rules.
+    pub(crate) fn special(&self) -> impl Iterator<Item = &Queue> {
+        self.special.iter().filter_map(|id| self.at(*id))
+    }
+
+    /// Changes what the journal keeps of a queue. Says whether it is there.
+    pub(crate) fn change(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage)) -> bool {
+        let Some(queue) = self.at_mut(id) else { return false };
+        let was_known = queue.image.known;
+        set(&mut queue.image);
+        queue.journalled = true;
+        self.count(id, was_known);
+        true
+    }
+
+    /// A queue is new, or what the journal keeps of it has changed.
+    fn count(&mut self, id: QueueId, was_known: bool) {
+        let Some(image) = self.at(id).map(|queue| &queue.image) else { return };
+        let (is_known, is_special) = (image.known, image.throttle.is_some() || image.rules.is_some());
+        self.known = self.known + u32::from(is_known) - u32::from(was_known);
+        if is_special {
+            self.special.insert(id);
+        } else {
+            self.special.remove(&id);
+        }
+    }
+
+    /// Asserts that they are counted right.
+    pub(crate) fn check(&self) {
+        let known = self.iter().filter(|queue| queue.image.known).count();
+        assert_eq!(known, self.known as usize, "queues known");
+        let is_special = |queue: &&Queue| queue.image.throttle.is_some() || queue.image.rules.is_some();
+        let special: Vec<QueueId> = self.iter().filter(is_special).map(|queue| queue.image.id).collect();
+        assert!(self.special.iter().eq(&special), "queues with a throttle or rules");
+    }
+
     /// In order of their numbers.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Queue> {
         self.by_id.iter().flatten()
-    }
-
-    /// From a number on.
-    pub(crate) fn from(&self, first: u32) -> impl Iterator<Item = &Queue> {
-        self.by_id.get(first as usize..).unwrap_or_default().iter().flatten()
     }
 
     /// The queue of this name, made (unknown as yet) if there is none.
@@ -236,10 +284,11 @@ impl Queues {
             self.by_id.resize_with(index + 1, || None);
         }
         self.by_name.insert(image.name.clone(), image.id);
-        let bridged = self.bridges(&image);
+        let (id, bridged) = (image.id, self.bridges(&image));
         if let Some(place) = self.by_id.get_mut(index) {
-            *place = Some(Queue::new(image, self.births, bridged));
+            let before = place.replace(Queue::new(image, self.births, bridged));
             self.births += 1;
+            self.count(id, before.is_some_and(|queue| queue.image.known));
         }
     }
 
@@ -256,6 +305,8 @@ impl Queues {
     pub(crate) fn remove(&mut self, id: QueueId) {
         if let Some(queue) = self.by_id.get_mut(id.0 as usize).and_then(Option::take) {
             self.by_name.remove(&queue.image.name);
+            self.known -= u32::from(queue.image.known);
+            self.special.remove(&id);
             self.free.push(id.0);
         }
     }

@@ -206,6 +206,20 @@ impl Jobs {
         )
     }
 
+    /// Places in the slab from `first` on, in order, with what is there. Of a page that is gone only the first.
+    pub(crate) fn places_from(&self, first: u32) -> impl Iterator<Item = (Slot, Option<&Job>)> {
+        let first = first as usize;
+        let pages = self.pages.iter().enumerate().skip(first / PAGE);
+        pages.flat_map(move |(n, page)| {
+            let from = if n == first / PAGE { first % PAGE } else { 0 };
+            let jobs = page.as_ref().and_then(|page| page.jobs.get(from..));
+            let gone = jobs.is_none().then_some(None);
+            let jobs = jobs.unwrap_or_default().iter().map(Option::as_ref).chain(gone);
+            let slot = move |(i, job)| Some((Slot(u32::try_from(n * PAGE + from + i).ok()?), job));
+            jobs.enumerate().filter_map(slot)
+        })
+    }
+
     // ---- coalescing keys -------------------------------------------------------------------------------------------
 
     fn key_hash(&self, queue: QueueId, origin: Origin, key: &[u8]) -> u32 {

@@ -188,7 +188,7 @@ impl Engine {
     }
 
     /// A take waits no more.
-    fn unblock(&mut self, id: ClientId, blocked: &Blocked) {
+    pub(crate) fn unblock(&mut self, id: ClientId, blocked: &Blocked) {
         self.alarms.forget(blocked.until);
         self.leave_takers(id, blocked.seq, &blocked.sources);
     }

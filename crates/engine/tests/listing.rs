@@ -231,7 +231,10 @@ fn figures_add_up() {
     let events = broker.hear(1, Command::Stats);
     let [(_, Event::Stats { stats, .. })] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((stats.jobs, stats.places), (7, [1, 1, 1, 1, 1, 1, 1]));
-    assert_eq!((stats.queues, stats.clients, stats.waiting), (3, 4, 1));
+    assert_eq!((stats.queues, stats.clients), (3, 4));
+    let events = broker.hear(1, Command::ListClients { after: Cursor::default(), limit: 9 });
+    let [(_, Event::Clients { rows, .. })] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(rows.iter().filter(|row| row.waits).count(), 1);
     let t = stats.totals;
     assert_eq!((t.pushed, t.taken, t.succeeded, t.failed, t.buried), (8, 5, 2, 2, 1));
     assert_eq!((t.cancelled, t.lost, t.expired), (1, 0, 0));

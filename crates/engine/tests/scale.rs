@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Broker, finish, list_queues, push, remove_queue, serve, take};
+use common::{Broker, finish, push, remove_queue, serve, take};
 
 use bytes::Bytes;
 use windlass_engine::{Ability, Command, Cursor, Event, Filter, LeaseTerms, NewJob, Origin, PlaceKind, Timestamp};
@@ -33,7 +33,7 @@ fn a_million_jobs() {
     let filter = Filter { place: Some(PlaceKind::Scheduled), ..Filter::default() };
     let events = broker.hear(1, Command::ListJobs { filter, after: Cursor::default(), limit: 1_000_000 });
     let [(_, Event::Jobs { rows, next: Some(_), .. })] = events.as_slice() else { panic!("a page") };
-    assert_eq!(rows.len(), 1_000);
+    assert_eq!(rows.len(), 200);
     // And time moves what is due at it.
     broker.at(10_000 + JOBS, []);
     assert_eq!(broker.engine.next_deadline().map(|Timestamp(at)| at), None);
@@ -72,7 +72,7 @@ fn a_hundred_thousand_queues() {
         let queue = Bytes::from(format!("queue-{n}"));
         assert_eq!(broker.hear(1, Command::RemoveQueue { queue, only_idle: false }).len(), 1);
     }
-    broker.says(1, list_queues(), ["1 queues"]);
+    assert_eq!(broker.engine.queues().count(), 0);
     assert_eq!(broker.engine.job_count(), 0);
 }
 

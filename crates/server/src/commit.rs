@@ -372,7 +372,7 @@ mod tests {
             let body = Bytes::from(vec![7; BODY_BYTES]);
             let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"large"), body);
             outbox.command(Tag(1), Command::Push(Box::new(job)));
-            hub.visit(ClientId(1), clock::now(), &mut outbox);
+            assert!(hub.visit(ClientId(1), clock::now(), &mut outbox.drain().collect()));
         }
         let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));
         let pace = Pace { interval: Some(hour), retry: hour, timeout: hour, abort: hour };

@@ -3,7 +3,11 @@
 //! Back-pressure: nothing is read while the peer has not taken what it was sent (`outbound_bytes_max`) or while too many
 //! of its commands wait for the disk (`unacknowledged_max`). What other connections have posted stays in the mailbox, where
 //! there is a bound on it, while the peer has some to read.
+//!
+//! A connection that has much to do does it in turns: between two visits to the engine, and after much was read or written,
+//! the others of its thread come first. An answer that is asked for page by page goes out as it comes.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -15,7 +19,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::ReadBuf;
 use tokio::time::Instant;
 use windlass_engine::{ClientId, Timestamp};
-use windlass_session::{Outbox, Post, Reason, Session};
+use windlass_session::{Item, Outbox, Post, Reason, Session};
 
 use crate::budget::{Budget, Share};
 use crate::clock;
@@ -40,6 +44,9 @@ pub(crate) struct Bounds {
 
 /// No more is read while more than this waits to be written: the peer must take its answers first.
 const WRITE_HIGH_BYTES: usize = 256 * 1024;
+
+/// Others have a turn when a connection has read or written so much.
+const TURN_BYTES: usize = 128 * 1024;
 
 /// What was posted is taken out of the mailbox while less than this waits to be written. It is shared there, and copied here:
 /// a peer that reads nothing is to cost no more than one that does.
@@ -70,6 +77,13 @@ pub(crate) struct Connection<S> {
     input: BytesMut,
     output: BytesMut,
     outbox: Outbox,
+    /// What of the outbox the engine is still to do.
+    items: VecDeque<Item>,
+    /// It has visited the engine, or moved so many bytes, since others had a turn.
+    visited: bool,
+    moved: usize,
+    /// It leaves its mail where it is until the peer has read.
+    holds_back: bool,
     mail: Vec<Mail>,
     /// What was posted is left in the mailbox, and with it other mail of so many bytes.
     left_behind: Option<usize>,
@@ -121,6 +135,10 @@ impl<S: Stream> Connection<S> {
             input: BytesMut::new(),
             output: BytesMut::new(),
             outbox: Outbox::default(),
+            items: VecDeque::new(),
+            visited: false,
+            moved: 0,
+            holds_back: false,
             mail: Vec::new(),
             left_behind: None,
             eof: false,
@@ -140,26 +158,34 @@ impl<S: Stream> Connection<S> {
         self.session.on_open(self.now, &mut self.outbox);
         // The bell may have been rung before there was a mailbox.
         self.heed_shutdown();
-        self.settle();
+        self.settle().await;
         loop {
             if let Some(reason) = self.try_finish() {
                 return reason;
             }
+            if self.moved > TURN_BYTES {
+                self.let_others_go_first().await;
+            }
             let woke = self.wait().await;
             self.now = clock::now();
             let was_read = matches!(woke, Woke::Read(_));
+            self.visited = false;
             match woke {
                 Woke::Read(Ok(read)) => {
                     self.eof = read == 0;
+                    self.moved += read;
                     self.heard();
                 }
-                Woke::Wrote(Ok(written)) if written > 0 => self.output.advance(written),
+                Woke::Wrote(Ok(written)) if written > 0 => {
+                    self.moved += written;
+                    self.output.advance(written);
+                }
                 Woke::Read(Err(_)) | Woke::Wrote(_) => return self.ending.take().unwrap_or(Reason::PeerClosed),
                 Woke::Mail => self.heed_shutdown(),
                 Woke::Tick => self.tick(),
                 Woke::Idle => return self.ending.take().unwrap_or(Reason::TimedOut("idle")),
             }
-            self.settle();
+            self.settle().await;
             if was_read && self.is_answered_with_nothing() {
                 self.stream.acknowledge();
             }
@@ -201,17 +227,26 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Takes everything that is to be done as far as it goes: outbox to the engine, mail to the session, words to the
-    /// output. Ends when the session has nothing more to do with what is there.
-    fn settle(&mut self) {
+    /// output. Ends when the session has nothing more to do with what is there, or the peer is to take its answers first.
+    async fn settle(&mut self) {
         loop {
-            self.send_outbox();
-            if !self.read_mail() && !self.reread() {
+            self.send_outbox().await;
+            // The next page of a long answer waits in the mailbox until the peer has taken those before.
+            self.holds_back = self.output.len() >= WRITE_HIGH_BYTES && (self.visited || self.holds_back);
+            if self.holds_back || (!self.read_mail().await && !self.reread()) {
                 return;
             }
         }
     }
 
-    fn send_outbox(&mut self) {
+    /// Whatever else waits on this thread has a turn, and whoever waits for the engine.
+    async fn let_others_go_first(&mut self) {
+        tokio::task::yield_now().await;
+        self.now = clock::now();
+        (self.visited, self.moved) = (false, 0);
+    }
+
+    async fn send_outbox(&mut self) {
         if let Some(reason) = self.outbox.take_reason()
             && self.ending.is_none()
         {
@@ -225,7 +260,16 @@ impl<S: Stream> Connection<S> {
         {
             self.say(&words);
         } else if !self.outbox.is_empty() {
-            self.hub.visit(self.client, self.now, &mut self.outbox);
+            self.items.extend(self.outbox.drain());
+            loop {
+                if self.visited {
+                    self.let_others_go_first().await;
+                }
+                self.visited = true;
+                if self.hub.visit(self.client, self.now, &mut self.items) {
+                    break;
+                }
+            }
         }
         if let Some(how) = self.outbox.take_stop() {
             tracing::info!(client = self.client.0, ?how, "a client wants the daemon to stop");
@@ -234,7 +278,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Hands the session its mail. Says whether there was any.
-    fn read_mail(&mut self) -> bool {
+    async fn read_mail(&mut self) -> bool {
         let mut mail = std::mem::take(&mut self.mail);
         let room = POSTED_HIGH_BYTES.saturating_sub(self.output.len());
         self.left_behind = self.hub.take_mail(&self.mailbox, room, &mut mail);
@@ -250,7 +294,7 @@ impl<S: Stream> Connection<S> {
                         self.say(&words);
                     }
                     if !self.outbox.is_empty() {
-                        self.send_outbox();
+                        self.send_outbox().await;
                     }
                 }
             }
@@ -327,8 +371,9 @@ impl<S: Stream> Connection<S> {
         let mut tick = pin!(sleep_until(deadline.map(|at| Instant::now() + clock::until(at))));
         let mut silence = pin!(sleep_until(silent_until));
         poll_fn(|cx| {
-            if !self.output.is_empty()
-                && let Poll::Ready(wrote) = Pin::new(&mut self.stream).poll_write(cx, &self.output)
+            let output = self.output.get(..WRITE_HIGH_BYTES).unwrap_or(&self.output);
+            if !output.is_empty()
+                && let Poll::Ready(wrote) = Pin::new(&mut self.stream).poll_write(cx, output)
             {
                 return Poll::Ready(Woke::Wrote(wrote));
             }
@@ -381,9 +426,26 @@ impl<S: Stream> Connection<S> {
 
 impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
-        self.hub.leave(self.client);
+        leave(&self.hub, self.client);
         self.budget.report(&mut self.share, 0);
     }
+}
+
+/// A connection is gone. What takes long of that goes on in turns.
+fn leave(hub: &Arc<Hub>, client: ClientId) {
+    if hub.leave(client) {
+        return;
+    }
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        while !hub.leave(client) {}
+        return;
+    };
+    let hub = Arc::clone(hub);
+    runtime.spawn(async move {
+        while !hub.leave(client) {
+            tokio::task::yield_now().await;
+        }
+    });
 }
 
 const SCRATCH_BYTES: usize = 64 * 1024;
@@ -398,6 +460,9 @@ async fn sleep_until(at: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod turns;
 
 #[cfg(test)]
 mod tests {

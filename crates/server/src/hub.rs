@@ -13,7 +13,7 @@ use bytes::Bytes;
 use foldhash::HashMap;
 use tokio::sync::{Notify, watch};
 use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Refusal, Tag, Timestamp, Turn};
-use windlass_session::{Item, Outbox, Stop};
+use windlass_session::{Item, Stop};
 use windlass_store::{Commit, Journal};
 
 use crate::clock;
@@ -24,6 +24,10 @@ use crate::ringer::Ringer;
 /// No connection has this number: those begin at 1.
 const OURSELVES: ClientId = ClientId(0);
 const ASKED: Tag = Tag(1);
+
+/// What one visit may cost before others have a turn: half a millisecond, as the engine estimates it ([`Engine::work`]). The
+/// command that goes beyond it is still done.
+const VISIT_WORK_MAX: u64 = 20_000;
 
 /// Whether acknowledgements wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,31 +128,44 @@ impl Hub {
         self.lock().mailboxes.insert(client, mailbox);
     }
 
-    /// A connection is gone.
-    pub(crate) fn leave(&self, client: ClientId) {
+    /// A connection is gone, and so is what it held and waited for, as far as one visit goes. Says whether that was all: if
+    /// not, it is to be said again when others had a turn.
+    pub(crate) fn leave(&self, client: ClientId) -> bool {
         let mut core = self.lock();
         core.mailboxes.remove(&client);
         core.ends.forget(client);
         core.begin(clock::now());
-        core.apply(client, Tag::NONE, Command::Close);
+        let is_part = core.apply_in_part(client, &Command::Close);
+        if !is_part {
+            core.apply(client, Tag::NONE, Command::Close);
+        }
         self.end(core, None);
+        !is_part
     }
 
-    /// Does everything in an outbox, in order. The client's own mailbox is not rung: it is looked at next.
-    pub(crate) fn visit(&self, client: ClientId, now: Timestamp, outbox: &mut Outbox) {
+    /// Does what a client wants, in order, as far as one visit goes. Says whether that was all: if not, others are to have a
+    /// turn before the rest. The client's own mailbox is not rung: it is looked at next.
+    pub(crate) fn visit(&self, client: ClientId, now: Timestamp, items: &mut VecDeque<Item>) -> bool {
         let (failed, full) = (self.failed(), self.full());
         let is_refused = |tag, command: &Command| {
             (failed && needs_store(tag, command)) || (takes_room(command) && (full || self.is_too_large(command)))
         };
         let mut core = self.lock();
         core.begin(now);
-        for item in outbox.drain() {
+        let begun = core.engine.work();
+        while core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX
+            && let Some(item) = items.pop_front()
+        {
             match item {
                 Item::Command(tag, command) if is_refused(tag, &command) => {
                     core.turn.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
                 }
                 Item::Command(tag, command) if self.hand_out_after_commit && ends_unanswered(tag, &command) => {
                     core.apply_end(client, tag, command);
+                }
+                // Something long is asked for once more until it is short.
+                Item::Command(tag, command) if core.apply_in_part(client, &command) => {
+                    items.push_front(Item::Command(tag, command));
                 }
                 Item::Command(tag, command) => core.apply(client, tag, command),
                 Item::Bytes(bytes) => {
@@ -158,6 +175,7 @@ impl Hub {
             }
         }
         self.end(core, Some(client));
+        items.is_empty()
     }
 
     /// Asks the engine something on the daemon's own behalf, and gives back what it says to that.
@@ -407,6 +425,15 @@ impl Core {
         if self.turn.changes.get(before..).is_some_and(|changes| self.journal.knows_any(changes)) {
             self.ends.ended_by = Some(client);
         }
+    }
+
+    /// Does a part of something long. Says whether there is more of it.
+    fn apply_in_part(&mut self, client: ClientId, command: &Command) -> bool {
+        if !matches!(command, Command::Close | Command::UnserveAll { .. }) {
+            return false;
+        }
+        self.engine.tick(&mut self.turn);
+        self.engine.apply_in_part(client, command, &mut self.turn)
     }
 
     /// Puts the turn's events and words into the mailboxes they are for, and rings those whose owners do not look by themselves.

@@ -74,7 +74,7 @@ pub(crate) fn agree(hub: &Hub, wanted: Rules) -> Agreement {
 
 fn ruled(hub: &Hub) -> Rules {
     hub.with_journal(|engine, _| {
-        let images = engine.queues().map(windlass_engine::Queue::image);
+        let images = engine.special_queues().map(windlass_engine::Queue::image);
         let rules = images.map(|image| (image.name.clone(), image.rules()));
         rules.filter(|(_, rules)| *rules != QueueRules::default()).collect()
     })

@@ -51,7 +51,7 @@ pub(crate) fn agree(hub: &Hub, wanted: Throttles) -> Agreement {
 
 fn throttled(hub: &Hub) -> Throttles {
     hub.with_journal(|engine, _| {
-        let images = engine.queues().map(windlass_engine::Queue::image);
+        let images = engine.special_queues().map(windlass_engine::Queue::image);
         images.filter_map(|image| Some((image.name.clone(), image.throttle?))).collect()
     })
 }

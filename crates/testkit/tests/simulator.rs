@@ -86,6 +86,7 @@ fn everything_happens(tally: &Tally) {
         ("Isolation", "Passed"),
         ("Misfit", "Waits Dies"),
         ("Dead", "Dropped MadeWay"),
+        ("Part", "Done"),
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \

@@ -34,8 +34,8 @@ impl EventmqSession {
     ) {
         for row in rows.iter().filter(|row| row.kind == QueueKind::Work) {
             let queue = text(&row.name);
-            report.waiting.insert(queue.clone(), row.jobs(PlaceKind::Ready).into());
-            report.inflight.insert(queue, row.jobs(PlaceKind::Leased).into());
+            report.waiting.add(&queue, row.jobs(PlaceKind::Ready).into());
+            report.inflight.add(&queue, row.jobs(PlaceKind::Leased).into());
         }
         match next {
             Some(after) => self.ask_page(report, after, out),

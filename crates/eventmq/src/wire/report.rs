@@ -1,30 +1,42 @@
 //! What administrators are told: JSON in a `REPLY`. Not in the specification; the keys are the released router's.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 
 /// Counters by queue, or by worker. Latencies are in milliseconds.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     /// Requests that workers have and have not answered.
-    #[serde(rename = "inflight_messages_by_queue")]
-    pub inflight: BTreeMap<String, u64>,
+    pub inflight: Members,
     /// How long the last request took.
-    #[serde(rename = "latency_messages_by_queue")]
     pub latency_ms: BTreeMap<String, u64>,
     /// How long the slowest took.
-    #[serde(rename = "max_latency_messages_by_queue")]
     pub latency_ms_max: BTreeMap<String, u64>,
     /// Requests that wait for a worker.
-    #[serde(rename = "waiting_messages_by_queue")]
-    pub waiting: BTreeMap<String, u64>,
+    pub waiting: Members,
     /// Requests that are done, by queue.
-    #[serde(rename = "processed_messages_by_queue")]
     pub processed: BTreeMap<String, u64>,
     /// Requests that are done, by worker.
-    #[serde(rename = "processed_messages_by_worker")]
     pub processed_by_worker: BTreeMap<String, u64>,
+}
+
+/// Counters by name, written one by one: there may be very many. No name may come twice.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Members(String);
+
+impl Members {
+    /// One more.
+    pub fn add(&mut self, name: &str, count: u64) {
+        let Self(text) = self;
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(&json(name));
+        // Writing to a string cannot fail.
+        let _ = write!(text, ":{count}");
+    }
 }
 
 /// All workers, and who serves which queue.
@@ -67,7 +79,25 @@ impl Status {
     /// The text of the answer to `STATUS`.
     #[must_use]
     pub fn to_json(&self) -> String {
-        json(self)
+        let Self { inflight, latency_ms, latency_ms_max, waiting, processed, processed_by_worker } = self;
+        let maps = [latency_ms, latency_ms_max, processed, processed_by_worker].map(json);
+        let [latency_ms, latency_ms_max, processed, processed_by_worker] = maps;
+        [
+            "{\"inflight_messages_by_queue\":{",
+            &inflight.0,
+            "},\"latency_messages_by_queue\":",
+            &latency_ms,
+            ",\"max_latency_messages_by_queue\":",
+            &latency_ms_max,
+            ",\"waiting_messages_by_queue\":{",
+            &waiting.0,
+            "},\"processed_messages_by_queue\":",
+            &processed,
+            ",\"processed_messages_by_worker\":",
+            &processed_by_worker,
+            "}",
+        ]
+        .concat()
     }
 }
 
@@ -88,8 +118,8 @@ impl Schedulers {
 }
 
 /// Maps with names for keys, numbers and lists can always be written.
-fn json(report: &impl Serialize) -> String {
-    serde_json::to_string(report).unwrap_or_default()
+fn json(report: impl Serialize) -> String {
+    serde_json::to_string(&report).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -99,16 +129,21 @@ mod tests {
     #[test]
     fn keys_of_the_released_router() {
         let count = |name: &str, count| BTreeMap::from([(name.to_owned(), count)]);
+        let members = |names: &[(&str, u64)]| {
+            let mut members = Members::default();
+            names.iter().for_each(|(name, count)| members.add(name, *count));
+            members
+        };
         let status = Status {
-            inflight: count("q", 1),
+            inflight: members(&[("q", 1), ("\"", 7)]),
             latency_ms: count("q", 2),
             latency_ms_max: count("q", 3),
-            waiting: count("q", 4),
+            waiting: members(&[("q", 4)]),
             processed: count("q", 5),
             processed_by_worker: count("w", 6),
         };
         let expected = concat!(
-            r#"{"inflight_messages_by_queue":{"q":1},"latency_messages_by_queue":{"q":2},"#,
+            r#"{"inflight_messages_by_queue":{"q":1,"\"":7},"latency_messages_by_queue":{"q":2},"#,
             r#""max_latency_messages_by_queue":{"q":3},"waiting_messages_by_queue":{"q":4},"#,
             r#""processed_messages_by_queue":{"q":5},"processed_messages_by_worker":{"w":6}}"#
         );

@@ -10,7 +10,7 @@ use super::{Answer, FaktorySession, Task, refusal};
 use crate::wire::reply;
 
 /// Jobs, batches or queues removed in one visit.
-const PAGE_ROWS: u32 = 500;
+const PAGE_ROWS: u32 = 200;
 
 impl FaktorySession {
     pub(super) fn flush(&mut self, after: Cursor, out: &mut Outbox) {

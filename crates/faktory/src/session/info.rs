@@ -4,24 +4,42 @@
 //! is done when it is due here, not in rounds: there are no rounds to count, so `cycles` and `wall_time_sec` are 0. Queues
 //! are told whoever pushes to them, for anybody may fetch from them; all else is of jobs that were pushed here, which is
 //! what MUTATE and FLUSH reach.
+//!
+//! However many queues there are, nobody waits for them: they are asked for and written a page at a time, and what is written
+//! goes out in parts, with a turn for everybody else between two.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use bytes::Bytes;
-use windlass_engine::{Command, Cursor, Event, Origin, OriginStats, PlaceKind, QueueKind, Stats, Timestamp};
+use windlass_engine::{
+    Command, Cursor, Event, JobId, JobRef, Origin, OriginStats, PlaceKind, QueueKind, QueueRow, Stats, Timestamp,
+};
 use windlass_session::Outbox;
 
 use super::{Answer, Ask, FAKTORY_VERSION, FaktorySession, Task, refusal};
-use crate::wire::{Chore, InfoText, is_queue_name, reply};
+use crate::wire::{Chore, InfoText, is_queue_name, queue_member, reply};
 
-/// Queues asked for at once.
-const PAGE_ROWS: u32 = 500;
+/// Bytes of queues that go out at once.
+const PART_BYTES: usize = 64 * 1024;
 
 /// What is known so far.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     stats: Stats,
-    queues: BTreeMap<Bytes, u64>,
+    queues: u64,
+    waiting: u64,
+    waiting_in_default: u64,
+    /// All queues so far, in parts; the last is not full.
+    parts: VecDeque<Bytes>,
+    part: Vec<u8>,
+    bytes: usize,
+}
+
+/// An answer on its way out.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    parts: VecDeque<Bytes>,
+    end: String,
 }
 
 impl FaktorySession {
@@ -36,8 +54,7 @@ impl FaktorySession {
                 Some(Cursor::default())
             }
             Ok(Event::Queues { rows, next, .. }) => {
-                let ours = rows.into_iter().filter(|row| row.kind == QueueKind::Work && is_queue_name(&row.name));
-                gathered.queues.extend(ours.map(|row| (row.name.clone(), row.jobs(PlaceKind::Ready).into())));
+                rows.iter().for_each(|row| gathered.add(row));
                 next
             }
             Ok(_) => None,
@@ -46,21 +63,45 @@ impl FaktorySession {
         match after {
             Some(after) => {
                 self.task = Some(Task::Info(gathered));
-                self.ask(Ask::Step, Command::ListQueues { after, limit: PAGE_ROWS }, out);
+                self.ask(Ask::Step, Command::ListQueues { after, limit: u32::MAX }, out);
             }
-            None => reply::bulk(self.info_text(now, &gathered).write().as_bytes(), out.bytes()),
+            None => self.begin_info(now, *gathered, out),
         }
     }
 
+    /// All is known, and so is how long the answer is.
+    fn begin_info(&mut self, now: Timestamp, mut gathered: Gathered, out: &mut Outbox) {
+        gathered.end_part();
+        let text = self.info_text(now, &gathered);
+        let (begin, mut end) = (text.before_queues(), text.after_queues());
+        reply::bulk_head(begin.len() + gathered.bytes + end.len(), out.bytes());
+        out.bytes().extend_from_slice(begin.as_bytes());
+        end.push_str("\r\n");
+        self.go_on_with_info(Leaving { parts: gathered.parts, end }, out);
+    }
+
+    /// Says a part. The engine is asked for next to nothing, for the sake of those who come between.
+    pub(super) fn go_on_with_info(&mut self, mut leaving: Leaving, out: &mut Outbox) {
+        if let Some(part) = leaving.parts.pop_front() {
+            out.bytes().extend_from_slice(&part);
+        }
+        if leaving.parts.is_empty() {
+            return out.bytes().extend_from_slice(leaving.end.as_bytes());
+        }
+        self.begin(Task::Leaving(leaving), Command::Look(JobRef::Id(JobId(0))), out);
+    }
+
     fn info_text<'a>(&'a self, now: Timestamp, gathered: &'a Gathered) -> InfoText<'a> {
-        let Gathered { stats, queues } = gathered;
+        let Gathered { stats, queues, waiting, waiting_in_default, .. } = gathered;
         let ours = stats.of(Origin::FAKTORY);
         let OriginStats { totals, .. } = ours;
         let jobs = |place: PlaceKind| ours.places.get(place as usize).copied().unwrap_or_default();
         let shared = &self.settings.shared;
         InfoText {
             now_ms: now.0,
-            queues,
+            queues: *queues,
+            waiting: *waiting,
+            waiting_in_default: *waiting_in_default,
             dead: Chore { size: jobs(PlaceKind::Dead), done: totals.purged },
             retries: Chore { size: jobs(PlaceKind::Retrying), done: totals.retried },
             scheduled: Chore { size: jobs(PlaceKind::Scheduled), done: totals.released },
@@ -77,5 +118,28 @@ impl FaktorySession {
             used_memory_mb: (self.settings.memory_mb)(),
             misfits: stats.totals.misfits,
         }
+    }
+}
+
+impl Gathered {
+    fn add(&mut self, row: &QueueRow) {
+        if row.kind != QueueKind::Work || !is_queue_name(&row.name) {
+            return;
+        }
+        let jobs = row.jobs(PlaceKind::Ready).into();
+        queue_member(&row.name, jobs, self.queues == 0, &mut self.part);
+        self.queues += 1;
+        self.waiting += jobs;
+        if row.name == "default" {
+            self.waiting_in_default = jobs;
+        }
+        if self.part.len() >= PART_BYTES {
+            self.end_part();
+        }
+    }
+
+    fn end_part(&mut self) {
+        self.bytes += self.part.len();
+        self.parts.push_back(std::mem::take(&mut self.part).into());
     }
 }

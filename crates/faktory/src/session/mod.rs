@@ -109,6 +109,8 @@ enum Task {
     Bulk(Box<bulk::Bulk>),
     /// The figures.
     Info(Box<info::Gathered>),
+    /// They are on their way out.
+    Leaving(info::Leaving),
     /// Queues are paused, resumed or removed.
     Queues(Box<queues::Queues>),
     /// How long jobs have waited.
@@ -219,6 +221,7 @@ impl FaktorySession {
             Some(Task::Fetch(fetch)) => self.fetched(fetch, &answer, out),
             Some(Task::Bulk(bulk)) => self.bulk_step(now, bulk, &answer, out),
             Some(Task::Info(gathered)) => self.info_step(now, gathered, answer, out),
+            Some(Task::Leaving(leaving)) => self.go_on_with_info(leaving, out),
             Some(Task::Queues(queues)) => self.queues_step(queues, answer, out),
             Some(Task::Latency(latency)) => self.latency_step(now, latency, &answer, out),
             Some(Task::Flush) => self.flush_step(&answer, out),

@@ -14,7 +14,7 @@ use super::push::readable;
 use super::{Answer, FaktorySession, Task, refusal};
 use crate::wire::{Glob, Mutate, MutateCmd, MutateTarget, Text, number_of, reply};
 
-/// Jobs changed in one visit. The engine looks at sixteen times as many, and a glob takes longer than a glance.
+/// Jobs changed in one visit. The engine looks at more, but not for long.
 const PAGE_JOBS: u32 = 100;
 
 /// Jobs asked for by name in one visit.

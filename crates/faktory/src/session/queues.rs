@@ -12,7 +12,7 @@ use super::{Answer, Ask, FaktorySession, Task, refusal};
 use crate::wire::{QueueRequest, echo, is_queue_name, reply, seconds_object};
 
 /// Queues looked at in one visit.
-const PAGE_ROWS: u32 = 500;
+const PAGE_ROWS: u32 = 200;
 
 const EVERY: &[u8] = b"*";
 

@@ -1,4 +1,6 @@
 //! Objects that are only ever written: INFO's, and maps of text.
+//!
+//! INFO's object of queues may be long: it is written queue by queue, and the rest is what stands before and behind it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,8 +15,12 @@ use super::time::{clock_text, time_text};
 pub struct InfoText<'a> {
     /// The time.
     pub now_ms: u64,
-    /// Jobs that wait, by queue.
-    pub queues: &'a BTreeMap<Bytes, u64>,
+    /// Queues.
+    pub queues: u64,
+    /// Jobs that wait in them.
+    pub waiting: u64,
+    /// Those in the queue `default`.
+    pub waiting_in_default: u64,
     /// Jobs that are not tried again, and those that have been forgotten.
     pub dead: Chore,
     /// Jobs that will be, and those that were given another try.
@@ -57,20 +63,20 @@ pub struct Chore {
 }
 
 impl InfoText<'_> {
-    /// The object.
+    /// The object up to its first queue, which [`queue_member`] writes like the others.
     #[must_use]
-    pub fn write(&self) -> String {
-        let (now, clock) = (time_text(self.now_ms), clock_text(self.now_ms));
-        let mut queues = Vec::new();
-        for (name, jobs) in self.queues {
-            queues.push(if queues.is_empty() { b'{' } else { b',' });
-            json::escape_into(&String::from_utf8_lossy(name), &mut queues);
-            queues.extend_from_slice(format!(":{jobs}").as_bytes());
-        }
-        queues.extend_from_slice(if queues.is_empty() { b"{}" } else { b"}" });
-        let queues = String::from_utf8_lossy(&queues);
-        let total: u64 = self.queues.values().sum();
-        let default = self.queues.get(b"default".as_slice()).copied().unwrap_or_default();
+    pub fn before_queues(&self) -> String {
+        format!(
+            "{{\"now\":\"{}\",\"server_utc_time\":\"{}\",\"faktory\":{{\"default_size\":{},\"queues\":{{",
+            time_text(self.now_ms),
+            clock_text(self.now_ms),
+            self.waiting_in_default,
+        )
+    }
+
+    /// What stands behind the last queue.
+    #[must_use]
+    pub fn after_queues(&self) -> String {
         let set = |Chore { size, done }: &Chore| {
             format!("{{\"cycles\":0,\"enqueued\":{done},\"size\":{size},\"wall_time_sec\":0}}")
         };
@@ -81,14 +87,12 @@ impl InfoText<'_> {
             String::from_utf8_lossy(&out).into_owned()
         };
         let Self { dead, retries, scheduled, working, workers, .. } = self;
-        let mut text = String::with_capacity(900 + queues.len());
+        let mut text = String::with_capacity(900);
         let _ = write!(
             text,
-            "{{\"now\":\"{now}\",\"server_utc_time\":\"{clock}\",\"faktory\":{{\"default_size\":{default},\
-             \"queues\":{queues},\
-             \"sets\":{{\"dead\":{},\"retries\":{},\"scheduled\":{},\"working\":{}}},\
+            "}},\"sets\":{{\"dead\":{},\"retries\":{},\"scheduled\":{},\"working\":{}}},\
              \"tasks\":{{\"Busy\":{},\"Dead\":{},\"Retries\":{},\"Scheduled\":{},\"Workers\":{}}},\
-             \"total_failures\":{},\"total_processed\":{},\"total_enqueued\":{total},\"total_queues\":{}}},",
+             \"total_failures\":{},\"total_processed\":{},\"total_enqueued\":{},\"total_queues\":{}}},",
             dead.size,
             retries.size,
             scheduled.size,
@@ -100,7 +104,8 @@ impl InfoText<'_> {
             watch(workers),
             self.total_failures,
             self.total_processed,
-            self.queues.len(),
+            self.waiting,
+            self.queues,
         );
         let _ = write!(
             text,
@@ -117,6 +122,15 @@ impl InfoText<'_> {
         );
         text
     }
+}
+
+/// A queue, and how many jobs wait in it.
+pub fn queue_member(name: &[u8], jobs: u64, is_first: bool, out: &mut Vec<u8>) {
+    if !is_first {
+        out.push(b',');
+    }
+    json::escape_into(&String::from_utf8_lossy(name), out);
+    out.extend_from_slice(format!(":{jobs}").as_bytes());
 }
 
 /// What JOB GET says.

@@ -23,7 +23,7 @@ mod unit;
 pub use batch::{BatchText, NewBatch, TrackSet, TrackText, batch_name, callback_custom};
 pub use glob::Glob;
 pub use hello::{Challenge, Hello, hi, password_matches};
-pub use info::{Chore, InfoText, JobText, seconds_object, texts_object};
+pub use info::{Chore, InfoText, JobText, queue_member, seconds_object, texts_object};
 pub use lines::{LineTooLong, Lines};
 pub use mutate::{BadMutation, Mutate, MutateCmd, MutateTarget};
 pub use report::{Ack, Beat, Failed, JobName};

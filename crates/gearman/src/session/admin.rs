@@ -22,8 +22,8 @@ pub(super) enum Task {
     Status,
     /// `prioritystatus`.
     PriorityStatus,
-    /// `workers`.
-    Workers,
+    /// `workers`. The row of a connection with many functions may come in parts.
+    Workers { amid_row: bool },
     /// `show jobs`.
     Jobs,
     /// `show unique jobs`.
@@ -71,7 +71,7 @@ impl GearmanSession {
             }
             AdminRequest::Status => self.list(Task::Status, out),
             AdminRequest::PriorityStatus => self.list(Task::PriorityStatus, out),
-            AdminRequest::Workers => self.list(Task::Workers, out),
+            AdminRequest::Workers => self.list(Task::Workers { amid_row: false }, out),
             AdminRequest::ShowJobs => self.list(Task::Jobs, out),
             AdminRequest::ShowUniqueJobs => self.list(Task::Uniques, out),
             AdminRequest::ShowDeadJobs => self.list(Task::Dead, out),

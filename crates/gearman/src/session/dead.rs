@@ -12,7 +12,7 @@ use super::admin::Task;
 use crate::wire::AdminReply;
 
 /// Jobs looked at in one round.
-const PAGE: u32 = 500;
+const PAGE: u32 = 200;
 
 /// Every job that was given up.
 pub(super) fn filter() -> Filter {

@@ -3,7 +3,8 @@
 //! Spec: `PROTOCOL`, "Administrative Protocol"; the order of rows is not specified.
 //!
 //! The engine gives a list a page at a time, so that no list stalls the others. What changes in between may be missing
-//! or shown twice, as in any list of a server that goes on working.
+//! or shown twice, as in any list of a server that goes on working; but no function is shown twice. The lines of a page go out
+//! before the next is asked for.
 
 use bytes::BytesMut;
 use windlass_engine::{ClientRow, Command, Cursor, Filter, JobView, Origin, PlaceKind, QueueKind, QueueRow, Schedule};
@@ -12,17 +13,17 @@ use windlass_session::Outbox;
 use super::admin::Task;
 use super::client::is_live;
 use super::{GearmanSession, NAMELESS, dead, unique};
-use crate::wire::{AdminReply, worker_row};
+use crate::wire::{AdminReply, worker_row_begin, worker_row_end, worker_row_functions};
 
 /// Rows asked for at once.
-const PAGE_ROWS: u32 = 500;
+const PAGE_ROWS: u32 = 200;
 
 impl Task {
     /// Asks for the page behind `after`.
     fn page(&self, after: Cursor) -> Command {
         let limit = PAGE_ROWS;
         match self {
-            Self::Workers => Command::ListClients { after, limit },
+            Self::Workers { .. } => Command::ListClients { after, limit },
             Self::Jobs | Self::Uniques => Command::ListJobs { filter: Filter::default(), after, limit },
             Self::Dead => Command::ListJobs { filter: dead::filter(), after, limit },
             Self::Schedules { .. } => Command::ListSchedules { origin: None, after, limit },
@@ -104,9 +105,22 @@ impl GearmanSession {
     }
 
     pub(super) fn clients(&mut self, rows: &[ClientRow], next: Option<Cursor>, out: &mut Outbox) {
-        let Some(task) = self.task.take() else { return };
-        rows.iter().filter(|row| concerns_gearman(row)).for_each(|row| client_row(row, out.bytes()));
-        self.turn_page(task, next, out);
+        let Some(Task::Workers { amid_row }) = self.task.take() else { return };
+        let mut amid_row = amid_row;
+        for row in rows.iter().filter(|row| concerns_gearman(row)) {
+            // The client that a page ended with may be gone.
+            if amid_row && !row.is_continued {
+                worker_row_end(out.bytes());
+            }
+            if amid_row || !row.is_continued {
+                client_row(row, out.bytes());
+                amid_row = row.goes_on;
+            }
+        }
+        if amid_row && next.is_none() {
+            worker_row_end(out.bytes());
+        }
+        self.turn_page(Task::Workers { amid_row }, next, out);
     }
 
     pub(super) fn ask_page(&mut self, task: Task, after: Cursor, out: &mut Outbox) {
@@ -163,5 +177,11 @@ fn client_row(row: &ClientRow, out: &mut BytesMut) {
     let foreign = row.origin != Some(Origin::GEARMAN);
     let id = if foreign && row.label.is_empty() { NAMELESS } else { &row.label };
     let address = if row.address.is_empty() { "-" } else { &*row.address };
-    worker_row(out, row.number.into(), address, id, row.abilities.iter().rev());
+    if !row.is_continued {
+        worker_row_begin(out, row.number.into(), address, id);
+    }
+    worker_row_functions(out, row.abilities.iter().rev());
+    if !row.goes_on {
+        worker_row_end(out);
+    }
 }

@@ -144,7 +144,7 @@ impl Life {
                     ) {
                         self.tick();
                     }
-                    self.ask(client, command);
+                    self.ask_in_parts(client, command);
                 }
             }
         }
@@ -213,6 +213,17 @@ impl Life {
         let said = self.oracle.wait();
         let heard = std::mem::take(&mut self.turn.events);
         self.judge(None, &heard, &said);
+    }
+
+    /// Asks for it part by part first, as far as it has any: nothing else may come of that.
+    fn ask_in_parts(&mut self, client: ClientId, command: Command) {
+        if matches!(command, Command::Close | Command::UnserveAll { .. }) {
+            self.come_to_rest();
+            while self.engine.apply_in_part(client, &command, &mut self.turn) {
+                self.oracle.see("Part::Done");
+            }
+        }
+        self.ask(client, command);
     }
 
     // ---- asking ----------------------------------------------------------------------------------------------------

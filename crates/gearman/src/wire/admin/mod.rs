@@ -7,5 +7,5 @@
 mod reply;
 mod request;
 
-pub use reply::{AdminReply, worker_row};
+pub use reply::{AdminReply, worker_row_begin, worker_row_end, worker_row_functions};
 pub use request::{AdminError, AdminRequest, QueueLimits};

@@ -158,18 +158,24 @@ impl AdminReply<'_> {
     }
 }
 
-/// Appends a row of `workers`: any connection, with the functions it can perform in the order given
-/// (gearmand: the last registered first). `address` has no port; `id` is `-` until the peer sets one.
-pub fn worker_row<F>(out: &mut BytesMut, fd: u64, address: &str, id: &[u8], functions: F)
+/// Begins a row of `workers`: any connection. `address` has no port; `id` is `-` until the peer sets one.
+pub fn worker_row_begin(out: &mut BytesMut, fd: u64, address: &str, id: &[u8]) {
+    join(out, &[Decimal::new(fd).bytes(), b" ", address.as_bytes(), b" ", id, b" :"]);
+}
+
+/// Goes on with it: functions it can perform, in the order given (gearmand: the last registered first).
+pub fn worker_row_functions<F>(out: &mut BytesMut, functions: F)
 where
     F: IntoIterator,
     F::Item: AsRef<[u8]>,
 {
-    let fd = Decimal::new(fd);
-    join(out, &[fd.bytes(), b" ", address.as_bytes(), b" ", id, b" :"]);
     for function in functions {
         join(out, &[b" ", function.as_ref()]);
     }
+}
+
+/// Ends it.
+pub fn worker_row_end(out: &mut BytesMut) {
     out.put_u8(b'\n');
 }
 

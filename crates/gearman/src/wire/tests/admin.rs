@@ -2,7 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::wire::{AdminError, AdminReply, AdminRequest, QueueLimits, worker_row};
+use crate::wire::{
+    AdminError, AdminReply, AdminRequest, QueueLimits, worker_row_begin, worker_row_end, worker_row_functions,
+};
 
 fn b(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
@@ -150,7 +152,9 @@ fn workers_are_listed_with_their_functions() {
     ];
     for (fd, address, id, functions, line) in cases {
         let mut out = BytesMut::new();
-        worker_row(&mut out, *fd, address, id.as_bytes(), *functions);
+        worker_row_begin(&mut out, *fd, address, id.as_bytes());
+        worker_row_functions(&mut out, *functions);
+        worker_row_end(&mut out);
         assert_eq!(out, line.as_bytes());
     }
 }

@@ -23,6 +23,10 @@ fn comparable(mut event: Event) -> Event {
     if let Event::Looked { job: Some(view), .. } = &mut event {
         view.job = plain(&view.job);
     }
+    // The rest of it is the engine's own business.
+    if let Event::Queues { next: Some(next), .. } = &mut event {
+        next.1 = 0;
+    }
     event
 }
 

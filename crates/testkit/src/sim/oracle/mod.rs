@@ -361,7 +361,7 @@ impl Oracle {
         self.said.push((client, event));
     }
 
-    fn see(&mut self, what: &'static str) {
+    pub(crate) fn see(&mut self, what: &'static str) {
         *self.seen.entry(what).or_default() += 1;
     }
 

@@ -166,7 +166,10 @@ impl Oracle {
             label: client.label.clone(),
             origin: client.info.origin,
             abilities: client.abilities.iter().map(|served| self.queue(served.queue).name.clone()).collect(),
+            is_continued: false,
+            goes_on: false,
             held: u32::try_from(held(client.id)).unwrap_or(u32::MAX),
+            waits: client.credits > 0 || matches!(client.waiting, Waiting::Jobs(_) | Waiting::Asleep { .. }),
         };
         let rows = wanted.iter().take(limit).map(row).collect();
         let next = wanted.get(limit).map(|client| Cursor(client.id.0, 0));
@@ -175,9 +178,6 @@ impl Oracle {
     }
 
     pub(super) fn stats(&mut self, client: ClientId, tag: Tag) -> Answer {
-        let waits = |client: &&super::ClientMemo| {
-            client.credits > 0 || matches!(client.waiting, Waiting::Jobs(_) | Waiting::Asleep { .. })
-        };
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let in_place = |place| self.jobs.iter().filter(|memo| memo.job.place.kind() == place).count() as u64;
         let stats = Stats {
@@ -192,7 +192,6 @@ impl Oracle {
             workers: count(self.workers.len()),
             batches: u32::try_from(self.live_batches().count()).unwrap_or(u32::MAX),
             schedules: count(self.schedules.len()),
-            waiting: count(self.clients.iter().filter(waits).count()),
         };
         self.say(client, Event::Stats { tag, stats: Box::new(stats) });
         Ok(())

@@ -1,0 +1,247 @@
+//! What a listing or a bulk change costs in one visit does not grow with what there is: counted, not timed.
+#![expect(clippy::panic, reason = "that is how a test fails")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Broker, all, in_queue, placed, push, remove_queue, serve, take};
+use windlass_engine::{Backoff, Command, Cursor, Event, Filter, Mutation, NewJob, Origin, PlaceKind, QueueKind, Test};
+
+/// Rows and changes of one page.
+const PAGE: u64 = 100;
+
+/// A command that goes through something, from a cursor on.
+type Walk = (&'static str, fn(Cursor) -> Command);
+
+/// What one command may cost: a page of rows, each with what may be spent on finding it, and the command itself.
+const WORK_MAX: u64 = PAGE * (64 + 64) + 1_000;
+
+fn limited() -> Broker {
+    Broker::limited(|limits| limits.page_max = 100)
+}
+
+/// Asks, and says where to go on and what it has cost.
+fn cost(broker: &mut Broker, command: Command) -> (Option<Cursor>, u64) {
+    let before = broker.engine.work();
+    let events = broker.hear(1, command);
+    let [(_, event)] = events.as_slice() else { panic!("{events:?}") };
+    let (rows, next) = match event {
+        Event::Queues { rows, next, .. } => (rows.len(), *next),
+        Event::Clients { rows, next, .. } => (rows.len(), *next),
+        Event::Jobs { rows, next, .. } => (rows.len(), *next),
+        Event::Mutated { changed, next, .. } => (*changed as usize, *next),
+        Event::Done { .. } | Event::Stats { .. } => (0, None),
+        other => panic!("{other:?}"),
+    };
+    assert!(rows as u64 <= PAGE, "{rows} rows");
+    (next, broker.engine.work() - before)
+}
+
+/// Goes through it to the end: how many visits that took, and what the longest cost.
+fn walk(broker: &mut Broker, command: impl Fn(Cursor) -> Command) -> (u64, u64) {
+    let (mut visits, mut most, mut after) = (0, 0, Cursor::default());
+    loop {
+        let (next, work) = cost(broker, command(after));
+        visits += 1;
+        most = most.max(work);
+        match next {
+            Some(next) => after = next,
+            None => return (visits, most),
+        }
+    }
+}
+
+fn list_queues(after: Cursor) -> Command {
+    Command::ListQueues { after, limit: u32::MAX }
+}
+
+fn list_clients(after: Cursor) -> Command {
+    Command::ListClients { after, limit: u32::MAX }
+}
+
+fn flush(after: Cursor) -> Command {
+    Command::Flush { origin: Origin::GEARMAN, after, limit: u32::MAX }
+}
+
+fn list(filter: Filter, after: Cursor) -> Command {
+    Command::ListJobs { filter, after, limit: u32::MAX }
+}
+
+fn discard(filter: Filter, after: Cursor) -> Command {
+    Command::Mutate { filter, action: Mutation::Discard, after, limit: u32::MAX }
+}
+
+fn never() -> Filter {
+    Filter { place: Some(PlaceKind::Dead), test: Some(Test(Arc::new(|_| false))), ..Filter::default() }
+}
+
+#[test]
+fn a_hundred_thousand_queues() {
+    const QUEUES: u64 = 100_000;
+    let mut broker = limited();
+    for n in 0..QUEUES {
+        let queue = format!("queue-{n}").into();
+        broker.hear(1, Command::CreateQueue { queue, kind: QueueKind::Work });
+    }
+    let (visits, most) = walk(&mut broker, list_queues);
+    assert!(visits == QUEUES / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
+    assert!(cost(&mut broker, Command::Stats).1 <= 100);
+    let (visits, most) = walk(&mut broker, flush);
+    assert!(visits >= QUEUES / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
+    // Numbers that nobody has any more are looked at in parts, too.
+    broker.hear(1, Command::CreateQueue { queue: "last".into(), kind: QueueKind::Work });
+    let (visits, most) = walk(&mut broker, list_queues);
+    assert!(visits > 10 && most <= WORK_MAX, "{visits} visits of {most}");
+}
+
+#[test]
+fn a_hundred_thousand_jobs() {
+    const JOBS: u64 = 100_000;
+    let mut broker = limited();
+    for n in 0..JOBS {
+        let job = NewJob::new(if n % 2 == 0 { Origin::GEARMAN } else { Origin::FAKTORY }, "q".into(), "body".into());
+        broker.hear(1, Command::Push(Box::new(job)));
+    }
+    let table: [Walk; 6] = [
+        ("all", |after| list(all(), after)),
+        ("of nobody", |after| list(Filter { origin: Some(Origin::EVENTMQ), ..all() }, after)),
+        ("ready", |after| list(in_queue("q", PlaceKind::Ready), after)),
+        ("leased", |after| list(placed(PlaceKind::Leased), after)),
+        ("killed", |after| Command::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX }),
+        ("tested", |after| list(never(), after)),
+    ];
+    for (name, command) in table {
+        let (visits, most) = walk(&mut broker, command);
+        assert!(visits > 1 && most <= WORK_MAX, "{name}: {visits} visits of {most}");
+    }
+    let (visits, most) = walk(&mut broker, flush);
+    assert!(visits > JOBS / 2 / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
+    // What is left is spread over the slab; then nothing is left.
+    let (_, most) = walk(&mut broker, |after| discard(placed(PlaceKind::Dead), after));
+    assert!(most <= WORK_MAX, "{most}");
+    assert_eq!(broker.engine.job_count(), 0);
+}
+
+#[test]
+fn a_slab_that_is_nearly_empty_is_gone_through_in_parts() {
+    let mut broker = limited();
+    (0..50_000).for_each(|_| drop(broker.hear(1, push("q"))));
+    for n in (1..=50_000).filter(|n| n % 1_000 != 0) {
+        broker.hear(1, Command::Cancel(common::id(n)));
+    }
+    let (visits, most) = walk(&mut broker, |after| list(all(), after));
+    assert!(visits > 1 && most <= WORK_MAX, "{visits} visits of {most}");
+}
+
+#[test]
+fn a_queue_of_many_jobs_is_removed_in_parts() {
+    const JOBS: u64 = 10_000;
+    let mut broker = limited();
+    (0..JOBS).for_each(|_| drop(broker.hear(1, push("q"))));
+    let mut visits = 0;
+    loop {
+        let (next, work) = cost(&mut broker, remove_queue("q", false));
+        assert!(work <= WORK_MAX, "{work}");
+        visits += 1;
+        if next.is_none() {
+            break;
+        }
+    }
+    assert_eq!(visits, JOBS / PAGE);
+}
+
+#[test]
+fn clients_with_many_abilities_are_listed_in_parts() {
+    const ABILITIES: u64 = 5_000;
+    let mut broker = limited();
+    for client in 10..1_010 {
+        broker.open(client);
+    }
+    for n in 0..ABILITIES {
+        let Command::Serve(ability) = serve("q") else { panic!("it serves") };
+        broker.hear(500, Command::Serve(windlass_engine::Ability { queue: format!("q{n}").into(), ..ability }));
+    }
+    let (visits, most) = walk(&mut broker, list_clients);
+    assert!(visits > 10 && most <= WORK_MAX, "{visits} visits of {most}");
+    // Its rows have each of them once, those named last in the first.
+    let (mut named, mut after) = (Vec::new(), Cursor::default());
+    loop {
+        let events = broker.hear(1, list_clients(after));
+        let [(_, Event::Clients { rows, next, .. })] = events.as_slice() else { panic!("{events:?}") };
+        for row in rows.iter().filter(|row| !row.abilities.is_empty()) {
+            assert_eq!(row.is_continued, !named.is_empty());
+            named.splice(0..0, row.abilities.iter().cloned());
+            assert_eq!(row.goes_on, named.len() as u64 != ABILITIES);
+        }
+        match next {
+            Some(next) => after = *next,
+            None => break,
+        }
+    }
+    assert!(named.iter().eq((0..ABILITIES).map(|n| format!("q{n}")).collect::<Vec<_>>().iter()));
+}
+
+#[test]
+fn the_dead_are_gone_through_in_parts_whatever_is_asked_of_them() {
+    let mut broker = limited();
+    for _ in 0..2_000 {
+        broker.hear(1, push("q").retry(-1, Backoff::None).with(|job| job.body = vec![7; 2_000].into()));
+        broker.hear(2, take(["q"]));
+    }
+    broker.hear(2, Command::Close);
+    let (_, most) =
+        walk(&mut broker, |after| Command::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX });
+    assert!(most <= WORK_MAX, "{most}");
+    let (visits, most) = walk(&mut broker, |after| list(never(), after));
+    assert!(visits > 20 && most <= WORK_MAX, "{visits} visits of {most}");
+}
+
+/// A connection that serves many queues, holds many jobs and follows many others.
+fn busy_client(broker: &mut Broker, many: u64) {
+    for n in 0..many {
+        let Command::Serve(ability) = serve("q") else { panic!("it serves") };
+        broker.hear(3, Command::Serve(windlass_engine::Ability { queue: format!("q{}", n / 2).into(), ..ability }));
+        broker.hear(1, push("q"));
+        broker.hear(3, take(["q"]));
+        broker.hear(3, push("r").foreground());
+    }
+    broker.hear(3, Command::Sleep);
+}
+
+#[test]
+fn the_end_of_a_busy_connection_comes_in_parts() {
+    const MANY: u64 = 1_001;
+    for command in [Command::Close, Command::UnserveAll { requeue: true }] {
+        let mut broker = limited();
+        busy_client(&mut broker, MANY);
+        let mut turn = windlass_engine::Turn::new(windlass_engine::Timestamp(broker.now), 1);
+        let mut parts = 0;
+        loop {
+            let before = broker.engine.work();
+            let more = broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut turn);
+            let work = broker.engine.work() - before;
+            assert!(work <= 2 * WORK_MAX, "{command:?}, part {parts}: {work}");
+            // Anybody may come between, and finds everything in order.
+            broker.engine.tick(&mut turn);
+            broker.engine.check();
+            if !more {
+                break;
+            }
+            parts += 1;
+        }
+        let each = MANY.div_ceil(PAGE) - 1;
+        let expected = if matches!(command, Command::Close) { 3 * each } else { 2 * each };
+        assert_eq!(parts, expected, "{command:?}");
+        let before = broker.engine.work();
+        broker.hear(3, command.clone());
+        assert!(broker.engine.work() - before <= WORK_MAX, "{command:?}");
+        broker.engine.check();
+        // All that was held is back, and what was followed by nobody else is gone.
+        let count = |place| broker.engine.queues().map(|queue| queue.jobs(place)).sum::<u32>();
+        assert_eq!(count(PlaceKind::Leased), 0, "{command:?}");
+        let followed = if matches!(command, Command::Close) { 0 } else { MANY };
+        assert_eq!(u64::from(count(PlaceKind::Ready)), MANY + followed, "{command:?}");
+        assert!(broker.engine.queues().all(|queue| queue.image().known));
+    }
+}

@@ -1,0 +1,114 @@
+//! Others have a turn while one connection has much to do.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+use windlass_engine::{Command, Engine, Event, Limits, Tag};
+use windlass_store::Journal;
+
+use super::*;
+use crate::hub::Promise;
+
+/// What sessions were told, in order.
+type Told = Arc<Mutex<Vec<&'static str>>>;
+
+const BOUNDS: Bounds =
+    Bounds { read_bytes_max: 1 << 20, outbound_bytes_max: 1 << 20, unacknowledged_max: 9, idle_max: None };
+
+/// Asks for all queues page by page, or for the figures once, and says so.
+#[derive(Debug)]
+struct Asks {
+    everything: bool,
+    told: Told,
+}
+
+impl Session for Asks {
+    fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
+        out.command(Tag::NONE, Command::Open(windlass_engine::ClientInfo::default()));
+    }
+
+    fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
+        input.clear();
+        out.command(Tag(1), if self.everything { page(windlass_engine::Cursor::default()) } else { Command::Stats });
+    }
+
+    fn on_event(&mut self, _: Timestamp, event: Event, out: &mut Outbox) {
+        let Event::Queues { next, .. } = event else { return self.told.lock().unwrap().push("other") };
+        self.told.lock().unwrap().push("page");
+        out.bytes().resize(PAGE_BYTES, 0);
+        next.into_iter().for_each(|after| out.command(Tag(1), page(after)));
+    }
+}
+
+const PAGES: u32 = 200;
+const PAGE_BYTES: usize = 4 * 1024;
+
+fn page(after: windlass_engine::Cursor) -> Command {
+    Command::ListQueues { after, limit: 1 }
+}
+
+/// A hub with as many queues as a listing has pages.
+fn hub_of_queues() -> Shared {
+    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7));
+    for n in 0..PAGES {
+        let queue = Bytes::from(format!("q{n}"));
+        hub.ask(Command::CreateQueue { queue, kind: windlass_engine::QueueKind::Work });
+    }
+    Shared { hub, budget: Arc::new(Budget::new(1 << 30)), depot: Arc::new(Depot::new(1 << 20)) }
+}
+
+/// A connection that asks this when it hears a byte, which it does at once.
+async fn asking(number: u64, everything: bool, told: &Told, shared: &Shared) -> tokio::io::DuplexStream {
+    let (ours, mut theirs) = duplex(1024);
+    let greet = |_| Box::new(Asks { everything, told: Arc::clone(told) }) as Box<dyn Session>;
+    let connection = Connection::new(ours, greet, ClientId(number), Arc::default(), shared.clone(), BOUNDS);
+    theirs.write_all(b"1").await.unwrap();
+    tokio::spawn(connection.serve());
+    theirs
+}
+
+#[tokio::test]
+async fn others_have_a_turn_between_two_pages() {
+    let (told, shared) = (Told::default(), hub_of_queues());
+    let mut lists = asking(1, true, &told, &shared).await;
+    let _other = asking(2, false, &told, &shared).await;
+    let mut answer = vec![0; PAGES as usize * PAGE_BYTES];
+    lists.read_exact(&mut answer).await.unwrap();
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), PAGES as usize + 1);
+    let at = told.iter().position(|what| *what == "other").unwrap();
+    assert!(at <= 2, "answered behind {at} pages");
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
+    let (told, shared) = (Told::default(), hub_of_queues());
+    let mut lists = asking(1, true, &told, &shared).await;
+    let pages = || told.lock().unwrap().len();
+    while pages() < WRITE_HIGH_BYTES / PAGE_BYTES {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    let most = WRITE_HIGH_BYTES / PAGE_BYTES + 2;
+    assert!(pages() <= most, "{} pages wait for somebody who does not read", pages());
+    let mut answer = vec![0; PAGES as usize * PAGE_BYTES];
+    lists.read_exact(&mut answer).await.unwrap();
+    assert_eq!(pages(), PAGES as usize);
+}
+
+/// What is pipelined is done in parts, too.
+#[test]
+fn a_visit_ends_when_it_has_lasted_long_enough() {
+    let Shared { hub, .. } = hub_of_queues();
+    let mut items = VecDeque::new();
+    items.push_back(Item::Command(Tag::NONE, Command::Open(Default::default())));
+    items.extend((0..10_000).map(|_| Item::Command(Tag::NONE, Command::Stats)));
+    let mut visits = 1;
+    while !hub.visit(ClientId(1), clock::now(), &mut items) {
+        visits += 1;
+    }
+    assert!((10..1_000).contains(&visits), "{visits}");
+}
