@@ -169,8 +169,8 @@ mod tests {
             assert_eq!(asked(), silent, "once for each read without an answer");
         }
         theirs.write_all(b"z").await.unwrap();
-        let sleeps = |event: &Event| matches!(event, Event::Stats { stats, .. } if stats.waiting == 1);
-        while !hub.ask(Command::Stats).iter().any(sleeps) {
+        let sleeps = |event: &Event| matches!(event, Event::Clients { rows, .. } if rows.iter().any(|row| row.waits));
+        while !hub.ask(Command::ListClients { after: windlass_engine::Cursor::default(), limit: 9 }).iter().any(sleeps) {
             tokio::task::yield_now().await;
         }
         theirs.write_all(b"?").await.unwrap();
