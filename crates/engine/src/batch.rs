@@ -52,7 +52,7 @@ pub struct Batch {
     pub about: Bytes,
     /// What the session wants back with it.
     pub meta: Bytes,
-    /// When it was made.
+    /// When it was made, by the wall clock.
     pub created_at: Timestamp,
     /// What is still to be pushed: see [`NewBatch::complete`].
     pub complete: Option<Box<NewJob>>,

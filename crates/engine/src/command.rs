@@ -407,9 +407,9 @@ pub struct NewJob {
     pub meta: Bytes,
     /// Coalescing, if wanted.
     pub unique: Option<Unique>,
-    /// Not to be taken before.
+    /// Not to be taken before, by the wall clock.
     pub not_before: Option<Timestamp>,
-    /// Discarded if not taken before.
+    /// Discarded if not taken before, by the wall clock.
     pub expires_at: Option<Timestamp>,
     /// What failure means.
     pub retry: Retry,
@@ -434,7 +434,7 @@ pub struct NewJob {
 /// has none.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Past {
-    /// When it came to be ready there, if it was; never later than now.
+    /// When it came to be ready there, if it was, by the wall clock; never later than now.
     pub ready_at: Option<Timestamp>,
     /// Failures so far: what the retry budget is counted in.
     pub failures: u32,
@@ -604,7 +604,8 @@ pub enum Proof {
     Connection,
     /// The lease has this token.
     Token(Token),
-    /// It is leased, by whomever (FWP: any connection may `ACK`).
+    /// It is leased, by whomever (FWP: any connection may `ACK`). For [`Command::Finish`] it is enough that it was delivered
+    /// and is ready or retrying since: its worker has done it after all, and was only late.
     AnyLease,
     /// It was leased to a worker whose connection, or the daemon, ended before it could say that it succeeded; for
     /// [`Command::Finish`] alone. That it was is not remembered: it holds if the job is ready or retrying, so that nobody

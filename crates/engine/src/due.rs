@@ -13,6 +13,7 @@ impl Engine {
     pub(crate) fn catch_up(&mut self, turn: &mut Turn) {
         self.now = self.now.max(turn.now);
         turn.now = self.now;
+        self.take_clock(turn);
         self.forget_who_came();
         while let Some(due) = self.next_due() {
             match due {
@@ -55,10 +56,10 @@ impl Engine {
     }
 
     fn next_due(&self) -> Option<Due> {
-        let alarm = self.alarms.next_at().map(|at| (at, Due::Alarm));
-        let set = self.sets.next().map(|(at, id)| (at, Due::Set(id)));
+        let alarm = self.alarms.next(self.skew_ms).map(|(at, _)| (at, Due::Alarm));
+        let set = self.sets.next(self.skew_ms).map(|(at, id)| (at, Due::Set(id)));
         let awake = self.awake.front().map(|(at, ..)| (*at, Due::Awake));
-        let schedule = self.schedules.next().map(|(at, id)| (at, Due::Schedule(id)));
+        let schedule = self.schedules.next(self.skew_ms).map(|(at, id)| (at, Due::Schedule(id)));
         let batch = self.batches.next().map(|(at, id)| (at, Due::Batch(id)));
         let first = [set, alarm, awake, schedule, batch].into_iter().flatten().min_by_key(|(at, _)| *at);
         first.filter(|(at, _)| *at <= self.now).map(|(_, due)| due)
@@ -84,7 +85,7 @@ impl Engine {
     }
 
     fn ring(&mut self, turn: &mut Turn) {
-        let Some((at, alarm)) = self.alarms.pop() else { return };
+        let Some((at, alarm)) = self.alarms.pop(self.skew_ms) else { return };
         if !self.means_something(at, alarm) {
             return;
         }

@@ -27,7 +27,11 @@ impl Engine {
         result: Bytes,
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
-        let slot = if proof == Proof::Late { self.left(job)? } else { self.leased(client, job, proof)? };
+        let slot = match (proof, self.leased(client, job, proof)) {
+            (Proof::Late, _) => self.left(job, 0)?,
+            (Proof::AnyLease, Err(Refusal::NotHeld)) => self.left(job, 1)?,
+            (_, leased) => leased?,
+        };
         self.must_be(slot, QueueKind::Work)?;
         let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
         let id = job.id;
@@ -82,7 +86,7 @@ impl Engine {
     /// Takes a failure down and does what the job's policy says.
     fn fail_job(&mut self, slot: Slot, mut failure: Box<Failure>, end: &End, turn: &mut Turn) -> Fate {
         self.void_token(slot, turn);
-        (failure.at, failure.first_at) = (self.now, self.now);
+        (failure.at, failure.first_at) = (self.wall(), self.wall());
         self.count(slot, |totals| totals.failed += 1);
         self.jobs.reweigh(slot, |job| {
             job.failures = job.failures.saturating_add(1);
@@ -134,7 +138,7 @@ impl Engine {
     }
 
     fn bury_misfit(&mut self, slot: Slot, why: &Bytes, turn: &mut Turn) {
-        let now = self.now;
+        let now = self.wall();
         let failure = self.jobs.reweigh(slot, |job| {
             let last = &mut job.extra_mut().failure;
             let first_at = last.as_ref().map_or(now, |last| last.first_at);
@@ -339,10 +343,13 @@ impl Engine {
         if proved { Ok(slot) } else { Err(Refusal::NotHeld) }
     }
 
-    /// The job that is meant, if its worker may have lost it and nobody else has it.
-    fn left(&self, job: &JobRef) -> Result<Slot, Refusal> {
+    /// The job that is meant, if its worker may have lost it and nobody else has it. So many deliveries of it are known.
+    fn left(&self, job: &JobRef, attempts_min: u32) -> Result<Slot, Refusal> {
         let slot = self.find(job)?;
-        let waits = self.jobs.at(slot).is_some_and(|job| matches!(job.place, Place::Ready | Place::Retrying(_)));
+        let waits = self
+            .jobs
+            .at(slot)
+            .is_some_and(|job| matches!(job.place, Place::Ready | Place::Retrying(_)) && job.attempts >= attempts_min);
         if waits { Ok(slot) } else { Err(Refusal::NotHeld) }
     }
 

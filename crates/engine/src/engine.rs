@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use crate::alarm::{Alarms, Sets};
 use crate::batch::{Batch, Batches};
 use crate::client::{Client, Worker};
+use crate::clock::Clock;
 use crate::command::{Command, WorkerState};
 use crate::dead::DeadDropped;
 use crate::event::{Event, Refusal, Totals};
@@ -36,6 +37,8 @@ pub(crate) const RANK_MIDDLE: u64 = 1 << 62;
 pub struct Engine {
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
+    /// The wall clock minus `now`.
+    pub(crate) skew_ms: i64,
     pub(crate) jobs: Jobs,
     pub(crate) queues: Queues,
     pub(crate) schedules: Schedules,
@@ -79,6 +82,8 @@ pub struct Head {
     /// How often a daemon has gone on from the journal: it sets the tokens of `cycle` queues apart, which are told before they
     /// are remembered.
     pub starts: u64,
+    /// How the engine's time relates to other clocks.
+    pub clock: Clock,
     /// The counters.
     pub totals: Totals,
     /// The same by the protocol a job was born in, in order, since that was flushed last.
@@ -93,6 +98,7 @@ impl Engine {
         Self {
             limits,
             now: Timestamp(0),
+            skew_ms: 0,
             jobs: Jobs::new(seed),
             queues: Queues::new(seed),
             schedules: Schedules::default(),
@@ -215,15 +221,16 @@ impl Engine {
 
     // ---- what can be read ------------------------------------------------------------------------------------------
 
-    /// When something is due next, if ever.
+    /// When something is due next by the engine's clock, if ever, unless the wall clock is set meanwhile.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let set = self.sets.next().map(|(at, _)| at);
+        let set = self.sets.next(self.skew_ms).map(|(at, _)| at);
         let awake = self.awake.front().map(|(at, ..)| *at);
-        let schedule = self.schedules.next().map(|(at, _)| at);
+        let schedule = self.schedules.next(self.skew_ms).map(|(at, _)| at);
         let batch = self.batches.next().map(|(at, _)| at);
         let dead = self.has_dead_to_drop().then_some(self.now);
-        [self.alarms.next_at(), set, awake, schedule, batch, dead].into_iter().flatten().min()
+        let alarm = self.alarms.next(self.skew_ms).map(|(at, _)| at);
+        [alarm, set, awake, schedule, batch, dead].into_iter().flatten().min()
     }
 
     /// A job, wherever it is.
@@ -312,6 +319,7 @@ impl Engine {
     /// was used that the journal does not know.
     pub fn recall_head(&mut self, head: Head, clean: bool) {
         let next_job = if clean { head.next_job } else { head.next_job.max(head.reserved) };
+        self.skew_ms = head.clock.skew_ms;
         self.head = Head { next_job, reserved: next_job, starts: head.starts.saturating_add(1), ..head };
     }
 
@@ -386,8 +394,11 @@ impl Engine {
     }
 
     /// The daemon is about to stop in order: no number was used beyond the next.
-    pub const fn settle_head(&mut self) {
+    pub fn settle_head(&mut self) {
         self.head.reserved = self.head.next_job;
+        if self.head.clock != Clock::default() {
+            self.head.clock.at = self.now;
+        }
     }
 
     /// A name's bytes in its own memory: the read buffer a command's bytes came in must not live on in a job.

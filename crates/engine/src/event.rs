@@ -492,7 +492,7 @@ pub struct BatchView {
     pub about: Bytes,
     /// What the session wants back with it.
     pub meta: Bytes,
-    /// When it was made.
+    /// When it was made, by the wall clock.
     pub created_at: Timestamp,
     /// Its callbacks may be pushed.
     pub committed: bool,

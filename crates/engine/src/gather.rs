@@ -48,7 +48,7 @@ impl Engine {
             depth,
             about: Self::own(&new.about),
             meta: Self::own(&new.meta),
-            created_at: self.now,
+            created_at: self.wall(),
             complete: new.complete.map(|job| Box::new(owned(*job))),
             success: new.success.map(|job| Box::new(owned(*job))),
             standing: BatchStanding::new(self.now.after_ms(new.expires_ms)),

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-/// Milliseconds since the Unix epoch. Time only ever enters the engine as an argument.
+/// A moment in milliseconds, by the engine's time or by the wall clock (see [`crate::Clock`]); both count from the Unix epoch,
+/// or from near it. Time only ever enters the engine as an argument.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
@@ -16,6 +17,12 @@ impl Timestamp {
     #[must_use]
     pub const fn after_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
+    }
+
+    /// This moment as a clock shows it that is `ms` milliseconds ahead (behind, if negative); `NEVER` stays `NEVER`.
+    #[must_use]
+    pub const fn shifted(self, ms: i64) -> Self {
+        if self.0 == Self::NEVER.0 { self } else { Self(self.0.saturating_add_signed(ms)) }
     }
 
     /// Milliseconds from `earlier` to this moment, 0 if `earlier` is later.

@@ -27,7 +27,7 @@ pub struct Job {
     pub rank: u64,
     /// Where it is now.
     pub place: Place,
-    /// When it came to be ready (or was born, if it never was).
+    /// When it came to be ready (or was born, if it never was), by the wall clock.
     pub ready_at: Timestamp,
     /// Its coalescing key and its public name, if its producer gave any, and its body. The key space is (queue, origin, key).
     pub payload: Payload,
@@ -50,7 +50,7 @@ pub enum Place {
     Ready,
     /// Taken, not yet finished.
     Leased(Box<Lease>),
-    /// Not to be taken before this time.
+    /// Not to be taken before this time, by the wall clock. Other places' times are by the engine's.
     Scheduled(Timestamp),
     /// Failed; ready again at this time.
     Retrying(Timestamp),
@@ -182,7 +182,7 @@ pub enum Backoff {
 pub struct Extra {
     /// What the origin's session needs back, in its own encoding.
     pub meta: Bytes,
-    /// Discarded when taken or due after this time.
+    /// Discarded when taken or due after this time, by the wall clock.
     pub expires_at: Option<Timestamp>,
     /// When the coalescing key is let go, if not with the job.
     pub key_until: KeyUntil,
@@ -213,7 +213,7 @@ pub struct Extra {
 pub struct Track {
     /// How long that it has ended, and how, is known, in milliseconds.
     pub keep_ms: u64,
-    /// When anything about it changed that can be seen, but for its being taken under a lease that ends with a connection.
+    /// When, by the wall clock, anything about it changed that can be seen, but for its being taken under a lease that ends with a connection.
     pub updated_at: Timestamp,
 }
 
@@ -243,7 +243,8 @@ pub struct Cycle {
     pub boost: u32,
 }
 
-/// One failure, as the worker told it (already cut to the protocol's limits by the session); the times are the engine's.
+/// One failure, as the worker told it (already cut to the protocol's limits by the session); the times are the wall clock's, and the engine
+/// sets them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Failure {
     /// When.

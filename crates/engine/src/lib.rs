@@ -34,6 +34,7 @@ mod calendar;
 mod check;
 mod client;
 mod clients;
+mod clock;
 mod command;
 mod consumers;
 mod cycle;
@@ -73,6 +74,7 @@ mod workers;
 
 pub use batch::{Batch, BatchStanding, Member, NewBatch, Role, Stage};
 pub use calendar::Cron;
+pub use clock::{Clock, Reading, TICK_MS, Timekeeper};
 pub use command::*;
 pub use dead::DeadDropped;
 pub use end::MISFIT;

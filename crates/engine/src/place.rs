@@ -62,7 +62,7 @@ impl Engine {
     /// Moves a job to another place. The caller sees to the journal and to those who wait.
     pub(crate) fn move_job(&mut self, slot: Slot, place: Place) {
         self.depart(slot);
-        let now = self.now;
+        let now = self.wall();
         if let Some(job) = self.jobs.at_mut(slot) {
             job.place = place;
             // A lease that ends with its connection is not remembered, and neither would this be.

@@ -155,7 +155,7 @@ impl Engine {
         self.count(slot, |totals| totals.pushed += 1);
         self.remember_put(slot, turn);
         // Its time may be over before it began: then whoever waits must not get it.
-        if expires_at <= self.now {
+        if expires_at <= self.wall() {
             self.expire_job(id, turn);
         }
         self.serve(queue, turn);
@@ -187,7 +187,7 @@ impl Engine {
             cycle,
             result_keep_ms: new.result_keep_ms,
             lease_ms: new.lease_ms,
-            track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: self.now }),
+            track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: self.wall() }),
             member,
             ..Extra::default()
         };
@@ -198,7 +198,7 @@ impl Engine {
         let place = match (place, new.not_before) {
             (Some(Place::Leased(lease)), _) => Place::Leased(Box::new(self.moved_lease(*lease, attempts))),
             (Some(place), _) => place,
-            (None, Some(at)) if at > self.now => Place::Scheduled(at),
+            (None, Some(at)) if at > self.wall() => Place::Scheduled(at),
             (None, Some(_) | None) => Place::Ready,
         };
         Job {
@@ -209,7 +209,7 @@ impl Engine {
             durable: new.durable,
             rank: self.rank(new.front && new.kind == QueueKind::Work),
             place,
-            ready_at: ready_at.unwrap_or(self.now).min(self.now),
+            ready_at: ready_at.unwrap_or(self.wall()).min(self.wall()),
             payload,
             attempts,
             failures,
@@ -238,7 +238,7 @@ impl Engine {
             self.remove_job(slot, turn);
             return;
         }
-        let now = self.now;
+        let now = self.wall();
         let Some(job) = self.jobs.at(slot) else { return };
         let (queue, was_off) = (job.queue, matches!(job.place.kind(), PlaceKind::Dead | PlaceKind::Done));
         if was_off && let Some(job) = self.jobs.at_mut(slot) {

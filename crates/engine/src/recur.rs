@@ -6,7 +6,7 @@ use crate::command::{Cursor, NewJob};
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
 use crate::ids::{ClientId, JobId, Origin, Tag, Timestamp};
-use crate::schedule::{NewSchedule, Schedule, ScheduleRef};
+use crate::schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 use crate::turn::{Change, Turn};
 
 /// Who pushes the job of a run: no connection.
@@ -53,8 +53,31 @@ impl Engine {
     fn grid(&self, new: &NewSchedule, before: Option<&Schedule>) -> (Timestamp, Timestamp) {
         match before.filter(|before| new.keep_grid && before.recurrence == new.recurrence) {
             Some(before) => (before.anchor, before.next_at),
-            None if new.at_once => (self.now, self.now),
-            None => (self.now, new.recurrence.next_after(self.now, self.now)),
+            None => {
+                let now = self.now_for(new.recurrence);
+                (now, if new.at_once { now } else { new.recurrence.next_after(now, now) })
+            }
+        }
+    }
+
+    /// What time it is by the clock a schedule goes by.
+    const fn now_for(&self, recurrence: Recurrence) -> Timestamp {
+        if recurrence.by_wall() { self.wall() } else { self.now }
+    }
+
+    /// The wall clock was set back. A schedule of the calendar then waits for the second of its times from there at the latest:
+    /// what falls but once into the hours that come again is not run again, and what runs often does not wait until they are
+    /// over.
+    pub(crate) fn rewind_schedules(&mut self, turn: &mut Turn) {
+        let wall = self.wall();
+        for id in self.schedules.by_wall() {
+            let Some(schedule) = self.schedules.at(id) else { continue };
+            let (anchor, runs_left, recurrence) = (schedule.anchor, schedule.runs_left, schedule.recurrence);
+            let second = recurrence.next_after(anchor, recurrence.next_after(anchor, wall));
+            if second < schedule.next_at {
+                self.schedules.advance(id, second, runs_left);
+                turn.remember(Change::ScheduleMoved(id));
+            }
         }
     }
 
@@ -123,8 +146,8 @@ impl Engine {
     /// A schedule's time has come: one run, however many times were missed, and on to the next time after now.
     pub(crate) fn run_schedule(&mut self, id: JobId, turn: &mut Turn) {
         let Some(schedule) = self.schedules.at(id) else { return };
-        let (job, runs_left) = (schedule.run_at(self.now), schedule.runs_left);
-        let next_at = schedule.recurrence.next_after(schedule.anchor, self.now);
+        let (job, runs_left) = (schedule.run_at(self.now, self.wall()), schedule.runs_left);
+        let next_at = schedule.recurrence.next_after(schedule.anchor, self.now_for(schedule.recurrence));
         // A queue that has just gone may come back with this job, under the same number.
         self.tell_dropped(turn);
         // A run that is refused is no run; there will be others.

@@ -22,9 +22,9 @@ pub struct Schedule {
     pub job: NewJob,
     /// When it runs.
     pub recurrence: Recurrence,
-    /// The moment its grid is laid from.
+    /// The moment its grid is laid from, by the clock it goes by ([`Recurrence::by_wall`]).
     pub anchor: Timestamp,
-    /// When it runs next; [`Timestamp::NEVER`] once there is no such time before the end of all time.
+    /// When it runs next, by that clock; [`Timestamp::NEVER`] once there is no such time before the end of all time.
     pub next_at: Timestamp,
     /// Runs left; `None` = no end.
     pub runs_left: Option<u64>,
@@ -33,9 +33,10 @@ pub struct Schedule {
 /// When a schedule runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recurrence {
-    /// At the beginning of each minute that matches.
+    /// At the beginning of each minute that matches, by the wall clock.
     Cron(Cron),
-    /// Every so many milliseconds, at least 1, counted from when it was set: runs that are late move no later one.
+    /// Every so many milliseconds, at least 1, counted from when it was set: runs that are late move no later one. Goes by
+    /// the engine's clock.
     Every {
         /// Milliseconds.
         interval_ms: u64,
@@ -86,7 +87,13 @@ impl Recurrence {
         }
     }
 
-    /// The first time later than `now`, on the grid laid from `anchor`.
+    /// Whether it goes by the wall clock; otherwise by the engine's.
+    #[must_use]
+    pub const fn by_wall(&self) -> bool {
+        matches!(self, Self::Cron(_))
+    }
+
+    /// The first time later than `now`, on the grid laid from `anchor`; all by the clock it goes by.
     pub(crate) fn next_after(&self, anchor: Timestamp, now: Timestamp) -> Timestamp {
         match self {
             Self::Cron(cron) => cron.next_after(now),
@@ -110,12 +117,13 @@ impl Schedule {
         (FIXED + unique + names.into_iter().flatten().map(Bytes::len).sum::<usize>()) as u64
     }
 
-    /// The job of a run at this time.
-    pub(crate) fn run_at(&self, now: Timestamp) -> NewJob {
+    /// The job of a run at this time, by the engine's clock and by the wall clock.
+    pub(crate) fn run_at(&self, now: Timestamp, wall: Timestamp) -> NewJob {
         let later = |ms: Timestamp| now.after_ms(ms.0);
+        let later_by_wall = |ms: Timestamp| wall.after_ms(ms.0);
         let mut job = self.job.clone();
-        job.not_before = job.not_before.map(later);
-        job.expires_at = job.expires_at.map(later);
+        job.not_before = job.not_before.map(later_by_wall);
+        job.expires_at = job.expires_at.map(later_by_wall);
         if let Some(unique) = &mut job.unique {
             unique.until = match unique.until {
                 KeyUntil::EndOr(ms) => KeyUntil::EndOr(later(ms)),
@@ -133,6 +141,8 @@ pub(crate) struct Schedules {
     by_id: BTreeMap<JobId, Schedule>,
     by_key: BTreeMap<(Origin, Bytes), JobId>,
     due: BTreeSet<(Timestamp, JobId)>,
+    /// The same, of those that go by the wall clock.
+    due_by_wall: BTreeSet<(Timestamp, JobId)>,
     bytes: u64,
 }
 
@@ -161,9 +171,15 @@ impl Schedules {
         }
     }
 
-    /// The first that runs, and when.
-    pub(crate) fn next(&self) -> Option<(Timestamp, JobId)> {
-        self.due.first().copied()
+    /// The first that runs, and when that is by the engine's clock.
+    pub(crate) fn next(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
+        let by_wall = self.due_by_wall.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
+        self.due.first().copied().into_iter().chain(by_wall).min()
+    }
+
+    /// The numbers of those that go by the wall clock.
+    pub(crate) fn by_wall(&self) -> Vec<JobId> {
+        self.due_by_wall.iter().map(|(_, id)| *id).collect()
     }
 
     /// Puts a schedule in, in the place of the one with its number if there is one.
@@ -173,7 +189,7 @@ impl Schedules {
         if let Some(key) = &schedule.key {
             self.by_key.insert((schedule.job.origin, key.clone()), schedule.id);
         }
-        self.due_at(schedule.next_at, schedule.id);
+        self.due_at(schedule.recurrence, schedule.next_at, schedule.id);
         self.by_id.insert(schedule.id, schedule);
     }
 
@@ -183,22 +199,27 @@ impl Schedules {
         if let Some(key) = &schedule.key {
             self.by_key.remove(&(schedule.job.origin, key.clone()));
         }
-        self.due.remove(&(schedule.next_at, id));
+        self.due_of(schedule.recurrence).remove(&(schedule.next_at, id));
         Some(schedule)
     }
 
     /// Sets when a schedule runs next, and how often after that.
     pub(crate) fn advance(&mut self, id: JobId, next_at: Timestamp, runs_left: Option<u64>) {
         let Some(schedule) = self.by_id.get_mut(&id) else { return };
-        self.due.remove(&(schedule.next_at, id));
+        let (recurrence, before) = (schedule.recurrence, schedule.next_at);
         (schedule.next_at, schedule.runs_left) = (next_at, runs_left);
-        self.due_at(next_at, id);
+        self.due_of(recurrence).remove(&(before, id));
+        self.due_at(recurrence, next_at, id);
     }
 
-    fn due_at(&mut self, at: Timestamp, id: JobId) {
+    fn due_at(&mut self, recurrence: Recurrence, at: Timestamp, id: JobId) {
         if at < Timestamp::NEVER {
-            self.due.insert((at, id));
+            self.due_of(recurrence).insert((at, id));
         }
+    }
+
+    const fn due_of(&mut self, recurrence: Recurrence) -> &mut BTreeSet<(Timestamp, JobId)> {
+        if recurrence.by_wall() { &mut self.due_by_wall } else { &mut self.due }
     }
 
     /// Asserts that the indexes agree.
@@ -211,9 +232,12 @@ impl Schedules {
             let named = self.at(*id).map(|schedule| (schedule.job.origin, schedule.key.as_ref()));
             assert_eq!(named, Some((*origin, Some(key))), "{id:?} by name");
         }
-        let timed = self.by_id.values().filter(|schedule| schedule.next_at < Timestamp::NEVER);
-        let due: BTreeSet<_> = timed.map(|schedule| (schedule.next_at, schedule.id)).collect();
-        assert_eq!(due, self.due, "schedules by when they run");
+        for (by_wall, indexed) in [(false, &self.due), (true, &self.due_by_wall)] {
+            let timed = self.by_id.values().filter(|schedule| schedule.next_at < Timestamp::NEVER);
+            let timed = timed.filter(|schedule| schedule.recurrence.by_wall() == by_wall);
+            let due: BTreeSet<_> = timed.map(|schedule| (schedule.next_at, schedule.id)).collect();
+            assert_eq!(due, *indexed, "schedules by when they run");
+        }
         for (id, schedule) in &self.by_id {
             assert_eq!(*id, schedule.id);
             assert_ne!(schedule.runs_left, Some(0), "{id:?} has no run left");

@@ -29,7 +29,7 @@ impl Engine {
         if progress.is_some() || text.is_some() {
             self.set_progress(slot, progress, text.as_ref(), turn);
         }
-        let now = self.now;
+        let now = self.wall();
         if let Some(job) = self.jobs.at_mut(slot) {
             job.touch(now);
         }
@@ -59,7 +59,7 @@ impl Engine {
 
     /// A worker has told something of a job; those who follow it will see when.
     pub(crate) fn remember_track(&mut self, slot: Slot, turn: &mut Turn) {
-        let now = self.now;
+        let now = self.wall();
         let Some(job) = self.jobs.at_mut(slot) else { return };
         if job.extra.as_deref().is_some_and(|extra| extra.track.is_some()) {
             job.touch(now);

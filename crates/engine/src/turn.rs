@@ -2,14 +2,17 @@
 
 use bytes::Bytes;
 
+use crate::clock::Clock;
 use crate::event::Event;
 use crate::ids::{ClientId, JobId, Origin, QueueId, Timestamp};
 
 /// The engine's only way in and out. Make one per visit, or clear and reuse it.
 #[derive(Debug)]
 pub struct Turn {
-    /// What time it is. Never goes back from one turn to the next (the engine ignores it if it does).
+    /// What time it is by the engine's clock. Never goes back from one turn to the next (the engine ignores it if it does).
     pub now: Timestamp,
+    /// How far the wall clock is ahead of that, and what the journal keeps besides. `at` means nothing here.
+    pub clock: Clock,
     /// What must be remembered, in order.
     pub changes: Vec<Change>,
     /// What must be told, in order; the order between two events for one client is binding.
@@ -20,10 +23,11 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A turn at `now` whose dice are all decided by `seed`.
+    /// A turn at `now`, which the wall clock shows as well, whose dice are all decided by `seed`.
     #[must_use]
     pub const fn new(now: Timestamp, seed: u64) -> Self {
-        Self { now, changes: Vec::new(), events: Vec::new(), notices: Vec::new(), dice: seed }
+        let clock = Clock::skewed(0);
+        Self { now, clock, changes: Vec::new(), events: Vec::new(), notices: Vec::new(), dice: seed }
     }
 
     /// A number below `sides` (0 if `sides` is 0); the next in the row that the seed decides (splitmix64).
@@ -104,6 +108,6 @@ pub enum Change {
     BatchMoved(JobId),
     /// A batch is gone.
     BatchGone(JobId),
-    /// Only the head changed: numbers were set aside ([`crate::Engine::head`]).
+    /// Only the head changed: numbers were set aside, or a clock was set ([`crate::Engine::head`]).
     Head,
 }

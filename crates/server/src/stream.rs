@@ -170,7 +170,8 @@ mod tests {
         }
         theirs.write_all(b"z").await.unwrap();
         let sleeps = |event: &Event| matches!(event, Event::Clients { rows, .. } if rows.iter().any(|row| row.waits));
-        while !hub.ask(Command::ListClients { after: windlass_engine::Cursor::default(), limit: 9 }).iter().any(sleeps) {
+        while !hub.ask(Command::ListClients { after: windlass_engine::Cursor::default(), limit: 9 }).iter().any(sleeps)
+        {
             tokio::task::yield_now().await;
         }
         theirs.write_all(b"?").await.unwrap();

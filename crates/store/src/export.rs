@@ -13,7 +13,7 @@ use crate::record::{Record, encode_queue};
 use crate::salvage::Salvage;
 
 impl Salvage {
-    /// Writes everything as lines of JSON, an object each.
+    /// Writes everything as lines of JSON, an object each. All times are the wall clock's, as it stood last.
     ///
     /// First the queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0). Then, in the order of their numbers,
     ///
@@ -34,6 +34,7 @@ impl Salvage {
     /// Whatever the writer says.
     pub fn export(&self, to: &mut dyn Write) -> io::Result<()> {
         // Of two queues of one name the younger counts: the other one is gone.
+        let skew_ms = self.head().map_or(0, |head| head.head.clock.skew_ms);
         let queues: BTreeMap<_, _> = self.queues.values().map(|image| (&image.name, image)).collect();
         for image in queues.into_values() {
             to.write_all(queue_line(image).as_bytes())?;
@@ -44,12 +45,14 @@ impl Salvage {
         let mut others = others.into_iter().peekable();
         for (id, job) in &self.jobs {
             while let Some((_, other)) = others.next_if(|(other, _)| *other < id) {
-                to.write_all(other.line().as_bytes())?;
+                to.write_all(other.line(skew_ms).as_bytes())?;
             }
-            to.write_all(job_line(job, self.queues.get(&job.queue)).as_bytes())?;
+            let mut job = job.clone();
+            job.shift(skew_ms);
+            to.write_all(job_line(&job, self.queues.get(&job.queue)).as_bytes())?;
         }
         for (_, other) in others {
-            to.write_all(other.line().as_bytes())?;
+            to.write_all(other.line(skew_ms).as_bytes())?;
         }
         if let Some(head) = self.head() {
             let mut line = Line::default();
@@ -69,10 +72,18 @@ enum Thing<'a> {
 }
 
 impl Thing<'_> {
-    fn line(&self) -> String {
-        match self {
-            Self::Schedule(schedule) => schedule_line(schedule),
-            Self::Batch(batch) => batch_line(batch),
+    fn line(&self, skew_ms: i64) -> String {
+        match *self {
+            Self::Schedule(schedule) => {
+                let mut schedule = schedule.clone();
+                schedule.shift(skew_ms);
+                schedule_line(&schedule)
+            }
+            Self::Batch(batch) => {
+                let mut batch = batch.clone();
+                batch.shift(skew_ms);
+                batch_line(&batch)
+            }
         }
     }
 }

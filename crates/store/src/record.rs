@@ -13,11 +13,11 @@ mod template;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, Codec, Head, Job, JobId, Origin, Priority, QueueId, QueueImage, QueueKind, QueueRules, Schedule, Throttle,
-    Totals,
+    Batch, Clock, Codec, Head, Job, JobId, Origin, Priority, QueueId, QueueImage, QueueKind, QueueRules, Schedule,
+    Throttle, Totals,
 };
 
-use crate::codec::{DecodeError, Reader, put_bytes, put_u32, put_u64};
+use crate::codec::{DecodeError, Reader, put_bytes, put_i64, put_time, put_u32, put_u64};
 pub use batch::BatchMoved;
 pub(crate) use batch::{encode_batch, encode_batch_moved};
 pub use job::Moved;
@@ -204,8 +204,11 @@ pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
     let HeadRecord { head, clean, counted } = record;
     out.push(if counted.is_some() { COUNTED_HEAD } else { HEAD });
     let starts = Some(head.starts).filter(|starts| *starts > 0);
+    let clock = Some(head.clock).filter(|clock| *clock != Clock::default());
     let misfits = head.totals.misfits > 0 || head.origins.iter().any(|(_, totals)| totals.misfits > 0);
-    out.push(u8::from(*clean) | u8::from(starts.is_some()) << 1 | u8::from(misfits) << 2);
+    out.push(
+        u8::from(*clean) | u8::from(starts.is_some()) << 1 | u8::from(misfits) << 2 | u8::from(clock.is_some()) << 3,
+    );
     starts.into_iter().for_each(|starts| put_u64(out, starts));
     put_u64(out, head.next_job);
     put_u64(out, head.reserved);
@@ -218,6 +221,12 @@ pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
     if let Some(Counted { commits, census }) = counted {
         put_u64(out, *commits);
         out.extend_from_slice(&census.to_le_bytes());
+    }
+    if let Some(Clock { skew_ms, boot, ahead_ms, at }) = clock {
+        put_i64(out, skew_ms);
+        out.extend_from_slice(&boot.to_le_bytes());
+        put_i64(out, ahead_ms);
+        put_time(out, at);
     }
 }
 
@@ -341,7 +350,7 @@ fn decode_throttle(from: &mut Reader<'_>) -> Result<Throttle, DecodeError> {
 
 fn decode_head(from: &mut Reader<'_>, kind: u8) -> Result<HeadRecord, DecodeError> {
     let old = kind == OLD_HEAD;
-    let flags = from.below("the head's flags", if old { 4 } else { 8 })?;
+    let flags = from.below("the head's flags", if old { 4 } else { 16 })?;
     let misfits = flags & 4 != 0;
     let starts = if flags & 2 != 0 { from.below("how often it was started", COUNT_MAX)? } else { 0 };
     let next_job = from.below("the next job's number", COUNT_MAX)?;
@@ -357,14 +366,25 @@ fn decode_head(from: &mut Reader<'_>, kind: u8) -> Result<HeadRecord, DecodeErro
         origins.push((origin, read_totals(from, old, misfits)?));
     }
     let counted = if kind == HEAD { None } else { Some(read_counted(from)?) };
-    let head = Head { next_job, reserved, starts, totals, origins };
+    let clock = if flags & 8 != 0 { read_clock(from)? } else { Clock::default() };
+    let head = Head { next_job, reserved, starts, clock, totals, origins };
     Ok(HeadRecord { head, clean: flags & 1 != 0, counted })
+}
+
+fn read_clock(from: &mut Reader<'_>) -> Result<Clock, DecodeError> {
+    let skew_ms = from.i64()?;
+    let boot = read_le(from)?;
+    Ok(Clock { skew_ms, boot, ahead_ms: from.i64()?, at: from.time()? })
+}
+
+/// Eight bytes, the low one first.
+fn read_le(from: &mut Reader<'_>) -> Result<u64, DecodeError> {
+    Ok(from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
 fn read_counted(from: &mut Reader<'_>) -> Result<Counted, DecodeError> {
     let commits = from.below("the count of commits", COUNT_MAX)?;
-    let census = from.slice(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    Ok(Counted { commits, census })
+    Ok(Counted { commits, census: read_le(from)? })
 }
 
 fn read_totals(from: &mut Reader<'_>, old: bool, misfits: bool) -> Result<Totals, DecodeError> {

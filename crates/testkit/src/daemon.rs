@@ -92,6 +92,16 @@ impl Plan {
         self
     }
 
+    /// Runs the daemon with such a variable in its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        if self.way.through.is_empty() {
+            self.way.through.push("env".to_owned());
+        }
+        self.way.through.push(format!("{name}={value}"));
+        self
+    }
+
     /// Gives `serve` one more option.
     #[must_use]
     pub fn option(mut self, option: &str) -> Self {

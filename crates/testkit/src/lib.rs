@@ -1,4 +1,4 @@
-//! What tests of the daemon are made of: a jumping clock, a slow calendar, seeded dice, the simulator with its oracle, a handle on the real binary.
+//! What tests of the daemon are made of: a machine whose clocks jump, a slow calendar, seeded dice, the simulator with its oracle, a handle on the real binary.
 //!
 //! Nothing here is part of the daemon, and nothing here is a test: those are in `tests/` of the crates that use it.
 

@@ -8,7 +8,9 @@
 mod asks;
 mod words;
 
-use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, JobId, Limits, Place, Tag, Timestamp, Turn};
+use windlass_engine::{
+    ClientId, ClientInfo, Clock, Command, Engine, Event, JobId, Limits, Place, Tag, Timestamp, Turn,
+};
 
 pub(crate) use asks::*;
 pub(crate) use words::words;
@@ -17,6 +19,8 @@ pub(crate) use words::words;
 pub(crate) struct Broker {
     pub(crate) engine: Engine,
     pub(crate) now: u64,
+    /// How far the wall clock is ahead of `now`.
+    pub(crate) skew_ms: i64,
     tags: u64,
     turns: u64,
 }
@@ -31,7 +35,7 @@ impl Broker {
     pub(crate) fn limited(change: impl FnOnce(&mut Limits)) -> Self {
         let mut limits = Limits::default();
         change(&mut limits);
-        let mut broker = Self { engine: Engine::new(limits, 99), now: 1_000, tags: 0, turns: 0 };
+        let mut broker = Self { engine: Engine::new(limits, 99), now: 1_000, skew_ms: 0, tags: 0, turns: 0 };
         for client in 1..=4 {
             broker.open(client);
         }
@@ -52,7 +56,9 @@ impl Broker {
 
     fn turn(&mut self) -> Turn {
         self.turns += 1;
-        Turn::new(Timestamp(self.now), self.turns)
+        let mut turn = Turn::new(Timestamp(self.now), self.turns);
+        turn.clock = Clock::skewed(self.skew_ms);
+        turn
     }
 
     /// Asks, and expects these answers and no others.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchStanding, Clash, ClientId, Codec, Cron, Cycle, Extra, Failure, Head, Holder, Job, JobId,
-    KeyUntil, Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage,
+    Backoff, Batch, BatchStanding, Clash, ClientId, Clock, Codec, Cron, Cycle, Extra, Failure, Head, Holder, Job,
+    JobId, KeyUntil, Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage,
     QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique,
 };
 use windlass_store::{BatchMoved, Counted, DecodeError, HeadRecord, Moved, NextRun, Record};
@@ -70,10 +70,19 @@ fn any_head() -> impl Strategy<Value = HeadRecord> {
     let count = || 0..1u64 << 63;
     let origins = prop::collection::btree_map(any::<u8>(), any_totals(), 0..4);
     let counted = option::of((count(), any::<u64>()).prop_map(|(commits, census)| Counted { commits, census }));
-    ((count(), count(), count()), any_totals(), origins, any::<bool>(), counted).prop_map(
-        |((next_job, reserved, starts), totals, origins, clean, counted)| {
+    let clock = prop_oneof![
+        Just(Clock::default()),
+        (any::<i64>(), any::<u64>(), any::<i64>(), any::<u64>()).prop_map(|(skew_ms, boot, ahead_ms, at)| Clock {
+            skew_ms,
+            boot,
+            ahead_ms,
+            at: Timestamp(at)
+        }),
+    ];
+    ((count(), count(), count()), any_totals(), origins, (any::<bool>(), clock), counted).prop_map(
+        |((next_job, reserved, starts), totals, origins, (clean, clock), counted)| {
             let origins = origins.into_iter().map(|(origin, totals)| (Origin(origin), totals)).collect();
-            HeadRecord { head: Head { next_job, reserved, starts, totals, origins }, clean, counted }
+            HeadRecord { head: Head { next_job, reserved, starts, clock, totals, origins }, clean, counted }
         },
     )
 }
@@ -369,6 +378,8 @@ fn golden() -> Vec<(&'static str, Record)> {
         uncounted(&started, true),
         uncounted(&misfits, false),
     );
+    let clock = Clock { skew_ms: -3_600_000, boot: 0x0123_4567_89ab_cdef, ahead_ms: 1_700_000_000_000, at };
+    let clocked = HeadRecord { head: Head { clock, ..old_head() }, clean: false, counted: None };
     let counted = Some(Counted { commits: 3, census: 0x0123_4567_89ab_cdef });
     let head = |clean| HeadRecord { head: head.clone(), clean, counted };
     vec![
@@ -439,6 +450,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("head_uncounted_clean", Record::Head(uncounted(&head(false), true))),
         ("head_uncounted_started", Record::Head(started_head)),
         ("head_uncounted_misfits", Record::Head(misfits_head)),
+        ("head_clock", Record::Head(clocked)),
         ("schedule_retry_default", Record::Schedule(Box::new(silent_schedule))),
     ]
 }
@@ -466,7 +478,7 @@ fn totals() -> Totals {
 fn old_head() -> Head {
     let (released, retried, purged, timed_out, dismissed) = (0, 0, 0, 0, 0);
     let totals = Totals { released, retried, purged, timed_out, dismissed, ..totals() };
-    Head { next_job: 12, reserved: 65_548, starts: 0, totals, origins: Vec::new() }
+    Head { next_job: 12, reserved: 65_548, totals, ..Head::default() }
 }
 
 /// Records that are written otherwise today.

@@ -83,6 +83,12 @@ impl Journal {
 
     /// Asserts that nothing that must be remembered is forgotten or stale.
     fn compare(&self, engine: &Engine) {
+        let clock = |head: &Head| (head.clock.skew_ms, head.clock.boot, head.clock.ahead_ms);
+        assert_eq!(
+            self.head.as_ref().map(clock),
+            Some(clock(engine.head())),
+            "left: the journal's clock, right: the engine's"
+        );
         let durable = engine.jobs().filter(|job| job.durable);
         assert_eq!(durable.count(), self.jobs.len(), "jobs in the journal");
         for (id, kept) in &self.jobs {

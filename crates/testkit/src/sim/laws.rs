@@ -3,13 +3,20 @@
 //! - A lease of a job is granted with a greater token than every one before it.
 //! - A listener hears each note, and the end, once for each time it asked to listen.
 //! - One who has left is told nothing.
+//! - The engine's time never goes back while the machine runs.
+//! - No lease ends before its time as its holder saw it: what really passed, less the pauses of the daemon.
 //! - A push wakes one sleeper at most, and hands out one job at most.
 //! - Nobody is handed a job of another protocol but from a bridged queue.
 //! - Nobody is handed a job that its protocol turned out to have no words for, until that may have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_engine::{Bridge, ClientId, Command, Engine, Event, JobId, JobRef, Origin, Pushed, Token};
+use windlass_engine::{
+    Bridge, ClientId, Command, Engine, Event, JobId, JobRef, Origin, Pushed, Reading, Timestamp, Token,
+};
+
+use super::oracle::{Oracle, id_of};
+use crate::clock::Machine;
 
 /// What is watched.
 #[derive(Debug, Default)]
@@ -22,6 +29,17 @@ pub(crate) struct Laws {
     bridge: Bridge,
     /// Protocols that have no words for these jobs.
     wordless: BTreeSet<(JobId, Origin)>,
+    leases: BTreeMap<(JobId, Token), Promised>,
+    now: Timestamp,
+}
+
+/// How long somebody was told that he has a job.
+#[derive(Debug)]
+struct Promised {
+    /// By the engine's clock.
+    until: Timestamp,
+    /// By a clock that nobody sets and nothing stops, in milliseconds.
+    until_ms: u64,
 }
 
 impl Laws {
@@ -90,6 +108,45 @@ impl Laws {
         }
     }
 
+    pub(crate) fn watch_clock(&mut self, reading: &Reading) {
+        assert!(self.now <= reading.now, "the engine's time went back from {:?} to {:?}", self.now, reading.now);
+        self.now = reading.now;
+        if let Some(pause_ms) = reading.pause_ms {
+            self.leases.values_mut().for_each(|promised| promised.until_ms += pause_ms);
+        }
+    }
+
+    /// What the holders of leases know.
+    pub(crate) fn watch_leases(&mut self, oracle: &Oracle, machine: &Machine) {
+        let leases = leases(oracle);
+        self.leases.retain(|which, promised| leases.get(which) == Some(&promised.until));
+        for (which, until) in leases {
+            let left_ms = until.ms_since(self.now);
+            let until_ms = machine.passed_ms().saturating_add(left_ms);
+            self.leases.entry(which).or_insert(Promised { until, until_ms });
+        }
+    }
+
+    /// Time has passed for the engine, and nothing else has happened: who has his lease no more has had all of it.
+    pub(crate) fn judge_leases(&self, oracle: &Oracle, machine: &Machine) {
+        let left = leases(oracle);
+        for (which, promised) in self.leases.iter().filter(|(which, _)| !left.contains_key(which)) {
+            let now_ms = machine.passed_ms();
+            assert!(promised.until_ms <= now_ms, "{which:?} has ended at {now_ms} and was promised: {promised:?}");
+        }
+    }
+
+    /// The machine is booted: from here on time is what the wall clock says, but for what the journal has not heard of it.
+    pub(crate) fn boot(&mut self) {
+        self.now = Timestamp(0);
+        self.leases.values_mut().for_each(|promised| promised.until_ms = promised.until_ms.saturating_sub(1_001));
+    }
+
+    /// Nobody can say how much time has passed.
+    pub(crate) fn forget_leases(&mut self) {
+        self.leases.clear();
+    }
+
     fn watch_tokens(&mut self, said: &[(ClientId, Event)]) {
         for (_, event) in said {
             if let Event::Taken { job, .. } = event {
@@ -129,6 +186,13 @@ impl Laws {
             assert_eq!(self.listening.remove(whom).as_ref(), Some(times), "{whom:?} hears of the end");
         }
     }
+}
+
+/// Leases that end with time alone, and when: the others may end with a worker that does not beat.
+fn leases(oracle: &Oracle) -> BTreeMap<(JobId, Token), Timestamp> {
+    let alone = |memo: &&super::oracle::JobMemo| memo.lease_worker.is_none() && memo.connection().is_none();
+    let timed = oracle.jobs.iter().filter(alone).filter_map(|memo| Some((memo, memo.job.lease()?)));
+    timed.map(|(memo, lease)| ((id_of(memo), lease.token), lease.until)).collect()
 }
 
 fn listens(asked: Option<(ClientId, &Command)>) -> bool {

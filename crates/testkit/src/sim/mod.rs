@@ -1,5 +1,5 @@
-//! A broker's life from one seed: dice decide who asks what and when, a jumping clock decides how late it is, and an
-//! oracle says what the engine must answer.
+//! A broker's life from one seed: dice decide who asks what and when, a machine's clocks, which jump, say how late it is,
+//! and an oracle says what the engine must answer.
 //!
 //! After every command the engine's answers, jobs, queues and figures are held against the oracle's, its own indexes
 //! against each other ([`Engine::check`]), its changes against a journal it could be rebuilt from, and now and then it
@@ -26,7 +26,7 @@ use windlass_engine::{
     ClientId, Command, Cursor, Engine, Event, Filter, JobId, JobRef, Mutation, Origin, Tag, Timestamp, Turn,
 };
 
-use crate::clock::JumpingClock;
+use crate::clock::Machine;
 use crate::dice::Dice;
 
 use journal::Journal;
@@ -35,6 +35,9 @@ use oracle::{Oracle, same_events};
 use script::{Kind, Script};
 pub use tally::Tally;
 use world::World;
+
+/// How far the wall clock is set.
+const HOUR_MS: i64 = 3_600_000;
 
 /// How many of the last commands a failure prints.
 const TRACE_MAX: usize = 25;
@@ -75,7 +78,7 @@ struct Life {
     step: u32,
     dice: Dice,
     world: World,
-    clock: JumpingClock,
+    machine: Machine,
     engine: Engine,
     turn: Turn,
     oracle: Oracle,
@@ -107,7 +110,7 @@ impl Life {
             step: 0,
             dice,
             world,
-            clock: JumpingClock::new(now),
+            machine: Machine::new(now),
             engine: Engine::new(limits.clone(), plan.hash_seed),
             turn: Turn::new(now, 0),
             oracle: Oracle::new(limits),
@@ -122,8 +125,9 @@ impl Life {
     /// One turn: time passes, a few commands come at once, the journal is written.
     fn happen(&mut self) {
         self.pass_time();
+        self.upset_clocks();
         self.begin();
-        if self.dice.chance(10) {
+        if self.dice.chance(20) {
             self.tick();
         }
         for _ in 0..self.dice.one_of([1, 1, 1, 2, 4]) {
@@ -188,22 +192,44 @@ impl Life {
     fn pass_time(&mut self) {
         let next = self.engine.next_deadline().filter(|at| *at < Timestamp::NEVER);
         match (self.dice.below(12), next) {
-            (0..5, _) => self.clock.advance_ms(self.dice.below(self.world.pace_ms)),
-            (5, Some(at)) => self.clock.jump_to(at),
-            (6, Some(at)) => self.clock.jump_to(Timestamp(at.0 - 1)),
-            (7, Some(at)) => self.clock.jump_to(Timestamp(at.0 + 1)),
-            (8, _) => self.clock.advance_ms(self.dice.below(self.world.pace_ms * 10)),
+            (0..5, _) => self.machine.advance_ms(self.dice.below(self.world.pace_ms)),
+            (5, Some(at)) => self.machine.advance_to(at),
+            (6, Some(at)) => self.machine.advance_to(Timestamp(at.0 - 1)),
+            (7, Some(at)) => self.machine.advance_to(Timestamp(at.0 + 1)),
+            (8, _) => self.machine.advance_ms(self.dice.below(self.world.pace_ms * 10)),
             _ => {}
         }
+    }
+
+    /// In some worlds the wall clock is set now and then, and the daemon stands still.
+    fn upset_clocks(&mut self) {
+        if self.dice.chance(self.world.steps_percent) {
+            let ms = self.dice.one_of([HOUR_MS, -HOUR_MS, HOUR_MS, -HOUR_MS, 700, -700, 1_001, -1_001]);
+            self.step_wall(ms);
+        }
+        if self.dice.chance(self.world.pauses_percent) {
+            let ms = self.dice.one_of([2_999, 3_000, 3_001, 14_000, 3_600_000]);
+            self.note(&format!("the daemon stands still for {ms} ms"));
+            *self.oracle.seen.entry("Clock::Paused").or_default() += 1;
+            self.machine.pause_ms(ms);
+        }
+    }
+
+    fn step_wall(&mut self, ms: i64) {
+        self.note(&format!("the wall clock is set by {ms} ms"));
+        *self.oracle.seen.entry(if ms < 0 { "Clock::Back" } else { "Clock::Forward" }).or_default() += 1;
+        self.machine.step_wall_ms(ms);
     }
 
     fn begin(&mut self) {
         let seed = self.dice.throw();
         // The engine ignores a clock that goes back.
         let back = if self.dice.chance(3) { self.dice.below(100) } else { 0 };
-        let now = Timestamp(self.clock.now().0 - back);
-        self.turn = Turn::new(now, seed);
-        self.oracle.begin(now, seed);
+        let reading = self.machine.read();
+        self.laws.watch_clock(&reading);
+        self.turn = Turn::new(Timestamp(reading.now.0 - back), seed);
+        self.turn.clock = reading.clock;
+        self.oracle.begin(self.turn.now, reading.clock, seed);
     }
 
     fn tick(&mut self) {
@@ -212,6 +238,7 @@ impl Life {
         self.note("tick");
         let said = self.oracle.wait();
         let heard = std::mem::take(&mut self.turn.events);
+        self.laws.judge_leases(&self.oracle, &self.machine);
         self.judge(None, &heard, &said);
     }
 
@@ -232,7 +259,7 @@ impl Life {
         let tag = self.tag(&command);
         self.note(&format!("{client:?} {tag:?} {command:?}"));
         let now = self.turn.now.max(self.oracle.now);
-        let due = self.oracle.next_deadline().is_some_and(|at| at <= now);
+        let due = self.oracle.is_upset(self.turn.clock) || self.oracle.next_deadline().is_some_and(|at| at <= now);
         let heard = self.hear(client, tag, command.clone());
         let said = self.oracle.apply(client, tag, &command);
         self.judge(Some((client, &command)), &heard, &said);
@@ -253,6 +280,7 @@ impl Life {
         same_events(heard, said);
         self.laws.watch(asked, heard, &self.engine);
         self.oracle.compare(&self.engine);
+        self.laws.watch_leases(&self.oracle, &self.machine);
         self.tally.note_events(self.plan.fingerprint, heard);
     }
 
@@ -390,9 +418,29 @@ impl Life {
         self.laws.survive();
         self.oracle.survive(&self.engine);
         self.oracle.compare(&self.engine);
-        let (now, seed) = (self.oracle.now, self.dice.throw());
-        self.turn = Turn::new(now, seed);
-        self.oracle.begin(now, seed);
+        self.laws.watch_leases(&self.oracle, &self.machine);
+        self.be_down();
+        self.begin();
         self.tick();
+    }
+
+    /// What happens to the clocks while the daemon is down.
+    fn be_down(&mut self) {
+        let ms = self.dice.below(self.world.pace_ms);
+        self.machine.pause_ms(ms);
+        let booted = self.dice.chance(30);
+        if booted {
+            self.machine.boot();
+            self.laws.boot();
+        }
+        if self.dice.chance(self.world.steps_percent * 8) {
+            let ms = self.dice.one_of([HOUR_MS, -HOUR_MS]);
+            self.step_wall(ms);
+            // Nobody can tell any more how long it was.
+            if booted {
+                self.laws.forget_leases();
+            }
+        }
+        self.machine.start(&self.engine.head().clock);
     }
 }

@@ -151,7 +151,8 @@ impl Script<'_> {
             }
             Kind::FinishLate => {
                 let job = self.left();
-                Command::Finish { job: self.ref_to(job), proof: Proof::Late, result: self.bytes(10) }
+                let proof = self.dice.one_of([Proof::Late, Proof::AnyLease]);
+                Command::Finish { job: self.ref_to(job), proof, result: self.bytes(10) }
             }
             Kind::Track => Command::Track {
                 job: self.job_ref(),
@@ -431,6 +432,12 @@ impl Script<'_> {
             5 => Timestamp(now),
             _ => Timestamp(now + self.dice.below(pace * 4)),
         }
+    }
+
+    /// The same by the wall clock.
+    pub(crate) fn wall_time(&mut self) -> Timestamp {
+        let skew_ms = self.oracle.skew_ms();
+        self.time().shifted(skew_ms)
     }
 
     fn cursor(&mut self) -> Cursor {

@@ -24,8 +24,8 @@ impl Script<'_> {
             name_unique: self.dice.chance(15),
             meta: if self.dice.chance(20) { self.bytes(6) } else { bytes::Bytes::new() },
             unique: if self.dice.chance(40) { Some(self.unique()) } else { None },
-            not_before: if self.dice.chance(20) { Some(self.time()) } else { None },
-            expires_at: if self.dice.chance(15) { Some(self.time()) } else { None },
+            not_before: if self.dice.chance(20) { Some(self.wall_time()) } else { None },
+            expires_at: if self.dice.chance(15) { Some(self.wall_time()) } else { None },
             retry: self.retry(),
             retry_default: self.dice.chance(40),
             track_ms: self.dice.one_of([0, 0, 0, 30, 5_000]),
@@ -71,7 +71,9 @@ impl Script<'_> {
         if !self.dice.chance(4) {
             (job.durable, job.listen, job.batch) = (true, false, None);
         }
-        (job.not_before, job.expires_at) = (job.not_before.map(span), job.expires_at.map(span));
+        let wall = now.shifted(self.oracle.skew_ms());
+        let span_by_wall = |at: Timestamp| if at == Timestamp::NEVER { at } else { Timestamp(at.ms_since(wall)) };
+        (job.not_before, job.expires_at) = (job.not_before.map(span_by_wall), job.expires_at.map(span_by_wall));
         if let Some(unique) = &mut job.unique {
             match &mut unique.until {
                 KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => *at = span(*at),

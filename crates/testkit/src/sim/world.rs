@@ -23,6 +23,10 @@ pub(crate) struct World {
     pub(crate) weights: Vec<(u64, Kind)>,
     /// How far the clock moves at once, in milliseconds.
     pub(crate) pace_ms: u64,
+    /// How often, in percent of all turns, somebody sets the wall clock.
+    pub(crate) steps_percent: u64,
+    /// How often the daemon stands still.
+    pub(crate) pauses_percent: u64,
 }
 
 impl World {
@@ -48,6 +52,8 @@ impl World {
             batches: names("b", dice.between(1, 5)),
             weights,
             pace_ms: dice.one_of([2, 50, 1_000, 30_000]),
+            steps_percent: dice.one_of([0, 0, 0, 1, 5]),
+            pauses_percent: dice.one_of([0, 0, 0, 1, 3]),
         }
     }
 

@@ -136,7 +136,7 @@ impl Oracle {
             new: new.clone(),
             parent,
             depth,
-            created_at: self.now,
+            created_at: self.wall(),
             committed: false,
             since: self.now.after_ms(new.expires_ms),
             rests: false,

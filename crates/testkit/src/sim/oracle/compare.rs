@@ -101,6 +101,8 @@ impl Oracle {
 impl Oracle {
     /// The daemon died, or stopped, and this engine is what was recovered: what only lived with connections is gone.
     pub(crate) fn survive(&mut self, engine: &Engine) {
+        // After a boot its time may be a little behind what it was: it is what the wall clock says.
+        (self.now, self.dice.clock) = (Timestamp(0), self.clock);
         self.clients.clear();
         self.bridge = Bridge::default();
         self.queues.iter_mut().for_each(|queue| queue.bridged = false);

@@ -41,11 +41,21 @@ impl Oracle {
         }
     }
 
+    /// Somebody had it, and it waits again.
+    fn was_delivered(&self, job: &JobRef) -> bool {
+        let memo = self.find(job).ok().and_then(|id| self.job(id));
+        memo.is_some_and(|memo| memo.job.attempts > 0 && matches!(memo.job.place, Place::Ready | Place::Retrying(_)))
+    }
+
     pub(super) fn finish(&mut self, client: ClientId, tag: Tag, claim: Claim, result: &Bytes) -> Answer {
         let id = match claim {
             (job, Proof::Late) => self.left(job)?,
+            (job, Proof::AnyLease) if self.was_delivered(job) => self.left(job)?,
             _ => self.claimed_of(client, claim, QueueKind::Work)?,
         };
+        if claim.1 == Proof::AnyLease && self.job(id).is_some_and(|memo| memo.job.lease().is_none()) {
+            self.see("Finish::LateByName");
+        }
         if claim.1 == Proof::Late {
             self.see("Finish::Late");
         }
@@ -86,13 +96,13 @@ impl Oracle {
     }
 
     fn fail_job(&mut self, id: JobId, failure: Failure, end: &End) -> Fate {
-        let now = self.now;
+        let (now, wall) = (self.now, self.wall());
         self.void_token(id);
         self.count_total(id, |totals| totals.failed += 1);
         let memo = self.job_mut(id);
         memo.job.failures += 1;
-        let first_at = memo.extra().failure.as_ref().map_or(now, |last| last.first_at);
-        memo.extra().failure = Some(Box::new(Failure { at: now, first_at, ..failure }));
+        let first_at = memo.extra().failure.as_ref().map_or(wall, |last| last.first_at);
+        memo.extra().failure = Some(Box::new(Failure { at: wall, first_at, ..failure }));
         self.ran(id);
         let memo = self.job_mut(id);
         let (failures, retry) = (memo.job.failures, memo.job.retry);
@@ -200,7 +210,7 @@ impl Oracle {
         (so_far, text): (Option<(u32, u32)>, Option<&Bytes>),
         until: Option<Timestamp>,
     ) -> Answer {
-        let (id, now) = (self.find(job)?, self.now);
+        let (id, now) = (self.find(job)?, self.wall());
         if let Some(until) = until {
             self.move_end(id, until, true);
         }
@@ -268,7 +278,7 @@ impl Oracle {
     }
 
     pub(super) fn tell(&mut self, client: ClientId, tag: Tag, claim: Claim, note: &Note) -> Answer {
-        let (id, now) = (self.claimed(client, claim)?, self.now);
+        let (id, now) = (self.claimed(client, claim)?, self.wall());
         let memo = self.job_mut(id);
         if let Note::Progress { numerator, denominator, raw } = note {
             let progress = Progress { numerator: *numerator, denominator: *denominator, text: raw.clone() };

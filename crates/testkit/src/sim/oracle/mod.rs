@@ -23,8 +23,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, ClientId, Command, Cursor, Event, Job, JobId, JobRef, Limits, Origin, Place, PlaceKind, QueueId, QueueKind,
-    QueueRules, Refusal, Schedule, Tag, Timestamp, Totals, Turn,
+    Bridge, ClientId, Clock, Command, Cursor, Event, Job, JobId, JobRef, Limits, Origin, Place, PlaceKind, QueueId,
+    QueueKind, QueueRules, Refusal, Schedule, Tag, Timestamp, Totals, Turn,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -44,6 +44,8 @@ pub(crate) struct Oracle {
     bridge: Bridge,
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
+    /// The clocks as they were when one of them was last found to be set.
+    clock: Clock,
     /// In order of birth.
     pub(crate) jobs: Vec<JobMemo>,
     pub(crate) queues: Vec<QueueMemo>,
@@ -102,6 +104,7 @@ impl Oracle {
             limits,
             bridge: Bridge::default(),
             now: Timestamp(0),
+            clock: Clock::default(),
             jobs: Vec::new(),
             queues: Vec::new(),
             schedules: Vec::new(),
@@ -127,8 +130,9 @@ impl Oracle {
     }
 
     /// A turn begins.
-    pub(crate) fn begin(&mut self, now: Timestamp, seed: u64) {
+    pub(crate) fn begin(&mut self, now: Timestamp, clock: Clock, seed: u64) {
         self.dice = Turn::new(now, seed);
+        self.dice.clock = clock;
     }
 
     /// What must be said when this is asked, and what was due before it.
@@ -234,6 +238,7 @@ impl Oracle {
 
     fn tick(&mut self) {
         self.now = self.now.max(self.dice.now);
+        self.look_at_clocks();
         while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
             match due {
                 Due::Place(id) => self.place_due(id),
@@ -253,16 +258,47 @@ impl Oracle {
         self.forget_idle_queues();
     }
 
+    /// The wall clock minus the engine's.
+    pub(crate) const fn skew_ms(&self) -> i64 {
+        self.dice.clock.skew_ms
+    }
+
+    const fn wall(&self) -> Timestamp {
+        self.now.shifted(self.skew_ms())
+    }
+
+    /// When a moment of the wall clock's is by the engine's.
+    const fn from_wall(&self, at: Timestamp) -> Timestamp {
+        at.shifted(-self.skew_ms())
+    }
+
+    /// Whether these clocks are not what they were: one was set, or stood still.
+    pub(crate) const fn is_upset(&self, clock: Clock) -> bool {
+        let Clock { skew_ms, boot, ahead_ms, .. } = self.clock;
+        clock.boot != boot || clock.ahead_ms != ahead_ms || clock.skew_ms.abs_diff(skew_ms) > 1_000
+    }
+
+    fn look_at_clocks(&mut self) {
+        let clock = self.dice.clock;
+        if self.is_upset(clock) {
+            let before = std::mem::replace(&mut self.clock, clock);
+            if clock.skew_ms < before.skew_ms {
+                self.rewind_schedules();
+            }
+        }
+    }
+
     fn next_due(&self) -> Option<(Timestamp, Due)> {
         let jobs = self.jobs.iter().flat_map(|memo| {
             let id = id_of(memo);
             let place = match memo.job.place {
-                Place::Scheduled(at) | Place::Retrying(at) | Place::Dead(at) | Place::Done(at) => (at, Due::Place(id)),
+                Place::Scheduled(at) => (self.from_wall(at), Due::Place(id)),
+                Place::Retrying(at) | Place::Dead(at) | Place::Done(at) => (at, Due::Place(id)),
                 Place::Leased(_) => (memo.lease_due, Due::Lease(id)),
                 Place::Ready | Place::Shelved => (Timestamp::NEVER, Due::Place(id)),
             };
             let key_limit = if memo.holds_key { memo.key_limit() } else { Timestamp::NEVER };
-            [place, (memo.expires_at(), Due::Expiry(id)), (key_limit, Due::Key(id))]
+            [place, (self.from_wall(memo.expires_at()), Due::Expiry(id)), (key_limit, Due::Key(id))]
         });
         let waits = self.clients.iter().flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
         let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));
@@ -271,7 +307,7 @@ impl Oracle {
                 .is_some_and(|c| matches!(c.waiting, Waiting::Awake { since, .. } if since == wakeup.since))
         };
         let awake = self.awake.iter().filter(not_come).map(|wakeup| (wakeup.until, Due::Awake(wakeup.since)));
-        let runs = self.schedules.iter().map(|schedule| (schedule.next_at, Due::Run(schedule.id)));
+        let runs = self.schedules.iter().map(|schedule| (self.run_due(schedule), Due::Run(schedule.id)));
         let batches = self.batches.iter().map(|batch| (self.batch_deadline(batch), Due::Batch(batch.id)));
         let slots = self.jobs.iter().filter(|memo| memo.has_slot).filter_map(|memo| self.slot_due(memo));
         let clients = waits.chain(beats).chain(awake).chain(slots);
@@ -439,7 +475,7 @@ impl Oracle {
     /// Puts a job in a place; a key that is not wanted there is let go.
     fn put(&mut self, id: JobId, place: Place) {
         self.leave_slot(id);
-        let now = self.now;
+        let now = self.wall();
         let memo = self.job_mut(id);
         memo.job.place = place;
         if memo.connection().is_none() {

@@ -81,7 +81,7 @@ impl Oracle {
 
     fn bring_up(&mut self, id: JobId, queue: QueueId) {
         self.count_total(id, |totals| totals.pushed += 1);
-        if self.job_mut(id).expires_at() <= self.now {
+        if self.job_mut(id).expires_at() <= self.wall() {
             self.expire(id);
         }
         self.serve(queue);
@@ -120,7 +120,7 @@ impl Oracle {
             cycle,
             result_keep_ms: new.result_keep_ms,
             lease_ms: new.lease_ms,
-            track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: self.now }),
+            track: (new.track_ms > 0).then_some(Track { keep_ms: new.track_ms, updated_at: self.wall() }),
             member,
             ..Extra::default()
         };
@@ -134,8 +134,8 @@ impl Oracle {
             priority: new.priority,
             durable: new.durable,
             rank: self.rank(new.front && !is_cycle),
-            place: new.not_before.filter(|at| *at > self.now).map_or(Place::Ready, Place::Scheduled),
-            ready_at: self.now,
+            place: new.not_before.filter(|at| *at > self.wall()).map_or(Place::Ready, Place::Scheduled),
+            ready_at: self.wall(),
             payload: Payload::new(
                 new.unique.as_ref().map(|unique| &*unique.key),
                 new.name.as_deref().unwrap_or_default(),
@@ -164,7 +164,7 @@ impl Oracle {
         if self.job_mut(id).is_abandoned() {
             return self.remove(id);
         }
-        let now = self.now;
+        let now = self.wall();
         let was_over = matches!(self.job_mut(id).job.place, Place::Dead(_) | Place::Done(_));
         self.put(id, Place::Ready);
         let job = &mut self.job_mut(id).job;

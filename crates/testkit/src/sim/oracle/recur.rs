@@ -19,11 +19,12 @@ impl Oracle {
         self.queue_mut(queue).known = true;
         let weight = before.as_ref().map_or(0, Schedule::weight_bytes);
         self.make_way(0, (new.job.body.len() as u64).saturating_sub(weight));
+        let now = self.now_for(new.recurrence);
         let kept = before.clone().filter(|before| new.keep_grid && before.recurrence == new.recurrence);
         let (anchor, next_at) = match kept {
             Some(kept) => (kept.anchor, kept.next_at),
-            None if new.at_once => (self.now, self.now),
-            None => (self.now, next_after(new.recurrence, self.now, self.now)),
+            None if new.at_once => (now, now),
+            None => (now, next_after(new.recurrence, now, now)),
         };
         let id = before.as_ref().map_or(JobId(self.next_job), |before| before.id);
         self.next_job += u64::from(before.is_none());
@@ -50,7 +51,7 @@ impl Oracle {
         }
         self.check_new_body(&new.job)?;
         let happens = match &new.recurrence {
-            Recurrence::Cron(cron) => calendar::next_after(cron, self.now, YEARS).is_some(),
+            Recurrence::Cron(cron) => calendar::next_after(cron, self.wall(), YEARS).is_some(),
             Recurrence::Every { interval_ms } => *interval_ms > 0,
         };
         if !happens || new.runs == Some(0) {
@@ -95,18 +96,44 @@ impl Oracle {
         self.schedules.iter().find(|schedule| schedule.job.origin == origin && schedule.key.as_deref() == Some(key))
     }
 
+    const fn now_for(&self, recurrence: Recurrence) -> Timestamp {
+        match recurrence {
+            Recurrence::Cron(_) => self.wall(),
+            Recurrence::Every { .. } => self.now,
+        }
+    }
+
+    /// When a schedule runs next by the engine's clock.
+    pub(super) const fn run_due(&self, schedule: &Schedule) -> Timestamp {
+        match schedule.recurrence {
+            Recurrence::Cron(_) => self.from_wall(schedule.next_at),
+            Recurrence::Every { .. } => schedule.next_at,
+        }
+    }
+
+    /// The wall clock was set back: what the calendar says runs at the second time from there at the latest.
+    pub(super) fn rewind_schedules(&mut self) {
+        let wall = self.wall();
+        for schedule in &mut self.schedules {
+            if let Recurrence::Cron(cron) = &schedule.recurrence {
+                let next = |from| calendar::next_after(cron, from, YEARS).unwrap_or(Timestamp::NEVER);
+                schedule.next_at = schedule.next_at.min(next(next(wall)));
+            }
+        }
+    }
+
     /// A schedule's time has come.
     pub(super) fn run(&mut self, id: JobId) {
         let Some(at) = self.schedules.iter().position(|schedule| schedule.id == id) else { return };
         let schedule = self.schedules[at].clone();
         self.forget_idle_queues();
-        let ran = self.push(ClientId(u64::MAX), Tag::NONE, &job_of(&schedule, self.now)).is_ok();
+        let ran = self.push(ClientId(u64::MAX), Tag::NONE, &job_of(&schedule, self.now, self.wall())).is_ok();
         self.forget_idle_queues();
         let runs_left = schedule.runs_left.map(|runs| runs - u64::from(ran));
         if runs_left == Some(0) {
             self.schedules.remove(at);
         } else {
-            let next_at = next_after(schedule.recurrence, schedule.next_at, self.now);
+            let next_at = next_after(schedule.recurrence, schedule.next_at, self.now_for(schedule.recurrence));
             self.schedules[at] = Schedule { next_at, runs_left, ..schedule };
         }
     }
@@ -127,11 +154,12 @@ fn next_after(recurrence: Recurrence, grid: Timestamp, now: Timestamp) -> Timest
 }
 
 /// The job of a run: times in the template are counted from the run.
-fn job_of(schedule: &Schedule, now: Timestamp) -> NewJob {
+fn job_of(schedule: &Schedule, now: Timestamp, wall: Timestamp) -> NewJob {
     let from_now = |ms: Timestamp| now.after_ms(ms.0);
+    let from_wall = |ms: Timestamp| wall.after_ms(ms.0);
     let mut job = schedule.job.clone();
-    job.not_before = job.not_before.map(from_now);
-    job.expires_at = job.expires_at.map(from_now);
+    job.not_before = job.not_before.map(from_wall);
+    job.expires_at = job.expires_at.map(from_wall);
     if let Some(unique) = &mut job.unique {
         match &mut unique.until {
             KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => *at = from_now(*at),

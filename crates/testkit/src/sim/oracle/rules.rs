@@ -119,7 +119,7 @@ impl Oracle {
     }
 
     fn bury_misfit(&mut self, id: JobId, why: &Bytes) {
-        let now = self.now;
+        let now = self.wall();
         let last = &mut self.job_mut(id).extra().failure;
         let first_at = last.as_ref().map_or(now, |last| last.first_at);
         let (kind, message) = (Bytes::from_static(MISFIT), why.clone());

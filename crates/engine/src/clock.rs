@@ -1,0 +1,247 @@
+//! The two clocks, and what the journal keeps of them.
+//!
+//! The engine's time is a monotonic clock: it counts what passes, goes on over restarts, and does not notice when somebody
+//! sets the wall clock. Leases, beats, waits, backoffs and whatever else lasts *so long* go by it. Moments on the calendar
+//! (`not_before`, `expires_at`, cron) go by the wall clock, and so does whatever is shown as a moment. The skew is what
+//! lies between the two.
+
+use crate::batch::Batch;
+use crate::engine::Engine;
+use crate::ids::Timestamp;
+use crate::job::{Job, KeyUntil, Place};
+use crate::schedule::Schedule;
+use crate::turn::{Change, Turn};
+
+/// A skew that changes by more than this is a step: it is journalled, and what goes by the wall clock is looked at again.
+const STEP_MS: u64 = 1_000;
+
+/// How old the journal's idea of the engine's time may become, as long as there are commits.
+const AT_AGE_MS: u64 = 60_000;
+
+/// How the engine's time relates to other clocks. All zero: both clocks are the same, as a journal has it that says nothing of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// The wall clock minus the engine's time, in milliseconds.
+    pub skew_ms: i64,
+    /// Names the boot of the machine for which `ahead_ms` holds; 0 = none.
+    pub boot: u64,
+    /// The engine's time minus the time since that boot, in milliseconds.
+    pub ahead_ms: i64,
+    /// The engine's time when this was noted: it is later now.
+    pub at: Timestamp,
+}
+
+impl Clock {
+    /// A wall clock that is so much ahead of the engine's time.
+    #[must_use]
+    pub const fn skewed(skew_ms: i64) -> Self {
+        Self { skew_ms, boot: 0, ahead_ms: 0, at: Timestamp(0) }
+    }
+
+    const fn differs(&self, other: &Self) -> bool {
+        self.boot != other.boot || self.ahead_ms != other.ahead_ms || self.skew_ms.abs_diff(other.skew_ms) > STEP_MS
+    }
+}
+
+/// What leaves one engine for another takes the wall clock's times with it: these move all that goes by the engine's.
+impl Job {
+    /// Moves all times that go by the engine's clock.
+    pub fn shift(&mut self, ms: i64) {
+        self.place.shift(ms);
+        if let Some(extra) = &mut self.extra {
+            extra.key_until.shift(ms);
+        }
+    }
+}
+
+impl Place {
+    /// Moves its times, if they go by the engine's clock.
+    pub fn shift(&mut self, ms: i64) {
+        match self {
+            Self::Leased(lease) => {
+                for at in [&mut lease.taken_at, &mut lease.until, &mut lease.alarm_at] {
+                    *at = at.shifted(ms);
+                }
+            }
+            Self::Retrying(at) | Self::Dead(at) | Self::Done(at) => *at = at.shifted(ms),
+            Self::Ready | Self::Scheduled(_) | Self::Shelved => {}
+        }
+    }
+}
+
+impl KeyUntil {
+    /// Moves its end, if it has one, which goes by the engine's clock.
+    pub const fn shift(&mut self, ms: i64) {
+        match self {
+            Self::EndOr(at) | Self::StartOr(at) => *at = at.shifted(ms),
+            Self::End | Self::Start | Self::Gone => {}
+        }
+    }
+}
+
+impl Schedule {
+    /// Moves all times that go by the engine's clock.
+    pub const fn shift(&mut self, ms: i64) {
+        if !self.recurrence.by_wall() {
+            (self.anchor, self.next_at) = (self.anchor.shifted(ms), self.next_at.shifted(ms));
+        }
+    }
+}
+
+impl Batch {
+    /// Moves all times that go by the engine's clock.
+    pub const fn shift(&mut self, ms: i64) {
+        self.standing.since = self.standing.since.shifted(ms);
+    }
+}
+
+impl Engine {
+    /// What the wall clock shows.
+    pub(crate) const fn wall(&self) -> Timestamp {
+        self.now.shifted(self.skew_ms)
+    }
+
+    /// Takes the clocks of a turn. When the wall clock was set, the journal hears of it and the calendar is looked at again.
+    pub(crate) fn take_clock(&mut self, turn: &mut Turn) {
+        self.skew_ms = turn.clock.skew_ms;
+        let before = self.head.clock;
+        if turn.clock.differs(&before) {
+            self.head.clock = Clock { at: self.now, ..turn.clock };
+            turn.remember(Change::Head);
+            if turn.clock.skew_ms < before.skew_ms {
+                self.rewind_schedules(turn);
+            }
+        } else if before != Clock::default() && self.now.ms_since(before.at) > AT_AGE_MS {
+            self.head.clock.at = self.now;
+        }
+    }
+}
+
+/// How often a daemon reads its clock at least, in milliseconds: [`Timekeeper::read`].
+pub const TICK_MS: u64 = 1_000;
+
+/// A reading that comes so much later than it should is a pause.
+const LATE_MS: u64 = 2_000;
+
+/// How long the engine's time stands still after a pause, so that what waits in the sockets is read first.
+const SETTLE_MS: u64 = 1_000;
+
+/// Makes the engine's time out of what the machine's clocks show: the time since boot, machines asleep included, less the
+/// pauses in which the daemon itself stood still.
+///
+/// Pure: somebody else reads the clocks, and as often as every [`TICK_MS`].
+#[derive(Clone, Debug)]
+pub struct Timekeeper {
+    boot: u64,
+    ahead_ms: i64,
+    /// The time since boot when it was read last.
+    read_ms: u64,
+    /// What it said last.
+    now: Timestamp,
+}
+
+/// What time it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// By the engine's clock.
+    pub now: Timestamp,
+    /// By which other clocks follow from that.
+    pub clock: Clock,
+    /// The pause that has just ended, in milliseconds, if one has.
+    pub pause_ms: Option<u64>,
+}
+
+impl Timekeeper {
+    /// Goes on from what the journal keeps. `boot` names this boot of the machine (0: it has no name), `since_boot_ms` is how
+    /// long ago it was. In the same boot the time goes on exactly; after another one the wall clock says how long it took.
+    #[must_use]
+    pub fn start(kept: &Clock, boot: u64, since_boot_ms: u64, wall: Timestamp) -> Self {
+        let same_boot = boot != 0 && kept.boot == boot;
+        let exact = Timestamp(since_boot_ms).shifted(kept.ahead_ms);
+        let by_wall = wall.shifted(kept.skew_ms.saturating_neg());
+        let now = if same_boot { exact } else { by_wall }.max(kept.at);
+        Self { boot, ahead_ms: difference(now.0, since_boot_ms), read_ms: since_boot_ms, now }
+    }
+
+    /// What time it is when the machine was booted so long ago and the wall clock shows this.
+    pub fn read(&mut self, since_boot_ms: u64, wall: Timestamp) -> Reading {
+        let passed_ms = since_boot_ms.saturating_sub(self.read_ms);
+        let pause_ms = Some(passed_ms).filter(|passed_ms| *passed_ms > TICK_MS + LATE_MS);
+        if let Some(pause_ms) = pause_ms {
+            self.ahead_ms = self.ahead_ms.saturating_sub_unsigned(pause_ms + SETTLE_MS);
+        }
+        self.kept_reading(since_boot_ms);
+        self.now = self.now.max(Timestamp(self.read_ms).shifted(self.ahead_ms));
+        let skew_ms = difference(wall.0, self.now.0);
+        let clock = Clock { skew_ms, boot: self.boot, ahead_ms: self.ahead_ms, at: self.now };
+        Reading { now: self.now, clock, pause_ms }
+    }
+
+    /// The clock was read all the time until then: what has passed is no pause. For clocks that jump.
+    pub fn kept_reading(&mut self, since_boot_ms: u64) {
+        self.read_ms = self.read_ms.max(since_boot_ms);
+    }
+}
+
+fn difference(one: u64, other: u64) -> i64 {
+    i64::try_from(i128::from(one) - i128::from(other)).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WALL: Timestamp = Timestamp(1_700_000_000_000);
+
+    fn keeper() -> Timekeeper {
+        Timekeeper::start(&Clock::default(), 7, 50_000, WALL)
+    }
+
+    #[test]
+    fn a_first_start_takes_the_wall_clock_s_time() {
+        let reading = keeper().read(50_010, WALL.after_ms(10));
+        assert_eq!((reading.now, reading.clock.skew_ms, reading.pause_ms), (WALL.after_ms(10), 0, None));
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_moves_the_skew_and_nothing_else() {
+        for step in [-3_600_000, 3_600_000] {
+            let reading = keeper().read(50_010, WALL.after_ms(10).shifted(step));
+            assert_eq!((reading.now, reading.clock.skew_ms), (WALL.after_ms(10), step));
+        }
+    }
+
+    #[test]
+    fn a_pause_does_not_count_and_neither_does_the_moment_after_it() {
+        let mut keeper = keeper();
+        let at = |keeper: &mut Timekeeper, ms| {
+            let reading = keeper.read(50_000 + ms, WALL.after_ms(ms));
+            (reading.now.ms_since(WALL), reading.clock.skew_ms, reading.pause_ms)
+        };
+        assert_eq!(at(&mut keeper, 500), (500, 0, None));
+        assert_eq!(at(&mut keeper, 3_500), (3_500, 0, None), "late, but not so late");
+        assert_eq!(at(&mut keeper, 13_500), (3_500, 10_000, Some(10_000)));
+        assert_eq!(at(&mut keeper, 14_400), (3_500, 10_900, None), "it stands still for a moment");
+        assert_eq!(at(&mut keeper, 14_600), (3_600, 11_000, None), "and goes on");
+        assert_eq!(at(&mut keeper, 14_000), (3_600, 10_400, None), "and never back");
+    }
+
+    #[test]
+    fn it_goes_on_over_a_restart() {
+        let mut before = keeper();
+        before.read(52_000, WALL.after_ms(2_000));
+        let kept = before.read(70_000, WALL.after_ms(20_000)).clock;
+        assert_eq!(kept.skew_ms, 18_000, "after a pause");
+        let table = [
+            ("same boot", 7, 80_000, WALL.after_ms(30_000), 11_000),
+            ("same boot, and the wall clock was set meanwhile", 7, 80_000, WALL.shifted(-3_600_000), 11_000),
+            ("another boot", 8, 5_000, WALL.after_ms(30_000), 12_000),
+            ("another boot, by a clock that is far behind", 8, 5_000, Timestamp(0), 2_000),
+            ("no boot has a name", 0, 80_000, WALL.after_ms(30_000), 12_000),
+        ];
+        for (name, boot, since_boot_ms, wall, expected) in table {
+            let mut after = Timekeeper::start(&kept, boot, since_boot_ms, wall);
+            assert_eq!(after.read(since_boot_ms, wall).now, WALL.after_ms(expected), "{name}");
+        }
+    }
+}
