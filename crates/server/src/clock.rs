@@ -1,24 +1,107 @@
-//! The real clock. The only place that reads it for the engine.
+//! The real clocks, and the engine's time made of them. The only place that reads them for the engine.
+//!
+//! The engine's time goes by `CLOCK_BOOTTIME`, which nobody sets and which counts while the machine sleeps, less the pauses of
+//! the daemon. What that means and how it survives a restart: [`windlass_engine::Timekeeper`].
 
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use windlass_engine::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
+use windlass_engine::{Clock, Reading, Timekeeper, Timestamp};
 
-/// Now, in milliseconds since the epoch. A clock set before 1970 reads as 1970.
+/// There is one time for all threads of a process.
+static KEEPER: Mutex<Option<Timekeeper>> = Mutex::new(None);
+
+/// Goes on from what the journal keeps. Until then the engine's time is the wall clock's.
+pub(crate) fn start(kept: &Clock) {
+    let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
+    *KEEPER.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+}
+
+/// All clocks.
+pub(crate) fn read() -> Reading {
+    let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
+    let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms(), wall());
+    let reading = keeper.get_or_insert_with(begin).read(since_boot_ms(), wall());
+    drop(keeper);
+    if let Some(pause_ms) = reading.pause_ms {
+        tracing::warn!(pause_ms, "the daemon stood still: everybody has so much longer");
+    }
+    reading
+}
+
+/// Now, by the engine's clock.
 pub(crate) fn now() -> Timestamp {
+    read().now
+}
+
+/// Now, by the wall clock, in milliseconds since the epoch. A clock set before 1970 reads as 1970.
+pub(crate) fn wall() -> Timestamp {
     Timestamp(u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Now, in nanoseconds since the epoch.
-pub(crate) fn now_ns() -> u64 {
+/// Now, by the wall clock, in nanoseconds since the epoch.
+pub(crate) fn wall_ns() -> u64 {
     u64::try_from(since_epoch().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long until a moment of the engine's clock; nothing if it has passed.
+pub(crate) fn until(at: Timestamp) -> Duration {
+    Duration::from_millis(at.ms_since(now()))
+}
+
+/// Sleeps until a moment of the engine's clock. The pauses of the daemon make that later.
+pub(crate) async fn sleep_until(at: Timestamp) {
+    loop {
+        let left = until(at);
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
+}
+
+/// What comes of it, unless it takes longer than so long; the pauses of the daemon do not count.
+pub(crate) async fn timeout<T>(max: Duration, does: impl Future<Output = T>) -> Option<T> {
+    let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX);
+    tokio::select! {
+        biased;
+        done = does => Some(done),
+        () = sleep_until(now().after_ms(max_ms)) => None,
+    }
 }
 
 fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
-/// How long until a moment; nothing if it has passed.
-pub(crate) fn until(at: Timestamp) -> Duration {
-    Duration::from_millis(at.ms_since(now()))
+fn since_boot_ms() -> u64 {
+    let at = clock_gettime(ClockId::Boottime);
+    let (seconds, ns) = (u64::try_from(at.tv_sec).unwrap_or(0), u64::try_from(at.tv_nsec).unwrap_or(0));
+    seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
+}
+
+/// A name for this boot, and for the offset that a container may have put on its clock; 0 if the machine does not say.
+fn boot() -> u64 {
+    let Ok(id) = std::fs::read("/proc/sys/kernel/random/boot_id") else { return 0 };
+    let offsets = std::fs::read("/proc/self/timens_offsets").unwrap_or_default();
+    // FNV-1a.
+    let hash = id
+        .iter()
+        .chain(&offsets)
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    hash.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_says_how_long_it_runs_and_which_boot_that_is() {
+        assert!(since_boot_ms() > 0);
+        assert_eq!(boot(), boot());
+        assert_ne!(boot(), 0);
+    }
 }

@@ -338,7 +338,7 @@ mod tests {
             let body = Bytes::from(vec![7; usize::try_from(bytes).unwrap()]);
             let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"large"), body);
             outbox.command(Tag(1), Command::Push(Box::new(job)));
-            hub.visit(ClientId(1), clock::now(), &mut outbox.drain().collect());
+            hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect());
             jobs() > before
         };
         // However often it is looked, what was taken stays taken: in the pending commit, and on its way to the disk.
@@ -372,7 +372,7 @@ mod tests {
             let body = Bytes::from(vec![7; BODY_BYTES]);
             let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"large"), body);
             outbox.command(Tag(1), Command::Push(Box::new(job)));
-            assert!(hub.visit(ClientId(1), clock::now(), &mut outbox.drain().collect()));
+            assert!(hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
         }
         let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));
         let pace = Pace { interval: Some(hour), retry: hour, timeout: hour, abort: hour };

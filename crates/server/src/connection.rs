@@ -17,8 +17,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::ReadBuf;
-use tokio::time::Instant;
-use windlass_engine::{ClientId, Timestamp};
+use windlass_engine::{ClientId, Reading, Timestamp};
 use windlass_session::{Item, Outbox, Post, Reason, Session};
 
 use crate::budget::{Budget, Share};
@@ -99,7 +98,8 @@ pub(crate) struct Connection<S> {
     paused: bool,
     /// When it was last woken: reading the clock costs as much as a command.
     now: Timestamp,
-    heard_at: Instant,
+    reading: Reading,
+    heard_at: Timestamp,
     budget: Arc<Budget>,
     share: Share,
 }
@@ -125,6 +125,7 @@ impl<S: Stream> Connection<S> {
         let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, depot, ringer));
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
         hub.join(client, Arc::clone(&mailbox));
+        let reading = clock::read();
         Self {
             stream,
             session,
@@ -134,7 +135,7 @@ impl<S: Stream> Connection<S> {
             bounds,
             input: BytesMut::new(),
             output: BytesMut::new(),
-            outbox: Outbox::default(),
+            outbox: Outbox::at(reading.clock.skew_ms),
             items: VecDeque::new(),
             visited: false,
             moved: 0,
@@ -146,8 +147,9 @@ impl<S: Stream> Connection<S> {
             stopping: false,
             waits: false,
             paused: false,
-            now: clock::now(),
-            heard_at: Instant::now(),
+            now: reading.now,
+            reading,
+            heard_at: reading.now,
             budget,
             share: Share::default(),
         }
@@ -167,7 +169,7 @@ impl<S: Stream> Connection<S> {
                 self.let_others_go_first().await;
             }
             let woke = self.wait().await;
-            self.now = clock::now();
+            self.read_clock();
             let was_read = matches!(woke, Woke::Read(_));
             self.visited = false;
             match woke {
@@ -183,6 +185,7 @@ impl<S: Stream> Connection<S> {
                 Woke::Read(Err(_)) | Woke::Wrote(_) => return self.ending.take().unwrap_or(Reason::PeerClosed),
                 Woke::Mail => self.heed_shutdown(),
                 Woke::Tick => self.tick(),
+                Woke::Idle if self.silent_until().is_none_or(|at| at > self.now) => {}
                 Woke::Idle => return self.ending.take().unwrap_or(Reason::TimedOut("idle")),
             }
             self.settle().await;
@@ -198,10 +201,16 @@ impl<S: Stream> Connection<S> {
         !answered && !self.waits && !self.eof && self.ending.is_none()
     }
 
+    fn read_clock(&mut self) {
+        self.reading = clock::read();
+        self.now = self.reading.now;
+        self.outbox.set_skew_ms(self.reading.clock.skew_ms);
+    }
+
     /// Bytes, or the end of them, have come.
     fn heard(&mut self) {
         if self.bounds.idle_max.is_some() {
-            self.heard_at = Instant::now();
+            self.heard_at = self.now;
         }
         self.session.on_bytes(self.now, &mut self.input, &mut self.outbox);
         self.waits = self.input.is_empty() && self.outbox.ends_in_waiting();
@@ -211,6 +220,10 @@ impl<S: Stream> Connection<S> {
     }
 
     fn tick(&mut self) {
+        // The daemon may have stood still: then it is not so late as it seemed.
+        if self.session.next_deadline().is_some_and(|at| at > self.now) {
+            return;
+        }
         // What it was asked may stand behind what it has not read.
         if self.paused || self.left_behind.is_some() {
             self.session.excuse(self.now);
@@ -242,7 +255,7 @@ impl<S: Stream> Connection<S> {
     /// Whatever else waits on this thread has a turn, and whoever waits for the engine.
     async fn let_others_go_first(&mut self) {
         tokio::task::yield_now().await;
-        self.now = clock::now();
+        self.read_clock();
         (self.visited, self.moved) = (false, 0);
     }
 
@@ -251,7 +264,7 @@ impl<S: Stream> Connection<S> {
             && self.ending.is_none()
         {
             self.ending = Some(reason);
-            self.heard_at = Instant::now();
+            self.heard_at = self.now;
             self.input = BytesMut::new();
         }
         // Words alone, with nothing before them that waits, need no visit.
@@ -266,7 +279,7 @@ impl<S: Stream> Connection<S> {
                     self.let_others_go_first().await;
                 }
                 self.visited = true;
-                if self.hub.visit(self.client, self.now, &mut self.items) {
+                if self.hub.visit(self.client, &self.reading, &mut self.items) {
                     break;
                 }
             }
@@ -360,15 +373,20 @@ impl<S: Stream> Connection<S> {
         reading
     }
 
+    /// When the peer has said nothing for too long.
+    fn silent_until(&self) -> Option<Timestamp> {
+        let silence_max = if self.ending.is_some() { Some(LINGER) } else { self.bounds.idle_max };
+        silence_max.map(|max| self.heard_at.after_ms(u64::try_from(max.as_millis()).unwrap_or(u64::MAX)))
+    }
+
     /// Waits for whatever comes first; writing goes before reading.
     async fn wait(&mut self) -> Woke {
         let reading = self.begin_reading();
         let deadline = self.session.next_deadline().filter(|_| self.ending.is_none());
-        let silence_max = if self.ending.is_some() { Some(LINGER) } else { self.bounds.idle_max };
-        let silent_until = silence_max.map(|max| self.heard_at + max);
+        let silent_until = self.silent_until();
         let mailbox = Arc::clone(&self.mailbox);
         let mut bell = pin!(mailbox.rung());
-        let mut tick = pin!(sleep_until(deadline.map(|at| Instant::now() + clock::until(at))));
+        let mut tick = pin!(sleep_until(deadline));
         let mut silence = pin!(sleep_until(silent_until));
         poll_fn(|cx| {
             let output = self.output.get(..WRITE_HIGH_BYTES).unwrap_or(&self.output);
@@ -454,9 +472,9 @@ std::thread_local! {
     static SCRATCH: std::cell::RefCell<Box<[u8]>> = std::cell::RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
 }
 
-async fn sleep_until(at: Option<Instant>) {
+async fn sleep_until(at: Option<Timestamp>) {
     match at {
-        Some(at) => tokio::time::sleep_until(at).await,
+        Some(at) => clock::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

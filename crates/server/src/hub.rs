@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::HashMap;
 use tokio::sync::{Notify, watch};
-use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Refusal, Tag, Timestamp, Turn};
+use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Reading, Refusal, Tag, Timestamp, Turn};
 use windlass_session::{Item, Stop};
 use windlass_store::{Commit, Journal};
 
@@ -134,7 +134,7 @@ impl Hub {
         let mut core = self.lock();
         core.mailboxes.remove(&client);
         core.ends.forget(client);
-        core.begin(clock::now());
+        core.begin(&clock::read());
         let is_part = core.apply_in_part(client, &Command::Close);
         if !is_part {
             core.apply(client, Tag::NONE, Command::Close);
@@ -145,7 +145,7 @@ impl Hub {
 
     /// Does what a client wants, in order, as far as one visit goes. Says whether that was all: if not, others are to have a
     /// turn before the rest. The client's own mailbox is not rung: it is looked at next.
-    pub(crate) fn visit(&self, client: ClientId, now: Timestamp, items: &mut VecDeque<Item>) -> bool {
+    pub(crate) fn visit(&self, client: ClientId, now: &Reading, items: &mut VecDeque<Item>) -> bool {
         let (failed, full) = (self.failed(), self.full());
         let is_refused = |tag, command: &Command| {
             (failed && needs_store(tag, command)) || (takes_room(command) && (full || self.is_too_large(command)))
@@ -181,7 +181,7 @@ impl Hub {
     /// Asks the engine something on the daemon's own behalf, and gives back what it says to that.
     pub(crate) fn ask(&self, command: Command) -> Vec<Event> {
         let mut core = self.lock();
-        core.begin(clock::now());
+        core.begin(&clock::read());
         core.apply(OURSELVES, Tag::NONE, Command::Open(ClientInfo::default()));
         core.apply(OURSELVES, ASKED, command);
         core.apply(OURSELVES, Tag::NONE, Command::Close);
@@ -195,7 +195,7 @@ impl Hub {
     /// Does what is due, and says when something is due next.
     pub(crate) fn tick(&self) -> Option<Timestamp> {
         let mut core = self.lock();
-        core.begin(clock::now());
+        core.begin(&clock::read());
         let Core { engine, turn, .. } = &mut *core;
         engine.tick(turn);
         let next = engine.next_deadline();
@@ -409,8 +409,10 @@ impl Ends {
 
 impl Core {
     /// Whoever waited for the lock may come with an earlier time than whoever had it: time does not go back for that.
-    fn begin(&mut self, now: Timestamp) {
-        self.turn.now = self.turn.now.max(now);
+    fn begin(&mut self, reading: &Reading) {
+        if reading.now >= self.turn.now {
+            (self.turn.now, self.turn.clock) = (reading.now, reading.clock);
+        }
         self.turn.changes.clear();
     }
 

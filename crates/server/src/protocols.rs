@@ -140,7 +140,7 @@ pub(crate) fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
         handshake_ms: faktory.hello_timeout.as_ms(),
         connections_max: if faktory.connections_max == 0 { usize::MAX } else { faktory.connections_max },
         memory_mb: resident_mb,
-        clock_ns: clock::now_ns,
+        clock_ns: clock::wall_ns,
         ..FaktorySettings::new(clock::now())
     })
 }

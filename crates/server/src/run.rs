@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::Signal;
+use windlass_engine::TICK_MS;
 use windlass_store::{CheckpointLimits, Opened, Recovered, StoreConfig};
 
 use crate::agreement::Wanted;
@@ -91,6 +92,7 @@ pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
     let started = Instant::now();
     let opened = windlass_store::open(&store_config(config), config.engine_limits(), random_seed())
         .map_err(|error| Failure::store(&config.data_dir, &error))?;
+    clock::start(&opened.recovered.engine.head().clock);
     let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
     let (jobs, schedules, clean) = (report.jobs, report.schedules, report.clean);
     tracing::info!(jobs, schedules, clean, ms, data_dir = %config.data_dir.display(), "opened");
@@ -187,20 +189,17 @@ async fn drain(door: &Door, deadline: Duration) {
     }
 }
 
-/// Wakes the engine when something is due.
+/// Wakes the engine when something is due, and often enough to see that a clock was set or that the daemon stood still.
 async fn tick(hub: Arc<Hub>) {
+    const EVERY: Duration = Duration::from_millis(TICK_MS);
     loop {
-        match hub.tick() {
-            None => hub.deadline_moved.notified().await,
-            Some(at) => {
-                tokio::select! {
-                    () = hub.deadline_moved.notified() => {}
-                    () = tokio::time::sleep(clock::until(at)) => {}
-                }
-                // What is due at once may be a part of something long: others come first.
-                tokio::task::yield_now().await;
-            }
+        let due = hub.tick().map_or(EVERY, |at| clock::until(at).min(EVERY));
+        tokio::select! {
+            () = hub.deadline_moved.notified() => {}
+            () = tokio::time::sleep(due) => {}
         }
+        // What is due at once may be a part of something long: others come first.
+        tokio::task::yield_now().await;
     }
 }
 

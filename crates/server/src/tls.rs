@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::config::{Tls, TlsError};
 
 /// What turns the sockets of a listener into TLS streams. Its files can be read again while it is at work.
@@ -55,9 +56,12 @@ impl Acceptor {
     /// Shakes hands, unless it takes too long or the daemon stops meanwhile.
     pub(crate) async fn accept(&self, socket: TcpStream, stop: CancellationToken) -> io::Result<TlsStream> {
         let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
-        let shaken = tokio::time::timeout(self.handshake_max, TlsAcceptor::from(current).accept(socket));
+        let shaken = clock::timeout(self.handshake_max, TlsAcceptor::from(current).accept(socket));
         tokio::select! {
-            shaken = shaken => Ok(TlsStream { inner: shaken??, unconfirmed: 0 }),
+            shaken = shaken => {
+                let inner = shaken.ok_or(io::ErrorKind::TimedOut)??;
+                Ok(TlsStream { inner, unconfirmed: 0 })
+            }
             () = stop.cancelled() => Err(io::Error::other("the daemon stops")),
         }
     }

@@ -84,6 +84,8 @@ pub struct Outbox {
     bytes: BytesMut,
     hang_up: Option<Reason>,
     stop: Option<Stop>,
+    /// The wall clock minus the time that sessions are told.
+    skew_ms: i64,
 }
 
 /// What a session may ask for that is not about its own connection: that the daemon stops.
@@ -131,6 +133,37 @@ pub enum Reason {
 }
 
 impl Outbox {
+    /// One for a session that lives while the wall clock is so much ahead of the engine's.
+    #[must_use]
+    pub fn at(skew_ms: i64) -> Self {
+        Self { skew_ms, ..Self::default() }
+    }
+
+    /// The wall clock is so much ahead of the engine's time now, which is what sessions are told. To be kept up by whoever
+    /// drives the session.
+    pub const fn set_skew_ms(&mut self, skew_ms: i64) {
+        self.skew_ms = skew_ms;
+    }
+
+    /// The wall clock minus the engine's time.
+    #[must_use]
+    pub const fn skew_ms(&self) -> i64 {
+        self.skew_ms
+    }
+
+    /// What the wall clock shows at a moment of the engine's: for moments that peers are told.
+    #[must_use]
+    pub const fn wall(&self, at: Timestamp) -> Timestamp {
+        at.shifted(self.skew_ms)
+    }
+
+    /// The engine's time at a moment of the wall clock's: for moments that peers name and that must not move when somebody
+    /// sets the clock.
+    #[must_use]
+    pub const fn from_wall(&self, at: Timestamp) -> Timestamp {
+        at.shifted(self.skew_ms.saturating_neg())
+    }
+
     /// Asks the engine for something.
     pub fn command(&mut self, tag: Tag, command: Command) {
         if self.hang_up.is_none() {

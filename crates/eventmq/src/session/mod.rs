@@ -185,17 +185,17 @@ impl EventmqSession {
         if let Some(beat) = &mut self.beat {
             beat.said(now);
         }
-        let time = unix_seconds(now.0);
+        let time = unix_seconds(out.wall(now).0);
         self.say(Command::Heartbeat { time: time.as_bytes() }, out);
     }
 
     /// It lives.
-    fn heard(&mut self, now: Timestamp) {
+    fn heard(&mut self, now: Timestamp, wall: Timestamp) {
         if let Some(beat) = &mut self.beat {
             beat.heard(now);
         }
         if let Role::Worker(listed) | Role::Scheduler(listed) = &self.role {
-            listed.heard(now);
+            listed.heard(wall);
         }
     }
 
@@ -237,7 +237,7 @@ impl Session for EventmqSession {
         let before = input.len();
         while !self.must_wait() && self.read(now, input, out) {}
         if input.len() < before {
-            self.heard(now);
+            self.heard(now, out.wall(now));
         }
         self.lend_credits(out);
         // Nothing is read behind an end; a message that was cut short by the peer's own stays so.

@@ -35,7 +35,7 @@ impl EventmqSession {
         }
         let is_worker = queues.is_some();
         let identity = self.seat.identity().cloned().unwrap_or_default();
-        let listed = self.settings.directory.enter(identity, queues, self.line.clone(), now);
+        let listed = self.settings.directory.enter(identity, queues, self.line.clone(), out.wall(now));
         self.role = if is_worker { Role::Worker(listed) } else { Role::Scheduler(listed) };
         self.beat = Some(Beat::new(now));
         self.say(wire::Command::Ack { of: id }, out);

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use windlass_engine::{Holder, Lease, NewJob, OnExpiry, Past, Place, Timestamp, Token};
 
 use super::Settings;
-use super::push::{failures, new_job, readable};
+use super::push::{Pushed, failures, new_job, readable};
 use crate::wire::{TimeError, Unit, UnitError, json, parse_time};
 
 /// Where a job was, and the time that goes with that.
@@ -46,7 +46,7 @@ pub enum Unfit {
 }
 
 impl Settings {
-    /// A job as PUSH makes it, with all that became of it since. Its times and its failures are its own; a hold on a key
+    /// A job as PUSH makes it, with all that became of it since; `now` and all times that come of it are the wall clock's. Its times and its failures are its own; a hold on a key
     /// and an end of its usefulness count from when it was enqueued.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Settings {
         let enqueued_at = enqueued_at(text);
         let since = enqueued_at.or_else(|| time(&unit.created_at)).unwrap_or(now);
         let past = Past { ready_at: enqueued_at, failures: unit.failure.map_or(0, failures), place };
-        let job = new_job(self, since, whole, &unit)?;
+        let job = new_job(self, Pushed::by_wall(since), whole, &unit)?;
         Ok(NewJob { not_before, past: Some(Box::new(past)), ..job })
     }
 }

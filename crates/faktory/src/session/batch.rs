@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use windlass_engine::{BatchView, CallbackState, Command, Event, NewBatch, NewJob, Origin, Refusal, Timestamp};
 use windlass_session::Outbox;
 
-use super::push::{new_job, readable};
+use super::push::{Pushed, new_job, readable};
 use super::refusal;
 use super::{Answer, Ask, FaktorySession, Task};
 use crate::wire::{
@@ -23,7 +23,7 @@ const EXPIRES_MS: u64 = 1_800_000;
 impl FaktorySession {
     pub(super) fn batch(&mut self, now: Timestamp, verb: &Bytes, rest: &Bytes, out: &mut Outbox) {
         match verb.as_ref() {
-            b"NEW" => match self.new_batch(now, rest) {
+            b"NEW" => match self.new_batch(Pushed::at(now, out), rest) {
                 Ok(batch) => {
                     let (bid, parent) = (batch.name.clone(), batch.parent.clone());
                     self.ask(Ask::Batch { bid: bid.clone(), said: Some(bid), parent }, Command::BatchNew(batch), out);
@@ -43,11 +43,11 @@ impl FaktorySession {
         }
     }
 
-    fn new_batch(&mut self, now: Timestamp, line: &Bytes) -> Result<Box<NewBatch>, UnitError> {
+    fn new_batch(&mut self, at: Pushed, line: &Bytes) -> Result<Box<NewBatch>, UnitError> {
         let text = readable(line);
         let wire::NewBatch { parent_bid, description, success, complete } = wire::NewBatch::parse(&text)?;
         let bid = self.next_bid();
-        let callback = |unit: Option<Unit<'_>>, role| unit.map(|unit| self.callback(now, line, &unit, (&bid, role)));
+        let callback = |unit: Option<Unit<'_>>, role| unit.map(|unit| self.callback(at, line, &unit, (&bid, role)));
         Ok(Box::new(NewBatch {
             origin: Origin::FAKTORY,
             complete: callback(complete, "complete").transpose()?,
@@ -63,14 +63,14 @@ impl FaktorySession {
     /// A job for later, which knows the batch it is for.
     fn callback(
         &self,
-        now: Timestamp,
+        at: Pushed,
         line: &Bytes,
         unit: &Unit<'_>,
         (bid, role): (&str, &str),
     ) -> Result<Box<NewJob>, UnitError> {
         let custom = callback_custom(unit.custom, bid, role);
         let unit = Unit { custom: Some(&custom), ..unit.clone() };
-        let job = new_job(&self.settings, now, line, &unit)?;
+        let job = new_job(&self.settings, at, line, &unit)?;
         Ok(Box::new(NewJob { batch: None, past: None, ..job }))
     }
 

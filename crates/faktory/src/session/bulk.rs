@@ -9,7 +9,7 @@ use windlass_engine::{Command, Refusal, Timestamp};
 use windlass_session::Outbox;
 
 use super::batch::no_such;
-use super::push::{new_job, readable};
+use super::push::{Pushed, new_job, readable};
 use super::refusal;
 use super::{Answer, Ask, FaktorySession, Task};
 use crate::wire::{List, Unit, reply, texts_object};
@@ -47,8 +47,9 @@ impl FaktorySession {
 
     /// Asks for a part of the list.
     fn push_part(&mut self, now: Timestamp, bulk: &mut Bulk, units: &[Unit<'_>], out: &mut Outbox) {
+        let at = Pushed::at(now, out);
         for unit in units {
-            match new_job(&self.settings, now, &bulk.text, unit) {
+            match new_job(&self.settings, at, &bulk.text, unit) {
                 Ok(job) => {
                     bulk.asked.push_back((job.name.clone().unwrap_or_default(), job.batch.clone()));
                     self.ask(Ask::Step, Command::Push(Box::new(job)), out);

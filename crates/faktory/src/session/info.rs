@@ -72,7 +72,7 @@ impl FaktorySession {
     /// All is known, and so is how long the answer is.
     fn begin_info(&mut self, now: Timestamp, mut gathered: Gathered, out: &mut Outbox) {
         gathered.end_part();
-        let text = self.info_text(now, &gathered);
+        let text = self.info_text(now, out.wall(now), &gathered);
         let (begin, mut end) = (text.before_queues(), text.after_queues());
         reply::bulk_head(begin.len() + gathered.bytes + end.len(), out.bytes());
         out.bytes().extend_from_slice(begin.as_bytes());
@@ -91,14 +91,14 @@ impl FaktorySession {
         self.begin(Task::Leaving(leaving), Command::Look(JobRef::Id(JobId(0))), out);
     }
 
-    fn info_text<'a>(&'a self, now: Timestamp, gathered: &'a Gathered) -> InfoText<'a> {
+    fn info_text<'a>(&'a self, now: Timestamp, wall: Timestamp, gathered: &'a Gathered) -> InfoText<'a> {
         let Gathered { stats, queues, waiting, waiting_in_default, .. } = gathered;
         let ours = stats.of(Origin::FAKTORY);
         let OriginStats { totals, .. } = ours;
         let jobs = |place: PlaceKind| ours.places.get(place as usize).copied().unwrap_or_default();
         let shared = &self.settings.shared;
         InfoText {
-            now_ms: now.0,
+            now_ms: wall.0,
             queues: *queues,
             waiting: *waiting,
             waiting_in_default: *waiting_in_default,

@@ -26,14 +26,17 @@ impl FaktorySession {
 
     pub(super) fn looked(answer: &Answer, out: &mut Outbox) {
         match answer {
-            Ok(Event::Looked { job: Some(view), .. }) => reply::bulk(&job_text(view), out.bytes()),
+            Ok(Event::Looked { job: Some(view), .. }) => {
+                let text = job_text(view, out.skew_ms());
+                reply::bulk(&text, out.bytes());
+            }
             Ok(_) => reply::null(out.bytes()),
             Err(why) => refusal::write(*why, out.bytes()),
         }
     }
 }
 
-fn job_text(view: &JobView) -> Vec<u8> {
+fn job_text(view: &JobView, skew_ms: i64) -> Vec<u8> {
     let job = &view.job;
     let body = Source { codec: view.codec, ..source(job, &view.queue) }.shown();
     let extra = job.extra.as_deref();
@@ -41,7 +44,7 @@ fn job_text(view: &JobView) -> Vec<u8> {
         let by = extra.result_by.unwrap_or(job.origin);
         Some(windlass_bridge::result(by, Origin::FAKTORY, extra.result.as_deref()?))
     });
-    let unit = Text::new(&body).map(|text| whole(job, text));
+    let unit = Text::new(&body).map(|text| whole(job, text, skew_ms));
     let state = match job.place.kind() {
         PlaceKind::Ready => "enqueued",
         PlaceKind::Leased => "working",
@@ -60,7 +63,7 @@ fn job_text(view: &JobView) -> Vec<u8> {
         job: unit.as_deref(),
         attempts: job.attempts,
         failures: job.failures,
-        reserved_until_ms: job.lease().map(|lease| lease.until.0),
+        reserved_until_ms: job.lease().map(|lease| lease.until.shifted(skew_ms).0),
         result: result.as_deref().filter(|result| !result.is_empty()),
         waits_for: &waits_for,
     }

@@ -51,7 +51,7 @@ impl FaktorySession {
         let filter = Filter {
             place: Some(place),
             origin: Some(Origin::FAKTORY),
-            test: test(mutate.regexp.as_deref(), mutate.jobtype),
+            test: test(mutate.regexp.as_deref(), mutate.jobtype, out.skew_ms()),
             ..Filter::default()
         };
         let numbers = mutate.jids.iter().filter_map(|jid| number_of(jid)).collect();
@@ -103,7 +103,7 @@ impl Mutating {
 }
 
 /// What is asked of a job's text, if anything is.
-fn test(regexp: Option<&str>, jobtype: Option<String>) -> Option<Test> {
+fn test(regexp: Option<&str>, jobtype: Option<String>, skew_ms: i64) -> Option<Test> {
     let glob = regexp.map(|pattern| Glob::new(pattern.as_bytes()));
     if glob.is_none() && jobtype.is_none() {
         return None;
@@ -113,7 +113,7 @@ fn test(regexp: Option<&str>, jobtype: Option<String>) -> Option<Test> {
         let body = source(job, b"").shown();
         let Some(text) = Text::new(&body) else { return false };
         jobtype.as_deref().is_none_or(|jobtype| text.has_jobtype(jobtype))
-            && glob.as_ref().is_none_or(|glob| glob.matches(&whole(job, text)))
+            && glob.as_ref().is_none_or(|glob| glob.matches(&whole(job, text, skew_ms)))
     })))
 }
 
@@ -133,10 +133,10 @@ pub(super) fn source<'a>(job: &'a Job, queue: &'a [u8]) -> Source<'a> {
     }
 }
 
-/// A job's text as a worker would get it.
-pub(super) fn whole(job: &Job, text: Text<'_>) -> Vec<u8> {
+/// A job's text as a worker would get it, where the wall clock is so much ahead of the engine's.
+pub(super) fn whole(job: &Job, text: Text<'_>, skew_ms: i64) -> Vec<u8> {
     let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-    let tried_at = if let Place::Retrying(at) = job.place { at } else { job.ready_at };
+    let tried_at = if let Place::Retrying(at) = job.place { at.shifted(skew_ms) } else { job.ready_at };
     let failure = failure_text(failure, job.failures, job.retry.failures_max, tried_at);
     text.whole(failure.as_ref(), was_enqueued(job).then_some(job.ready_at.0))
 }

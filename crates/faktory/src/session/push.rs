@@ -21,7 +21,8 @@ const KEY_BYTES: usize = 16;
 
 impl FaktorySession {
     pub(super) fn push(&mut self, now: Timestamp, line: &Bytes, out: &mut Outbox) {
-        let job = Unit::parse(&readable(line)).and_then(|unit| new_job(&self.settings, now, line, &unit));
+        let pushed = Pushed::at(now, out);
+        let job = Unit::parse(&readable(line)).and_then(|unit| new_job(&self.settings, pushed, line, &unit));
         match job {
             Ok(job) => self.ask(Ask::Push { bid: job.batch.clone() }, Command::Push(Box::new(job)), out),
             Err(error) => reply::error(error.to_string(), out.bytes()),
@@ -37,17 +38,38 @@ impl FaktorySession {
     }
 }
 
+/// When a job is pushed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pushed {
+    /// By the wall clock.
+    wall: Timestamp,
+    /// The wall clock minus the engine's.
+    skew_ms: i64,
+}
+
+impl Pushed {
+    /// Now.
+    pub(super) const fn at(now: Timestamp, out: &Outbox) -> Self {
+        Self { wall: out.wall(now), skew_ms: out.skew_ms() }
+    }
+
+    /// When the wall clock showed this; what comes of it has the wall clock's times throughout.
+    pub(super) const fn by_wall(wall: Timestamp) -> Self {
+        Self { wall, skew_ms: 0 }
+    }
+}
+
 /// What a peer sent, as text. Bytes that are none become U+FFFD, as they do on deployed servers.
 pub(super) fn readable(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
 /// The job that a work unit, which stands somewhere in `line`, asks for.
-pub(super) fn new_job(settings: &Settings, now: Timestamp, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, UnitError> {
+pub(super) fn new_job(settings: &Settings, at: Pushed, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, UnitError> {
     let wishes = unit.judge()?;
-    let body = Bytes::from(Text::of(unit, &time_text(now.0)));
+    let body = Bytes::from(Text::of(unit, &time_text(at.wall.0)));
     let name = Some(part_of(line, &unit.jid));
-    Ok(NewJob { name, ..asked_for(settings, now, line, (unit, wishes), body) })
+    Ok(NewJob { name, ..asked_for(settings, at, line, (unit, wishes), body) })
 }
 
 impl Settings {
@@ -61,28 +83,28 @@ impl Settings {
         let unit = Unit::parse(text)?;
         let wishes = unit.judge_template()?;
         let body = Bytes::from(Text::template(&unit));
-        Ok(asked_for(self, Timestamp(0), &Bytes::new(), (&unit, wishes), body))
+        Ok(asked_for(self, Pushed::by_wall(Timestamp(0)), &Bytes::new(), (&unit, wishes), body))
     }
 }
 
 /// What is asked for, whatever it is called.
 fn asked_for(
     settings: &Settings,
-    now: Timestamp,
+    at: Pushed,
     line: &Bytes,
     (unit, wishes): (&Unit<'_>, Wishes<'_>),
     body: Bytes,
 ) -> NewJob {
     let keep_ms = if wishes.track { track::KEEP_MS } else { 0 };
-    let not_before = wishes.at_ms.map(Timestamp).filter(|at| *at > now);
+    let not_before = wishes.at_ms.map(Timestamp).filter(|not_before| *not_before > at.wall);
     let queue = part_of(line, &unit.queue);
     NewJob {
         priority: unit.priority.map_or(Priority::NORMAL, Priority::clamped),
-        unique: unique(unit, &wishes, not_before.unwrap_or(now)),
+        unique: unique(unit, &wishes, Pushed { wall: not_before.unwrap_or(at.wall), ..at }),
         not_before,
         expires_at: wishes.expires.map(|expires| match expires {
             Expires::At(ms) => Timestamp(ms),
-            Expires::In(ms) => not_before.unwrap_or(now).after_ms(ms),
+            Expires::In(ms) => not_before.unwrap_or(at.wall).after_ms(ms),
         }),
         retry: retry(unit.retry),
         retry_default: !unit.retry_given,
@@ -126,8 +148,8 @@ fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
 }
 
 /// Jobs are equal that do the same with the same arguments in the same queue.
-fn unique(unit: &Unit<'_>, wishes: &Wishes<'_>, from: Timestamp) -> Option<Unique> {
-    let end = from.after_ms(wishes.unique_for_ms?);
+fn unique(unit: &Unit<'_>, wishes: &Wishes<'_>, from: Pushed) -> Option<Unique> {
+    let end = from.wall.after_ms(wishes.unique_for_ms?).shifted(from.skew_ms.saturating_neg());
     let mut args = Vec::new();
     json::compact_into(unit.args.unwrap_or_default(), &mut args);
     let hash = Sha256::new().chain_update(unit.jobtype.as_bytes()).chain_update([0]).chain_update(&args).finalize();

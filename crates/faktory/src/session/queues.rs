@@ -166,7 +166,7 @@ impl FaktorySession {
             Ok(Event::Jobs { rows, .. }) => rows.first(),
             Ok(_) | Err(_) => None,
         };
-        let waited_ms = first.map_or(0, |view| now.ms_since(view.job.ready_at));
+        let waited_ms = first.map_or(0, |view| out.wall(now).ms_since(view.job.ready_at));
         #[expect(clippy::cast_precision_loss, reason = "milliseconds of many thousand years are exact")]
         latency.ages.insert(Bytes::copy_from_slice(&name), waited_ms as f64 / 1_000.0);
         if latency.asked.is_empty() {

@@ -128,6 +128,7 @@ impl Importer {
         if !self.enrol(&mut job) {
             *without = Some("its batch, which is not here");
         }
+        job.shift(self.ahead_ms());
         let rank = self.rank_of(&job);
         job.rank = rank;
         match self.engine.adopt_job(job.clone(), queue, self.first, &mut self.turn) {
@@ -172,11 +173,12 @@ impl Importer {
         true
     }
 
-    fn adopt_schedule(&mut self, schedule: Schedule) -> Result<bool, Refusal> {
+    fn adopt_schedule(&mut self, mut schedule: Schedule) -> Result<bool, Refusal> {
         let same = |other: &Schedule| (&other.key, &other.job) == (&schedule.key, &schedule.job);
         if self.engine.schedule(schedule.id).is_some_and(same) {
             return Ok(false);
         }
+        schedule.shift(self.ahead_ms());
         match self.engine.adopt_schedule(schedule, &mut self.turn) {
             Ok(_) => Ok(true),
             Err(Refusal::NotUnique) => Ok(false),
@@ -191,6 +193,7 @@ impl Importer {
         let (number, at) = (batch.id, batch.standing);
         let parent = batch.parent.and_then(|parent| self.adoption.batches.get(&parent)).map(|members| members.id);
         batch.parent = batch.parent.map(|_| parent.unwrap_or(JobId(0)));
+        batch.shift(self.ahead_ms());
         let id = match self.engine.adopt_batch(batch, &mut self.turn) {
             Ok(id) => id,
             Err(Refusal::NotUnique) => return Ok(false),

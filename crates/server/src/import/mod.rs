@@ -112,7 +112,9 @@ impl Importer {
     }
 
     fn new(engine: Engine, journal: Journal, to: Option<To>) -> Self {
-        let turn = Turn::new(clock::now(), run::random_seed());
+        let reading = clock::read();
+        let mut turn = Turn::new(reading.now, run::random_seed());
+        turn.clock = reading.clock;
         let first = JobId(engine.head().next_job);
         let adoption = Adoption::default();
         let mut importer = Self { engine, journal, turn, to, batch_jobs: 0, first, adoption };
@@ -133,9 +135,26 @@ impl Importer {
     ///
     /// [`Failure::Runtime`]: a batch was full and did not reach the store.
     pub fn take(&mut self, place: u64, job: NewJob) -> Result<Outcome, Failure> {
-        let outcome = self.push_new(job);
+        let outcome = self.push_new(self.by_engine(job));
         self.count(place, outcome)?;
         Ok(outcome)
+    }
+
+    /// How far the engine's clock is ahead of the wall clock: what is taken comes with the times of that.
+    fn ahead_ms(&self) -> i64 {
+        self.turn.clock.skew_ms.saturating_neg()
+    }
+
+    /// A job by the engine's clock.
+    fn by_engine(&self, mut job: NewJob) -> NewJob {
+        let ahead_ms = self.ahead_ms();
+        if let Some(place) = job.past.as_mut().and_then(|past| past.place.as_mut()) {
+            place.shift(ahead_ms);
+        }
+        if let Some(unique) = &mut job.unique {
+            unique.until.shift(ahead_ms);
+        }
+        job
     }
 
     /// What became of the job in this place: commits, if it is time for that.
@@ -229,7 +248,8 @@ impl Importer {
 
     fn apply(&mut self, tag: Tag, command: Command) {
         self.wake_up();
-        self.turn.now = clock::now();
+        let reading = clock::read();
+        (self.turn.now, self.turn.clock) = (reading.now, reading.clock);
         self.turn.changes.clear();
         self.turn.events.clear();
         self.engine.apply(CLIENT, tag, command, &mut self.turn);
@@ -286,10 +306,10 @@ pub fn spiderq(config: &Config, queue: Option<&str>) -> Result<SpiderqSettings, 
     protocols::cycle_settings(&cycle, config)
 }
 
-/// What time it is for the jobs.
+/// What time it is for the jobs that are taken: all their times are the wall clock's.
 #[must_use]
 pub fn now() -> Timestamp {
-    clock::now()
+    clock::wall()
 }
 
 #[cfg(test)]
