@@ -107,7 +107,7 @@ fn a_visit_ends_when_it_has_lasted_long_enough() {
     items.push_back(Item::Command(Tag::NONE, Command::Open(Default::default())));
     items.extend((0..10_000).map(|_| Item::Command(Tag::NONE, Command::Stats)));
     let mut visits = 1;
-    while !hub.visit(ClientId(1), clock::now(), &mut items) {
+    while !hub.visit(ClientId(1), &clock::read(), &mut items) {
         visits += 1;
     }
     assert!((10..1_000).contains(&visits), "{visits}");
