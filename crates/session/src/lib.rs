@@ -160,7 +160,7 @@ impl Outbox {
     /// The engine's time at a moment of the wall clock's: for moments that peers name and that must not move when somebody
     /// sets the clock.
     #[must_use]
-    pub const fn from_wall(&self, at: Timestamp) -> Timestamp {
+    pub const fn by_engine(&self, at: Timestamp) -> Timestamp {
         at.shifted(self.skew_ms.saturating_neg())
     }
 

@@ -31,7 +31,7 @@ impl FaktorySession {
                     job: job_ref(&jid),
                     progress: percent.map(|percent| (percent, 100)),
                     text: desc.map(Bytes::from),
-                    until: reserve_until_ms.map(|until| out.from_wall(Timestamp(until)).min(longest)),
+                    until: reserve_until_ms.map(|until| out.by_engine(Timestamp(until)).min(longest)),
                 };
                 self.ask(Ask::Report(jid.into()), track, out);
             }

@@ -407,6 +407,10 @@ impl Life {
     /// The daemon dies, or stops in order, and is started again.
     fn crash(&mut self) {
         let clean = self.dice.chance(30);
+        // One that is killed before it has noticed that it stood still has been down since then.
+        if self.oracle.is_upset(self.turn.clock) {
+            self.tick();
+        }
         self.note(if clean { "restart" } else { "crash" });
         self.tally.note_restart(clean);
         if clean {

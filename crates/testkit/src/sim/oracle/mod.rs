@@ -6,6 +6,7 @@
 
 mod batch;
 mod clients;
+mod clocks;
 mod compare;
 mod dead;
 mod end;
@@ -258,47 +259,17 @@ impl Oracle {
         self.forget_idle_queues();
     }
 
-    /// The wall clock minus the engine's.
-    pub(crate) const fn skew_ms(&self) -> i64 {
-        self.dice.clock.skew_ms
-    }
-
-    const fn wall(&self) -> Timestamp {
-        self.now.shifted(self.skew_ms())
-    }
-
-    /// When a moment of the wall clock's is by the engine's.
-    const fn from_wall(&self, at: Timestamp) -> Timestamp {
-        at.shifted(-self.skew_ms())
-    }
-
-    /// Whether these clocks are not what they were: one was set, or stood still.
-    pub(crate) const fn is_upset(&self, clock: Clock) -> bool {
-        let Clock { skew_ms, boot, ahead_ms, .. } = self.clock;
-        clock.boot != boot || clock.ahead_ms != ahead_ms || clock.skew_ms.abs_diff(skew_ms) > 1_000
-    }
-
-    fn look_at_clocks(&mut self) {
-        let clock = self.dice.clock;
-        if self.is_upset(clock) {
-            let before = std::mem::replace(&mut self.clock, clock);
-            if clock.skew_ms < before.skew_ms {
-                self.rewind_schedules();
-            }
-        }
-    }
-
     fn next_due(&self) -> Option<(Timestamp, Due)> {
         let jobs = self.jobs.iter().flat_map(|memo| {
             let id = id_of(memo);
             let place = match memo.job.place {
-                Place::Scheduled(at) => (self.from_wall(at), Due::Place(id)),
+                Place::Scheduled(at) => (self.by_engine(at), Due::Place(id)),
                 Place::Retrying(at) | Place::Dead(at) | Place::Done(at) => (at, Due::Place(id)),
                 Place::Leased(_) => (memo.lease_due, Due::Lease(id)),
                 Place::Ready | Place::Shelved => (Timestamp::NEVER, Due::Place(id)),
             };
             let key_limit = if memo.holds_key { memo.key_limit() } else { Timestamp::NEVER };
-            [place, (self.from_wall(memo.expires_at()), Due::Expiry(id)), (key_limit, Due::Key(id))]
+            [place, (self.by_engine(memo.expires_at()), Due::Expiry(id)), (key_limit, Due::Key(id))]
         });
         let waits = self.clients.iter().flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
         let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));

@@ -106,7 +106,7 @@ impl Oracle {
     /// When a schedule runs next by the engine's clock.
     pub(super) const fn run_due(&self, schedule: &Schedule) -> Timestamp {
         match schedule.recurrence {
-            Recurrence::Cron(_) => self.from_wall(schedule.next_at),
+            Recurrence::Cron(_) => self.by_engine(schedule.next_at),
             Recurrence::Every { .. } => schedule.next_at,
         }
     }
