@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::event::End;
 use crate::ids::{JobId, Timestamp};
 use crate::job::Place;
+use crate::notice::NoticeKind;
 use crate::place::{expiry, key_limit};
 use crate::turn::{Change, Turn};
 
@@ -125,6 +126,7 @@ impl Engine {
         match self.jobs.at(slot).map(|job| &job.place) {
             Some(Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) => {
                 self.count(slot, |totals| totals.expired += 1);
+                self.notice_job(NoticeKind::Expired, slot, turn);
                 self.tell_end(slot, &End::Expired, turn);
                 self.end_badly(slot, turn);
             }

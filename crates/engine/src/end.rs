@@ -8,6 +8,7 @@ use crate::event::{End, Event, Fate, Refusal, Totals};
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::job::{Backoff, Failure, Holder, Job, OnExpiry, Place, Progress};
 use crate::line::Slot;
+use crate::notice::NoticeKind;
 use crate::turn::Turn;
 
 /// What a lease that ran out is put down as, where that is a failure.
@@ -157,7 +158,9 @@ impl Engine {
     fn give_up(&mut self, slot: Slot, end: &End, turn: &mut Turn) -> Fate {
         self.tell_end(slot, end, turn);
         let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
-        if job.retry.failures_max == 0 || !job.durable {
+        let kept = job.retry.failures_max != 0 && job.durable;
+        self.notice_end(slot, end, kept, turn);
+        if !kept {
             self.end_badly(slot, turn);
             return Fate::Discarded;
         }

@@ -17,8 +17,9 @@ use crate::engine::Engine;
 use crate::ids::{ClientId, Origin, QueueId, Tag, Timestamp};
 use crate::job::{Job, Place};
 use crate::line::{Line, Slot, Standing};
+use crate::notice::NoticeKind;
 use crate::queue::Queue;
-use crate::turn::{Notice, Turn};
+use crate::turn::Turn;
 
 /// Which queues all protocols share. Not journalled: whoever makes the engine says it anew, before anybody takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -159,8 +160,6 @@ const NOTICE_PAUSE_MS: u64 = 60_000;
 pub(crate) struct Noticed {
     /// That its jobs wait where only other protocols' workers are.
     unserved: Option<Timestamp>,
-    /// That a job has no words for its worker.
-    unfit: Option<Timestamp>,
 }
 
 /// Whether it is time to say something, and from now on it is said.
@@ -218,17 +217,6 @@ impl Engine {
         !job.is_nobodys(bridged)
     }
 
-    /// Says that a worker's protocol has no words for a job.
-    pub(crate) fn notice_unfit(&mut self, slot: Slot, why: &Bytes, is_dead: bool, turn: &mut Turn) {
-        let now = self.now;
-        let Some(job) = self.jobs.at(slot) else { return };
-        let Some(queue) = self.queues.at_mut(job.queue) else { return };
-        if is_news(&mut queue.noticed.unfit, now) {
-            let (queue, why) = (queue.image.name.clone(), Self::own(why));
-            turn.notices.push(Notice::Unfit { queue, job: job.id, why, is_dead });
-        }
-    }
-
     /// A job has another body, and may suit those whom it did not suit.
     pub(crate) fn suits_anew(&mut self, slot: Slot, turn: &mut Turn) {
         let Some(job) = self.jobs.at_mut(slot).filter(|job| job.unfit != Unfit::NONE) else { return };
@@ -255,7 +243,9 @@ impl Engine {
         }
         let Some((jobs, workers)) = queue.unserved_beside_others() else { return };
         if !self.strays.are_taken(jobs) && is_news(&mut queue.noticed.unserved, now) {
-            turn.notices.push(Notice::Unserved { queue: queue.image.name.clone(), jobs, workers });
+            turn.notice(NoticeKind::Unserved { jobs, workers }, || {
+                (queue.image.name.clone(), Bytes::new(), Bytes::new())
+            });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The queue: one deterministic state machine that decides and never acts.
 //!
 //! No socket, file, clock, thread, randomness or log line: time and dice come in with the [`Turn`], what must be
-//! remembered ([`Change`]) and told ([`Event`]) goes out with it. Same start, same inputs, same times: same outputs.
+//! remembered ([`Change`]), told ([`Event`]) or noticed ([`Notice`]) goes out with it. Same start, same inputs, same times: same outputs.
 //!
 //! Reading order: [`Job`], [`Place`], [`Schedule`] and [`Batch`] (what there is) · [`Command`] (what may be asked) · [`Event`] (what is
 //! answered) · `engine` (the state, and the table of contents of what moves it).
@@ -53,6 +53,7 @@ mod job;
 mod limits;
 mod line;
 mod list;
+mod notice;
 mod numbered;
 mod part;
 mod payload;
@@ -84,10 +85,11 @@ pub use ids::*;
 pub use isolation::{Bridge, Unfit};
 pub use job::*;
 pub use limits::Limits;
+pub use notice::{Notice, NoticeKind};
 pub use numbered::Numbered;
 pub use payload::Payload;
 pub use queue::{Queue, QueueImage};
 pub use rules::{Codec, QueueRules};
 pub use schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 pub use throttle::Throttle;
-pub use turn::{Change, Notice, Turn};
+pub use turn::{Change, Turn};

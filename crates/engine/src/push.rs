@@ -1,5 +1,7 @@
 //! Jobs in: limits, coalescing, birth.
 
+use bytes::Bytes;
+
 use crate::batch::Member;
 use crate::command::{Clash, NewJob, Past, QueueKind};
 use crate::engine::Engine;
@@ -8,13 +10,20 @@ use crate::ids::{ClientId, JobId, QueueId, Tag, Token};
 use crate::isolation::Unfit;
 use crate::job::{Cycle, Extra, Job, KeyUntil, Lease, Place, PlaceKind, Track};
 use crate::line::Slot;
+use crate::notice::NoticeKind;
 use crate::payload::Payload;
 use crate::place::expiry;
 use crate::turn::Turn;
 
 impl Engine {
     pub(crate) fn push(&mut self, client: ClientId, tag: Tag, new: &NewJob, turn: &mut Turn) -> Result<(), Refusal> {
-        let (job, durable, how) = self.push_job(client, new, turn)?;
+        let pushed = self.push_job(client, new, turn);
+        if let Err(why) = pushed
+            && why != Refusal::NotUnique
+        {
+            turn.notice(NoticeKind::Refused(why), || (Self::own(&new.queue), Bytes::new(), Bytes::new()));
+        }
+        let (job, durable, how) = pushed?;
         if tag.wants_answer() {
             turn.tell(client, Event::Pushed { tag, job, how, durable });
         }

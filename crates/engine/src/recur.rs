@@ -6,6 +6,7 @@ use crate::command::{Cursor, NewJob};
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
 use crate::ids::{ClientId, JobId, Origin, Tag, Timestamp};
+use crate::notice::NoticeKind;
 use crate::schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 use crate::turn::{Change, Turn};
 
@@ -151,8 +152,12 @@ impl Engine {
         // A queue that has just gone may come back with this job, under the same number.
         self.tell_dropped(turn);
         // A run that is refused is no run; there will be others.
-        let ran = self.push_job(NOBODY, &job, turn).is_ok();
-        let runs_left = runs_left.map(|left| left.saturating_sub(ran.into()));
+        let ran = self.push_job(NOBODY, &job, turn);
+        if let Err(why) = ran {
+            let key = self.schedules.at(id).and_then(|schedule| schedule.key.as_ref()).map(Self::own);
+            turn.notice(NoticeKind::RunRefused(why), || (job.queue.clone(), key.unwrap_or_default(), Bytes::new()));
+        }
+        let runs_left = runs_left.map(|left| left.saturating_sub(ran.is_ok().into()));
         if runs_left == Some(0) {
             self.end_schedule(id, turn);
         } else {

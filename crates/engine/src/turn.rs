@@ -1,10 +1,9 @@
 //! A turn: what goes into the engine besides commands (time, dice) and what comes out (changes, events).
 
-use bytes::Bytes;
-
 use crate::clock::Clock;
 use crate::event::Event;
-use crate::ids::{ClientId, JobId, Origin, QueueId, Timestamp};
+use crate::ids::{ClientId, JobId, QueueId, Timestamp};
+use crate::notice::Notice;
 
 /// The engine's only way in and out. Make one per visit, or clear and reuse it.
 #[derive(Debug)]
@@ -17,7 +16,7 @@ pub struct Turn {
     pub changes: Vec<Change>,
     /// What must be told, in order; the order between two events for one client is binding.
     pub events: Vec<(ClientId, Event)>,
-    /// What somebody who runs the daemon may want to know. Nothing depends on it.
+    /// What an operator should know of, at most one of each kind.
     pub notices: Vec<Notice>,
     dice: u64,
 }
@@ -50,33 +49,6 @@ impl Turn {
     pub(crate) fn remember(&mut self, change: Change) {
         self.changes.push(change);
     }
-}
-
-/// Something for the log.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Notice {
-    /// Jobs of one protocol wait in an isolated queue of which none of its workers ever asked, though those of others do.
-    /// Said at most once a minute of a queue.
-    Unserved {
-        /// Its name.
-        queue: Bytes,
-        /// The protocol of the jobs.
-        jobs: Origin,
-        /// The protocols of those who work there.
-        workers: Vec<Origin>,
-    },
-    /// A worker's protocol has no words for a job. It waits for one of another, or is dead if there can be none. Said at
-    /// most once a minute of a queue.
-    Unfit {
-        /// Its queue's name.
-        queue: Bytes,
-        /// The job.
-        job: JobId,
-        /// Why.
-        why: Bytes,
-        /// It is given up: no worker of any protocol can have it.
-        is_dead: bool,
-    },
 }
 
 /// A fact to remember. It names what changed; the journal reads how it stands now from the engine

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use windlass_engine::{
     Ability, Backoff, Bridge, ClientId, ClientInfo, Codec, Command, Event, LeaseTerms, MISFIT, Mutation, Notice,
-    Origin, PlaceKind, Proof, QueueKind, QueueRules, Select, Tag, Timestamp, Turn,
+    NoticeKind, Origin, PlaceKind, Proof, QueueKind, QueueRules, Select, Tag, Timestamp, Turn,
 };
 
 fn bridge(queues: &[&'static str]) -> Command {
@@ -299,10 +299,14 @@ fn notices(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec
     turn.notices
 }
 
+fn notice(queue: &str, kind: NoticeKind) -> Notice {
+    Notice { kind, times: 1, queue: name(queue), name: Default::default(), why: Default::default() }
+}
+
 #[test]
 fn jobs_that_wait_beside_workers_of_others_are_told_of_once_a_minute() {
     let mut broker = broker();
-    let unserved = Notice::Unserved { queue: name("q"), jobs: Origin::FAKTORY, workers: vec![Origin::GEARMAN] };
+    let unserved = notice("q", NoticeKind::Unserved { jobs: Origin::FAKTORY, workers: vec![Origin::GEARMAN] });
     assert_eq!(notices(&mut broker, 1, faktory("q")), []);
     assert_eq!(notices(&mut broker, 11, serve("q")), std::slice::from_ref(&unserved));
     assert_eq!(notices(&mut broker, 1, faktory("q")), []);
@@ -318,7 +322,7 @@ fn jobs_that_wait_beside_workers_of_others_are_told_of_once_a_minute() {
     // Whoever waits in FETCH counts as well.
     assert_eq!(notices(&mut broker, 1, gearman("r")), []);
     let waits = notices(&mut broker, 22, take(["r"]).forever());
-    assert_eq!(waits, [Notice::Unserved { queue: name("r"), jobs: Origin::GEARMAN, workers: vec![Origin::FAKTORY] }]);
+    assert_eq!(waits, [notice("r", NoticeKind::Unserved { jobs: Origin::GEARMAN, workers: vec![Origin::FAKTORY] })]);
 }
 
 #[test]
@@ -327,12 +331,11 @@ fn a_job_without_words_is_told_of() {
     broker.hear(1, faktory("b"));
     broker.hear(11, take(["b"]));
     let why = name("conversion: no");
-    let unfit =
-        |queue, job, is_dead| Notice::Unfit { queue, job: windlass_engine::JobId(job), why: why.clone(), is_dead };
-    assert_eq!(notices(&mut broker, 11, misfit(1, Proof::Connection)), [unfit(name("b"), 1, false)]);
+    let unfit = |queue, is_dead| Notice { why: why.clone(), ..notice(queue, NoticeKind::Unfit { is_dead }) };
+    assert_eq!(notices(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", false)]);
     broker.hear(1, faktory("q"));
     broker.hear(21, take(["q"]));
-    assert_eq!(notices(&mut broker, 21, misfit(2, Proof::Connection)), [unfit(name("q"), 2, true)]);
+    assert_eq!(notices(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", true)]);
 }
 
 // ---- whose turn it is ----------------------------------------------------------------------------------------------

@@ -12,13 +12,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::HashMap;
 use tokio::sync::{Notify, watch};
-use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Reading, Refusal, Tag, Timestamp, Turn};
+use windlass_engine::{
+    ClientId, ClientInfo, Command, Engine, Event, NoticeKind, Reading, Refusal, Tag, Timestamp, Turn,
+};
 use windlass_session::{Item, Stop};
 use windlass_store::{Commit, Journal};
 
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
-use crate::notices::Notices;
+use crate::notices;
 use crate::ringer::Ringer;
 
 /// No connection has this number: those begin at 1.
@@ -62,7 +64,6 @@ pub(crate) struct Hub {
     /// The committer has nothing to do and waits to be unparked.
     committer_idle: AtomicBool,
     committer: Mutex<Option<Thread>>,
-    notices: Notices,
     /// Rung when the engine's next deadline has moved forward.
     pub(crate) deadline_moved: Notify,
 }
@@ -111,7 +112,6 @@ impl Hub {
             stop_asked: watch::Sender::new(None),
             committer_idle: AtomicBool::new(false),
             committer: Mutex::new(None),
-            notices: Notices::default(),
             deadline_moved: Notify::new(),
         }
     }
@@ -158,6 +158,7 @@ impl Hub {
         {
             match item {
                 Item::Command(tag, command) if is_refused(tag, &command) => {
+                    core.notice_unavailable(&command);
                     core.turn.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
                 }
                 Item::Command(tag, command) if self.hand_out_after_commit && ends_unanswered(tag, &command) => {
@@ -227,9 +228,9 @@ impl Hub {
         if earlier {
             core.ticks_at = due;
         }
-        let (notices, now) = (std::mem::take(&mut core.turn.notices), core.turn.now);
+        let noticed = std::mem::take(&mut core.turn.notices);
         drop(core);
-        self.notices.tell(&notices, now);
+        notices::tell(noticed);
         if earlier {
             self.deadline_moved.notify_one();
         }
@@ -436,6 +437,14 @@ impl Core {
         }
         self.engine.tick(&mut self.turn);
         self.engine.apply_in_part(client, command, &mut self.turn)
+    }
+
+    /// A job is not taken, because the store does not answer or is full.
+    fn notice_unavailable(&mut self, command: &Command) {
+        if let Command::Push(job) = command {
+            let example = || (Bytes::copy_from_slice(&job.queue), Bytes::new(), Bytes::new());
+            self.turn.notice(NoticeKind::Refused(Refusal::Unavailable), example);
+        }
     }
 
     /// Puts the turn's events and words into the mailboxes they are for, and rings those whose owners do not look by themselves.

@@ -3,7 +3,8 @@
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` and
 //! `connection` (sockets, no protocol) · `hub` (the engine behind its lock, and what a visit is) · `mailbox` (what waits to
 //! be told), `ringer` (many mailboxes rung at once) and `parcel` (what one connection has posted to others) · `commit` (the
-//! thread that writes) · `protocols` (which session greets where) · `agreement`, `recurring`, `rules`, `throttles` (what the
+//! thread that writes) · `protocols` (which session greets where) · `notices` (what an
+//! operator is to know of) · `agreement`, `recurring`, `rules`, `throttles` (what the
 //! engine keeps because it is configured) · `tls` · `control` (signals) · [`config`].
 //!
 //! [`import`] stands beside it: taking jobs over while no daemon runs.

@@ -21,6 +21,8 @@ use crate::budget::Budget;
 use crate::config::{Address, ListenAddress, Server};
 use crate::connection::{Bounds, Connection, Shared};
 use crate::hub::Hub;
+use crate::logging::limited::warn_limited;
+use crate::notices;
 use crate::parcel::Depot;
 use crate::stream::Stream;
 use crate::threads::Seating;
@@ -39,6 +41,8 @@ pub(crate) struct Protocol {
     pub(crate) greet: Greeter,
     /// For sockets of TCP; others are plain.
     pub(crate) tls: Option<Arc<Acceptor>>,
+    /// Whoever connects must know a password or have a certificate.
+    pub(crate) guarded: bool,
 }
 
 /// A socket that is bound and not yet served.
@@ -110,13 +114,20 @@ impl Door {
         protocol: &Protocol,
     ) {
         let (Some(place), Some(seat)) = (Place::take(self), self.seating.seat()) else {
-            return tracing::warn!(connections_max = self.connections_max, "too many connections: closed one");
+            let (protocol, connections_max) = (protocol.name, self.connections_max);
+            return warn_limited!(
+                "too many connections",
+                protocol,
+                connections_max,
+                "too many connections: closed one"
+            );
         };
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
         let span =
             tracing::debug_span!("connection", protocol = protocol.name, peer = %info.address, client = client.0);
         let (greet, shared, bounds) = (Arc::clone(&protocol.greet), self.shared.clone(), self.bounds);
         let ringer = Arc::clone(&seat.ringer);
+        let (protocol, peer, stop) = (protocol.name, info.address.clone(), self.stop.clone());
         let task = async move {
             match stream.await {
                 Ok(stream) => {
@@ -124,8 +135,12 @@ impl Door {
                     let greet = |line| greet(info, line);
                     let reason = Connection::new(stream, greet, client, ringer, shared, bounds).serve().await;
                     tracing::debug!(%reason, "closed");
+                    notices::hung_up(protocol, &peer, &reason);
                 }
-                Err(reason) => tracing::debug!(%reason, "no TLS handshake: closed"),
+                Err(reason) if stop.is_cancelled() => tracing::debug!(%reason, "no TLS handshake: closed"),
+                Err(why) => {
+                    warn_limited!("no TLS handshake", protocol, peer = &*peer, %why, "no TLS handshake: hung up")
+                }
             }
             drop(place);
         };
@@ -240,6 +255,15 @@ impl Bound {
         }
     }
 
+    /// Where anybody in the network who reaches it may come in; `None` if nobody can, or if it is guarded.
+    pub(crate) fn open_to_all(&self, protocol: &Protocol) -> Option<Address> {
+        let is_beyond = |address: &Address| match address {
+            Address::Tcp(address) => !address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => false,
+        };
+        self.address().ok().filter(|address| !protocol.guarded && is_beyond(address))
+    }
+
     /// Accepts until told to stop.
     pub(crate) async fn accept(self, door: Arc<Door>, protocol: Protocol) {
         loop {
@@ -260,7 +284,7 @@ impl Bound {
                     door.enter(async { UnixStream::from_std(stream) }, info, &protocol);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, protocol = protocol.name, "could not accept a connection");
+                    warn_limited!("accept", %error, protocol = protocol.name, "could not accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -1,5 +1,7 @@
 //! Log lines on standard error or in a file, as text or JSON. What is logged where is each module's business; nothing here
-//! is about it.
+//! is about it. What could be logged without end goes through [`limited`].
+
+pub(crate) mod limited;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::env;
@@ -157,6 +159,12 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("not text"));
 }
 
+/// What is logged meanwhile on this thread, as text.
+#[cfg(test)]
+pub(crate) fn captured(run: impl FnOnce()) -> String {
+    tests::captured(&Log::default(), run)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -177,19 +185,24 @@ mod tests {
         }
     }
 
+    /// What is written while this runs.
+    pub(super) fn captured(log: &Log, run: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let to = lines.clone();
+        let subscriber = subscriber(log, filter(&log.level).unwrap(), move || to.clone(), false);
+        tracing::subscriber::with_default(subscriber, run);
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
     /// What is written for the lines of one connection.
     fn logged(level: &str, format: LogFormat) -> String {
-        let lines = Lines::default();
         let log = Log { level: level.to_owned(), format, ..Log::default() };
-        let to = lines.clone();
-        let subscriber = subscriber(&log, filter(level).unwrap(), move || to.clone(), false);
-        tracing::subscriber::with_default(subscriber, || {
+        captured(&log, || {
             let _span = tracing::debug_span!("connection", protocol = "gearman", peer = "127.0.0.1").entered();
             tracing::info!(address = "127.0.0.1:4730", jobs = 3, "listening");
             tracing::debug!("open");
-        });
-        let bytes = lines.0.lock().unwrap().clone();
-        String::from_utf8(bytes).unwrap()
+        })
     }
 
     #[test]

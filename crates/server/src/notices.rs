@@ -1,69 +1,72 @@
-//! What the engine thinks somebody should know, as lines of the log.
+//! What an operator should know of, as lines of the log: what the engine noticed, whom we hung up on, who may come in.
 
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use windlass_engine::{Notice, NoticeKind, Origin, Refusal};
+use windlass_session::Reason;
 
-use windlass_engine::{Notice, Origin, Timestamp};
+use crate::config::Address;
+use crate::logging::limited::{shown, warn_limited};
 
-/// At most one line in so many milliseconds; the next one says how many were left out.
-const PAUSE_MS: u64 = 1_000;
-
-/// The way to the log.
-#[derive(Debug, Default)]
-pub(crate) struct Notices {
-    /// When the last line was written.
-    told_at: AtomicU64,
-    left_out: AtomicU64,
+/// Warns of each of these. Not to be called with the hub's lock held.
+pub(crate) fn tell(notices: Vec<Notice>) {
+    notices.into_iter().for_each(|notice| tell_one(&notice));
 }
 
-impl Notices {
-    /// Logs what was noticed at this time.
-    pub(crate) fn tell(&self, notices: &[Notice], now: Timestamp) {
-        for notice in notices {
-            let told_at = self.told_at.load(Ordering::Acquire);
-            let again = told_at == 0 || now.0 >= told_at.saturating_add(PAUSE_MS);
-            let ours = self.told_at.compare_exchange(told_at, now.0, Ordering::AcqRel, Ordering::Acquire);
-            if !again || ours.is_err() {
-                self.left_out.fetch_add(1, Ordering::AcqRel);
-                continue;
-            }
-            match self.left_out.swap(0, Ordering::AcqRel) {
-                0 => tracing::warn!("{}", Line(notice)),
-                left_out => tracing::warn!(left_out, "{}", Line(notice)),
-            }
+fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
+    let [queue, name, why] = [queue, name, why].map(|text| shown(text));
+    match kind {
+        NoticeKind::Buried => {
+            warn_limited!(
+                "buried",
+                times = *times,
+                queue,
+                job = name,
+                why,
+                "a job failed for good: it is in the dead set"
+            );
+        }
+        NoticeKind::LostForGood => {
+            warn_limited!(
+                "lost for good",
+                times = *times,
+                queue,
+                job = name,
+                "a job whose workers were lost too often is gone"
+            );
+        }
+        NoticeKind::Unfit { is_dead: false } => {
+            let what = "a worker's protocol has no words for a job: it waits for a worker of another";
+            warn_limited!("unfit", times = *times, queue, job = name, why, "{what}");
+        }
+        NoticeKind::Unfit { is_dead: true } => {
+            let what =
+                "a worker's protocol has no words for a job, and no other worker may have it: it is in the dead set";
+            warn_limited!("unfit and dead", times = *times, queue, job = name, why, "{what}");
+        }
+        NoticeKind::Unserved { jobs, workers } => {
+            let workers: Vec<&str> = workers.iter().map(|workers| protocol(*workers)).collect();
+            let (jobs, workers) = (protocol(*jobs), workers.join(" and "));
+            warn_limited!(
+                format!("unserved: {queue}"),
+                times = *times,
+                "{jobs} jobs wait in `{queue}`, which only {workers} workers serve: see bridge.queues"
+            );
+        }
+        NoticeKind::Expired => {
+            warn_limited!("expired", times = *times, queue, job = name, "a job was not begun in time: it is gone");
+        }
+        NoticeKind::Refused(refusal) => {
+            let reason = format!("refused: {}", without_figures(*refusal));
+            warn_limited!(reason, times = *times, queue, why = %refusal, "a job was refused");
+        }
+        NoticeKind::RunRefused(refusal) => {
+            let reason = format!("run refused: {}", without_figures(*refusal));
+            warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");
         }
     }
-}
-
-/// A notice in words.
-struct Line<'a>(&'a Notice);
-
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Notice::Unserved { queue, jobs, workers } => {
-                let workers: Vec<&str> = workers.iter().map(|workers| name(*workers)).collect();
-                let (jobs, workers) = (name(*jobs), workers.join(" and "));
-                write!(
-                    f,
-                    "{jobs} jobs wait in `{}`, which only {workers} workers serve: see bridge.queues",
-                    shown(queue)
-                )
-            }
-            Notice::Unfit { queue, job, why, is_dead } => {
-                let what = if *is_dead { "is dead" } else { "waits for a worker of another protocol" };
-                write!(f, "job {} of `{}` {what}: {}", job.0, shown(queue), shown(why))
-            }
-        }
-    }
-}
-
-fn shown(bytes: &[u8]) -> impl fmt::Display + '_ {
-    bytes.escape_ascii()
 }
 
 /// What people call a protocol.
-fn name(origin: Origin) -> &'static str {
+const fn protocol(origin: Origin) -> &'static str {
     match origin {
         Origin::FAKTORY => "FWP",
         Origin::GEARMAN => "Gearman",
@@ -73,30 +76,66 @@ fn name(origin: Origin) -> &'static str {
     }
 }
 
+/// What a refusal is called: the same whatever its figures are.
+fn without_figures(refusal: Refusal) -> String {
+    let all = format!("{refusal:?}");
+    all.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
+/// Warns of a peer that was hung up on for what it did or did not do.
+pub(crate) fn hung_up(protocol: &'static str, peer: &str, reason: &Reason) {
+    let key = match reason {
+        Reason::PeerClosed | Reason::Ended | Reason::Shutdown => return,
+        Reason::WrongPassword => {
+            return warn_limited!("wrong password", protocol, peer, "hung up on a client with a wrong password");
+        }
+        Reason::Protocol(_) => format!("hung up: {protocol}: protocol error"),
+        Reason::TimedOut(_) | Reason::Limit(_) | Reason::Dismissed => format!("hung up: {protocol}: {reason}"),
+    };
+    let why = shown(reason.to_string().as_bytes());
+    warn_limited!(key, protocol, peer, why, "hung up on a client");
+}
+
+/// Warns of an address at which nobody is asked who they are, and which other machines may reach.
+pub(crate) fn open_to_all(protocol: &'static str, address: &Address) {
+    tracing::warn!(
+        protocol,
+        %address,
+        "anyone who can reach this address can submit, take and remove jobs: it asks for neither a password nor a certificate"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use windlass_engine::JobId;
 
     use super::*;
+    use crate::logging::captured;
 
+    fn notice(kind: NoticeKind, times: u64) -> Notice {
+        let [queue, name, why] = ["mail", "first", "IOError: gone"].map(|text| Bytes::from_static(text.as_bytes()));
+        Notice { kind, times, queue, name, why }
+    }
+
+    /// The only test that logs these: lines of one reason share a second, whoever writes them.
     #[test]
-    fn lines() {
-        let queue = Bytes::from_static(b"resize");
-        let unserved = Notice::Unserved { queue: queue.clone(), jobs: Origin::FAKTORY, workers: vec![Origin::GEARMAN] };
-        let why = Bytes::from_static(b"conversion: faktory to eventmq: the jobtype is not path.callable");
-        let unfit = |is_dead| Notice::Unfit { queue: queue.clone(), job: JobId(7), why: why.clone(), is_dead };
+    fn every_notice_has_its_line() {
+        let unserved = NoticeKind::Unserved { jobs: Origin::FAKTORY, workers: vec![Origin::GEARMAN] };
+        let full = Refusal::QueueFull { held: 7, limit: 7 };
         let table = [
-            (unserved, "FWP jobs wait in `resize`, which only Gearman workers serve: see bridge.queues"),
-            (
-                unfit(false),
-                "job 7 of `resize` waits for a worker of another protocol: conversion: faktory to eventmq: the jobtype is not path.callable",
-            ),
-            (
-                unfit(true),
-                "job 7 of `resize` is dead: conversion: faktory to eventmq: the jobtype is not path.callable",
-            ),
+            (NoticeKind::Buried, 1, "why=\"IOError: gone\""),
+            (NoticeKind::LostForGood, 1, "whose workers were lost too often"),
+            (NoticeKind::Unfit { is_dead: false }, 1, "it waits for a worker of another"),
+            (NoticeKind::Unfit { is_dead: true }, 1, "it is in the dead set"),
+            (unserved, 1, "FWP jobs wait in `mail`, which only Gearman workers serve: see bridge.queues"),
+            (NoticeKind::Expired, 38, "more_like_it=37"),
+            (NoticeKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue holds 7 jobs, limit 7"),
+            (NoticeKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
         ];
-        table.iter().for_each(|(notice, line)| assert_eq!(Line(notice).to_string(), *line));
+        for (kind, times, expected) in table {
+            let said = captured(|| tell(vec![notice(kind.clone(), times)]));
+            assert!(said.contains("WARN") && said.contains(expected) && said.contains("mail"), "{kind:?}: {said}");
+            assert_eq!(captured(|| tell(vec![notice(kind.clone(), 5)])), "", "{kind:?}: within a second");
+        }
     }
 }

@@ -28,6 +28,7 @@ pub(crate) type Served<'a> = (Protocol, &'a [ListenAddress]);
 pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
     let [faktory_names, gearman_names, eventmq_names] = config::aliases(&config.queues)?;
     let settings = Arc::new(faktory(config)?);
+    let guarded = !settings.password.is_empty() || asks_for_certificates(&config.faktory.tls);
     let faktory = Protocol {
         name: "faktory",
         greet: under(faktory_names, move |info, _| {
@@ -35,12 +36,14 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
             FaktorySession::new(Arc::clone(&settings), info, dice)
         }),
         tls: acceptor("faktory", &config.faktory.tls, config)?,
+        guarded,
     };
     let settings = Arc::new(gearman(config)?);
     let gearman = Protocol {
         name: "gearman",
         greet: under(gearman_names, move |info, _| GearmanSession::new(Arc::clone(&settings), info)),
         tls: acceptor("gearman", &config.gearman.tls, config)?,
+        guarded: asks_for_certificates(&config.gearman.tls),
     };
     let mut served: Vec<Served<'_>> = vec![(faktory, &config.faktory.listen), (gearman, &config.gearman.listen)];
     for cycle in config.spiderq.cycles() {
@@ -66,7 +69,10 @@ fn named<S: Session + 'static>(names: &Arc<Aliases>, session: S) -> Box<dyn Sess
 /// One cycle's listener: its connections share a roster and their counters.
 fn spiderq(cycle: &CycleListener<'_>, config: &Config) -> Result<Protocol, Failure> {
     let settings = Arc::new(cycle_settings(cycle, config)?);
-    Ok(zeromq("spiderq", config, move |info, seat, _| Box::new(SpiderqSession::new(Arc::clone(&settings), info, seat))))
+    let guarded = matches!(settings.zmtp.mechanism, Mechanism::Plain(_));
+    let greet =
+        move |info, seat, _| -> Box<dyn Session> { Box::new(SpiderqSession::new(Arc::clone(&settings), info, seat)) };
+    Ok(Protocol { guarded, ..zeromq("spiderq", config, greet) })
 }
 
 /// EventMQ's roles. All of them know of one another's workers, schedulers and subscribers; identities are each listener's own.
@@ -99,7 +105,7 @@ where
         let hang_up: HangUp = Arc::new(move |close| hung_up.dismiss(close.into()));
         greet(info, roster.enter(hang_up), line)
     };
-    Protocol { name, greet: Arc::new(greet), tls: None }
+    Protocol { name, greet: Arc::new(greet), tls: None, guarded: false }
 }
 
 /// Makes the queues that are served by name, before anybody else can make others of that name.
@@ -119,6 +125,10 @@ pub(crate) fn make_queues(hub: &Hub, config: &Config) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+fn asks_for_certificates(files: &Tls) -> bool {
+    !files.client_ca.as_os_str().is_empty()
 }
 
 fn acceptor(protocol: &'static str, files: &Tls, config: &Config) -> Result<Option<Arc<Acceptor>>, Failure> {

@@ -19,6 +19,8 @@ use crate::dead::DropsTold;
 use crate::failure::Failure;
 use crate::hub::{Hub, Promise};
 use crate::listen::{self, Bound, Door, Protocol};
+use crate::logging::limited;
+use crate::notices;
 use crate::protocols;
 use crate::threads::Threads;
 
@@ -139,6 +141,9 @@ async fn serve(
         let address = listener.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
         let tls = protocol.tls.is_some() && matches!(listener, Bound::Tcp(_));
         tracing::info!(protocol = protocol.name, %address, tls, "listening");
+        if let Some(address) = listener.open_to_all(&protocol) {
+            notices::open_to_all(protocol.name, &address);
+        }
         tokio::spawn(listener.accept(Arc::clone(&door), protocol));
     }
     tracing::info!("ready");
@@ -158,6 +163,7 @@ async fn serve(
     outcome?;
     drop(threads);
     checkpoints.finish();
+    limited::finish();
     // The last commit blocks; nothing else is left to run.
     match tokio::task::spawn_blocking(move || committer.finish()).await {
         Ok(true) => {
@@ -212,6 +218,7 @@ async fn watch(committer: &Committer, hub: &Hub, pace: Pace) -> &'static str {
             return why;
         }
         drops.tell(hub.with_journal(|engine, _| engine.dead_dropped()));
+        limited::flush();
         give_memory_back();
     }
 }

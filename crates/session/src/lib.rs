@@ -118,6 +118,9 @@ pub enum Reason {
     /// The peer sent what its protocol does not allow.
     #[error("protocol error: {0}")]
     Protocol(String),
+    /// The peer does not know the password.
+    #[error("wrong password")]
+    WrongPassword,
     /// The peer did not do in time what it had to.
     #[error("timed out: {0}")]
     TimedOut(&'static str),

@@ -9,7 +9,7 @@ mod asks;
 mod words;
 
 use windlass_engine::{
-    ClientId, ClientInfo, Clock, Command, Engine, Event, JobId, Limits, Place, Tag, Timestamp, Turn,
+    ClientId, ClientInfo, Clock, Command, Engine, Event, JobId, Limits, Notice, Place, Tag, Timestamp, Turn,
 };
 
 pub(crate) use asks::*;
@@ -21,6 +21,8 @@ pub(crate) struct Broker {
     pub(crate) now: u64,
     /// How far the wall clock is ahead of `now`.
     pub(crate) skew_ms: i64,
+    /// What was noticed, turn by turn.
+    pub(crate) notices: Vec<Notice>,
     tags: u64,
     turns: u64,
 }
@@ -35,7 +37,8 @@ impl Broker {
     pub(crate) fn limited(change: impl FnOnce(&mut Limits)) -> Self {
         let mut limits = Limits::default();
         change(&mut limits);
-        let mut broker = Self { engine: Engine::new(limits, 99), now: 1_000, skew_ms: 0, tags: 0, turns: 0 };
+        let engine = Engine::new(limits, 99);
+        let mut broker = Self { engine, now: 1_000, skew_ms: 0, notices: Vec::new(), tags: 0, turns: 0 };
         for client in 1..=4 {
             broker.open(client);
         }
@@ -51,6 +54,7 @@ impl Broker {
         self.tags += 1;
         let mut turn = self.turn();
         self.engine.apply(ClientId(client), Tag(self.tags), command.into(), &mut turn);
+        self.notices.append(&mut turn.notices);
         turn.events
     }
 
@@ -75,6 +79,7 @@ impl Broker {
         self.now = now;
         let mut turn = self.turn();
         self.engine.tick(&mut turn);
+        self.notices.append(&mut turn.notices);
         self.engine.check();
         assert_eq!(words(&turn.events), expected);
     }

@@ -50,7 +50,7 @@ impl FaktorySession {
             && !password_matches(&self.settings.password, challenge, &hello)
         {
             reply::error("Invalid password", out.bytes());
-            return self.end(Reason::Protocol("wrong password".to_owned()), out);
+            return self.end(Reason::WrongPassword, out);
         }
         reply::ok(out.bytes());
         let (counted, connections) = Counted::new(&self.settings.shared);

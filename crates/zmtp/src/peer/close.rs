@@ -109,6 +109,7 @@ impl From<Close> for Reason {
             Close::TtlExpired => Self::TimedOut("ping ttl"),
             Close::Evicted => Self::Limit("handshakes_max"),
             Close::Displaced => Self::Dismissed,
+            Close::Credentials => Self::WrongPassword,
             Close::Greeting(_)
             | Close::Mechanism { .. }
             | Close::BadFlags(_)
@@ -116,7 +117,6 @@ impl From<Close> for Reason {
             | Close::Unexpected { .. }
             | Close::SocketType { .. }
             | Close::Identity { .. }
-            | Close::Credentials
             | Close::PeerError(_) => Self::Protocol(close.to_string()),
         }
     }

@@ -1,0 +1,99 @@
+//! What an operator is to know of: one notice of each kind in a turn, with an example and a count.
+
+mod common;
+
+use bytes::Bytes;
+use common::*;
+use windlass_engine::{Backoff, Clash, Command, NoticeKind, Proof, Refusal};
+
+/// What was noticed since the last time: kind, how often, and of the first its queue, name and failure.
+fn noticed(broker: &mut Broker) -> Vec<(NoticeKind, u64, String)> {
+    let shown = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let rows = broker.notices.drain(..);
+    let about = |notice: &windlass_engine::Notice| [&notice.queue, &notice.name, &notice.why].map(shown).join(" ");
+    rows.map(|notice| (notice.kind, notice.times, about(&notice))).collect()
+}
+
+#[test]
+fn a_job_that_goes_to_the_dead_set() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("mail").named("first").retry(1, Backoff::None));
+    for failures in [0, 1] {
+        broker.hear(2, take(["mail"]));
+        assert_eq!(noticed(&mut broker), [], "{failures}: it is tried again");
+        broker.hear(2, fail(1));
+    }
+    assert_eq!(noticed(&mut broker), [(NoticeKind::Buried, 1, "mail first oops".to_owned())]);
+    // Whoever wants no retries wants no dead set either.
+    broker.hear(1, push("mail").retry(0, Backoff::None));
+    broker.hear(2, take(["mail"]));
+    broker.hear(2, fail(2));
+    assert_eq!(noticed(&mut broker), []);
+}
+
+#[test]
+fn a_job_whose_workers_were_lost_too_often() {
+    let table = [(3, NoticeKind::Buried), (0, NoticeKind::LostForGood)];
+    for (failures_max, kind) in table {
+        let mut broker = Broker::new();
+        broker.hear(1, push("mail").named("first").retry(failures_max, Backoff::None).losses(2));
+        for expected in [vec![], vec![(kind, 1, "mail first ".to_owned())]] {
+            broker.open(7);
+            broker.hear(7, take(["mail"]));
+            broker.hear(7, Command::Close);
+            assert_eq!(noticed(&mut broker), expected, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_job_its_worker_cannot_have() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("mail"));
+    broker.hear(2, take(["mail"]));
+    let why = name("base64: not one string");
+    broker.hear(2, Command::Misfit { job: id(1), proof: Proof::Connection, why });
+    assert_eq!(
+        noticed(&mut broker),
+        [(NoticeKind::Unfit { is_dead: true }, 1, "mail  base64: not one string".to_owned())]
+    );
+}
+
+#[test]
+fn jobs_that_expire_in_one_turn_are_one_notice() {
+    let mut broker = Broker::new();
+    for name in ["first", "second", "third"] {
+        broker.hear(1, push("mail").named(name).expires(2_000));
+    }
+    broker.at(2_000, []);
+    assert_eq!(noticed(&mut broker), [(NoticeKind::Expired, 3, "mail first ".to_owned())]);
+}
+
+#[test]
+fn jobs_that_are_not_taken() {
+    let mut broker = Broker::limited(|limits| limits.name_bytes_max = 8);
+    broker.hear(1, limit("mail", 1));
+    for _ in 0..3 {
+        broker.hear(1, push("mail"));
+    }
+    let full = NoticeKind::Refused(Refusal::QueueFull { held: 1, limit: 1 });
+    let expected = (full, 1, "mail  ".to_owned());
+    assert_eq!(noticed(&mut broker), [expected.clone(), expected], "each in its own turn");
+    broker.hear(1, push("much too long a name"));
+    let too_long = NoticeKind::Refused(Refusal::NameTooLong { given: 20, limit: 8 });
+    assert_eq!(noticed(&mut broker), [(too_long, 1, "much too long a name  ".to_owned())]);
+    // That a job is there already is what its producer asked to be told.
+    broker.hear(1, push("other").unique("k", Clash::Refuse));
+    broker.says(1, push("other").unique("k", Clash::Refuse), ["1 refused: job not unique"]);
+    assert_eq!(noticed(&mut broker), []);
+}
+
+#[test]
+fn runs_of_a_schedule_that_are_not_unique() {
+    let mut broker = Broker::new();
+    broker.hear(1, push("mail").unique("k", Clash::Refuse));
+    broker.hear(1, every(1_000, push("mail").unique("k", Clash::Refuse)).key("nightly"));
+    broker.at(2_000, []);
+    let expected = [(NoticeKind::RunRefused(Refusal::NotUnique), 1, "mail nightly ".to_owned())];
+    assert_eq!(noticed(&mut broker), expected);
+}
