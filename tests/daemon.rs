@@ -96,6 +96,8 @@ fn a_busy_port_and_a_busy_directory_are_told_in_one_line() {
     let port = daemon.address("gearman").port();
     let data = dir.path().join("data");
     let other = dir.path().join("other");
+    let file = dir.path().join("thesis.txt");
+    std::fs::write(&file, "years of work").unwrap();
     let table = [
         (
             "port",
@@ -113,6 +115,15 @@ fn a_busy_port_and_a_busy_directory_are_told_in_one_line() {
             ),
             data.display().to_string(),
         ),
+        (
+            "somebody's file",
+            3,
+            format!(
+                "data_dir = {other:?}\nfaktory.listen = []\nspiderq.listen = []\n{EVENTMQ_OFF}[gearman]\nlisten = [\"unix:{}\"]\n",
+                file.display()
+            ),
+            "a file that is no socket is there".to_owned(),
+        ),
         ("configuration", 2, "no_such_key = 1\n".to_owned(), "no_such_key".to_owned()),
     ];
     for (case, code, config, named) in table {
@@ -122,6 +133,7 @@ fn a_busy_port_and_a_busy_directory_are_told_in_one_line() {
         let reason = said.lines().find(|line| line.starts_with("windlass: "));
         assert!(reason.is_some() && said.contains(&named), "{case}: {said}");
     }
+    assert_eq!(std::fs::read(&file).unwrap(), b"years of work");
 }
 
 #[test]

@@ -124,6 +124,11 @@ fn a_developer_who_just_starts_it() {
     assert_eq!(fwp.ask(&format!("PUSH {JOB}")), "+OK");
     assert!(fwp.ask("FETCH q").contains("\"jid\":\"jid-12345678\""));
     assert!(dir.path().join(".faktory/windlass/lock").exists());
+    // Faktory logs what it does then, and goes on.
+    daemon.signal("TTIN");
+    let told = || fs::read_to_string(dir.path().join("log")).is_ok_and(|log| log.contains("SIGTTIN: that is all"));
+    wait_until("SIGTTIN is answered", told);
+    assert_eq!(fwp.ask(r#"ACK {"jid":"jid-12345678"}"#), "+OK");
     let log = fs::read_to_string(dir.path().join("log")).unwrap();
     assert!(!log.contains("protocol=\"gearman\""), "nothing but Faktory is served: {log}");
 }

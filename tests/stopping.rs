@@ -12,7 +12,7 @@ mod common;
 mod peer;
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -51,6 +51,79 @@ fn a_worker_of_faktorys_is_told_and_keeps_its_reservation() {
     assert_eq!(worker.ask(r#"FAIL {"jid":"surv0001"}"#), "+OK");
     assert_eq!(worker.ask(r#"ACK {"jid":"surv0002"}"#), "+OK");
     assert!(worker.ask("INFO").contains(r#""sets":{"dead":0,"retries":1,"scheduled":0,"working":0}"#));
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_not_waited_for() {
+    const BODY_BYTES: usize = 1 << 20;
+    const PACKETS: usize = 64;
+    let dir = tempfile::tempdir().unwrap();
+    // Only what is not waited for ends before this.
+    let mut daemon = daemon(dir.path()).set("server.shutdown_timeout = \"1h\"").start();
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    let mut echoes = bytes::BytesMut::new();
+    for _ in 0..PACKETS {
+        Request::Echo { data: vec![b'x'; BODY_BYTES].into() }.encode(&mut echoes);
+    }
+    // More than the system keeps for both sides: the peer is owed answers that it does not take.
+    let mut stream = common::socket(daemon.address("gearman")).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    let mut write = |sent: &mut usize| match stream.write(&echoes[*sent..]) {
+        Ok(bytes) => {
+            *sent += bytes;
+            bytes > 0
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+            false
+        }
+    };
+    wait_until("nothing more is read from a peer that reads nothing", || {
+        while write(&mut sent) {}
+        // The daemon has had time to read more, if it means to.
+        peer.line("version").unwrap();
+        !write(&mut sent)
+    });
+    assert!(sent < echoes.len());
+    daemon.signal("TERM");
+    assert_stopped(&mut daemon);
+    let log = daemon.log_text();
+    assert!(log.contains("timed out: takes no answers while the daemon stops"), "{log}");
+}
+
+// ---- SIGTTIN ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn sigttin_logs_what_there_is_and_stops_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).set("server.threads = 1").start();
+    let (mut peer, mut fwp) =
+        (Peer::connect(daemon.address("gearman")).unwrap(), Fwp::connect(daemon.address("faktory")));
+    peer.submit("resize", "", "private").unwrap();
+    assert_eq!(fwp.ask(r#"PUSH {"jid":"job000001","jobtype":"T","queue":"mail","args":["private"],"retry":3}"#), "+OK");
+    assert!(fwp.ask("FETCH mail").contains("job000001"));
+    for round in 1..=2 {
+        daemon.signal("TTIN");
+        wait_until("all is told", || daemon.log_text().matches("SIGTTIN: that is all").count() == round);
+    }
+    let told: Vec<serde_json::Value> =
+        daemon.log_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let find = |message: &str, key: &str, value: serde_json::Value| {
+        let found = told.iter().find(|line| line["message"] == message && line[key] == value);
+        found.unwrap_or_else(|| panic!("no {message} with {key} {value}: {}", daemon.log_text()))
+    };
+    assert_eq!(find("in all", "connections", 2.into())["workers"], 1);
+    assert_eq!(find("jobs", "jobs", 2.into())["running"], 1);
+    assert_eq!(find("connection", "protocol", "gearman".into())["address"], "127.0.0.1");
+    find("connection", "protocol", "faktory".into());
+    assert_eq!(find("queue", "queue", "resize".into())["ready"], 1);
+    assert_eq!(find("queue", "queue", "mail".into())["running"], 1);
+    find("serving thread", "connections", 2.into());
+    find("thread", "name", "commit".into());
+    assert!(!daemon.log_text().contains("private"), "never what is in a job");
+    daemon.signal("TERM");
+    assert_stopped(&mut daemon);
 }
 
 // ---- SIGUSR1 ---------------------------------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ Environment:
 Signals:
   SIGTERM, SIGINT
       Stop: accept no more, send what is owed, commit, exit with 0. Whoever
-      has not gone within server.shutdown_timeout is hung up on.
+      takes nothing of it for a second is hung up on, and whoever has not gone
+      within server.shutdown_timeout.
   SIGUSR1
       Stop gracefully: accept no more, and stop when no connection works on a
       job or waits for the result of one. What is only queued is on the disk
@@ -72,6 +73,8 @@ Signals:
   SIGHUP
       Open log.file again, and read the files of TLS again: new connections get
       the new certificate.
+  SIGTTIN
+      Log connections, queues and threads.
   SIGKILL loses nothing that was acknowledged (durability = \"sync\").
 
 Exit codes:

@@ -54,6 +54,9 @@ const POSTED_HIGH_BYTES: usize = 32 * 1024;
 /// How long a peer may take to read what it is still due once the connection is to end.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// And how long it may take nothing of that once the daemon stops.
+const STOP_LINGER: Duration = Duration::from_secs(1);
+
 /// The most a declared length makes us reserve at once; beyond it, memory grows with what has really come.
 const RESERVE_MAX: usize = 1024 * 1024;
 
@@ -178,14 +181,14 @@ impl<S: Stream> Connection<S> {
                     self.moved += read;
                     self.heard();
                 }
-                Woke::Wrote(Ok(written)) if written > 0 => {
-                    self.moved += written;
-                    self.output.advance(written);
-                }
+                Woke::Wrote(Ok(written)) if written > 0 => self.wrote(written),
                 Woke::Read(Err(_)) | Woke::Wrote(_) => return self.ending.take().unwrap_or(Reason::PeerClosed),
                 Woke::Mail => self.heed_shutdown(),
                 Woke::Tick => self.tick(),
                 Woke::Idle if self.silent_until().is_none_or(|at| at > self.now) => {}
+                Woke::Idle if self.stalls_the_stop() => {
+                    return Reason::TimedOut("takes no answers while the daemon stops");
+                }
                 Woke::Idle => return self.ending.take().unwrap_or(Reason::TimedOut("idle")),
             }
             self.settle().await;
@@ -219,6 +222,19 @@ impl<S: Stream> Connection<S> {
         }
     }
 
+    fn wrote(&mut self, bytes: usize) {
+        self.moved += bytes;
+        self.output.advance(bytes);
+        if self.stopping {
+            self.heard_at = self.now;
+        }
+    }
+
+    /// Whether the daemon stops and the peer is all it waits for.
+    fn stalls_the_stop(&self) -> bool {
+        self.stopping && !self.output.is_empty()
+    }
+
     fn tick(&mut self) {
         // The daemon may have stood still: then it is not so late as it seemed.
         if self.session.next_deadline().is_some_and(|at| at > self.now) {
@@ -234,6 +250,7 @@ impl<S: Stream> Connection<S> {
     fn heed_shutdown(&mut self) {
         if self.hub.stopping() && !self.stopping {
             self.stopping = true;
+            self.heard_at = self.now;
             self.session.on_shutdown(self.now, &mut self.outbox);
             self.outbox.hang_up(Reason::Shutdown);
         }
@@ -317,6 +334,9 @@ impl<S: Stream> Connection<S> {
     }
 
     fn say(&mut self, words: &[u8]) {
+        if self.stopping && self.output.is_empty() {
+            self.heard_at = self.now;
+        }
         self.output.extend_from_slice(words);
     }
 
@@ -375,7 +395,11 @@ impl<S: Stream> Connection<S> {
 
     /// When the peer has said nothing for too long.
     fn silent_until(&self) -> Option<Timestamp> {
-        let silence_max = if self.ending.is_some() { Some(LINGER) } else { self.bounds.idle_max };
+        let silence_max = match &self.ending {
+            None => self.bounds.idle_max,
+            Some(_) if self.stalls_the_stop() => Some(STOP_LINGER),
+            Some(_) => Some(LINGER),
+        };
         silence_max.map(|max| self.heard_at.after_ms(u64::try_from(max.as_millis()).unwrap_or(u64::MAX)))
     }
 

@@ -4,13 +4,16 @@
 //! ([`windlass_engine::Engine::is_at_rest`]). Background jobs that are only queued are not waited for: they are on the
 //! disk, and are there when the daemon starts again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use windlass_session::Stop;
 
 use crate::agreement::{Agreement, Wanted};
 use crate::config::Config;
+use crate::describe;
 use crate::failure::Failure;
 use crate::hub::Hub;
 use crate::listen::{Door, Protocol};
@@ -32,6 +35,8 @@ enum Told {
     StopGracefully(&'static str),
     /// Take up again what is in files.
     Reload,
+    /// Log what there is.
+    Describe,
 }
 
 /// The signals that are heeded.
@@ -40,17 +45,33 @@ pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     user: Signal,
+    early: EarlySignals,
+}
+
+/// The signals that end or stop nobody from the first moment on, and are remembered until they are heeded.
+#[derive(Debug)]
+pub(crate) struct EarlySignals {
     hangup: Signal,
+    /// SIGTTIN: Faktory logs all of its goroutines then.
+    describe: Signal,
+}
+
+impl EarlySignals {
+    /// In a runtime.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let describe = SignalKind::from_raw(rustix::process::Signal::TTIN.as_raw());
+        Ok(Self { hangup: listen(SignalKind::hangup())?, describe: listen(describe)? })
+    }
 }
 
 impl Signals {
     /// From here on signals are heeded.
-    pub(crate) fn new(hangup: Signal) -> Result<Self, Failure> {
+    pub(crate) fn new(early: EarlySignals) -> Result<Self, Failure> {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
             user: listen(SignalKind::user_defined1())?,
-            hangup,
+            early,
         })
     }
 
@@ -60,14 +81,10 @@ impl Signals {
             _ = self.terminate.recv() => Told::Stop("SIGTERM"),
             _ = self.interrupt.recv() => Told::Stop("SIGINT"),
             _ = self.user.recv() => Told::StopGracefully("SIGUSR1"),
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.early.hangup.recv() => Told::Reload,
+            _ = self.early.describe.recv() => Told::Describe,
         }
     }
-}
-
-/// From here on a SIGHUP ends nobody, and is remembered until it is heeded. In a runtime.
-pub(crate) fn hangup() -> Result<Signal, Failure> {
-    listen(SignalKind::hangup())
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, Failure> {
@@ -75,11 +92,11 @@ fn listen(kind: SignalKind) -> Result<Signal, Failure> {
 }
 
 /// Does what the daemon is told until it is to stop, and says why it is.
-pub(crate) async fn heed(signals: &mut Signals, door: &Door, reload: &dyn Fn()) -> &'static str {
+pub(crate) async fn heed(signals: &mut Signals, door: &Arc<Door>, reload: &dyn Fn()) -> &'static str {
     let mut asked = door.hub.stops_asked();
     // Somebody may have asked already.
     asked.mark_changed();
-    let mut graceful = false;
+    let (mut graceful, mut describing) = (false, None::<JoinHandle<()>>);
     loop {
         let told = tokio::select! {
             told = signals.next() => told,
@@ -101,6 +118,12 @@ pub(crate) async fn heed(signals: &mut Signals, door: &Door, reload: &dyn Fn()) 
                 door.closed.cancel();
             }
             Told::Reload => reload(),
+            // It may be long: nobody's connection waits for it, and not two are made at once.
+            Told::Describe if describing.as_ref().is_none_or(JoinHandle::is_finished) => {
+                let door = Arc::clone(door);
+                describing = Some(tokio::task::spawn_blocking(move || describe::log(&door)));
+            }
+            Told::Describe => {}
         }
     }
 }

@@ -5,7 +5,7 @@
 //! be told), `ringer` (many mailboxes rung at once) and `parcel` (what one connection has posted to others) · `commit` (the
 //! thread that writes) · `protocols` (which session greets where) · `notices` (what an
 //! operator is to know of) · `agreement`, `recurring`, `rules`, `throttles` (what the
-//! engine keeps because it is configured) · `tls` · `control` (signals) · [`config`].
+//! engine keeps because it is configured) · `tls` · `control` (signals) and `describe` (what SIGTTIN logs) · [`config`].
 //!
 //! [`import`] stands beside it: taking jobs over while no daemon runs.
 //!
@@ -24,6 +24,7 @@ pub mod config;
 mod connection;
 mod control;
 mod dead;
+mod describe;
 mod failure;
 mod hub;
 pub mod import;

@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -103,6 +103,11 @@ impl Door {
             open: AtomicUsize::new(0),
             next_client: AtomicU64::new(1),
         }
+    }
+
+    /// The threads that serve.
+    pub(crate) const fn seating(&self) -> &Seating {
+        &self.seating
     }
 
     /// Serves a connection in a task of its own on one of the threads, once its stream is ready there, or closes it if
@@ -238,11 +243,23 @@ fn keepalive(server: &Server) -> TcpKeepalive {
     }
 }
 
+/// Removes a socket nobody listens at. Nothing else is removed: a path may be mistyped, and then there is somebody's file.
 fn clear_stale(path: &Path) -> io::Result<()> {
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(there) if !there.file_type().is_socket() => {
+            return Err(io::Error::other("a file that is no socket is there"));
+        }
+        Ok(_) => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // Whoever listens may have no room for one more at the moment: that is not waited for.
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        Err(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
     }
 }
 
@@ -363,6 +380,33 @@ mod tests {
         listener.accept().await.unwrap();
         drop(bound);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn only_a_socket_nobody_listens_at_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let server = Server::default();
+        let refused = |name: &str| bind_one(&Address::Unix(path(name)), &server).unwrap_err();
+        std::fs::write(path("file"), "precious").unwrap();
+        std::fs::create_dir(path("dir")).unwrap();
+        std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+        std::os::unix::fs::symlink(path("gone"), path("dangling")).unwrap();
+        for name in ["file", "dir", "link", "dangling"] {
+            assert_eq!(refused(name).to_string(), "a file that is no socket is there", "{name}");
+            assert!(std::fs::symlink_metadata(path(name)).is_ok(), "{name}");
+        }
+        assert_eq!(std::fs::read(path("file")).unwrap(), b"precious");
+        // A socket of another kind is in use as well, and so is one with no room for another connection.
+        let _datagrams = std::os::unix::net::UnixDatagram::bind(path("datagrams")).unwrap();
+        let full = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        full.bind(&SockAddr::unix(path("full")).unwrap()).unwrap();
+        full.listen(0).unwrap();
+        let _first = std::os::unix::net::UnixStream::connect(path("full")).unwrap();
+        for name in ["datagrams", "full"] {
+            assert_eq!(refused(name).kind(), io::ErrorKind::AddrInUse, "{name}");
+            assert!(path(name).exists(), "{name}");
+        }
     }
 
     #[tokio::test]

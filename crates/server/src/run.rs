@@ -1,20 +1,21 @@
 //! The daemon from start to stop: open the store, recover, listen, serve, drain.
 
+use std::fmt::Display;
 use std::hint::black_box;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::Signal;
 use windlass_engine::TICK_MS;
-use windlass_store::{CheckpointLimits, Opened, Recovered, StoreConfig};
+use windlass_store::{CheckpointLimits, Error as StoreError, OpenError, Opened, Recovered, StoreConfig};
 
 use crate::agreement::Wanted;
 use crate::checkpoints::Checkpoints;
 use crate::clock;
 use crate::commit::{Committer, Pace};
-use crate::config::{self, Config, Durability};
+use crate::config::{self, Config, Durability, ListenAddress};
 use crate::connection::Bounds;
-use crate::control::{self, Signals};
+use crate::control::{self, EarlySignals, Signals};
 use crate::dead::DropsTold;
 use crate::failure::Failure;
 use crate::hub::{Hub, Promise};
@@ -26,6 +27,9 @@ use crate::threads::Threads;
 
 /// How long after a failed commit the store is tried again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// How often what is in use is tried again.
+const TRY_EVERY: Duration = Duration::from_millis(100);
 
 /// A log of so many times the size at which a checkpoint is made is worth a warning.
 const LOG_WARN_MULTIPLE: u64 = 4;
@@ -47,16 +51,16 @@ pub fn run(
 ) -> Result<(), Failure> {
     allow_open_files(config.server.connections_max);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
-    // Whoever rotates logs while a large journal is read must not end the daemon: it is heeded when that is done.
-    let hangup = {
+    // Whoever rotates logs or asks what goes on while a large journal is read must not end the daemon: it is heeded after that.
+    let early = {
         let _inside = runtime.enter();
-        control::hangup()?
+        EarlySignals::new()?
     };
     let opened = open(config)?;
-    runtime.block_on(serve(config, opened, hangup, &reread, ready))
+    runtime.block_on(serve(config, opened, early, &reread, ready))
 }
 
-fn no_threads(error: std::io::Error) -> Failure {
+fn no_threads(error: io::Error) -> Failure {
     Failure::Runtime(format!("cannot start threads: {error}"))
 }
 
@@ -90,10 +94,9 @@ pub(crate) fn store_config(config: &Config) -> StoreConfig {
     StoreConfig { cache_bytes: config.store.cache.into(), checkpoints, ..StoreConfig::new(&config.data_dir) }
 }
 
-pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
+fn try_open(config: &Config) -> Result<Opened, OpenError> {
     let started = Instant::now();
-    let opened = windlass_store::open(&store_config(config), config.engine_limits(), random_seed())
-        .map_err(|error| Failure::store(&config.data_dir, &error))?;
+    let opened = windlass_store::open(&store_config(config), config.engine_limits(), random_seed())?;
     clock::start(&opened.recovered.engine.head().clock);
     let (ms, report) = (started.elapsed().as_millis(), &opened.recovered.report);
     let (jobs, schedules, clean) = (report.jobs, report.schedules, report.clean);
@@ -101,14 +104,62 @@ pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
     Ok(opened)
 }
 
+/// Opens the data directory, and waits for another process to let go of it if it may.
+pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
+    let mut patience = Patience::new(config);
+    loop {
+        match try_open(config) {
+            Err(OpenError::Store(error @ StoreError::InUse { .. })) if patience.goes_on(&error) => {
+                std::thread::sleep(TRY_EVERY);
+            }
+            outcome => return outcome.map_err(|error| Failure::store(&config.data_dir, &error)),
+        }
+    }
+}
+
+/// Binds everything an address stands for, and waits for another process to let go of it if it may.
+async fn bind_in_time(listen: &ListenAddress, config: &Config) -> Result<Vec<Bound>, Failure> {
+    let mut patience = Patience::new(config);
+    loop {
+        match listen::bind(listen, &config.server) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && patience.goes_on(&listen) => {
+                tokio::time::sleep(TRY_EVERY).await;
+            }
+            outcome => return outcome.map_err(|error| Failure::listen(listen, &error)),
+        }
+    }
+}
+
+/// How long something that is in use is tried again.
+struct Patience {
+    timeout: Duration,
+    since: Option<Instant>,
+}
+
+impl Patience {
+    fn new(config: &Config) -> Self {
+        Self { timeout: config.server.in_use_timeout.into(), since: None }
+    }
+
+    /// Whether to try again; the first time, that is told.
+    fn goes_on(&mut self, what: &dyn Display) -> bool {
+        let since = *self.since.get_or_insert_with(|| {
+            if !self.timeout.is_zero() {
+                tracing::warn!(%what, seconds = self.timeout.as_secs_f64(), "in use: tried again for a while");
+            }
+            Instant::now()
+        });
+        since.elapsed() < self.timeout
+    }
+}
+
 async fn serve(
     config: &Config,
     opened: Opened,
-    hangup: Signal,
+    early: EarlySignals,
     reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut signals = Signals::new(hangup)?;
     let wanted = Wanted::of(config)?;
     let (promise, pace) = pace(config);
     let Opened { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = opened;
@@ -122,10 +173,12 @@ async fn serve(
     let mut bound: Vec<(Bound, Protocol)> = Vec::new();
     for (protocol, addresses) in &served {
         for listen in *addresses {
-            let listeners = listen::bind(listen, &config.server).map_err(|error| Failure::listen(listen, &error))?;
+            let listeners = bind_in_time(listen, config).await?;
             bound.extend(listeners.into_iter().map(|listener| (listener, protocol.clone())));
         }
     }
+    // Until here a signal to stop ends the process at once: nothing has begun.
+    let mut signals = Signals::new(early)?;
     ready()?;
     let committer = Committer::start(Arc::clone(&hub), log, Some(guard), pace).map_err(no_threads)?;
     let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);

@@ -72,6 +72,11 @@ fn shorten_slices() {
 }
 
 impl Seating {
+    /// How many connections each thread has.
+    pub(crate) fn connections(&self) -> Vec<usize> {
+        self.0.iter().map(|seats| seats.taken.load(Ordering::Relaxed)).collect()
+    }
+
     /// A place on the thread that has the fewest connections.
     pub(crate) fn seat(&self) -> Option<Seat> {
         let seats = self.0.iter().min_by_key(|seats| seats.taken.load(Ordering::Relaxed))?;
@@ -112,7 +117,7 @@ mod tests {
     async fn connections_are_spread_over_the_threads() {
         let (_threads, seating) = Threads::start(3).unwrap();
         let mut held: Vec<Seat> = (0..6).filter_map(|_| seating.seat()).collect();
-        let taken = || seating.0.iter().map(|seats| seats.taken.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let taken = || seating.connections();
         assert_eq!(taken(), [2, 2, 2]);
         held.drain(1..2);
         assert_eq!(taken(), [2, 1, 2]);

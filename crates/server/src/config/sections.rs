@@ -125,6 +125,8 @@ pub struct Server {
     pub keepalive_count: u32,
     /// How long connections may take to end when the daemon stops.
     pub shutdown_timeout: Period,
+    /// How long an address or a data directory that another process has is tried again at the start.
+    pub in_use_timeout: Period,
 }
 
 /// `[limits]`: the engine's, in the operator's units.
@@ -328,6 +330,7 @@ impl Default for Server {
             keepalive_interval: Period::from_ms(0),
             keepalive_count: 0,
             shutdown_timeout: Period::from_secs(10),
+            in_use_timeout: Period::from_ms(0),
         }
     }
 }

@@ -274,6 +274,13 @@ fn cannot_write(data_dir: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::Runtime(format!("cannot write to {data_dir}: {why}; do it again, and it goes on where it stopped"))
 }
 
+/// Whether every one of so many jobs of a source was taken before, by what the data directory remembers. Whoever only asks
+/// needs not open it.
+#[must_use]
+pub fn was_taken(config: &Config, source: &Source, jobs: u64) -> bool {
+    Record::find(&config.data_dir, source).is_some_and(|record| (0..jobs).all(|place| !record.wants(place)))
+}
+
 /// What Gearman's jobs are made with, as the daemon is configured.
 ///
 /// # Errors

@@ -37,16 +37,8 @@ pub(super) struct Record {
 impl Record {
     /// What is remembered of a source; nothing if it is to be taken again.
     pub(super) fn open(data_dir: &Path, source: &Source, again: bool) -> io::Result<Self> {
-        let folder = data_dir.join(FOLDER);
-        fs::create_dir_all(&folder)?;
-        let mut record = Self {
-            path: folder.join(&source.digest),
-            kind: source.kind,
-            done: 0,
-            left: BTreeSet::new(),
-            first: None,
-            ranks: None,
-        };
+        fs::create_dir_all(data_dir.join(FOLDER))?;
+        let mut record = Self::new(data_dir, source);
         match fs::read_to_string(&record.path) {
             Ok(text) if !again => record.read(&text)?,
             Ok(_) => {}
@@ -54,6 +46,18 @@ impl Record {
             Err(error) => return Err(error),
         }
         Ok(record)
+    }
+
+    /// What is remembered of a source, if anything is that can be read.
+    pub(super) fn find(data_dir: &Path, source: &Source) -> Option<Self> {
+        let mut record = Self::new(data_dir, source);
+        let text = fs::read_to_string(&record.path).ok()?;
+        record.read(&text).ok().map(|()| record)
+    }
+
+    fn new(data_dir: &Path, source: &Source) -> Self {
+        let path = data_dir.join(FOLDER).join(&source.digest);
+        Self { path, kind: source.kind, done: 0, left: BTreeSet::new(), first: None, ranks: None }
     }
 
     fn read(&mut self, text: &str) -> io::Result<()> {

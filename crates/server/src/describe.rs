@@ -1,0 +1,134 @@
+//! What there is, in the log, when SIGTTIN asks: connections, queues, threads. Faktory logs its goroutines then.
+
+use std::fs;
+
+use windlass_engine::{ClientRow, Command, Cursor, Event, Origin, PlaceKind, QueueRow, Stats};
+
+use crate::listen::Door;
+use crate::logging::limited::shown;
+
+/// Lines there are at most of connections and of queues, and rows one visit to the engine looks at.
+const ROWS_MAX: u32 = 100;
+
+/// Logs it. May take a while, but no visit to the engine does.
+pub(crate) fn log(door: &Door) {
+    tracing::info!("SIGTTIN: what there is follows");
+    stats(door);
+    clients(door);
+    queues(door);
+    threads(door);
+    tracing::info!("SIGTTIN: that is all");
+}
+
+fn stats(door: &Door) {
+    let events = door.hub.ask(Command::Stats);
+    let Some(stats) =
+        events.into_iter().find_map(|it| if let Event::Stats { stats, .. } = it { Some(stats) } else { None })
+    else {
+        return;
+    };
+    let Stats { jobs, bytes, places, queues, schedules, batches, workers, waiting, clients, .. } = *stats;
+    let of = |place: PlaceKind| places.get(place as usize).copied().unwrap_or_default();
+    let (ready, running, scheduled) = (of(PlaceKind::Ready), of(PlaceKind::Leased), of(PlaceKind::Scheduled));
+    let (retrying, dead) = (of(PlaceKind::Retrying), of(PlaceKind::Dead));
+    // We are one of them.
+    let connections = clients.saturating_sub(1);
+    tracing::info!(connections, workers, waiting, queues, schedules, batches, bytes, "in all");
+    tracing::info!(jobs, ready, running, scheduled, retrying, dead, "jobs");
+}
+
+fn clients(door: &Door) {
+    for event in door.hub.ask(Command::ListClients { after: Cursor::default(), limit: ROWS_MAX }) {
+        let Event::Clients { rows, next, .. } = event else { continue };
+        for ClientRow { number, address, label, origin, abilities, held } in rows {
+            // Those that speak no protocol are we ourselves.
+            let Some(protocol) = origin.map(protocol) else { continue };
+            let (address, name, queues) = (&*address, shown(&label), abilities.len());
+            tracing::info!(protocol, address, number, name, queues, jobs = held, "connection");
+        }
+        if next.is_some() {
+            tracing::info!("there are more connections");
+        }
+    }
+}
+
+const fn protocol(origin: Origin) -> &'static str {
+    match origin {
+        Origin::FAKTORY => "faktory",
+        Origin::GEARMAN => "gearman",
+        Origin::SPIDERQ => "spiderq",
+        Origin::EVENTMQ => "eventmq",
+        _ => "?",
+    }
+}
+
+/// Those with the most jobs.
+fn queues(door: &Door) {
+    let (mut all, mut most, mut after) = (0, Vec::new(), Some(Cursor::default()));
+    while let Some(page) = after.take() {
+        for event in door.hub.ask(Command::ListQueues { after: page, limit: ROWS_MAX }) {
+            let Event::Queues { rows, next, .. } = event else { continue };
+            all += rows.len();
+            most.extend(rows);
+            after = next;
+        }
+        most.sort_by_key(|row| std::cmp::Reverse(jobs(row)));
+        most.truncate(ROWS_MAX as usize);
+    }
+    for row in &most {
+        let [ready, running, scheduled] =
+            [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled].map(|place| row.jobs(place));
+        let [retrying, dead] = [PlaceKind::Retrying, PlaceKind::Dead].map(|place| row.jobs(place));
+        let (queue, workers, paused) = (shown(&row.name), row.workers, row.paused);
+        tracing::info!(queue, ready, running, scheduled, retrying, dead, workers, paused, "queue");
+    }
+    if all > most.len() {
+        tracing::info!(more = all - most.len(), "there are more queues, with fewer jobs");
+    }
+}
+
+fn jobs(row: &QueueRow) -> u64 {
+    row.places.iter().map(|jobs| u64::from(*jobs)).sum()
+}
+
+/// As the system has them, and how many connections each of those has that serve.
+fn threads(door: &Door) {
+    for (number, connections) in door.seating().connections().into_iter().enumerate() {
+        tracing::info!(number, connections, "serving thread");
+    }
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
+    for task in tasks {
+        let Ok(text) = fs::read_to_string(task.path().join("stat")) else { continue };
+        if let Some((name, state, ticks)) = thread(&text) {
+            let tid = task.file_name().to_string_lossy().into_owned();
+            let cpu_ms = ticks.saturating_mul(1_000) / rustix::param::clock_ticks_per_second();
+            tracing::info!(name, tid, state, cpu_ms, "thread");
+        }
+    }
+}
+
+/// A thread's name, its state and the clock ticks it has run, from the line the system has about it (proc(5)).
+fn thread(stat: &str) -> Option<(&str, &str, u64)> {
+    // The name is in brackets and may hold some.
+    let (head, rest) = stat.rsplit_once(") ")?;
+    let (_, name) = head.split_once('(')?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    let ticks: Vec<u64> = fields.skip(10).take(2).map_while(|field| field.parse().ok()).collect();
+    Some((name, state, ticks.iter().sum()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_line_about_a_thread() {
+        let line =
+            "4711 (a (b) c) S 1 4711 4711 0 -1 4194624 900 0 3 0 17 25 0 0 20 0 4 0 100 1 1 18446744073709551615\n";
+        assert_eq!(thread(line), Some(("a (b) c", "S", 42)));
+        assert_eq!(thread("no line"), None);
+        let own = fs::read_to_string("/proc/thread-self/stat").unwrap();
+        assert!(thread(&own).is_some_and(|(_, state, _)| state == "R"), "{own}");
+    }
+}
