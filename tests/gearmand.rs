@@ -168,7 +168,7 @@ fn a_daemon_that_cannot_start_says_why_to_who_started_it() {
     let program = link(dir.path());
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = busy.local_addr().unwrap().port();
-    let line = |more: &str| format!("-d -L 127.0.0.1 -l log -P pid {more}");
+    let line = |more: &str| format!("-d -L 127.0.0.1 -l log -P pid --set server.in_use_timeout=0s {more}");
     let output = run(dir.path(), &program, &line(&format!("-p {port}")));
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains(&format!("cannot listen on 127.0.0.1:{port}: the address is in use")));
@@ -187,6 +187,94 @@ fn a_log_file_that_cannot_be_opened_is_no_reason_not_to_start() {
     let _daemon = Stray::of(&dir.path().join("pid"));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stderr(&output).contains("Could not open log file \"no/log\", switching to stderr. (No such file"));
+}
+
+/// What it has logged, once that is in it.
+fn logged(log: &Path, text: &str) -> String {
+    wait_for(text, || fs::read_to_string(log).ok().filter(|said| said.contains(text)))
+}
+
+#[test]
+fn restarts_may_overlap() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_windlass"));
+    let old = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = old.local_addr().unwrap().port();
+    // Patience that no loaded machine uses up.
+    let line =
+        |log: &str| format!("gearmand --verbose=INFO -l {log} -p {port} -L 127.0.0.1 --set server.in_use_timeout=10m");
+    let mut first = Foreground(gearmand(dir.path(), program, &line("first")).spawn().unwrap());
+    let told = logged(&dir.path().join("first"), "in use: tried again for a while");
+    assert!(told.contains("WARN") && told.contains(&format!("127.0.0.1:{port}")) && !told.contains("ready"), "{told}");
+    drop(old);
+    logged(&dir.path().join("first"), "ready");
+    assert!(
+        Peer::connect(SocketAddr::from(([127, 0, 0, 1], port))).unwrap().line("version").unwrap().starts_with("OK ")
+    );
+
+    // One of our own has the data directory as well.
+    let _second = Foreground(gearmand(dir.path(), program, &line("second")).spawn().unwrap());
+    logged(&dir.path().join("second"), "is in use by another process");
+    Command::new("kill").arg(first.0.id().to_string()).output().unwrap();
+    assert_eq!(first.0.wait().unwrap().code(), Some(0));
+    logged(&dir.path().join("second"), "ready");
+    assert!(
+        Peer::connect(SocketAddr::from(([127, 0, 0, 1], port))).unwrap().line("version").unwrap().starts_with("OK ")
+    );
+}
+
+#[test]
+fn jobs_in_sqlite_are_taken_over_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, file, log) = (link(dir.path()), dir.path().join("queue"), dir.path().join("log"));
+    let sqlite = rusqlite::Connection::open(&file).unwrap();
+    sqlite
+        .execute_batch(
+            "CREATE TABLE jobs ( unique_key TEXT, function_name TEXT, priority INTEGER, data BLOB, when_to_run INTEGER, \
+             PRIMARY KEY (unique_key, function_name)); INSERT INTO jobs VALUES ('u1', 'resize', 1, x'6361740a', 0), \
+             ('u2', 'resize', 0, 'dog', 0), ('u3', 'resize', 7, 'bird', 0);",
+        )
+        .unwrap();
+    drop(sqlite);
+    let before = fs::read(&file).unwrap();
+    let line =
+        "-q libsqlite3 --libsqlite3-db=queue --libsqlite3-table=jobs -L 127.0.0.1 -p 0 -l log --verbose INFO -w 1";
+    // How many jobs there are, and what the next one is, which is done.
+    let serve = |told: &str, jobs: usize, next: Option<&str>| {
+        let _ = fs::remove_file(&log);
+        let mut daemon = Foreground(gearmand(dir.path(), &program, line).spawn().unwrap());
+        let said = logged(&log, "ready");
+        assert!(said.contains(told), "{said}");
+        assert!(
+            said.contains("WARN windlass::gearmand: --worker-wakeup is ignored: "),
+            "warnings are in the log: {said}"
+        );
+        let mut peer = Peer::connect(address(&log)).unwrap();
+        assert_eq!(peer.listing("show jobs").unwrap().len(), jobs);
+        peer.can_do("resize").unwrap();
+        let job = peer.grab().unwrap();
+        assert_eq!(job.as_ref().map(|job| &job.workload[..]), next.map(str::as_bytes));
+        if let Some(job) = job {
+            peer.complete(&job.handle).unwrap();
+        }
+        peer.line("version").unwrap();
+        Command::new("kill").arg(daemon.0.id().to_string()).output().unwrap();
+        assert_eq!(daemon.0.wait().unwrap().code(), Some(0));
+        said
+    };
+    let said = serve("rows=3 taken=2 later=0 known=0 before=0 left=1", 2, Some("dog"));
+    assert!(said.contains("row 3 left: function \"resize\", unique id \"u3\": priority 7 is none"), "{said}");
+    assert!(said.contains("WARN windlass::import::take_over: rows are left in gearmand's queue"), "{said}");
+    // What is done is not done again, and what was left is tried again.
+    serve("rows=3 taken=0 later=0 known=0 before=2 left=1", 1, Some("cat\n"));
+    assert_eq!(fs::read(&file).unwrap(), before, "the file is only read");
+    rusqlite::Connection::open(&file).unwrap().execute_batch("DELETE FROM jobs").unwrap();
+    serve("gearmand's queue is empty", 0, None);
+    fs::remove_file(&file).unwrap();
+    serve("there is no such queue of gearmand's", 0, None);
+    fs::write(&file, "no database, but as long as one might be").unwrap();
+    let mut daemon = Foreground(gearmand(dir.path(), &program, line).spawn().unwrap());
+    assert_eq!(daemon.0.wait().unwrap().code(), Some(2), "somebody has to look");
 }
 
 #[test]

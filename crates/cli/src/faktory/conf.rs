@@ -61,7 +61,8 @@ impl Conf {
         Self::of(&table).map_err(|reason| refuse(&folder, reason))
     }
 
-    fn of(table: &Table) -> Result<Self, String> {
+    /// What one text of all files says. Pure, for whoever tries it with any text.
+    pub(super) fn of(table: &Table) -> Result<Self, String> {
         let mut conf = Self::default();
         for (section, value) in table {
             match value.as_table().filter(|_| Item::key(section, "").is_none()) {

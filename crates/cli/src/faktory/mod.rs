@@ -51,6 +51,7 @@ fn attempt(call: &Call) -> Result<u8, Error> {
     let Plan { config, warnings } = Plan::new(&given, &World::around())?;
     warnings.iter().for_each(|warning| say(&call.argv0, warning));
     logging::init(&config.log).map_err(|error| Error::Failure(error.into()))?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let reread = || Ok(Plan::new(&given, &World::around())?.config);
     windlass_server::run(&config, reread, || Ok(())).map(|()| 0).map_err(Error::Failure)
 }

@@ -19,9 +19,10 @@ use windlass_server::{Failure, logging};
 
 use self::options::help;
 use self::parse::{Given, Loose};
-use self::plan::{Error, Plan};
+use self::plan::{Error, OldQueue, Plan};
 use self::process::PidFile;
 use crate::call::{Call, print, say};
+use crate::import::take_over;
 use crate::world::World;
 
 /// What it is called, and what a link to us ends in that is to be it.
@@ -84,12 +85,17 @@ fn attempt(call: &Call) -> Result<u8, Error> {
 
 fn serve(
     argv0: &str,
-    Plan { mut config, pid_file, .. }: Plan,
+    Plan { mut config, pid_file, queue, warnings, .. }: Plan,
     reread: impl Fn() -> Result<Config, Failure>,
     detached: bool,
 ) -> Result<(), Failure> {
     find_a_log(argv0, &mut config);
     logging::init(&config.log)?;
+    // Whoever looks into the log only must find them too.
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    if let Some(OldQueue { file, table }) = queue {
+        take_over(&file, &table, &config)?;
+    }
     // Gone when the daemon has ended.
     let written = RefCell::new(None);
     windlass_server::run(&config, reread, || {

@@ -11,6 +11,10 @@ use crate::settings::Settings;
 use crate::world::World;
 
 const PORT: u16 = 4730;
+/// The table of gearmand's, if nothing is said.
+const TABLE: &str = "gearman_queue";
+/// How long a start waits for the daemon before to end: init scripts let restarts overlap.
+const IN_USE_TIMEOUT: Period = Period::from_secs(5);
 const DATA_DIR: &str = "/var/lib/windlass";
 /// Where gearmand logs to if nothing is said. Here only what has no standard error does.
 const LOG_FILE: &str = "/var/log/gearmand.log";
@@ -23,8 +27,17 @@ pub(super) struct Plan {
     pub(super) user: Option<String>,
     pub(super) daemon: bool,
     pub(super) coredump: bool,
+    /// The queue gearmand has kept its jobs in until now.
+    pub(super) queue: Option<OldQueue>,
     /// What is ignored, and why.
     pub(super) warnings: Vec<String>,
+}
+
+/// A table in a file of SQLite's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OldQueue {
+    pub(super) file: PathBuf,
+    pub(super) table: String,
 }
 
 /// Why there is none.
@@ -73,6 +86,7 @@ impl Plan {
                 user: given.text("user").filter(|user| !user.is_empty()).map(str::to_owned),
                 daemon: given.has("daemon"),
                 coredump: given.has("coredump"),
+                queue: queue(given),
                 warnings: warnings(given),
             }),
         }
@@ -93,12 +107,21 @@ fn refuse(given: &Given) -> Result<(), String> {
     }
 }
 
+fn queue(given: &Given) -> Option<OldQueue> {
+    let file = given.text("libsqlite3-db").filter(|_| given.text("queue-type") == Some("libsqlite3"))?;
+    let table = given.text("libsqlite3-table").unwrap_or(TABLE).to_owned();
+    Some(OldQueue { file: file.into(), table })
+}
+
 fn warnings(given: &Given) -> Vec<String> {
     let ignored = given.options().filter(|(option, _)| option.fate == Fate::Ignored);
     let mut warnings: Vec<String> =
         ignored.map(|(option, _)| format!("--{} is ignored: {}", option.long, option.words)).collect();
     let inert = ["ssl-certificate", "ssl-key"].into_iter().filter(|long| given.has(long) && !given.has("ssl"));
     warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no --ssl")));
+    let inert = ["libsqlite3-db", "libsqlite3-table"].into_iter().filter(|long| given.has(long));
+    let inert = inert.filter(|_| queue(given).is_none());
+    warnings.extend(inert.map(|long| format!("--{long} is ignored: there is no -q libsqlite3 with a --libsqlite3-db")));
     warnings
 }
 
@@ -109,6 +132,9 @@ fn apply(given: &Given, world: &World, config: &mut Config) -> Result<(), String
     addresses(given, world, port, config)?;
     logging(given, config)?;
     tls(given, world, config)?;
+    if config.server.in_use_timeout == Config::default().server.in_use_timeout {
+        config.server.in_use_timeout = IN_USE_TIMEOUT;
+    }
     let gearman = &mut config.gearman;
     gearman.exceptions |= given.has("exceptions");
     gearman.round_robin |= given.has("round-robin");
@@ -264,8 +290,11 @@ mod tests {
     }
 
     fn lines(plan: &Plan) -> BTreeSet<String> {
-        let Plan { config, pid_file, user, daemon, coredump, warnings } = plan;
-        let rest = format!("pid file {pid_file:?}\nuser {user:?}\ndaemon {daemon}\ncoredump {coredump}");
+        let Plan { config, pid_file, user, daemon, coredump, queue, warnings } = plan;
+        let rest = format!(
+            "pid file {pid_file:?}\nuser {user:?}\ndaemon {daemon}\ncoredump {coredump}\nqueue {:?}",
+            queue.as_ref().map(|OldQueue { file, table }| (file, table))
+        );
         let mut lines: BTreeSet<String> =
             rest.lines().chain(warnings.iter().map(String::as_str)).map(str::to_owned).collect();
         keys("", &toml::Table::try_from(config).unwrap(), &mut lines);
@@ -302,8 +331,7 @@ mod tests {
         let other = "only another kind of queue needs it; jobs are kept in --data-dir";
         let ignored = |long: &str, why: &str| vec![format!("--{long} is ignored: {why}")];
         let is = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
-        let sqlite = "the jobs in it are not read; `windlass import gearmand-sqlite FILE` takes them over";
-        let table = "the jobs in it are not read; `windlass import gearmand-sqlite --table NAME FILE` takes them over";
+        let sqlite = "there is no -q libsqlite3 with a --libsqlite3-db";
         let http = "gearmand's HTTP is not spoken; let its clients speak Gearman, or keep a gearmand for them";
         let ca = "no client is asked for a certificate, as by gearmand; --set gearman.tls.client_ca=FILE asks them all";
         let cases: Vec<(&str, Vec<String>)> = vec![
@@ -350,7 +378,9 @@ mod tests {
                 "--store-queue-on-shutdown",
                 ignored("store-queue-on-shutdown", "every background job is on the disk at once"),
             ),
-            ("--libsqlite3-table=x", ignored("libsqlite3-table", table)),
+            ("--libsqlite3-table=x", ignored("libsqlite3-table", sqlite)),
+            ("-q libsqlite3 --libsqlite3-db=x", is(&["queue Some((\"x\", \"gearman_queue\"))"])),
+            ("-q libsqlite3 --libsqlite3-db=x --libsqlite3-table=y", is(&["queue Some((\"x\", \"y\"))"])),
             ("--libpq-conninfo=x", ignored("libpq-conninfo", other)),
             ("--libpq-table=x", ignored("libpq-table", other)),
             ("--redis-server=x", ignored("redis-server", other)),

@@ -87,8 +87,7 @@ impl GearmandSqlite {
         let mut importer = if self.dry_run {
             Importer::rehearse(&config)
         } else {
-            let source = Source { kind: "gearmand-sqlite", digest: queue.digest()? };
-            Importer::open(&config, &source, self.again)?
+            Importer::open(&config, &queue.source()?.0, self.again)?
         };
         let mut out = BufWriter::new(io::stdout().lock());
         let mut report = Report::default();
@@ -108,7 +107,7 @@ impl GearmandSqlite {
 }
 
 /// One row, one job.
-fn take(
+pub(super) fn take(
     row: Row,
     place: u64,
     gearman: &Gearman,
@@ -146,13 +145,13 @@ fn take(
     report.leave(out, number, &function, &unique, &why).map_err(|why| cannot_say(&why))
 }
 
-fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
+pub(super) fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
     Failure::Source { file: file.to_owned(), reason: reason.to_string() }
 }
 
 /// A row as gearmand wrote it.
 #[derive(Debug)]
-struct Row {
+pub(super) struct Row {
     /// SQLite's own number of it.
     number: i64,
     function: Bytes,
@@ -190,7 +189,7 @@ impl Row {
 }
 
 /// The table, open for reading.
-struct Queue {
+pub(super) struct Queue {
     file: PathBuf,
     connection: Connection,
     select: String,
@@ -200,6 +199,12 @@ struct Queue {
 
 impl Queue {
     fn open(file: &Path, table: &str) -> Result<Self, Failure> {
+        let none = || unusable(file, format_args!("there is no table {} in it; --table names another", quoted(table)));
+        Self::find(file, table)?.ok_or_else(none)
+    }
+
+    /// None if there is no such table.
+    pub(super) fn find(file: &Path, table: &str) -> Result<Option<Self>, Failure> {
         let refuse = |why: &dyn std::fmt::Display| unusable(file, why);
         // SQLite would make what is not there, or say only that it cannot.
         let about = fs::File::open(file).and_then(|file| file.metadata()).map_err(|why| refuse(&why))?;
@@ -215,10 +220,10 @@ impl Queue {
             }
             Err(why) => return Err(refuse(&why)),
         };
-        let table = format!("\"{}\"", table.replace('"', "\"\""));
+        let table = quoted(table);
         let columns = columns(&connection, &table).map_err(|why| refuse(&why))?;
         if columns.is_empty() {
-            return Err(refuse(&format_args!("there is no table {table} in it; --table names another")));
+            return Ok(None);
         }
         let missing = ["unique_key", "function_name", "priority", "data"].iter().find(|name| !has(&columns, name));
         if let Some(missing) = missing {
@@ -228,11 +233,11 @@ impl Queue {
         let when = if has(&columns, "when_to_run") { "when_to_run" } else { "0" };
         let select =
             format!("SELECT rowid, function_name, unique_key, priority, data, {when} FROM {table} ORDER BY rowid");
-        Ok(Self { file: file.to_owned(), connection, select, _copy: copy })
+        Ok(Some(Self { file: file.to_owned(), connection, select, _copy: copy }))
     }
 
     /// Every row, in the order in which gearmand took the jobs.
-    fn each(&self, each: &mut dyn FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
+    pub(super) fn each(&self, each: &mut dyn FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
         let refuse = |why: rusqlite::Error| unusable(&self.file, why);
         let mut statement = self.connection.prepare(&self.select).map_err(refuse)?;
         let mut rows = statement.query([]).map_err(refuse)?;
@@ -242,14 +247,20 @@ impl Queue {
         Ok(())
     }
 
-    fn digest(&self) -> Result<String, Failure> {
-        let mut digest = Sha256::new();
+    /// What it is called by what is in it, and how many rows that are.
+    pub(super) fn source(&self) -> Result<(Source, u64), Failure> {
+        let (mut digest, mut rows) = (Sha256::new(), 0);
         self.each(&mut |row| {
             row.digest(&mut digest);
+            rows += 1;
             Ok(())
         })?;
-        Ok(hex::encode(digest.finalize()))
+        Ok((Source { kind: "gearmand-sqlite", digest: hex::encode(digest.finalize()) }, rows))
     }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
@@ -331,7 +342,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// Another process that has the file open, as far as we may see. A process that is just being born has what its parent
 /// has, and lets go of it soon.
-fn holder(file: &Path) -> Option<u32> {
+pub(super) fn holder(file: &Path) -> Option<u32> {
     const TRIES: u32 = 10;
     const PAUSE: Duration = Duration::from_millis(20);
     for _ in 0..TRIES {

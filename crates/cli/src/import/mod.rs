@@ -8,6 +8,7 @@ mod gearmand_sqlite;
 mod jsonl;
 mod report;
 mod spiderq_snapshot;
+mod take_over;
 
 use clap::Subcommand;
 use windlass_server::Failure;
@@ -16,6 +17,7 @@ use self::faktory_redis::FaktoryRedis;
 use self::gearmand_sqlite::GearmandSqlite;
 use self::jsonl::Jsonl;
 use self::spiderq_snapshot::SpiderqSnapshot;
+pub(crate) use self::take_over::take_over;
 
 /// Whose jobs are taken over.
 #[derive(Debug, Subcommand)]

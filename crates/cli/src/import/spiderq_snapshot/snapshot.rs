@@ -139,6 +139,18 @@ impl<R: Read> Entries<R> {
     }
 }
 
+/// Every entry of a file that is in memory.
+#[allow(dead_code, reason = "for tests, and for the fuzzer, which includes this file")]
+pub(super) fn entries(file: &[u8]) -> Result<Vec<Entry>, String> {
+    let told = |torn: Torn| torn.to_string();
+    let mut entries = Entries::new(file, file.len() as u64).map_err(told)?;
+    let mut all = Vec::new();
+    while let Some(entry) = entries.next().map_err(told)? {
+        all.push(entry);
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,15 +165,7 @@ mod tests {
     }
 
     fn read(file: &[u8]) -> Result<usize, String> {
-        let read = || {
-            let mut entries = Entries::new(file, file.len() as u64)?;
-            let mut count = 0;
-            while entries.next()?.is_some() {
-                count += 1;
-            }
-            Ok::<usize, Torn>(count)
-        };
-        read().map_err(|torn| torn.to_string())
+        entries(file).map(|entries| entries.len())
     }
 
     #[test]

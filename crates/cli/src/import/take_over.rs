@@ -1,0 +1,101 @@
+//! gearmand's SQLite queue taken over by `windlass gearmand`, before it listens: the operator has named the file, and a daemon that
+//! starts empty while its jobs lie there would lose them in silence.
+//!
+//! It is the import of `gearmand_sqlite`: the file is only read, and what was taken from it before is not taken again. What
+//! it has to say goes to the log.
+
+use std::io::{self, LineWriter, Write};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use windlass_server::Failure;
+use windlass_server::config::Config;
+use windlass_server::import::{self, Importer};
+
+use super::gearmand_sqlite::{Queue, holder, take, unusable};
+use super::report::Report;
+
+/// How often it is looked whether the old gearmand has let go of the file.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How many of the rows that are left are told.
+const LINES_MAX: u32 = 100;
+
+/// Takes over what is in this table of this file.
+///
+/// # Errors
+///
+/// The file is no queue of gearmand, a process has it open, or the data directory cannot be written to.
+pub(crate) fn take_over(file: &Path, table: &str, config: &Config) -> Result<(), Failure> {
+    let shown = file.display();
+    if !file.exists() {
+        tracing::info!(file = %shown, "there is no such queue of gearmand's: nothing is taken over");
+        return Ok(());
+    }
+    wait_for(file, config.server.in_use_timeout.into())?;
+    let Some(queue) = Queue::find(file, table)? else {
+        tracing::warn!(file = %shown, table, "there is no such table of gearmand's: nothing is taken over");
+        return Ok(());
+    };
+    let (source, rows) = queue.source()?;
+    if rows == 0 {
+        tracing::info!(file = %shown, "gearmand's queue is empty: nothing is taken over");
+        return Ok(());
+    }
+    if import::was_taken(config, &source, rows) {
+        tracing::info!(file = %shown, rows, "gearmand's queue was taken over before");
+        return Ok(());
+    }
+    let gearman = import::gearman(config)?;
+    let mut importer = Importer::open(config, &source, false)?;
+    let (mut report, mut out) = (Report::default(), LineWriter::new(Lines { told: 0 }));
+    queue.each(&mut |row| {
+        let place = report.rows;
+        report.rows += 1;
+        take(row, place, &gearman, &mut importer, &mut report, &mut out)
+    })?;
+    importer.finish()?;
+    let Report { rows, taken, later, known, before, left, .. } = report;
+    tracing::info!(file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");
+    if left > 0 {
+        tracing::warn!(file = %shown, left, "rows are left in gearmand's queue: the next start tries them again");
+    }
+    Ok(())
+}
+
+/// What the old gearmand still holds would be run twice: it may take a while to end.
+fn wait_for(file: &Path, timeout: Duration) -> Result<(), Failure> {
+    let since = Instant::now();
+    while let Some(pid) = holder(file) {
+        if since.elapsed() >= timeout {
+            return Err(unusable(
+                file,
+                format_args!("process {pid} has it open: stop gearmand first, or its jobs run twice"),
+            ));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// Rows that are left, a warning each.
+struct Lines {
+    told: u32,
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for line in String::from_utf8_lossy(bytes).lines() {
+            if self.told < LINES_MAX {
+                tracing::warn!("{line}");
+            }
+            self.told = self.told.saturating_add(1);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
