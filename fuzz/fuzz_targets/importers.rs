@@ -1,0 +1,99 @@
+//! What the importers are given, as any bytes: lines of JSON, jobs out of Faktory's Redis, rows of gearmand's SQLite queue, spiderq's
+//! snapshots. Each becomes jobs or is left with a reason, and what is taken goes through an engine that checks itself.
+#![no_main]
+#![allow(dead_code, unreachable_pub, reason = "the file of the binary that is included has more in it than this needs")]
+
+use std::sync::LazyLock;
+
+use arbitrary::{Arbitrary, Unstructured};
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use windlass_engine::{NewJob, Timestamp};
+use windlass_faktory::session::{Settings as Faktory, Standing};
+use windlass_gearman::session::Settings as Gearman;
+use windlass_gearman::wire::{Priority, Submission};
+use windlass_server::config::Config;
+use windlass_server::import::{self, Importer, Line, Ranks};
+use windlass_spiderq::session::Settings as Spiderq;
+
+#[path = "../../crates/cli/src/import/spiderq_snapshot/snapshot.rs"]
+mod snapshot;
+
+#[derive(Arbitrary, Debug)]
+enum Input<'a> {
+    Jsonl(&'a [u8]),
+    Faktory(Vec<(&'a [u8], Stands, u64)>),
+    Gearman(Vec<(&'a [u8], &'a [u8], &'a [u8], u8, u64)>),
+    Spiderq(&'a [u8]),
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Stands {
+    Queued,
+    Scheduled,
+    Retrying,
+    Dead,
+    Reserved,
+}
+
+static CONFIG: LazyLock<Config> = LazyLock::new(Config::default);
+static FAKTORY: LazyLock<Faktory> = LazyLock::new(|| import::faktory(&CONFIG).expect("no file is named"));
+static GEARMAN: LazyLock<Gearman> = LazyLock::new(|| import::gearman(&CONFIG).expect("no prefix is set"));
+static SPIDERQ: LazyLock<Spiderq> = LazyLock::new(|| import::spiderq(&CONFIG, None).expect("one is served"));
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(input) = Input::arbitrary(&mut Unstructured::new(bytes)) else { return };
+    let mut importer = Importer::rehearse(&CONFIG);
+    match input {
+        Input::Jsonl(text) => jsonl(text, &mut importer),
+        Input::Faktory(jobs) => {
+            let jobs = jobs.into_iter().filter_map(|(text, stands, at)| {
+                FAKTORY.adopt(import::now(), text, standing(stands, Timestamp(at))).ok()
+            });
+            take(jobs, &mut importer);
+        }
+        Input::Gearman(rows) => {
+            let jobs = rows.into_iter().filter_map(|(function, unique, data, priority, at)| {
+                let [function, unique, workload] = [function, unique, data].map(Bytes::copy_from_slice);
+                let priority = [Priority::High, Priority::Normal, Priority::Low][usize::from(priority % 3)];
+                GEARMAN.adopt(Submission { function, unique, workload }, priority, at).ok()
+            });
+            take(jobs, &mut importer);
+        }
+        Input::Spiderq(file) => {
+            let Ok(entries) = snapshot::entries(file) else { return };
+            take(entries.into_iter().filter_map(|it| SPIDERQ.adopt(it.key, it.value).ok()), &mut importer);
+        }
+    }
+    importer.finish().expect("a rehearsal writes nothing");
+});
+
+fn standing(stands: Stands, at: Timestamp) -> Standing {
+    match stands {
+        Stands::Queued => Standing::Queued,
+        Stands::Scheduled => Standing::Scheduled(at),
+        Stands::Retrying => Standing::Retrying(at),
+        Stands::Dead => Standing::Dead(at),
+        Stands::Reserved => Standing::Reserved(at),
+    }
+}
+
+fn take(jobs: impl Iterator<Item = NewJob>, importer: &mut Importer) {
+    for (job, place) in jobs.zip(0..) {
+        importer.take(place, job).expect("a rehearsal writes nothing");
+    }
+}
+
+/// As `windlass import jsonl` does: once to see how the jobs stand among each other, once to take them.
+fn jsonl(text: &[u8], importer: &mut Importer) {
+    let lines = || text.split(|byte| *byte == b'\n').map(Line::read);
+    let mut ranks = Ranks::default();
+    lines().flatten().for_each(|line| ranks.see(&line));
+    importer.expect(ranks);
+    for (line, place) in lines().zip(0..) {
+        match line {
+            Ok(line) => drop(importer.take_line(place, line).expect("a rehearsal writes nothing")),
+            Err(why) => assert!(!why.to_string().is_empty()),
+        }
+    }
+}
