@@ -128,7 +128,7 @@ fn an_address_where_anybody_may_come_in_is_told_at_the_start() {
         "[gearman]\nlisten = [\"127.0.0.1:0\", \"0.0.0.0:0\", \"unix:{}\"]\n\
          [faktory]\nlisten = [\"0.0.0.0:0\"]\npassword = \"secret\"\n\
          [spiderq]\nlisten = [\"0.0.0.0:0\"]\nuser = \"u\"\npassword = \"secret\"\n\
-         more = [{{listen = [\"0.0.0.0:0\"], queue = \"b\"}}]\n\
+         more = [{{listen = [\"0.0.0.0:0\"], queue = \"b\", user = \"\"}}]\n\
          [eventmq]\nlisten = [\"0.0.0.0:0\"]\nadmin_listen = [\"127.0.0.1:0\"]\npublish_listen = []\nsubscribe_listen = []\n",
         socket.display()
     );
