@@ -26,7 +26,8 @@ const CONFIGURED: &str = "configuration: ";
 /// [`Error::Senseless`]: an entry cannot be understood, or is no job that a client could push.
 pub(crate) fn wanted(config: &Config) -> Result<Vec<NewSchedule>, Error> {
     let reserve_min_s = config.faktory.reserve_min.as_ms() / 1_000;
-    let settings = FaktorySettings { reserve_min_s, ..FaktorySettings::new(Timestamp(0)) };
+    let unique_args_bytes_max = config.faktory.unique_args_bytes_max.bytes();
+    let settings = FaktorySettings { reserve_min_s, unique_args_bytes_max, ..FaktorySettings::new(Timestamp(0)) };
     let mut namesakes = BTreeMap::new();
     let mut wanted = Vec::new();
     for (entry, number) in config.faktory.cron.iter().zip(1..) {

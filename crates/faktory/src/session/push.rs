@@ -14,7 +14,7 @@ use windlass_session::Outbox;
 use super::batch::no_such;
 use super::{Answer, Ask, FaktorySession, Settings};
 use super::{refusal, track};
-use crate::wire::{Expires, Text, Unit, UnitError, Wishes, json, reply, time_text};
+use crate::wire::{Expires, Text, Unit, UnitError, Wishes, canonical, json, reply, time_text};
 
 /// Bytes of a key by which equal jobs know each other: enough that no two others do.
 const KEY_BYTES: usize = 16;
@@ -100,7 +100,7 @@ fn asked_for(
     let queue = part_of(line, &unit.queue);
     NewJob {
         priority: unit.priority.map_or(Priority::NORMAL, Priority::clamped),
-        unique: unique(unit, &wishes, Pushed { wall: not_before.unwrap_or(at.wall), ..at }),
+        unique: unique(settings, unit, &wishes, Pushed { wall: not_before.unwrap_or(at.wall), ..at }),
         not_before,
         expires_at: wishes.expires.map(|expires| match expires {
             Expires::At(ms) => Timestamp(ms),
@@ -147,15 +147,23 @@ fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
     }
 }
 
-/// Jobs are equal that do the same with the same arguments in the same queue.
-fn unique(unit: &Unit<'_>, wishes: &Wishes<'_>, from: Pushed) -> Option<Unique> {
+/// Jobs are equal that do the same with the same arguments in the same queue, however those are spelled. What is journalled
+/// is the hash. Arguments that are their own canonical form, as most are, have the hash that older versions gave them; a key
+/// that one of those kept for others means nothing to new jobs, and ends in its time.
+fn unique(settings: &Settings, unit: &Unit<'_>, wishes: &Wishes<'_>, from: Pushed) -> Option<Unique> {
     let end = from.wall.after_ms(wishes.unique_for_ms?).shifted(from.skew_ms.saturating_neg());
-    let mut args = Vec::new();
-    json::compact_into(unit.args.unwrap_or_default(), &mut args);
+    let args = unit.args.unwrap_or_default();
+    let args = if args.len() <= settings.unique_args_bytes_max { canonical(args) } else { compact(args) };
     let hash = Sha256::new().chain_update(unit.jobtype.as_bytes()).chain_update([0]).chain_update(&args).finalize();
     let key = Bytes::copy_from_slice(hash.get(..KEY_BYTES).unwrap_or_default());
     let until = if wishes.unique_until_start { KeyUntil::StartOr(end) } else { KeyUntil::EndOr(end) };
     Some(Unique { key, clash: Clash::Refuse, until })
+}
+
+fn compact(args: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    json::compact_into(args, &mut out);
+    out
 }
 
 #[cfg(test)]
@@ -170,5 +178,30 @@ mod tests {
             let job = Settings::new(Timestamp(0)).template(&text).unwrap();
             assert_eq!(job.retry_default, expected, "{text}");
         }
+    }
+
+    fn key(settings: &Settings, args: &str) -> Bytes {
+        let text = format!(r#"{{"jobtype":"t","args":{args},"custom":{{"unique_for":60}}}}"#);
+        settings.template(&text).unwrap().unique.unwrap().key
+    }
+
+    #[test]
+    fn keys_of_older_versions_hold_where_arguments_are_spelled_as_most_are() {
+        let before = |args: &str| {
+            let hash = Sha256::new().chain_update(b"t\0").chain_update(compact(args)).finalize();
+            Bytes::copy_from_slice(hash.get(..KEY_BYTES).unwrap())
+        };
+        let settings = Settings::new(Timestamp(0));
+        for args in ["[]", "[ 1, \"a b\" ]", r#"["é/",{"a":[-1.5],"b":null},12345678901234567890]"#] {
+            assert_eq!(key(&settings, args), before(args), "{args}");
+        }
+        assert_ne!(key(&settings, "[1.0]"), before("[1.0]"));
+    }
+
+    #[test]
+    fn arguments_beyond_the_limit_count_as_they_are_spelled() {
+        let settings = Settings { unique_args_bytes_max: 5, ..Settings::new(Timestamp(0)) };
+        assert_eq!(key(&settings, "[1.0]"), key(&settings, "[1]"));
+        assert_ne!(key(&settings, "[1.00]"), key(&settings, "[1]"));
     }
 }

@@ -20,6 +20,9 @@ pub struct Settings {
     pub description: String,
     /// The shortest time a worker has for a job, in seconds; a shorter wish is lengthened to this.
     pub reserve_min_s: u64,
+    /// The longest arguments, in bytes, that are compared by their values when a job is to be unique; longer ones by how they
+    /// are spelled.
+    pub unique_args_bytes_max: usize,
     /// How long FETCH waits for a job, in milliseconds.
     pub fetch_wait_ms: u64,
     /// How long a client may take to say HELLO, in milliseconds.
@@ -51,6 +54,7 @@ impl Settings {
             password: String::new(),
             description: "Faktory Enterprise".to_owned(),
             reserve_min_s: 60,
+            unique_args_bytes_max: 1 << 20,
             fetch_wait_ms: 2_000,
             handshake_ms: 2_000,
             connections_max: usize::MAX,

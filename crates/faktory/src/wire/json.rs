@@ -283,8 +283,14 @@ pub(crate) fn value_end(text: &[u8]) -> usize {
 
 /// Appends a string in quotes, with no more escapes than JSON asks for.
 pub(crate) fn escape_into(text: &str, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
+    escape_inner(text, out);
+    out.push(b'"');
+}
+
+/// The same without the quotes.
+pub(crate) fn escape_inner(text: &str, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut plain = 0;
     for (at, byte) in text.bytes().enumerate() {
         let short = match byte {
@@ -306,7 +312,6 @@ pub(crate) fn escape_into(text: &str, out: &mut Vec<u8>) {
         plain = at + 1;
     }
     out.extend_from_slice(text.as_bytes().get(plain..).unwrap_or_default());
-    out.push(b'"');
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //!
 //! Reading order: [`lines`](Lines) and [`request`](Request) (what a line asks) · [`unit`](Unit) (a job, and its text) ·
 //! `hello`, `report`, `mutate` (what the other verbs carry) · [`reply`] (RESP). What they share: `json`, `go` (the words of
-//! deployed servers for bad JSON), `time`, `glob`.
+//! deployed servers for bad JSON), `canonical` (when two values are equal), `time`, `glob`.
 
 mod batch;
+mod canonical;
 mod glob;
 mod go;
 mod hello;
@@ -21,6 +22,7 @@ mod time;
 mod unit;
 
 pub use batch::{BatchText, NewBatch, TrackSet, TrackText, batch_name, callback_custom};
+pub use canonical::canonical;
 pub use glob::Glob;
 pub use hello::{Challenge, Hello, hi, password_matches};
 pub use info::{Chore, InfoText, JobText, queue_member, seconds_object, texts_object};

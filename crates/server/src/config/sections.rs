@@ -216,6 +216,8 @@ pub struct Faktory {
     pub fetch_wait: Period,
     /// The shortest time a worker has for a job.
     pub reserve_min: Period,
+    /// The longest arguments that are compared by their values when a job is to be unique.
+    pub unique_args_bytes_max: ByteSize,
     /// Give back what a dead worker held, instead of letting its time run out.
     pub requeue_on_worker_death: bool,
     /// What INFO says the server is.
@@ -383,6 +385,7 @@ impl Default for Faktory {
             hello_timeout: Period::from_secs(2),
             fetch_wait: Period::from_secs(2),
             reserve_min: Period::from_secs(60),
+            unique_args_bytes_max: ByteSize(MIB),
             requeue_on_worker_death: false,
             description: "Faktory Enterprise".to_owned(),
             cron: Vec::new(),

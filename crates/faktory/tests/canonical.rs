@@ -1,0 +1,173 @@
+//! The canonical form of JSON against values that are spelled in every way there is: equal values have one form, and
+//! different ones have two. The values are made first and never read back from a text, so the model shares no code with it.
+#![expect(clippy::indexing_slicing, reason = "that is how a test fails")]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use windlass_faktory::wire::canonical;
+use windlass_testkit::dice::Dice;
+
+/// A value, apart from how it is written.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Plain(&'static str),
+    /// `0.digits × 10^exponent`, the digits beginning and ending with none that is 0; 0 has none.
+    Number {
+        negative: bool,
+        digits: String,
+        exponent: i64,
+    },
+    Text(String),
+    List(Vec<Value>),
+    Object(BTreeMap<String, Value>),
+}
+
+fn text(dice: &mut Dice) -> String {
+    let chars = ['a', 'b', '"', '\\', '/', '\n', '\u{0}', '\u{1f}', '\u{7f}', 'é', '\u{2028}', '\u{ffff}', '😀', '<'];
+    (0..dice.below(4)).map(|_| dice.one_of(chars)).collect()
+}
+
+fn number(dice: &mut Dice) -> Value {
+    let many = dice.one_of([0, 1, 1, 2, 3, 16, 17, 25]);
+    let mut digits: String = (0..many).map(|_| char::from(b'0' + dice.one_of([0_u8, 0, 1, 9]))).collect();
+    digits = digits.trim_matches('0').to_owned();
+    let exponent = if digits.is_empty() { 0 } else { dice.one_of([0, 1, 2, 5, -5, -6, -7, 20, 21, 22, 23, 400, -400]) };
+    Value::Number { negative: !digits.is_empty() && dice.chance(30), digits, exponent }
+}
+
+fn value(dice: &mut Dice, depth: u32) -> Value {
+    match dice.below(if depth == 0 { 6 } else { 10 }) {
+        0 => Value::Plain(dice.one_of(["null", "true", "false"])),
+        1..4 => number(dice),
+        4 | 5 => Value::Text(text(dice)),
+        6 | 7 => Value::List((0..dice.below(4)).map(|_| value(dice, depth - 1)).collect()),
+        _ => Value::Object((0..dice.below(5)).map(|_| (text(dice), value(dice, depth - 1))).collect()),
+    }
+}
+
+fn blank(dice: &mut Dice, out: &mut String) {
+    out.push_str(dice.one_of(["", "", "", " ", "\t", "\r\n "]));
+}
+
+fn spell_text(text: &str, dice: &mut Dice, out: &mut String) {
+    out.push('"');
+    for char in text.chars() {
+        let must = matches!(char, '"' | '\\') || char < ' ';
+        match (must, char) {
+            (_, '\n') if dice.chance(50) => out.push_str("\\n"),
+            (_, '"' | '\\' | '/') if dice.chance(50) => out.extend(['\\', char]),
+            (false, _) if dice.chance(60) => out.push(char),
+            _ => {
+                for unit in char.encode_utf16(&mut [0; 2]) {
+                    let upper = dice.chance(50);
+                    out.push_str(&if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") });
+                }
+            }
+        }
+    }
+    out.push('"');
+}
+
+/// With the point anywhere near the digits, zeros around them, and the exponent that makes up for that.
+fn spell_number(negative: bool, digits: &str, exponent: i64, dice: &mut Dice, out: &mut String) {
+    let (before, after) = (dice.below(4), dice.below(4));
+    let all = "0".repeat(before as usize) + digits + &"0".repeat(after as usize);
+    let point = dice.below(all.len() as u64 + 1) as usize;
+    let (whole, fraction) = all.split_at(point);
+    let whole = match whole.trim_start_matches('0') {
+        "" => "0",
+        whole => whole,
+    };
+    if negative || (digits.is_empty() && dice.chance(20)) {
+        out.push('-');
+    }
+    out.push_str(whole);
+    if !fraction.is_empty() {
+        out.push('.');
+        out.push_str(fraction);
+    }
+    // What was to be 0.digits has been written `point - before` places further left.
+    let exponent = exponent - (point as i64 - before as i64);
+    if exponent != 0 || dice.chance(20) {
+        let e = dice.one_of(["e", "E"]);
+        let zeros = dice.one_of(["", "", "0", "0000000000000000000000000"]);
+        let sign = if exponent < 0 { "-" } else { dice.one_of(["", "+"]) };
+        out.push_str(&format!("{e}{sign}{zeros}{}", exponent.abs()));
+    }
+}
+
+fn spell(value: &Value, dice: &mut Dice, out: &mut String) {
+    blank(dice, out);
+    match value {
+        Value::Plain(word) => out.push_str(word),
+        Value::Number { negative, digits, exponent } => spell_number(*negative, digits, *exponent, dice, out),
+        Value::Text(text) => spell_text(text, dice, out),
+        Value::List(values) => {
+            out.push('[');
+            for (at, value) in values.iter().enumerate() {
+                out.push_str(if at == 0 { "" } else { "," });
+                spell(value, dice, out);
+            }
+            out.push(']');
+        }
+        Value::Object(members) => spell_object(members, dice, out),
+    }
+    blank(dice, out);
+}
+
+/// In any order, now and then with a member that another one of its name follows.
+fn spell_object(members: &BTreeMap<String, Value>, dice: &mut Dice, out: &mut String) {
+    let mut shuffled: Vec<_> = members.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    for at in (1..shuffled.len()).rev() {
+        shuffled.swap(at, dice.below(at as u64 + 1) as usize);
+    }
+    if !shuffled.is_empty() && dice.chance(25) {
+        let key = shuffled[dice.below(shuffled.len() as u64) as usize].0.clone();
+        shuffled.insert(0, (key, self::value(dice, 1)));
+    }
+    out.push('{');
+    for (at, (key, value)) in shuffled.iter().enumerate() {
+        out.push_str(if at == 0 { "" } else { "," });
+        blank(dice, out);
+        spell_text(key, dice, out);
+        blank(dice, out);
+        out.push(':');
+        spell(value, dice, out);
+    }
+    out.push('}');
+}
+
+fn form(value: &Value, dice: &mut Dice) -> (String, String) {
+    let mut text = String::new();
+    spell(value, dice, &mut text);
+    let form = String::from_utf8(canonical(&text)).unwrap_or_else(|error| panic!("{text}: {error}"));
+    (text, form)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn equal_values_have_one_form(seed in any::<u64>()) {
+        let mut dice = Dice::new(seed);
+        let value = value(&mut dice, 4);
+        let ((one, first), (other, second)) = (form(&value, &mut dice), form(&value, &mut dice));
+        prop_assert_eq!(&first, &second, "seed {}: {} and {}", seed, one, other);
+        prop_assert_eq!(&first, &String::from_utf8(canonical(&first)).unwrap(), "seed {}: its own form", seed);
+        prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&first).is_ok(), "seed {}: {} is no JSON", seed, first);
+    }
+
+    #[test]
+    fn different_values_have_two(seed in any::<u64>()) {
+        let mut dice = Dice::new(seed);
+        let (one, other) = (value(&mut dice, 2), value(&mut dice, 2));
+        let ((a, first), (b, second)) = (form(&one, &mut dice), form(&other, &mut dice));
+        prop_assert_eq!(one == other, first == second, "seed {}: {} and {}", seed, a, b);
+    }
+
+    #[test]
+    fn noise_harms_nobody(text in r#"[\[\]{}:,"\\u0-9eE.+\-a-f \n]{0,40}"#) {
+        drop(canonical(&text));
+    }
+}
