@@ -504,7 +504,7 @@ impl Ask {
                 Command::Mutate { filter: picked.filter(), action, after: picked.after(), limit: picked.limit.into() }
             }
             Self::BatchNew(gathered) => Command::BatchNew(Box::new(gathered.batch(now))),
-            Self::BatchOpen(batch) => Command::BatchOpen { batch: batch.bytes() },
+            Self::BatchOpen(batch) => Command::BatchOpen { batch: batch.bytes(), hold_ms: 1_000 },
             Self::BatchCommit(batch) => Command::BatchCommit { batch: batch.bytes() },
             Self::LookBatch(batch) => Command::LookBatch { batch: batch.bytes() },
             Self::Flush(faktory, at, limit) => {

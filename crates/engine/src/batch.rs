@@ -83,6 +83,8 @@ pub struct BatchStanding {
     pub complete: Stage,
     /// How far it is with `success`.
     pub success: Stage,
+    /// It was committed and opened again: until it is committed once more, or until this time, nothing is pushed.
+    pub held_until: Option<Timestamp>,
 }
 
 /// How far a batch is with one of its callbacks.
@@ -142,7 +144,13 @@ impl BatchStanding {
             unsuccessful: 0,
             complete: Stage::Waiting,
             success: Stage::Waiting,
+            held_until: None,
         }
+    }
+
+    /// Whether there is a callback, or the place of one, that it has not come to.
+    pub(crate) const fn has_stages_left(&self) -> bool {
+        matches!(self.complete, Stage::Waiting) || matches!(self.success, Stage::Waiting)
     }
 }
 
@@ -160,7 +168,7 @@ impl Batch {
     /// The callback whose turn it is, if it is one's.
     pub(crate) const fn due(&self) -> Option<Role> {
         let at = &self.standing;
-        if !at.committed {
+        if !at.committed || at.held_until.is_some() {
             None
         } else if matches!(at.complete, Stage::Waiting) && at.ran == at.total && at.incomplete == 0 {
             Some(Role::Complete)
@@ -195,7 +203,9 @@ pub(crate) struct Kept {
 impl Kept {
     /// Whether nothing is left that could bring it further: it is kept for those who ask, for a while.
     pub(crate) const fn is_at_rest(&self) -> bool {
-        self.batch.standing.committed && self.live == 0 && self.busy_children == 0 && self.batch.due().is_none()
+        let at = &self.batch.standing;
+        let is_open = !at.committed || at.held_until.is_some();
+        !is_open && self.live == 0 && self.busy_children == 0 && self.batch.due().is_none()
     }
 }
 
@@ -317,7 +327,7 @@ impl Batches {
             (false, _) => at.since,
             (true, true) => at.since.after_ms(keep_ms),
             (true, false) if kept.batch.due().is_some() => kept.retry_at,
-            (true, false) => Timestamp::NEVER,
+            (true, false) => kept.batch.standing.held_until.unwrap_or(Timestamp::NEVER),
         };
         self.due.remove(&(kept.due_at, id));
         (kept.due_at, kept.rests) = (due_at, rests);
@@ -366,6 +376,9 @@ impl Batches {
             if kept.is_at_rest() {
                 resting.insert((at.since, *id));
                 assert_eq!(kept.due_at, at.since.after_ms(keep_ms), "{id:?} is at rest");
+            } else if let Some(until) = at.held_until {
+                assert!(at.committed && at.has_stages_left(), "{id:?} is held for nothing");
+                assert_eq!(kept.due_at, until, "{id:?} is held");
             } else if at.committed {
                 assert!(batch.due().is_some() || kept.due_at == Timestamp::NEVER, "{id:?} is looked at for nothing");
             } else {

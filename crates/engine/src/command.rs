@@ -232,11 +232,13 @@ pub enum Command {
     // ---- batches: jobs that belong together ----------------------------------------------------------------------
     /// A batch. Answer: `Done`; refused if its name is taken, or that of its parent unknown.
     BatchNew(Box<NewBatch>),
-    /// More will be added to a batch. It need not be said, for jobs may join as long as a batch is known; one at rest is
-    /// kept for longer then. Answer: `Done`.
+    /// More will be added to a batch. One that was committed pushes no callbacks until it is again. It need not be said, for
+    /// jobs may join as long as a batch is known; one that has pushed everything is kept for longer then. Answer: `Done`.
     BatchOpen {
         /// Its name.
         batch: Bytes,
+        /// After so many milliseconds callbacks are pushed again, committed or not.
+        hold_ms: u64,
     },
     /// From now on its callbacks may be pushed; twice is as good as once. Answer: `Done`.
     BatchCommit {

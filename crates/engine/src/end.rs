@@ -93,6 +93,7 @@ impl Engine {
             job.failures = job.failures.saturating_add(1);
             let last = &mut job.extra_mut().failure;
             failure.first_at = last.as_ref().map_or(failure.at, |last| last.first_at);
+            failure.next_at = last.as_ref().and_then(|last| last.next_at);
             *last = Some(failure);
         });
         self.ran_in_batch(slot, turn);
@@ -103,6 +104,9 @@ impl Engine {
         }
         let wait_ms = backoff_ms(retry.backoff, failures - 1, turn);
         let at = self.now.after_ms(wait_ms);
+        if let Some(last) = self.jobs.at_mut(slot).and_then(|job| job.extra_mut().failure.as_mut()) {
+            last.next_at = Some(at);
+        }
         if wait_ms == 0 {
             let rank = self.rank(false);
             self.make_ready(slot, Some(rank), turn);
@@ -142,9 +146,9 @@ impl Engine {
         let now = self.wall();
         let failure = self.jobs.reweigh(slot, |job| {
             let last = &mut job.extra_mut().failure;
-            let first_at = last.as_ref().map_or(now, |last| last.first_at);
+            let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
             let (kind, message) = (Bytes::from_static(MISFIT), Self::own(why));
-            last.insert(Box::new(Failure { at: now, first_at, kind, message, backtrace: Vec::new() })).clone()
+            last.insert(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() })).clone()
         });
         self.tell_end(slot, &End::Failed(failure.unwrap_or_default()), turn);
         if self.jobs.at(slot).is_some_and(|job| job.durable) {

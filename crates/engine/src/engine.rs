@@ -196,7 +196,7 @@ impl Engine {
             }
             // batches: `gather`
             Command::BatchNew(new) => self.new_batch(client, tag, *new, turn),
-            Command::BatchOpen { batch } => self.open_batch(client, tag, &batch, turn),
+            Command::BatchOpen { batch, hold_ms } => self.open_batch(client, tag, (&batch, hold_ms), turn),
             Command::BatchCommit { batch } => self.commit_batch(client, tag, &batch, turn),
             Command::LookBatch { batch } => self.look_batch(client, tag, &batch, turn),
             // listings: `list`

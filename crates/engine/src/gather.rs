@@ -97,15 +97,21 @@ impl Engine {
         if self.batches.len() < limit as usize { Ok(()) } else { Err(Refusal::BatchesFull { limit }) }
     }
 
+    /// One that was committed is held, if it has anything left to push: whoever opens it is about to add to it. Not for
+    /// ever, for who opened it may be gone.
     pub(crate) fn open_batch(
         &mut self,
         client: ClientId,
         tag: Tag,
-        name: &Bytes,
+        (name, hold_ms): (&Bytes, u64),
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
-        let id = self.batches.named(name).ok_or(Refusal::UnknownBatch)?.id;
-        if self.batches.touch(id, self.now) {
+        let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
+        let (id, at) = (batch.id, batch.standing);
+        if at.committed && at.has_stages_left() {
+            let until = self.now.after_ms(hold_ms).max(at.held_until.unwrap_or_default());
+            self.change_batch(id, turn, |kept| kept.batch.standing.held_until = Some(until));
+        } else if self.batches.touch(id, self.now) {
             turn.remember(Change::BatchMoved(id));
             self.stir(id);
         }
@@ -121,10 +127,12 @@ impl Engine {
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
         let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
-        if !batch.standing.committed {
-            let now = self.now;
-            self.change_batch(batch.id, turn, |kept| {
-                (kept.batch.standing.committed, kept.batch.standing.since) = (true, now);
+        let (id, at) = (batch.id, batch.standing);
+        if !at.committed || at.held_until.is_some() {
+            let since = if at.committed { at.since } else { self.now };
+            self.change_batch(id, turn, |kept| {
+                let at = &mut kept.batch.standing;
+                (at.committed, at.since, at.held_until) = (true, since, None);
             });
         }
         self.tell_done(client, tag, turn);
@@ -299,10 +307,14 @@ impl Engine {
 
     // ---- and out ---------------------------------------------------------------------------------------------------
 
-    /// A batch has come to its time: it was not committed, has been at rest long enough, or has a callback to try again.
+    /// A batch has come to its time: it was not committed, or not once more, has been at rest long enough, or has a callback
+    /// to try again.
     pub(crate) fn batch_due(&mut self, id: JobId, turn: &mut Turn) {
         let Some(kept) = self.batches.kept(id) else { return };
         let committed = kept.batch.standing.committed;
+        if kept.batch.standing.held_until.is_some() {
+            return self.change_batch(id, turn, |kept| kept.batch.standing.held_until = None);
+        }
         if committed && !kept.is_at_rest() {
             return self.stir(id);
         }

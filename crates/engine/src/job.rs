@@ -251,6 +251,9 @@ pub struct Failure {
     pub at: Timestamp,
     /// When the job failed first.
     pub first_at: Timestamp,
+    /// When it was to be tried again after the last failure that let it be, if any did. Whatever brings it back sooner
+    /// leaves this as it is. Unknown of failures that older versions took down.
+    pub next_at: Option<Timestamp>,
     /// A class of error.
     pub kind: Bytes,
     /// A sentence.

@@ -39,6 +39,11 @@ fn commit(text: &'static str) -> Command {
     Command::BatchCommit { batch: name(text) }
 }
 
+/// Held for half an hour, if there is anything to hold.
+fn open(text: &'static str) -> Command {
+    Command::BatchOpen { batch: name(text), hold_ms: 1_800_000 }
+}
+
 /// `total/pending/failed`, and the states of the two callbacks.
 fn state(broker: &mut Broker, text: &'static str) -> String {
     let events = broker.hear(1, Command::LookBatch { batch: name(text) });
@@ -221,7 +226,7 @@ fn jobs_may_join_after_everything_but_callbacks_come_once() {
     call_back(&mut broker);
     call_back(&mut broker);
     assert_eq!(state(&mut broker, "b"), "0/0/0 22");
-    broker.says(1, Command::BatchOpen { batch: name("b") }, ["1 done"]);
+    broker.says(1, open("b"), ["1 done"]);
     broker.says(1, push("work").batch("b"), ["1 new j4"]);
     broker.says(1, commit("b"), ["1 done"]);
     assert_eq!(state(&mut broker, "b"), "1/1/0 22");
@@ -231,10 +236,63 @@ fn jobs_may_join_after_everything_but_callbacks_come_once() {
 }
 
 #[test]
+fn one_that_is_opened_again_holds_its_callbacks_until_it_is_committed() {
+    let mut broker = Broker::new();
+    broker.says(1, make(both("b")), ["1 done"]);
+    broker.says(1, push("work").batch("b"), ["1 new j2"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    broker.says(1, open("b"), ["1 done"]);
+    assert_eq!(broker.drain("work"), [2]);
+    assert_eq!(state(&mut broker, "b"), "1/0/0 --");
+    broker.says(1, push("work").batch("b"), ["1 new j3"]);
+    assert_eq!(broker.drain("work"), [3]);
+    assert_eq!(state(&mut broker, "b"), "2/0/0 --");
+    broker.says(1, commit("b"), ["1 done"]);
+    assert_eq!(state(&mut broker, "b"), "2/0/0 1-");
+    // Between the two callbacks the same.
+    broker.says(1, open("b"), ["1 done"]);
+    call_back(&mut broker);
+    assert_eq!(state(&mut broker, "b"), "2/0/0 2-");
+    broker.says(1, commit("b"), ["1 done"]);
+    assert_eq!(state(&mut broker, "b"), "2/0/0 21");
+}
+
+#[test]
+fn one_whose_opener_is_gone_goes_on_in_its_time() {
+    let mut broker = Broker::new();
+    broker.says(1, make(batch("outer")), ["1 done"]);
+    broker.says(1, commit("outer"), ["1 done"]);
+    broker.says(1, open("outer"), ["1 done"]);
+    broker.says(1, make(NewBatch { parent: Some(name("outer")), ..both("b") }), ["1 done"]);
+    broker.says(1, commit("b"), ["1 done"]);
+    call_back(&mut broker);
+    assert_eq!(state(&mut broker, "b"), "0/0/0 21");
+
+    broker.says(1, make(both("c")), ["1 done"]);
+    broker.says(1, commit("c"), ["1 done"]);
+    assert_eq!(state(&mut broker, "c"), "0/0/0 1-");
+    broker.says(1, make(both("d")), ["1 done"]);
+    broker.says(1, push("work").batch("d"), ["1 new j8"]);
+    broker.says(1, commit("d"), ["1 done"]);
+    let begin = broker.now;
+    broker.says(1, open("d"), ["1 done"]);
+    broker.at(begin + 60_000, []);
+    assert_eq!(broker.drain("work"), [8]);
+    // Opened once more, and for less: the longer time counts.
+    broker.says(1, Command::BatchOpen { batch: name("d"), hold_ms: 5 }, ["1 done"]);
+    broker.at(begin + 1_799_999, []);
+    assert_eq!(state(&mut broker, "d"), "1/0/0 --");
+    broker.at(begin + 1_800_000, []);
+    assert_eq!(state(&mut broker, "d"), "1/0/0 1-");
+    // It is not opened any more.
+    call_back(&mut broker);
+    call_back(&mut broker);
+}
+
+#[test]
 fn unknown_and_forgotten_batches() {
     let day = 86_400_000;
     let mut broker = Broker::limited(|limits| limits.batch_keep_ms = day);
-    let open = |text| Command::BatchOpen { batch: name(text) };
     broker.says(1, push("work").batch("b"), ["1 refused: batch unknown"]);
     broker.says(1, open("b"), ["1 refused: batch unknown"]);
     broker.says(1, commit("b"), ["1 refused: batch unknown"]);

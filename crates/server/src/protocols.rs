@@ -146,6 +146,7 @@ pub(crate) fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
         password,
         description: faktory.description.clone(),
         reserve_min_s: faktory.reserve_min.as_ms() / 1_000,
+        batch_open_ms: faktory.batch_open_max.as_ms(),
         unique_args_bytes_max: faktory.unique_args_bytes_max.bytes(),
         fetch_wait_ms: faktory.fetch_wait.as_ms(),
         handshake_ms: faktory.hello_timeout.as_ms(),

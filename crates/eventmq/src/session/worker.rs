@@ -124,7 +124,11 @@ impl EventmqSession {
         let command = if wire::is_time_out(text) {
             let (kind, message) = (Bytes::from_static(TIME_OUT), Bytes::from_static(TIME_OUT));
             let (at, backtrace) = (Timestamp::default(), Vec::new());
-            Command::Fail { job, proof, failure: Box::new(Failure { at, first_at: at, kind, message, backtrace }) }
+            Command::Fail {
+                job,
+                proof,
+                failure: Box::new(Failure { at, first_at: at, next_at: None, kind, message, backtrace }),
+            }
         } else {
             let result = if held.heard { message.keep(text) } else { message.view(text) };
             Command::Finish { job, proof, result }

@@ -1,7 +1,8 @@
 //! BATCH: jobs that belong together, and what is pushed when they are through.
 //!
 //! Rules: the commercial edition's, as its clients' tests know them. A batch that is not committed within half an hour is
-//! forgotten.
+//! forgotten (`faktory.batch_open_max`); one that was committed and is opened again pushes nothing for as long, or until it
+//! is committed once more. A callback that is given no name gets one.
 
 use std::borrow::Cow;
 
@@ -17,9 +18,6 @@ use crate::wire::{
     self, BatchText, Unit, UnitError, batch_name, callback_custom, echo, reply, time_text, time_text_ns,
 };
 
-/// How long a batch may take to be committed.
-const EXPIRES_MS: u64 = 1_800_000;
-
 impl FaktorySession {
     pub(super) fn batch(&mut self, now: Timestamp, verb: &Bytes, rest: &Bytes, out: &mut Outbox) {
         match verb.as_ref() {
@@ -32,7 +30,8 @@ impl FaktorySession {
             },
             b"OPEN" => {
                 let ask = Ask::Batch { bid: rest.clone(), said: Some(rest.clone()), parent: None };
-                self.ask(ask, Command::BatchOpen { batch: rest.clone() }, out);
+                let hold_ms = self.settings.batch_open_ms;
+                self.ask(ask, Command::BatchOpen { batch: rest.clone(), hold_ms }, out);
             }
             b"COMMIT" => {
                 let ask = Ask::Batch { bid: rest.clone(), said: None, parent: None };
@@ -56,7 +55,7 @@ impl FaktorySession {
             name: bid.clone().into(),
             about: description.into(),
             meta: Bytes::copy_from_slice(&(self.settings.clock_ns)().to_le_bytes()),
-            expires_ms: EXPIRES_MS,
+            expires_ms: self.settings.batch_open_ms,
         }))
     }
 
@@ -69,7 +68,8 @@ impl FaktorySession {
         (bid, role): (&str, &str),
     ) -> Result<Box<NewJob>, UnitError> {
         let custom = callback_custom(unit.custom, bid, role);
-        let unit = Unit { custom: Some(&custom), ..unit.clone() };
+        let jid = if unit.jid.is_empty() { self.callback_jid(bid, role).into() } else { unit.jid.clone() };
+        let unit = Unit { custom: Some(&custom), jid, ..unit.clone() };
         let job = new_job(&self.settings, at, line, &unit)?;
         Ok(Box::new(NewJob { batch: None, past: None, ..job }))
     }
@@ -80,6 +80,14 @@ impl FaktorySession {
         let hash = Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes());
         let hash = hash.chain_update(self.batches.to_le_bytes()).finalize();
         batch_name(&hash.first_chunk().copied().unwrap_or_default())
+    }
+
+    /// As clients make them: 24 digits that nobody has chosen.
+    fn callback_jid(&self, bid: &str, role: &str) -> String {
+        let [a, b] = self.dice;
+        let hash = Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes());
+        let hash = hash.chain_update(bid).chain_update(role).finalize();
+        hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
     }
 
     pub(super) fn batched(bid: &[u8], said: Option<&Bytes>, answer: &Answer, out: &mut Outbox) {

@@ -102,8 +102,8 @@ fn deliver(job: &Taken, out: &mut Outbox) -> Result<(), Misfit> {
     Ok(())
 }
 
-/// A failure as a job's text has it. `tried_at` is when the job is, or was last, to be tried again; that is not told of a
-/// job that never was to be.
+/// A failure as a job's text has it. `tried_at` is when the job is, or was last, to be tried again, if the failure does not
+/// know; that is not told of a job that never was to be.
 pub(super) fn failure_text(
     failure: Option<&Failure>,
     failures: u32,
@@ -116,7 +116,7 @@ pub(super) fn failure_text(
     let expired = failure.kind == EXPIRED && failure.message == EXPIRED_MESSAGE;
     Some(FailureText {
         failed_at_ms: failure.first_at.0,
-        next_at_ms: (retry > 0).then_some(tried_at.0),
+        next_at_ms: (retry > 0).then_some(failure.next_at.unwrap_or(tried_at).0),
         message: if expired { Cow::Borrowed(EXPIRED_WORDS) } else { String::from_utf8_lossy(&failure.message) },
         errtype: String::from_utf8_lossy(&failure.kind),
         backtrace: failure.backtrace.iter().map(|line| String::from_utf8_lossy(line)).collect(),

@@ -23,6 +23,9 @@ pub struct Settings {
     /// The longest arguments, in bytes, that are compared by their values when a job is to be unique; longer ones by how they
     /// are spelled.
     pub unique_args_bytes_max: usize,
+    /// How long a batch may be open, in milliseconds: one that is not committed by then is forgotten, and one that was committed
+    /// before goes on to its callbacks.
+    pub batch_open_ms: u64,
     /// How long FETCH waits for a job, in milliseconds.
     pub fetch_wait_ms: u64,
     /// How long a client may take to say HELLO, in milliseconds.
@@ -55,6 +58,7 @@ impl Settings {
             description: "Faktory Enterprise".to_owned(),
             reserve_min_s: 60,
             unique_args_bytes_max: 1 << 20,
+            batch_open_ms: 1_800_000,
             fetch_wait_ms: 2_000,
             handshake_ms: 2_000,
             connections_max: usize::MAX,

@@ -56,7 +56,7 @@ impl Config {
     fn check_zeros(&self) -> Result<(), Error> {
         let (server, limits, store) = (&self.server, &self.limits, &self.store);
         let (faktory, eventmq, zmtp) = (&self.faktory, &self.eventmq, &self.zmtp);
-        let table: [(&'static str, u64); 38] = [
+        let table: [(&'static str, u64); 39] = [
             ("data_dir", self.data_dir.as_os_str().len() as u64),
             ("commit_interval", self.commit_interval.as_ms()),
             ("server.connections_max", server.connections_max as u64),
@@ -87,6 +87,7 @@ impl Config {
             ("faktory.hello_timeout", faktory.hello_timeout.as_ms()),
             ("faktory.fetch_wait", faktory.fetch_wait.as_ms()),
             ("faktory.reserve_min", faktory.reserve_min.as_ms()),
+            ("faktory.batch_open_max", faktory.batch_open_max.as_ms()),
             ("spiderq.lends_max", self.spiderq.lends_max as u64),
             ("eventmq.heartbeat", eventmq.heartbeat.as_ms()),
             ("eventmq.jobs_max", eventmq.jobs_max.into()),

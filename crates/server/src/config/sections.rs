@@ -216,6 +216,8 @@ pub struct Faktory {
     pub fetch_wait: Period,
     /// The shortest time a worker has for a job.
     pub reserve_min: Period,
+    /// How long a batch may be open.
+    pub batch_open_max: Period,
     /// The longest arguments that are compared by their values when a job is to be unique.
     pub unique_args_bytes_max: ByteSize,
     /// Give back what a dead worker held, instead of letting its time run out.
@@ -385,6 +387,7 @@ impl Default for Faktory {
             hello_timeout: Period::from_secs(2),
             fetch_wait: Period::from_secs(2),
             reserve_min: Period::from_secs(60),
+            batch_open_max: Period::from_secs(1_800),
             unique_args_bytes_max: ByteSize(MIB),
             requeue_on_worker_death: false,
             description: "Faktory Enterprise".to_owned(),

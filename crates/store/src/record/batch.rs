@@ -4,10 +4,10 @@
 //! batch       = 9 id bits origin depth name [parent-id parent-name] about meta created-at
 //!               [template body-len body] [template body-len body] standing
 //! batch-moved = 10 id standing
-//! standing    = flags since total ran succeeded incomplete unsuccessful
+//! standing    = flags since [held-until] total ran succeeded incomplete unsuccessful
 //! ```
 //!
-//! The flags are: committed, two bits for the stage of `complete`, two for that of `success`.
+//! The flags are: committed, two bits for the stage of `complete`, two for that of `success`, held.
 
 use bytes::Bytes;
 use windlass_engine::{Batch, BatchStanding, JobId, NewJob, Origin, Stage};
@@ -73,10 +73,12 @@ pub(crate) fn encode_batch_moved(batch: &Batch, out: &mut Vec<u8>) {
 }
 
 fn put_standing(standing: &BatchStanding, out: &mut Vec<u8>) {
-    let BatchStanding { committed, since, total, ran, succeeded, incomplete, unsuccessful, complete, success } =
-        *standing;
-    out.push(u8::from(committed) | stage_code(complete) << 1 | stage_code(success) << 3);
+    let BatchStanding { committed, since, total, ran, succeeded, incomplete, unsuccessful, .. } = *standing;
+    let BatchStanding { complete, success, held_until, .. } = *standing;
+    let held = u8::from(held_until.is_some());
+    out.push(u8::from(committed) | stage_code(complete) << 1 | stage_code(success) << 3 | held << 5);
     put_time(out, since);
+    held_until.iter().for_each(|until| put_time(out, *until));
     [total, ran, succeeded, incomplete.into(), unsuccessful.into()].into_iter().for_each(|n| put_u64(out, n));
 }
 
@@ -121,8 +123,9 @@ fn read_callback(from: &mut Reader<'_>) -> Result<Box<NewJob>, DecodeError> {
 }
 
 fn read_standing(from: &mut Reader<'_>) -> Result<BatchStanding, DecodeError> {
-    let flags = from.below("a batch's flags", 1 << 5)?;
+    let flags = from.below("a batch's flags", 1 << 6)?;
     let since = from.time()?;
+    let held_until = if flags & 1 << 5 == 0 { None } else { Some(from.time()?) };
     // Each is part of the one before.
     let total = from.below("jobs of a batch", COUNT_MAX)?;
     let ran = from.below("jobs of a batch that ran", total + 1)?;
@@ -136,5 +139,6 @@ fn read_standing(from: &mut Reader<'_>) -> Result<BatchStanding, DecodeError> {
     };
     let (complete, success) = (stage(flags >> 1), stage(flags >> 3));
     let committed = flags & 1 != 0;
-    Ok(BatchStanding { committed, since, total, ran, succeeded, incomplete, unsuccessful, complete, success })
+    let counted = BatchStanding { total, ran, succeeded, incomplete, unsuccessful, ..BatchStanding::new(since) };
+    Ok(BatchStanding { committed, complete, success, held_until, ..counted })
 }

@@ -44,8 +44,10 @@ mod has {
     pub(super) const FAILED_BEFORE: u64 = 1 << 14;
     /// A result in the words of another protocol than the job's.
     pub(super) const RESULT_BY: u64 = 1 << 15;
+    /// A failure after which it was to be tried again, at a time that is known.
+    pub(super) const NEXT_AT: u64 = 1 << 16;
     /// Beyond all of them.
-    pub(super) const END: u64 = 1 << 16;
+    pub(super) const END: u64 = 1 << 17;
 }
 
 /// How a job stands: what changes while it lives.
@@ -208,6 +210,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(extra.cycle.is_some(), has::CYCLE)
         | bit(extra.failure.is_some(), has::FAILURE)
         | bit(failed_before(extra.failure.as_deref()), has::FAILED_BEFORE)
+        | bit(has_next_at(extra.failure.as_deref()), has::NEXT_AT)
         | bit(progress.is_some(), has::PROGRESS)
         | bit(extra.result_keep_ms != 0, has::RESULT_KEEP)
         | bit(extra.lease_ms.is_some(), has::LEASE_MS)
@@ -320,6 +323,10 @@ fn failed_before(failure: Option<&Failure>) -> bool {
     failure.is_some_and(|failure| failure.at != failure.first_at)
 }
 
+fn has_next_at(failure: Option<&Failure>) -> bool {
+    failure.is_some_and(|failure| failure.next_at.is_some())
+}
+
 type Told<'a> = (Option<Cycle>, Option<&'a Failure>, Option<&'a Progress>);
 
 fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
@@ -327,11 +334,12 @@ fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
         put_u64(out, priority);
         put_u32(out, boost);
     }
-    if let Some(Failure { at, first_at, kind, message, backtrace }) = failure {
+    if let Some(Failure { at, first_at, next_at, kind, message, backtrace }) = failure {
         put_time(out, *at);
         if at != first_at {
             put_time(out, *first_at);
         }
+        next_at.iter().for_each(|at| put_time(out, *at));
         put_bytes(out, kind);
         put_bytes(out, message);
         put_u64(out, backtrace.len() as u64);
@@ -356,6 +364,7 @@ fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen, out
     let bits = bit(cycle, has::CYCLE)
         | bit(failure, has::FAILURE)
         | bit(failed_before(told.1), has::FAILED_BEFORE)
+        | bit(has_next_at(told.1), has::NEXT_AT)
         | bit(progress, has::PROGRESS)
         | bit(ran, has::RAN)
         | bit(updated_at.is_some(), has::TRACK);
@@ -413,7 +422,8 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
-    const KNOWN: u64 = has::CYCLE | has::FAILURE | has::FAILED_BEFORE | has::PROGRESS | has::RAN | has::TRACK;
+    const KNOWN: u64 =
+        has::CYCLE | has::FAILURE | has::FAILED_BEFORE | has::NEXT_AT | has::PROGRESS | has::RAN | has::TRACK;
     let job = JobId(from.below("a job's number", COUNT_MAX)?);
     let bits = from.u64()?;
     if bits & !KNOWN != 0 {
@@ -525,7 +535,7 @@ type ToldOwned = (Option<Cycle>, Option<Box<Failure>>, Option<Progress>);
 
 fn read_told(from: &mut Reader<'_>, bits: u64) -> Result<ToldOwned, DecodeError> {
     let cycle = if bits & has::CYCLE == 0 { None } else { Some(read_cycle(from)?) };
-    if bits & (has::FAILURE | has::FAILED_BEFORE) == has::FAILED_BEFORE {
+    if bits & has::FAILURE == 0 && bits & (has::FAILED_BEFORE | has::NEXT_AT) != 0 {
         return Err(DecodeError::Range { field: "a failure's bits", value: bits });
     }
     let failure = if bits & has::FAILURE == 0 { None } else { Some(Box::new(read_failure(from, bits)?)) };
@@ -542,6 +552,7 @@ fn read_cycle(from: &mut Reader<'_>) -> Result<Cycle, DecodeError> {
 fn read_failure(from: &mut Reader<'_>, bits: u64) -> Result<Failure, DecodeError> {
     let at = from.time()?;
     let first_at = if bits & has::FAILED_BEFORE == 0 { at } else { from.time()? };
+    let next_at = if bits & has::NEXT_AT == 0 { None } else { Some(from.time()?) };
     let (kind, message) = (from.owned()?, from.owned()?);
     let lines = from.u64()?;
     // Grown as the lines are read: the count is only a promise.
@@ -549,7 +560,7 @@ fn read_failure(from: &mut Reader<'_>, bits: u64) -> Result<Failure, DecodeError
     for _ in 0..lines {
         backtrace.push(from.owned()?);
     }
-    Ok(Failure { at, first_at, kind, message, backtrace })
+    Ok(Failure { at, first_at, next_at, kind, message, backtrace })
 }
 
 fn read_progress(from: &mut Reader<'_>) -> Result<Progress, DecodeError> {

@@ -142,11 +142,14 @@ fn any_standing() -> impl Strategy<Value = BatchStanding> {
     let stage =
         || prop_oneof![Just(Stage::Waiting), Just(Stage::Enqueued), Just(Stage::Succeeded), Just(Stage::Passed)];
     let counts = (0..1u64 << 62, 0..1u64 << 10, 0..1u64 << 10);
-    (any::<bool>(), any_time(), counts, any::<[u32; 2]>(), stage(), stage()).prop_map(
-        |(committed, since, (succeeded, failed, waiting), [incomplete, unsuccessful], complete, success)| {
+    let held_until = option::of(any_time());
+    (any::<bool>(), any_time(), counts, any::<[u32; 2]>(), (stage(), stage()), held_until).prop_map(
+        |(committed, since, (succeeded, failed, waiting), [incomplete, unsuccessful], stages, held_until)| {
             let ran = succeeded + failed;
-            let total = ran + waiting;
-            BatchStanding { committed, since, total, ran, succeeded, incomplete, unsuccessful, complete, success }
+            let (total, (complete, success)) = (ran + waiting, stages);
+            let counted =
+                BatchStanding { total, ran, succeeded, incomplete, unsuccessful, ..BatchStanding::new(since) };
+            BatchStanding { committed, complete, success, held_until, ..counted }
         },
     )
 }
@@ -216,8 +219,11 @@ fn any_extra() -> impl Strategy<Value = Extra> {
     let key_until = any_key_until();
     let cycle = (0..1u64 << 63, 0u32..64).prop_map(|(priority, boost)| Cycle { priority, boost });
     let times = prop_oneof![any_time().prop_map(|at| (at, at)), (any_time(), any_time())];
+    let times = (times, option::of(any_time()));
     let failure = (times, any_bytes(), any_bytes(), prop::collection::vec(any_bytes(), 0..4)).prop_map(
-        |((at, first_at), kind, message, backtrace)| Box::new(Failure { at, first_at, kind, message, backtrace }),
+        |(((at, first_at), next_at), kind, message, backtrace)| {
+            Box::new(Failure { at, first_at, next_at, kind, message, backtrace })
+        },
     );
     let progress = (any::<u32>(), any::<u32>(), any_bytes()).prop_map(|(numerator, denominator, text)| Progress {
         numerator,

@@ -190,6 +190,7 @@ fn golden() -> Vec<(&'static str, Record)> {
     let failure = Failure {
         at: Timestamp(1_700_000_000_123),
         first_at: Timestamp(1_700_000_000_123),
+        next_at: None,
         kind: Bytes::from_static(b"IOError"),
         message: Bytes::from_static(b"no such file \xff"),
         backtrace: vec![Bytes::from_static(b"a.rs:1"), Bytes::new(), Bytes::from_static(b"b.rs:22")],
@@ -325,6 +326,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         success: Stage::Succeeded,
         ..BatchStanding::new(at)
     };
+    let held = BatchStanding { success: Stage::Waiting, held_until: Some(Timestamp(1_700_000_900_000)), ..over };
     let full_batch = Batch {
         id: JobId(1 << 40),
         name: Bytes::from_static(b"b-2"),
@@ -361,6 +363,8 @@ fn golden() -> Vec<(&'static str, Record)> {
     let silent_schedule =
         Schedule { job: NewJob { retry_default: true, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
     let again = Failure { first_at: Timestamp(1_600_000_000_000), ..failure.clone() };
+    let retried = Failure { next_at: Some(Timestamp(1_700_000_015_000)), ..failure.clone() };
+    let retried_extra = Extra { failure: Some(Box::new(retried.clone())), ..Extra::default() };
     let head = Head {
         origins: vec![(Origin::FAKTORY, totals()), (Origin::EVENTMQ, Totals { retried: 300, ..Totals::default() })],
         ..old_head()
@@ -433,6 +437,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("batch_plain", Record::Batch(Box::new(plain_batch.clone()))),
         ("batch_full", Record::Batch(Box::new(full_batch.clone()))),
         ("batch_moved", Record::BatchMoved(BatchMoved { batch: JobId(1 << 40), standing: full_batch.standing })),
+        ("batch_moved_held", Record::BatchMoved(BatchMoved { batch: JobId(9), standing: held })),
         ("batch_moved_over", Record::BatchMoved(BatchMoved { batch: JobId(9), standing: over })),
         ("put_member", Record::Put(Job { extra: Some(Box::new(member)), ..jobs::plain() })),
         ("moved_ran", Record::Moved(Moved { ran: true, ..moved_ran.clone() })),
@@ -440,7 +445,9 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("put_tracked", Record::Put(Job { extra: Some(Box::new(tracked)), ..jobs::plain() })),
         ("moved_tracked", Record::Moved(Moved { updated_at: Some(at), ..moved_ran.clone() })),
         ("schedule_tracked", Record::Schedule(Box::new(tracked_schedule))),
-        ("moved_failed_again", Record::Moved(Moved { failure: Some(Box::new(again)), ..moved_ran })),
+        ("moved_failed_again", Record::Moved(Moved { failure: Some(Box::new(again)), ..moved_ran.clone() })),
+        ("moved_to_be_retried", Record::Moved(Moved { failure: Some(Box::new(retried)), ..moved_ran })),
+        ("put_to_be_retried", Record::Put(Job { extra: Some(Box::new(retried_extra)), ..jobs::plain() })),
         ("queue_gone", Record::QueueGone(QueueId(3))),
         ("head_origins", Record::Head(head(false))),
         ("head_origins_clean", Record::Head(head(true))),

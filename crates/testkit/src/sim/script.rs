@@ -174,7 +174,7 @@ impl Script<'_> {
                 Command::ListSchedules { origin, after: self.cursor(), limit: self.number(4) }
             }
             Kind::BatchNew => Command::BatchNew(Box::new(self.new_batch())),
-            Kind::BatchOpen => Command::BatchOpen { batch: self.batch() },
+            Kind::BatchOpen => Command::BatchOpen { batch: self.batch(), hold_ms: self.world.pace_ms * 2 },
             Kind::BatchCommit => Command::BatchCommit { batch: self.batch() },
             Kind::LookBatch => Command::LookBatch { batch: self.batch() },
             Kind::LookQueue => Command::LookQueue { queue: self.queue() },

@@ -17,6 +17,7 @@ pub(crate) struct BatchMemo {
     depth: u32,
     created_at: Timestamp,
     committed: bool,
+    held_until: Option<Timestamp>,
     /// When it is to be committed, was committed, or came to rest.
     since: Timestamp,
     rests: bool,
@@ -95,6 +96,7 @@ impl Oracle {
                     unsuccessful: self.behind(memo.id, |child| child.success),
                     complete: memo.complete,
                     success: memo.success,
+                    held_until: memo.held_until,
                 },
             }
         })
@@ -138,6 +140,7 @@ impl Oracle {
             depth,
             created_at: self.wall(),
             committed: false,
+            held_until: None,
             since: self.now.after_ms(new.expires_ms),
             rests: false,
             gone: false,
@@ -175,10 +178,18 @@ impl Oracle {
         if there > limit as usize || limit == 0 { Err(Refusal::BatchesFull { limit }) } else { Ok(()) }
     }
 
-    pub(super) fn open_batch(&mut self, client: ClientId, tag: Tag, name: &[u8]) -> Answer {
+    pub(super) fn open_batch(&mut self, client: ClientId, tag: Tag, name: &[u8], hold_ms: u64) -> Answer {
         let (id, now) = (self.batch_named(name)?.id, self.now);
-        if let Some(batch) = self.batch_mut(id).filter(|batch| batch.rests) {
-            batch.since = now;
+        let Some(batch) = self.batch_mut(id).filter(|batch| batch.committed) else {
+            self.say_done(client, tag);
+            return Ok(());
+        };
+        if batch.complete.is_over() && batch.success != Stage::Waiting {
+            if batch.rests {
+                batch.since = now;
+            }
+        } else {
+            batch.held_until = batch.held_until.max(Some(now.after_ms(hold_ms)));
         }
         self.say_done(client, tag);
         Ok(())
@@ -186,8 +197,11 @@ impl Oracle {
 
     pub(super) fn commit_batch(&mut self, client: ClientId, tag: Tag, name: &[u8]) -> Answer {
         let (id, now) = (self.batch_named(name)?.id, self.now);
-        if let Some(batch) = self.batch_mut(id).filter(|batch| !batch.committed) {
-            (batch.committed, batch.since) = (true, now);
+        if let Some(batch) = self.batch_mut(id) {
+            if !batch.committed {
+                (batch.committed, batch.since) = (true, now);
+            }
+            batch.held_until = None;
         }
         self.stirred.push_back(id);
         self.say_done(client, tag);
@@ -292,7 +306,7 @@ impl Oracle {
     }
 
     fn due_callback(&self, id: JobId) -> Option<Role> {
-        let batch = self.batch(id).filter(|batch| batch.committed)?;
+        let batch = self.batch(id).filter(|batch| batch.committed && batch.held_until.is_none())?;
         let complete = batch.all(|share| share.ran) && self.behind(id, |child| child.complete) == 0;
         let success = batch.all(|share| share.succeeded) && self.behind(id, |child| child.success) == 0;
         match (batch.complete, batch.success) {
@@ -342,7 +356,8 @@ impl Oracle {
             .iter()
             .any(|memo| self.member(memo.job.id).is_some_and(|m| m.batch == batch.id) && works(memo.job.place.kind()));
         let busy = |child: &BatchMemo| child.parent == Some(batch.id) && !child.gone && !self.is_at_rest(child);
-        batch.committed && !live && self.due_callback(batch.id).is_none() && !self.batches.iter().any(busy)
+        let open = !batch.committed || batch.held_until.is_some();
+        !open && !live && self.due_callback(batch.id).is_none() && !self.batches.iter().any(busy)
     }
 
     /// When something is due of a batch, if ever.
@@ -350,6 +365,7 @@ impl Oracle {
         match (batch.gone, batch.committed, batch.rests) {
             (true, ..) => Timestamp::NEVER,
             (_, false, _) => batch.since,
+            _ if batch.held_until.is_some() => batch.held_until.unwrap_or(Timestamp::NEVER),
             (_, _, true) => batch.since.after_ms(self.limits.batch_keep_ms),
             _ if self.due_callback(batch.id).is_some() => batch.retry_at,
             _ => Timestamp::NEVER,
@@ -357,6 +373,10 @@ impl Oracle {
     }
 
     pub(super) fn batch_due(&mut self, id: JobId) {
+        if let Some(batch) = self.batch_mut(id).filter(|batch| batch.held_until.is_some()) {
+            batch.held_until = None;
+            return self.stirred.push_back(id);
+        }
         match self.batch(id).map(|batch| (batch.committed, batch.rests)) {
             Some((true, false)) => self.stirred.push_back(id),
             Some(_) => self.forget_batch(id),

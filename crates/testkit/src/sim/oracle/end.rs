@@ -102,7 +102,8 @@ impl Oracle {
         let memo = self.job_mut(id);
         memo.job.failures += 1;
         let first_at = memo.extra().failure.as_ref().map_or(wall, |last| last.first_at);
-        memo.extra().failure = Some(Box::new(Failure { at: wall, first_at, ..failure }));
+        let tried_at = memo.extra().failure.as_ref().and_then(|last| last.next_at);
+        memo.extra().failure = Some(Box::new(Failure { at: wall, first_at, next_at: tried_at, ..failure }));
         self.ran(id);
         let memo = self.job_mut(id);
         let (failures, retry) = (memo.job.failures, memo.job.retry);
@@ -111,6 +112,7 @@ impl Oracle {
         }
         let wait_ms = self.backoff_ms(retry.backoff, failures);
         let at = now.after_ms(wait_ms);
+        self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = Some(at));
         if wait_ms > 0 {
             self.put(id, Place::Retrying(at));
         } else {

@@ -210,7 +210,7 @@ impl Oracle {
                 self.list_schedules(client, tag, *origin, (*after, *limit))
             }
             Command::BatchNew(new) => self.new_batch(client, tag, new),
-            Command::BatchOpen { batch } => self.open_batch(client, tag, batch),
+            Command::BatchOpen { batch, hold_ms } => self.open_batch(client, tag, batch, *hold_ms),
             Command::BatchCommit { batch } => self.commit_batch(client, tag, batch),
             Command::LookBatch { batch } => self.look_batch(client, tag, batch),
             Command::LookQueue { queue } => self.look_queue(client, tag, queue),

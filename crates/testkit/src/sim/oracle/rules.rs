@@ -121,9 +121,9 @@ impl Oracle {
     fn bury_misfit(&mut self, id: JobId, why: &Bytes) {
         let now = self.wall();
         let last = &mut self.job_mut(id).extra().failure;
-        let first_at = last.as_ref().map_or(now, |last| last.first_at);
+        let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
         let (kind, message) = (Bytes::from_static(MISFIT), why.clone());
-        let failure = Box::new(Failure { at: now, first_at, kind, message, backtrace: Vec::new() });
+        let failure = Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() });
         *last = Some(failure.clone());
         self.tell_end(id, &End::Failed(failure));
         if self.job_mut(id).job.durable {
