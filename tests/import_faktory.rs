@@ -298,3 +298,30 @@ fn what_is_no_redis_or_in_use_is_told_in_a_line() {
     let said = printed(&import(dir.path(), &at(&format!("redis://:wrong@{locked}")), &[]), 2);
     assert!(!said.contains("wrong@") && said.contains(&format!("redis://{locked}: cannot connect")), "{said}");
 }
+
+#[test]
+fn jobs_of_batches_are_left_or_taken_outside_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = Redis::start(dir.path());
+    redis.tell(&[
+        "SADD queues default".to_owned(),
+        format!("LPUSH q:default {}", job("alone", "default", "")),
+        format!("LPUSH q:default {}", job("member", "default", r#""custom":{"bid":"b-gone"},"#)),
+    ]);
+    let said = printed(&import(dir.path(), &redis, &["--dry-run"]), 5);
+    let left = "queue \"q:default\", job 2 left: jid \"member-12345678\": it is in a batch that is not here; --without-batches takes it outside of it";
+    assert!(said.contains(left), "{said}");
+    printed(&import(dir.path(), &redis, &[]), 5);
+    let said = printed(&import(dir.path(), &redis, &["--without-batches"]), 0);
+    assert!(
+        said.contains("2 jobs: 1 taken\n1 of these taken outside of their batches, which are not here\n"),
+        "{said}"
+    );
+    assert!(printed(&import(dir.path(), &redis, &["--without-batches"]), 0).contains("2 jobs: 0 taken\n"));
+
+    let daemon = daemon(dir.path()).start();
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    assert!(fwp.ask("FETCH default").contains("alone-12345678"));
+    assert!(fwp.ask("FETCH default").contains(r#""custom":{"bid":"b-gone"},"jid":"member-12345678""#));
+    assert_eq!(fwp.ask(r#"ACK {"jid":"member-12345678"}"#), "+OK");
+}

@@ -13,7 +13,7 @@ use std::io::{self, BufWriter, Write};
 use bytes::Bytes;
 use clap::Args;
 use sha2::{Digest, Sha256};
-use windlass_engine::{NewJob, Timestamp};
+use windlass_engine::{NewJob, Refusal, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
 use windlass_server::Failure;
 use windlass_server::import::{self, Importer, Outcome};
@@ -41,6 +41,8 @@ long as their reservations last. Jobs keep their jid, arguments, custom values,
 times, failures and retries. Both layouts are known (lists called NAME, as up to
 Faktory 1.9.4, and q:NAME), and so are queues that Faktory has lost sight of.
 Not taken: counters, and what the commercial edition keeps of batches and locks.
+Jobs of batches (custom.bid) are left, for no callback would wait for them; with
+--without-batches they are taken as jobs that are in none, and told how many.
 
 Nothing in Redis is changed; with --remove the jobs that were taken are removed
 from it, once they are on the disk here.
@@ -73,6 +75,9 @@ pub(crate) struct FaktoryRedis {
     /// Remove from Redis what is taken, once it is safe here.
     #[arg(long, conflicts_with = "dry_run")]
     remove: bool,
+    /// Take jobs of batches that are not here outside of them: their batches' callbacks never come.
+    #[arg(long)]
+    without_batches: bool,
     /// Go on although other clients are connected to Redis; none of them may be a Faktory.
     #[arg(long)]
     shared: bool,
@@ -105,7 +110,7 @@ impl FaktoryRedis {
             Importer::open(&config, &source, self.again)?
         };
         let mut out = BufWriter::new(io::stdout().lock());
-        let mut report = Report::default();
+        let mut report = Report::new(self.without_batches);
         report.survey(&mut out, &layout).map_err(|why| cannot_say(&why))?;
         for (queue, paused) in &layout.queues {
             if let Err(why) = importer.make_queue(queue.clone().into(), *paused) {
@@ -149,7 +154,7 @@ fn take(
     let (jid, why) = match job(entry, faktory) {
         Ok(job) => {
             let jid = job.name.clone();
-            match importer.take(place, job)? {
+            match take_in(place, job, importer, report)? {
                 Outcome::Taken => {
                     report.took(entry.source);
                     return Ok(());
@@ -157,6 +162,9 @@ fn take(
                 Outcome::Known => {
                     report.known += 1;
                     return Ok(());
+                }
+                Outcome::Refused(Refusal::UnknownBatch) => {
+                    (jid, "it is in a batch that is not here; --without-batches takes it outside of it".to_owned())
                 }
                 Outcome::Refused(why) => (jid, why.to_string()),
             }
@@ -167,6 +175,19 @@ fn take(
         }
     };
     report.leave(out, entry, jid.as_deref(), &why).map_err(|why| cannot_say(&why))
+}
+
+/// Takes a job, outside of its batch if that is not here and nobody minds.
+fn take_in(place: u64, job: NewJob, importer: &mut Importer, report: &mut Report) -> Result<Outcome, Failure> {
+    let outside = job.batch.is_some().then(|| NewJob { batch: None, ..job.clone() });
+    match (importer.take(place, job)?, outside.filter(|_| report.without_batches)) {
+        (Outcome::Refused(Refusal::UnknownBatch), Some(job)) => {
+            let outcome = importer.take(place, job)?;
+            report.outside += u64::from(outcome == Outcome::Taken);
+            Ok(outcome)
+        }
+        (outcome, _) => Ok(outcome),
+    }
 }
 
 /// The job an entry is; or its name, if it has one, and why it is none.

@@ -22,6 +22,9 @@ pub(super) struct Report {
     /// Jobs of an earlier import, and jobs whose names are here from elsewhere.
     pub(super) before: u64,
     pub(super) known: u64,
+    /// Whether jobs of batches that are not here are taken outside of them, and how many were.
+    pub(super) without_batches: bool,
+    pub(super) outside: u64,
     /// Jobs, queues and keys that could not be taken.
     left: u64,
     /// Jobs that are not in Redis any more.
@@ -29,6 +32,10 @@ pub(super) struct Report {
 }
 
 impl Report {
+    pub(super) fn new(without_batches: bool) -> Self {
+        Self { without_batches, ..Self::default() }
+    }
+
     pub(super) fn took(&mut self, source: &Source) {
         self.taken += 1;
         *self.keys.entry(source.to_string()).or_default() += 1;
@@ -84,6 +91,9 @@ impl Report {
         }
         let Self { jobs, taken: count, known, before, .. } = self;
         writeln!(out, "{jobs} jobs: {count} {taken}")?;
+        if self.outside > 0 {
+            writeln!(out, "{} of these {taken} outside of their batches, which are not here", self.outside)?;
+        }
         if *known > 0 {
             writeln!(out, "{known} here already, with the same jid")?;
         }
