@@ -184,7 +184,7 @@ fn jobs_that_come_again_are_as_conf_d_says() {
     hear("faktory.cron: 0 new, 1 changed, 0 removed, 1 as before");
     conf(&entry("every day", "type = \"A\""));
     daemon.signal("HUP");
-    hear("faktory.cron: entry 1 (A): schedule: 2 fields, but");
+    hear("etc/conf.d/cron.toml: line 1: [[cron]], entry 1: schedule: 2 fields, but");
     hear("the configuration in force stays in force");
     conf(&a);
     daemon.signal("HUP");
@@ -230,7 +230,7 @@ fn mistakes_and_questions() {
         ("-x", "windlass faktory: flag provided but not defined: -x"),
         ("-e bogus", "windlass faktory: Invalid environment \"bogus\": legal values are"),
         ("-e production", "windlass faktory: staging and production need a password: "),
-        ("-c odd", "windlass: faktory.cron: entry 1 (T): schedule: 4 fields, but "),
+        ("-c odd", "windlass: odd/conf.d/cron.toml: line 1: [[cron]], entry 1: schedule: 4 fields, but "),
         ("-c bad", "windlass: bad/conf.d/a.toml: line 2: "),
         ("-set nonsense", "windlass: --set nonsense: section.key=value expected"),
     ];

@@ -187,6 +187,7 @@ impl Batch {
             && !kept(at.complete, &self.complete)
             && !kept(at.success, &self.success)
             && (at.success == Stage::Waiting || at.complete.is_over())
+            && (at.held_until.is_none() || at.committed && at.has_stages_left())
     }
 }
 

@@ -1,13 +1,14 @@
 //! When a cron expression comes due, in UTC. Fields that do not fit are jumped over whole; no minute is counted one by one.
 //!
-//! Not here: how an expression is written in text, which is a session's business, and what happens when it is due
-//! (`schedules`).
+//! Not here: how an expression is written in text, which is a session's business, the clocks of other places (`zone`), and
+//! what happens when it is due (`schedules`).
 
 use std::fmt;
 
 use crate::ids::Timestamp;
 
-const MINUTE_MS: u64 = 60_000;
+const SECOND_MS: u64 = 1_000;
+const MINUTE_SECONDS: u64 = 60;
 const HOUR_MINUTES: u64 = 60;
 const DAY_MINUTES: u64 = 1_440;
 
@@ -19,9 +20,11 @@ const ERA_DAYS: u64 = 146_097;
 /// 1 January 1970 was a Thursday.
 const EPOCH_WEEKDAY: u64 = 4;
 
-/// The minutes of a calendar that match: a cron expression, compiled. UTC.
+/// The seconds of a calendar that match: a cron expression, compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cron {
+    /// Bits 0 to 59; mostly bit 0 alone, the beginning of each minute.
+    pub seconds: u64,
     /// Bits 0 to 59.
     pub minutes: u64,
     /// Bits 0 to 23.
@@ -37,8 +40,9 @@ pub struct Cron {
 }
 
 impl Cron {
-    /// Every minute there is.
+    /// The beginning of every minute there is.
     pub const ALWAYS: Self = Self {
+        seconds: 1,
         minutes: (1 << 60) - 1,
         hours: (1 << 24) - 1,
         days: !1,
@@ -60,17 +64,35 @@ impl Cron {
         // A month of any length begins on any day of the week, some year.
         let fits = |month: u64, days: u64| (0..7).any(|first| self.days_among(days, first) != 0 && self.has(month));
         let lengths = |month: u64| if month == 2 { [28, 29] } else { [month_days(1970, month); 2] };
-        self.minute_from(0).is_some() && (1..=12).any(|month| lengths(month).into_iter().any(|days| fits(month, days)))
+        self.second_from(0).is_some()
+            && self.minute_from(0).is_some()
+            && (1..=12).any(|month| lengths(month).into_iter().any(|days| fits(month, days)))
     }
 
-    /// The first moment later than `time` that begins a minute that matches; [`Timestamp::NEVER`] if there is none.
+    /// Whether it is for any hour, and so rather for every so many minutes than for times of the day.
+    pub(crate) const fn is_hourly(&self) -> bool {
+        self.hours & Self::ALWAYS.hours == Self::ALWAYS.hours
+    }
+
+    /// The first moment later than `time` that begins a second that matches; [`Timestamp::NEVER`] if there is none.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Timestamp {
         self.find_after(time).unwrap_or(Timestamp::NEVER)
     }
 
     fn find_after(&self, time: Timestamp) -> Option<Timestamp> {
-        let minute = time.0 / MINUTE_MS + 1;
+        let second = time.0 / SECOND_MS + 1;
+        let (minute, second) = (second / MINUTE_SECONDS, second % MINUTE_SECONDS);
+        let (minute, second) = match (self.first_minute_from(minute)?, self.second_from(second)) {
+            (found, Some(second)) if found == minute => (found, second),
+            (found, None) if found == minute => (self.first_minute_from(minute + 1)?, self.second_from(0)?),
+            (found, _) => (found, self.second_from(0)?),
+        };
+        minute.checked_mul(MINUTE_SECONDS)?.checked_add(second)?.checked_mul(SECOND_MS).map(Timestamp)
+    }
+
+    /// The first minute from this one on that matches, counted from 1970.
+    fn first_minute_from(&self, minute: u64) -> Option<u64> {
         let (today, minute) = (minute / DAY_MINUTES, minute % DAY_MINUTES);
         let (mut year, mut month, day) = date(today);
         let days = if self.has(month) { self.days_of(year, month) } else { 0 };
@@ -124,6 +146,12 @@ impl Cron {
         if self.either_day { days | weekdays } else { days & weekdays }
     }
 
+    /// The first second of the minute from this one on that matches.
+    fn second_from(&self, second: u64) -> Option<u64> {
+        let rest = (self.seconds & ((1 << MINUTE_SECONDS) - 1)) >> second << second;
+        (rest != 0).then(|| rest.trailing_zeros().into())
+    }
+
     /// The first minute of the day from this one on that matches.
     fn minute_from(&self, minute: u64) -> Option<u64> {
         let (hour, minute) = (minute / HOUR_MINUTES, minute % HOUR_MINUTES);
@@ -141,9 +169,13 @@ impl Cron {
     }
 }
 
-/// Five fields as in a crontab. A rule for the days that no crontab can state is stated in words.
+/// Five fields as in a crontab; six, the seconds first, if there are other seconds than the beginning of a minute. A rule for the days that no crontab can state is stated in words.
 impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.seconds != Self::ALWAYS.seconds {
+            put_field(f, self.seconds, 0..=59, |f, n| write!(f, "{n}"))?;
+            f.write_str(" ")?;
+        }
         put_field(f, self.minutes, 0..=59, |f, n| write!(f, "{n}"))?;
         f.write_str(" ")?;
         put_field(f, self.hours.into(), 0..=23, |f, n| write!(f, "{n}"))?;
@@ -202,10 +234,9 @@ fn put_field(
 
 // ---- the calendar --------------------------------------------------------------------------------------------------
 
-/// The beginning of a minute of a day.
-fn moment(day: u64, minute: u64) -> Option<Timestamp> {
-    let minutes = day.checked_mul(DAY_MINUTES)?.checked_add(minute)?;
-    minutes.checked_mul(MINUTE_MS).map(Timestamp)
+/// A minute of a day, counted from 1970.
+fn moment(day: u64, minute: u64) -> Option<u64> {
+    day.checked_mul(DAY_MINUTES)?.checked_add(minute)
 }
 
 const fn weekday(day: u64) -> u64 {
@@ -275,9 +306,8 @@ mod tests {
 
     #[test]
     fn the_next_minute() {
-        let day = |year, month, day| day_number(year, month, day) * DAY_MINUTES * MINUTE_MS;
-        let at =
-            |(y, mo, d): (u64, u64, u64), (h, mi): (u64, u64)| Timestamp(day(y, mo, d) + (h * 60 + mi) * MINUTE_MS);
+        let day = |year, month, day| day_number(year, month, day) * DAY_MINUTES * 60_000;
+        let at = |(y, mo, d): (u64, u64, u64), (h, mi): (u64, u64)| Timestamp(day(y, mo, d) + (h * 60 + mi) * 60_000);
         let daily = Cron { minutes: 1 << 30, hours: 1 << 4, ..Cron::ALWAYS };
         let leap = Cron { days: 1 << 29, months: 1 << 2, ..daily };
         let mondays = Cron::weekday(1);
@@ -311,6 +341,24 @@ mod tests {
                 at((2023, 9, 25), (0, 0)),
                 at((2023, 10, 29), (4, 30)),
             ),
+            (
+                "this minute",
+                Cron { seconds: 1 << 30, ..Cron::ALWAYS },
+                at((2023, 2, 1), (0, 0)),
+                Timestamp(at((2023, 2, 1), (0, 0)).0 + 30_000),
+            ),
+            (
+                "not this second",
+                Cron { seconds: 1 | 1 << 30, ..Cron::ALWAYS },
+                Timestamp(at((2023, 2, 1), (0, 0)).0 + 30_000),
+                at((2023, 2, 1), (0, 1)),
+            ),
+            (
+                "a second of another day",
+                Cron { seconds: 1 << 59, ..daily },
+                at((2023, 2, 1), (4, 31)),
+                Timestamp(at((2023, 2, 2), (4, 30)).0 + 59_000),
+            ),
             ("beyond all time", daily, Timestamp(u64::MAX - 1), Timestamp::NEVER),
         ];
         for (name, cron, from, next) in table {
@@ -328,6 +376,7 @@ mod tests {
             (Cron { days: 1 << 22, weekdays: 1 << 14, ..Cron::ALWAYS }, false),
             (Cron { days: 1 << 21, weekdays: 1 << 14, ..Cron::ALWAYS }, true),
             (Cron { minutes: 1 << 60, ..Cron::ALWAYS }, false),
+            (Cron { seconds: 1 << 60, ..Cron::ALWAYS }, false),
             (Cron { hours: 1 << 24, ..Cron::ALWAYS }, false),
             (Cron { months: 1 | 1 << 13, ..Cron::ALWAYS }, false),
             (Cron { days: 0, ..Cron::ALWAYS }, false),
@@ -349,6 +398,7 @@ mod tests {
             (days, "0,30 4 15,L * 5,0#2"),
             (Cron { either_day: false, ..days }, "0,30 4 15,L * 5,0#2 (both days)"),
             (Cron { either_day: true, ..daily }, "0,30 4 * * * (either day)"),
+            (Cron { seconds: 1 | 1 << 59, ..daily }, "0,59 0,30 4 * * *"),
             (Cron { months: 0, weekdays: 1 << 40, ..daily }, "0,30 4 * - L5"),
         ];
         for (cron, text) in table {

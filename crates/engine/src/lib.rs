@@ -72,6 +72,7 @@ mod turn;
 mod wait;
 mod work;
 mod workers;
+mod zone;
 
 pub use batch::{Batch, BatchStanding, Member, NewBatch, Role, Stage};
 pub use calendar::Cron;
@@ -93,3 +94,4 @@ pub use rules::{Codec, QueueRules};
 pub use schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 pub use throttle::Throttle;
 pub use turn::{Change, Turn};
+pub use zone::Zone;

@@ -10,6 +10,7 @@ use crate::calendar::Cron;
 use crate::command::NewJob;
 use crate::ids::{JobId, Origin, Timestamp};
 use crate::job::KeyUntil;
+use crate::zone::Zone;
 
 /// A recurring job. Fields are public to read; only the engine writes them.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +34,10 @@ pub struct Schedule {
 /// When a schedule runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recurrence {
-    /// At the beginning of each minute that matches, by the wall clock.
+    /// At the beginning of each second that matches, by the wall clock, in UTC.
     Cron(Cron),
+    /// The same by the clocks of a time zone.
+    Zoned(Cron, Zone),
     /// Every so many milliseconds, at least 1, counted from when it was set: runs that are late move no later one. Goes by
     /// the engine's clock.
     Every {
@@ -83,6 +86,7 @@ impl Recurrence {
     pub fn happens(&self) -> bool {
         match self {
             Self::Cron(cron) => cron.can_match(),
+            Self::Zoned(cron, zone) => cron.can_match() && *zone != Zone::UNKNOWN,
             Self::Every { interval_ms } => *interval_ms > 0,
         }
     }
@@ -97,6 +101,7 @@ impl Recurrence {
     pub(crate) fn next_after(&self, anchor: Timestamp, now: Timestamp) -> Timestamp {
         match self {
             Self::Cron(cron) => cron.next_after(now),
+            Self::Zoned(cron, zone) => zone.next_after(cron, now),
             Self::Every { interval_ms } => {
                 let done = now.ms_since(anchor).checked_div(*interval_ms);
                 let elapsed = done.and_then(|done| (done + 1).checked_mul(*interval_ms));

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{Command, NewSchedule, Origin, Recurrence, Schedule, ScheduleRef, Timestamp};
+use windlass_engine::{Command, NewSchedule, Origin, Schedule, ScheduleRef, Timestamp};
 use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_session::cron;
 
@@ -45,9 +45,14 @@ pub(crate) fn wanted(config: &Config) -> Result<Vec<NewSchedule>, Error> {
     Ok(wanted)
 }
 
+/// Whether an entry can be understood, and is a job that a client could push.
+pub(crate) fn check(entry: &Cron) -> Result<(), String> {
+    schedule(&FaktorySettings::new(Timestamp(0)), entry, String::new()).map(drop)
+}
+
 fn schedule(settings: &FaktorySettings, entry: &Cron, name: String) -> Result<NewSchedule, String> {
-    let when = cron::parse(entry.schedule.as_bytes()).map_err(|error| format!("schedule: {error}"))?;
-    let recurrence = Recurrence::Cron(when);
+    let recurrence =
+        cron::when(&entry.schedule, entry.timezone.as_deref()).map_err(|error| format!("schedule: {error}"))?;
     if !recurrence.happens() {
         return Err("schedule: there is no such day".to_owned());
     }

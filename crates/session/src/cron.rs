@@ -7,13 +7,16 @@
 //! have English names of three letters. `L` is the last day of the month, `fri#2` its second Friday, `Lfri` its last.
 //! If both day fields say something, a day that fits either will do; `*` says nothing, `*/2` does.
 //!
-//! EventMQ's expressions mean something else here and there: [`croniter`].
+//! EventMQ's expressions mean something else here and there: [`croniter`]. Faktory's may say more: [`when`].
 
 pub mod croniter;
+mod when;
 
 use std::ops::RangeInclusive;
 
 use windlass_engine::Cron;
+
+pub use when::when;
 
 /// How days of the week are numbered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +73,34 @@ pub enum CronError {
     /// A sixth field that is not 0, where there may be one.
     #[error("a job runs at the beginning of a minute: a sixth field, seconds, can only be 0")]
     Seconds,
+    /// There are more fields than six, or fewer than five, where seconds may come first.
+    #[error(
+        "{found} fields, but minute, hour, day of month, month and day of week are needed, and seconds may stand before them"
+    )]
+    FieldsOrSeconds {
+        /// How many there are.
+        found: usize,
+    },
+    /// `@every`, and no span of time behind it.
+    #[error("`{text}` is no span of time such as 1h30m")]
+    Span {
+        /// What is behind it.
+        text: String,
+    },
+    /// A zone that is not in the database of time zones.
+    #[error("there is no time zone `{text}`; they are called as in Europe/Berlin")]
+    Zone {
+        /// What it is called.
+        text: String,
+    },
+    /// One in the expression, and another beside it.
+    #[error("two time zones, {one} and {other}")]
+    TwoZones {
+        /// The expression's.
+        one: &'static str,
+        /// The other.
+        other: &'static str,
+    },
     /// A step of nothing.
     #[error("{field}: a step of 0")]
     NoStep {
@@ -111,6 +142,7 @@ pub fn compile([minute, hour, day, month, weekday]: [&[u8]; 5], week: Week) -> R
     let (days, weekdays) = (DAY.read(day)?, Weekdays(week).read(weekday)?);
     let low = |bits: u64| u32::try_from(bits).unwrap_or_default();
     Ok(Cron {
+        seconds: Cron::ALWAYS.seconds,
         minutes: minute.bits,
         hours: low(hour.bits),
         days: low(days.bits),
@@ -146,6 +178,7 @@ struct Field {
     named_from: u16,
 }
 
+const SECOND: Field = Field { name: "second", ..MINUTE };
 const MINUTE: Field = Field { name: "minute", low: 0, high: 59, names: &[], named_from: 0 };
 const HOUR: Field = Field { name: "hour", low: 0, high: 23, names: &[], named_from: 0 };
 /// `L` counts as 0, which is no other day.

@@ -20,7 +20,7 @@ impl Salvage {
     /// * jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin`, `priority`, `place`, `ready_at_ms`,
     ///   `due_at_ms` (when it is scheduled or tried again; until when it is leased or kept), `attempts`, `failures`, `key`,
     ///   `name`, `failure`, `in_batch`, `meta_base64`, `body_base64`;
-    /// * schedules: `schedule`, `queue`, `origin`, `priority`, `cron` or `every_ms`, `next_at_ms`, `runs_left`, `key`,
+    /// * schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not UTC) or `every_ms`, `next_at_ms`, `runs_left`, `key`,
     ///   `unique`, `name`, `meta_base64`, `body_base64`;
     /// * batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`, `parent`, `about`,
     ///   `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`, `success_queue`,
@@ -177,6 +177,10 @@ fn schedule_line(schedule: &Schedule) -> String {
     line.number("priority", job.priority.value().into());
     match &schedule.recurrence {
         Recurrence::Cron(cron) => line.text("cron", cron.to_string().as_bytes()),
+        Recurrence::Zoned(cron, zone) => {
+            line.text("cron", cron.to_string().as_bytes());
+            line.text("timezone", zone.name().as_bytes());
+        }
         Recurrence::Every { interval_ms } => line.number("every_ms", *interval_ms),
     }
     line.number("next_at_ms", schedule.next_at.0);

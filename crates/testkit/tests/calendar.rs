@@ -1,7 +1,7 @@
 //! Cron expressions against the calendar the slow way: what comes next, and whether anything ever does.
 
-use windlass_engine::{Cron, Timestamp};
-use windlass_testkit::calendar::next_after;
+use windlass_engine::{Cron, Timestamp, Zone};
+use windlass_testkit::calendar::{next_after, next_in_zone};
 use windlass_testkit::dice::Dice;
 
 /// Longer than between any two days of one name: a 29 February of one weekday, over a year 2100 that has none.
@@ -33,6 +33,7 @@ fn any_cron(dice: &mut Dice) -> Cron {
     // Now and then the last day as well.
     let days = u64::from(Cron::ALWAYS.days) | u64::from(dice.chance(20));
     Cron {
+        seconds: dice.one_of([1, 1, 1 << 59, 0b111 << 28, Cron::ALWAYS.minutes]),
         minutes: field(dice, Cron::ALWAYS.minutes),
         hours: narrow(field(dice, Cron::ALWAYS.hours.into())),
         days: narrow(field(dice, days)),
@@ -88,5 +89,43 @@ fn one_minute_after_another() {
             assert_eq!(Some(next), next_after(&cron, time, YEARS), "{cron} after {time:?}");
             time = next;
         }
+    }
+}
+
+/// Zones of every kind: an hour more in summer, half an hour, none, changes at midnight, three quarters of an hour.
+const ZONES: [&str; 7] = [
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Asia/Kolkata",
+    "Africa/Cairo",
+    "Pacific/Chatham",
+    "America/Santiago",
+];
+
+/// Often enough that something comes within the year, sometimes only at a few hours.
+fn frequent_cron(dice: &mut Dice) -> Cron {
+    let hours = Cron::ALWAYS.hours & u32::try_from(dice.below(1 << 24)).unwrap_or_default();
+    let (minute, hour) = (1 << dice.below(60), 1 << dice.below(5));
+    Cron {
+        seconds: dice.one_of([1, 1, 1 << 59 | 1 << 7]),
+        minutes: dice.one_of([1, 1 << 30, minute, Cron::ALWAYS.minutes]),
+        hours: dice.one_of([Cron::ALWAYS.hours, hours | 2, hour, hour]),
+        weekdays: dice.one_of([Cron::ALWAYS.weekdays, Cron::ALWAYS.weekdays, Cron::weekday(0)]),
+        ..Cron::ALWAYS
+    }
+}
+
+#[test]
+fn what_comes_next_by_other_clocks_is_what_the_slow_calendar_finds() {
+    let mut dice = Dice::new(3);
+    for n in 0..500 {
+        let (cron, zone) = (frequent_cron(&mut dice), Zone::named(dice.one_of(ZONES)).unwrap());
+        // Mostly in the nights in which clocks are changed: those before Sundays in the spring and autumn of 2026.
+        let sunday = dice.one_of([20_519, 20_540, 20_547, 20_568, 20_701, 20_729, 20_750, 20_757]);
+        let night = (sunday * 86_400 + dice.below(40 * 3_600)) * 1_000 - 12 * 3_600_000 + dice.below(2) * 500;
+        let time = Timestamp(if dice.chance(80) { night } else { 1_750_000_000_000 + dice.below(86_400_000 * 1_000) });
+        let slow = next_in_zone(&cron, zone, time).unwrap_or(Timestamp::NEVER);
+        assert_eq!(zone.next_after(&cron, time), slow, "{n}: {cron} in {zone:?} after {time:?}");
     }
 }

@@ -14,7 +14,7 @@ use windlass_server::config::{Cron, Throttle};
 use super::options::{Fate, Item};
 
 /// What stands in a section of `[[cron]]`, and in its job.
-const ENTRY_KEYS: [&str; 2] = ["schedule", "job"];
+const ENTRY_KEYS: [&str; 3] = ["schedule", "timezone", "job"];
 const JOB_KEYS: [&str; 8] = ["type", "queue", "retry", "reserve_for", "priority", "backtrace", "args", "custom"];
 
 const THROTTLE_KEYS: [&str; 3] = ["concurrency", "worker", "timeout"];
@@ -51,18 +51,23 @@ impl Conf {
             // A last line without an end must not run into the next file.
             text.push('\n');
         }
-        let table: Table = toml::from_str(&text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
+        let in_line = |at: usize, reason: &str| {
             let (begin, file) =
                 parts.iter().rfind(|(begin, _)| *begin <= at).cloned().unwrap_or_else(|| (0, folder.clone()));
             let line = text.get(begin..at).unwrap_or_default().matches('\n').count() + 1;
-            refuse(&file, format!("line {line}: {}", error.message().trim().replace('\n', "; ")))
+            refuse(&file, format!("line {line}: {reason}"))
+        };
+        let table: Table = toml::from_str(&text).map_err(|error| {
+            in_line(error.span().map_or(0, |span| span.start), &error.message().trim().replace('\n', "; "))
         })?;
-        Self::of(&table).map_err(|reason| refuse(&folder, reason))
+        Self::of(&table).map_err(|wrong| match wrong.entry {
+            Some(index) => in_line(cron_entry(&text, index), &wrong.reason),
+            None => refuse(&folder, wrong.reason),
+        })
     }
 
     /// What one text of all files says. Pure, for whoever tries it with any text.
-    pub(super) fn of(table: &Table) -> Result<Self, String> {
+    pub(super) fn of(table: &Table) -> Result<Self, Wrong> {
         let mut conf = Self::default();
         for (section, value) in table {
             match value.as_table().filter(|_| Item::key(section, "").is_none()) {
@@ -74,7 +79,7 @@ impl Conf {
     }
 
     /// One key, or a section that has one fate.
-    fn take(&mut self, section: &str, key: &str, value: &Value) -> Result<(), String> {
+    fn take(&mut self, section: &str, key: &str, value: &Value) -> Result<(), Wrong> {
         let item = Item::key(section, key);
         let written = item.map_or_else(|| format!("[{section}] {key}").trim_end().to_owned(), |it| it.name.to_owned());
         match item.map(|item| (item.fate, item.words)) {
@@ -91,16 +96,19 @@ impl Conf {
         Ok(())
     }
 
-    fn take_cron(&mut self, value: &Value) -> Result<(), String> {
-        let entries = value.as_array().ok_or("[[cron]]: sections in double brackets expected")?;
-        for (entry, number) in entries.iter().zip(1..) {
+    fn take_cron(&mut self, value: &Value) -> Result<(), Wrong> {
+        let entries = value.as_array().ok_or("[[cron]]: sections in double brackets expected".to_owned())?;
+        for (index, entry) in entries.iter().enumerate() {
             let mut entry = entry.clone();
-            let place = format!("[[cron]], entry {number}");
+            let place = format!("[[cron]], entry {}", index + 1);
             self.drop_unknown(&mut entry, &place, &ENTRY_KEYS);
             if let Some(job) = entry.get_mut("job") {
                 self.drop_unknown(job, &format!("{place}, job"), &JOB_KEYS);
             }
-            self.cron.push(entry.try_into().map_err(|error| told(&place, &error))?);
+            let wrong = |reason| Wrong { reason, entry: Some(index) };
+            let entry: Cron = entry.try_into().map_err(|error| wrong(told(&place, &error)))?;
+            entry.check().map_err(|reason| wrong(format!("{place}: {reason}")))?;
+            self.cron.push(entry);
         }
         Ok(())
     }
@@ -133,6 +141,30 @@ impl Conf {
             is_known
         });
     }
+}
+
+/// What cannot be done as it is said.
+struct Wrong {
+    reason: String,
+    /// Which entry of `[[cron]]` says it, if it is one of them.
+    entry: Option<usize>,
+}
+
+impl From<String> for Wrong {
+    fn from(reason: String) -> Self {
+        Self { reason, entry: None }
+    }
+}
+
+/// Where an entry of `[[cron]]` begins.
+fn cron_entry(text: &str, index: usize) -> usize {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct File {
+        cron: Vec<toml::Spanned<Value>>,
+    }
+    let file: File = toml::from_str(text).unwrap_or_default();
+    file.cron.get(index).map_or(0, |entry| entry.span().start)
 }
 
 fn told(place: &str, error: &toml::de::Error) -> String {
@@ -233,7 +265,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_job_is_known() {
-        let all = "schedule = \"x\"\njob = { type = \"T\", queue = \"q\", retry = 1, reserve_for = 1, priority = 1, backtrace = 1 }\n";
+        let all = "schedule = \"x\"\ntimezone = \"z\"\njob = { type = \"T\", queue = \"q\", retry = 1, reserve_for = 1, priority = 1, backtrace = 1 }\n";
         let entry: Cron = toml::from_str(all).unwrap();
         let written = Table::try_from(&entry).unwrap();
         assert!(written.keys().all(|key| ENTRY_KEYS.contains(&key.as_str())));
@@ -245,11 +277,27 @@ mod tests {
     fn what_cannot_be_done_is_told_with_its_place() {
         let table = [
             ("[faktory]\nbinding = 1", "/conf.d: [faktory] binding: a text expected"),
-            ("[[cron]]\nschedule = \"* * * * *\"", "/conf.d: [[cron]], entry 1: missing field `job`"),
+            ("\n[[cron]]\nschedule = \"* * * * *\"", "/conf.d/a.toml: line 2: [[cron]], entry 1: missing field `job`"),
+            (
+                "[[cron]]\nschedule = \"@daily\"\njob.type = \"A\"\n\n[[cron]]\nschedule = \"0 25 * * *\"\njob.type = \"B\"",
+                "/conf.d/a.toml: line 5: [[cron]], entry 2: schedule: hour: 25 is not between 0 and 23",
+            ),
+            (
+                "[[cron]]\nschedule = \"@daily\"\ntimezone = \"Mars/Here\"\n[cron.job]\ntype = \"A\"",
+                "/conf.d/a.toml: line 1: [[cron]], entry 1: schedule: there is no time zone `Mars/Here`",
+            ),
+            (
+                "[[cron]]\nschedule = \"0 0 31 2 *\"\njob.type = \"A\"",
+                "/conf.d/a.toml: line 1: [[cron]], entry 1: schedule: there is no such day",
+            ),
+            (
+                "[[cron]]\nschedule = \"@every 1m\"\njob = { type = \"A\", reserve_for = 100000 }",
+                "/conf.d/a.toml: line 1: [[cron]], entry 1: jobs cannot be reserved for more than one day",
+            ),
             ("[cron]\nschedule = \"* * * * *\"", "/conf.d: [[cron]]: sections in double brackets expected"),
             (
                 "[[cron]]\nschedule = 1\njob.type = \"T\"",
-                "/conf.d: [[cron]], entry 1: invalid type: integer `1`, expected a string",
+                "/conf.d/a.toml: line 1: [[cron]], entry 1: invalid type: integer `1`, expected a string",
             ),
             ("throttles = 1", "/conf.d: [throttles]: a section expected"),
             ("[throttles]\nq = { worker = -5 }", "/conf.d: [throttles] q: invalid value: integer `-5`, expected u32"),
@@ -262,5 +310,9 @@ mod tests {
         }
         let twice = read(&[("a.toml", "[web]\n"), ("b.toml", "\n[web]\n")]).unwrap_err();
         assert!(twice.starts_with("/conf.d/b.toml: line 2: "), "{twice}");
+        let cron = |schedule| format!("\n[[cron]]\nschedule = \"{schedule}\"\njob.type = \"T\"\n");
+        let files = [("a.toml", &*cron("@daily")), ("b.toml", &*cron("@dayly"))];
+        let second = read(&files).unwrap_err();
+        assert!(second.starts_with("/conf.d/b.toml: line 2: [[cron]], entry 2: schedule: `@dayly` is not"), "{second}");
     }
 }

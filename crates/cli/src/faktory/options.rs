@@ -75,7 +75,7 @@ pub(super) const KEYS: &[Item] = &[
     item("[faktory] password", "", Mapped, "faktory.password, without FAKTORY_PASSWORD, and read as that is"),
     item("[web]", "", Ignored, NO_PAGES),
     item("[statsd]", "", Ignored, NO_STATSD),
-    item("[[cron]]", "", Mapped, "faktory.cron, whose times are UTC; read again on SIGHUP"),
+    item("[[cron]]", "", Mapped, "faktory.cron, whose times are UTC where no time zone is named; read again on SIGHUP"),
     item("[throttles]", "", Mapped, "faktory.throttles, a timeout in seconds; read again on SIGHUP"),
 ];
 

@@ -96,7 +96,7 @@ mod tests {
         match new_schedule(plan, template()) {
             Ok(Some(new)) => {
                 let when = match new.recurrence {
-                    Recurrence::Cron(cron) => cron.to_string(),
+                    Recurrence::Cron(cron) | Recurrence::Zoned(cron, _) => cron.to_string(),
                     Recurrence::Every { interval_ms } => format!("{interval_ms} ms"),
                 };
                 let begin = if new.at_once { "at once" } else { "later" };

@@ -4,12 +4,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
+use crate::recurring;
+
 /// A job, and when it is pushed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cron {
-    /// Five fields of a crontab, or a word like `@daily`, in UTC.
+    /// Five fields of a crontab, or six with the seconds first, or a word like `@daily` or `@every 1h30m`. `CRON_TZ=` and a
+    /// time zone may stand before them.
     pub schedule: String,
+    /// The time zone; UTC if none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
     /// What is pushed then.
     pub job: CronJob,
 }
@@ -48,6 +54,17 @@ pub struct CronJob {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{0} is no number that a job can hold")]
 pub struct NotJson(f64);
+
+impl Cron {
+    /// Whether the entry can be understood, and is a job that a client could push.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        recurring::check(self)
+    }
+}
 
 impl CronJob {
     /// The job as a client would write it, without a name.

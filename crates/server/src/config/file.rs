@@ -1,7 +1,11 @@
 //! A file, or its text, to a [`Config`].
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
 
 use super::error::{Error, Spot};
 use super::sections::Config;
@@ -23,11 +27,42 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`].
+    /// [`Error::Malformed`]. Of the values, only entries of `faktory.cron` are looked at here: there may be many of them, and
+    /// later nobody knows the line of one.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|error| {
-            let spot = Spot::new(text, error.span().unwrap_or_default(), error.message());
+        let malformed = |range, message: &str| {
+            let spot = Spot::new(text, range, message);
             Error::Malformed { path: path.to_owned(), spot: Box::new(spot) }
-        })
+        };
+        let config: Self =
+            toml::from_str(text).map_err(|error| malformed(error.span().unwrap_or_default(), error.message()))?;
+        for (index, entry) in config.faktory.cron.iter().enumerate() {
+            if let Err(reason) = entry.check() {
+                let message =
+                    format!("faktory.cron: entry {} ({}): {reason}", index + 1, entry.job.jobtype.escape_debug());
+                return Err(malformed(cron_entry(text, index), &message));
+            }
+        }
+        Ok(config)
     }
+}
+
+/// Where an entry of `faktory.cron` says when it runs.
+fn cron_entry(text: &str, index: usize) -> Range<usize> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct File {
+        faktory: Faktory,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Faktory {
+        cron: Vec<Entry>,
+    }
+    #[derive(Deserialize)]
+    struct Entry {
+        schedule: Spanned<String>,
+    }
+    let file: File = toml::from_str(text).unwrap_or_default();
+    file.faktory.cron.get(index).map(|entry| entry.schedule.span()).unwrap_or_default()
 }

@@ -8,9 +8,10 @@ use std::ops::RangeInclusive;
 
 use windlass_engine::Cron;
 
-use super::{CronError, DAY, Field, HOUR, MINUTE, MONTH, WEEKDAY_FROM_SUNDAY, fields, of_word, shown, split_at};
+use super::{
+    CronError, DAY, Field, HOUR, MINUTE, MONTH, SECOND, WEEKDAY_FROM_SUNDAY, fields, of_word, shown, split_at,
+};
 
-const SECOND: Field = Field { name: "second", ..MINUTE };
 /// `L` is read apart.
 const PLAIN_DAY: Field = Field { names: &[], ..DAY };
 
@@ -41,6 +42,7 @@ fn compile([minute, hour, day, month, weekday]: [&[u8]; 5]) -> Result<Cron, Cron
     let (are_nth, both) = (nth_bits != 0, !days.is_open(31) && !weekdays.is_open(7));
     let every_week = || (0..7).filter(|day| weekdays.bits(0..=6) >> day & 1 == 1).map(Cron::weekday).sum();
     Ok(Cron {
+        seconds: Cron::ALWAYS.seconds,
         minutes,
         hours: low(hours),
         days: if both && are_nth { Cron::ALWAYS.days } else { low(days.bits(1..=31)) },

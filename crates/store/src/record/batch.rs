@@ -137,8 +137,10 @@ fn read_standing(from: &mut Reader<'_>) -> Result<BatchStanding, DecodeError> {
         2 => Stage::Succeeded,
         _ => Stage::Passed,
     };
-    let (complete, success) = (stage(flags >> 1), stage(flags >> 3));
-    let committed = flags & 1 != 0;
+    let (committed, complete, success) = (flags & 1 != 0, stage(flags >> 1), stage(flags >> 3));
+    if held_until.is_some() && !(committed && (complete == Stage::Waiting || success == Stage::Waiting)) {
+        return Err(DecodeError::Range { field: "a batch's flags", value: flags });
+    }
     let counted = BatchStanding { total, ran, succeeded, incomplete, unsuccessful, ..BatchStanding::new(since) };
     Ok(BatchStanding { committed, complete, success, held_until, ..counted })
 }

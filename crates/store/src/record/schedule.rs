@@ -5,15 +5,21 @@
 //! next-run = 8 id next-at runs-left
 //! ```
 //!
+//! recurrence = 0 interval-ms
+//!            | 1 either-day minutes hours days months weekdays
+//!            | 2 either-day seconds minutes hours days months weekdays zone-name
+//!
+//! Of the last kind are those in a time zone (its name is empty in UTC), and those with other seconds than the first.
+//!
 //! Runs left are written one higher, 0 being no end. The times of the job are written as times, although they are spans.
 
 use bytes::Bytes;
-use windlass_engine::{Cron, JobId, NewJob, Recurrence, Schedule, Timestamp};
+use windlass_engine::{Cron, JobId, NewJob, Recurrence, Schedule, Timestamp, Zone};
 
 use super::job::Tail;
 use super::template::{put_template, read_template};
 use super::{COUNT_MAX, NEXT_RUN, SCHEDULE};
-use crate::codec::{DecodeError, Reader, put_time, put_u64};
+use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u64};
 
 /// When a schedule runs next: what changes while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,13 +93,27 @@ fn put_recurrence(recurrence: Recurrence, out: &mut Vec<u8>) {
             out.push(0);
             put_u64(out, interval_ms);
         }
-        Recurrence::Cron(Cron { minutes, hours, days, months, weekdays, either_day }) => {
+        Recurrence::Cron(cron) if cron.seconds == Cron::ALWAYS.seconds => {
             out.push(1);
-            out.push(either_day.into());
-            for bits in [minutes, hours.into(), days.into(), months.into(), weekdays] {
-                put_u64(out, bits);
-            }
+            out.push(cron.either_day.into());
+            put_minutes(cron, out);
         }
+        Recurrence::Cron(cron) => put_zoned(cron, "", out),
+        Recurrence::Zoned(cron, zone) => put_zoned(cron, zone.name(), out),
+    }
+}
+
+fn put_zoned(cron: Cron, zone: &str, out: &mut Vec<u8>) {
+    out.push(2);
+    out.push(cron.either_day.into());
+    put_u64(out, cron.seconds);
+    put_minutes(cron, out);
+    put_bytes(out, zone.as_bytes());
+}
+
+fn put_minutes(Cron { minutes, hours, days, months, weekdays, .. }: Cron, out: &mut Vec<u8>) {
+    for bits in [minutes, hours.into(), days.into(), months.into(), weekdays] {
+        put_u64(out, bits);
     }
 }
 
@@ -120,11 +140,24 @@ fn read_recurrence(from: &mut Reader<'_>) -> Result<Recurrence, DecodeError> {
         0 => Ok(Recurrence::Every { interval_ms: from.u64()? }),
         1 => {
             let either_day = from.below("which days fit", 2)? == 1;
-            let minutes = from.u64()?;
-            let (hours, days) = (from.u32("hours")?, from.u32("days")?);
-            let months = u16::try_from(from.below("months", 1 << 16)?).unwrap_or_default();
-            Ok(Recurrence::Cron(Cron { minutes, hours, days, months, weekdays: from.u64()?, either_day }))
+            read_minutes(from, Cron { either_day, ..Cron::ALWAYS }).map(Recurrence::Cron)
+        }
+        2 => {
+            let either_day = from.below("which days fit", 2)? == 1;
+            let seconds = from.u64()?;
+            let cron = read_minutes(from, Cron { either_day, seconds, ..Cron::ALWAYS })?;
+            let zone = std::str::from_utf8(from.bytes()?).unwrap_or("?");
+            // One that has gone from the world since is set anew, or never due.
+            let zoned = || Recurrence::Zoned(cron, Zone::named(zone).unwrap_or(Zone::UNKNOWN));
+            Ok(if zone.is_empty() { Recurrence::Cron(cron) } else { zoned() })
         }
         other => Err(DecodeError::Range { field: "a recurrence", value: other.into() }),
     }
+}
+
+fn read_minutes(from: &mut Reader<'_>, cron: Cron) -> Result<Cron, DecodeError> {
+    let minutes = from.u64()?;
+    let (hours, days) = (from.u32("hours")?, from.u32("days")?);
+    let months = u16::try_from(from.below("months", 1 << 16)?).unwrap_or_default();
+    Ok(Cron { minutes, hours, days, months, weekdays: from.u64()?, ..cron })
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchStanding, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease,
     Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, QueueRules,
-    Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique,
+    Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
 };
 
 /// The plainest job.
@@ -62,11 +62,15 @@ pub(crate) fn any_job() -> impl Strategy<Value = Job> {
 
 /// Any schedule.
 pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
-    let cron = (any::<[u64; 2]>(), any::<[u32; 2]>(), any::<u16>(), any::<bool>());
+    let seconds = prop_oneof![Just(1), any::<u64>()];
+    let cron = (any::<[u64; 2]>(), any::<[u32; 2]>(), any::<u16>(), any::<bool>(), seconds);
+    let zone = option::of(prop_oneof![Just("Europe/Berlin"), Just("UTC"), Just("?")]);
     let recurrence = prop_oneof![
         any::<u64>().prop_map(|interval_ms| Recurrence::Every { interval_ms }),
-        cron.prop_map(|([minutes, weekdays], [hours, days], months, either_day)| {
-            Recurrence::Cron(Cron { minutes, hours, days, months, weekdays, either_day })
+        (cron, zone).prop_map(|(([minutes, weekdays], [hours, days], months, either_day, seconds), zone)| {
+            let cron = Cron { seconds, minutes, hours, days, months, weekdays, either_day };
+            let zoned = |zone| Recurrence::Zoned(cron, Zone::named(zone).unwrap_or(Zone::UNKNOWN));
+            zone.map_or(Recurrence::Cron(cron), zoned)
         }),
     ];
     let clash = prop_oneof![Just(Clash::Attach), Just(Clash::Refuse), Just(Clash::Keep)];
@@ -147,6 +151,8 @@ fn any_standing() -> impl Strategy<Value = BatchStanding> {
         |(committed, since, (succeeded, failed, waiting), [incomplete, unsuccessful], stages, held_until)| {
             let ran = succeeded + failed;
             let (total, (complete, success)) = (ran + waiting, stages);
+            let can_be_held = committed && (complete == Stage::Waiting || success == Stage::Waiting);
+            let held_until = held_until.filter(|_| can_be_held);
             let counted =
                 BatchStanding { total, ran, succeeded, incomplete, unsuccessful, ..BatchStanding::new(since) };
             BatchStanding { committed, complete, success, held_until, ..counted }

@@ -10,6 +10,7 @@ use windlass_engine::{
     Backoff, Batch, BatchStanding, Clash, ClientId, Clock, Codec, Cron, Cycle, Extra, Failure, Head, Holder, Job,
     JobId, KeyUntil, Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage,
     QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique,
+    Zone,
 };
 use windlass_store::{BatchMoved, Counted, DecodeError, HeadRecord, Moved, NextRun, Record};
 
@@ -260,6 +261,7 @@ fn golden() -> Vec<(&'static str, Record)> {
     let rules = QueueRules { codec: Codec::Base64, retry: Some(retry), body_bytes_max: Some(1 << 20) };
     let json = QueueRules { codec: Codec::Json, ..QueueRules::default() };
     let cron = Cron {
+        seconds: 1,
         minutes: 1 << 59,
         hours: 1 << 23,
         days: 1 << 31 | 1,
@@ -303,6 +305,10 @@ fn golden() -> Vec<(&'static str, Record)> {
         next_at: at.after_ms(60_000),
         runs_left: None,
     };
+    let berlin = Zone::named("Europe/Berlin").unwrap();
+    let zoned_schedule = Schedule { recurrence: Recurrence::Zoned(cron, berlin), ..plain_schedule.clone() };
+    let to_the_second = Cron { seconds: 1 | 1 << 59, ..Cron::ALWAYS };
+    let to_the_second = Schedule { recurrence: Recurrence::Cron(to_the_second), ..plain_schedule.clone() };
     let plain_batch = Batch {
         id: JobId(9),
         name: Bytes::from_static(b"b-1"),
@@ -458,6 +464,8 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("head_uncounted_started", Record::Head(started_head)),
         ("head_uncounted_misfits", Record::Head(misfits_head)),
         ("head_clock", Record::Head(clocked)),
+        ("schedule_zoned", Record::Schedule(Box::new(zoned_schedule))),
+        ("schedule_seconds", Record::Schedule(Box::new(to_the_second))),
         ("schedule_retry_default", Record::Schedule(Box::new(silent_schedule))),
     ]
 }

