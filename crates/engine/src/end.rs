@@ -8,7 +8,6 @@ use crate::event::{End, Event, Fate, Refusal, Totals};
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::job::{Backoff, Failure, Holder, Job, OnExpiry, Place, Progress};
 use crate::line::Slot;
-use crate::notice::NoticeKind;
 use crate::turn::Turn;
 
 /// What a lease that ran out is put down as, where that is a failure.
@@ -103,9 +102,9 @@ impl Engine {
             return self.give_up(slot, end, turn);
         }
         let wait_ms = backoff_ms(retry.backoff, failures - 1, turn);
-        let at = self.now.after_ms(wait_ms);
+        let (at, next_at) = (self.now.after_ms(wait_ms), self.wall().after_ms(wait_ms));
         if let Some(last) = self.jobs.at_mut(slot).and_then(|job| job.extra_mut().failure.as_mut()) {
-            last.next_at = Some(at);
+            last.next_at = Some(next_at);
         }
         if wait_ms == 0 {
             let rank = self.rank(false);

@@ -94,7 +94,7 @@ impl Recurrence {
     /// Whether it goes by the wall clock; otherwise by the engine's.
     #[must_use]
     pub const fn by_wall(&self) -> bool {
-        matches!(self, Self::Cron(_))
+        matches!(self, Self::Cron(_) | Self::Zoned(..))
     }
 
     /// The first time later than `now`, on the grid laid from `anchor`; all by the clock it goes by.

@@ -27,24 +27,24 @@ fn stats(door: &Door) {
     else {
         return;
     };
-    let Stats { jobs, bytes, places, queues, schedules, batches, workers, waiting, clients, .. } = *stats;
+    let Stats { jobs, bytes, places, queues, schedules, batches, workers, clients, .. } = *stats;
     let of = |place: PlaceKind| places.get(place as usize).copied().unwrap_or_default();
     let (ready, running, scheduled) = (of(PlaceKind::Ready), of(PlaceKind::Leased), of(PlaceKind::Scheduled));
     let (retrying, dead) = (of(PlaceKind::Retrying), of(PlaceKind::Dead));
     // We are one of them.
     let connections = clients.saturating_sub(1);
-    tracing::info!(connections, workers, waiting, queues, schedules, batches, bytes, "in all");
+    tracing::info!(connections, workers, queues, schedules, batches, bytes, "in all");
     tracing::info!(jobs, ready, running, scheduled, retrying, dead, "jobs");
 }
 
 fn clients(door: &Door) {
     for event in door.hub.ask(Command::ListClients { after: Cursor::default(), limit: ROWS_MAX }) {
         let Event::Clients { rows, next, .. } = event else { continue };
-        for ClientRow { number, address, label, origin, abilities, held } in rows {
+        for ClientRow { number, address, label, origin, abilities, held, waits, is_continued, .. } in rows {
             // Those that speak no protocol are we ourselves.
-            let Some(protocol) = origin.map(protocol) else { continue };
+            let Some(protocol) = origin.filter(|_| !is_continued).map(protocol) else { continue };
             let (address, name, queues) = (&*address, shown(&label), abilities.len());
-            tracing::info!(protocol, address, number, name, queues, jobs = held, "connection");
+            tracing::info!(protocol, address, number, name, queues, jobs = held, waits, "connection");
         }
         if next.is_some() {
             tracing::info!("there are more connections");

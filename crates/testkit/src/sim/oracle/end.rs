@@ -112,7 +112,8 @@ impl Oracle {
         }
         let wait_ms = self.backoff_ms(retry.backoff, failures);
         let at = now.after_ms(wait_ms);
-        self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = Some(at));
+        let next_at = Some(wall.after_ms(wait_ms));
+        self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = next_at);
         if wait_ms > 0 {
             self.put(id, Place::Retrying(at));
         } else {

@@ -100,7 +100,7 @@ impl Oracle {
 
     const fn now_for(&self, recurrence: Recurrence) -> Timestamp {
         match recurrence {
-            Recurrence::Cron(_) => self.wall(),
+            Recurrence::Cron(_) | Recurrence::Zoned(..) => self.wall(),
             Recurrence::Every { .. } => self.now,
         }
     }
@@ -108,7 +108,7 @@ impl Oracle {
     /// When a schedule runs next by the engine's clock.
     pub(super) const fn run_due(&self, schedule: &Schedule) -> Timestamp {
         match schedule.recurrence {
-            Recurrence::Cron(_) => self.by_engine(schedule.next_at),
+            Recurrence::Cron(_) | Recurrence::Zoned(..) => self.by_engine(schedule.next_at),
             Recurrence::Every { .. } => schedule.next_at,
         }
     }
@@ -117,10 +117,12 @@ impl Oracle {
     pub(super) fn rewind_schedules(&mut self) {
         let wall = self.wall();
         for schedule in &mut self.schedules {
-            if let Recurrence::Cron(cron) = &schedule.recurrence {
-                let next = |from| calendar::next_after(cron, from, YEARS).unwrap_or(Timestamp::NEVER);
-                schedule.next_at = schedule.next_at.min(next(next(wall)));
-            }
+            let next = |from| match schedule.recurrence {
+                Recurrence::Zoned(cron, zone) => calendar::next_in_zone(&cron, zone, from).unwrap_or(Timestamp::NEVER),
+                Recurrence::Cron(cron) => calendar::next_after(&cron, from, YEARS).unwrap_or(Timestamp::NEVER),
+                Recurrence::Every { .. } => Timestamp::NEVER,
+            };
+            schedule.next_at = schedule.next_at.min(next(next(wall)));
         }
     }
 
