@@ -118,7 +118,8 @@ fn what_came_over_a_unix_socket_is_there_for_gearmans_workers_too() {
         &format!("listen = [\"ipc://{}\"]", path.display()),
         1,
     );
-    let daemon = daemon(dir.path()).set(&off).start();
+    let bridge = "bridge.queues = [\"rep*\"]\n";
+    let daemon = daemon(dir.path()).set(bridge).set(&off).start();
     assert!(daemon.addresses("eventmq-admin").is_empty());
     let mut peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let words = [greeting("NULL"), common::zmtp::ready("DEALER", b"client")].concat();

@@ -52,7 +52,7 @@ fuzz_target!(|input: Input<'_>| {
     }
     if let Ok(there) = unit(&job(Origin::EVENTMQ)) {
         let pushed = pushed_on(&there);
-        if let Ok(back) = message(&Job { origin: Origin::FAKTORY, body: &pushed, ..job(Origin::FAKTORY) }) {
+        if let Ok(back) = message(&Job { origin: Origin::FAKTORY, body: &pushed, ..job(Origin::FAKTORY) }, false) {
             let again = unit(&Job { body: &back, ..job(Origin::EVENTMQ) });
             assert_eq!(again.map(|unit| unit.args.into_owned()), Ok(there.args.into_owned()));
         }
@@ -83,7 +83,7 @@ fn convert(job: &Job<'_>) {
         assert!(workload.len() <= bytes);
         assert!(job.origin != Origin::GEARMAN || matches!(workload, Cow::Borrowed(same) if same == job.body));
     }
-    if let Ok(message) = message(job) {
+    if let Ok(message) = message(job, false) {
         assert!(message.len() <= bytes);
         assert!(job.origin != Origin::EVENTMQ || matches!(message, Cow::Borrowed(same) if same == job.body));
         assert!(job.origin == Origin::EVENTMQ || is_json(&message));

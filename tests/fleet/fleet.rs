@@ -42,7 +42,7 @@ aliases = { faktory = "image-resize" }
 const SHIPPED: &str = "[faktory]\nlisten = [\"127.0.0.1:0\"]\n";
 
 /// Nobody is taken for dead because the machine is slow.
-const EVENTMQ: &str = "timeout_grace = \"100ms\"\nheartbeat_timeout = \"1m\"\n";
+const EVENTMQ: &str = "binary_workers = true\ntimeout_grace = \"100ms\"\nheartbeat_timeout = \"1m\"\n";
 
 /// All that a row needs. Programs are started when they are first asked for.
 #[derive(Debug)]

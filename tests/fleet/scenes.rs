@@ -112,7 +112,7 @@ fn worker_died<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a>
     let jid = takes(&lost, row, stage, &producer).more("id").to_owned();
     lost.dies();
     let worker = stage.worker(row.to);
-    if row.to == Protocol::Faktory {
+    if (row.from, row.to) == (Protocol::Faktory, Protocol::Faktory) {
         worker.takes_none();
         stage.ends(&producer, &[r#""state":"working""#, r#""attempts":1"#]);
         worker.has(&jid);

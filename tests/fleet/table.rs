@@ -142,8 +142,8 @@ const RETRIED_TO_DEATH: Rows = [
     (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, TWICE, r#""errtype":"TimeoutError""#])),
 ];
 
-/// Another worker of Gearman's or EventMQ's gets it at once. One of FWP's is known by the job's name: its lease runs on, and any
-/// connection may say what became of the job.
+/// Another worker gets it at once. But FWP's own jobs are their workers' by name: the lease runs on, and any connection may say what
+/// became of the job.
 const WORKER_DIED: Rows = DONE;
 
 /// With `CAN_DO_TIMEOUT`, `reserve_for`, `timeout:1` or `eventmq.lease`.

@@ -9,12 +9,13 @@ use crate::call::{self, Call};
 use crate::fwp::Fwp;
 use crate::{Job, Misfit, Why, json};
 
-/// What an EventMQ worker is given.
+/// What an EventMQ worker is given. `binary` says that it can have bytes that are no text: stock ones cannot, and go down.
 ///
 /// # Errors
-/// A Gearman workload that is no EventMQ job, an FWP job that does not say what to call, or a job of no such protocol.
-pub fn message<'a>(job: &Job<'a>) -> Result<Cow<'a, [u8]>, Misfit> {
+/// A body of EventMQ's own that is no UTF-8, a Gearman workload that is no EventMQ job, an FWP job that does not say what to call, or a job of no such protocol.
+pub fn message<'a>(job: &Job<'a>, binary: bool) -> Result<Cow<'a, [u8]>, Misfit> {
     let made = match job.origin {
+        Origin::EVENTMQ if !binary && std::str::from_utf8(job.body).is_err() => Err(Why::NotText),
         Origin::EVENTMQ => Ok(Cow::Borrowed(job.body)),
         Origin::GEARMAN => Call::read(job.body).map(|_| Cow::Borrowed(job.body)).ok_or(Why::NotACall),
         Origin::FAKTORY => of_unit(job.body).map(Cow::Owned),
@@ -160,7 +161,7 @@ mod tests {
             let custom_member = if custom.is_empty() { String::new() } else { format!("\"custom\":{custom},") };
             let body = format!("{{\"retry\":25,{custom_member}\"jobtype\":\"{jobtype}\",\"args\":[1]}}");
             for codec in CODECS {
-                let made = message(&Job::of(Origin::FAKTORY, codec, body.as_bytes()));
+                let made = message(&Job::of(Origin::FAKTORY, codec, body.as_bytes()), false);
                 assert_eq!(shown(made), expected, "{jobtype} {custom}");
             }
         }
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn arguments_stay_as_they_are() {
         let body = br#"{"jobtype":"m.f","args":[ 1.50,-0, {"a":"\/","a":null}, "\ud800" ]}"#;
-        let made = shown(message(&Job::of(Origin::FAKTORY, Codec::Text, body)));
+        let made = shown(message(&Job::of(Origin::FAKTORY, Codec::Text, body), false));
         assert!(made.contains(r#""args": [ 1.50,-0, {"a":"\/","a":null}, "\ud800" ], "#), "{made}");
     }
 
@@ -178,7 +179,7 @@ mod tests {
         let deep = format!("{{\"jobtype\":\"m.f\",\"args\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         let table = ["", "{}", "[]", "\u{0}", r#"{"jobtype":"\ud800.f","args":[]}"#, r#"{"jobtype":"m.f"}"#, &deep];
         for body in table {
-            let misfit = message(&Job::of(Origin::FAKTORY, Codec::Text, body.as_bytes())).unwrap_err();
+            let misfit = message(&Job::of(Origin::FAKTORY, Codec::Text, body.as_bytes()), false).unwrap_err();
             assert_eq!(misfit.why, Why::NotAUnit);
         }
     }
@@ -198,7 +199,7 @@ mod tests {
         ];
         for (body, fits) in table {
             for codec in CODECS {
-                match message(&Job::of(Origin::GEARMAN, codec, body)) {
+                match message(&Job::of(Origin::GEARMAN, codec, body), false) {
                     Ok(made) => assert!(fits && matches!(made, Cow::Borrowed(same) if same == body)),
                     Err(why) => assert!(!fits && why.to_string() == misfit, "{why}"),
                 }
@@ -210,7 +211,22 @@ mod tests {
     fn bytes_that_are_not_looked_at() {
         for body in [&b"\xff\x00"[..], b"[\"run\", {}]", b""] {
             let job = Job { key: b"k", priority: Priority::MIN, ..Job::of(Origin::EVENTMQ, Codec::Base64, body) };
-            assert!(matches!(message(&job), Ok(Cow::Borrowed(same)) if same == body));
+            assert!(matches!(message(&job, true), Ok(Cow::Borrowed(same)) if same == body));
+        }
+    }
+
+    #[test]
+    fn bytes_that_stock_workers_go_down_with() {
+        let table: [(&[u8], bool); 5] =
+            [(b"\xff\x00", false), (b"[\"run\", {}]", true), (b"", true), ("\0é".as_bytes(), true), (b"\xc3", false)];
+        for (body, fits) in table {
+            let job = Job::of(Origin::EVENTMQ, Codec::Base64, body);
+            match message(&job, false) {
+                Ok(made) => assert!(fits && matches!(made, Cow::Borrowed(same) if same == body)),
+                Err(why) => {
+                    assert!(!fits && why.to_string() == "conversion: eventmq to eventmq: the body is not UTF-8")
+                }
+            }
         }
     }
 
@@ -218,7 +234,7 @@ mod tests {
     fn strangers() {
         for (origin, name) in [(Origin::SPIDERQ, "spiderq"), (Origin(9), "unknown")] {
             let expected = format!("conversion: {name} to eventmq: these two do not share jobs");
-            assert_eq!(shown(message(&Job::of(origin, Codec::Text, b"[]"))), expected);
+            assert_eq!(shown(message(&Job::of(origin, Codec::Text, b"[]"), false)), expected);
         }
     }
 }

@@ -44,6 +44,9 @@ pub enum Why {
     /// A queue whose name cannot be a jobtype.
     #[error("the queue's name is not UTF-8")]
     NameNotText,
+    /// What EventMQ's stock workers read as text.
+    #[error("the body is not UTF-8")]
+    NotText,
     /// Anything but `["run", {"path", "callable", "args", …}]`.
     #[error("the body is no EventMQ job")]
     NotACall,

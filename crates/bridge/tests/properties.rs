@@ -100,7 +100,7 @@ proptest! {
     fn a_jobs_own_protocol_gets_its_bytes(body in bodies(), codec in codecs(), key in prop::collection::vec(any::<u8>(), 0..4)) {
         let own = |origin| Job { key: &key, priority: Priority::MAX, ..job(origin, codec, &body) };
         prop_assert!(matches!(workload(&own(Origin::GEARMAN)), Ok(Cow::Borrowed(same)) if same == body));
-        prop_assert!(matches!(message(&own(Origin::EVENTMQ)), Ok(Cow::Borrowed(same)) if same == body));
+        prop_assert!(matches!(message(&own(Origin::EVENTMQ), true), Ok(Cow::Borrowed(same)) if same == body));
         for origin in (0..6).map(Origin) {
             prop_assert!(matches!(result(origin, origin, &body), Cow::Borrowed(same) if same == body));
         }
@@ -132,7 +132,7 @@ proptest! {
         let given = job(Origin::EVENTMQ, codec, body.as_bytes());
         let Ok(there) = unit(&given) else { return Ok(()) };
         let pushed = pushed_on(&there);
-        let back = message(&job(Origin::FAKTORY, codec, &pushed)).unwrap();
+        let back = message(&job(Origin::FAKTORY, codec, &pushed), false).unwrap();
         let again = unit(&job(Origin::EVENTMQ, codec, &back)).unwrap();
         prop_assert_eq!(&again, &there);
     }
@@ -146,9 +146,9 @@ proptest! {
                 let is_object = json(&unit.custom).starts_with('{');
                 prop_assert!(is_list && is_object);
             }
-            if let Ok(message) = message(&job) && origin != Origin::EVENTMQ {
+            if let Ok(message) = message(&job, false) && origin != Origin::EVENTMQ {
                 let gearman = Job { origin: Origin::GEARMAN, body: &message, ..job };
-                prop_assert!(windlass_bridge::message(&gearman).is_ok(), "an EventMQ job");
+                prop_assert!(windlass_bridge::message(&gearman, false).is_ok(), "an EventMQ job");
             }
         }
         for from in [Origin::GEARMAN, Origin::FAKTORY] {
@@ -170,7 +170,7 @@ proptest! {
         let job = Job { queue: &queue, key: &queue, ..job(origin, codec, &body) };
         let sizes = [
             workload(&job).map(|made| made.len()),
-            message(&job).map(|made| made.len()),
+            message(&job, false).map(|made| made.len()),
             unit(&job).map(|made| made.args.len() + made.custom.len() + made.jobtype.len()),
             Ok(result(origin, to, &body).len()),
         ];

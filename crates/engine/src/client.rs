@@ -116,6 +116,8 @@ pub(crate) struct Worker {
     /// When the engine will look at `beat_at` next.
     pub(crate) alarm_at: Timestamp,
     pub(crate) clients: BTreeSet<ClientId>,
+    /// The protocol it speaks, if it said so.
+    pub(crate) origin: Option<Origin>,
     /// Jobs it holds under time-bound leases taken since it is known.
     pub(crate) held: BTreeSet<JobId>,
 }

@@ -8,11 +8,17 @@ use crate::event::{End, Event, Fate, Refusal, Totals};
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::job::{Backoff, Failure, Holder, Job, OnExpiry, Place, Progress};
 use crate::line::Slot;
+use crate::notice::NoticeKind;
 use crate::turn::Turn;
 
 /// What a lease that ran out is put down as, where that is a failure.
 const EXPIRED_KIND: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
+
+/// The kind of failure that a job has with which too many workers were lost.
+pub const LOSSES: &[u8] = b"losses";
+
+const HOUR_MS: u64 = 3_600_000;
 
 /// The kind of failure that a job has which no worker's protocol could have.
 pub const MISFIT: &[u8] = b"conversion";
@@ -275,23 +281,63 @@ impl Engine {
         Ok(())
     }
 
-    /// A worker is gone and with it a delivery: back to the job's own place, unless that happened too often.
+    /// A worker is gone and with it a delivery: back to the job's own place, at once the first time; unless that happened too
+    /// often.
     pub(crate) fn lose_job(&mut self, id: JobId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         self.void_token(slot, turn);
         self.count(slot, |totals| totals.lost += 1);
         self.jobs.reweigh(slot, |job| {
-            if let Some(extra) = job.extra.as_deref_mut() {
-                extra.progress = None;
-            }
+            let extra = job.extra_mut();
+            extra.progress = None;
+            extra.losses = extra.losses.saturating_add(1);
         });
         let Some(job) = self.jobs.at(slot) else { return };
-        let limit = job.retry.losses_max;
-        if limit > 0 && job.attempts >= limit {
+        let (own, all) = (job.retry.losses_max, self.limits.losses_max);
+        let losses = job.extra.as_deref().map_or(0, |extra| extra.losses);
+        if own > 0 && losses >= own {
             self.give_up(slot, &End::Lost, turn);
-        } else {
+        } else if own > 0 || job.cycle().is_some() || self.is_abandoned(slot) {
             self.make_ready(slot, None, turn);
+        } else if all > 0 && losses >= all {
+            self.bury_lost(slot, losses, turn);
+        } else {
+            self.pause_lost(slot, losses, turn);
         }
+    }
+
+    /// Whoever works on this job is lost: somebody has to see it, even if it is one of those that are not kept when they fail.
+    fn bury_lost(&mut self, slot: Slot, losses: u32, turn: &mut Turn) {
+        let now = self.wall();
+        let message = Bytes::from(format!("{losses} workers were lost with it"));
+        self.jobs.reweigh(slot, |job| {
+            let last = &mut job.extra_mut().failure;
+            let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
+            let kind = Bytes::from_static(LOSSES);
+            *last = Some(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() }));
+        });
+        let kept = self.jobs.at(slot).is_some_and(|job| job.durable);
+        self.notice_job(if kept { NoticeKind::Buried } else { NoticeKind::LostForGood }, slot, turn);
+        self.tell_end(slot, &End::Lost, turn);
+        if kept {
+            self.bury(slot, turn);
+        } else {
+            self.end_badly(slot, turn);
+        }
+    }
+
+    /// The longer it waits, the more workers were lost with it; dice part it from those that were lost with the same worker.
+    fn pause_lost(&mut self, slot: Slot, losses: u32, turn: &mut Turn) {
+        let pause_ms = match losses.checked_sub(2) {
+            None => 0,
+            Some(n) => self.limits.loss_pause_ms.saturating_mul(1 << n.min(32)).min(HOUR_MS),
+        };
+        if pause_ms == 0 {
+            return self.make_ready(slot, None, turn);
+        }
+        let at = self.now.after_ms(pause_ms + turn.roll(pause_ms));
+        self.move_job(slot, Place::Retrying(at));
+        self.remember_move(slot, turn);
     }
 
     /// A lease has run out.
@@ -388,7 +434,6 @@ impl Engine {
 
 /// How long to wait after the `n`th failure, `n` from 0.
 fn backoff_ms(backoff: Backoff, n: u32, turn: &mut Turn) -> u64 {
-    const HOUR_MS: u64 = 3_600_000;
     match backoff {
         Backoff::None => 0,
         Backoff::Fixed(ms) => ms.into(),

@@ -45,8 +45,10 @@ impl Bridge {
     }
 }
 
-/// Whether a name matches a pattern; takes at most the product of their lengths.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
+/// Whether bytes match a pattern in which `*` stands for any bytes, also none, and `?` for one; takes at most the product of
+/// their lengths.
+#[must_use]
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     // Behind the last `*`, and where in the name what it stands for ends as yet.
     let mut star = None;

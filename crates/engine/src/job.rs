@@ -153,14 +153,15 @@ pub enum OnExpiry {
 pub struct Retry {
     /// Failures survived: `n` retries; 0 = the first failure discards the job; negative = straight to the dead set.
     pub failures_max: i32,
-    /// Deliveries that may be lost with a worker before the job fails for good; 0 = no limit.
+    /// Workers that may be lost with the job before it fails for good, each time being tried again at once; 0 = none of its
+    /// own: [`crate::Limits::losses_max`] holds.
     pub losses_max: u32,
     /// How long to wait before the next try.
     pub backoff: Backoff,
 }
 
 impl Retry {
-    /// Never retried, not kept, requeued without limit when a worker dies.
+    /// Never retried, not kept, without a limit of its own to lost workers.
     pub const NONE: Self = Self { failures_max: 0, losses_max: 0, backoff: Backoff::None };
 }
 
@@ -188,6 +189,8 @@ pub struct Extra {
     pub key_until: KeyUntil,
     /// `cycle` queues only.
     pub cycle: Option<Cycle>,
+    /// Workers that were lost with it.
+    pub losses: u32,
     /// The last failure.
     pub failure: Option<Box<Failure>>,
     /// The last progress told.

@@ -38,6 +38,12 @@ pub struct Limits {
     pub beat_ms: u64,
     /// Give back what a dead named worker held, instead of letting the leases run out.
     pub requeue_dead_workers: bool,
+    /// Workers that may be lost with a job that has no limit of its own to that, before it goes to the dead set; 0 = any
+    /// number.
+    pub losses_max: u32,
+    /// How long such a job waits at least after the second loss, in milliseconds, and less than twice that; twice as long
+    /// after each further one. An hour at least is the most.
+    pub loss_pause_ms: u64,
     /// Rows of one page of a listing, and jobs changed in one step of a bulk command. What is looked at on the way is a
     /// small multiple of it.
     pub page_max: u32,
@@ -64,6 +70,8 @@ impl Default for Limits {
             wake_ms: 1_000,
             beat_ms: 60_000,
             requeue_dead_workers: false,
+            losses_max: 5,
+            loss_pause_ms: 1_000,
             page_max: 200,
         }
     }

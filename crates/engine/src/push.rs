@@ -253,6 +253,7 @@ impl Engine {
         if was_off && let Some(job) = self.jobs.at_mut(slot) {
             // Somebody wants to see it tried again.
             job.unfit = Unfit::NONE;
+            job.extra.iter_mut().for_each(|extra| extra.losses = 0);
         }
         self.depart_for(slot, rank);
         if let Some(job) = self.jobs.at_mut(slot) {

@@ -60,7 +60,7 @@ pub enum Change {
     /// A job is new, or anything about it but its standing is.
     JobPut(JobId),
     /// A job's standing changed: place, rank, standing in a cycle, when it came to be ready, attempts, failures, the last
-    /// failure, progress.
+    /// failure, workers lost, progress.
     JobMoved(JobId),
     /// A job is gone.
     JobGone(JobId),

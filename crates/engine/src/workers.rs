@@ -7,7 +7,7 @@ use crate::client::Worker;
 use crate::command::WorkerState;
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
-use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, Origin, QueueId, Tag, Timestamp};
 use crate::turn::Turn;
 
 impl Engine {
@@ -29,7 +29,7 @@ impl Engine {
         }
         let number = match self.worker_names.get(name.as_ref()) {
             Some(number) => *number,
-            None => self.new_worker(name),
+            None => self.new_worker(name, self.origin_of(client)),
         };
         if let Some(worker) = self.workers.get_mut(&number) {
             worker.about = about;
@@ -43,7 +43,7 @@ impl Engine {
         Ok(())
     }
 
-    fn new_worker(&mut self, name: &[u8]) -> u64 {
+    fn new_worker(&mut self, name: &[u8], origin: Option<Origin>) -> u64 {
         let number = self.next_worker;
         self.next_worker += 1;
         let alarm_at = self.now.after_ms(self.limits.beat_ms);
@@ -54,6 +54,7 @@ impl Engine {
             beat_at: self.now,
             alarm_at,
             clients: std::collections::BTreeSet::new(),
+            origin,
             held: std::collections::BTreeSet::new(),
         };
         self.worker_names.insert(name.into(), number);
@@ -150,14 +151,19 @@ impl Engine {
         self.forget_worker(number, turn);
     }
 
-    /// Its time-bound leases run on, unless the configuration wants them back at once.
+    /// Its time-bound leases on jobs of its own protocol run on, unless the configuration wants them back at once. Jobs of
+    /// others are for somebody else: those who wait for them know nothing of such leases.
     fn forget_worker(&mut self, number: u64, turn: &mut Turn) {
         let Some(worker) = self.workers.remove(&number) else { return };
         self.alarms.forget(worker.alarm_at);
         self.worker_names.remove(&worker.name);
-        if self.limits.requeue_dead_workers {
-            let held: Vec<JobId> = worker.held.into_iter().collect();
-            held.into_iter().for_each(|job| self.lose_job(job, turn));
-        }
+        let is_foreign = |job: &JobId| {
+            worker
+                .origin
+                .is_some_and(|own| self.job(*job).is_some_and(|job| job.origin != own && job.cycle().is_none()))
+        };
+        let all = self.limits.requeue_dead_workers;
+        let back: Vec<JobId> = worker.held.iter().copied().filter(|job| all || is_foreign(job)).collect();
+        back.into_iter().for_each(|job| self.lose_job(job, turn));
     }
 }

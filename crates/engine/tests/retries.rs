@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Broker, by_name, fail, finish, list_jobs, mutate, placed, push, take};
-use windlass_engine::{Backoff, Command, Event, Fate, Limits, Mutation, PlaceKind};
+use common::{Broker, by_name, fail, finish, list_jobs, mutate, placed, push, release, take};
+use windlass_engine::{Backoff, Command, Event, Fate, LOSSES, Limits, Mutation, PlaceKind};
 
 const DEAD_MS: u64 = 180 * 86_400_000;
 
@@ -142,4 +142,73 @@ fn results_are_kept_as_long_as_asked() {
     broker.says(2, take(["q"]), ["2 empty"]);
     broker.at(1_500, []);
     broker.says(1, Command::Look(by_name("r")), ["1 sees nothing"]);
+}
+
+/// Takes the job and is gone; the client is opened again.
+fn lose(broker: &mut Broker, client: u64) -> Vec<String> {
+    broker.hear(client, take(["q"]));
+    let said = common::words(&broker.hear(client, Command::Close));
+    broker.open(client);
+    broker.engine.check();
+    said
+}
+
+#[test]
+fn a_job_that_workers_are_lost_with_waits_longer_each_time_and_then_is_dead() {
+    // What is not kept when it fails is kept here: somebody has to see it.
+    for failures_max in [0, 25] {
+        let mut broker = Broker::new();
+        broker.hear(1, push("q").retry(failures_max, Backoff::None).listen());
+        for losses in 1..=4_u32 {
+            assert_eq!(lose(&mut broker, 2), Vec::<String>::new());
+            let waits = broker.engine.next_deadline().filter(|_| losses > 1);
+            let pause = waits.map_or(0, |at| at.0 - broker.now);
+            let least = if losses < 2 { 0 } else { 1_000 << (losses - 2) };
+            assert!((least..=least * 2).contains(&pause), "{losses} lost: {pause} ms");
+            broker.at(broker.now + pause, []);
+            assert_eq!(broker.place(1), "ready");
+        }
+        assert_eq!(lose(&mut broker, 2), ["1 ended j1 lost"]);
+        assert_eq!(broker.place(1), format!("dead until {}", broker.now + DEAD_MS));
+        let job = broker.engine.job(windlass_engine::JobId(1)).unwrap();
+        let failure = job.extra.as_deref().unwrap().failure.clone().unwrap();
+        assert_eq!((&*failure.kind, &*failure.message), (LOSSES, &b"5 workers were lost with it"[..]));
+        assert_eq!((job.failures, broker.engine.head().totals.lost), (0, 5));
+        // Tried again it begins from the start.
+        broker.hear(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue));
+        lose(&mut broker, 2);
+        assert_eq!(broker.place(1), "ready");
+    }
+}
+
+#[test]
+fn deliveries_that_were_given_back_are_not_lost() {
+    let mut broker = Broker::limited(|limits: &mut Limits| limits.losses_max = 1);
+    broker.hear(1, push("q"));
+    for _ in 0..9 {
+        broker.hear(2, take(["q"]));
+        broker.hear(2, release(1, false));
+    }
+    assert_eq!(broker.place(1), "ready");
+    lose(&mut broker, 2);
+    assert_eq!(broker.place(1), format!("dead until {}", broker.now + DEAD_MS));
+}
+
+#[test]
+fn zero_is_any_number_of_workers_and_a_jobs_own_limit_comes_first() {
+    let mut broker = Broker::limited(|limits: &mut Limits| (limits.losses_max, limits.loss_pause_ms) = (0, 0));
+    broker.hear(1, push("q"));
+    broker.hear(1, push("r").losses(7));
+    for _ in 0..20 {
+        lose(&mut broker, 2);
+    }
+    assert_eq!(broker.place(1), "ready");
+    let mut broker = Broker::new();
+    broker.hear(1, push("q").losses(7).retry(-1, Backoff::None));
+    for _ in 0..6 {
+        lose(&mut broker, 2);
+        assert_eq!(broker.place(1), "ready");
+    }
+    lose(&mut broker, 2);
+    assert_eq!(broker.place(1), format!("dead until {}", broker.now + DEAD_MS));
 }

@@ -81,7 +81,7 @@ fn what_a_stray_is() {
 
 #[test]
 fn it_keeps_the_name_of_its_queue_and_is_held_on_the_terms_of_the_ability() {
-    let mut broker = Broker::new();
+    let mut broker = Broker::limited(|limits| limits.loss_pause_ms = 0);
     let lease = timed(500, OnExpiry::Requeue);
     let ability = Ability { queue: name("default"), weight: 0, lease, strays: Some(Origin::GEARMAN) };
     broker.hear(1, Command::Serve(ability));

@@ -162,3 +162,34 @@ fn what_a_silent_worker_held_is_for_another_at_once_where_that_is_wanted() {
     // No failure is counted for it.
     assert_eq!(broker.engine.job(windlass_engine::JobId(1)).map(|job| job.failures), Some(0));
 }
+
+/// A worker of Faktory's by name, with a job of its own and one of Gearman's that somebody waits for.
+fn worker_with_two_jobs() -> Broker {
+    use windlass_engine::{Bridge, ClientInfo, Origin};
+    let mut broker = Broker::new();
+    broker.hear(1, Command::Bridge(Box::new(Bridge::all())));
+    let info = ClientInfo { origin: Some(Origin::FAKTORY), ..ClientInfo::default() };
+    broker.hear(21, Command::Open(info));
+    broker.hear(21, enlist("w"));
+    broker.hear(1, push("q").with(|job| job.origin = Origin::FAKTORY));
+    broker.hear(1, push("q").listen());
+    for _ in 0..2 {
+        broker.hear(21, take(["q"]).worker("w").for_ms(1_800_000, OnExpiry::Fail));
+    }
+    broker
+}
+
+#[test]
+fn jobs_of_other_protocols_come_back_with_the_end_of_a_named_worker() {
+    let mut broker = worker_with_two_jobs();
+    assert!(broker.place(1).starts_with("leased") && broker.place(2).starts_with("leased"));
+    broker.hear(21, Command::Close);
+    assert!(broker.place(1).starts_with("leased"), "its own runs on");
+    assert_eq!(broker.place(2), "ready");
+    // And when it is silent for too long.
+    let mut broker = worker_with_two_jobs();
+    broker.now += 60_000;
+    broker.hear(1, Command::Stats);
+    assert!(broker.place(1).starts_with("leased"), "its own runs on");
+    assert_eq!(broker.place(2), "ready");
+}

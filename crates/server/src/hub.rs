@@ -129,11 +129,15 @@ impl Hub {
     }
 
     /// A connection is gone, and so is what it held and waited for, as far as one visit goes. Says whether that was all: if
-    /// not, it is to be said again when others had a turn.
+    /// not, it is to be said again when others had a turn. While the daemon stops the engine is not told: whatever ended with
+    /// the connection ends with the daemon, is not in the journal, and no worker was lost with its job.
     pub(crate) fn leave(&self, client: ClientId) -> bool {
         let mut core = self.lock();
         core.mailboxes.remove(&client);
         core.ends.forget(client);
+        if self.stopping() {
+            return true;
+        }
         core.begin(&clock::read());
         let is_part = core.apply_in_part(client, &Command::Close);
         if !is_part {

@@ -1,7 +1,9 @@
 //! Which protocols are spoken where: from the configuration to the session each listener greets with.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use windlass_engine::{ClientInfo, Command, Event, QueueKind, Select};
 use windlass_eventmq::publish::{PublishSettings, SubscriberSession};
 use windlass_eventmq::session::{EventmqSession, Scheduler, Settings as EventmqSettings};
@@ -214,6 +216,16 @@ pub(crate) fn cycle_settings(cycle: &CycleListener<'_>, config: &Config) -> Resu
     })
 }
 
+/// Of the queues as EventMQ calls them.
+fn failure_values(config: &Config) -> BTreeMap<Bytes, Vec<Bytes>> {
+    let queues = config.queues.iter().filter(|(_, rules)| !rules.failure_values.is_empty());
+    let values = queues.map(|(queue, rules)| {
+        let name = rules.aliases.eventmq.as_ref().unwrap_or(queue);
+        (name.clone().into(), rules.failure_values.iter().map(|pattern| pattern.clone().into()).collect())
+    });
+    values.collect()
+}
+
 /// What EventMQ's connections are to know, but for those that may stop the daemon.
 fn eventmq_settings(config: &Config) -> EventmqSettings {
     let eventmq = &config.eventmq;
@@ -232,6 +244,8 @@ fn eventmq_settings(config: &Config) -> EventmqSettings {
         fallback: eventmq.fallback.clone().into(),
         jobs_max: eventmq.jobs_max,
         keep_failed: eventmq.keep_failed,
+        failure_values: failure_values(config),
+        binary_workers: eventmq.binary_workers,
         losses_max: eventmq.losses_max,
         dedup_ms: eventmq.dedup.as_ms(),
         scheduler: match eventmq.scheduler {
@@ -354,8 +368,9 @@ mod tests {
     fn every_key_of_eventmq_reaches_its_sessions() {
         let text = "[eventmq]\nheartbeat = \"1ms\"\nheartbeat_timeout = \"2ms\"\nnudge = \"3ms\"\nnudge_max = \"4ms\"\n\
                     lease = \"5ms\"\ntimeout_grace = \"6ms\"\norder = \"inform\"\nfallback = \"f\"\njobs_max = 7\n\
-                    keep_failed = false\nlosses_max = 8\ndedup = \"9ms\"\nscheduler = \"external\"\ntopics_max = 10\n\
-                    topic_bytes_max = 11\n[zmtp]\nmessage_bytes_max = \"1MiB\"\n";
+                    keep_failed = false\nbinary_workers = true\nlosses_max = 8\ndedup = \"9ms\"\nscheduler = \"external\"\ntopics_max = 10\n\
+                    topic_bytes_max = 11\n[zmtp]\nmessage_bytes_max = \"1MiB\"\n[queues.a]\nfailure_values = [\"e*\"]\n\
+                    [queues.b]\nfailure_values = [\"f\"]\naliases.eventmq = \"c\"\n";
         let config = Config::parse(Path::new("windlass.toml"), text).unwrap();
         let expected = EventmqSettings {
             disconnect: false,
@@ -369,6 +384,8 @@ mod tests {
             fallback: "f".into(),
             jobs_max: 7,
             keep_failed: false,
+            failure_values: BTreeMap::from([("a".into(), vec!["e*".into()]), ("c".into(), vec!["f".into()])]),
+            binary_workers: true,
             losses_max: 8,
             dedup_ms: 9,
             scheduler: Scheduler::External,

@@ -88,6 +88,8 @@ fn everything_happens(tally: &Tally) {
         ("Misfit", "Waits Dies"),
         ("Dead", "Dropped MadeWay"),
         ("Part", "Done"),
+        ("Loss", "Pauses Dies"),
+        ("Worker", "GivesBack"),
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \

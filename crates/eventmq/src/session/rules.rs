@@ -3,8 +3,10 @@
 //! Spec: "Headers". What the wire cannot tell nobody can act on: an exception comes back like any result, so only a lost
 //! worker, a time-out and a worker's own `TimeoutError` are failures.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
-use windlass_engine::{Backoff, Clash, KeyUntil, NewJob, Origin, Retry, Unique};
+use windlass_engine::{Backoff, Clash, KeyUntil, NewJob, Origin, Retry, Unique, matches};
 use windlass_zmtp::Message;
 
 use super::Settings;
@@ -30,8 +32,8 @@ impl Settings {
         (!id.is_empty()).then_some(Unique { key: id, clash: Clash::Attach, until })
     }
 
-    /// `guarantee` is somebody else's word that the job gets done: however many workers it takes, and where a person can
-    /// see it if it fails for good.
+    /// `guarantee` is somebody else's word that the job gets done: where a person can see it if it fails for good, or if too
+    /// many workers were lost with it.
     fn retry(&self, headers: Headers<'_>) -> Retry {
         let guarantee = headers.guarantee();
         let failures_max = match headers.retry_count() {
@@ -39,6 +41,15 @@ impl Settings {
             count => i32::try_from(count).unwrap_or(i32::MAX),
         };
         Retry { failures_max, losses_max: if guarantee { 0 } else { self.losses_max }, backoff: Backoff::None }
+    }
+}
+
+impl Settings {
+    /// What a result says of a failure, if it is one by the rules of its queue.
+    pub(super) fn failure<'a>(&self, queue: &[u8], result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        let patterns = self.failure_values.get(queue)?;
+        let value = windlass_bridge::result(Origin::EVENTMQ, Origin::GEARMAN, result);
+        patterns.iter().any(|pattern| matches(pattern, &value)).then_some(value)
     }
 }
 
@@ -71,6 +82,24 @@ mod tests {
             let terms = (job.retry.failures_max, job.retry.losses_max, job.lease_ms);
             assert_eq!(terms, (failures_max, losses_max, lease_ms), "{headers}");
             assert_eq!((&*job.queue, &*job.meta, &*job.body), (&b"q"[..], headers.as_bytes(), &b"[]"[..]));
+        }
+    }
+
+    #[test]
+    fn some_results_are_failures() {
+        let patterns = vec![Bytes::from_static(b"Error*"), Bytes::from_static(b"false")];
+        let settings = Settings { failure_values: [(Bytes::from_static(b"q"), patterns)].into(), ..Settings::new() };
+        let table = [
+            ("q", r#"{"value": "Error: no"}"#, Some("Error: no")),
+            ("q", r#"{"value": "no Error"}"#, None),
+            ("q", r#"{"value": false}"#, Some("false")),
+            ("q", r#"{"value": null}"#, None),
+            ("q", "Error: no", Some("Error: no")),
+            ("other", r#"{"value": "Error: no"}"#, None),
+        ];
+        for (queue, result, expected) in table {
+            let failure = settings.failure(queue.as_bytes(), result.as_bytes());
+            assert_eq!(failure.as_deref(), expected.map(str::as_bytes), "{queue} {result}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What an operator can set about EventMQ, and what all its connections share. Where the values come from is the server's business.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,7 +37,13 @@ pub struct Settings {
     pub jobs_max: u32,
     /// A job that fails for good is kept in the dead set. With `guarantee` it always is.
     pub keep_failed: bool,
-    /// Workers that may be lost with a job before it fails for good; 0 = any number. With `guarantee` always any number.
+    /// By queue: patterns ([`windlass_engine::matches`]) of results that are failures. The wire cannot tell an exception from
+    /// a result.
+    pub failure_values: BTreeMap<Bytes, Vec<Bytes>>,
+    /// Workers may be given bodies that are no UTF-8. A stock one goes down with all it has in hand.
+    pub binary_workers: bool,
+    /// Workers that may be lost with a job before it fails for good, each time being done again at once; 0 = what holds for
+    /// jobs of all protocols ([`windlass_engine::Limits::losses_max`]), as it does with `guarantee`.
     pub losses_max: u32,
     /// A request with the identifier of one that has ended is not done again for so long, in milliseconds; 0 = only as long
     /// as that one has not ended.
@@ -76,6 +83,8 @@ impl Settings {
             fallback: Bytes::from_static(b"default"),
             jobs_max: 4_096,
             keep_failed: true,
+            failure_values: BTreeMap::new(),
+            binary_workers: false,
             losses_max: 0,
             dedup_ms: 0,
             scheduler: Scheduler::Embedded,

@@ -18,6 +18,12 @@ use crate::wire::{self, Headers, PeerKind, Queue, Request};
 /// What the stock `JobManager` says when a job has taken too long.
 const TIME_OUT: &[u8] = b"TimeoutError";
 
+/// The kind of failure that a result is which the queue's rules say is one.
+const FAILURE_VALUE: &[u8] = b"FailureValue";
+
+/// So much of it is kept.
+const MESSAGE_BYTES_MAX: usize = 1_000;
+
 impl EventmqSession {
     /// `INFORM`. What it informed of before does not count any more.
     pub(super) fn inform(&mut self, now: Timestamp, id: &[u8], queues: &[u8], kind: PeerKind<'_>, out: &mut Outbox) {
@@ -81,7 +87,7 @@ impl EventmqSession {
         };
         self.credits.spend();
         listed.set_slots(self.credits.open());
-        let body = match windlass_bridge::message(&(&job).into()) {
+        let body = match windlass_bridge::message(&(&job).into(), self.settings.binary_workers) {
             Ok(body) => body,
             Err(misfit) => {
                 // There are no words for it here: it waits for others. The worker is ready for another.
@@ -123,12 +129,11 @@ impl EventmqSession {
         let (job, proof) = (JobRef::Id(held.job), Proof::Connection);
         let command = if wire::is_time_out(text) {
             let (kind, message) = (Bytes::from_static(TIME_OUT), Bytes::from_static(TIME_OUT));
-            let (at, backtrace) = (Timestamp::default(), Vec::new());
-            Command::Fail {
-                job,
-                proof,
-                failure: Box::new(Failure { at, first_at: at, next_at: None, kind, message, backtrace }),
-            }
+            Command::Fail { job, proof, failure: Box::new(Failure { kind, message, ..Failure::default() }) }
+        } else if let Some(value) = self.settings.failure(&held.queue, text) {
+            let message = Bytes::copy_from_slice(value.get(..MESSAGE_BYTES_MAX).unwrap_or(&value));
+            let kind = Bytes::from_static(FAILURE_VALUE);
+            Command::Fail { job, proof, failure: Box::new(Failure { kind, message, ..Failure::default() }) }
         } else {
             let result = if held.heard { message.keep(text) } else { message.view(text) };
             Command::Finish { job, proof, result }

@@ -50,7 +50,9 @@ pub struct Eventmq {
     pub jobs_max: u32,
     /// Keep jobs that failed for good in the dead set.
     pub keep_failed: bool,
-    /// Workers that may be lost with a job; 0 = any number.
+    /// Workers may be given bodies that are no UTF-8.
+    pub binary_workers: bool,
+    /// Workers that may be lost with a job; 0 = what `limits.losses_max` says.
     pub losses_max: u32,
     /// How long the identifier of a request that has ended is known; 0 = not at all.
     pub dedup: Period,
@@ -134,6 +136,7 @@ impl Default for Eventmq {
             fallback: "default".to_owned(),
             jobs_max: 4096,
             keep_failed: true,
+            binary_workers: false,
             losses_max: 0,
             dedup: Period::from_ms(0),
             scheduler: Scheduler::Embedded,

@@ -29,6 +29,9 @@ pub struct Queue {
     /// How much of it may be worked on at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
+    /// Patterns of what EventMQ's workers answer when a job has failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failure_values: Vec<String>,
     /// What protocols call it that cannot, or are not to, say its name.
     pub aliases: Names,
 }
@@ -94,6 +97,7 @@ impl Default for Queue {
             retry: None,
             body_bytes_max: None,
             throttle: None,
+            failure_values: Vec::new(),
             aliases: Names::default(),
         }
     }

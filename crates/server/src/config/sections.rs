@@ -165,6 +165,10 @@ pub struct Limits {
     pub wake_patience: Period,
     /// How long a named worker may be silent.
     pub beat_timeout: Period,
+    /// Workers that may be lost with a job before it goes to the dead set; 0 = any number.
+    pub losses_max: u32,
+    /// How long a job waits after the second loss; twice as long after each further one.
+    pub loss_pause: Period,
     /// Rows one listing or bulk command looks at.
     pub page_max: u32,
 }
@@ -358,6 +362,8 @@ impl Default for Limits {
             dead_bytes_max: ByteSize(0),
             wake_patience: Period::from_secs(1),
             beat_timeout: Period::from_secs(60),
+            losses_max: 5,
+            loss_pause: Period::from_secs(1),
             page_max: 200,
         }
     }
@@ -444,6 +450,8 @@ impl Config {
             wake_ms: limits.wake_patience.as_ms(),
             beat_ms: limits.beat_timeout.as_ms(),
             requeue_dead_workers: self.faktory.requeue_on_worker_death,
+            losses_max: limits.losses_max,
+            loss_pause_ms: limits.loss_pause.as_ms(),
             page_max: limits.page_max,
         }
     }

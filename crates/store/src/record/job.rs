@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! put   = 1 id queue bits origin priority standing retry [key] [extra] result-len body-len result body
-//! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at]; its bits say besides whether its batch counted it
+//! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at] [losses]; its bits say besides whether its batch counted it
 //! ```
 
 use bytes::Bytes;
@@ -46,8 +46,10 @@ mod has {
     pub(super) const RESULT_BY: u64 = 1 << 15;
     /// A failure after which it was to be tried again, at a time that is known.
     pub(super) const NEXT_AT: u64 = 1 << 16;
+    /// Workers that were lost with it.
+    pub(super) const LOSSES: u64 = 1 << 17;
     /// Beyond all of them.
-    pub(super) const END: u64 = 1 << 17;
+    pub(super) const END: u64 = 1 << 18;
 }
 
 /// How a job stands: what changes while it lives.
@@ -75,6 +77,8 @@ pub struct Moved {
     pub ran: bool,
     /// When it was seen to change last, if it is tracked.
     pub updated_at: Option<Timestamp>,
+    /// Workers that were lost with it.
+    pub losses: u32,
 }
 
 impl Moved {
@@ -82,10 +86,12 @@ impl Moved {
     pub(crate) fn apply(self, job: &mut Job) {
         (job.place, job.rank, job.ready_at) = (self.place, self.rank, self.ready_at);
         (job.attempts, job.failures) = (self.attempts, self.failures);
-        if job.extra.is_none() && self.cycle.is_none() && self.failure.is_none() && self.progress.is_none() {
+        let plain = self.cycle.is_none() && self.failure.is_none() && self.progress.is_none() && self.losses == 0;
+        if job.extra.is_none() && plain {
             return;
         }
         let extra = job.extra.get_or_insert_default();
+        extra.losses = self.losses;
         (extra.cycle, extra.failure, extra.progress) = (self.cycle, self.failure, self.progress);
         extra.member.iter_mut().for_each(|member| member.ran = self.ran);
         if let (Some(track), Some(at)) = (&mut extra.track, self.updated_at) {
@@ -102,7 +108,7 @@ impl Moved {
             failures: self.failures,
         };
         let told = (self.cycle, self.failure.as_deref(), self.progress.as_ref());
-        put_moved(self.job, &standing, told, (self.ran, self.updated_at), out);
+        put_moved(self.job, &standing, told, (self.ran, self.updated_at, self.losses), out);
     }
 }
 
@@ -195,7 +201,8 @@ pub(crate) fn encode_moved(job: &Job, out: &mut Vec<u8>) {
     let told = (job.cycle(), extra.and_then(|e| e.failure.as_deref()), progress);
     let ran = extra.and_then(|e| e.member).is_some_and(|member| member.ran);
     let updated_at = extra.and_then(|e| e.track).map(|track| track.updated_at);
-    put_moved(job.id, &Standing::of(job), told, (ran, updated_at), out);
+    let losses = extra.map_or(0, |extra| extra.losses);
+    put_moved(job.id, &Standing::of(job), told, (ran, updated_at, losses), out);
 }
 
 fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
@@ -218,6 +225,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
         | bit(extra.result_by.is_some(), has::RESULT_BY)
         | bit(extra.member.is_some(), has::MEMBER)
         | bit(extra.track.is_some(), has::TRACK)
+        | bit(extra.losses > 0, has::LOSSES)
 }
 
 fn put_standing(standing: &Standing<'_>, out: &mut Vec<u8>) {
@@ -306,6 +314,14 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     if let Some(by) = extra.result_by {
         out.push(by.0);
     }
+    put_losses(extra.losses, out);
+}
+
+/// Nothing for none.
+fn put_losses(losses: u32, out: &mut Vec<u8>) {
+    if losses > 0 {
+        put_u32(out, losses);
+    }
 }
 
 /// Nothing for the end that most keys have.
@@ -352,28 +368,30 @@ fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether its batch has counted a job, and when it was seen to change last.
-type Seen = (bool, Option<Timestamp>);
+/// Whether its batch has counted a job, when it was seen to change last, and how many workers were lost with it.
+type Seen = (bool, Option<Timestamp>, u32);
 
 fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen, out: &mut Vec<u8>) {
     let bit = |there: bool, bit: u64| if there { bit } else { 0 };
     out.push(MOVED);
     put_u64(out, id.0);
     let (cycle, failure, progress) = (told.0.is_some(), told.1.is_some(), told.2.is_some());
-    let (ran, updated_at) = seen;
+    let (ran, updated_at, losses) = seen;
     let bits = bit(cycle, has::CYCLE)
         | bit(failure, has::FAILURE)
         | bit(failed_before(told.1), has::FAILED_BEFORE)
         | bit(has_next_at(told.1), has::NEXT_AT)
         | bit(progress, has::PROGRESS)
         | bit(ran, has::RAN)
-        | bit(updated_at.is_some(), has::TRACK);
+        | bit(updated_at.is_some(), has::TRACK)
+        | bit(losses > 0, has::LOSSES);
     put_u64(out, bits);
     put_standing(standing, out);
     put_told(told, out);
     if let Some(at) = updated_at {
         put_time(out, at);
     }
+    put_losses(losses, out);
 }
 
 // ---- reading -------------------------------------------------------------------------------------------------------
@@ -423,7 +441,7 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
     const KNOWN: u64 =
-        has::CYCLE | has::FAILURE | has::FAILED_BEFORE | has::NEXT_AT | has::PROGRESS | has::RAN | has::TRACK;
+        has::CYCLE | has::FAILURE | has::FAILED_BEFORE | has::NEXT_AT | has::PROGRESS | has::RAN | has::TRACK | has::LOSSES;
     let job = JobId(from.below("a job's number", COUNT_MAX)?);
     let bits = from.u64()?;
     if bits & !KNOWN != 0 {
@@ -433,7 +451,8 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
     let (cycle, failure, progress) = read_told(from, bits)?;
     let ran = bits & has::RAN != 0;
     let updated_at = if bits & has::TRACK == 0 { None } else { Some(from.time()?) };
-    Ok(Moved { job, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at })
+    let losses = read_losses(from, bits)?;
+    Ok(Moved { job, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses })
 }
 
 fn read_standing(from: &mut Reader<'_>) -> Result<(Place, u64, Timestamp, u32, u32), DecodeError> {
@@ -506,7 +525,12 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
     if has(has::RESULT_BY) {
         extra.result_by = Some(Origin(from.u8()?));
     }
+    extra.losses = read_losses(from, bits)?;
     Ok(extra)
+}
+
+fn read_losses(from: &mut Reader<'_>, bits: u64) -> Result<u32, DecodeError> {
+    if bits & has::LOSSES == 0 { Ok(0) } else { from.u32("workers lost") }
 }
 
 fn read_member(from: &mut Reader<'_>) -> Result<Member, DecodeError> {

@@ -242,7 +242,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
         any::<u64>(),
         option::of(any::<u64>()),
         (option::of(any_bytes()), option::of(any::<u8>().prop_map(Origin))),
-        (option::of(any_member()), option::of(track)),
+        (option::of(any_member()), option::of(track), prop_oneof![Just(0), any::<u32>()]),
     );
     (any_bytes(), option::of(any_time()), key_until, told, rest).prop_map(
         |(
@@ -250,7 +250,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             expires_at,
             key_until,
             (cycle, failure, progress),
-            (result_keep_ms, lease_ms, (result, result_by), (member, track)),
+            (result_keep_ms, lease_ms, (result, result_by), (member, track, losses)),
         )| Extra {
             meta,
             expires_at,
@@ -264,6 +264,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
             result_by,
             track,
             member,
+            losses,
             listeners: Vec::new(),
         },
     )

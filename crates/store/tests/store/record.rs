@@ -63,6 +63,7 @@ fn any_moved() -> impl Strategy<Value = Moved> {
             progress: extra.progress,
             ran: extra.member.is_some_and(|member| member.ran),
             updated_at: extra.track.map(|track| track.updated_at),
+            losses: extra.losses,
         }
     })
 }
@@ -214,6 +215,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         failures: 2,
         retry: Retry { failures_max: -1, losses_max: 3, backoff: Backoff::Doubling(2_000) },
         extra: Some(Box::new(Extra {
+            losses: 0,
             meta: Bytes::from_static(b"meta"),
             expires_at: Some(Timestamp(1_800_000_000_000)),
             key_until: KeyUntil::StartOr(Timestamp(1_750_000_000_000)),
@@ -244,6 +246,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         progress: None,
         ran: false,
         updated_at: None,
+        losses: 0,
     };
     let queue = QueueImage {
         id: QueueId(3),
@@ -363,6 +366,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         result_by: Some(Origin::EVENTMQ),
         ..Extra::default()
     };
+    let lost = Extra { losses: 300, ..Extra::default() };
     let tracked = Extra { track: Some(Track { keep_ms: 1_800_000, updated_at: at }), ..Extra::default() };
     let tracked_schedule =
         Schedule { job: NewJob { track_ms: 1_800_000, ..plain_schedule.job.clone() }, ..plain_schedule.clone() };
@@ -431,7 +435,7 @@ fn golden() -> Vec<(&'static str, Record)> {
                 ..queue.clone()
             }),
         ),
-        ("queue_set_ruled", Record::QueueSet(QueueImage { rules: Some(Box::new(rules)), ..queue.clone() })),
+        ("queue_set_ruled_again", Record::QueueSet(QueueImage { rules: Some(Box::new(rules)), ..queue.clone() })),
         (
             "queue_set_ruled_in_part",
             Record::QueueSet(QueueImage { rules: Some(Box::new(json)), throttle: Some(throttle(1)), ..queue }),
@@ -450,6 +454,8 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("put_result", Record::Put(Job { extra: Some(Box::new(result)), place: Place::Done(at), ..jobs::plain() })),
         ("put_tracked", Record::Put(Job { extra: Some(Box::new(tracked)), ..jobs::plain() })),
         ("moved_tracked", Record::Moved(Moved { updated_at: Some(at), ..moved_ran.clone() })),
+        ("put_lost", Record::Put(Job { extra: Some(Box::new(lost)), ..jobs::plain() })),
+        ("moved_lost", Record::Moved(Moved { losses: 4, ..moved_ran.clone() })),
         ("schedule_tracked", Record::Schedule(Box::new(tracked_schedule))),
         ("moved_failed_again", Record::Moved(Moved { failure: Some(Box::new(again)), ..moved_ran.clone() })),
         ("moved_to_be_retried", Record::Moved(Moved { failure: Some(Box::new(retried)), ..moved_ran })),
@@ -502,7 +508,14 @@ fn golden_of_old() -> Vec<(&'static str, Record)> {
         let counted = Some(Counted { commits, census });
         Record::Head(HeadRecord { head: old_head(), clean, counted })
     };
-    vec![("head", record(false, 3, 0x0123_4567_89ab_cdef)), ("head_clean", record(true, 1, u64::MAX))]
+    // It said besides that protocols do not share the queue's jobs.
+    let is_ruled = |(name, _): &(&str, Record)| *name == "queue_set_ruled_again";
+    let (_, ruled) = golden().into_iter().find(is_ruled).unwrap();
+    vec![
+        ("queue_set_ruled", ruled),
+        ("head", record(false, 3, 0x0123_4567_89ab_cdef)),
+        ("head_clean", record(true, 1, u64::MAX)),
+    ]
 }
 
 #[test]

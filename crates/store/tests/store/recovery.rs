@@ -91,8 +91,9 @@ fn any_record() -> impl Strategy<Value = Record> {
             let (cycle, failure, progress) = (extra.cycle, extra.failure, extra.progress);
             let ran = extra.member.is_some_and(|member| member.ran);
             let updated_at = extra.track.map(|track| track.updated_at);
+            let losses = extra.losses;
             let Job { id, place, rank, ready_at, attempts, failures, .. } = job;
-            Record::Moved(Moved { job: id, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at })
+            Record::Moved(Moved { job: id, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses })
         }),
         2 => (1u64..9).prop_map(|id| Record::Gone(JobId(id))),
         4 => (jobs::any_queue(), 0u32..3).prop_map(|(image, id)| {

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_engine::{
-    Bridge, ClientId, Command, Engine, Event, JobId, JobRef, Origin, Pushed, Reading, Timestamp, Token,
+    Bridge, ClientId, Command, Engine, Event, Holder, JobId, JobRef, Origin, Pushed, Reading, Timestamp, Token,
 };
 
 use super::oracle::{Oracle, id_of};
@@ -83,9 +83,6 @@ impl Laws {
     fn watch_words(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)], engine: &Engine) {
         let refused = said.iter().any(|(_, event)| matches!(event, Event::Refused { .. }));
         match asked {
-            Some((client, Command::Misfit { job: JobRef::Id(job), .. })) if !refused => {
-                self.wordless.extend(self.speak.get(&client).map(|origin| (*job, *origin)));
-            }
             Some((_, Command::Bridge(bridge))) => {
                 self.bridge = (**bridge).clone();
                 self.wordless.clear();
@@ -105,6 +102,14 @@ impl Laws {
                 assert!(self.bridge.includes(&job.queue), "{own:?} was handed a job of an isolated queue: {job:?}");
             }
             assert!(!self.wordless.contains(&(job.id, *own)), "{own:?} has no words for {job:?}");
+        }
+        // What fell due before was still before.
+        if let Some((client, Command::Misfit { job: JobRef::Id(job), .. })) = asked
+            && !refused
+        {
+            let holder = engine.job(*job).and_then(|job| job.lease()).map(|lease| &lease.holder);
+            assert_ne!(holder, Some(&Holder::Connection(client)), "{client:?} was handed {job:?} back");
+            self.wordless.extend(self.speak.get(&client).map(|origin| (*job, *origin)));
         }
     }
 

@@ -93,6 +93,8 @@ fn limits(dice: &mut Dice) -> Limits {
         wake_ms: dice.one_of([0, 20, 1_000]),
         beat_ms: dice.one_of([100, 60_000, 10_000_000]),
         requeue_dead_workers: dice.chance(50),
+        losses_max: dice.one_of([0, 1, 2, 5]),
+        loss_pause_ms: dice.one_of([0, 10, 1_000]),
         page_max: dice.one_of([1, 3, 1_000]),
     }
 }

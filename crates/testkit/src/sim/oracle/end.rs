@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, ClientId, Cycle, End, Event, Failure, Fate, Holder, JobId, JobRef, Note, OnExpiry, Place, PlaceKind,
-    Progress, Proof, QueueKind, Refusal, RepayTo, Tag, Timestamp,
+    Backoff, ClientId, Cycle, End, Event, Failure, Fate, Holder, JobId, JobRef, LOSSES, Note, OnExpiry, Place,
+    PlaceKind, Progress, Proof, QueueKind, Refusal, RepayTo, Tag, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -300,14 +300,43 @@ impl Oracle {
         self.void_token(id);
         self.count_total(id, |totals| totals.lost += 1);
         let memo = self.job_mut(id);
-        if let Some(extra) = memo.job.extra.as_deref_mut() {
-            extra.progress = None;
-        }
-        let losses_max = memo.job.retry.losses_max;
-        if losses_max > 0 && memo.job.attempts >= losses_max {
+        memo.extra().progress = None;
+        memo.extra().losses += 1;
+        let losses = memo.extra().losses;
+        let own = memo.job.retry.losses_max;
+        if own > 0 && losses >= own {
             self.give_up(id, &End::Lost);
+            return;
+        }
+        if own > 0 || memo.job.cycle().is_some() || memo.is_abandoned() {
+            return self.make_ready(id, None);
+        }
+        if self.limits.losses_max > 0 && losses >= self.limits.losses_max {
+            self.see("Loss::Dies");
+            return self.bury_lost(id, losses);
+        }
+        // 0, 1, 2, 4, 8 … times the pause.
+        let times = if losses < 2 { 0 } else { 1 << (losses - 2).min(32) };
+        let pause_ms = (self.limits.loss_pause_ms * times).min(3_600_000);
+        if pause_ms == 0 {
+            return self.make_ready(id, None);
+        }
+        self.see("Loss::Pauses");
+        let pause_ms = pause_ms + self.dice.roll(pause_ms);
+        self.put(id, Place::Retrying(self.now.after_ms(pause_ms)));
+    }
+
+    fn bury_lost(&mut self, id: JobId, losses: u32) {
+        let now = self.now;
+        let last = &mut self.job_mut(id).extra().failure;
+        let first_at = last.as_ref().map_or(now, |last| last.first_at);
+        let (kind, message) = (Bytes::from_static(LOSSES), Bytes::from(format!("{losses} workers were lost with it")));
+        *last = Some(Box::new(Failure { at: now, first_at, kind, message, backtrace: Vec::new() }));
+        self.tell_end(id, &End::Lost);
+        if self.job_mut(id).job.durable {
+            self.bury(id);
         } else {
-            self.make_ready(id, None);
+            self.end_badly(id);
         }
     }
 

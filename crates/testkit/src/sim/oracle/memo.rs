@@ -199,6 +199,7 @@ pub(crate) struct WorkerMemo {
     pub(crate) name: Bytes,
     pub(crate) state: WorkerState,
     pub(crate) beat_at: Timestamp,
+    pub(crate) origin: Option<Origin>,
 }
 
 /// A sleeper that was woken, and until when it may take to ask for work.

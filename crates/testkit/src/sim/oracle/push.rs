@@ -173,6 +173,7 @@ impl Oracle {
         let queue = job.queue;
         if was_over {
             self.job_mut(id).job.unfit = Unfit::NONE;
+            self.job_mut(id).job.extra.iter_mut().for_each(|extra| extra.losses = 0);
             self.reclaim_key(id);
         }
         self.queue_mut(queue).known = true;

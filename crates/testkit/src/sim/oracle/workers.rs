@@ -2,7 +2,7 @@
 
 use windlass_engine::{ClientId, Event, JobId, Refusal, Tag, WorkerState};
 
-use super::{Answer, Oracle, WorkerMemo, id_of};
+use super::{Answer, JobMemo, Oracle, WorkerMemo, id_of};
 
 impl Oracle {
     pub(super) fn worker_named(&self, name: &[u8]) -> Option<&WorkerMemo> {
@@ -23,7 +23,8 @@ impl Oracle {
                 let number = self.next_worker;
                 self.next_worker += 1;
                 let (name, state, beat_at) = (name.clone(), WorkerState::Running, self.now);
-                self.workers.push(WorkerMemo { number, name, state, beat_at });
+                let origin = self.client(client).and_then(|client| client.info.origin);
+                self.workers.push(WorkerMemo { number, name, state, beat_at, origin });
                 number
             }
         };
@@ -98,11 +99,15 @@ impl Oracle {
     }
 
     fn forget_worker(&mut self, number: u64) {
-        let known = self.workers.len();
-        self.workers.retain(|worker| worker.number != number);
-        let held: Vec<JobId> = self.jobs.iter().filter(|memo| memo.lease_worker == Some(number)).map(id_of).collect();
-        if self.limits.requeue_dead_workers && self.workers.len() < known {
-            held.into_iter().for_each(|job| self.lose(job));
+        let Some(at) = self.workers.iter().position(|worker| worker.number == number) else { return };
+        let own = self.workers.remove(at).origin;
+        let held = self.jobs.iter().filter(|memo| memo.lease_worker == Some(number));
+        let foreign = |memo: &JobMemo| own.is_some_and(|own| memo.job.origin != own && memo.job.cycle().is_none());
+        let back: Vec<JobId> =
+            held.filter(|memo| self.limits.requeue_dead_workers || foreign(memo)).map(id_of).collect();
+        if !self.limits.requeue_dead_workers && !back.is_empty() {
+            self.see("Worker::GivesBack");
         }
+        back.into_iter().for_each(|job| self.lose(job));
     }
 }
