@@ -89,7 +89,6 @@ fn everything_happens(tally: &Tally) {
         ("Dead", "Dropped MadeWay"),
         ("Part", "Done"),
         ("Loss", "Pauses Dies"),
-        ("Worker", "GivesBack"),
         (
             "Change",
             "JobPut JobMoved JobGone QueueSet QueueGone SchedulePut ScheduleMoved ScheduleGone BatchPut BatchMoved \

@@ -82,7 +82,7 @@ impl Kind {
         (50, Self::Finish),
         (10, Self::FinishLate),
         (40, Self::Fail),
-        (20, Self::Misfit),
+        (12, Self::Misfit),
         (20, Self::Release),
         (25, Self::Extend),
         (40, Self::Repay),

@@ -121,7 +121,7 @@ impl Script<'_> {
         let clash = self.dice.one_of([Clash::Attach, Clash::Attach, Clash::Refuse, Clash::Keep]);
         let until = match self.dice.below(8) {
             0 => KeyUntil::Start,
-            3 | 4 => KeyUntil::Gone,
+            3..=5 => KeyUntil::Gone,
             1 => KeyUntil::EndOr(self.time()),
             2 => KeyUntil::StartOr(self.time()),
             _ => KeyUntil::End,
