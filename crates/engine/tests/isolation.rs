@@ -299,7 +299,7 @@ fn notices(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec
     turn.notices
 }
 
-fn notice(queue: &str, kind: NoticeKind) -> Notice {
+fn notice(queue: &'static str, kind: NoticeKind) -> Notice {
     Notice { kind, times: 1, queue: name(queue), name: Default::default(), why: Default::default() }
 }
 
@@ -331,7 +331,8 @@ fn a_job_without_words_is_told_of() {
     broker.hear(1, faktory("b"));
     broker.hear(11, take(["b"]));
     let why = name("conversion: no");
-    let unfit = |queue, is_dead| Notice { why: why.clone(), ..notice(queue, NoticeKind::Unfit { is_dead }) };
+    let unfit =
+        |queue: &'static str, is_dead| Notice { why: why.clone(), ..notice(queue, NoticeKind::Unfit { is_dead }) };
     assert_eq!(notices(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", false)]);
     broker.hear(1, faktory("q"));
     broker.hear(21, take(["q"]));

@@ -11,7 +11,7 @@ fn noticed(broker: &mut Broker) -> Vec<(NoticeKind, u64, String)> {
     let shown = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     let rows = broker.notices.drain(..);
     let about = |notice: &windlass_engine::Notice| [&notice.queue, &notice.name, &notice.why].map(shown).join(" ");
-    rows.map(|notice| (notice.kind, notice.times, about(&notice))).collect()
+    rows.map(|notice| (notice.kind.clone(), notice.times, about(&notice))).collect()
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_job_whose_workers_were_lost_too_often() {
     for (failures_max, kind) in table {
         let mut broker = Broker::new();
         broker.hear(1, push("mail").named("first").retry(failures_max, Backoff::None).losses(2));
-        for expected in [vec![], vec![(kind, 1, "mail first ".to_owned())]] {
+        for expected in [vec![], vec![(kind.clone(), 1, "mail first ".to_owned())]] {
             broker.open(7);
             broker.hear(7, take(["mail"]));
             broker.hear(7, Command::Close);

@@ -144,7 +144,7 @@ impl Conf {
 }
 
 /// What cannot be done as it is said.
-struct Wrong {
+pub(super) struct Wrong {
     reason: String,
     /// Which entry of `[[cron]]` says it, if it is one of them.
     entry: Option<usize>,

@@ -281,7 +281,10 @@ fn the_end_of_the_peer_s_words_waits_for_what_they_ask() {
         label: Bytes::new(),
         origin: Some(Origin::EVENTMQ),
         abilities: vec![Bytes::from_static(b"f")],
+        is_continued: false,
+        goes_on: false,
         held: 0,
+        waits: false,
     };
     let idle = ClientRow { abilities: Vec::new(), ..row.clone() };
     bench.event(Event::Clients { tag, rows: vec![row, idle], next: None });

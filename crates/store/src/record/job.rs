@@ -440,8 +440,14 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
 }
 
 pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> {
-    const KNOWN: u64 =
-        has::CYCLE | has::FAILURE | has::FAILED_BEFORE | has::NEXT_AT | has::PROGRESS | has::RAN | has::TRACK | has::LOSSES;
+    const KNOWN: u64 = has::CYCLE
+        | has::FAILURE
+        | has::FAILED_BEFORE
+        | has::NEXT_AT
+        | has::PROGRESS
+        | has::RAN
+        | has::TRACK
+        | has::LOSSES;
     let job = JobId(from.below("a job's number", COUNT_MAX)?);
     let bits = from.u64()?;
     if bits & !KNOWN != 0 {

@@ -327,11 +327,11 @@ impl Oracle {
     }
 
     fn bury_lost(&mut self, id: JobId, losses: u32) {
-        let now = self.now;
+        let now = self.wall();
         let last = &mut self.job_mut(id).extra().failure;
-        let first_at = last.as_ref().map_or(now, |last| last.first_at);
+        let (first_at, next_at) = last.as_ref().map_or((now, None), |last| (last.first_at, last.next_at));
         let (kind, message) = (Bytes::from_static(LOSSES), Bytes::from(format!("{losses} workers were lost with it")));
-        *last = Some(Box::new(Failure { at: now, first_at, kind, message, backtrace: Vec::new() }));
+        *last = Some(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() }));
         self.tell_end(id, &End::Lost);
         if self.job_mut(id).job.durable {
             self.bury(id);
