@@ -196,6 +196,7 @@ fn misfit(job: u64, proof: Proof) -> Command {
 }
 
 /// The place of a job, how often it was delivered, and its failures.
+#[expect(clippy::unwrap_used, reason = "that is how a test fails")]
 fn place(broker: &Broker, job: u64) -> (PlaceKind, u32, u32) {
     let job = broker.engine.job(windlass_engine::JobId(job)).unwrap();
     (job.place.kind(), job.attempts, job.failures)
