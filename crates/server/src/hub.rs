@@ -308,20 +308,20 @@ impl Hub {
         self.full.load(Ordering::Acquire)
     }
 
-    /// How many bytes new jobs may add before the disk is full. To be called under the lock: what is in the journal then has
+    /// How many bytes large jobs may add before the disk is full. To be called under the lock: what is in the journal then has
     /// been taken off.
     pub(crate) fn set_room(&self, bytes: u64) {
         self.room.store(bytes, Ordering::Release);
     }
 
-    /// Whether a job is larger than what is left. If it is not, that much less is left from now on.
+    /// Whether a job is larger than what is left. If it is not, that much less is left from now on. Small ones are looked after
+    /// together: what of them can be on its way fits what is kept besides.
     fn is_too_large(&self, command: &Command) -> bool {
-        /// What a job takes besides what its client says of it.
-        const JOB_BYTES: u64 = 256;
+        const LARGE_BYTES: usize = 1 << 20;
         let Command::Push(job) = command else { return false };
-        let bytes = (job.body.len() + job.meta.len()) as u64 + JOB_BYTES;
+        let bytes = job.body.len() as u64;
         let take = |room: u64| room.checked_sub(bytes);
-        self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err()
+        job.body.len() > LARGE_BYTES && self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err()
     }
 
     /// The disk has no room for new jobs, or has it again. Returns what held before.
