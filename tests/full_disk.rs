@@ -172,7 +172,12 @@ fn many_small_jobs_can_be_worked_off_one_by_one_on_a_full_disk() {
             let job = fwp.ask("FETCH q");
             let Some((_, rest)) = job.split_once("\"jid\":\"") else { break };
             let jid = rest.split('"').next().unwrap();
-            assert_eq!(fwp.ask(&format!("ACK {{\"jid\":\"{jid}\"}}")), "+OK", "after {done} of {jobs}\n{}", daemon.log_text());
+            assert_eq!(
+                fwp.ask(&format!("ACK {{\"jid\":\"{jid}\"}}")),
+                "+OK",
+                "after {done} of {jobs}\n{}",
+                daemon.log_text()
+            );
             done += 1;
             if round == 0 && done >= jobs / 2 {
                 break;

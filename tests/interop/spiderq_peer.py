@@ -240,6 +240,9 @@ def faults():
             (b"\x0c" + vec(b"ab")[:-1], missing(58, 2, 1)),
         ]
     with peers() as peer:
+        # Whoever gives a mode once is held to it.
+        expect(peer.ask(add(b"x")), ADDED)
+        expect(peer.ask(remove(b"x")), REMOVED)
         for request, wanted in table:
             found = peer.ask(request)
             assert found == wanted, f"{request.hex()}: {found.hex()}, not {wanted.hex()}"

@@ -51,10 +51,13 @@ fn frames_that_are_no_text() {
         frames[place] = "\u{ff}\u{fe}";
         client.send_bare(&frames);
     }
-    // The delimiter and the command must be what they are. Everything else makes a job.
+    // The delimiter and the command must be what they are. Everything else makes a job; but a stock worker goes down with a
+    // body that is no text, so none is handed the last.
     for id in ["1", "\u{ff}\u{fe}", "4", "5", "6"] {
         assert_eq!(client.hears("REPLY"), [id]);
-        good.worker.work();
+        if id != "6" {
+            good.worker.work();
+        }
     }
     good.is_served();
 }

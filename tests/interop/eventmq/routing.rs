@@ -133,7 +133,7 @@ fn any_listener_serves_every_role() {
 /// A job's frames are the client's own, but for the headers, which ask every worker how it ended.
 #[test]
 fn frames_are_handed_on() {
-    let stage = Stage::new();
+    let stage = Stage::with("binary_workers = true");
     let worker = stage.peers.worker(stage.back(), "");
     worker.ready(3);
     let client = stage.peers.dealer(stage.front());

@@ -8,7 +8,7 @@
 //! However many queues there are, nobody waits for them: they are asked for and written a page at a time, and what is written
 //! goes out in parts, with a turn for everybody else between two.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, btree_map};
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -29,16 +29,16 @@ pub(super) struct Gathered {
     queues: u64,
     waiting: u64,
     waiting_in_default: u64,
-    /// All queues so far, in parts; the last is not full.
-    parts: VecDeque<Bytes>,
-    part: Vec<u8>,
+    /// All queues so far and their text, in order of their names, as deployed servers tell them.
+    members: BTreeMap<Bytes, Box<[u8]>>,
+    /// What the texts come to, with a comma behind each.
     bytes: usize,
 }
 
 /// An answer on its way out.
 #[derive(Debug)]
 pub(super) struct Leaving {
-    parts: VecDeque<Bytes>,
+    members: btree_map::IntoValues<Bytes, Box<[u8]>>,
     end: String,
 }
 
@@ -70,23 +70,27 @@ impl FaktorySession {
     }
 
     /// All is known, and so is how long the answer is.
-    fn begin_info(&mut self, now: Timestamp, mut gathered: Gathered, out: &mut Outbox) {
-        gathered.end_part();
+    fn begin_info(&mut self, now: Timestamp, gathered: Gathered, out: &mut Outbox) {
         let text = self.info_text(now, out.wall(now), &gathered);
         let (begin, mut end) = (text.before_queues(), text.after_queues());
-        reply::bulk_head(begin.len() + gathered.bytes + end.len(), out.bytes());
+        reply::bulk_head(begin.len() + gathered.bytes.saturating_sub(1) + end.len(), out.bytes());
         out.bytes().extend_from_slice(begin.as_bytes());
         end.push_str("\r\n");
-        self.go_on_with_info(Leaving { parts: gathered.parts, end }, out);
+        self.go_on_with_info(Leaving { members: gathered.members.into_values(), end }, out);
     }
 
     /// Says a part. The engine is asked for next to nothing, for the sake of those who come between.
     pub(super) fn go_on_with_info(&mut self, mut leaving: Leaving, out: &mut Outbox) {
-        if let Some(part) = leaving.parts.pop_front() {
-            out.bytes().extend_from_slice(&part);
-        }
-        if leaving.parts.is_empty() {
-            return out.bytes().extend_from_slice(leaving.end.as_bytes());
+        let mut bytes = 0;
+        while bytes < PART_BYTES {
+            let Some(member) = leaving.members.next() else {
+                return out.bytes().extend_from_slice(leaving.end.as_bytes());
+            };
+            bytes += member.len() + 1;
+            out.bytes().extend_from_slice(&member);
+            if leaving.members.len() > 0 {
+                out.bytes().extend_from_slice(b",");
+            }
         }
         self.begin(Task::Leaving(leaving), Command::Look(JobRef::Id(JobId(0))), out);
     }
@@ -127,19 +131,13 @@ impl Gathered {
             return;
         }
         let jobs = row.jobs(PlaceKind::Ready).into();
-        queue_member(&row.name, jobs, self.queues == 0, &mut self.part);
+        let text = queue_member(&row.name, jobs);
+        self.bytes += text.len() + 1;
+        self.members.insert(row.name.clone(), text.into());
         self.queues += 1;
         self.waiting += jobs;
         if row.name == "default" {
             self.waiting_in_default = jobs;
         }
-        if self.part.len() >= PART_BYTES {
-            self.end_part();
-        }
-    }
-
-    fn end_part(&mut self) {
-        self.bytes += self.part.len();
-        self.parts.push_back(std::mem::take(&mut self.part).into());
     }
 }

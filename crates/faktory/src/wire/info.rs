@@ -125,12 +125,11 @@ impl InfoText<'_> {
 }
 
 /// A queue, and how many jobs wait in it.
-pub fn queue_member(name: &[u8], jobs: u64, is_first: bool, out: &mut Vec<u8>) {
-    if !is_first {
-        out.push(b',');
-    }
-    json::escape_into(&String::from_utf8_lossy(name), out);
-    out.extend_from_slice(format!(":{jobs}").as_bytes());
+pub fn queue_member(name: &[u8], jobs: u64) -> Vec<u8> {
+    let mut text = Vec::with_capacity(name.len() + 8);
+    json::escape_into(&String::from_utf8_lossy(name), &mut text);
+    text.extend_from_slice(format!(":{jobs}").as_bytes());
+    text
 }
 
 /// What JOB GET says.
