@@ -78,8 +78,11 @@ impl Engine {
             kept.map(|(queue, weight)| (queue, (queue, weight))).unzip();
         let origin = client.info.origin;
         self.spend(STEP * kept.len() as u64);
-        for served in gone.iter().filter(|served| !kept.contains(&(served.queue, served.weight))) {
-            self.wait_no_more_at(id, *served);
+        for served in &gone {
+            match kept.contains(&(served.queue, served.weight)) {
+                true => self.take_strays_no_more(id, *served),
+                false => self.wait_no_more_at(id, *served),
+            }
         }
         let (still, gone): (Vec<_>, Vec<_>) = gone.into_iter().partition(|served| queues.contains(&served.queue));
         for served in still {

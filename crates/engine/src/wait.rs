@@ -268,10 +268,16 @@ impl Engine {
         if client.credit.left > 0 {
             let key = WaitKey::new(served.weight, client.credit.seq);
             queue.change_consumers(own, |those| those.takers.remove(&key));
-            let still = served.strays.and_then(|origin| client.takes_strays(origin, served.weight).next());
-            if still.is_none() {
-                self.strays.leave(client.credit.seq, served);
-            }
+        }
+        self.take_strays_no_more(id, served);
+    }
+
+    /// The same for strays, unless another of its abilities takes them.
+    pub(crate) fn take_strays_no_more(&mut self, id: ClientId, served: Served) {
+        let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) else { return };
+        let still = served.strays.and_then(|origin| client.takes_strays(origin, served.weight).next());
+        if still.is_none() {
+            self.strays.leave(client.credit.seq, served);
         }
     }
 

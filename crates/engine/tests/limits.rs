@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Broker, limit, pause, push, serve, take};
-use windlass_engine::{Clash, Command, Limits, Priority};
+use windlass_engine::{Clash, Command, Event, Limits, Priority};
 
 #[test]
 fn how_much_there_may_be() {
@@ -113,4 +113,22 @@ fn a_limit_on_an_unknown_queue_makes_it_known_and_a_pause_does_not() {
     broker.says(1, pause("p", true), ["1 done"]);
     broker.says(1, limit("q", 3), ["1 done"]);
     broker.says(1, common::list_queues(), ["1 queues q"]);
+}
+
+/// Some workers say what they serve before each job, on one connection for ever.
+#[test]
+fn the_same_queue_may_be_served_again_and_again() {
+    let mut broker = Broker::limited(|limits| limits.abilities_max = 3);
+    for _ in 0..100 {
+        broker.says(1, serve("q"), []);
+    }
+    broker.says(1, serve("r"), ["1 refused: client serves 3 queues, the limit"]);
+    let mut broker = Broker::new();
+    (0..100).for_each(|_| broker.says(1, serve("q"), []));
+    let told = broker.hear(1, Command::LookQueue { queue: "q".into() });
+    assert!(
+        matches!(told.as_slice(), [(_, Event::Queues { rows, .. })] if rows.iter().map(|row| row.workers).eq([8])),
+        "{told:?}"
+    );
+    broker.engine.check();
 }

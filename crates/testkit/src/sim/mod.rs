@@ -242,9 +242,10 @@ impl Life {
         self.judge(None, &heard, &said);
     }
 
-    /// Asks for it part by part first, as far as it has any: nothing else may come of that.
+    /// Asks for it part by part first, as far as it has any: nothing else may come of that. But where a job dies of it, others
+    /// that are dead may leave between two parts.
     fn ask_in_parts(&mut self, client: ClientId, command: Command) {
-        if matches!(command, Command::Close | Command::UnserveAll { .. }) {
+        if matches!(command, Command::Close | Command::UnserveAll { .. }) && !self.oracle.kills(client) {
             self.come_to_rest();
             while self.engine.apply_in_part(client, &command, &mut self.turn) {
                 self.oracle.see("Part::Done");

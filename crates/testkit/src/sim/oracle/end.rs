@@ -326,6 +326,17 @@ impl Oracle {
         self.put(id, Place::Retrying(self.now.after_ms(pause_ms)));
     }
 
+    /// Whether a job would be lost once too often with this client.
+    pub(crate) fn kills(&self, client: ClientId) -> bool {
+        let held = self
+            .jobs
+            .iter()
+            .filter(|memo| memo.job.lease().is_some_and(|lease| lease.holder == Holder::Connection(client)));
+        let is_last = |losses: u32, max: u32| max > 0 && losses >= max;
+        held.map(|memo| (memo.job.extra.as_deref().map_or(0, |extra| extra.losses) + 1, memo.job.retry.losses_max))
+            .any(|(losses, own)| is_last(losses, own) || is_last(losses, self.limits.losses_max))
+    }
+
     fn bury_lost(&mut self, id: JobId, losses: u32) {
         let now = self.wall();
         let last = &mut self.job_mut(id).extra().failure;
