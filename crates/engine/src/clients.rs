@@ -65,7 +65,9 @@ impl Engine {
             times += 1;
         }
         let is_full = client.abilities.len() >= limit as usize;
-        if times >= ABILITY_TIMES_MAX || (is_full && times > 0) {
+        if let Some(known) = known.filter(|_| times >= ABILITY_TIMES_MAX || (is_full && times > 0)) {
+            // Under other terms it may have what it could not have before.
+            self.serve(known, turn);
             return Ok(());
         }
         if is_full {

@@ -64,7 +64,8 @@ impl Oracle {
         let is_full = client.abilities.len() >= limit as usize;
         let same = client.abilities.iter_mut().filter(|before| Some(before.queue) == known);
         let times = same.map(|before| before.lease = ability.lease).count();
-        if times >= 8 || (is_full && times > 0) {
+        if let Some(known) = known.filter(|_| times >= 8 || (is_full && times > 0)) {
+            self.serve(known);
             return Ok(());
         }
         if is_full {
