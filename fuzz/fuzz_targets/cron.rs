@@ -1,13 +1,19 @@
-//! Any text as a cron expression, in both dialects and in Gearman's five fields: it is read or refused, and what was read comes
-//! due when it says, also when it is written and read again.
+//! Any text as a cron expression, in all dialects, time zones included, and in Gearman's five fields: it is read or refused, and
+//! what was read comes due when it says, also when it is written and read again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{Cron, Timestamp};
-use windlass_session::cron::{self, Week, croniter};
+use windlass_engine::{Cron, Recurrence, Timestamp};
+use windlass_session::cron::{self, CronError, Week, croniter};
 
 /// Moments to go on from: the beginning, a leap day, a year's end, and the last there is.
 const MOMENTS: [u64; 5] = [0, 951_826_000_000, 1_798_761_599_999, 4_102_444_800_000, u64::MAX];
+
+/// What the clocks of a place differ from UTC's at most, and a good deal more.
+const DAYS_MS: u64 = 2 * 86_400_000;
+
+/// The rules of time zones end before all time does: the year 9000.
+const FAR: Timestamp = Timestamp(221_845_392_000_000);
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(cron) = cron::parse(bytes) {
@@ -19,6 +25,10 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(cron) = croniter::parse(bytes) {
         falls_due(&cron);
     }
+    if let Ok(text) = str::from_utf8(bytes) {
+        let (text, beside) = text.split_once('\0').map_or((text, None), |(text, zone)| (text, Some(zone)));
+        recurs(cron::when(text, beside));
+    }
     let mut fields = bytes.split(|byte| *byte == 0);
     let fields = [(); 5].map(|()| fields.next().unwrap_or_default());
     for week in [Week::FromSunday, Week::FromMonday] {
@@ -27,6 +37,27 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
 });
+
+fn recurs(when: Result<Recurrence, CronError>) {
+    match when {
+        Ok(Recurrence::Cron(cron)) => falls_due(&cron),
+        Ok(Recurrence::Zoned(cron, zone)) => {
+            for moment in MOMENTS {
+                let next = zone.next_after(&cron, Timestamp(moment));
+                assert!(
+                    next > Timestamp(moment) || next == Timestamp::NEVER,
+                    "{cron} in {zone:?} after {moment}: {next:?}"
+                );
+                assert!(next == Timestamp::NEVER || cron.can_match(), "{cron} in {zone:?} comes due and cannot");
+                // Whatever a clock shows, it is two days at most from UTC's.
+                let latest = cron.next_after(Timestamp(moment).after_ms(DAYS_MS)).after_ms(DAYS_MS);
+                assert!(next <= latest || latest >= FAR, "{cron} in {zone:?} after {moment}: {next:?}");
+            }
+        }
+        Ok(Recurrence::Every { interval_ms }) => assert!(interval_ms >= 1_000 && interval_ms % 1_000 == 0),
+        Err(why) => assert!(!why.to_string().is_empty()),
+    }
+}
 
 fn times(cron: &Cron) -> [Timestamp; MOMENTS.len()] {
     MOMENTS.map(|moment| cron.next_after(Timestamp(moment)))

@@ -9,10 +9,10 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    Ability, Backoff, Clash, ClientId, ClientInfo, Codec, Command, Cron, Cursor, Engine, Event, Failure, Filter, From,
-    JobId, JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Origin,
-    PlaceKind, Priority, Proof, QueueKind, QueueRules, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take,
-    Throttle, Timestamp, Token, Turn, Unique, Wait, WorkerState,
+    Ability, Backoff, Bridge, Clash, ClientId, ClientInfo, Clock, Codec, Command, Cron, Cursor, Engine, Event, Failure,
+    Filter, From, JobId, JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry,
+    Origin, PlaceKind, Priority, Proof, QueueKind, QueueRules, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag,
+    Take, Throttle, Timestamp, Token, Turn, Unique, Wait, WorkerState, Zone,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -35,19 +35,25 @@ struct Limited {
     name_bytes_max: u8,
     lease_ms_max: Span,
     dead_ms: Span,
+    dead_max: u8,
+    dead_bytes_max: Span,
     wake_ms: Span,
     beat_ms: Span,
     requeue_dead_workers: bool,
+    losses_max: u8,
+    loss_pause_ms: Span,
     page_max: u8,
 }
 
-/// Who asks, how much later than the one before, and whether to the end where one visit does a part only.
+/// Who asks, how much later than the one before, whether to the end where one visit does a part only, and what somebody
+/// set the wall clock to.
 #[derive(Debug, Arbitrary)]
 struct Step {
     client: u8,
     silent: bool,
     to_the_end: bool,
     later: Span,
+    skew_ms: Option<i64>,
 }
 
 /// Milliseconds: mostly few, sometimes any number.
@@ -142,8 +148,13 @@ struct Again {
 enum Often {
     Every(Span),
     Most(u64),
-    Any([u64; 2], [u32; 2], u16, bool),
+    Any(Bits),
+    Zoned(u8, Bits),
+    ZonedHourly(u8, u64),
 }
+
+#[derive(Clone, Copy, Debug, Arbitrary)]
+struct Bits([u64; 3], [u32; 2], u16, bool);
 
 #[derive(Debug, Arbitrary)]
 struct Picked {
@@ -184,18 +195,20 @@ enum Ask {
     PauseQueue(Name, bool),
     LimitQueue(Name, Option<u8>),
     ThrottleQueue(Name, Option<(Option<u8>, Option<u8>, Option<Span>)>),
-    Bridge(Vec<Name>),
+    Bridge(Vec<u8>, Vec<(Name, bool)>),
     RuleQueue(Name, u8, Option<(u8, Option<u8>)>),
     Misfit(Which, Right),
     SetSchedule(Box<Again>),
     RemoveSchedule(Result<Number, (bool, Name)>),
     ListSchedules(Picked),
+    LookQueue(Name),
     ListQueues(Picked),
     ListJobs(Picked),
     ListClients(Picked),
     Stats,
+    Barrier,
     BatchNew(Box<Gathered>),
-    BatchOpen(Name),
+    BatchOpen(Name, Span),
     BatchCommit(Name),
     LookBatch(Name),
     Mutate(Picked, u8),
@@ -338,14 +351,21 @@ impl Gathered {
     }
 }
 
+impl Bits {
+    const fn cron(self) -> Cron {
+        let Self([seconds, minutes, weekdays], [hours, days], months, either_day) = self;
+        Cron { seconds, minutes, hours, days, months, weekdays, either_day }
+    }
+}
+
 impl Again {
     fn schedule(self) -> NewSchedule {
         let recurrence = match self.recurrence {
             Often::Every(span) => Recurrence::Every { interval_ms: span.ms() },
             Often::Most(not) => Recurrence::Cron(Cron { minutes: !not, ..Cron::ALWAYS }),
-            Often::Any([minutes, weekdays], [hours, days], months, either_day) => {
-                Recurrence::Cron(Cron { minutes, hours, days, months, weekdays, either_day })
-            }
+            Often::Any(bits) => Recurrence::Cron(bits.cron()),
+            Often::Zoned(n, bits) => Recurrence::Zoned(bits.cron(), zone(n)),
+            Often::ZonedHourly(n, not) => Recurrence::Zoned(Cron { minutes: !not, ..Cron::ALWAYS }, zone(n)),
         };
         // A template's times are counted from each run.
         let job = self.job.job(Timestamp(20));
@@ -377,6 +397,18 @@ fn origin(faktory: bool) -> Origin {
 
 fn kind(cycle: bool) -> QueueKind {
     if cycle { QueueKind::Cycle } else { QueueKind::Work }
+}
+
+/// Places whose clocks are changed by an hour, by half of one, by none, went over a day at once, or are not known.
+fn zone(n: u8) -> Zone {
+    let names = ["Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia", "Middle/Earth"];
+    Zone::named(names[usize::from(n) % names.len()]).unwrap_or(Zone::UNKNOWN)
+}
+
+/// What may stand for many queues.
+fn pattern(n: u8) -> Bytes {
+    let patterns: [&[u8]; 5] = [b"*", b"?", b"d*", b"*b", b"a*"];
+    Bytes::from_static(patterns[usize::from(n) % patterns.len()])
 }
 
 fn body(bytes: u8) -> Bytes {
@@ -472,16 +504,15 @@ impl Ask {
                 });
                 Command::ThrottleQueue { queue: queue.bytes(), throttle }
             }
-            Self::Bridge(queues) => {
-                let named = queues.into_iter().map(|queue| (queue.bytes(), true)).collect();
-                Command::Bridge(Box::new(Bridge { named, ..Bridge::default() }))
+            Self::Bridge(patterns, queues) => {
+                let named = queues.into_iter().map(|(queue, shared)| (queue.bytes(), shared)).collect();
+                Command::Bridge(Box::new(Bridge { patterns: patterns.into_iter().map(pattern).collect(), named }))
             }
             Self::RuleQueue(queue, n, parts) => {
                 let codec = [Codec::Text, Codec::Json, Codec::Base64][usize::from(n % 3)];
                 let (retries, body_bytes_max) = parts.unwrap_or_default();
                 let retry = (retries > 0).then(|| Retry { failures_max: i32::from(retries) - 9, ..Retry::NONE });
-                let rules =
-                    QueueRules { codec, retry, body_bytes_max: body_bytes_max.map(u32::from) };
+                let rules = QueueRules { codec, retry, body_bytes_max: body_bytes_max.map(u32::from) };
                 Command::RuleQueue { queue: queue.bytes(), rules }
             }
             Self::Misfit(job, right) => Command::Misfit { job: job.job(), proof: right.proof(), why: body(4) },
@@ -494,6 +525,7 @@ impl Ask {
                 let (origin, after, limit) = (picked.faktory.map(origin), picked.after(), picked.limit.into());
                 Command::ListSchedules { origin, after, limit }
             }
+            Self::LookQueue(queue) => Command::LookQueue { queue: queue.bytes() },
             Self::ListQueues(picked) => Command::ListQueues { after: picked.after(), limit: picked.limit.into() },
             Self::ListClients(picked) => Command::ListClients { after: picked.after(), limit: picked.limit.into() },
             Self::ListJobs(picked) => {
@@ -504,7 +536,7 @@ impl Ask {
                 Command::Mutate { filter: picked.filter(), action, after: picked.after(), limit: picked.limit.into() }
             }
             Self::BatchNew(gathered) => Command::BatchNew(Box::new(gathered.batch(now))),
-            Self::BatchOpen(batch) => Command::BatchOpen { batch: batch.bytes(), hold_ms: 1_000 },
+            Self::BatchOpen(batch, hold) => Command::BatchOpen { batch: batch.bytes(), hold_ms: hold.ms() },
             Self::BatchCommit(batch) => Command::BatchCommit { batch: batch.bytes() },
             Self::LookBatch(batch) => Command::LookBatch { batch: batch.bytes() },
             Self::Flush(faktory, at, limit) => {
@@ -513,6 +545,7 @@ impl Ask {
                 Command::Flush { origin: origin(faktory), after, limit: limit.into() }
             }
             Self::Enlist(worker) => Command::Enlist { worker: worker.bytes(), about: Bytes::new() },
+            Self::Barrier => Command::Barrier,
             Self::Beat(worker, n) => Command::Beat { worker: worker.bytes(), state: n.map(state) },
             Self::Signal(worker, n) => Command::Signal { worker: worker.bytes(), state: state(n) },
             _ => Command::Stats,
@@ -534,9 +567,16 @@ impl Limited {
             name_bytes_max: self.name_bytes_max.into(),
             lease_ms_max: self.lease_ms_max.ms(),
             dead_ms: self.dead_ms.ms(),
+            dead_max: self.dead_max.into(),
+            dead_bytes_max: match self.dead_bytes_max {
+                Span::None => u64::MAX,
+                bytes => bytes.ms(),
+            },
             wake_ms: self.wake_ms.ms(),
             beat_ms: self.beat_ms.ms(),
             requeue_dead_workers: self.requeue_dead_workers,
+            losses_max: self.losses_max.into(),
+            loss_pause_ms: self.loss_pause_ms.ms(),
             page_max: self.page_max.into(),
             ..Limits::default()
         }
@@ -553,10 +593,16 @@ fn rest(asked: &Command, events: &[(ClientId, Event)]) -> Option<Command> {
     }
 }
 
+fn begin(now: Timestamp, clock: Clock, seed: u64) -> Turn {
+    let mut turn = Turn::new(now, seed);
+    turn.clock = clock;
+    turn
+}
+
 /// What is looked at and changes nothing must be answered the same the second time.
-fn same_twice(engine: &mut Engine, client: ClientId, now: Timestamp) {
+fn same_twice(engine: &mut Engine, client: ClientId, (now, clock): (Timestamp, Clock)) {
     let mut look = || {
-        let mut turn = Turn::new(now, 0);
+        let mut turn = begin(now, clock, 0);
         engine.apply(client, Tag(1), Command::Stats, &mut turn);
         turn.events.retain(|(_, event)| matches!(event, Event::Stats { .. }));
         turn.events
@@ -564,12 +610,25 @@ fn same_twice(engine: &mut Engine, client: ClientId, now: Timestamp) {
     assert_eq!(look(), look(), "asked twice, answered differently");
 }
 
+/// Who leaves or stops serving does so part by part, if it is for much; whoever is there hears of it as of anything else.
+fn in_parts(engine: &mut Engine, client: ClientId, command: &Command, turn: &mut Turn) {
+    engine.tick(turn);
+    for parts in 0.. {
+        assert!(parts < 10_000, "{command:?} never comes to its end");
+        if !engine.apply_in_part(client, command, turn) {
+            return;
+        }
+        engine.check();
+    }
+}
+
 fuzz_target!(|input: Input| {
     let mut engine = Engine::new(input.limits.limits(), 1);
-    let mut now = Timestamp(1_000);
+    let (mut now, mut clock) = (Timestamp(1_000), Clock::default());
     let mut open: BTreeSet<ClientId> = BTreeSet::new();
     for (seed, (step, ask)) in (1..).zip(input.asks) {
         now = now.after_ms(step.later.ms());
+        clock = step.skew_ms.map_or(clock, Clock::skewed);
         let client = ClientId((step.client % 5).into());
         let tag = if step.silent { Tag::silent(seed) } else { Tag(seed) };
         let command = ask.command(now);
@@ -578,7 +637,10 @@ fuzz_target!(|input: Input| {
         for rounds in 0.. {
             let Some(command) = next else { break };
             assert!(rounds < 10_000, "{command:?} never comes to its end");
-            let mut turn = Turn::new(now, seed);
+            let mut turn = begin(now, clock, seed);
+            if step.to_the_end {
+                in_parts(&mut engine, client, &command, &mut turn);
+            }
             engine.apply(client, tag, command.clone(), &mut turn);
             engine.check();
             for (told, event) in &turn.events {
@@ -592,7 +654,7 @@ fuzz_target!(|input: Input| {
             open.remove(&client);
         }
         if seed % 16 == 0 {
-            same_twice(&mut engine, client, now);
+            same_twice(&mut engine, client, (now, clock));
         }
     }
 });

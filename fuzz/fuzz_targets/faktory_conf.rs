@@ -26,6 +26,10 @@ fuzz_target!(|text: &str| {
             }
             assert!(conf.warnings.iter().all(|warning| warning.starts_with("conf.d: ")), "{:?}", conf.warnings);
         }
-        Err(why) => assert!(!why.is_empty()),
+        Err(wrong) => {
+            assert!(!wrong.reason.is_empty());
+            let entries = table.get("cron").and_then(toml::Value::as_array).map_or(0, Vec::len);
+            assert!(wrong.entry.is_none_or(|entry| entry < entries), "{}: no such entry", wrong.reason);
+        }
     }
 });

@@ -90,9 +90,13 @@ const LIMITS: Limits = Limits {
     listeners_max: 3,
     lease_ms_max: 100_000,
     dead_ms: 50_000,
+    dead_max: 5,
+    dead_bytes_max: 20_000,
     wake_ms: 1_000,
     beat_ms: 60_000,
     requeue_dead_workers: false,
+    losses_max: 2,
+    loss_pause_ms: 1_000,
     page_max: 2,
 };
 

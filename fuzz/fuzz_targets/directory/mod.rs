@@ -1,4 +1,5 @@
 //! Data directories with a log and a table, and what can happen to their files.
+#![allow(dead_code, reason = "each target that includes this needs a part of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -145,9 +145,9 @@ impl Conf {
 
 /// What cannot be done as it is said.
 pub(super) struct Wrong {
-    reason: String,
+    pub(super) reason: String,
     /// Which entry of `[[cron]]` says it, if it is one of them.
-    entry: Option<usize>,
+    pub(super) entry: Option<usize>,
 }
 
 impl From<String> for Wrong {
