@@ -1,11 +1,13 @@
-//! What the importers are given, as any bytes: lines of JSON, jobs out of Faktory's Redis, rows of gearmand's SQLite queue, spiderq's
+//! What the importers are given, as any bytes: lines of JSON, the records in them, jobs out of Faktory's Redis, rows of gearmand's SQLite queue, spiderq's
 //! snapshots. Each becomes jobs or is left with a reason, and what is taken goes through an engine that checks itself.
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "the file of the binary that is included has more in it than this needs")]
 
 use std::sync::LazyLock;
 
-use arbitrary::{Arbitrary, Unstructured};
+use arbitrary::Arbitrary;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{NewJob, Timestamp};
@@ -15,6 +17,7 @@ use windlass_gearman::wire::{Priority, Submission};
 use windlass_server::config::Config;
 use windlass_server::import::{self, Importer, Line, Ranks};
 use windlass_spiderq::session::Settings as Spiderq;
+use windlass_store::Record;
 
 #[path = "../../crates/cli/src/import/spiderq_snapshot/snapshot.rs"]
 mod snapshot;
@@ -22,6 +25,8 @@ mod snapshot;
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
     Jsonl(&'a [u8]),
+    /// Records that stand behind each other, for each of which there is a line.
+    Records(&'a [u8]),
     Faktory(Vec<(&'a [u8], Stands, u64)>),
     Gearman(Vec<(&'a [u8], &'a [u8], &'a [u8], u8, u64)>),
     Spiderq(&'a [u8]),
@@ -41,11 +46,11 @@ static FAKTORY: LazyLock<Faktory> = LazyLock::new(|| import::faktory(&CONFIG).ex
 static GEARMAN: LazyLock<Gearman> = LazyLock::new(|| import::gearman(&CONFIG).expect("no prefix is set"));
 static SPIDERQ: LazyLock<Spiderq> = LazyLock::new(|| import::spiderq(&CONFIG, None).expect("one is served"));
 
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(input) = Input::arbitrary(&mut Unstructured::new(bytes)) else { return };
+fuzz_target!(|input: Input<'_>| {
     let mut importer = Importer::rehearse(&CONFIG);
     match input {
         Input::Jsonl(text) => jsonl(text, &mut importer),
+        Input::Records(bytes) => jsonl(&lines(bytes), &mut importer),
         Input::Faktory(jobs) => {
             let jobs = jobs.into_iter().filter_map(|(text, stands, at)| {
                 FAKTORY.adopt(import::now(), text, standing(stands, Timestamp(at))).ok()
@@ -82,6 +87,22 @@ fn take(jobs: impl Iterator<Item = NewJob>, importer: &mut Importer) {
     for (job, place) in jobs.zip(0..) {
         importer.take(place, job).expect("a rehearsal writes nothing");
     }
+}
+
+/// As `windlass salvage` writes them: three queues, and bodies that are short.
+fn lines(records: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (record, n) in Record::all(records).map_while(Result::ok).zip(0..) {
+        let (mut bytes, queue) = (Vec::new(), ["q", "r", "s"][n % 3]);
+        record.encode(&mut bytes);
+        let settings = matches!(record, Record::QueueSet(_)).then_some(queue);
+        let record = BASE64_STANDARD.encode(bytes);
+        let line = serde_json::json!({
+            "queue": queue, "queue_settings": settings.unwrap_or_default(), "body": "b", "record_base64": record
+        });
+        text.extend(format!("{line}\n").into_bytes());
+    }
+    text
 }
 
 /// As `windlass import jsonl` does: once to see how the jobs stand among each other, once to take them.
