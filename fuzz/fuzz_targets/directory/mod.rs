@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::iter;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -17,8 +18,13 @@ use windlass_store::{CheckpointLimits, Fingerprint, Opened, Recovered, StoreConf
 pub struct Input {
     /// Which of the directories.
     directory: u8,
-    changes: Vec<Change>,
+    /// One at least, and not many: with many, something is always so bad that nothing else counts.
+    first: Change,
+    more: Vec<Change>,
 }
+
+/// Changes that count besides the first.
+const MORE_MAX: usize = 2;
 
 /// Something that happens to a file. Places are counted in what of it is not blank.
 #[derive(Arbitrary, Debug)]
@@ -99,7 +105,8 @@ pub fn damaged(input: &Input) -> (&'static Directory, TempDir, StoreConfig) {
     let home = home();
     let config = config(home.path().join("data"));
     let mut files = directory.files.clone();
-    input.changes.iter().for_each(|change| damage(change, &mut files));
+    let changes = iter::once(&input.first).chain(input.more.iter().take(MORE_MAX));
+    changes.for_each(|change| damage(change, &mut files));
     for folder in &directory.folders {
         fs::create_dir_all(config.path.join(folder)).expect("a folder");
     }
