@@ -189,6 +189,14 @@ impl Session for SubscriberSession {
         self.peer.bytes_wanted()
     }
 
+    fn messages(&self) -> u64 {
+        self.peer.messages()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.peer.held_bytes()
+    }
+
     fn excuse(&mut self, now: Timestamp) {
         self.peer.excuse(now);
     }

@@ -205,6 +205,14 @@ impl<S: Session> Session for Aliased<S> {
         self.inner.needs_bytes()
     }
 
+    fn messages(&self) -> u64 {
+        self.inner.messages()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.inner.held_bytes()
+    }
+
     fn excuse(&mut self, now: Timestamp) {
         self.inner.excuse(now);
     }

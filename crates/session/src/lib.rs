@@ -16,6 +16,7 @@ pub mod alias;
 pub mod cron;
 pub mod jid;
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
@@ -45,6 +46,16 @@ pub trait Session: Send + fmt::Debug {
     /// How many bytes more a message that has begun needs before it can be taken: a hint for the reader, already
     /// judged against the session's limits.
     fn needs_bytes(&self) -> usize {
+        0
+    }
+
+    /// How many whole messages the peer has sent: each new one has time of its own to come in.
+    fn messages(&self) -> u64 {
+        0
+    }
+
+    /// Bytes it holds besides those in the input buffer: of a message half read, or for the peer.
+    fn held_bytes(&self) -> usize {
         0
     }
 
@@ -79,7 +90,7 @@ pub trait Post: Dismiss {
 /// What a session wants done, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    items: Vec<Item>,
+    items: VecDeque<Item>,
     /// Bytes being gathered for the peer; they become one item when something else follows.
     bytes: BytesMut,
     hang_up: Option<Reason>,
@@ -136,6 +147,12 @@ pub enum Reason {
 }
 
 impl Outbox {
+    /// A buffer larger than this goes out whole, not as a part of one that is kept: what is kept would hold on to its memory.
+    const KEPT_BYTES_MAX: usize = 4 << 10;
+
+    /// Room for more items than this is given back.
+    const KEPT_ITEMS_MAX: usize = 1 << 10;
+
     /// One for a session that lives while the wall clock is so much ahead of the engine's.
     #[must_use]
     pub fn at(skew_ms: i64) -> Self {
@@ -171,7 +188,7 @@ impl Outbox {
     pub fn command(&mut self, tag: Tag, command: Command) {
         if self.hang_up.is_none() {
             self.flush_bytes();
-            self.items.push(Item::Command(tag, command));
+            self.items.push_back(Item::Command(tag, command));
         }
     }
 
@@ -220,14 +237,14 @@ impl Outbox {
     #[must_use]
     pub fn ends_in_waiting(&self) -> bool {
         let wait = matches!(
-            self.items.last(),
+            self.items.back(),
             Some(Item::Command(_, Command::Take(_) | Command::Sleep | Command::Credit { .. }))
         );
         wait && self.bytes.is_empty()
     }
 
     /// Takes out what is to be done, in order.
-    pub fn drain(&mut self) -> std::vec::Drain<'_, Item> {
+    pub fn drain(&mut self) -> std::collections::vec_deque::Drain<'_, Item> {
         if self.hang_up.is_some() {
             self.bytes.clear();
         }
@@ -235,9 +252,21 @@ impl Outbox {
         self.items.drain(..)
     }
 
+    /// Moves what is to be done behind what is there, in order: for a driver that may stop between two things.
+    pub fn move_behind(&mut self, items: &mut VecDeque<Item>) {
+        if self.hang_up.is_some() {
+            self.bytes.clear();
+        }
+        self.flush_bytes();
+        items.append(&mut self.items);
+        if self.items.capacity() > Self::KEPT_ITEMS_MAX {
+            self.items = VecDeque::new();
+        }
+    }
+
     /// Takes out the bytes, if they are all there is to be done.
     pub fn take_bytes(&mut self) -> Option<BytesMut> {
-        (self.items.is_empty() && !self.bytes.is_empty()).then(|| self.bytes.split())
+        (self.items.is_empty() && !self.bytes.is_empty()).then(|| self.split_bytes())
     }
 
     /// Takes out the bytes that stand before the first command, if there are any.
@@ -245,10 +274,10 @@ impl Outbox {
         if self.items.is_empty() {
             return self.take_bytes().map(BytesMut::freeze);
         }
-        match self.items.remove(0) {
+        match self.items.pop_front()? {
             Item::Bytes(bytes) => Some(bytes),
             item @ Item::Command(..) => {
-                self.items.insert(0, item);
+                self.items.push_front(item);
                 None
             }
         }
@@ -256,8 +285,13 @@ impl Outbox {
 
     fn flush_bytes(&mut self) {
         if !self.bytes.is_empty() {
-            self.items.push(Item::Bytes(self.bytes.split().freeze()));
+            let bytes = self.split_bytes().freeze();
+            self.items.push_back(Item::Bytes(bytes));
         }
+    }
+
+    fn split_bytes(&mut self) -> BytesMut {
+        if self.bytes.capacity() > Self::KEPT_BYTES_MAX { std::mem::take(&mut self.bytes) } else { self.bytes.split() }
     }
 }
 
@@ -276,6 +310,30 @@ mod tests {
         out.hang_up(Reason::Ended);
         out.stop_daemon(Stop::Now);
         assert_eq!(out.take_stop(), None, "behind the end nothing counts");
+    }
+
+    #[test]
+    fn what_is_moved_keeps_its_order_and_what_is_large_its_memory() {
+        let mut out = Outbox::default();
+        let mut items = VecDeque::new();
+        out.bytes().extend_from_slice(b"small");
+        out.command(Tag(1), Command::Stats);
+        out.bytes().resize(1 << 20, 7);
+        out.move_behind(&mut items);
+        assert_eq!(out.bytes().capacity(), 0, "the large buffer is not kept");
+        assert!(out.is_empty());
+        (0..1 + Outbox::KEPT_ITEMS_MAX).for_each(|_| out.command(Tag(2), Command::Stats));
+        out.hang_up(Reason::Ended);
+        out.bytes().extend_from_slice(b"never sent");
+        out.move_behind(&mut items);
+        assert_eq!(out.items.capacity(), 0, "nor is the room for many things");
+        let name = |item| match item {
+            Item::Command(tag, _) => format!("command {}", tag.0),
+            Item::Bytes(bytes) => format!("{} bytes", bytes.len()),
+        };
+        assert_eq!(items.len(), 4 + Outbox::KEPT_ITEMS_MAX);
+        let first: Vec<_> = items.drain(..4).map(name).collect();
+        assert_eq!(first, ["5 bytes", "command 1", "1048576 bytes", "command 2"]);
     }
 
     #[test]

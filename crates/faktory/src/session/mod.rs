@@ -49,6 +49,8 @@ pub struct FaktorySession {
     /// Until the connection is open.
     info: ClientInfo,
     lines: Lines,
+    /// Lines it has sent.
+    messages: u64,
     /// Until the client has said HELLO.
     handshake: Option<Handshake>,
     /// Counted from HELLO on.
@@ -138,6 +140,7 @@ impl FaktorySession {
             settings,
             info: ClientInfo { origin: Some(Origin::FAKTORY), ..info },
             lines: Lines::default(),
+            messages: 0,
             handshake,
             counted: None,
             wid: Bytes::new(),
@@ -152,6 +155,7 @@ impl FaktorySession {
     }
 
     fn line(&mut self, now: Timestamp, line: &Bytes, out: &mut Outbox) {
+        self.messages += 1;
         match self.handshake.take() {
             Some(handshake) => self.greeted(&handshake, line, out),
             None => self.request(now, Request::parse(line), out),
@@ -321,6 +325,10 @@ impl Session for FaktorySession {
     /// How long a line is shows when it ends.
     fn needs_bytes(&self) -> usize {
         usize::from(self.lines.is_midway())
+    }
+
+    fn messages(&self) -> u64 {
+        self.messages
     }
 
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {

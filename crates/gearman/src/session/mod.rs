@@ -65,6 +65,8 @@ pub struct GearmanSession {
     /// How the log names this worker, and what it has been warned of.
     about: worker::About,
     frames: Frames,
+    /// Packets and lines it has sent.
+    messages: u64,
     /// WORK_EXCEPTION is understood.
     exceptions: bool,
     /// The option that is about to be set, as it was named. Nothing more is read until it is.
@@ -104,6 +106,7 @@ impl GearmanSession {
             about: worker::About::new(&info),
             info: ClientInfo { origin: Some(Origin::GEARMAN), ..info },
             frames,
+            messages: 0,
             exceptions,
             option: None,
             excepted: None,
@@ -122,6 +125,7 @@ impl GearmanSession {
 
     fn message(&mut self, message: Message, out: &mut Outbox) {
         self.owned = std::mem::take(&mut self.dedicated);
+        self.messages += 1;
         match message {
             Message::Packet(packet) => self.packet(&packet, out),
             Message::Line(line) => self.line(&line, out),
@@ -304,6 +308,14 @@ impl Session for GearmanSession {
 
     fn needs_bytes(&self) -> usize {
         self.frames.bytes_wanted()
+    }
+
+    fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held.capacity()
     }
 
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {

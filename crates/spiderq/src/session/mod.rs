@@ -47,6 +47,8 @@ pub struct SpiderqSession {
     /// Among those who may have to shake hands. A bare peer leaves it.
     seat: Option<Seat>,
     transport: Transport,
+    /// Bare requests it has sent.
+    messages: u64,
     asked: Asked,
     /// The dialect that the peer's requests have shown. What has shown 1.4 stays there.
     shown: Option<Dialect>,
@@ -69,6 +71,7 @@ impl SpiderqSession {
             info: ClientInfo { origin: Some(Origin::SPIDERQ), ..info },
             seat: Some(seat),
             transport: Transport::Unknown,
+            messages: 0,
             asked: Asked::default(),
             shown: None,
             gives_modes: false,
@@ -131,6 +134,7 @@ impl SpiderqSession {
         match cut(input, self.settings.frame_bytes_max) {
             Ok(Cut::Whole(bytes)) => {
                 *wanted = 0;
+                self.messages += 1;
                 let owned = std::mem::take(dedicated);
                 let frame = Frame::Bare(input.split_to(bytes).freeze(), owned);
                 self.frame(now, &frame, out);
@@ -353,6 +357,14 @@ impl Session for SpiderqSession {
             Transport::Bare { wanted, .. } => *wanted,
             Transport::Unknown => 0,
         }
+    }
+
+    fn messages(&self) -> u64 {
+        if let Transport::Zmtp(peer) = &self.transport { peer.messages() } else { self.messages }
+    }
+
+    fn held_bytes(&self) -> usize {
+        if let Transport::Zmtp(peer) = &self.transport { peer.held_bytes() } else { 0 }
     }
 
     fn excuse(&mut self, now: Timestamp) {

@@ -174,6 +174,18 @@ impl Peer {
         }
     }
 
+    /// How many whole messages have come. Commands between the parts of one are none: they do not bring it to its end.
+    #[must_use]
+    pub const fn messages(&self) -> u64 {
+        self.frames.messages()
+    }
+
+    /// Bytes of a message that is not whole and stand no longer in the buffer it is read into.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.frames.held_bytes()
+    }
+
     /// Whether the handshake is done, and it is not over.
     #[must_use]
     pub const fn is_ready(&self) -> bool {

@@ -29,6 +29,8 @@ pub(super) struct Frames {
     bytes_wanted: usize,
     /// The buffer was made for it.
     dedicated: bool,
+    /// Whole messages so far.
+    messages: u64,
 }
 
 /// What stands in the buffer.
@@ -40,6 +42,14 @@ enum Found {
 impl Frames {
     pub(super) const fn bytes_wanted(&self) -> usize {
         self.bytes_wanted
+    }
+
+    pub(super) const fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.moved.capacity()
     }
 
     /// The body of the next command, where nothing but commands may come.
@@ -115,7 +125,8 @@ impl Frames {
 
     /// Takes the message out whose last frame begins at `last_at` in the buffer.
     fn message(&mut self, input: &mut BytesMut, last_at: usize) -> Message {
-        let Self { mut moved, seen_bytes, parts, dedicated, .. } = std::mem::take(self);
+        let next = Self { messages: self.messages + 1, ..Self::default() };
+        let Self { mut moved, seen_bytes, parts, dedicated, .. } = std::mem::replace(self, next);
         let frames = input.split_to(seen_bytes);
         if moved.is_empty() {
             return Message::of_frames(frames.freeze(), last_at, parts, dedicated);
