@@ -1,57 +1,269 @@
-//! What all connections together may hold of messages half read and words half sent.
+//! What all connections together may hold: messages half read, words not sent yet, and mail.
 //!
-//! Each connection has limits of its own; ten thousand that all go to theirs would still be more than a machine has.
-//! Small buffers are not counted one by one: a connection reports when it holds much, and no longer when it does not.
+//! Each connection has limits of its own; ten thousand that all go to theirs would still be more than a machine has. What is
+//! counted is what is allocated, not what is in use. When it comes to more than there may be, whoever holds most is hung up on,
+//! and then the next, until it fits again. What a peer does not take counts fourfold then: who sends much may be honest.
+//!
+//! Amounts below [`SMALL_BYTES`] are not counted: they are in what a connection costs anyway. Bytes that many wait for are
+//! there once, and counted once (`Hold`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use foldhash::HashMap;
+use windlass_engine::{ClientId, End, Event, Note};
+use windlass_session::Reason;
+
+use crate::mailbox::Mailbox;
 
 /// Below this a connection's buffers are not worth counting: its share is in `connections_max`.
-pub(crate) const SMALL_BYTES: usize = 64 * 1024;
+pub(crate) const SMALL_BYTES: usize = 4 * 1024;
 
-/// The bytes of all connections that hold much.
-#[derive(Debug)]
+/// The bytes of all connections that hold any.
+#[derive(Debug, Default)]
 pub(crate) struct Budget {
     held: AtomicUsize,
     bytes_max: usize,
+    members: Mutex<HashMap<ClientId, Arc<Mailbox>>>,
 }
 
-/// What one connection has reported.
+/// What one holder has reported.
 #[derive(Debug, Default)]
-pub(crate) struct Share(usize);
+pub(crate) struct Share(AtomicUsize);
+
+/// Large bytes that wait in mailboxes, as many as there are: counted until the last of them has let go.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
 
 impl Budget {
-    pub(crate) const fn new(bytes_max: usize) -> Self {
-        Self { held: AtomicUsize::new(0), bytes_max }
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, ..Self::default() }
     }
 
-    /// Takes down what a connection holds now. Says no if it holds more than before and that is more than there is.
-    pub(crate) fn report(&self, share: &mut Share, bytes: usize) -> bool {
-        let now = if bytes < SMALL_BYTES { 0 } else { bytes };
-        let before = std::mem::replace(&mut share.0, now);
-        if now <= before {
-            if now < before {
-                self.held.fetch_sub(before - now, Ordering::AcqRel);
-            }
-            return true;
-        }
-        let more = now - before;
-        self.held.fetch_add(more, Ordering::AcqRel) + more <= self.bytes_max
+    /// A connection begins: from now on it may be the one that holds most.
+    pub(crate) fn enter(&self, client: ClientId, mailbox: Arc<Mailbox>) {
+        self.members().insert(client, mailbox);
     }
+
+    /// A connection has ended.
+    pub(crate) fn leave(&self, client: ClientId) {
+        let gone = self.members().remove(&client);
+        // What it holds on to is not for the lock.
+        drop(gone);
+    }
+
+    /// Takes down what a holder holds now. [`Budget::relieve`] is to be called soon.
+    pub(crate) fn report(&self, share: &Share, bytes: usize) {
+        let now = if bytes < SMALL_BYTES { 0 } else { bytes };
+        let before = share.0.swap(now, Ordering::AcqRel);
+        if now > before {
+            self.held.fetch_add(now - before, Ordering::AcqRel);
+        } else if now < before {
+            self.held.fetch_sub(before - now, Ordering::AcqRel);
+        }
+    }
+
+    /// Hangs up on whoever holds most, while there is more than there may be. What they held counts as gone at once: their
+    /// mail is, and their tasks are woken to let go of the rest.
+    pub(crate) fn relieve(&self) {
+        while self.is_over() {
+            let members = self.members();
+            let most = members.values().filter(|mailbox| mailbox.dismissed().is_none()).max_by_key(|it| it.blame());
+            // Nobody left to blame: it is on its way out already.
+            let Some(mailbox) = most.filter(|mailbox| mailbox.holds() >= SMALL_BYTES).cloned() else { return };
+            drop(members);
+            tracing::debug!(bytes = mailbox.holds(), "hung up on the connection that holds most");
+            mailbox.evict(Reason::Limit("buffer_bytes_max"));
+            self.report(mailbox.buffers(), 0);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.held.load(Ordering::Acquire) > self.bytes_max
+    }
+
+    fn members(&self) -> MutexGuard<'_, HashMap<ClientId, Arc<Mailbox>>> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Acquire)
+    }
+}
+
+impl Share {
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Hold {
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Counts large bytes of an event, once for all who get it: `last` is what the event before this one held. `None`: it
+    /// has no such bytes.
+    pub(crate) fn on(event: &Event, last: &mut Option<(Bytes, Arc<Self>)>, budget: &Arc<Budget>) -> Option<Arc<Self>> {
+        let bytes = large_bytes(event).filter(|bytes| bytes.len() >= SMALL_BYTES)?;
+        if let Some((same, hold)) = last
+            && same.as_ptr() == bytes.as_ptr()
+            && same.len() == bytes.len()
+        {
+            return Some(Arc::clone(hold));
+        }
+        budget.held.fetch_add(bytes.len(), Ordering::AcqRel);
+        let hold = Arc::new(Self { budget: Arc::clone(budget), bytes: bytes.len() });
+        *last = Some((bytes.clone(), Arc::clone(&hold)));
+        Some(hold)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// The bytes of an event that are many, and may be shared: with the engine, or with others who get the same.
+fn large_bytes(event: &Event) -> Option<Bytes> {
+    let bytes = match event {
+        Event::Looked { job: Some(view), .. } if view.job.payload.body().len() >= SMALL_BYTES => {
+            return Some(view.job.payload.share_body());
+        }
+        Event::Taken { job, .. } => Some(&job.body),
+        Event::Told { note: Note::Data(bytes) | Note::Warning(bytes) | Note::Progress { raw: bytes, .. }, .. }
+        | Event::Ended { end: End::Succeeded { result: bytes, .. }, .. } => Some(bytes),
+        Event::Pushed { .. }
+        | Event::Empty { .. }
+        | Event::Woken
+        | Event::Finished { .. }
+        | Event::Failed { .. }
+        | Event::Done { .. }
+        | Event::Settled { .. }
+        | Event::Refused { .. }
+        | Event::Ended { .. }
+        | Event::Looked { .. }
+        | Event::ScheduleSet { .. }
+        | Event::Schedules { .. }
+        | Event::BatchLooked { .. }
+        | Event::Queues { .. }
+        | Event::Jobs { .. }
+        | Event::Clients { .. }
+        | Event::Stats { .. }
+        | Event::Mutated { .. }
+        | Event::Beaten { .. }
+        | Event::Dismissed => None,
+    };
+    bytes.filter(|bytes| bytes.len() >= SMALL_BYTES).cloned()
 }
 
 #[cfg(test)]
 mod tests {
+    use windlass_engine::JobId;
+
     use super::*;
+    use crate::mailbox::Mail;
+    use crate::parcel::Depot;
+
+    fn member(budget: &Arc<Budget>, client: u64) -> Arc<Mailbox> {
+        let depot = Arc::new(Depot::new(0));
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, depot, Arc::clone(budget), Arc::default()));
+        budget.enter(ClientId(client), Arc::clone(&mailbox));
+        mailbox
+    }
+
+    fn said(bytes: &Bytes) -> Event {
+        Event::Told { job: JobId(1), note: Note::Data(bytes.clone()) }
+    }
 
     #[test]
-    fn shares_add_up() {
+    fn shares_add_up_and_small_ones_do_not_count() {
         let budget = Budget::new(1_000_000);
-        let (mut one, mut other) = (Share::default(), Share::default());
-        assert!(budget.report(&mut one, 60_000), "small, not counted");
-        assert!(budget.report(&mut one, 900_000));
-        assert!(!budget.report(&mut other, 200_000), "more than there is");
-        assert!(budget.report(&mut other, 0));
-        assert!(budget.report(&mut other, 90_000));
-        assert!(budget.report(&mut one, 0) && budget.report(&mut other, 1_000_000));
+        let (one, other) = (Share::default(), Share::default());
+        budget.report(&one, SMALL_BYTES - 1);
+        assert_eq!(budget.held(), 0);
+        budget.report(&one, 900_000);
+        budget.report(&other, 90_000);
+        budget.report(&one, 10_000);
+        assert_eq!(budget.held(), 100_000);
+        budget.report(&one, 0);
+        budget.report(&other, 0);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn who_holds_most_goes_until_the_rest_fits() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let members = [1, 2, 3, 4].map(|client| member(&budget, client));
+        for (member, bytes) in members.iter().zip([300_000, 200_000, 400_000, 100_000]) {
+            budget.report(member.buffers(), bytes);
+        }
+        budget.relieve();
+        assert!(members.iter().all(|member| member.dismissed().is_none()), "all that there may be");
+        // It is not the one that asks for more that goes.
+        budget.report(members[3].buffers(), 300_000);
+        budget.relieve();
+        let gone = || members.iter().map(|member| member.dismissed().is_some()).collect::<Vec<_>>();
+        assert_eq!((gone(), budget.held()), (vec![false, false, true, false], 800_000));
+        // What it still reports until its task has noticed comes to nothing in the end.
+        budget.report(members[2].buffers(), 350_000);
+        budget.report(members[2].buffers(), 0);
+        budget.report(members[1].buffers(), 900_000);
+        budget.relieve();
+        assert_eq!((gone(), budget.held()), (vec![false, true, true, false], 600_000));
+        // Who does not take its answers goes before one that is sending as much.
+        members[3].set_unsent(250_000);
+        budget.report(members[0].buffers(), 800_000);
+        budget.relieve();
+        assert_eq!((gone(), budget.held()), (vec![false, true, true, true], 800_000));
+    }
+
+    #[test]
+    fn bytes_that_many_wait_for_are_counted_once_and_go_with_the_last() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let members = [1, 2, 3].map(|client| member(&budget, client));
+        let (large, other) = (Bytes::from(vec![7; 300_000]), Bytes::from(vec![7; 200_000]));
+        let mut last = None;
+        for bytes in [&large, &other] {
+            for member in &members {
+                let event = said(bytes);
+                let hold = Hold::on(&event, &mut last, &budget);
+                member.push(0, Mail::Event(event), hold);
+            }
+        }
+        drop(last);
+        assert_eq!(budget.held(), 500_000);
+        assert!(members.iter().all(|member| member.holds() >= 500_000));
+        let mut mail = Vec::new();
+        members[0].take(0, false, usize::MAX, &mut mail);
+        members[1].evict(Reason::Dismissed);
+        assert_eq!(budget.held(), 500_000, "one waits for them still");
+        members[2].evict(Reason::Dismissed);
+        drop(mail);
+        assert_eq!(budget.held(), 0);
+        members[2].push(0, Mail::Event(said(&large)), None);
+        assert_eq!(members[2].holds(), 0, "nothing comes to who is to go");
+        assert!(Hold::on(&said(&Bytes::from_static(b"small")), &mut None, &budget).is_none());
+    }
+
+    #[test]
+    fn many_small_mails_count_too() {
+        let budget = Arc::new(Budget::new(1_000_000));
+        let member = member(&budget, 1);
+        let events = 10_000;
+        for _ in 0..events {
+            member.push(0, Mail::Event(Event::Woken), None);
+        }
+        assert!(budget.held() > 32 * events, "{}", budget.held());
+        let mut mail = Vec::new();
+        member.take(0, false, usize::MAX, &mut mail);
+        assert!(budget.held() < SMALL_BYTES);
     }
 }

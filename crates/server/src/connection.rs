@@ -1,32 +1,43 @@
-//! One connection: reads all that is there, visits the engine once, writes once. Knows sockets, no protocol.
+//! One connection: reads all that is there, visits the engine, writes once. Knows sockets, no protocol.
 //!
-//! Back-pressure: nothing is read while the peer has not taken what it was sent (`outbound_bytes_max`) or while too many
-//! of its commands wait for the disk (`unacknowledged_max`). What other connections have posted stays in the mailbox, where
-//! there is a bound on it, while the peer has some to read.
+//! Back-pressure: while the peer has not taken its answers nothing more is read from it, nothing more of what it has asked is
+//! done, and its mail stays in the mailbox, where it shares its bytes with others. Nor is anything read while too many of its
+//! commands wait for the disk (`unacknowledged_max`).
 //!
 //! A connection that has much to do does it in turns: between two visits to the engine, and after much was read or written,
-//! the others of its thread come first. An answer that is asked for page by page goes out as it comes.
+//! the others of its thread come first (`work`). An answer that is asked for page by page goes out as it comes.
+//!
+//! A peer that has begun a message has a while to end it: see `patience`.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
-use tokio::io::ReadBuf;
+use bytes::BytesMut;
 use windlass_engine::{ClientId, Reading, Timestamp};
 use windlass_session::{Item, Outbox, Post, Reason, Session};
 
-use crate::budget::{Budget, Share};
+use crate::budget::{Budget, SMALL_BYTES};
 use crate::clock;
 use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
+use crate::output::Output;
 use crate::parcel::Depot;
+use crate::patience::{Patience, Pending};
+use crate::places::Guest;
 use crate::ringer::Ringer;
 use crate::stream::Stream;
+
+mod input;
+#[cfg(test)]
+pub(crate) mod tests;
+#[cfg(test)]
+mod turns;
+mod work;
 
 /// What one connection may use.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +50,8 @@ pub(crate) struct Bounds {
     pub(crate) unacknowledged_max: usize,
     /// Silence after which a connection is closed; `None` = never.
     pub(crate) idle_max: Option<Duration>,
+    /// How long a message may take to come in whole.
+    pub(crate) patience: Patience,
 }
 
 /// No more is read while more than this waits to be written: the peer must take its answers first.
@@ -51,20 +64,19 @@ const TURN_BYTES: usize = 128 * 1024;
 /// a peer that reads nothing is to cost no more than one that does.
 const POSTED_HIGH_BYTES: usize = 32 * 1024;
 
+/// So much room there must be for what was posted.
+pub(crate) const POSTED_ROOM_BYTES: usize = WRITE_HIGH_BYTES - POSTED_HIGH_BYTES;
+
 /// How long a peer may take to read what it is still due once the connection is to end.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// And how long it may take nothing of that once the daemon stops.
 const STOP_LINGER: Duration = Duration::from_secs(1);
 
-/// The most a declared length makes us reserve at once; beyond it, memory grows with what has really come.
-const RESERVE_MAX: usize = 1024 * 1024;
-
 /// What all connections share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) budget: Arc<Budget>,
     pub(crate) depot: Arc<Depot>,
 }
 
@@ -77,15 +89,19 @@ pub(crate) struct Connection<S> {
     mailbox: Arc<Mailbox>,
     bounds: Bounds,
     input: BytesMut,
-    output: BytesMut,
+    output: Output,
     outbox: Outbox,
-    /// What of the outbox the engine is still to do.
+    /// What the peer has asked and is not done yet.
     items: VecDeque<Item>,
+    /// Nothing of it was tried yet.
+    is_new: bool,
+    /// What is first there waits for another's large job.
+    is_held_up: bool,
+    /// Bytes the session took the last time: what is not done yet was made of them.
+    fed_bytes: usize,
     /// It has visited the engine, or moved so many bytes, since others had a turn.
     visited: bool,
     moved: usize,
-    /// It leaves its mail where it is until the peer has read.
-    holds_back: bool,
     mail: Vec<Mail>,
     /// What was posted is left in the mailbox, and with it other mail of so many bytes.
     left_behind: Option<usize>,
@@ -103,8 +119,11 @@ pub(crate) struct Connection<S> {
     now: Timestamp,
     reading: Reading,
     heard_at: Timestamp,
+    /// The message that has begun and not ended.
+    pending: Pending,
+    /// It was let in although there was no place, or could be sent away for another.
+    guest: Guest,
     budget: Arc<Budget>,
-    share: Share,
 }
 
 /// What a connection waited for.
@@ -114,6 +133,7 @@ enum Woke {
     Mail,
     Tick,
     Idle,
+    Late,
 }
 
 impl<S: Stream> Connection<S> {
@@ -122,12 +142,16 @@ impl<S: Stream> Connection<S> {
         greet: impl FnOnce(Arc<dyn Post>) -> Box<dyn Session>,
         client: ClientId,
         ringer: Arc<Ringer>,
-        Shared { hub, budget, depot }: Shared,
+        Shared { hub, depot }: Shared,
         bounds: Bounds,
+        guest: Guest,
     ) -> Self {
-        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, depot, ringer));
+        let budget = Arc::clone(&hub.budget);
+        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, depot, Arc::clone(&budget), ringer));
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
+        budget.enter(client, Arc::clone(&mailbox));
         hub.join(client, Arc::clone(&mailbox));
+        guest.can_be_reached(&mailbox);
         let reading = clock::read();
         Self {
             stream,
@@ -137,12 +161,14 @@ impl<S: Stream> Connection<S> {
             mailbox,
             bounds,
             input: BytesMut::new(),
-            output: BytesMut::new(),
+            output: Output::default(),
             outbox: Outbox::at(reading.clock.skew_ms),
             items: VecDeque::new(),
+            is_new: false,
+            is_held_up: false,
+            fed_bytes: 0,
             visited: false,
             moved: 0,
-            holds_back: false,
             mail: Vec::new(),
             left_behind: None,
             eof: false,
@@ -153,8 +179,9 @@ impl<S: Stream> Connection<S> {
             now: reading.now,
             reading,
             heard_at: reading.now,
+            pending: Pending::default(),
+            guest,
             budget,
-            share: Share::default(),
         }
     }
 
@@ -179,17 +206,22 @@ impl<S: Stream> Connection<S> {
                 Woke::Read(Ok(read)) => {
                     self.eof = read == 0;
                     self.moved += read;
-                    self.heard();
+                    self.heard(read);
                 }
                 Woke::Wrote(Ok(written)) if written > 0 => self.wrote(written),
                 Woke::Read(Err(_)) | Woke::Wrote(_) => return self.ending.take().unwrap_or(Reason::PeerClosed),
-                Woke::Mail => self.heed_shutdown(),
+                Woke::Mail => {
+                    self.is_held_up = false;
+                    self.heed_shutdown();
+                }
                 Woke::Tick => self.tick(),
                 Woke::Idle if self.silent_until().is_none_or(|at| at > self.now) => {}
                 Woke::Idle if self.stalls_the_stop() => {
                     return Reason::TimedOut("takes no answers while the daemon stops");
                 }
                 Woke::Idle => return self.ending.take().unwrap_or(Reason::TimedOut("idle")),
+                Woke::Late if self.is_late() => return Reason::TimedOut("half a message"),
+                Woke::Late => {}
             }
             self.settle().await;
             if was_read && self.is_answered_with_nothing() {
@@ -200,7 +232,7 @@ impl<S: Stream> Connection<S> {
 
     /// Whether what was read gets no answer, now or when the disk has it, and the peer may have more to say all the same.
     fn is_answered_with_nothing(&self) -> bool {
-        let answered = !self.output.is_empty() || self.mailbox.len() > 0;
+        let answered = !self.output.is_empty() || self.mailbox.len() > 0 || !self.items.is_empty();
         !answered && !self.waits && !self.eof && self.ending.is_none()
     }
 
@@ -211,11 +243,15 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Bytes, or the end of them, have come.
-    fn heard(&mut self) {
+    fn heard(&mut self, read: usize) {
         if self.bounds.idle_max.is_some() {
             self.heard_at = self.now;
         }
-        self.session.on_bytes(self.now, &mut self.input, &mut self.outbox);
+        if let Some(reason) = self.guest.spoke(self.input.first().copied()) {
+            return self.outbox.hang_up(reason);
+        }
+        self.pending.came(read);
+        self.feed();
         self.waits = self.input.is_empty() && self.outbox.ends_in_waiting();
         if self.eof {
             self.session.on_eof(self.now, &mut self.outbox);
@@ -256,19 +292,6 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Takes everything that is to be done as far as it goes: outbox to the engine, mail to the session, words to the
-    /// output. Ends when the session has nothing more to do with what is there, or the peer is to take its answers first.
-    async fn settle(&mut self) {
-        loop {
-            self.send_outbox().await;
-            // The next page of a long answer waits in the mailbox until the peer has taken those before.
-            self.holds_back = self.output.len() >= WRITE_HIGH_BYTES && (self.visited || self.holds_back);
-            if self.holds_back || (!self.read_mail().await && !self.reread()) {
-                return;
-            }
-        }
-    }
-
     /// Whatever else waits on this thread has a turn, and whoever waits for the engine.
     async fn let_others_go_first(&mut self) {
         tokio::task::yield_now().await;
@@ -276,111 +299,36 @@ impl<S: Stream> Connection<S> {
         (self.visited, self.moved) = (false, 0);
     }
 
-    async fn send_outbox(&mut self) {
-        if let Some(reason) = self.outbox.take_reason()
-            && self.ending.is_none()
-        {
-            self.ending = Some(reason);
-            self.heard_at = self.now;
-            self.input = BytesMut::new();
-        }
-        // Words alone, with nothing before them that waits, need no visit.
-        if self.mailbox.len() == 0
-            && let Some(words) = self.outbox.take_bytes()
-        {
-            self.say(&words);
-        } else if !self.outbox.is_empty() {
-            self.items.extend(self.outbox.drain());
-            loop {
-                if self.visited {
-                    self.let_others_go_first().await;
-                }
-                self.visited = true;
-                if self.hub.visit(self.client, &self.reading, &mut self.items) {
-                    break;
-                }
-            }
-        }
-        if let Some(how) = self.outbox.take_stop() {
-            tracing::info!(client = self.client.0, ?how, "a client wants the daemon to stop");
-            self.hub.ask_to_stop(how);
-        }
-    }
-
-    /// Hands the session its mail. Says whether there was any.
-    async fn read_mail(&mut self) -> bool {
-        let mut mail = std::mem::take(&mut self.mail);
-        let room = POSTED_HIGH_BYTES.saturating_sub(self.output.len());
-        self.left_behind = self.hub.take_mail(&self.mailbox, room, &mut mail);
-        let any = !mail.is_empty();
-        for mail in mail.drain(..) {
-            match mail {
-                Mail::Bytes(words) => self.say(&words),
-                Mail::Posted(parcel) => self.say(parcel.words()),
-                Mail::Event(event) => {
-                    self.session.on_event(self.now, event, &mut self.outbox);
-                    // What it answers at once stands ahead of whatever else is in the mail; only what it asks is new.
-                    if let Some(words) = self.outbox.take_leading_bytes() {
-                        self.say(&words);
-                    }
-                    if !self.outbox.is_empty() {
-                        self.send_outbox().await;
-                    }
-                }
-            }
-        }
-        self.mail = mail;
-        any
-    }
-
-    fn say(&mut self, words: &[u8]) {
-        if self.stopping && self.output.is_empty() {
-            self.heard_at = self.now;
-        }
-        self.output.extend_from_slice(words);
-    }
-
-    /// A session that left input behind, because it wanted its answers first, may go on. Says whether it did anything.
-    fn reread(&mut self) -> bool {
-        if self.input.is_empty() || self.ending.is_some() || !self.has_room() {
-            return false;
-        }
-        let before = self.input.len();
-        self.session.on_bytes(self.now, &mut self.input, &mut self.outbox);
-        before != self.input.len() || !self.outbox.is_empty()
-    }
-
     /// Whether it is over: hung up, everything sent, nothing promised that is still to come.
     fn try_finish(&mut self) -> Option<Reason> {
-        if let Some(why) = self.mailbox.dismissed() {
-            return Some(why.clone());
-        }
         if self.mailbox.overflowed() || self.output.len() > self.bounds.outbound_bytes_max {
             return Some(Reason::Limit("outbound_bytes_max"));
         }
-        let held = self.input.len() + self.unread();
-        if !self.budget.report(&mut self.share, held) {
-            return Some(Reason::Limit("buffer_bytes_max"));
+        self.report();
+        if let Some(why) = self.mailbox.dismissed() {
+            return Some(why.clone());
         }
-        let done = self.ending.is_some() && self.output.is_empty() && self.mailbox.len() == 0;
+        let quiet = self.items.is_empty() && self.mailbox.len() == 0;
+        let done = self.ending.is_some() && self.output.is_empty() && quiet;
         if done { self.ending.take() } else { None }
+    }
+
+    /// Takes down what it holds, when that has changed much, and makes room if it is too much.
+    fn report(&self) {
+        let own = self.input.capacity() + self.output.allocated() + self.session.held_bytes();
+        let to_do = if self.items.is_empty() { 0 } else { self.fed_bytes + size_of::<Item>() * self.items.len() };
+        let held = own + to_do;
+        self.mailbox.set_unsent(self.output.allocated());
+        let before = self.mailbox.buffers().bytes();
+        if held.abs_diff(before) >= SMALL_BYTES || (held < SMALL_BYTES && before > 0) {
+            self.budget.report(self.mailbox.buffers(), held);
+        }
+        self.budget.relieve();
     }
 
     fn wants_to_read(&self) -> bool {
         let room = self.input.len() < self.bounds.read_bytes_max || self.session.needs_bytes() > 0;
-        room && !self.eof && self.ending.is_none() && self.has_room()
-    }
-
-    /// What the peer is still to take, besides what others have posted.
-    fn unread(&self) -> usize {
-        self.output.len() + self.left_behind.unwrap_or_default()
-    }
-
-    /// Whether the peer has taken enough of its answers, and the disk of its commands, for there to be more.
-    fn has_room(&self) -> bool {
-        // What is left behind waits for the peer, and is judged by its bytes.
-        let acknowledged = self.left_behind.is_some() || self.mailbox.len() < self.bounds.unacknowledged_max;
-        self.unread() < WRITE_HIGH_BYTES && acknowledged
+        room && !self.eof && self.ending.is_none() && self.items.is_empty() && self.has_room()
     }
 
     /// Says whether to read now. A peer from which nothing was read is not to be blamed for it.
@@ -388,15 +336,26 @@ impl<S: Stream> Connection<S> {
         let reading = self.wants_to_read();
         if reading && self.paused {
             self.session.excuse(self.now);
+            self.pending.resume(self.now);
         }
         self.paused = !reading && !self.eof && self.ending.is_none();
+        if self.paused {
+            self.pending.pause(self.now);
+        }
         reading
+    }
+
+    /// Whether the message that has begun should have ended.
+    fn is_late(&self) -> bool {
+        self.pending.deadline(self.bounds.patience).is_some_and(|at| at <= self.now)
     }
 
     /// When the peer has said nothing for too long.
     fn silent_until(&self) -> Option<Timestamp> {
         let silence_max = match &self.ending {
             None => self.bounds.idle_max,
+            // It waits for the disk, not for the peer.
+            Some(_) if self.is_held_up => None,
             Some(_) if self.stalls_the_stop() => Some(STOP_LINGER),
             Some(_) => Some(LINGER),
         };
@@ -408,12 +367,15 @@ impl<S: Stream> Connection<S> {
         let reading = self.begin_reading();
         let deadline = self.session.next_deadline().filter(|_| self.ending.is_none());
         let silent_until = self.silent_until();
+        let late = self.pending.deadline(self.bounds.patience).filter(|_| reading);
         let mailbox = Arc::clone(&self.mailbox);
         let mut bell = pin!(mailbox.rung());
         let mut tick = pin!(sleep_until(deadline));
         let mut silence = pin!(sleep_until(silent_until));
+        let mut late = pin!(sleep_until(late));
         poll_fn(|cx| {
-            let output = self.output.get(..WRITE_HIGH_BYTES).unwrap_or(&self.output);
+            let output = self.output.next();
+            let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
             if !output.is_empty()
                 && let Poll::Ready(wrote) = Pin::new(&mut self.stream).poll_write(cx, output)
             {
@@ -431,45 +393,20 @@ impl<S: Stream> Connection<S> {
             if silence.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Woke::Idle);
             }
+            if late.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Woke::Late);
+            }
             Poll::Pending
         })
         .await
-    }
-
-    /// Reads what is there, up to the bound. Small messages go through a buffer shared by the thread, so that a
-    /// connection at rest holds none; the rest of a large one is read straight into its place.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let needs = self.session.needs_bytes();
-        if needs > SCRATCH_BYTES {
-            self.input.reserve(needs.min(RESERVE_MAX));
-            return tokio_util::io::poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input);
-        }
-        SCRATCH.with_borrow_mut(|scratch| {
-            let mut total = 0;
-            loop {
-                let mut buffer = ReadBuf::new(scratch);
-                match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Pending if total > 0 => return Poll::Ready(Ok(total)),
-                    Poll::Pending => return Poll::Pending,
-                }
-                let filled = buffer.filled().len();
-                self.input.extend_from_slice(buffer.filled());
-                total += filled;
-                // A short read means that there is no more; asking again would only cost a system call.
-                if filled < SCRATCH_BYTES || total >= self.bounds.read_bytes_max {
-                    return Poll::Ready(Ok(total));
-                }
-            }
-        })
     }
 }
 
 impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
         leave(&self.hub, self.client);
-        self.budget.report(&mut self.share, 0);
+        self.budget.leave(self.client);
+        self.budget.report(self.mailbox.buffers(), 0);
     }
 }
 
@@ -490,163 +427,9 @@ fn leave(hub: &Arc<Hub>, client: ClientId) {
     });
 }
 
-const SCRATCH_BYTES: usize = 64 * 1024;
-
-std::thread_local! {
-    static SCRATCH: std::cell::RefCell<Box<[u8]>> = std::cell::RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
-}
-
 async fn sleep_until(at: Option<Timestamp>) {
     match at {
         Some(at) => clock::sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod turns;
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use bytes::Bytes;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
-    use windlass_engine::{Command, Engine, Event, Limits, Tag};
-    use windlass_store::Journal;
-
-    use super::*;
-    use crate::hub::Promise;
-
-    /// More than may wait when the pipe is full.
-    const ANSWER_BYTES: usize = WRITE_HIGH_BYTES + 4096;
-
-    /// What a session was told, in order.
-    type Told = Arc<Mutex<Vec<&'static str>>>;
-
-    /// Answers the first byte with so many, and wants to be ticked at once until it was.
-    #[derive(Debug)]
-    struct Talkative {
-        answer_bytes: usize,
-        told: Told,
-        ticks_at: Option<Timestamp>,
-    }
-
-    impl Session for Talkative {
-        fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-            out.command(Tag::NONE, Command::Open(windlass_engine::ClientInfo::default()));
-        }
-
-        fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
-            if self.told.lock().unwrap().is_empty() {
-                out.bytes().resize(self.answer_bytes, 0);
-                self.ticks_at = Some(now);
-            }
-            self.told.lock().unwrap().push("bytes");
-            input.clear();
-        }
-
-        fn on_event(&mut self, _: Timestamp, _: Event, _: &mut Outbox) {}
-
-        fn on_tick(&mut self, _: Timestamp, _: &mut Outbox) {
-            self.told.lock().unwrap().push("tick");
-            self.ticks_at = None;
-        }
-
-        fn next_deadline(&self) -> Option<Timestamp> {
-            self.ticks_at
-        }
-
-        fn excuse(&mut self, _: Timestamp) {
-            self.told.lock().unwrap().push("excused");
-        }
-    }
-
-    const BOUNDS: Bounds =
-        Bounds { read_bytes_max: 1 << 20, outbound_bytes_max: 1 << 20, unacknowledged_max: 9, idle_max: None };
-
-    /// What mailboxes may hold of what was posted.
-    const DEPOT_BYTES: usize = 1 << 20;
-
-    /// A connection with such a session, what that is told, and the way to it from outside.
-    fn connection<S: Stream>(stream: S, answer_bytes: usize) -> (Connection<S>, Told, Arc<dyn Post>) {
-        let journal = Journal::new();
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), journal, Promise::Soon, 7));
-        let (told, mut handle) = (Told::default(), None);
-        let greet = |line| {
-            handle = Some(line);
-            Box::new(Talkative { answer_bytes, told: Arc::clone(&told), ticks_at: None }) as Box<dyn Session>
-        };
-        let (budget, depot) = (Arc::new(Budget::new(1 << 30)), Arc::new(Depot::new(DEPOT_BYTES)));
-        let shared = Shared { hub, budget, depot };
-        let connection = Connection::new(stream, greet, ClientId(1), Arc::default(), shared, BOUNDS);
-        (connection, told, handle.unwrap())
-    }
-
-    #[tokio::test]
-    async fn a_peer_that_is_not_read_from_is_excused() {
-        let (ours, mut theirs) = duplex(1024);
-        let (connection, told, _) = connection(ours, ANSWER_BYTES);
-        let served = tokio::spawn(connection.serve());
-        theirs.write_all(b"1").await.unwrap();
-        while told.lock().unwrap().len() < 3 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(*told.lock().unwrap(), ["bytes", "excused", "tick"]);
-        theirs.write_all(b"2").await.unwrap();
-        let mut answer = vec![0; ANSWER_BYTES];
-        theirs.read_exact(&mut answer).await.unwrap();
-        while told.lock().unwrap().len() < 5 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(told.lock().unwrap()[3..], ["excused", "bytes"]);
-        drop(theirs);
-        assert_eq!(served.await.unwrap(), Reason::PeerClosed);
-    }
-
-    #[tokio::test]
-    async fn a_dismissed_connection_ends_at_once_whatever_it_is_owed() {
-        let (ours, mut theirs) = duplex(1024);
-        let (connection, told, handle) = connection(ours, ANSWER_BYTES);
-        let served = tokio::spawn(connection.serve());
-        theirs.write_all(b"1").await.unwrap();
-        while told.lock().unwrap().len() < 3 {
-            tokio::task::yield_now().await;
-        }
-        handle.dismiss(Reason::Dismissed);
-        handle.dismiss(Reason::Ended);
-        assert_eq!(served.await.unwrap(), Reason::Dismissed);
-    }
-
-    #[tokio::test]
-    async fn a_peer_that_does_not_read_misses_what_is_posted_is_heard_and_is_not_hung_up_on() {
-        const WORDS: usize = 4096;
-        let (ours, mut theirs) = duplex(1024);
-        let (connection, told, line) = connection(ours, 1);
-        let served = tokio::spawn(connection.serve());
-        let words = |number: usize| Bytes::from(vec![u8::try_from(number % 256).unwrap(); WORDS]);
-        let mut posted = 0;
-        while line.post(words(posted)) {
-            posted += 1;
-            tokio::task::yield_now().await;
-        }
-        // A mailbox's part of what is free, what is copied to be written, and what is written.
-        let held_max = DEPOT_BYTES / 8 + POSTED_HIGH_BYTES + WORDS + 1024;
-        assert!((BOUNDS.unacknowledged_max + 1..=held_max / WORDS).contains(&posted), "{posted}");
-        // More of them wait than there may be commands that wait for the disk: those they are not.
-        theirs.write_all(b"1").await.unwrap();
-        while told.lock().unwrap().len() < 3 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(*told.lock().unwrap(), ["bytes", "excused", "tick"]);
-        let mut heard = vec![0; WORDS];
-        for number in 0..posted {
-            theirs.read_exact(&mut heard).await.unwrap();
-            assert_eq!(heard, words(number), "{number}");
-        }
-        assert_eq!(theirs.read_u8().await.unwrap(), 0, "its answer stands behind them");
-        assert!(line.post(words(0)), "there is room again");
-        drop(theirs);
-        assert_eq!(served.await.unwrap(), Reason::PeerClosed);
     }
 }

@@ -12,24 +12,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::HashMap;
 use tokio::sync::{Notify, watch};
-use windlass_engine::{
-    ClientId, ClientInfo, Command, Engine, Event, NoticeKind, Reading, Refusal, Tag, Timestamp, Turn,
-};
-use windlass_session::{Item, Stop};
+use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Reading, Tag, Timestamp, Turn};
+use windlass_session::Stop;
 use windlass_store::{Commit, Journal};
 
+pub(crate) use self::visit::Visited;
+use crate::budget::{Budget, Hold};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::notices;
 use crate::ringer::Ringer;
 
+mod kinds;
+#[cfg(test)]
+mod tests;
+mod visit;
+
 /// No connection has this number: those begin at 1.
 const OURSELVES: ClientId = ClientId(0);
 const ASKED: Tag = Tag(1);
-
-/// What one visit may cost before others have a turn: half a millisecond, as the engine estimates it ([`Engine::work`]). The
-/// command that goes beyond it is still done.
-const VISIT_WORK_MAX: u64 = 20_000;
 
 /// Whether acknowledgements wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +52,8 @@ pub(crate) struct Hub {
     durable: AtomicU64,
     /// The first commit of this run.
     first: u64,
+    /// What all connections together may hold.
+    pub(crate) budget: Arc<Budget>,
     /// The store does not answer: nothing is acknowledged until it does again.
     failed: AtomicBool,
     /// The disk has no room for new jobs.
@@ -82,6 +85,10 @@ struct Core {
     waiting: VecDeque<(u64, Arc<Mailbox>)>,
     /// When the ticker will come; `NEVER` if it has nothing to come for.
     ticks_at: Timestamp,
+    /// This visit brings a large job.
+    large: bool,
+    /// The commit behind which the last one is on the disk.
+    large_until: u64,
 }
 
 impl Hub {
@@ -98,6 +105,8 @@ impl Hub {
             words: VecDeque::new(),
             waiting: VecDeque::new(),
             ticks_at: Timestamp::NEVER,
+            large: false,
+            large_until: 0,
         };
         Self {
             core: Mutex::new(core),
@@ -105,6 +114,7 @@ impl Hub {
             hand_out_after_commit: false,
             durable,
             first,
+            budget: Arc::new(Budget::new(usize::MAX)),
             failed: AtomicBool::new(false),
             full: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
@@ -120,6 +130,11 @@ impl Hub {
     /// [`Promise::Durable`] nothing waits for the disk, and so does this.
     pub(crate) fn hand_out_after_commit(self, yes: bool) -> Self {
         Self { hand_out_after_commit: yes && self.promise == Promise::Durable, ..self }
+    }
+
+    /// The same, with a bound on what all connections together may hold.
+    pub(crate) fn bounded(self, buffer_bytes_max: usize) -> Self {
+        Self { budget: Arc::new(Budget::new(buffer_bytes_max)), ..self }
     }
 
     // ---- connections -----------------------------------------------------------------------------------------------
@@ -145,42 +160,6 @@ impl Hub {
         }
         self.end(core, None);
         !is_part
-    }
-
-    /// Does what a client wants, in order, as far as one visit goes. Says whether that was all: if not, others are to have a
-    /// turn before the rest. The client's own mailbox is not rung: it is looked at next.
-    pub(crate) fn visit(&self, client: ClientId, now: &Reading, items: &mut VecDeque<Item>) -> bool {
-        let (failed, full) = (self.failed(), self.full());
-        let is_refused = |tag, command: &Command| {
-            (failed && needs_store(tag, command)) || (takes_room(command) && (full || self.is_too_large(command)))
-        };
-        let mut core = self.lock();
-        core.begin(now);
-        let begun = core.engine.work();
-        while core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX
-            && let Some(item) = items.pop_front()
-        {
-            match item {
-                Item::Command(tag, command) if is_refused(tag, &command) => {
-                    core.notice_unavailable(&command);
-                    core.turn.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
-                }
-                Item::Command(tag, command) if self.hand_out_after_commit && ends_unanswered(tag, &command) => {
-                    core.apply_end(client, tag, command);
-                }
-                // Something long is asked for once more until it is short.
-                Item::Command(tag, command) if core.apply_in_part(client, &command) => {
-                    items.push_front(Item::Command(tag, command));
-                }
-                Item::Command(tag, command) => core.apply(client, tag, command),
-                Item::Bytes(bytes) => {
-                    let place = core.turn.events.len();
-                    core.words.push_back((place, client, bytes));
-                }
-            }
-        }
-        self.end(core, Some(client));
-        items.is_empty()
     }
 
     /// Asks the engine something on the daemon's own behalf, and gives back what it says to that.
@@ -219,6 +198,7 @@ impl Hub {
         let Core { engine, journal, turn, .. } = &mut *core;
         journal.append(engine, &turn.changes);
         let pending = !journal.is_empty();
+        let to_commit = pending || journal.is_behind();
         // The commit behind which everything is on the disk that was changed until now.
         let barrier = if pending { journal.pending_seq() } else { journal.pending_seq().saturating_sub(1) };
         let gate = match self.promise {
@@ -226,7 +206,10 @@ impl Hub {
             Promise::Durable => barrier,
         };
         core.ends.pin(gate);
-        core.post((gate, barrier), self.durable.load(Ordering::Acquire), own);
+        if std::mem::take(&mut core.large) {
+            core.large_until = barrier;
+        }
+        core.post((gate, barrier), self.durable.load(Ordering::Acquire), own, &self.budget);
         let due = core.engine.next_deadline().unwrap_or(Timestamp::NEVER);
         let earlier = due < core.ticks_at;
         if earlier {
@@ -238,9 +221,10 @@ impl Hub {
         if earlier {
             self.deadline_moved.notify_one();
         }
-        if pending {
+        if to_commit {
             self.wake_committer();
         }
+        self.budget.relieve();
     }
 
     // ---- commits ---------------------------------------------------------------------------------------------------
@@ -314,16 +298,6 @@ impl Hub {
         self.room.store(bytes, Ordering::Release);
     }
 
-    /// Whether a job is larger than what is left. If it is not, that much less is left from now on. Small ones are looked after
-    /// together: what of them can be on its way fits what is kept besides.
-    fn is_too_large(&self, command: &Command) -> bool {
-        const LARGE_BYTES: usize = 1 << 20;
-        let Command::Push(job) = command else { return false };
-        let bytes = job.body.len() as u64;
-        let take = |room: u64| room.checked_sub(bytes);
-        job.body.len() > LARGE_BYTES && self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err()
-    }
-
     /// The disk has no room for new jobs, or has it again. Returns what held before.
     pub(crate) fn set_full(&self, full: bool) -> bool {
         self.full.swap(full, Ordering::AcqRel)
@@ -378,6 +352,11 @@ impl Hub {
 /// What tests look at.
 #[cfg(test)]
 impl Hub {
+    /// Does what a client wants as far as one visit goes, however little the peer has room for. Says whether that was all.
+    pub(crate) fn visit(&self, client: ClientId, now: &Reading, items: &mut VecDeque<windlass_session::Item>) -> bool {
+        self.visit_within(client, now, items, usize::MAX) == Visited::All
+    }
+
     pub(crate) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
@@ -425,42 +404,18 @@ impl Core {
         self.engine.apply(client, tag, command, &mut self.turn);
     }
 
-    /// The end of a job, which is answered with nothing. A restart brings back what the disk knows and has not seen the end of.
-    fn apply_end(&mut self, client: ClientId, tag: Tag, command: Command) {
-        let before = self.turn.changes.len();
-        self.apply(client, tag, command);
-        if self.turn.changes.get(before..).is_some_and(|changes| self.journal.knows_any(changes)) {
-            self.ends.ended_by = Some(client);
-        }
-    }
-
-    /// Does a part of something long. Says whether there is more of it.
-    fn apply_in_part(&mut self, client: ClientId, command: &Command) -> bool {
-        if !matches!(command, Command::Close | Command::UnserveAll { .. }) {
-            return false;
-        }
-        self.engine.tick(&mut self.turn);
-        self.engine.apply_in_part(client, command, &mut self.turn)
-    }
-
-    /// A job is not taken, because the store does not answer or is full.
-    fn notice_unavailable(&mut self, command: &Command) {
-        if let Command::Push(job) = command {
-            let example = || (Bytes::copy_from_slice(&job.queue), Bytes::new(), Bytes::new());
-            self.turn.notice(NoticeKind::Refused(Refusal::Unavailable), example);
-        }
-    }
-
     /// Puts the turn's events and words into the mailboxes they are for, and rings those whose owners do not look by themselves.
-    fn post(&mut self, (gate, barrier): (u64, u64), durable: u64, own: Option<ClientId>) {
+    fn post(&mut self, (gate, barrier): (u64, u64), durable: u64, own: Option<ClientId>, budget: &Arc<Budget>) {
         let mut events = std::mem::take(&mut self.turn.events);
+        let mut last = None;
         for (index, (client, event)) in events.drain(..).enumerate() {
             self.post_words(index, own);
             let gate = if event.is_barrier() { barrier } else { gate };
             let handed_out = matches!(event, Event::Taken { .. });
             let needs = if handed_out { self.ends.gate(client) } else { u64::from(event.acknowledges()) * gate };
             let needs = if needs > durable { needs } else { 0 };
-            self.deliver(client, needs, Mail::Event(event), own);
+            let hold = Hold::on(&event, &mut last, budget);
+            self.deliver(client, needs, (Mail::Event(event), hold), own);
         }
         self.turn.events = events;
         self.post_words(usize::MAX, own);
@@ -469,81 +424,18 @@ impl Core {
     fn post_words(&mut self, before: usize, own: Option<ClientId>) {
         while self.words.front().is_some_and(|(place, ..)| *place <= before) {
             if let Some((_, client, bytes)) = self.words.pop_front() {
-                self.deliver(client, 0, Mail::Bytes(bytes), own);
+                self.deliver(client, 0, (Mail::Bytes(bytes), None), own);
             }
         }
     }
 
-    fn deliver(&mut self, client: ClientId, gate: u64, mail: Mail, own: Option<ClientId>) {
+    fn deliver(&mut self, client: ClientId, gate: u64, (mail, hold): (Mail, Option<Arc<Hold>>), own: Option<ClientId>) {
         let Some(mailbox) = self.mailboxes.get(&client) else { return };
-        if mailbox.push(gate, mail) {
+        if mailbox.push(gate, mail, hold) {
             self.waiting.push_back((gate, Arc::clone(mailbox)));
         }
         if own != Some(client) {
             mailbox.ring();
         }
-    }
-}
-
-/// Whether a command makes something new that has to be kept.
-fn takes_room(command: &Command) -> bool {
-    if let Command::Push(job) = command {
-        return job.durable;
-    }
-    matches!(command, Command::SetSchedule(_) | Command::BatchNew(_))
-}
-
-/// Whether a command ends a job, and nobody is told that it is so.
-const fn ends_unanswered(tag: Tag, command: &Command) -> bool {
-    matches!(command, Command::Finish { .. } | Command::Fail { .. }) && !tag.wants_answer()
-}
-
-/// Whether a command asks for a promise that only the store can keep.
-fn needs_store(tag: Tag, command: &Command) -> bool {
-    match command {
-        Command::Push(job) => job.durable,
-        Command::SetSchedule(_) | Command::BatchNew(_) | Command::Mutate { .. } | Command::Flush { .. } => true,
-        Command::Finish { .. }
-        | Command::Fail { .. }
-        | Command::Misfit { .. }
-        | Command::Release { .. }
-        | Command::Extend { .. }
-        | Command::Repay { .. }
-        | Command::Track { .. }
-        | Command::Replace { .. }
-        | Command::Cancel(_)
-        | Command::RemoveSchedule(_)
-        | Command::BatchOpen { .. }
-        | Command::BatchCommit { .. }
-        | Command::CreateQueue { .. }
-        | Command::RemoveQueue { .. }
-        | Command::PauseQueue { .. }
-        | Command::LimitQueue { .. }
-        | Command::Barrier
-        | Command::ThrottleQueue { .. }
-        | Command::RuleQueue { .. } => tag.wants_answer(),
-        Command::Open(_)
-        | Command::Close
-        | Command::Label(_)
-        | Command::Serve(_)
-        | Command::Unserve { .. }
-        | Command::UnserveAll { .. }
-        | Command::Take(_)
-        | Command::Sleep
-        | Command::Credit { .. }
-        | Command::Unwait
-        | Command::Bridge(_)
-        | Command::Tell { .. }
-        | Command::Look(_)
-        | Command::ListSchedules { .. }
-        | Command::LookBatch { .. }
-        | Command::LookQueue { .. }
-        | Command::ListQueues { .. }
-        | Command::ListJobs { .. }
-        | Command::ListClients { .. }
-        | Command::Stats
-        | Command::Enlist { .. }
-        | Command::Beat { .. }
-        | Command::Signal { .. } => false,
     }
 }

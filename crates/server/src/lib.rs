@@ -2,10 +2,11 @@
 //!
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` and
 //! `connection` (sockets, no protocol) · `hub` (the engine behind its lock, and what a visit is) · `mailbox` (what waits to
-//! be told), `ringer` (many mailboxes rung at once) and `parcel` (what one connection has posted to others) · `commit` (the
-//! thread that writes) · `protocols` (which session greets where) · `notices` (what an
-//! operator is to know of) · `agreement`, `recurring`, `rules`, `throttles` (what the
-//! engine keeps because it is configured) · `tls` · `control` (signals) and `describe` (what SIGTTIN logs) · [`config`].
+//! be told), `ringer` (many mailboxes rung at once), `parcel` (what one connection has posted to others) and `output` (words on
+//! their way out) · `budget`, `places`, `patience` (what all may hold, how many there may be, how long they may take) · `commit` (the
+//! thread that writes) · `protocols` (which session greets where) · `notices` (what an operator is to know of) · `agreement`,
+//! `recurring`, `rules`, `throttles` (what the engine keeps because it is configured) · `tls` · `control` (signals) and `describe`
+//! (what SIGTTIN logs) · [`config`].
 //!
 //! [`import`] stands beside it: taking jobs over while no daemon runs.
 //!
@@ -32,7 +33,10 @@ mod listen;
 pub mod logging;
 mod mailbox;
 mod notices;
+mod output;
 mod parcel;
+mod patience;
+mod places;
 mod protocols;
 mod recurring;
 mod ringer;

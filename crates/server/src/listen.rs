@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
@@ -15,21 +15,24 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 use windlass_engine::{ClientId, ClientInfo};
-use windlass_session::{Post, Session};
+use windlass_session::{Post, Reason, Session};
 
-use crate::budget::Budget;
 use crate::config::{Address, ListenAddress, Server};
 use crate::connection::{Bounds, Connection, Shared};
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
 use crate::notices;
 use crate::parcel::Depot;
+use crate::places::{IsAdmin, PlaceLimits, Places};
 use crate::stream::Stream;
 use crate::threads::Seating;
 use crate::tls::Acceptor;
 
 /// How long to leave the kernel alone when it cannot give us a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes that the system may hold for a peer before any of them is on its way.
+const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 
 /// Makes the session of a new connection, which can be reached from outside as well.
 pub(crate) type Greeter = Arc<dyn Fn(ClientInfo, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync>;
@@ -43,6 +46,8 @@ pub(crate) struct Protocol {
     pub(crate) tls: Option<Arc<Acceptor>>,
     /// Whoever connects must know a password or have a certificate.
     pub(crate) guarded: bool,
+    /// How an administrator begins.
+    pub(crate) is_admin: IsAdmin,
 }
 
 /// A socket that is bound and not yet served.
@@ -69,13 +74,12 @@ pub(crate) struct Door {
     seating: Seating,
     shared: Shared,
     bounds: Bounds,
-    connections_max: usize,
+    pub(crate) places: Arc<Places>,
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the daemon stops: no handshake is waited for.
     pub(crate) stop: CancellationToken,
     /// Cancelled with it, or before: no more is accepted.
     pub(crate) closed: CancellationToken,
-    open: AtomicUsize,
     next_client: AtomicU64,
 }
 
@@ -84,13 +88,13 @@ impl Door {
         hub: Arc<Hub>,
         seating: Seating,
         bounds: Bounds,
-        connections_max: usize,
+        places: PlaceLimits,
         buffer_bytes_max: usize,
     ) -> Self {
         let stop = CancellationToken::new();
         // What is posted may take up half as much again.
         let depot = Arc::new(Depot::new(buffer_bytes_max / 2));
-        let shared = Shared { hub: Arc::clone(&hub), budget: Arc::new(Budget::new(buffer_bytes_max)), depot };
+        let shared = Shared { hub: Arc::clone(&hub), depot };
         Self {
             hub,
             seating,
@@ -98,9 +102,8 @@ impl Door {
             closed: stop.child_token(),
             stop,
             bounds,
-            connections_max,
+            places: Places::new(places),
             tasks: TaskTracker::new(),
-            open: AtomicUsize::new(0),
             next_client: AtomicU64::new(1),
         }
     }
@@ -111,22 +114,21 @@ impl Door {
     }
 
     /// Serves a connection in a task of its own on one of the threads, once its stream is ready there, or closes it if
-    /// there are too many.
+    /// there is no place for it.
     fn enter<S: Stream + 'static>(
         self: &Arc<Self>,
         stream: impl Future<Output = io::Result<S>> + Send + 'static,
         info: ClientInfo,
         protocol: &Protocol,
     ) {
-        let (Some(place), Some(seat)) = (Place::take(self), self.seating.seat()) else {
-            let (protocol, connections_max) = (protocol.name, self.connections_max);
-            return warn_limited!(
-                "too many connections",
-                protocol,
-                connections_max,
-                "too many connections: closed one"
-            );
+        let guest = match self.places.take(protocol.name, &info.address, protocol.is_admin) {
+            Ok(guest) => guest,
+            Err(limit) => {
+                let (protocol, peer) = (protocol.name, &*info.address);
+                return warn_limited!(limit, protocol, peer, limit, "too many connections: closed one");
+            }
         };
+        let Some(seat) = self.seating.seat() else { return };
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
         let span =
             tracing::debug_span!("connection", protocol = protocol.name, peer = %info.address, client = client.0);
@@ -134,11 +136,15 @@ impl Door {
         let ringer = Arc::clone(&seat.ringer);
         let (protocol, peer, stop) = (protocol.name, info.address.clone(), self.stop.clone());
         let task = async move {
-            match stream.await {
+            let stream = tokio::select! {
+                stream = stream => stream,
+                () = guest.evicted() => return notices::hung_up(protocol, &peer, &Reason::Limit("connections_max")),
+            };
+            match stream {
                 Ok(stream) => {
                     tracing::debug!("open");
                     let greet = |line| greet(info, line);
-                    let reason = Connection::new(stream, greet, client, ringer, shared, bounds).serve().await;
+                    let reason = Connection::new(stream, greet, client, ringer, shared, bounds, guest).serve().await;
                     tracing::debug!(%reason, "closed");
                     notices::hung_up(protocol, &peer, &reason);
                 }
@@ -147,7 +153,6 @@ impl Door {
                     warn_limited!("no TLS handshake", protocol, peer = &*peer, %why, "no TLS handshake: hung up")
                 }
             }
-            drop(place);
         };
         let runtime = seat.runtime.clone();
         let task = async move {
@@ -155,23 +160,6 @@ impl Door {
             drop(seat);
         };
         self.tasks.spawn_on(task, &runtime);
-    }
-}
-
-/// One of the connections there may be.
-struct Place(Arc<Door>);
-
-impl Place {
-    fn take(door: &Arc<Door>) -> Option<Self> {
-        let free = |open: usize| (open < door.connections_max).then_some(open + 1);
-        door.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
-        Some(Self(Arc::clone(door)))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -314,6 +302,8 @@ impl Bound {
                 let (stream, peer) = listener.accept().await?;
                 // Small replies must not wait for each other.
                 let _ = stream.set_nodelay(true);
+                // What a peer does not read waits here, where it is counted, and not in the system.
+                let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
                 let info = client_info(stream.as_raw_fd(), peer.ip().to_canonical().to_string());
                 Ok(Accepted::Tcp(stream.into_std()?, info))
             }

@@ -4,8 +4,9 @@
 //! waits with it, so that a connection's replies keep their order. A mailbox is bounded: a client that does not read
 //! what it is sent is hung up on, never waited for.
 //!
-//! What other connections post is bounded more narrowly, and refused instead (see `parcel`). It is left here while the
-//! peer has enough to read, so that this bound counts.
+//! Mail is left here, where it shares its bytes with others, while the peer has enough to read: its words would be a copy. What
+//! all mailboxes hold is counted (`budget`), and what other connections post is bounded more narrowly, and refused instead
+//! (`parcel`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,9 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use windlass_engine::{Event, Note, Refusal};
+use windlass_engine::{End, Event, Failure, Note, Refusal};
 use windlass_session::{Dismiss, Post, Reason};
 
+use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
+use crate::connection::POSTED_ROOM_BYTES;
 use crate::parcel::{Depot, Parcel};
 use crate::ringer::Ringer;
 
@@ -31,19 +34,61 @@ pub(crate) enum Mail {
 }
 
 impl Mail {
+    /// What each weighs besides its bytes.
+    const FIXED_BYTES: usize = 64;
+
     /// What it weighs against the mailbox's limit.
-    fn weight(&self) -> usize {
-        const FIXED: usize = 64;
-        FIXED
+    pub(crate) fn weight(&self) -> usize {
+        Self::FIXED_BYTES
             + match self {
                 Self::Bytes(bytes) => bytes.len(),
                 Self::Posted(parcel) => return parcel.weight(),
-                Self::Event(Event::Taken { job, .. }) => job.body.len(),
-                Self::Event(Event::Told { note: Note::Data(data) | Note::Warning(data), .. }) => data.len(),
-                Self::Event(_) => 0,
+                Self::Event(event) => event_bytes(event),
             }
     }
 }
+
+/// The bytes an event brings along. Rows of a listing share their bodies with the jobs that are there.
+pub(crate) fn event_bytes(event: &Event) -> usize {
+    const ROW: usize = 256;
+    match event {
+        Event::Taken { job, .. } => job.body.len() + job.failure.as_deref().map_or(0, failure_bytes),
+        Event::Told { note: Note::Data(bytes) | Note::Warning(bytes) | Note::Progress { raw: bytes, .. }, .. }
+        | Event::Ended { end: End::Succeeded { result: bytes, .. }, .. } => bytes.len(),
+        Event::Ended { end: End::Failed(failure), .. } => failure_bytes(failure),
+        Event::Looked { job, schedule, .. } => {
+            let job = job.as_deref().map_or(0, |view| ROW + view.job.payload.body().len());
+            job + schedule.as_deref().map_or(0, |_| ROW)
+        }
+        Event::Schedules { rows, .. } => rows.len() * ROW,
+        Event::Queues { rows, .. } => rows.len() * ROW,
+        Event::Jobs { rows, .. } => rows.len() * ROW,
+        Event::Clients { rows, .. } => rows.len() * ROW,
+        Event::BatchLooked { batch, .. } => ROW + batch.about.len() + batch.meta.len(),
+        Event::Stats { .. } => ROW,
+        Event::Pushed { .. }
+        | Event::Empty { .. }
+        | Event::Woken
+        | Event::Finished { .. }
+        | Event::Failed { .. }
+        | Event::Done { .. }
+        | Event::Settled { .. }
+        | Event::Refused { .. }
+        | Event::Ended { end: End::Lost | End::TimedOut | End::Expired | End::Cancelled, .. }
+        | Event::ScheduleSet { .. }
+        | Event::Mutated { .. }
+        | Event::Beaten { .. }
+        | Event::Dismissed => 0,
+    }
+}
+
+fn failure_bytes(failure: &Failure) -> usize {
+    let lines: usize = failure.backtrace.iter().map(|line| size_of::<Bytes>() + line.len()).sum();
+    failure.kind.len() + failure.message.len() + lines
+}
+
+/// Room for more letters than this is given back.
+const KEPT_LETTERS_MAX: usize = 1 << 10;
 
 /// The mail of one client.
 #[derive(Debug)]
@@ -56,47 +101,93 @@ pub(crate) struct Mailbox {
     dismissed: OnceLock<Reason>,
     /// How many are waiting to be read: to be known without the lock.
     len: AtomicUsize,
+    /// Bytes waiting to be read: the same.
+    weight: AtomicUsize,
     bytes_max: usize,
     /// What others may post counts there too.
     depot: Arc<Depot>,
+    budget: Arc<Budget>,
+    /// What the mail here has been counted as, but for parcels and what others wait for as well.
+    share: Share,
+    /// What its owner's buffers have been counted as.
+    buffers: Share,
+    /// So much of it is for the peer to take.
+    unsent: AtomicUsize,
     /// The ringer of its owner's thread.
     ringer: Arc<Ringer>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    mail: VecDeque<(u64, Mail)>,
+    mail: VecDeque<Letter>,
     bytes: usize,
     /// So many of them are of parcels.
     posted_bytes: usize,
+    /// So many of them are counted by a hold.
+    held_bytes: usize,
+    /// There is mail that its owner must have, however much the peer is still to take.
+    urgent: bool,
     /// The newest commit this mailbox has asked to be rung for.
     registered: u64,
 }
 
+/// One mail, and what goes with it.
+#[derive(Debug)]
+pub(crate) struct Letter {
+    /// The commit it waits for; 0 = none.
+    pub(crate) gate: u64,
+    pub(crate) mail: Mail,
+    hold: Option<Arc<Hold>>,
+}
+
+impl Letter {
+    fn held_bytes(&self) -> usize {
+        self.hold.as_deref().map_or(0, Hold::bytes)
+    }
+}
+
+impl Inner {
+    /// Bytes that nobody else counts.
+    const fn own_bytes(&self) -> usize {
+        self.bytes - self.posted_bytes - self.held_bytes
+    }
+}
+
 impl Mailbox {
-    pub(crate) fn new(bytes_max: usize, depot: Arc<Depot>, ringer: Arc<Ringer>) -> Self {
+    pub(crate) fn new(bytes_max: usize, depot: Arc<Depot>, budget: Arc<Budget>, ringer: Arc<Ringer>) -> Self {
         Self {
             inner: Mutex::default(),
             bell: Notify::new(),
             overflowed: AtomicBool::new(false),
             dismissed: OnceLock::new(),
             len: AtomicUsize::new(0),
+            weight: AtomicUsize::new(0),
             bytes_max,
             depot,
+            budget,
+            share: Share::default(),
+            buffers: Share::default(),
+            unsent: AtomicUsize::new(0),
             ringer,
         }
     }
 
     /// Adds mail that may be read once commit `gate` is durable. Says whether the mailbox is to be rung for that
     /// commit and has not asked to be yet.
-    pub(crate) fn push(&self, gate: u64, mail: Mail) -> bool {
+    pub(crate) fn push(&self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
         let mut inner = self.lock();
-        inner.bytes += mail.weight();
+        if self.dismissed().is_some() {
+            return false;
+        }
+        let letter = Letter { gate, mail, hold };
+        inner.bytes += letter.mail.weight();
+        inner.held_bytes += letter.held_bytes();
+        inner.urgent |= matches!(letter.mail, Mail::Event(Event::Dismissed));
         if inner.bytes > self.bytes_max {
             self.overflowed.store(true, Ordering::Release);
         }
-        inner.mail.push_back((gate, mail));
-        self.len.store(inner.mail.len(), Ordering::Release);
+        inner.mail.push_back(letter);
+        self.count(&inner);
         let new = gate > inner.registered;
         inner.registered = inner.registered.max(gate);
         new
@@ -104,32 +195,93 @@ impl Mailbox {
 
     /// Takes out what may be read now. With `failed`, what waits for a commit comes out too, but promises nothing any more.
     ///
-    /// Parcels come out until there is no `room` for more, in bytes; they and what stands behind them stay then, and it is
-    /// said what that weighs besides parcels.
+    /// It comes out until there is no `room` for more, in bytes, and the last may be larger; parcels need more room than other
+    /// mail. What stays then is said: what it weighs besides parcels.
     pub(crate) fn take(&self, durable: u64, failed: bool, mut room: usize, into: &mut Vec<Mail>) -> Option<usize> {
         if self.len() == 0 {
             return None;
         }
         let mut inner = self.lock();
         let mut left = None;
-        while let Some((gate, mail)) = inner.mail.front() {
+        while let Some(Letter { gate, mail, .. }) = inner.mail.front() {
             let held = *gate > durable;
             if held && !failed {
                 break;
             }
-            let parcel_bytes = if let Mail::Posted(parcel) = mail { parcel.weight() } else { 0 };
-            if parcel_bytes > 0 && room == 0 {
+            let (weight, posted) = (mail.weight(), matches!(mail, Mail::Posted(_)));
+            let least = if posted { POSTED_ROOM_BYTES } else { 0 };
+            if room <= least && !inner.urgent {
                 left = Some(inner.bytes - inner.posted_bytes);
                 break;
             }
-            room = room.saturating_sub(parcel_bytes);
-            let Some((_, mail)) = inner.mail.pop_front() else { break };
-            inner.bytes -= mail.weight();
-            inner.posted_bytes -= parcel_bytes;
-            into.push(if held { disclaim(mail) } else { mail });
+            room = room.saturating_sub(weight);
+            let Some(letter) = inner.mail.pop_front() else { break };
+            inner.bytes -= weight;
+            inner.held_bytes -= letter.held_bytes();
+            inner.posted_bytes -= if posted { weight } else { 0 };
+            into.push(if held { disclaim(letter.mail) } else { letter.mail });
         }
-        self.len.store(inner.mail.len(), Ordering::Release);
+        if inner.mail.is_empty() {
+            inner.urgent = false;
+            if inner.mail.capacity() > KEPT_LETTERS_MAX {
+                inner.mail = VecDeque::new();
+            }
+        }
+        self.count(&inner);
         left
+    }
+
+    /// Makes known what is there.
+    fn count(&self, inner: &Inner) {
+        self.len.store(inner.mail.len(), Ordering::Release);
+        self.weight.store(inner.bytes, Ordering::Release);
+        let own = inner.own_bytes();
+        if own.abs_diff(self.share.bytes()) >= SMALL_BYTES || own == 0 && self.share.bytes() > 0 {
+            self.budget.report(&self.share, own);
+        }
+    }
+
+    /// What is there to be read weighs so much, and its owner's buffers besides.
+    pub(crate) fn holds(&self) -> usize {
+        self.weight.load(Ordering::Acquire) + self.buffers.bytes()
+    }
+
+    /// Bytes that the engine's answers here bring along.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        if self.len() == 0 {
+            return 0;
+        }
+        let inner = self.lock();
+        (inner.bytes - inner.posted_bytes).saturating_sub(Mail::FIXED_BYTES * inner.mail.len())
+    }
+
+    /// How much it is to blame when there is too much: what the peer does not take counts more than what it is sending, for
+    /// that is soon taken in.
+    pub(crate) fn blame(&self) -> usize {
+        let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
+        self.holds().saturating_add(3 * not_taken)
+    }
+
+    /// So much of its owner's buffers is for the peer to take.
+    pub(crate) fn set_unsent(&self, bytes: usize) {
+        self.unsent.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What its owner's buffers have been counted as.
+    pub(crate) const fn buffers(&self) -> &Share {
+        &self.buffers
+    }
+
+    /// Ends its owner's connection, as [`Dismiss::dismiss`] does, and throws away what is here. Nothing more comes in.
+    pub(crate) fn evict(&self, why: Reason) {
+        let mut inner = self.lock();
+        let _ = self.dismissed.set(why);
+        let gone = std::mem::take(&mut inner.mail);
+        (inner.bytes, inner.posted_bytes, inner.held_bytes) = (0, 0, 0);
+        self.count(&inner);
+        drop(inner);
+        drop(gone);
+        self.ring();
     }
 
     /// How many are waiting to be read.
@@ -163,7 +315,7 @@ impl Mailbox {
 
     /// Everything in it, each with the commit it waits for; 0 = none.
     #[cfg(test)]
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &(u64, Mail)>) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &Letter>) -> T) -> T {
         look(&mut self.lock().mail.iter())
     }
 
@@ -181,9 +333,18 @@ impl Dismiss for Mailbox {
     }
 }
 
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.budget.report(&self.share, 0);
+    }
+}
+
 impl Post for Mailbox {
     fn post(&self, words: Bytes) -> bool {
         let mut inner = self.lock();
+        if self.dismissed().is_some() {
+            return false;
+        }
         let Some(parcel) = self.depot.take_in(words, inner.posted_bytes) else { return false };
         let weight = parcel.weight();
         // It is for the engine's events to overflow it, never for others.
@@ -192,8 +353,8 @@ impl Post for Mailbox {
         }
         inner.bytes += weight;
         inner.posted_bytes += weight;
-        inner.mail.push_back((0, Mail::Posted(parcel)));
-        self.len.store(inner.mail.len(), Ordering::Release);
+        inner.mail.push_back(Letter { gate: 0, mail: Mail::Posted(parcel), hold: None });
+        self.count(&inner);
         drop(inner);
         self.ring();
         true
@@ -218,7 +379,7 @@ mod tests {
     use super::*;
 
     fn mailbox(bytes_max: usize) -> Mailbox {
-        Mailbox::new(bytes_max, Arc::new(Depot::new(1 << 20)), Arc::default())
+        Mailbox::new(bytes_max, Arc::new(Depot::new(1 << 20)), Arc::new(Budget::new(usize::MAX)), Arc::default())
     }
 
     fn taken(mailbox: &Mailbox, durable: u64, failed: bool) -> Vec<String> {
@@ -241,10 +402,10 @@ mod tests {
     #[test]
     fn what_stands_behind_a_promise_waits_with_it() {
         let mailbox = mailbox(1 << 20);
-        assert!(!mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 1"))));
-        assert!(mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) })), "to be rung for commit 7");
-        assert!(!mailbox.push(7, Mail::Event(Event::Done { tag: Tag(2) })), "asked for already");
-        mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 2")));
+        assert!(!mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 1")), None));
+        assert!(mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None), "to be rung for commit 7");
+        assert!(!mailbox.push(7, Mail::Event(Event::Done { tag: Tag(2) }), None), "asked for already");
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 2")), None);
         assert_eq!(taken(&mailbox, 6, false), ["echo 1"]);
         assert_eq!(taken(&mailbox, 7, false), ["done 1", "done 2", "echo 2"]);
     }
@@ -252,17 +413,17 @@ mod tests {
     #[test]
     fn when_the_store_fails_nothing_is_promised() {
         let mailbox = mailbox(1 << 20);
-        mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }));
-        mailbox.push(8, Mail::Event(Event::Woken));
+        mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None);
+        mailbox.push(8, Mail::Event(Event::Woken), None);
         assert_eq!(taken(&mailbox, 6, true), ["outcome unknown 1", "event"]);
     }
 
     #[test]
     fn it_is_bounded() {
         let mailbox = mailbox(1000);
-        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])));
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])), None);
         assert!(!mailbox.overflowed());
-        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])));
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(&[0; 900])), None);
         assert!(mailbox.overflowed());
     }
 
@@ -271,22 +432,43 @@ mod tests {
         let mailbox = mailbox(1 << 20);
         let post = |bytes: usize| mailbox.post(Bytes::from(vec![0; bytes]));
         assert!(post(10) && post(20));
-        mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo")));
+        mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo")), None);
         assert!(post(30));
         let take = |room| {
             let mut mail = Vec::new();
             (mailbox.take(0, false, room, &mut mail), names(mail).join(", "))
         };
         let echo = Mail::Bytes(Bytes::from_static(b"echo")).weight();
-        assert_eq!(take(0), (Some(echo), String::new()));
-        assert_eq!(take(1), (Some(echo), "posted 10".to_owned()), "what is begun is room for one");
-        assert_eq!(take(1), (Some(0), "posted 20, echo".to_owned()));
-        assert_eq!(take(1), (None, "posted 30".to_owned()));
+        let one = POSTED_ROOM_BYTES + 1;
+        assert_eq!(take(POSTED_ROOM_BYTES), (Some(echo), String::new()));
+        assert_eq!(take(one), (Some(echo), "posted 10".to_owned()), "what is begun is room for one");
+        assert_eq!(take(one), (Some(0), "posted 20, echo".to_owned()));
+        assert_eq!(take(one), (None, "posted 30".to_owned()));
         assert_eq!(mailbox.len(), 0);
-        mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }));
+        mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None);
         assert!(post(40));
         assert_eq!(take(usize::MAX), (None, String::new()), "a promise waits, and so does what stands behind it");
         assert_eq!(taken(&mailbox, 7, false), ["done 1", "posted 40"]);
+    }
+
+    #[test]
+    fn mail_stays_while_there_is_no_room_unless_it_is_urgent() {
+        let mailbox = mailbox(1 << 20);
+        let words = |bytes: usize| Mail::Bytes(Bytes::from(vec![0; bytes]));
+        for n in 1..4 {
+            mailbox.push(0, words(1000 * n), None);
+        }
+        let take = |room| {
+            let mut mail = Vec::new();
+            let left = mailbox.take(0, false, room, &mut mail);
+            (left, mail.iter().map(Mail::weight).sum::<usize>())
+        };
+        let (all, first) = (mailbox.holds(), words(1000).weight());
+        assert_eq!(take(0), (Some(all), 0));
+        assert_eq!(take(1), (Some(all - first), first), "the last may be larger than the room");
+        mailbox.push(0, Mail::Event(Event::Dismissed), None);
+        assert_eq!(take(0), (None, all - first + Mail::Event(Event::Dismissed).weight()));
+        assert_eq!(mailbox.holds(), 0);
     }
 
     #[test]

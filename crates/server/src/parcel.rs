@@ -13,10 +13,10 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 
 use crate::budget::SMALL_BYTES;
-use crate::mailbox::Mail;
+use crate::mailbox::Letter;
 
 /// A place in a mailbox.
-const PLACE_BYTES: usize = size_of::<(u64, Mail)>();
+const PLACE_BYTES: usize = size_of::<Letter>();
 
 /// The part of what is free that a mailbox may hold.
 const PART: usize = 8;

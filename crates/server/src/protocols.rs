@@ -39,6 +39,7 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
         }),
         tls: acceptor("faktory", &config.faktory.tls, config)?,
         guarded,
+        is_admin: |_| false,
     };
     let settings = Arc::new(gearman(config)?);
     let gearman = Protocol {
@@ -46,6 +47,8 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
         greet: under(gearman_names, move |info, _| GearmanSession::new(Arc::clone(&settings), info)),
         tls: acceptor("gearman", &config.gearman.tls, config)?,
         guarded: asks_for_certificates(&config.gearman.tls),
+        // Packets begin with NUL, lines of text with anything else.
+        is_admin: |first| first != 0,
     };
     let mut served: Vec<Served<'_>> = vec![(faktory, &config.faktory.listen), (gearman, &config.gearman.listen)];
     for cycle in config.spiderq.cycles() {
@@ -107,7 +110,7 @@ where
         let hang_up: HangUp = Arc::new(move |close| hung_up.dismiss(close.into()));
         greet(info, roster.enter(hang_up), line)
     };
-    Protocol { name, greet: Arc::new(greet), tls: None, guarded: false }
+    Protocol { name, greet: Arc::new(greet), tls: None, guarded: false, is_admin: |_| false }
 }
 
 /// Makes the queues that are served by name, before anybody else can make others of that name.

@@ -88,11 +88,14 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
+    use crate::budget::Budget;
     use crate::parcel::Depot;
 
     fn mailboxes(ringer: &Arc<Ringer>, count: usize) -> Vec<Arc<Mailbox>> {
-        let depot = Arc::new(Depot::new(0));
-        (0..count).map(|_| Arc::new(Mailbox::new(0, Arc::clone(&depot), Arc::clone(ringer)))).collect()
+        let (depot, budget) = (Arc::new(Depot::new(0)), Arc::new(Budget::new(0)));
+        (0..count)
+            .map(|_| Arc::new(Mailbox::new(0, Arc::clone(&depot), Arc::clone(&budget), Arc::clone(ringer))))
+            .collect()
     }
 
     async fn all_rung(mailboxes: &[Arc<Mailbox>]) {

@@ -22,6 +22,8 @@ use crate::hub::{Hub, Promise};
 use crate::listen::{self, Bound, Door, Protocol};
 use crate::logging::limited;
 use crate::notices;
+use crate::patience::Patience;
+use crate::places::PlaceLimits;
 use crate::protocols;
 use crate::threads::Threads;
 
@@ -106,10 +108,10 @@ fn try_open(config: &Config) -> Result<Opened, OpenError> {
 
 /// Opens the data directory, and waits for another process to let go of it if it may.
 pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
-    let mut patience = Patience::new(config);
+    let mut trying = Trying::new(config);
     loop {
         match try_open(config) {
-            Err(OpenError::Store(error @ StoreError::InUse { .. })) if patience.goes_on(&error) => {
+            Err(OpenError::Store(error @ StoreError::InUse { .. })) if trying.goes_on(&error) => {
                 std::thread::sleep(TRY_EVERY);
             }
             outcome => return outcome.map_err(|error| Failure::store(&config.data_dir, &error)),
@@ -119,10 +121,10 @@ pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
 
 /// Binds everything an address stands for, and waits for another process to let go of it if it may.
 async fn bind_in_time(listen: &ListenAddress, config: &Config) -> Result<Vec<Bound>, Failure> {
-    let mut patience = Patience::new(config);
+    let mut trying = Trying::new(config);
     loop {
         match listen::bind(listen, &config.server) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && patience.goes_on(&listen) => {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && trying.goes_on(&listen) => {
                 tokio::time::sleep(TRY_EVERY).await;
             }
             outcome => return outcome.map_err(|error| Failure::listen(listen, &error)),
@@ -131,12 +133,12 @@ async fn bind_in_time(listen: &ListenAddress, config: &Config) -> Result<Vec<Bou
 }
 
 /// How long something that is in use is tried again.
-struct Patience {
+struct Trying {
     timeout: Duration,
     since: Option<Instant>,
 }
 
-impl Patience {
+impl Trying {
     fn new(config: &Config) -> Self {
         Self { timeout: config.server.in_use_timeout.into(), since: None }
     }
@@ -163,16 +165,17 @@ async fn serve(
     let wanted = Wanted::of(config)?;
     let (promise, pace) = pace(config);
     let Opened { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = opened;
-    let hub = Hub::new(engine, journal, promise, random_seed());
-    let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
     let buffers = config.server.buffer_bytes_max.bytes();
+    let hub = Hub::new(engine, journal, promise, random_seed()).bounded(buffers);
+    let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
     let (threads, seating) = Threads::start(config.server.threads_or_default()).map_err(no_threads)?;
-    let door = Arc::new(Door::new(Arc::clone(&hub), seating, bounds(config), config.server.connections_max, buffers));
+    let door = Arc::new(Door::new(Arc::clone(&hub), seating, bounds(config), places(config), buffers));
     // Every address is bound before anything is served or committed: a busy one leaves no trace.
     let served = protocols::all(config)?;
     let mut bound: Vec<(Bound, Protocol)> = Vec::new();
     for (protocol, addresses) in &served {
         for listen in *addresses {
+            door.places.keep_for(protocol.name);
             let listeners = bind_in_time(listen, config).await?;
             bound.extend(listeners.into_iter().map(|listener| (listener, protocol.clone())));
         }
@@ -304,6 +307,18 @@ fn bounds(config: &Config) -> Bounds {
         outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
         unacknowledged_max: config.server.unacknowledged_max,
         idle_max: (!idle.is_zero()).then_some(idle),
+        patience: Patience {
+            timeout_ms: config.server.message_timeout.as_ms(),
+            bytes_per_s: config.server.message_rate_min.0,
+        },
+    }
+}
+
+fn places(config: &Config) -> PlaceLimits {
+    PlaceLimits {
+        connections_max: config.server.connections_max,
+        reserved: config.server.connections_reserved,
+        per_address_max: config.server.connections_per_address_max,
     }
 }
 

@@ -53,10 +53,9 @@ mod tests {
     use windlass_store::Journal;
 
     use super::*;
-    use crate::budget::Budget;
-    use crate::connection::{Bounds, Connection, Shared};
+    use crate::connection::Connection;
+    use crate::connection::tests::{BOUNDS, guest, shared};
     use crate::hub::{Hub, Promise};
-    use crate::parcel::Depot;
 
     #[tokio::test]
     async fn tcp_acknowledges_when_it_is_asked_to() {
@@ -131,18 +130,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_answered_with_nothing_is_acknowledged_and_requests_with_replies_pay_nothing() {
-        const BOUNDS: Bounds =
-            Bounds { read_bytes_max: 1 << 20, outbound_bytes_max: 1 << 20, unacknowledged_max: 9, idle_max: None };
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Durable, 7));
-        let shared = Shared {
-            hub: Arc::clone(&hub),
-            budget: Arc::new(Budget::new(1 << 30)),
-            depot: Arc::new(Depot::new(1 << 20)),
-        };
         let (ours, mut theirs) = duplex(1024);
         let asked = Arc::new(AtomicUsize::new(0));
         let stream = Counting(ours, Arc::clone(&asked));
-        let connection = Connection::new(stream, |_| Box::new(Terse), ClientId(1), Arc::default(), shared, BOUNDS);
+        let greet = |_| Box::new(Terse) as Box<dyn Session>;
+        let connection = Connection::new(stream, greet, ClientId(1), Arc::default(), shared(&hub), BOUNDS, guest());
         let served = tokio::spawn(connection.serve());
         let asked = || asked.load(Ordering::Relaxed);
 

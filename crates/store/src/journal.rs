@@ -89,6 +89,15 @@ impl Journal {
         }
     }
 
+    /// Ends the pending commit if there is anything in it, so that what is appended next is in another: what is small does not
+    /// have to wait for what is large. Nothing may have changed since the last [`Journal::append`].
+    pub fn begin_anew(&mut self, engine: &Engine) {
+        if self.pending.touched {
+            let commit = self.close(engine);
+            self.full.push_back(commit);
+        }
+    }
+
     /// Appends everything an engine holds, as if it were new: for a store that begins with what another one held. Hands
     /// over each commit that is complete.
     ///

@@ -99,6 +99,10 @@ pub struct Server {
     pub threads: usize,
     /// Connections of all listeners together.
     pub connections_max: usize,
+    /// Of these, places kept for each protocol.
+    pub connections_reserved: usize,
+    /// Connections from one address; 0 = as many as there may be.
+    pub connections_per_address_max: usize,
     /// What all connections together may hold of messages half read and answers half sent.
     pub buffer_bytes_max: ByteSize,
     /// What may wait for a peer that does not read.
@@ -111,6 +115,10 @@ pub struct Server {
     pub hand_out_after_commit: bool,
     /// How long a connection may be silent; 0 = for ever.
     pub idle_timeout: Period,
+    /// How long a message that has begun may take to come in whole; 0 = for ever.
+    pub message_timeout: Period,
+    /// For each so many bytes of it, a second more; 0 = none.
+    pub message_rate_min: ByteSize,
     /// How long a peer may take for its TLS handshake.
     pub handshake_timeout: Period,
     /// Connections the system may hold before they are accepted.
@@ -325,12 +333,16 @@ impl Default for Server {
         Self {
             threads: 0,
             connections_max: 10_000,
-            buffer_bytes_max: ByteSize(256 * MIB),
+            connections_reserved: 16,
+            connections_per_address_max: 0,
+            buffer_bytes_max: ByteSize(128 * MIB),
             outbound_bytes_max: ByteSize(128 * MIB),
             read_bytes_max: ByteSize(MIB / 4),
             unacknowledged_max: 4096,
             hand_out_after_commit: false,
             idle_timeout: Period::from_ms(0),
+            message_timeout: Period::from_secs(30),
+            message_rate_min: ByteSize(4096),
             handshake_timeout: Period::from_secs(10),
             backlog: 1024,
             unix_mode: FileMode(None),
@@ -347,7 +359,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             jobs_max: 50_000_000,
-            jobs_bytes_max: ByteSize(640 * MIB),
+            jobs_bytes_max: ByteSize(384 * MIB),
             schedules_max: 10_000,
             batches_max: 100_000,
             batch_depth_max: 100,

@@ -7,14 +7,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use windlass_engine::{Command, Engine, Event, Limits, Tag};
 use windlass_store::Journal;
 
+use super::tests::{BOUNDS, guest, shared};
 use super::*;
 use crate::hub::Promise;
 
 /// What sessions were told, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;
-
-const BOUNDS: Bounds =
-    Bounds { read_bytes_max: 1 << 20, outbound_bytes_max: 1 << 20, unacknowledged_max: 9, idle_max: None };
 
 /// Asks for all queues page by page, or for the figures once, and says so.
 #[derive(Debug)]
@@ -55,14 +53,14 @@ fn hub_of_queues() -> Shared {
         let queue = Bytes::from(format!("q{n}"));
         hub.ask(Command::CreateQueue { queue, kind: windlass_engine::QueueKind::Work });
     }
-    Shared { hub, budget: Arc::new(Budget::new(1 << 30)), depot: Arc::new(Depot::new(1 << 20)) }
+    shared(&hub)
 }
 
 /// A connection that asks this when it hears a byte, which it does at once.
 async fn asking(number: u64, everything: bool, told: &Told, shared: &Shared) -> tokio::io::DuplexStream {
     let (ours, mut theirs) = duplex(1024);
     let greet = |_| Box::new(Asks { everything, told: Arc::clone(told) }) as Box<dyn Session>;
-    let connection = Connection::new(ours, greet, ClientId(number), Arc::default(), shared.clone(), BOUNDS);
+    let connection = Connection::new(ours, greet, ClientId(number), Arc::default(), shared.clone(), BOUNDS, guest());
     theirs.write_all(b"1").await.unwrap();
     tokio::spawn(connection.serve());
     theirs

@@ -21,7 +21,9 @@ use crate::config::{Config, Durability};
 use crate::connection::Bounds;
 use crate::hub::{Hub, Promise};
 use crate::listen::{self, Door};
-use crate::mailbox::Mail;
+use crate::mailbox::Letter;
+use crate::patience::Patience;
+use crate::places::PlaceLimits;
 use crate::protocols;
 use crate::threads::Threads;
 
@@ -32,8 +34,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// have; and so on for those that they had news for.
 const PROBES: u8 = 4;
 
-const BOUNDS: Bounds =
-    Bounds { read_bytes_max: 1 << 20, outbound_bytes_max: 1 << 20, unacknowledged_max: 1_000, idle_max: None };
+const PLACES: PlaceLimits = PlaceLimits { connections_max: 100, reserved: 0, per_address_max: 0 };
+
+const BOUNDS: Bounds = Bounds {
+    read_bytes_max: 1 << 20,
+    outbound_bytes_max: 1 << 20,
+    unacknowledged_max: 1_000,
+    idle_max: None,
+    patience: Patience { timeout_ms: 0, bytes_per_s: 0 },
+};
 
 /// A daemon, and the probe's connection to it.
 pub(super) struct Daemon {
@@ -92,8 +101,8 @@ impl Daemon {
     /// Nobody is still to read what may be read.
     fn is_read(&self) -> bool {
         let (durable, failed) = (self.hub.durable(), self.hub.failed());
-        let first_may_be_read = |mail: &mut dyn Iterator<Item = &(u64, Mail)>| {
-            mail.next().is_some_and(|(commit, _)| *commit <= durable || failed)
+        let first_may_be_read = |mail: &mut dyn Iterator<Item = &Letter>| {
+            mail.next().is_some_and(|letter| letter.gate <= durable || failed)
         };
         !self.hub.mailboxes().iter().any(|mailbox| mailbox.look(first_may_be_read))
     }
@@ -156,7 +165,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     let hub = Hub::new(engine, journal, promise, 7).hand_out_after_commit(config.server.hand_out_after_commit);
     let hub = Arc::new(hub);
     let (threads, seating) = Threads::start(1).unwrap();
-    let door = Arc::new(Door::new(Arc::clone(&hub), seating, BOUNDS, 100, 1 << 20));
+    let door = Arc::new(Door::new(Arc::clone(&hub), seating, BOUNDS, PLACES, 1 << 20));
     let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;

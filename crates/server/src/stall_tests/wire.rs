@@ -10,7 +10,7 @@ use windlass_testkit::transcript::{Heard, Wire};
 
 use super::daemon::Daemon;
 use super::events;
-use crate::mailbox::Mail;
+use crate::mailbox::{Letter, Mail};
 
 /// A daemon with one protocol's connections.
 pub(super) struct StallWire {
@@ -34,11 +34,11 @@ impl StallWire {
     /// The events that wait for a commit.
     fn waiting(&self) -> BTreeSet<String> {
         let durable = self.daemon.hub.durable();
-        let name = |(commit, mail): &(u64, Mail)| match mail {
-            Mail::Event(event) if *commit > durable => Some(events::name(event).to_owned()),
+        let name = |letter: &Letter| match &letter.mail {
+            Mail::Event(event) if letter.gate > durable => Some(events::name(event).to_owned()),
             Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_) => None,
         };
-        let names = |mail: &mut dyn Iterator<Item = &(u64, Mail)>| mail.filter_map(name).collect::<Vec<_>>();
+        let names = |mail: &mut dyn Iterator<Item = &Letter>| mail.filter_map(name).collect::<Vec<_>>();
         self.daemon.hub.mailboxes().iter().flat_map(|mailbox| mailbox.look(names)).collect()
     }
 }

@@ -1,0 +1,76 @@
+//! What commands mean for the store.
+
+use windlass_engine::{Command, Tag};
+use windlass_session::Item;
+
+/// A job of more bytes than this takes a commit long enough for others to notice.
+pub(super) const LARGE_BYTES: usize = 1 << 20;
+
+/// Whether something brings a job that is to be alone in its commit.
+pub(super) fn is_large_push(item: &Item) -> bool {
+    let Item::Command(_, Command::Push(job)) = item else { return false };
+    job.durable && job.body.len() > LARGE_BYTES
+}
+
+/// Whether a command makes something new that has to be kept.
+pub(super) fn takes_room(command: &Command) -> bool {
+    if let Command::Push(job) = command {
+        return job.durable;
+    }
+    matches!(command, Command::SetSchedule(_) | Command::BatchNew(_))
+}
+
+/// Whether a command ends a job, and nobody is told that it is so.
+pub(super) const fn ends_unanswered(tag: Tag, command: &Command) -> bool {
+    matches!(command, Command::Finish { .. } | Command::Fail { .. }) && !tag.wants_answer()
+}
+
+/// Whether a command asks for a promise that only the store can keep.
+pub(super) fn needs_store(tag: Tag, command: &Command) -> bool {
+    match command {
+        Command::Push(job) => job.durable,
+        Command::SetSchedule(_) | Command::BatchNew(_) | Command::Mutate { .. } | Command::Flush { .. } => true,
+        Command::Finish { .. }
+        | Command::Fail { .. }
+        | Command::Misfit { .. }
+        | Command::Release { .. }
+        | Command::Extend { .. }
+        | Command::Repay { .. }
+        | Command::Track { .. }
+        | Command::Replace { .. }
+        | Command::Cancel(_)
+        | Command::RemoveSchedule(_)
+        | Command::BatchOpen { .. }
+        | Command::BatchCommit { .. }
+        | Command::CreateQueue { .. }
+        | Command::RemoveQueue { .. }
+        | Command::PauseQueue { .. }
+        | Command::LimitQueue { .. }
+        | Command::Barrier
+        | Command::ThrottleQueue { .. }
+        | Command::RuleQueue { .. } => tag.wants_answer(),
+        Command::Open(_)
+        | Command::Close
+        | Command::Label(_)
+        | Command::Serve(_)
+        | Command::Unserve { .. }
+        | Command::UnserveAll { .. }
+        | Command::Take(_)
+        | Command::Sleep
+        | Command::Credit { .. }
+        | Command::Unwait
+        | Command::Bridge(_)
+        | Command::Tell { .. }
+        | Command::Look(_)
+        | Command::ListSchedules { .. }
+        | Command::LookBatch { .. }
+        | Command::LookQueue { .. }
+        | Command::ListQueues { .. }
+        | Command::ListJobs { .. }
+        | Command::ListClients { .. }
+        | Command::Stats
+        | Command::Enlist { .. }
+        | Command::Beat { .. }
+        | Command::Signal { .. } => false,
+    }
+}

@@ -1,0 +1,128 @@
+//! Visits, large jobs and the commits they are in.
+
+use windlass_engine::{Limits, NewJob, Origin};
+use windlass_session::Item;
+
+use super::kinds::LARGE_BYTES;
+use super::*;
+use crate::parcel::Depot;
+
+const LARGE: usize = 3 * LARGE_BYTES;
+
+fn push(bytes: usize) -> Command {
+    let body = Bytes::from(vec![7; bytes]);
+    Command::Push(Box::new(NewJob::new(Origin::GEARMAN, Bytes::from_static(b"f"), body)))
+}
+
+fn items(commands: impl IntoIterator<Item = Command>) -> VecDeque<Item> {
+    commands.into_iter().map(|command| Item::Command(Tag(1), command)).collect()
+}
+
+fn hub(promise: Promise, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
+    let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), promise, 7).bounded(1 << 30);
+    let mailboxes = (1..=clients).map(|client| {
+        let depot = Arc::new(Depot::new(0));
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, depot, Arc::clone(&hub.budget), Arc::default()));
+        hub.join(ClientId(client), Arc::clone(&mailbox));
+        visit(&hub, client, &mut items([Command::Open(ClientInfo::default())]));
+        mailbox
+    });
+    let mailboxes = mailboxes.collect();
+    (hub, mailboxes)
+}
+
+/// As many visits as it takes. Whether a large job has to wait after that.
+fn visit(hub: &Hub, client: u64, items: &mut VecDeque<Item>) -> bool {
+    loop {
+        match hub.visit_within(ClientId(client), &clock::read(), items, usize::MAX) {
+            Visited::Part => {}
+            visited @ (Visited::All | Visited::UpToLarge) => return visited == Visited::UpToLarge,
+        }
+    }
+}
+
+/// The bytes of the next commit, which is durable then.
+fn commit(hub: &Hub) -> u64 {
+    let commit = hub.cut().unwrap();
+    hub.committed(commit.seq());
+    commit.bytes()
+}
+
+fn acknowledged(hub: &Hub, mailbox: &Mailbox) -> usize {
+    let mut mail = Vec::new();
+    hub.take_mail(mailbox, usize::MAX, &mut mail);
+    mail.len()
+}
+
+#[test]
+fn what_is_small_waits_for_one_large_commit_at_most() {
+    let (hub, mailboxes) = hub(Promise::Durable, 4);
+    while hub.cut().map(|commit| hub.committed(commit.seq())).is_some() {}
+    let large = || [push(LARGE), push(LARGE)];
+    let (mut one, mut other) = (items([push(10)].into_iter().chain(large())), items(large()));
+    assert!(!visit(&hub, 3, &mut items([push(100)])));
+    assert!(visit(&hub, 1, &mut one) && visit(&hub, 2, &mut other));
+    assert_eq!((one.len(), other.len()), (1, 2), "one of all there are");
+    assert!(!visit(&hub, 4, &mut items([push(100)])));
+
+    assert!(commit(&hub) < LARGE as u64, "what was there before is in a commit of its own");
+    // What one connection sends in one go is acknowledged in one go.
+    assert_eq!([0, 2, 3].map(|at| acknowledged(&hub, &mailboxes[at])), [0, 1, 0]);
+    assert!(visit(&hub, 2, &mut other), "not yet its turn");
+    let (from, to) = (LARGE as u64, LARGE as u64 + 5000);
+    assert!((from..to).contains(&commit(&hub)));
+    assert_eq!([0, 1, 3].map(|at| acknowledged(&hub, &mailboxes[at])), [2, 0, 1]);
+    // It is the turn of whoever comes first now.
+    assert!(visit(&hub, 2, &mut other) && visit(&hub, 1, &mut one));
+    assert!((from..to).contains(&commit(&hub)));
+    assert_eq!(acknowledged(&hub, &mailboxes[1]), 1);
+    assert!(!visit(&hub, 1, &mut one) && one.is_empty());
+    assert!(visit(&hub, 2, &mut other));
+    // A store that does not answer refuses instead.
+    hub.set_failed(true);
+    assert!(!visit(&hub, 2, &mut other) && other.is_empty());
+}
+
+#[test]
+fn nobody_waits_where_nothing_waits_for_the_disk() {
+    let (hub, _) = hub(Promise::Soon, 1);
+    let mut pushes = items([push(LARGE), push(LARGE), push(LARGE)]);
+    assert!(!visit(&hub, 1, &mut pushes) && pushes.is_empty());
+}
+
+#[test]
+fn a_large_job_that_is_refused_holds_nothing_up() {
+    let (hub, mailboxes) = hub(Promise::Durable, 1);
+    while hub.cut().map(|commit| hub.committed(commit.seq())).is_some() {}
+    hub.set_full(true);
+    let mut pushes = items([push(LARGE), push(LARGE)]);
+    while !pushes.is_empty() {
+        assert!(!visit(&hub, 1, &mut pushes));
+    }
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 2);
+    assert!(hub.cut().is_none());
+}
+
+#[test]
+fn a_visit_ends_when_the_answers_are_enough() {
+    let (hub, mailboxes) = hub(Promise::Soon, 1);
+    visit(&hub, 1, &mut items((0..9).map(|_| push(100_000))));
+    let take = || Command::Look(windlass_engine::JobRef::Id(windlass_engine::JobId(1)));
+    let mut looks = items((0..9).map(|_| take()));
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 9);
+    assert!(hub.visit_within(ClientId(1), &clock::read(), &mut looks, 250_000) == Visited::Part);
+    assert_eq!((looks.len(), acknowledged(&hub, &mailboxes[0])), (6, 3));
+}
+
+/// What is small was put into a commit of its own for a large one that came to nothing.
+#[test]
+fn what_stands_before_a_refused_large_job_does_not_wait_for_another_commit() {
+    let (hub, mailboxes) = hub(Promise::Durable, 1);
+    while hub.cut().map(|commit| hub.committed(commit.seq())).is_some() {}
+    hub.set_room(LARGE as u64 - 1);
+    assert!(!visit(&hub, 1, &mut items([push(100), push(LARGE)])));
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 0);
+    commit(&hub);
+    assert_eq!(acknowledged(&hub, &mailboxes[0]), 2);
+    assert!(hub.cut().is_none());
+}

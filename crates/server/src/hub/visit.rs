@@ -1,0 +1,167 @@
+//! What a connection's visit to the engine is: as much of what its peer wants as may be done now, in order.
+//!
+//! A visit ends when it has lasted long enough for others to have a turn, when its answers are as much as the peer is to have
+//! before it has taken some, and at a large job that has to wait. What is left is for a visit later.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use windlass_engine::{ClientId, Command, Event, NoticeKind, Reading, Refusal, Tag};
+use windlass_session::Item;
+
+use super::kinds::{LARGE_BYTES, ends_unanswered, is_large_push, needs_store, takes_room};
+use super::{Core, Hub, Promise};
+use crate::mailbox::event_bytes;
+
+/// What one visit may cost before others have a turn: half a millisecond, as the engine estimates it ([`Engine::work`]). The
+/// command that goes beyond it is still done.
+///
+/// [`Engine::work`]: windlass_engine::Engine::work
+const VISIT_WORK_MAX: u64 = 20_000;
+
+/// How far a visit went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Visited {
+    /// Everything is done.
+    All,
+    /// There is more, for when others had a turn and the peer has room for the answers.
+    Part,
+    /// What is next has to wait for another's large job. The client's mailbox is rung when it may go on.
+    UpToLarge,
+}
+
+impl Hub {
+    /// Does what a client wants, in order, as far as one visit goes, and until the answers come to more than there is `room` for,
+    /// in bytes. The rest stays. The client's own mailbox is not rung: it is looked at next.
+    ///
+    /// A large job is alone in its commit, and there is one such commit at a time, so that what is small waits for no more
+    /// than one: the next one stays, and so does what stands behind it.
+    pub(crate) fn visit_within(
+        &self,
+        client: ClientId,
+        now: &Reading,
+        items: &mut VecDeque<Item>,
+        mut room: usize,
+    ) -> Visited {
+        let one_by_one = self.promise == Promise::Durable && !self.failed();
+        let (mut large, mut must_wait) = (false, false);
+        let mut core = self.lock();
+        core.begin(now);
+        let begun = core.engine.work();
+        while room > 0 && core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX {
+            if one_by_one && items.front().is_some_and(is_large_push) {
+                must_wait = large || core.must_wait_for_large(client, &self.durable);
+                if must_wait {
+                    break;
+                }
+                core.begin_commit();
+                large = true;
+            }
+            let answers_at = core.turn.events.len();
+            let Some(item) = items.pop_front() else { break };
+            if let Some(rest) = self.do_one(&mut core, client, item) {
+                items.push_front(rest);
+            }
+            room = room.saturating_sub(core.answer_bytes(client, answers_at));
+        }
+        core.large |= large;
+        self.end(core, Some(client));
+        // Behind which commit our own large job is, is known only now.
+        if must_wait && (!large || self.lock().must_wait_for_large(client, &self.durable)) {
+            Visited::UpToLarge
+        } else if items.is_empty() {
+            Visited::All
+        } else {
+            Visited::Part
+        }
+    }
+
+    /// Does one thing, or a part of it: then it is given back, to be asked for once more until it is short.
+    fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Option<Item> {
+        match item {
+            Item::Command(tag, command) if self.is_refused(tag, &command) => {
+                core.notice_unavailable(&command);
+                core.turn.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
+            }
+            Item::Command(tag, command) if self.hand_out_after_commit && ends_unanswered(tag, &command) => {
+                core.apply_end(client, tag, command);
+            }
+            Item::Command(tag, command) if core.apply_in_part(client, &command) => {
+                return Some(Item::Command(tag, command));
+            }
+            Item::Command(tag, command) => core.apply(client, tag, command),
+            Item::Bytes(bytes) => {
+                let place = core.turn.events.len();
+                core.words.push_back((place, client, bytes));
+            }
+        }
+        None
+    }
+
+    /// Whether the store cannot take what a command brings.
+    fn is_refused(&self, tag: Tag, command: &Command) -> bool {
+        let failed = self.failed() && needs_store(tag, command);
+        failed || (takes_room(command) && (self.full() || self.is_too_large(command)))
+    }
+
+    /// Whether a job is larger than what is left. If it is not, that much less is left from now on. Small ones are looked after
+    /// together: what of them can be on its way fits what is kept besides.
+    fn is_too_large(&self, command: &Command) -> bool {
+        let Command::Push(job) = command else { return false };
+        let bytes = job.body.len() as u64;
+        let take = |room: u64| room.checked_sub(bytes);
+        job.body.len() > LARGE_BYTES && self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err()
+    }
+}
+
+impl Core {
+    /// Whether a large job is on its way to the disk. Then the client's mailbox is rung when it is there.
+    fn must_wait_for_large(&mut self, client: ClientId, durable: &AtomicU64) -> bool {
+        let waits = self.large_until > durable.load(Ordering::Acquire);
+        if let Some(mailbox) = self.mailboxes.get(&client).filter(|_| waits) {
+            self.waiting.push_back((self.large_until, Arc::clone(mailbox)));
+        }
+        waits
+    }
+
+    /// What has been done in this visit is in another commit than what follows.
+    fn begin_commit(&mut self) {
+        self.journal.append(&self.engine, &self.turn.changes);
+        self.turn.changes.clear();
+        self.journal.begin_anew(&self.engine);
+    }
+
+    /// Bytes that the events behind a place bring this client.
+    fn answer_bytes(&self, client: ClientId, from: usize) -> usize {
+        let answers = self.turn.events.get(from..).unwrap_or_default();
+        answers.iter().filter(|(whose, _)| *whose == client).map(|(_, event)| event_bytes(event)).sum()
+    }
+
+    /// The end of a job, which is answered with nothing. A restart brings back what the disk knows and has not seen the end of.
+    fn apply_end(&mut self, client: ClientId, tag: Tag, command: Command) {
+        let before = self.turn.changes.len();
+        self.apply(client, tag, command);
+        if self.turn.changes.get(before..).is_some_and(|changes| self.journal.knows_any(changes)) {
+            self.ends.ended_by = Some(client);
+        }
+    }
+
+    /// Does a part of something long. Says whether there is more of it.
+    pub(super) fn apply_in_part(&mut self, client: ClientId, command: &Command) -> bool {
+        if !matches!(command, Command::Close | Command::UnserveAll { .. }) {
+            return false;
+        }
+        self.engine.tick(&mut self.turn);
+        self.engine.apply_in_part(client, command, &mut self.turn)
+    }
+
+    /// A job is not taken, because the store does not answer or is full.
+    fn notice_unavailable(&mut self, command: &Command) {
+        if let Command::Push(job) = command {
+            let example = || (Bytes::copy_from_slice(&job.queue), Bytes::new(), Bytes::new());
+            self.turn.notice(NoticeKind::Refused(Refusal::Unavailable), example);
+        }
+    }
+}

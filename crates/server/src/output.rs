@@ -1,0 +1,171 @@
+//! Words for one peer on their way out: small ones gathered, large ones in the memory they were made in.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Words of so many bytes are not copied to stand beside others.
+const LARGE_BYTES: usize = 64 * 1024;
+
+/// An empty buffer larger than this is given back.
+const KEPT_BYTES_MAX: usize = 4 * 1024;
+
+/// What is to be written, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    chunks: VecDeque<Chunk>,
+    len: usize,
+    allocated: usize,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    words: BytesMut,
+    /// Memory that it takes up, what has been written already included.
+    allocated: usize,
+}
+
+impl Output {
+    /// Bytes to be written.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Memory that it takes up.
+    pub(crate) const fn allocated(&self) -> usize {
+        self.allocated
+    }
+
+    /// Appends a copy.
+    pub(crate) fn copy(&mut self, words: &[u8]) {
+        self.len += words.len();
+        match self.chunks.back_mut() {
+            Some(last) if last.words.len() + words.len() <= LARGE_BYTES => {
+                last.words.extend_from_slice(words);
+                self.allocated -= last.allocated;
+                last.allocated = last.allocated.max(last.words.capacity());
+                self.allocated += last.allocated;
+            }
+            _ => self.push(BytesMut::from(words)),
+        }
+    }
+
+    /// Appends words that may be kept as they are.
+    pub(crate) fn append(&mut self, words: BytesMut) {
+        if words.len() < LARGE_BYTES {
+            self.copy(&words);
+        } else {
+            self.len += words.len();
+            self.push(words);
+        }
+    }
+
+    /// Appends words that may be kept as they are, if nobody else has them.
+    pub(crate) fn append_shared(&mut self, words: Bytes) {
+        if words.len() < LARGE_BYTES {
+            self.copy(&words);
+        } else {
+            self.append(words.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared)));
+        }
+    }
+
+    fn push(&mut self, words: BytesMut) {
+        // What was kept for small words would stand in the way.
+        if self.chunks.front().is_some_and(|chunk| chunk.words.is_empty())
+            && let Some(kept) = self.chunks.pop_front()
+        {
+            self.allocated -= kept.allocated;
+        }
+        let allocated = words.capacity();
+        self.allocated += allocated;
+        self.chunks.push_back(Chunk { words, allocated });
+    }
+
+    /// What is to be written next: some of it, but not nothing unless there is nothing.
+    pub(crate) fn next(&self) -> &[u8] {
+        self.chunks.front().map_or(&[], |chunk| &chunk.words)
+    }
+
+    /// So many bytes of [`Output::next`] have been written.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        let is_last = self.chunks.len() == 1;
+        let Some(chunk) = self.chunks.front_mut() else { return };
+        chunk.words.advance(bytes);
+        self.len -= bytes;
+        if !chunk.words.is_empty() {
+            return;
+        }
+        // Of the last one a little is kept for what comes next.
+        if !is_last || chunk.allocated > KEPT_BYTES_MAX {
+            self.allocated -= chunk.allocated;
+            self.chunks.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write_all(output: &mut Output, step: usize) -> Vec<u8> {
+        let mut written = Vec::new();
+        while !output.is_empty() {
+            let next = output.next();
+            let bytes = next.len().min(step);
+            written.extend_from_slice(&next[..bytes]);
+            output.advance(bytes);
+        }
+        written
+    }
+
+    #[test]
+    fn words_leave_in_order_wherever_they_were_kept() {
+        let mut output = Output::default();
+        let (mut expected, sizes) = (Vec::new(), [10, 3 * LARGE_BYTES, 20, LARGE_BYTES - 10, 700, LARGE_BYTES, 5]);
+        for round in 0..3 {
+            for (n, size) in (0u8..).zip(sizes) {
+                let words = vec![n + round; size];
+                expected.extend_from_slice(&words);
+                match round {
+                    0 => output.copy(&words),
+                    1 => output.append(BytesMut::from(&*words)),
+                    _ => output.append_shared(Bytes::from(words)),
+                }
+            }
+            assert_eq!(output.len(), expected.len());
+            assert!(output.allocated() >= output.len());
+            if round == 1 {
+                assert_eq!(write_all(&mut output, 1000), std::mem::take(&mut expected));
+                assert!(output.next().is_empty() && output.allocated() <= KEPT_BYTES_MAX);
+            }
+        }
+        assert_eq!(write_all(&mut output, usize::MAX), expected);
+        // What is kept of a small chunk does not stand before a large one.
+        output.copy(b"small");
+        assert_eq!(write_all(&mut output, 2), b"small");
+        output.append(BytesMut::from(&vec![7; LARGE_BYTES][..]));
+        assert_eq!(output.next().len(), LARGE_BYTES);
+        output.advance(LARGE_BYTES);
+        assert_eq!((output.len(), output.allocated()), (0, 0));
+    }
+
+    #[test]
+    fn a_large_chunk_counts_until_it_has_left_and_is_not_copied() {
+        let mut output = Output::default();
+        let words = BytesMut::from(&vec![7; 1 << 20][..]);
+        let place = words.as_ptr();
+        output.append(words);
+        assert_eq!(output.next().as_ptr(), place);
+        output.advance((1 << 20) - 1);
+        assert_eq!((output.len(), output.allocated()), (1, 1 << 20));
+        output.advance(1);
+        assert_eq!((output.len(), output.allocated()), (0, 0));
+        let shared = Bytes::from(vec![7; 1 << 20]);
+        output.append_shared(shared.clone());
+        assert_ne!(output.next().as_ptr(), shared.as_ptr(), "others have it too");
+    }
+}

@@ -1,0 +1,338 @@
+//! Who may connect: how many there may be in all, of each protocol and from each address, and who goes for whom.
+//!
+//! - Some places are kept for each protocol, so that no other can take all there are.
+//! - When there is none left, a connection that has said nothing yet makes room: that which has been silent for longest, of the
+//!   same protocol, or else of one that has more than what is kept for it. Whoever has spoken stays.
+//! - When all have spoken, a few administrators are let in nevertheless: peers whose first byte says that they are (Gearman's
+//!   text commands). Others in their places are hung up on with that byte.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use foldhash::HashMap;
+use tokio::sync::Notify;
+use windlass_session::Reason;
+
+use crate::mailbox::Mailbox;
+
+/// Administrators that are let in although there is no place.
+const ADMINISTRATORS_MAX: usize = 4;
+
+/// How many may connect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlaceLimits {
+    /// In all.
+    pub(crate) connections_max: usize,
+    /// Kept for each protocol, at most half of all together.
+    pub(crate) reserved: usize,
+    /// From each address; 0 = as many as there may be.
+    pub(crate) per_address_max: usize,
+}
+
+/// All places.
+#[derive(Debug)]
+pub(crate) struct Places {
+    limits: PlaceLimits,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Connections in all, administrators beyond the limit apart.
+    open: usize,
+    administrators: usize,
+    protocols: HashMap<&'static str, usize>,
+    addresses: HashMap<Box<str>, usize>,
+    /// Those that have said nothing yet, oldest first.
+    silent: BTreeMap<u64, Arc<Entry>>,
+    next: u64,
+}
+
+/// Where one connection came from, and how it is reached.
+#[derive(Debug)]
+struct Entry {
+    protocol: &'static str,
+    address: Box<str>,
+    /// It is beyond the limit, for administrators only.
+    is_extra: bool,
+    evicted: AtomicBool,
+    /// Notified then, for those who still shake hands.
+    bell: Notify,
+    mailbox: OnceLock<Arc<Mailbox>>,
+}
+
+/// A connection's place, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    places: Arc<Places>,
+    number: u64,
+    entry: Arc<Entry>,
+    is_admin: IsAdmin,
+    has_spoken: bool,
+}
+
+/// Whether a peer that begins with this byte is an administrator.
+pub(crate) type IsAdmin = fn(u8) -> bool;
+
+impl Places {
+    pub(crate) fn new(limits: PlaceLimits) -> Arc<Self> {
+        Arc::new(Self { limits, inner: Mutex::default() })
+    }
+
+    /// Keeps places for a protocol.
+    pub(crate) fn keep_for(&self, protocol: &'static str) {
+        self.lock().protocols.entry(protocol).or_default();
+    }
+
+    /// A place for a connection, or the name of the limit that leaves none.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        protocol: &'static str,
+        address: &str,
+        is_admin: IsAdmin,
+    ) -> Result<Guest, &'static str> {
+        let mut inner = self.lock();
+        if !address.is_empty() && self.limits.per_address_max > 0 {
+            let held = inner.addresses.get(address).copied().unwrap_or_default();
+            if held >= self.limits.per_address_max {
+                return Err("connections_per_address_max");
+            }
+        }
+        let (evicted, is_extra) = if self.has_room(&inner, protocol) {
+            (None, false)
+        } else if let Some(entry) = self.give_way(&mut inner, protocol) {
+            (Some(entry), false)
+        } else {
+            // NUL is no administrator's.
+            let evicted = Self::admit_extra(&mut inner, is_admin(b'\n') && !is_admin(0))?;
+            (evicted, true)
+        };
+        let number = inner.next;
+        inner.next += 1;
+        let entry = Arc::new(Entry {
+            protocol,
+            address: address.into(),
+            is_extra,
+            evicted: AtomicBool::new(false),
+            bell: Notify::new(),
+            mailbox: OnceLock::new(),
+        });
+        inner.count(&entry);
+        inner.silent.insert(number, Arc::clone(&entry));
+        drop(inner);
+        if let Some(entry) = evicted {
+            entry.evict();
+        }
+        Ok(Guest { places: Arc::clone(self), number, entry, is_admin, has_spoken: false })
+    }
+
+    /// Whether a protocol may have one more, and what is kept for others is still there then.
+    fn has_room(&self, inner: &Inner, protocol: &str) -> bool {
+        let reserved = self.reserved(inner);
+        let others = inner.protocols.iter().filter(|(name, _)| **name != protocol);
+        let kept: usize = others.map(|(_, open)| reserved.saturating_sub(*open)).sum();
+        inner.open + kept < self.limits.connections_max
+    }
+
+    fn reserved(&self, inner: &Inner) -> usize {
+        let protocols = inner.protocols.len().max(1);
+        self.limits.reserved.min(self.limits.connections_max / 2 / protocols)
+    }
+
+    /// Takes a place from one that has said nothing, if there is one.
+    fn give_way(&self, inner: &mut Inner, protocol: &str) -> Option<Arc<Entry>> {
+        let reserved = self.reserved(inner);
+        let open = |name: &str| inner.protocols.get(name).copied().unwrap_or_default();
+        let mut silent = inner.silent.iter().filter(|(_, entry)| !entry.is_extra);
+        let own = silent.clone().find(|(_, entry)| entry.protocol == protocol);
+        let (number, _) = own.or_else(|| silent.find(|(_, entry)| open(entry.protocol) > reserved))?;
+        let number = *number;
+        inner.let_go(number)
+    }
+
+    /// Makes sure that there is a place for an administrator.
+    fn admit_extra(inner: &mut Inner, has_administrators: bool) -> Result<Option<Arc<Entry>>, &'static str> {
+        if !has_administrators {
+            return Err("connections_max");
+        }
+        if inner.administrators < ADMINISTRATORS_MAX {
+            return Ok(None);
+        }
+        let number = inner.silent.iter().find(|(_, entry)| entry.is_extra).map(|(number, _)| *number);
+        number.and_then(|number| inner.let_go(number)).map(Some).ok_or("connections_max")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that holds this lock can panic half way through a change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn count(&mut self, entry: &Entry) {
+        if entry.is_extra {
+            self.administrators += 1;
+        } else {
+            self.open += 1;
+            *self.protocols.entry(entry.protocol).or_default() += 1;
+        }
+        if !entry.address.is_empty() {
+            *self.addresses.entry(entry.address.clone()).or_default() += 1;
+        }
+    }
+
+    fn discount(&mut self, entry: &Entry) {
+        if entry.is_extra {
+            self.administrators -= 1;
+        } else {
+            self.open -= 1;
+            *self.protocols.entry(entry.protocol).or_insert(1) -= 1;
+        }
+        if let Some(held) = self.addresses.get_mut(&entry.address) {
+            *held -= 1;
+            if *held == 0 {
+                self.addresses.remove(&entry.address);
+            }
+        }
+    }
+
+    /// Takes the place of one that is silent. It is to be told.
+    fn let_go(&mut self, number: u64) -> Option<Arc<Entry>> {
+        let entry = self.silent.remove(&number)?;
+        entry.evicted.store(true, Ordering::Release);
+        self.discount(&entry);
+        Some(entry)
+    }
+}
+
+impl Entry {
+    const WHY: Reason = Reason::Limit("connections_max");
+
+    fn evict(&self) {
+        self.bell.notify_one();
+        if let Some(mailbox) = self.mailbox.get() {
+            mailbox.evict(Self::WHY);
+        }
+    }
+}
+
+impl Guest {
+    /// Comes back if its place was given to another while it shook hands.
+    pub(crate) async fn evicted(&self) {
+        self.entry.bell.notified().await;
+    }
+
+    /// The connection is there, and this is how it is told to go.
+    pub(crate) fn can_be_reached(&self, mailbox: &Arc<Mailbox>) {
+        let _ = self.entry.mailbox.set(Arc::clone(mailbox));
+        if self.entry.evicted.load(Ordering::Acquire) {
+            mailbox.evict(Entry::WHY);
+        }
+    }
+
+    /// Its first byte has come, or a later one: from now on it stays. Says why not, if it is no administrator and in a place of
+    /// theirs.
+    pub(crate) fn spoke(&mut self, first: Option<u8>) -> Option<Reason> {
+        let first = first.filter(|_| !self.has_spoken)?;
+        self.has_spoken = true;
+        self.places.lock().silent.remove(&self.number);
+        (self.entry.is_extra && !(self.is_admin)(first)).then_some(Entry::WHY)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut inner = self.places.lock();
+        inner.silent.remove(&self.number);
+        if !self.entry.evicted.load(Ordering::Acquire) {
+            inner.discount(&self.entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: IsAdmin = |byte| byte != 0;
+    const NOBODY: IsAdmin = |_| false;
+
+    fn places(connections_max: usize, reserved: usize, per_address_max: usize) -> Arc<Places> {
+        let places = Places::new(PlaceLimits { connections_max, reserved, per_address_max });
+        ["gearman", "faktory"].iter().for_each(|protocol| places.keep_for(protocol));
+        places
+    }
+
+    fn spoken(places: &Arc<Places>, protocol: &'static str, is_admin: IsAdmin) -> Result<Guest, &'static str> {
+        let mut guest = places.take(protocol, "", is_admin)?;
+        guest.spoke(Some(0)).map_or(Ok(guest), |_| Err("no administrator"))
+    }
+
+    #[test]
+    fn one_protocol_cannot_take_the_places_of_another() {
+        let places = places(10, 3, 0);
+        let mut gearman: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "gearman", NOBODY).ok()).collect();
+        assert_eq!(gearman.len(), 8, "half of all are kept, for two");
+        let faktory: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "faktory", NOBODY).ok()).collect();
+        assert_eq!(faktory.len(), 2);
+        gearman.truncate(4);
+        let more: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "faktory", NOBODY).ok()).collect();
+        assert_eq!(more.len(), 4);
+        drop((gearman, faktory, more));
+        assert_eq!(places.lock().open, 0);
+    }
+
+    #[test]
+    fn the_longest_silent_makes_room() {
+        let places = places(10, 1, 0);
+        let mut silent: Vec<Guest> = (0..9).map(|_| places.take("gearman", "", NOBODY).unwrap()).collect();
+        silent[0].spoke(Some(0));
+        let newest = spoken(&places, "gearman", NOBODY).unwrap();
+        let evicted = |guests: &[Guest]| {
+            guests.iter().map(|guest| u8::from(guest.entry.evicted.load(Ordering::Acquire))).collect::<Vec<_>>()
+        };
+        assert_eq!(evicted(&silent), [0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        // Another protocol has its place, and more at the cost of those who say nothing.
+        let others = [(); 2].map(|()| spoken(&places, "faktory", NOBODY).unwrap());
+        assert_eq!(evicted(&silent), [0, 1, 1, 0, 0, 0, 0, 0, 0]);
+        for guest in &mut silent[3..] {
+            guest.spoke(Some(0));
+        }
+        assert_eq!(spoken(&places, "gearman", NOBODY).unwrap_err(), "connections_max");
+        drop((silent, newest, others));
+        let inner = places.lock();
+        assert_eq!((inner.open, inner.silent.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_administrator_is_let_in_when_all_have_spoken() {
+        let places = places(4, 1, 0);
+        let guests: Vec<Guest> = (0..3).map(|_| spoken(&places, "gearman", TEXT).unwrap()).collect();
+        assert_eq!(spoken(&places, "gearman", TEXT).unwrap_err(), "no administrator");
+        let mut silent: Vec<Guest> =
+            (0..ADMINISTRATORS_MAX).map(|_| places.take("gearman", "", TEXT).unwrap()).collect();
+        let mut admin = places.take("gearman", "", TEXT).unwrap();
+        assert!(silent[0].entry.evicted.load(Ordering::Acquire), "who only takes up such a place makes room");
+        assert_eq!(admin.spoke(Some(b's')), None);
+        assert_eq!(admin.spoke(Some(0)), None, "only the first byte counts");
+        silent.iter_mut().skip(1).for_each(|guest| drop(guest.spoke(Some(b'w'))));
+        assert_eq!(places.take("gearman", "", TEXT).unwrap_err(), "connections_max");
+        drop((guests, silent, admin));
+        let inner = places.lock();
+        assert_eq!((inner.open, inner.administrators), (0, 0));
+    }
+
+    #[test]
+    fn an_address_has_its_share() {
+        let places = places(10, 0, 2);
+        let mut guests: Vec<Guest> = (0..2).map(|_| places.take("gearman", "192.0.2.1", NOBODY).unwrap()).collect();
+        assert_eq!(places.take("faktory", "192.0.2.1", NOBODY).unwrap_err(), "connections_per_address_max");
+        guests.push(places.take("gearman", "192.0.2.2", NOBODY).unwrap());
+        guests.extend((0..5).map(|_| places.take("gearman", "", NOBODY).unwrap()));
+        guests.remove(0);
+        guests.push(places.take("gearman", "192.0.2.1", NOBODY).unwrap());
+        drop(guests);
+        assert!(places.lock().addresses.is_empty());
+    }
+}
