@@ -19,6 +19,14 @@ impl Fwp {
         fwp
     }
 
+    /// Says HELLO where it may be hung up on before.
+    pub(crate) fn try_hello(address: SocketAddr) -> io::Result<Self> {
+        let mut fwp = Self(BufReader::new(super::common::socket(address)?));
+        fwp.read()?;
+        fwp.try_ask("HELLO {\"v\":2}")?;
+        Ok(fwp)
+    }
+
     /// Says HELLO with a password, and gives what was answered.
     pub(crate) fn hello(address: SocketAddr, password: &str) -> (Self, String) {
         let mut fwp = Self(BufReader::new(super::common::socket(address).unwrap()));

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::cgroup::MemoryGroup;
 use crate::disk::SmallDisk;
 
 /// How long a daemon may take to listen, or to stop: generous, for a loaded machine. No test waits this long unless it fails.
@@ -99,6 +100,13 @@ impl Plan {
             self.way.through.push("env".to_owned());
         }
         self.way.through.push(format!("{name}={value}"));
+        self
+    }
+
+    /// Runs the daemon with so much memory.
+    #[must_use]
+    pub fn within(mut self, group: &MemoryGroup) -> Self {
+        self.way.through = group.enter();
         self
     }
 
@@ -238,6 +246,18 @@ impl Daemon {
     #[must_use]
     pub fn log_text(&self) -> String {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+
+    /// The most memory it has had at once, in bytes, page cache apart.
+    ///
+    /// # Panics
+    ///
+    /// If it does not run any more.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("look at the daemon");
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        kib.and_then(|kib| kib.trim().parse::<u64>().ok()).expect("its memory") * 1024
     }
 
     /// Its process number.

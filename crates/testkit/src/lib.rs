@@ -3,6 +3,7 @@
 //! Nothing here is part of the daemon, and nothing here is a test: those are in `tests/` of the crates that use it.
 
 pub mod calendar;
+pub mod cgroup;
 pub mod clock;
 pub mod daemon;
 pub mod dice;

@@ -1,0 +1,334 @@
+//! Bounds: peers that take more than their share of memory, of places or of time, and the daemon and others that go on.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    dead_code,
+    reason = "a test fails by panicking, and uses its own part of what tests share"
+)]
+
+mod common;
+#[path = "eventmq/peer.rs"]
+mod eventmq;
+#[path = "faktory/peer.rs"]
+mod faktory;
+#[path = "spiderq/peer.rs"]
+mod spiderq;
+
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+use bytes::{Bytes, BytesMut};
+use common::zmtp::{Dealer, MORE, command, frame};
+use common::{Peer, daemon, socket, submission, wait_until};
+use faktory::Fwp;
+use windlass_gearman::wire::{AssignForm, Kind, Request, Response};
+use windlass_testkit::cgroup::MemoryGroup;
+use windlass_testkit::daemon::Daemon;
+
+const MIB: usize = 1 << 20;
+
+/// Whether the daemon ends the connection, whatever it says before.
+fn is_hung_up_on(mut stream: &TcpStream) -> bool {
+    let end = std::io::copy(&mut stream, &mut std::io::sink());
+    end.map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |_| true)
+}
+
+fn say(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = socket(address).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+// ---- time ------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn half_a_message_is_not_waited_for_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = "[server]\nmessage_timeout = \"300ms\"\nmessage_rate_min = 0\n";
+    let daemon = daemon(dir.path()).set(keys).eventmq("").start();
+    let gearman = daemon.address("gearman");
+    let submit = encoded(&submission("f", "", "a body", true));
+    let add = spiderq::add("key", b"value");
+    let mut idle = Peer::connect(gearman).unwrap();
+    idle.submit("f", "", "x").unwrap();
+
+    let mut halves = vec![
+        ("a header", say(gearman, &submit[..7])),
+        ("a body", say(gearman, &submit[..submit.len() - 1])),
+        ("a line", say(gearman, b"stat")),
+        ("the beginning of another", say(gearman, &[&submit[..], &submit[..20]].concat())),
+        ("a bare request", say(daemon.address("spiderq"), &add[..add.len() - 2])),
+        ("half a greeting", say(daemon.address("spiderq"), &common::zmtp::greeting("NULL")[..30])),
+    ];
+    for (name, address) in [("spiderq", daemon.address("spiderq")), ("eventmq", daemon.address("eventmq"))] {
+        let mut dealer = Dealer::connect(address, b"");
+        dealer.say(&frame(MORE, b"there is more")).unwrap();
+        // A sign of life between the parts of a message does not bring it to its end.
+        dealer.say(&command("PING", b"\0\0alive")).unwrap();
+        halves.push((name, dealer.stream));
+    }
+    let mut fwp = say(daemon.address("faktory"), b"HELLO {\"v\":2}\r\nPUSH {\"jid\":");
+    assert_ne!(fwp.read(&mut [0; 10]).unwrap(), 0);
+    halves.push(("a line of FWP's", fwp));
+    for (what, stream) in &halves {
+        assert!(is_hung_up_on(stream), "{what}");
+    }
+    // Who is silent between messages is left alone.
+    idle.submit("f", "", "x").unwrap();
+}
+
+fn encoded(request: &Request) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    request.encode(&mut bytes);
+    bytes
+}
+
+// ---- places ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn those_who_say_nothing_shut_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon =
+        daemon(dir.path()).set("[server]\nconnections_max = 40\nconnections_reserved = 2\n").eventmq("").start();
+    let silent: Vec<TcpStream> = (0..100).map(|_| socket(daemon.address("gearman")).unwrap()).collect();
+    let bare: Vec<TcpStream> = (0..100).map(|_| socket(daemon.address("spiderq")).unwrap()).collect();
+    // They have been let in, or hung up on, in the order in which they came.
+    assert!(is_hung_up_on(&silent[0]) && is_hung_up_on(&bare[0]));
+    let mut producers: Vec<Fwp> = (0..3).map(|_| Fwp::connect(daemon.address("faktory"))).collect();
+    assert_eq!(producers[2].ask(r#"PUSH {"jid":"survivor1","jobtype":"T","args":[]}"#), "+OK");
+    let mut client = Peer::connect(daemon.address("gearman")).unwrap();
+    client.submit("f", "", "x").unwrap();
+    let mut dealer = Dealer::connect(daemon.address("spiderq"), b"");
+    assert_eq!(dealer.ask(spiderq::PING).unwrap(), spiderq::PONG);
+    let _worker = eventmq::Peer::worker(daemon.address("eventmq"), "worker", r#"[[10, "default"]]"#);
+}
+
+#[test]
+fn those_who_speak_leave_places_for_other_protocols_and_for_administrators() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("[server]\nconnections_max = 20\nconnections_reserved = 2\n").start();
+    let mut inside = Vec::new();
+    loop {
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        if peer.submit("f", "", "x").is_err() {
+            break;
+        }
+        inside.push(peer);
+    }
+    assert_eq!(inside.len(), 16, "two are kept for each of the others");
+    let mut admin = Peer::connect(daemon.address("gearman")).unwrap();
+    assert_eq!(admin.listing("status").unwrap(), ["f\t16\t0\t0"]);
+    let mut fwp = [(); 2].map(|()| Fwp::connect(daemon.address("faktory")));
+    assert!(fwp[1].ask("INFO").contains("faktory"));
+}
+
+#[test]
+fn an_address_has_its_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).set("[server]\nconnections_per_address_max = 2\n").start();
+    let mut inside = [(); 2].map(|()| Peer::connect(daemon.address("gearman")).unwrap());
+    inside.iter_mut().for_each(|peer| drop(peer.submit("f", "", "x").unwrap()));
+    let outside = || Fwp::try_hello(daemon.address("faktory"));
+    assert!(outside().is_err());
+    drop(inside);
+    // A place that is given up can be taken again, once the daemon has noticed.
+    while outside().is_err() {}
+}
+
+// ---- memory ----------------------------------------------------------------------------------------------------------
+
+/// Clients that do not take what they asked for.
+const READERS: usize = 300;
+
+/// The configuration says that a machine of this size survives whatever is queued.
+const MACHINE_BYTES: u64 = 1 << 30;
+
+/// What of it is for the system.
+const SYSTEM_BYTES: u64 = 64 << 20;
+
+/// The shipped configuration, where there is such a machine: the daemon has all its memory, and no more.
+fn small_machine(dir: &Path) -> (Daemon, Option<MemoryGroup>) {
+    let group = MemoryGroup::new("windlass-bounds", MACHINE_BYTES - SYSTEM_BYTES);
+    if group.is_none() {
+        println!("no memory cgroup can be made here: only the daemon's own memory is looked at");
+    }
+    let plan = daemon(dir).eventmq("");
+    let plan = group.iter().fold(plan, windlass_testkit::daemon::Plan::within);
+    (plan.start(), group)
+}
+
+/// Submits background jobs of this size, many at a time, until so many are there or one is refused. Returns how many are.
+fn fill(daemon: &Daemon, function: &str, bytes: usize, jobs_max: usize) -> usize {
+    const AT_ONCE: usize = 64;
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    let body = Bytes::from(vec![b'x'; bytes]);
+    let mut batch = BytesMut::new();
+    (0..AT_ONCE).for_each(|_| submission(function, "", body.clone(), true).encode(&mut batch));
+    let mut jobs = 0;
+    while jobs < jobs_max {
+        peer.send_raw(&batch).unwrap();
+        for _ in 0..AT_ONCE {
+            match peer.packet().unwrap().kind {
+                Kind::JOB_CREATED => jobs += 1,
+                Kind::ERROR => return jobs,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    jobs
+}
+
+/// What no connection is served without, and refusals that leave it open.
+fn assert_polite(daemon: &Daemon) {
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    let refused = peer.submit("small", "", vec![b'x'; 4096]).unwrap_err().to_string();
+    assert!(refused.contains("QUEUE_ERROR"), "{refused}");
+    assert!(!peer.listing("status").unwrap().is_empty(), "the same connection goes on");
+    let mut fwp = Fwp::connect(daemon.address("faktory"));
+    let refused = fwp.ask(&format!(r#"PUSH {{"jid":"refused01","jobtype":"T","args":["{}"]}}"#, "x".repeat(4096)));
+    assert!(refused.starts_with("-ERR"), "{refused}");
+    assert!(fwp.ask("INFO").contains("faktory"));
+}
+
+#[test]
+fn what_was_asked_is_done_in_order_as_answers_are_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = daemon(dir.path()).start();
+    let mut client = Peer::connect(daemon.address("gearman")).unwrap();
+    for number in 0..20u8 {
+        client.submit("large", "", vec![number; MIB]).unwrap();
+    }
+    let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
+    worker.can_do("large").unwrap();
+    (0..20).for_each(|_| worker.send(&Request::Grab(AssignForm::Plain)).unwrap());
+    worker.send(&submission("small", "", "x", true)).unwrap();
+    worker.send(&Request::Echo { data: Bytes::from_static(b"last") }).unwrap();
+    let mut running = || {
+        let lines = client.listing("status").unwrap();
+        assert!(!lines.iter().any(|line| line.starts_with("small")), "not before it has taken its answers");
+        let large = lines.iter().find_map(|line| line.strip_prefix("large\t20\t")).unwrap();
+        large.split('\t').next().unwrap().parse::<u32>().unwrap()
+    };
+    wait_until("the first is handed out", || running() > 0);
+    settle(&daemon);
+    assert!(running() < 3, "the others could have them");
+    for number in 0..20 {
+        let packet = worker.packet().unwrap();
+        let Ok(Response::JobAssign { workload, .. }) = Response::parse(&packet) else { panic!("{:?}", packet.kind) };
+        assert_eq!((workload.len(), workload[0], workload[MIB - 1]), (MIB, number, number));
+    }
+    assert_eq!(worker.packet().unwrap().kind, Kind::JOB_CREATED);
+    assert_eq!(worker.packet().unwrap().kind, Kind::ECHO_RES);
+}
+
+/// Workers that ask for twenty large jobs each and read nothing.
+fn deaf_workers(daemon: &Daemon) -> Vec<Peer> {
+    let workers = (0..READERS).map(|_| {
+        let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
+        worker.can_do("large").unwrap();
+        (0..20).for_each(|_| worker.send(&Request::Grab(AssignForm::Plain)).unwrap());
+        worker
+    });
+    workers.collect()
+}
+
+/// Clients that wait for a job whose worker says a lot, and that do not listen.
+fn deaf_clients(daemon: &Daemon) -> Vec<Peer> {
+    let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
+    worker.can_do("talk").unwrap();
+    let mut clients: Vec<Peer> = (0..READERS).map(|_| Peer::connect(daemon.address("gearman")).unwrap()).collect();
+    for client in &mut clients {
+        client.send(&submission("talk", "same", "x", false)).unwrap();
+        assert_eq!(client.packet().unwrap().kind, Kind::JOB_CREATED);
+    }
+    let handle = worker.grab().unwrap().unwrap().handle;
+    let data = Bytes::from(vec![b'd'; MIB / 2]);
+    for _ in 0..40 {
+        worker.send(&Request::WorkData { handle: handle.clone(), data: data.clone() }).unwrap();
+    }
+    // It has all been passed on when the next is answered.
+    worker.send(&Request::Echo { data: Bytes::from_static(b"all said") }).unwrap();
+    assert_eq!(worker.packet().unwrap().kind, Kind::ECHO_RES);
+    clients
+}
+
+/// Packets of which the last byte never comes.
+fn half_sent(daemon: &Daemon) -> Vec<TcpStream> {
+    let whole = encoded(&submission("half", "", vec![b'h'; 2 * MIB], true));
+    let halves = (0..READERS).filter_map(|_| {
+        let mut stream = socket(daemon.address("gearman")).unwrap();
+        // Whoever is hung up on meanwhile finds out so.
+        stream.write_all(&whole[..whole.len() - 1]).ok().map(|()| stream)
+    });
+    halves.collect()
+}
+
+/// Subscribers that do not read what is published.
+fn deaf_subscribers(daemon: &Daemon) -> Vec<eventmq::Subscriber> {
+    let at = daemon.address("eventmq-subscribe");
+    let mut subscribers: Vec<_> = (0..READERS).map(|_| eventmq::Subscriber::connect(at, &["news"])).collect();
+    let mut publisher = eventmq::Peer::connect(daemon.address("eventmq-publish"), "publisher");
+    let text = "n".repeat(100_000);
+    let last = &mut subscribers[READERS - 1].dealer.stream;
+    last.set_nonblocking(true).unwrap();
+    wait_until("the last one is told", || {
+        publisher.say(&["PUBLISH", "p", "news", "begin"]).unwrap();
+        last.peek(&mut [0]).is_ok()
+    });
+    for _ in 0..2000 {
+        publisher.say(&["PUBLISH", "p", "news", &text]).unwrap();
+    }
+    subscribers
+}
+
+/// Waits until the daemon has done all that is in its sockets, as far as it will.
+fn settle(daemon: &Daemon) {
+    for _ in 0..20 {
+        let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+        peer.send(&Request::Echo { data: Bytes::from_static(b"there?") }).unwrap();
+        assert!(matches!(Response::parse(&peer.packet().unwrap()), Ok(Response::EchoRes { .. })));
+    }
+}
+
+#[test]
+fn a_machine_with_one_gib_survives_whatever_is_queued_and_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut daemon, group) = small_machine(dir.path());
+    let mut said = String::new();
+    let mut look = |daemon: &Daemon, what: &str| {
+        let (own, all) = (daemon.peak_bytes() >> 20, group.as_ref().map_or(0, MemoryGroup::peak) >> 20);
+        writeln!(said, "{what}: {own} MiB, with the page cache {all} MiB").unwrap();
+        assert!(daemon.peak_bytes() < MACHINE_BYTES - SYSTEM_BYTES, "{said}");
+        assert_eq!(group.as_ref().map_or(0, MemoryGroup::kills), 0, "{said}");
+    };
+    let large = fill(&daemon, "large", MIB, READERS);
+    let small = fill(&daemon, "small", 2000, usize::MAX);
+    look(&daemon, &format!("{large} large and {small} small jobs"));
+    assert_polite(&daemon);
+    let workers = deaf_workers(&daemon);
+    settle(&daemon);
+    look(&daemon, "workers that do not read");
+    let clients = deaf_clients(&daemon);
+    settle(&daemon);
+    look(&daemon, "clients that do not listen");
+    let halves = half_sent(&daemon);
+    settle(&daemon);
+    look(&daemon, "half a packet each");
+    let subscribers = deaf_subscribers(&daemon);
+    settle(&daemon);
+    look(&daemon, "subscribers that do not read");
+    assert_polite(&daemon);
+    drop((workers, clients, halves, subscribers));
+
+    // What fits has to fit when it is opened again too.
+    daemon.kill();
+    daemon.restart();
+    look(&daemon, "opened again");
+    assert_polite(&daemon);
+    println!("{said}");
+}
