@@ -12,6 +12,9 @@ use crate::job::{Job, KeyUntil, Place};
 use crate::schedule::Schedule;
 use crate::turn::{Change, Turn};
 
+/// A skew that differs by no more than this is the same: two clocks are not read in one moment, nor rounded alike.
+const JITTER_MS: u64 = 5;
+
 /// A skew that changes by more than this is a step: it is journalled, and what goes by the wall clock is looked at again.
 const STEP_MS: u64 = 1_000;
 
@@ -138,6 +141,8 @@ pub struct Timekeeper {
     read_ms: u64,
     /// What it said last.
     now: Timestamp,
+    /// The skew, which changes only if it has changed by more than [`JITTER_MS`].
+    skew_ms: i64,
 }
 
 /// What time it is.
@@ -160,7 +165,7 @@ impl Timekeeper {
         let exact = Timestamp(since_boot_ms).shifted(kept.ahead_ms);
         let by_wall = wall.shifted(kept.skew_ms.saturating_neg());
         let now = if same_boot { exact } else { by_wall }.max(kept.at);
-        Self { boot, ahead_ms: difference(now.0, since_boot_ms), read_ms: since_boot_ms, now }
+        Self { boot, ahead_ms: difference(now.0, since_boot_ms), read_ms: since_boot_ms, now, skew_ms: kept.skew_ms }
     }
 
     /// What time it is when the machine was booted so long ago and the wall clock shows this.
@@ -173,7 +178,10 @@ impl Timekeeper {
         self.kept_reading(since_boot_ms);
         self.now = self.now.max(Timestamp(self.read_ms).shifted(self.ahead_ms));
         let skew_ms = difference(wall.0, self.now.0);
-        let clock = Clock { skew_ms, boot: self.boot, ahead_ms: self.ahead_ms, at: self.now };
+        if skew_ms.abs_diff(self.skew_ms) > JITTER_MS {
+            self.skew_ms = skew_ms;
+        }
+        let clock = Clock { skew_ms: self.skew_ms, boot: self.boot, ahead_ms: self.ahead_ms, at: self.now };
         Reading { now: self.now, clock, pause_ms }
     }
 

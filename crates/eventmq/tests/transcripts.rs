@@ -49,6 +49,7 @@ fn settings(scene: &Scene) -> Settings {
     for (key, value) in &scene.settings {
         let number = || value.parse().unwrap();
         match (key.as_str(), value.as_str()) {
+            ("binary_workers", on) => settings.binary_workers = on.parse().unwrap(),
             ("disconnect", on) => settings.disconnect = on.parse().unwrap(),
             ("heartbeat_timeout", _) => settings.heartbeat_timeout_ms = number(),
             ("nudge", _) => settings.nudge_ms = number(),

@@ -150,7 +150,8 @@ impl Door {
                 }
                 Err(reason) if stop.is_cancelled() => tracing::debug!(%reason, "no TLS handshake: closed"),
                 Err(why) => {
-                    warn_limited!("no TLS handshake", protocol, peer = &*peer, %why, "no TLS handshake: hung up")
+                    let reason = format!("no TLS handshake: {why}");
+                    warn_limited!(reason, protocol, peer = &*peer, %why, "no TLS handshake: hung up")
                 }
             }
         };
