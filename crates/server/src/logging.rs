@@ -1,5 +1,5 @@
 //! Log lines on standard error or in a file, as text or JSON. What is logged where is each module's business; nothing here
-//! is about it. What could be logged without end goes through [`limited`].
+//! is about it. What could be logged without end goes through `limited`.
 
 pub(crate) mod limited;
 
