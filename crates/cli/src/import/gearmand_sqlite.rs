@@ -84,19 +84,13 @@ impl GearmandSqlite {
         }
         log_aside(&mut config)?;
         let gearman = import::gearman(&config)?;
-        let mut importer = if self.dry_run {
+        let importer = if self.dry_run {
             Importer::rehearse(&config)
         } else {
             Importer::open(&config, &queue.source()?.0, self.again)?
         };
         let mut out = BufWriter::new(io::stdout().lock());
-        let mut report = Report::default();
-        queue.each(&mut |row| {
-            let place = report.rows;
-            report.rows += 1;
-            take(row, place, &gearman, &mut importer, &mut report, &mut out)
-        })?;
-        importer.finish()?;
+        let report = take_all(&queue, &gearman, importer, &mut out)?;
         report.write(&mut out, self.dry_run).and_then(|()| out.flush()).map_err(|why| cannot_say(&why))?;
         report.outcome()
     }
@@ -106,8 +100,25 @@ impl GearmandSqlite {
     }
 }
 
+/// Takes every row of a queue, and says of each that is left why.
+pub(super) fn take_all(
+    queue: &Queue,
+    gearman: &Gearman,
+    mut importer: Importer,
+    out: &mut dyn Write,
+) -> Result<Report, Failure> {
+    let mut report = Report::default();
+    queue.each(&mut |row| {
+        let place = report.rows;
+        report.rows += 1;
+        take(row, place, gearman, &mut importer, &mut report, out)
+    })?;
+    importer.finish()?;
+    Ok(report)
+}
+
 /// One row, one job.
-pub(super) fn take(
+fn take(
     row: Row,
     place: u64,
     gearman: &Gearman,

@@ -13,7 +13,7 @@ use windlass_server::Failure;
 use windlass_server::config::Config;
 use windlass_server::import::{self, Importer};
 
-use super::gearmand_sqlite::{Queue, holder, take, unusable};
+use super::gearmand_sqlite::{Queue, holder, take_all, unusable};
 use super::report::Report;
 
 /// How often it is looked whether the old gearmand has let go of the file.
@@ -48,15 +48,9 @@ pub(crate) fn take_over(file: &Path, table: &str, config: &Config) -> Result<(),
         return Ok(());
     }
     let gearman = import::gearman(config)?;
-    let mut importer = Importer::open(config, &source, false)?;
-    let (mut report, mut out) = (Report::default(), LineWriter::new(Lines { told: 0 }));
-    queue.each(&mut |row| {
-        let place = report.rows;
-        report.rows += 1;
-        take(row, place, &gearman, &mut importer, &mut report, &mut out)
-    })?;
-    importer.finish()?;
-    let Report { rows, taken, later, known, before, left, .. } = report;
+    let importer = Importer::open(config, &source, false)?;
+    let mut out = LineWriter::new(Lines { told: 0 });
+    let Report { rows, taken, later, known, before, left, .. } = take_all(&queue, &gearman, importer, &mut out)?;
     tracing::info!(file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");
     if left > 0 {
         tracing::warn!(file = %shown, left, "rows are left in gearmand's queue: the next start tries them again");
