@@ -3,6 +3,7 @@
 //! The engine's time goes by `CLOCK_BOOTTIME`, which nobody sets and which counts while the machine sleeps, less the pauses of
 //! the daemon. What that means and how it survives a restart: [`windlass_engine::Timekeeper`].
 
+use std::cell::Cell;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,13 +18,31 @@ static KEEPER: Mutex<Option<Timekeeper>> = Mutex::new(None);
 pub(crate) fn start(kept: &Clock) {
     let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
     *KEEPER.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+    LATEST.set(None);
 }
 
-/// All clocks.
+thread_local! {
+    /// What this thread has read in this millisecond since boot.
+    static LATEST: Cell<Option<(u64, Reading)>> = const { Cell::new(None) };
+}
+
+/// All clocks. Several readings of a thread in the same millisecond are one: a busy daemon reads them a hundred times in it.
 pub(crate) fn read() -> Reading {
+    let since_boot_ms = since_boot_ms();
+    if let Some((at, reading)) = LATEST.get()
+        && at == since_boot_ms
+    {
+        return reading;
+    }
+    let reading = read_all(since_boot_ms);
+    LATEST.set(Some((since_boot_ms, Reading { pause_ms: None, ..reading })));
+    reading
+}
+
+fn read_all(since_boot_ms: u64) -> Reading {
     let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
-    let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms(), wall());
-    let reading = keeper.get_or_insert_with(begin).read(since_boot_ms(), wall());
+    let begin = || Timekeeper::start(&Clock::default(), 0, since_boot_ms, wall());
+    let reading = keeper.get_or_insert_with(begin).read(since_boot_ms, wall());
     drop(keeper);
     if let Some(pause_ms) = reading.pause_ms {
         tracing::warn!(pause_ms, "the daemon stood still: everybody has so much longer");

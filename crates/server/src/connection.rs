@@ -21,6 +21,7 @@ use bytes::BytesMut;
 use windlass_engine::{ClientId, Reading, Timestamp};
 use windlass_session::{Item, Outbox, Post, Reason, Session};
 
+use crate::alarm::Alarm;
 use crate::budget::{Budget, SMALL_BYTES};
 use crate::clock;
 use crate::hub::Hub;
@@ -115,6 +116,7 @@ pub(crate) struct Connection<S> {
     waits: bool,
     /// Nothing is read, until the peer or the disk has caught up.
     paused: bool,
+    alarm: Alarm,
     /// When it was last woken: reading the clock costs as much as a command.
     now: Timestamp,
     reading: Reading,
@@ -131,9 +133,7 @@ enum Woke {
     Read(io::Result<usize>),
     Wrote(io::Result<usize>),
     Mail,
-    Tick,
-    Idle,
-    Late,
+    Alarm,
 }
 
 impl<S: Stream> Connection<S> {
@@ -176,6 +176,7 @@ impl<S: Stream> Connection<S> {
             stopping: false,
             waits: false,
             paused: false,
+            alarm: Alarm::default(),
             now: reading.now,
             reading,
             heard_at: reading.now,
@@ -205,6 +206,7 @@ impl<S: Stream> Connection<S> {
             match woke {
                 Woke::Read(Ok(read)) => {
                     self.eof = read == 0;
+                    self.mailbox.ringer().turns().count_read();
                     self.moved += read;
                     self.heard(read);
                 }
@@ -214,14 +216,12 @@ impl<S: Stream> Connection<S> {
                     self.is_held_up = false;
                     self.heed_shutdown();
                 }
-                Woke::Tick => self.tick(),
-                Woke::Idle if self.silent_until().is_none_or(|at| at > self.now) => {}
-                Woke::Idle if self.stalls_the_stop() => {
-                    return Reason::TimedOut("takes no answers while the daemon stops");
+                Woke::Alarm => {
+                    if let Some(reason) = self.times_out() {
+                        return reason;
+                    }
+                    self.tick();
                 }
-                Woke::Idle => return self.ending.take().unwrap_or(Reason::TimedOut("idle")),
-                Woke::Late if self.is_late() => return Reason::TimedOut("half a message"),
-                Woke::Late => {}
             }
             self.settle().await;
             if was_read && self.is_answered_with_nothing() {
@@ -271,9 +271,21 @@ impl<S: Stream> Connection<S> {
         self.stopping && !self.output.is_empty()
     }
 
+    /// Why the connection ends, if a deadline has passed that ends it.
+    fn times_out(&mut self) -> Option<Reason> {
+        let is_silent = self.silent_until().is_some_and(|at| at <= self.now);
+        if is_silent && self.stalls_the_stop() {
+            Some(Reason::TimedOut("takes no answers while the daemon stops"))
+        } else if is_silent {
+            Some(self.ending.take().unwrap_or(Reason::TimedOut("idle")))
+        } else {
+            self.is_late().then_some(Reason::TimedOut("half a message"))
+        }
+    }
+
+    /// Lets the session do what is due, if anything is.
     fn tick(&mut self) {
-        // The daemon may have stood still: then it is not so late as it seemed.
-        if self.session.next_deadline().is_some_and(|at| at > self.now) {
+        if self.ending.is_some() || self.session.next_deadline().is_none_or(|at| at > self.now) {
             return;
         }
         // What it was asked may stand behind what it has not read.
@@ -345,9 +357,10 @@ impl<S: Stream> Connection<S> {
         reading
     }
 
-    /// Whether the message that has begun should have ended.
+    /// Whether the message that has begun should have ended. The peer is not late while nothing is read from it.
     fn is_late(&self) -> bool {
-        self.pending.deadline(self.bounds.patience).is_some_and(|at| at <= self.now)
+        let is_read = !self.paused && !self.eof && self.ending.is_none();
+        is_read && self.pending.deadline(self.bounds.patience).is_some_and(|at| at <= self.now)
     }
 
     /// When the peer has said nothing for too long.
@@ -370,9 +383,7 @@ impl<S: Stream> Connection<S> {
         let late = self.pending.deadline(self.bounds.patience).filter(|_| reading);
         let mailbox = Arc::clone(&self.mailbox);
         let mut bell = pin!(mailbox.rung());
-        let mut tick = pin!(sleep_until(deadline));
-        let mut silence = pin!(sleep_until(silent_until));
-        let mut late = pin!(sleep_until(late));
+        self.alarm.set([deadline, silent_until, late].into_iter().flatten().min(), self.now);
         poll_fn(|cx| {
             let output = self.output.next();
             let output = output.get(..WRITE_HIGH_BYTES).unwrap_or(output);
@@ -387,14 +398,8 @@ impl<S: Stream> Connection<S> {
             if bell.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Woke::Mail);
             }
-            if tick.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Woke::Tick);
-            }
-            if silence.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Woke::Idle);
-            }
-            if late.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Woke::Late);
+            if self.alarm.poll(cx).is_ready() {
+                return Poll::Ready(Woke::Alarm);
             }
             Poll::Pending
         })
@@ -425,11 +430,4 @@ fn leave(hub: &Arc<Hub>, client: ClientId) {
             tokio::task::yield_now().await;
         }
     });
-}
-
-async fn sleep_until(at: Option<Timestamp>) {
-    match at {
-        Some(at) => clock::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Hub {
     room: AtomicU64,
     /// The daemon is about to stop.
     stopping: AtomicBool,
+    /// Serving threads commit at the end of their turns.
+    commit_in_turns: AtomicBool,
     /// Whether a client wants it to.
     stop_asked: watch::Sender<Option<Stop>>,
     /// The committer has nothing to do and waits to be unparked.
@@ -69,6 +71,25 @@ pub(crate) struct Hub {
     committer: Mutex<Option<Thread>>,
     /// Rung when the engine's next deadline has moved forward.
     pub(crate) deadline_moved: Notify,
+}
+
+/// A commit that is to be written.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    pub(crate) commit: Commit,
+    /// How many acknowledgements wait for it.
+    pub(crate) acknowledgements: usize,
+}
+
+/// The thread that commits what is pending.
+enum Wakes {
+    /// One that was told before.
+    Nobody,
+    /// The serving thread of this ringer, if nothing else leads to a commit soon.
+    Gathering(Arc<Ringer>),
+    /// The serving thread of this ringer, at the end of its turn.
+    Turn(Arc<Ringer>),
+    Committer,
 }
 
 #[derive(Debug)]
@@ -83,6 +104,10 @@ struct Core {
     words: VecDeque<(usize, ClientId, Bytes)>,
     /// Mailboxes to be rung for a commit, in order of commits.
     waiting: VecDeque<(u64, Arc<Mailbox>)>,
+    /// How many acknowledgements wait for the pending commit.
+    acknowledgements: usize,
+    /// The pending commit began without any, and a serving thread has been told so.
+    gathers: bool,
     /// When the ticker will come; `NEVER` if it has nothing to come for.
     ticks_at: Timestamp,
     /// This visit brings a large job.
@@ -104,6 +129,8 @@ impl Hub {
             turn: Turn::new(clock::now(), dice),
             words: VecDeque::new(),
             waiting: VecDeque::new(),
+            acknowledgements: 0,
+            gathers: false,
             ticks_at: Timestamp::NEVER,
             large: false,
             large_until: 0,
@@ -119,6 +146,7 @@ impl Hub {
             full: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
             stopping: AtomicBool::new(false),
+            commit_in_turns: AtomicBool::new(false),
             stop_asked: watch::Sender::new(None),
             committer_idle: AtomicBool::new(false),
             committer: Mutex::new(None),
@@ -216,13 +244,17 @@ impl Hub {
             core.ticks_at = due;
         }
         let noticed = std::mem::take(&mut core.turn.notices);
+        let wakes = if to_commit { self.to_wake(&mut core, own) } else { Wakes::Nobody };
         drop(core);
         notices::tell(noticed);
         if earlier {
             self.deadline_moved.notify_one();
         }
-        if to_commit {
-            self.wake_committer();
+        match wakes {
+            Wakes::Nobody => {}
+            Wakes::Gathering(ringer) => ringer.turns().begin_commit(),
+            Wakes::Turn(ringer) => ringer.turns().end(),
+            Wakes::Committer => self.wake_committer(),
         }
         self.budget.relieve();
     }
@@ -234,7 +266,33 @@ impl Hub {
         *self.committer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
     }
 
-    fn wake_committer(&self) {
+    /// Which thread commits what is pending now.
+    fn to_wake(&self, core: &mut Core, own: Option<ClientId>) -> Wakes {
+        let ringer = own.and_then(|own| core.mailboxes.get(&own)).map(|mailbox| mailbox.ringer());
+        let ringer = ringer.filter(|ringer| ringer.turns().commit());
+        let is_urgent = self.promise == Promise::Soon || core.is_urgent();
+        match ringer {
+            Some(ringer) if is_urgent && self.commits_in_turns() => Wakes::Turn(Arc::clone(ringer)),
+            Some(_) if !is_urgent && std::mem::replace(&mut core.gathers, true) => Wakes::Nobody,
+            Some(ringer) if !is_urgent => Wakes::Gathering(Arc::clone(ringer)),
+            Some(_) | None => Wakes::Committer,
+        }
+    }
+
+    /// Whether there is something to commit that is not to wait for more.
+    pub(crate) fn is_urgent(&self) -> bool {
+        let core = self.lock();
+        let pending = !core.journal.is_empty() || core.journal.is_behind();
+        pending && (core.is_urgent() || !core.gathers)
+    }
+
+    /// Whether there is something to commit that no client waits for.
+    pub(crate) fn is_gathering(&self) -> bool {
+        let core = self.lock();
+        core.gathers && !core.is_urgent()
+    }
+
+    pub(crate) fn wake_committer(&self) {
         if self.promise == Promise::Durable && self.committer_idle.swap(false, Ordering::AcqRel) {
             self.unpark_committer();
         }
@@ -252,10 +310,12 @@ impl Hub {
     }
 
     /// The pending commit, if there is anything in it.
-    pub(crate) fn cut(&self) -> Option<Commit> {
+    pub(crate) fn cut(&self) -> Option<Cut> {
         let mut core = self.lock();
-        let Core { engine, journal, .. } = &mut *core;
-        journal.cut(engine)
+        let Core { engine, journal, acknowledgements, gathers, .. } = &mut *core;
+        let commit = journal.cut(engine)?;
+        *gathers = false;
+        Some(Cut { commit, acknowledgements: std::mem::take(acknowledgements) })
     }
 
     /// Runs something on the engine and its journal: the committer's business, compaction and the last commit.
@@ -265,15 +325,22 @@ impl Hub {
         run(engine, journal)
     }
 
-    /// A commit is on the disk: whoever waits for it may be told.
-    pub(crate) fn committed(&self, seq: u64) {
+    /// A commit is on the disk. Returns the mailboxes with acknowledgements that waited for it, for the caller to ring.
+    pub(crate) fn committed(&self, seq: u64) -> Vec<Arc<Mailbox>> {
         let mut core = self.lock();
         core.journal.committed(seq);
         self.durable.store(seq, Ordering::Release);
         let due = core.waiting.iter().take_while(|(gate, _)| *gate <= seq).count();
-        let ring: Vec<_> = core.waiting.drain(..due).collect();
-        drop(core);
-        Ringer::ring_all(ring.into_iter().map(|(_, mailbox)| mailbox));
+        core.waiting.drain(..due).map(|(_, mailbox)| mailbox).collect()
+    }
+
+    /// Serving threads commit at the end of their turns, or leave that to the committing thread.
+    pub(crate) fn set_commit_in_turns(&self, yes: bool) {
+        self.commit_in_turns.store(yes, Ordering::Release);
+    }
+
+    pub(crate) fn commits_in_turns(&self) -> bool {
+        self.commit_in_turns.load(Ordering::Acquire)
     }
 
     /// Waits for the first commit of this run, or for the store to fail.
@@ -361,6 +428,11 @@ impl Hub {
         self.durable.load(Ordering::Acquire)
     }
 
+    /// The number of the newest connection that has joined; 0 before the first.
+    pub(crate) fn newest_client(&self) -> u64 {
+        self.lock().mailboxes.keys().map(|client| client.0).max().unwrap_or_default()
+    }
+
     pub(crate) fn mailboxes(&self) -> Vec<Arc<Mailbox>> {
         self.lock().mailboxes.values().cloned().collect()
     }
@@ -400,6 +472,11 @@ impl Core {
         self.turn.changes.clear();
     }
 
+    /// Whether a client waits for the pending commit, or one is complete.
+    fn is_urgent(&self) -> bool {
+        self.acknowledgements > 0 || self.journal.is_behind()
+    }
+
     fn apply(&mut self, client: ClientId, tag: Tag, command: Command) {
         self.engine.apply(client, tag, command, &mut self.turn);
     }
@@ -431,6 +508,7 @@ impl Core {
 
     fn deliver(&mut self, client: ClientId, gate: u64, (mail, hold): (Mail, Option<Arc<Hold>>), own: Option<ClientId>) {
         let Some(mailbox) = self.mailboxes.get(&client) else { return };
+        self.acknowledgements += usize::from(gate >= self.journal.pending_seq());
         if mailbox.push(gate, mail, hold) {
             self.waiting.push_back((gate, Arc::clone(mailbox)));
         }

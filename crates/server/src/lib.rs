@@ -3,8 +3,8 @@
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` and
 //! `connection` (sockets, no protocol) · `hub` (the engine behind its lock, and what a visit is) · `mailbox` (what waits to
 //! be told), `ringer` (many mailboxes rung at once), `parcel` (what one connection has posted to others) and `output` (words on
-//! their way out) · `budget`, `places`, `patience` (what all may hold, how many there may be, how long they may take) · `commit` (the
-//! thread that writes) · `protocols` (which session greets where) · `notices` (what an operator is to know of) · `agreement`,
+//! their way out) · `budget`, `places`, `patience` (what all may hold, how many there may be, how long they may take) and `alarm` (one timer for a connection) · `commit`
+//! (who writes, and when) · `protocols` (which session greets where) · `notices` (what an operator is to know of) · `agreement`,
 //! `recurring`, `rules`, `throttles` (what the engine keeps because it is configured) · `tls` · `control` (signals) and `describe`
 //! (what SIGTTIN logs) · [`config`].
 //!
@@ -17,6 +17,7 @@
 //! * No task waits for a peer: what a peer does not read is bounded, and then the peer is hung up on.
 
 mod agreement;
+mod alarm;
 mod budget;
 mod checkpoints;
 mod clock;

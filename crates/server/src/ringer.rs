@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::commit::Turns;
 use crate::mailbox::Mailbox;
 
 /// Rings the mailboxes of one thread. The default one belongs to no thread and rings at once, on whichever thread calls it.
@@ -18,12 +19,13 @@ pub(crate) struct Ringer {
     due: Mutex<Option<Vec<Arc<Mailbox>>>>,
     /// Notified when there are any.
     wake: Notify,
+    turns: Turns,
 }
 
 impl Ringer {
     /// Starts a ringer on the thread of this runtime.
     pub(crate) fn start(runtime: &Handle) -> Arc<Self> {
-        let ringer = Arc::new(Self { due: Mutex::new(Some(Vec::new())), wake: Notify::new() });
+        let ringer = Arc::new(Self { due: Mutex::new(Some(Vec::new())), ..Self::default() });
         let shift = Shift(Arc::clone(&ringer));
         runtime.spawn(async move { shift.ring().await });
         ringer
@@ -40,6 +42,11 @@ impl Ringer {
             }
         }
         groups.into_iter().for_each(|(ringer, group)| ringer.hand_over(group));
+    }
+
+    /// What turns of this thread have brought.
+    pub(crate) const fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     fn hand_over(&self, mut group: Vec<Arc<Mailbox>>) {

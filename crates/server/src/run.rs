@@ -189,6 +189,9 @@ async fn serve(
         Checkpoints::start(checkpointer, config.store.checkpoint_quiet.into(), log_max).map_err(no_threads)?;
     // That the daemon has been started once more must be known before a lend key is given out: it is part of them.
     hub.first_commit().await;
+    if promise == Promise::Durable {
+        door.seating().commit_in_turns(committer.commits());
+    }
     protocols::make_queues(&hub, config)?;
     // Before anything is due: what is no longer wanted does not run.
     agree(&hub, wanted)?;

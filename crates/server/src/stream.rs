@@ -149,8 +149,8 @@ mod tests {
         // The rest of the daemon's turn: nothing else runs on this thread.
         tokio::task::yield_now().await;
         assert_eq!(asked(), 0, "an answer that waits for the disk");
-        let commit = hub.cut().unwrap();
-        hub.committed(commit.seq());
+        let acknowledged = hub.committed(hub.cut().unwrap().commit.seq());
+        acknowledged.iter().for_each(|mailbox| mailbox.ring());
         assert_eq!(theirs.read_u8().await.unwrap(), b'+');
         for silent in 1..=3 {
             theirs.write_all(b"-").await.unwrap();

@@ -10,19 +10,23 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
+use crate::commit::Commits;
 use crate::ringer::Ringer;
 
 /// How long a serving thread may run before others do, on a busy machine: it mostly waits for its peers, and they for it.
 const SLICE: Duration = Duration::from_micros(100);
 
-/// The threads besides the one that started them. Dropped, they end, and with them whatever connection is still there.
+/// The serving threads. Dropped, they end, and with them whatever connection is still there.
+///
+/// The thread that starts them is not one of them: it accepts connections, keeps time and watches over commits, for which it may
+/// never wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    others: Vec<JoinHandle<()>>,
+    serving: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
 
-/// Where connections can be served: on the thread that accepts them and keeps time, and on all others.
+/// Where connections can be served.
 #[derive(Debug)]
 pub(crate) struct Seating(Vec<Seats>);
 
@@ -44,13 +48,12 @@ pub(crate) struct Seat {
 }
 
 impl Threads {
-    /// Starts as many as are wanted, this one included. To be called on a runtime that runs on one thread.
+    /// Starts as many as are wanted.
     pub(crate) fn start(wanted: usize) -> io::Result<(Self, Seating)> {
-        shorten_slices();
         let stop = CancellationToken::new();
-        let mut seats = vec![Seats::on(Handle::current())];
-        let mut others = Vec::new();
-        for number in 1..wanted {
+        let mut seats = Vec::new();
+        let mut serving = Vec::new();
+        for number in 0..wanted {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             seats.push(Seats::on(runtime.handle().clone()));
             let stop = stop.clone();
@@ -58,9 +61,9 @@ impl Threads {
                 shorten_slices();
                 runtime.block_on(stop.cancelled());
             };
-            others.push(thread::Builder::new().name(format!("serve-{number}")).spawn(serve)?);
+            serving.push(thread::Builder::new().name(format!("serve-{number}")).spawn(serve)?);
         }
-        Ok((Self { others, stop }, Seating(seats)))
+        Ok((Self { serving, stop }, Seating(seats)))
     }
 }
 
@@ -77,6 +80,13 @@ impl Seating {
         self.0.iter().map(|seats| seats.taken.load(Ordering::Relaxed)).collect()
     }
 
+    /// From now on these threads commit at the end of their turns.
+    pub(crate) fn commit_in_turns(&self, commits: &Arc<Commits>) {
+        for seats in &self.0 {
+            seats.runtime.spawn(Arc::clone(commits).serve(Arc::clone(&seats.ringer)));
+        }
+    }
+
     /// A place on the thread that has the fewest connections.
     pub(crate) fn seat(&self) -> Option<Seat> {
         let seats = self.0.iter().min_by_key(|seats| seats.taken.load(Ordering::Relaxed))?;
@@ -89,9 +99,9 @@ impl Seating {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.stop.cancel();
-        for other in self.others.drain(..) {
+        for thread in self.serving.drain(..) {
             // A thread that panicked has nothing left to end.
-            let _ = other.join();
+            let _ = thread.join();
         }
     }
 }

@@ -152,9 +152,9 @@ fn steady() -> Vec<Case> {
         case("push-50", "PUSH, 50 connections, one at a time each", Work::Load(Shape::push(50, 1))),
         case("pushb-1000", "PUSHB of 1,000 jobs, 1 connection, one at a time", Work::Load(Shape::push(1, BATCH))),
         case("pushb-1000x8", "the same, 8 connections", Work::Load(Shape::push(8, BATCH))),
-        case("fetch-ack-1", "FETCH, then ACK, 1 connection, one command at a time", drain(1, false, 4_000)),
-        case("fetch-ack-50", "the same, 50 connections", drain(50, false, 60_000)),
-        case("fetch-ack-50-eager", "the same, ACK and the next FETCH in one write", drain(50, true, 60_000)),
+        case("fetch-ack-1", "FETCH, then ACK, 1 connection, one command at a time", drain(1, false, 20_000)),
+        case("fetch-ack-50", "the same, 50 connections", drain(50, false, 200_000)),
+        case("fetch-ack-50-eager", "the same, ACK and the next FETCH in one write", drain(50, true, 200_000)),
         case(
             "blocked-fetch",
             "1 producer, 10 workers that wait in FETCH, one job at a time: up to the worker",

@@ -5,6 +5,10 @@ use windlass_session::Item;
 
 use super::kinds::LARGE_BYTES;
 use super::*;
+
+fn ring(mailboxes: Vec<Arc<Mailbox>>) {
+    mailboxes.iter().for_each(|mailbox| mailbox.ring());
+}
 use crate::parcel::Depot;
 
 const LARGE: usize = 3 * LARGE_BYTES;
@@ -43,8 +47,8 @@ fn visit(hub: &Hub, client: u64, items: &mut VecDeque<Item>) -> bool {
 
 /// The bytes of the next commit, which is durable then.
 fn commit(hub: &Hub) -> u64 {
-    let commit = hub.cut().unwrap();
-    hub.committed(commit.seq());
+    let Cut { commit, .. } = hub.cut().unwrap();
+    ring(hub.committed(commit.seq()));
     commit.bytes()
 }
 
@@ -57,7 +61,7 @@ fn acknowledged(hub: &Hub, mailbox: &Mailbox) -> usize {
 #[test]
 fn what_is_small_waits_for_one_large_commit_at_most() {
     let (hub, mailboxes) = hub(Promise::Durable, 4);
-    while hub.cut().map(|commit| hub.committed(commit.seq())).is_some() {}
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
     let large = || [push(LARGE), push(LARGE)];
     let (mut one, mut other) = (items([push(10)].into_iter().chain(large())), items(large()));
     assert!(!visit(&hub, 3, &mut items([push(100)])));
@@ -93,7 +97,7 @@ fn nobody_waits_where_nothing_waits_for_the_disk() {
 #[test]
 fn a_large_job_that_is_refused_holds_nothing_up() {
     let (hub, mailboxes) = hub(Promise::Durable, 1);
-    while hub.cut().map(|commit| hub.committed(commit.seq())).is_some() {}
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
     hub.set_full(true);
     let mut pushes = items([push(LARGE), push(LARGE)]);
     while !pushes.is_empty() {
@@ -118,7 +122,7 @@ fn a_visit_ends_when_the_answers_are_enough() {
 #[test]
 fn what_stands_before_a_refused_large_job_does_not_wait_for_another_commit() {
     let (hub, mailboxes) = hub(Promise::Durable, 1);
-    while hub.cut().map(|commit| hub.committed(commit.seq())).is_some() {}
+    while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
     hub.set_room(LARGE as u64 - 1);
     assert!(!visit(&hub, 1, &mut items([push(100), push(LARGE)])));
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 0);

@@ -71,9 +71,16 @@ impl Daemon {
         daemon
     }
 
+    /// Connects, and waits until the connection is served.
     pub(super) fn connect(&self, protocol: &str) -> UnixStream {
+        let newest = self.hub.newest_client();
         let stream = UnixStream::connect(socket(self.dir.path(), protocol)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let end = Instant::now() + PATIENCE;
+        while self.hub.newest_client() <= newest {
+            assert!(Instant::now() < end, "a connection is not served");
+            thread::yield_now();
+        }
         stream
     }
 

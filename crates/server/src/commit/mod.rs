@@ -1,0 +1,308 @@
+//! Commits: the pending changes are cut, written to the log, and acknowledged. Meanwhile the next commit gathers.
+//!
+//! Two kinds of threads commit, one at a time. A **serving thread** commits at the end of its turn (`turn`), as long as the disk
+//! is quick and commits are small: no work is handed from thread to thread then, which costs more than a quick disk takes. The
+//! **committing thread** (here) does the rest: `durability = "interval"`, large commits, a slow disk, and the commits that the
+//! store did not take. `policy` decides between the two.
+//!
+//! When the store fails, the daemon acknowledges nothing more and tries the same commit again until the store takes it. The
+//! engine keeps all that was acknowledged meanwhile.
+
+mod policy;
+mod room;
+mod turn;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use windlass_store::{Guard, Log};
+
+use self::policy::Policy;
+use self::room::Room;
+pub(crate) use self::turn::Turns;
+use crate::clock;
+use crate::hub::{Cut, Hub};
+use crate::mailbox::Mailbox;
+use crate::ringer::Ringer;
+
+/// How the committer goes about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Gather for this long before each commit; `None` = commit as soon as there is anything.
+    pub(crate) interval: Option<Duration>,
+    /// How long after a failure the store is tried again.
+    pub(crate) retry: Duration,
+    /// A commit that takes longer counts as a store that does not answer.
+    pub(crate) timeout: Duration,
+    /// A store that does not answer for this long ends the daemon: a supervisor's restart beats a silent hang.
+    pub(crate) abort: Duration,
+}
+
+/// The handle on the committing thread.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    thread: JoinHandle<bool>,
+    commits: Arc<Commits>,
+    room: Room,
+}
+
+/// Where commits are written, by one thread at a time.
+#[derive(Debug)]
+pub(crate) struct Commits {
+    hub: Arc<Hub>,
+    writer: Mutex<Writer>,
+    /// Threads whose turn ended while another thread wrote.
+    queue: Mutex<Vec<Arc<Ringer>>>,
+    pace: Pace,
+    stop: AtomicBool,
+    /// When the write in progress began, in milliseconds of the engine's clock; 0 = none is.
+    writing_since: AtomicU64,
+}
+
+/// What the thread that writes needs.
+struct Writer {
+    log: Box<dyn Log>,
+    room: Room,
+    /// Commits and bytes since the room was measured.
+    unseen: (u32, u64),
+    policy: Policy,
+    /// The commit that the store did not take.
+    failed: Option<Cut>,
+    // Last: other processes are kept out until everything else is closed.
+    _guard: Option<Guard>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Writer")
+    }
+}
+
+/// How long the committing thread may run before others do, on a busy machine: it sleeps again long before.
+const SLICE: Duration = Duration::from_micros(100);
+
+/// The room that is left is measured after so many commits, and after so many bytes.
+const LOOK_COMMITS: u32 = 64;
+const LOOK_BYTES: u64 = 256 << 10;
+
+impl Committer {
+    pub(crate) fn start(hub: Arc<Hub>, log: Box<dyn Log>, guard: Option<Guard>, pace: Pace) -> std::io::Result<Self> {
+        let room = Room::new(Arc::clone(&hub), log.tail());
+        let unseen = (LOOK_COMMITS, 0);
+        let writer = Writer { log, room: room.clone(), unseen, policy: Policy::default(), failed: None, _guard: guard };
+        let commits = Arc::new(Commits {
+            hub: Arc::clone(&hub),
+            writer: Mutex::new(writer),
+            queue: Mutex::default(),
+            pace,
+            stop: AtomicBool::new(false),
+            writing_since: AtomicU64::new(0),
+        });
+        let for_thread = Arc::clone(&commits);
+        let thread = thread::Builder::new().name("commit".into()).spawn(move || for_thread.run())?;
+        hub.set_committer(thread.thread().clone());
+        Ok(Self { thread, commits, room })
+    }
+
+    /// Where serving threads commit at the end of a turn.
+    pub(crate) const fn commits(&self) -> &Arc<Commits> {
+        &self.commits
+    }
+
+    /// Watches over commits: to be called every second or so. Returns the reason to die, if there is one.
+    pub(crate) fn watch(&self, pace: Pace) -> Option<&'static str> {
+        let hub = &self.commits.hub;
+        let has_died = self.thread.is_finished() || self.commits.writer.is_poisoned();
+        if has_died && !self.commits.stopping() {
+            return Some("a thread that commits has died");
+        }
+        // While new jobs are refused there may be no commits after which to look.
+        if hub.full() {
+            self.room.look();
+        }
+        let since = self.commits.writing_since.load(Ordering::Acquire);
+        if since == 0 {
+            return None;
+        }
+        let writing = Duration::from_millis(clock::now().0.saturating_sub(since));
+        if writing > pace.abort {
+            return Some("a commit has not come back from the store for longer than store.commit_abort");
+        }
+        if writing > pace.timeout && !hub.failed() {
+            tracing::error!(
+                seconds = writing.as_secs(),
+                "a commit has not come back from the store: nothing is acknowledged until it does"
+            );
+            hub.set_failed(true);
+        }
+        None
+    }
+
+    /// Commits what is left, numbers settled, and ends. Returns whether everything is on the disk.
+    pub(crate) fn finish(self) -> bool {
+        self.commits.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().unwrap_or(false)
+    }
+}
+
+/// The committing thread.
+impl Commits {
+    fn run(&self) -> bool {
+        // Without it a commit on a busy machine waits for a processor ten times as long as for the disk.
+        if let Err(error) = windlass_sched::shorten_slices(SLICE) {
+            tracing::debug!(%error, "the committing thread has slices of the usual length");
+        }
+        while !self.stopping() {
+            if let Some(interval) = self.pace.interval {
+                // What was promised for this interval may be more than one commit.
+                while self.commit() && self.hub.with_journal(|_, journal| journal.is_behind()) {}
+                self.sleep(interval);
+            } else {
+                self.rest();
+                self.commit();
+                while !self.pass_on() && self.commit() {}
+            }
+        }
+        self.hub.with_journal(|engine, journal| {
+            engine.settle_head();
+            journal.stop_in_order();
+        });
+        // At least the one that says so.
+        while self.commit() {}
+        if self.writer().failed.is_some() {
+            return false;
+        }
+        let closed = self.writer().log.close();
+        if let Err(error) = &closed {
+            tracing::error!(%error, "the log could not be closed");
+        }
+        closed.is_ok()
+    }
+
+    /// Waits until there is something to do. A thread that makes the journal non-empty after this one has called itself idle
+    /// unparks it, so nothing is missed between looking and parking.
+    fn rest(&self) {
+        self.hub.committer_is_idle();
+        if !self.hub.is_urgent() && !self.stopping() {
+            thread::park();
+        }
+    }
+
+    /// Commits what is pending, with as many tries as it takes. Returns `false` if nothing is, or if the daemon stops and the
+    /// store does not answer.
+    fn commit(&self) -> bool {
+        let mut writer = self.writer();
+        let mut tries = 0_u64;
+        while let Some(cut) = writer.failed.take().or_else(|| self.hub.cut()) {
+            let again = tries > 0 || self.hub.failed();
+            if let Some(acknowledged) = self.append(&mut writer, cut, again) {
+                drop(writer);
+                Ringer::ring_all(acknowledged);
+                return true;
+            }
+            tries += 1;
+            if self.stopping() && tries > 3 {
+                tracing::error!("stopping with a commit the store did not take");
+                return false;
+            }
+            self.sleep(self.pace.retry);
+        }
+        false
+    }
+
+    /// Sleeps, but not past a stop.
+    fn sleep(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while !self.stopping() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+}
+
+/// For both kinds of threads.
+impl Commits {
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        // The daemon dies of a thread that panicked here: `watch`.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a commit, once. Returns the mailboxes with acknowledgements that waited for it, for the caller to ring. `None`: the
+    /// store did not take it, it is kept in the writer, and nothing is acknowledged until the store does.
+    fn append(&self, writer: &mut Writer, cut: Cut, again: bool) -> Option<Vec<Arc<Mailbox>>> {
+        let begun = Instant::now();
+        self.writing_since.store(clock::now().0, Ordering::Release);
+        let reopened = if again { writer.log.reopen() } else { Ok(()) };
+        let outcome = reopened.and_then(|()| writer.log.append(&cut.commit));
+        self.writing_since.store(0, Ordering::Release);
+        if let Err(error) = outcome {
+            if !again {
+                tracing::error!(%error, "the store failed: nothing is acknowledged until it answers");
+                self.hub.set_failed(true);
+            }
+            writer.failed = Some(cut);
+            writer.policy.failed();
+            self.hub.set_commit_in_turns(false);
+            self.hub.unpark_committer();
+            return None;
+        }
+        let acknowledged = self.hub.committed(cut.commit.seq());
+        writer.policy.committed(begun.elapsed(), cut.acknowledgements);
+        self.hub.set_commit_in_turns(writer.policy.in_turns());
+        writer.unseen = (writer.unseen.0 + 1, writer.unseen.1 + cut.commit.bytes());
+        if writer.unseen.0 >= LOOK_COMMITS || writer.unseen.1 >= LOOK_BYTES {
+            writer.unseen = (0, 0);
+            writer.room.look();
+        }
+        if self.hub.failed() {
+            tracing::warn!("the store answers again");
+            self.hub.set_failed(false);
+        }
+        Some(acknowledged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Origin, Tag};
+    use windlass_session::Outbox;
+    use windlass_store::{Journal, MemoryLog};
+
+    use super::*;
+    use crate::hub::Promise;
+
+    #[test]
+    fn all_that_was_gathered_in_an_interval_is_committed_after_it() {
+        const BODY_BYTES: usize = 3 << 20;
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7));
+        let mut outbox = Outbox::default();
+        outbox.command(Tag::NONE, Command::Open(Default::default()));
+        for _ in 0..8 {
+            let body = Bytes::from(vec![7; BODY_BYTES]);
+            let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"large"), body);
+            outbox.command(Tag(1), Command::Push(Box::new(job)));
+            assert!(hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
+        }
+        let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));
+        let pace = Pace { interval: Some(hour), retry: hour, timeout: hour, abort: hour };
+        let committer = Committer::start(Arc::clone(&hub), Box::new(log.clone()), None, pace).unwrap();
+        let last = hub.with_journal(|_, journal| journal.pending_seq());
+        // One commit more: the daemon begins it while the first ones are written.
+        while log.seqs().last().is_none_or(|seq| seq + 1 < last) {
+            thread::yield_now();
+        }
+        assert!(log.commits() > 3, "more than one commit: {}", log.commits());
+        assert!(committer.finish());
+    }
+}
