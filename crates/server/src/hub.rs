@@ -244,7 +244,8 @@ impl Hub {
             core.ticks_at = due;
         }
         let noticed = std::mem::take(&mut core.turn.notices);
-        let wakes = if to_commit { self.to_wake(&mut core, own) } else { Wakes::Nobody };
+        let durable = self.promise == Promise::Durable;
+        let wakes = if to_commit && durable { self.to_wake(&mut core, own) } else { Wakes::Nobody };
         drop(core);
         notices::tell(noticed);
         if earlier {
@@ -266,11 +267,11 @@ impl Hub {
         *self.committer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
     }
 
-    /// Which thread commits what is pending now.
+    /// Which thread commits what is pending now, if it is not to wait for an interval.
     fn to_wake(&self, core: &mut Core, own: Option<ClientId>) -> Wakes {
         let ringer = own.and_then(|own| core.mailboxes.get(&own)).map(|mailbox| mailbox.ringer());
         let ringer = ringer.filter(|ringer| ringer.turns().commit());
-        let is_urgent = self.promise == Promise::Soon || core.is_urgent();
+        let is_urgent = core.is_urgent();
         match ringer {
             Some(ringer) if is_urgent && self.commits_in_turns() => Wakes::Turn(Arc::clone(ringer)),
             Some(_) if !is_urgent && std::mem::replace(&mut core.gathers, true) => Wakes::Nobody,
@@ -293,7 +294,7 @@ impl Hub {
     }
 
     pub(crate) fn wake_committer(&self) {
-        if self.promise == Promise::Durable && self.committer_idle.swap(false, Ordering::AcqRel) {
+        if self.committer_idle.swap(false, Ordering::AcqRel) {
             self.unpark_committer();
         }
     }
