@@ -1,6 +1,6 @@
-//! A batch: jobs that belong together, and the callbacks that are pushed once all of them were worked on. The table of them.
+//! A batch: a group of jobs, and callbacks that are pushed once all of them have run. Also the table of all batches.
 //!
-//! Not here: what makes a batch come to its callbacks (`gather`).
+//! Not here: what advances a batch to its callbacks (`gather`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,120 +9,119 @@ use bytes::Bytes;
 use crate::command::NewJob;
 use crate::ids::{JobId, Origin, Timestamp};
 
-/// A batch to be.
+/// A batch to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewBatch {
-    /// The protocol it is born in.
+    /// The protocol of its producer.
     pub origin: Origin,
-    /// Its name, which no other batch may have.
+    /// Its unique name.
     pub name: Bytes,
-    /// The name of the batch it is part of, one of the same origin: that one's callbacks wait for this one's.
+    /// The name of its parent, a batch of the same protocol. The parent's callbacks wait for this batch's callbacks.
     pub parent: Option<Bytes>,
-    /// A sentence for people.
+    /// A description for people.
     pub about: Bytes,
-    /// What the session wants back with it.
+    /// Bytes that the session gets back with the batch.
     pub meta: Bytes,
-    /// Pushed once every job of the batch was worked on, whatever came of it, or can be no more, and the batches in it are
-    /// as far. Like `success` a durable job of a `work` queue that nobody listens to and that joins no batch itself; its
-    /// coalescing key gives way to a job that holds it.
+    /// Pushed once every job of the batch has run, with any outcome, or can no longer run, and every batch in it has completed.
+    /// Like `success`, it must be a durable job of a `work` queue without a listener and without a batch. If another job holds
+    /// its coalescing key, the callback is pushed without the key.
     pub complete: Option<Box<NewJob>>,
-    /// Pushed once every job of the batch has succeeded, the batches in it are as far, and what `complete` pushed, if
-    /// anything, has succeeded.
+    /// Pushed once every job of the batch, every batch in it and the `complete` callback, if any, have succeeded.
     pub success: Option<Box<NewJob>>,
-    /// Forgotten if it is not committed within so many milliseconds.
+    /// The batch is forgotten if it is not committed within this many milliseconds.
     pub expires_ms: u64,
 }
 
 /// A batch. Fields are public to read; only the engine writes them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// Its number, from the same row as those of jobs.
+    /// Its number, from the same sequence as job numbers.
     pub id: JobId,
     /// Its name.
     pub name: Bytes,
-    /// The protocol it was born in.
+    /// The protocol of its producer.
     pub origin: Origin,
-    /// The batch it is part of, which may be forgotten by now.
+    /// Its parent, which may be forgotten by now.
     pub parent: Option<JobId>,
-    /// That one's name.
+    /// The parent's name.
     pub parent_name: Option<Bytes>,
-    /// How many batches it is part of, one in another.
+    /// Its nesting depth.
     pub depth: u32,
-    /// A sentence for people.
+    /// A description for people.
     pub about: Bytes,
-    /// What the session wants back with it.
+    /// Bytes that the session gets back with the batch.
     pub meta: Bytes,
-    /// When it was made, by the wall clock.
+    /// When it was created (wall clock).
     pub created_at: Timestamp,
-    /// What is still to be pushed: see [`NewBatch::complete`].
+    /// The callback, until it is pushed: see [`NewBatch::complete`].
     pub complete: Option<Box<NewJob>>,
-    /// What is still to be pushed: see [`NewBatch::success`].
+    /// The callback, until it is pushed: see [`NewBatch::success`].
     pub success: Option<Box<NewJob>>,
-    /// How it stands: what changes while its jobs are worked on.
+    /// Its progress: changes while its jobs run.
     pub standing: BatchStanding,
 }
 
-/// How a batch stands.
+/// The progress of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchStanding {
-    /// Until then nothing is pushed.
+    /// Whether it may push its callbacks.
     pub committed: bool,
-    /// Uncommitted: when it is forgotten. Otherwise: since when nothing of it is there any more, if nothing is.
+    /// Before the commit: when it is forgotten. After the commit: since when it is drained, if it is.
     pub since: Timestamp,
-    /// Jobs that have joined, callbacks and those of batches in it not counted.
+    /// Jobs that have joined, without callbacks and without the jobs of batches in it.
     pub total: u64,
-    /// Those among them that were worked on to an end, good or bad, or can be no more.
+    /// Of these, the jobs that have run, with any outcome, or that can no longer run.
     pub ran: u64,
-    /// Those that have succeeded.
+    /// Of these, the jobs that have succeeded.
     pub succeeded: u64,
-    /// Batches in it that are not complete yet.
+    /// Batches in it that are not yet complete.
     pub incomplete: u32,
-    /// Batches in it that have not succeeded yet.
+    /// Batches in it that have not yet succeeded.
     pub unsuccessful: u32,
-    /// How far it is with `complete`.
+    /// The stage of `complete`.
     pub complete: Stage,
-    /// How far it is with `success`.
+    /// The stage of `success`.
     pub success: Stage,
-    /// It was committed and opened again: until it is committed once more, or until this time, nothing is pushed.
+    /// The batch was opened again after its commit: it pushes nothing until it is committed again, or until this time.
     pub held_until: Option<Timestamp>,
 }
 
-/// How far a batch is with one of its callbacks.
+/// The stage of one callback of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Its jobs are not as far yet.
+    /// The conditions for the callback are not met yet.
     Waiting,
-    /// The callback was pushed, and has not succeeded so far.
+    /// The callback was pushed and has not succeeded yet.
     Enqueued,
     /// The callback has succeeded.
     Succeeded,
-    /// There was none to push.
+    /// The batch had no such callback.
     Passed,
 }
 
 impl Stage {
-    /// Whether what comes after may happen.
+    /// Whether the following step may happen.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Passed)
     }
 }
 
-/// A job's place in a batch.
+/// A job's membership in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The batch, which may be forgotten by now.
     pub batch: JobId,
-    /// What it is there.
+    /// Its role.
     pub role: Role,
-    /// The batch has counted it as worked on.
+    /// Whether the batch has counted it as run.
     pub ran: bool,
 }
 
-/// What a job is in its batch.
+/// The role of a job in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// One of those it is about.
+    /// One of the batch's own jobs.
     Job,
     /// [`NewBatch::complete`].
     Complete,
@@ -131,7 +130,7 @@ pub enum Role {
 }
 
 impl BatchStanding {
-    /// A batch that was just made, to be committed before `until`.
+    /// A new batch, to commit before `until`.
     #[must_use]
     pub const fn new(until: Timestamp) -> Self {
         Self {
@@ -148,14 +147,14 @@ impl BatchStanding {
         }
     }
 
-    /// Whether there is a callback, or the place of one, that it has not come to.
+    /// Whether a stage is still waiting, with or without a callback.
     pub(crate) const fn has_stages_left(&self) -> bool {
         matches!(self.complete, Stage::Waiting) || matches!(self.success, Stage::Waiting)
     }
 }
 
 impl Batch {
-    /// Bytes it is counted as in memory limits.
+    /// Bytes counted for it in memory limits.
     #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 500;
@@ -165,7 +164,7 @@ impl Batch {
         (FIXED + names) as u64 + callbacks
     }
 
-    /// The callback whose turn it is, if it is one's.
+    /// The callback that is due, if any.
     pub(crate) const fn due(&self) -> Option<Role> {
         let at = &self.standing;
         if !at.committed || at.held_until.is_some() {
@@ -184,24 +183,24 @@ impl Batch {
     }
 }
 
-/// A batch, and what the engine knows of it besides.
+/// A batch, and the engine's data about it that is not journalled.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) batch: Batch,
-    /// Jobs of it, callbacks among them, that wait, are worked on or will be.
+    /// Its unfinished jobs, callbacks included.
     pub(crate) live: u32,
-    /// Batches that are part of it and not at rest.
+    /// Batches in it that are not drained.
     pub(crate) busy_children: u32,
-    /// A callback could not be pushed: tried again then.
+    /// When to retry a callback that could not be pushed.
     pub(crate) retry_at: Timestamp,
-    /// When the engine looks at it next.
+    /// When the engine checks it next.
     due_at: Timestamp,
-    /// It was at rest when that was set.
+    /// Whether it was drained when `due_at` was set.
     rests: bool,
 }
 
 impl Kept {
-    /// Whether nothing is left that could bring it further: it is kept for those who ask, for a while.
+    /// Whether it is drained: nothing can advance it any more. A drained batch is kept for a while, for queries.
     pub(crate) const fn is_at_rest(&self) -> bool {
         let at = &self.batch.standing;
         let is_open = !at.committed || at.held_until.is_some();
@@ -209,13 +208,13 @@ impl Kept {
     }
 }
 
-/// All batches: by number, by name, by when they must be looked at.
+/// All batches, indexed by number, by name and by the time of their next check.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     by_id: BTreeMap<JobId, Kept>,
     by_name: BTreeMap<Bytes, JobId>,
     due: BTreeSet<(Timestamp, JobId)>,
-    /// Those at rest, by since when.
+    /// Drained batches, by the time they were drained.
     resting: BTreeSet<(Timestamp, JobId)>,
     bytes: u64,
 }
@@ -237,12 +236,12 @@ impl Batches {
         self.by_id.get(&id)
     }
 
-    /// What it weighs, and its times, are not to be changed here.
+    /// Callers must not change its weight or its times here.
     pub(crate) fn kept_mut(&mut self, id: JobId) -> Option<&mut Kept> {
         self.by_id.get_mut(&id)
     }
 
-    /// From a number on.
+    /// All batches with this number or a higher one, in order.
     pub(crate) fn from(&self, first: JobId) -> impl Iterator<Item = &Batch> {
         self.by_id.range(first..).map(|(_, kept)| &kept.batch)
     }
@@ -251,17 +250,17 @@ impl Batches {
         self.at(*self.by_name.get(name)?)
     }
 
-    /// The first that must be looked at, and when.
+    /// The batch to check first, and when.
     pub(crate) fn next(&self) -> Option<(Timestamp, JobId)> {
         self.due.first().copied()
     }
 
-    /// The one that has been at rest for longest, but not this one.
+    /// The batch that has been drained for longest, except `but`.
     pub(crate) fn longest_at_rest(&self, but: Option<JobId>) -> Option<JobId> {
         self.resting.iter().map(|(_, id)| *id).find(|id| Some(*id) != but)
     }
 
-    /// Puts a batch in. The one it is part of, if it is there, knows of it from now on.
+    /// Inserts a batch and counts it in its parent, if the parent exists.
     pub(crate) fn insert(&mut self, batch: Batch) {
         if let Some(parent) = batch.parent {
             self.count_busy(parent, 1);
@@ -285,7 +284,7 @@ impl Batches {
         Some(batch)
     }
 
-    /// Takes out a callback that is to be pushed.
+    /// Removes the callback of a role, for pushing it.
     pub(crate) fn take_callback(&mut self, id: JobId, role: Role) -> Option<Box<NewJob>> {
         let batch = &mut self.by_id.get_mut(&id)?.batch;
         let callback = match role {
@@ -297,7 +296,7 @@ impl Batches {
         callback
     }
 
-    /// Puts one back that could not be.
+    /// Restores a callback that could not be pushed.
     pub(crate) fn put_callback(&mut self, id: JobId, role: Role, job: Box<NewJob>) {
         let Some(Kept { batch, .. }) = self.by_id.get_mut(&id) else { return };
         self.bytes += job.weight_bytes();
@@ -307,8 +306,8 @@ impl Batches {
         }
     }
 
-    /// Sets when a batch must be looked at next, by how it stands. One that comes to rest does so `now`, if it is not known
-    /// since when: says whether it did, and which batch to look at because it came to rest or left it.
+    /// Updates the time of a batch's next check. A batch that drains does so at `now`; with `None` its recorded time stays.
+    /// Returns whether it drained at `now`, and its parent if that must be checked because the batch drained or became active.
     pub(crate) fn set_due(&mut self, id: JobId, keep_ms: u64, now: Option<Timestamp>) -> (bool, Option<JobId>) {
         let Some(kept) = self.by_id.get_mut(&id) else { return (false, None) };
         let (rests, rested) = (kept.is_at_rest(), kept.rests);
@@ -347,7 +346,7 @@ impl Batches {
         }
     }
 
-    /// Somebody takes an interest in a batch at rest: it is kept as if it had come to rest just now.
+    /// Restarts the retention of a drained batch at `now`. Returns whether the batch was drained.
     pub(crate) fn touch(&mut self, id: JobId, now: Timestamp) -> bool {
         let Some(kept) = self.by_id.get_mut(&id).filter(|kept| kept.rests) else { return false };
         self.resting.remove(&(kept.batch.standing.since, id));
@@ -356,7 +355,7 @@ impl Batches {
         true
     }
 
-    /// Asserts that the indexes agree; `live` counts the jobs of each that are.
+    /// Asserts that the indexes agree. `live` counts the unfinished jobs of each batch.
     pub(crate) fn check(&self, keep_ms: u64, live: &BTreeMap<JobId, u32>) {
         let bytes: u64 = self.by_id.values().map(|kept| kept.batch.weight_bytes()).sum();
         assert_eq!(bytes, self.bytes, "bytes of batches");
@@ -366,29 +365,29 @@ impl Batches {
             let (batch, at) = (&kept.batch, &kept.batch.standing);
             assert_eq!((*id, self.by_name.get(&batch.name)), (batch.id, Some(id)), "{:?}", batch.name);
             assert!(at.succeeded <= at.ran && at.ran <= at.total, "{id:?}: {at:?}");
-            assert!(at.complete == Stage::Waiting || batch.complete.is_none(), "{id:?} has what it pushed");
-            assert!(at.success == Stage::Waiting || batch.success.is_none(), "{id:?} has what it pushed");
+            assert!(at.complete == Stage::Waiting || batch.complete.is_none(), "{id:?} kept a pushed callback");
+            assert!(at.success == Stage::Waiting || batch.success.is_none(), "{id:?} kept a pushed callback");
             assert!(at.success == Stage::Waiting || at.complete.is_over(), "{id:?} succeeded before it was complete");
             let busy = self.by_id.values().filter(|child| child.batch.parent == Some(*id) && !child.is_at_rest());
             assert_eq!(busy.count(), kept.busy_children as usize, "{id:?}: batches in it");
-            assert_eq!(kept.rests, kept.is_at_rest(), "{id:?} is at rest");
+            assert_eq!(kept.rests, kept.is_at_rest(), "{id:?} is drained");
             assert_eq!(live.get(id).copied().unwrap_or_default(), kept.live, "{id:?}: jobs of it");
             if kept.is_at_rest() {
                 resting.insert((at.since, *id));
-                assert_eq!(kept.due_at, at.since.after_ms(keep_ms), "{id:?} is at rest");
+                assert_eq!(kept.due_at, at.since.after_ms(keep_ms), "{id:?} is drained");
             } else if let Some(until) = at.held_until {
-                assert!(at.committed && at.has_stages_left(), "{id:?} is held for nothing");
+                assert!(at.committed && at.has_stages_left(), "{id:?} is held without a callback left");
                 assert_eq!(kept.due_at, until, "{id:?} is held");
             } else if at.committed {
-                assert!(batch.due().is_some() || kept.due_at == Timestamp::NEVER, "{id:?} is looked at for nothing");
+                assert!(batch.due().is_some() || kept.due_at == Timestamp::NEVER, "{id:?} has a needless timer");
             } else {
-                assert_eq!(kept.due_at, at.since, "{id:?} is to be committed");
+                assert_eq!(kept.due_at, at.since, "{id:?} is not committed");
             }
             if kept.due_at < Timestamp::NEVER {
                 due.insert((kept.due_at, *id));
             }
         }
-        assert_eq!(resting, self.resting, "batches at rest");
-        assert_eq!(due, self.due, "batches by when they are looked at");
+        assert_eq!(resting, self.resting, "drained batches");
+        assert_eq!(due, self.due, "batches by the time of their next check");
     }
 }

@@ -1,6 +1,6 @@
-//! What a client may ask of the engine. Commands are verbs and own their data.
+//! The commands that a client may send to the engine. Commands are verbs and own their data.
 //!
-//! Each is documented with the events that answer it; [`crate::Refusal`] can answer any of them.
+//! Each command names the events that answer it. [`crate::Refusal`] can answer any command.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,363 +15,367 @@ use crate::rules::QueueRules;
 use crate::schedule::{NewSchedule, ScheduleRef};
 use crate::throttle::Throttle;
 
-/// One request of one client.
+/// One request from one client.
 #[derive(Clone, Debug)]
 pub enum Command {
     // ---- connections -------------------------------------------------------------------------------------------
-    /// A connection begins. Must be its first command.
+    /// Open a connection. Must be its first command.
     Open(ClientInfo),
-    /// A connection has ended: its connection-bound leases, waits, listeners and abilities end with it.
+    /// Close a connection. Its connection-bound leases, waits, listeners and abilities end with it.
     Close,
-    /// The client's own name for itself (Gearman `SET_CLIENT_ID`).
+    /// Set the client's own name (Gearman `SET_CLIENT_ID`).
     Label(Bytes),
 
     // ---- what a worker can do ----------------------------------------------------------------------------------
-    /// The client can work on a queue (Gearman `CAN_DO`, EventMQ `INFORM`). Twice counts twice.
+    /// Register that the client can work on a queue (Gearman `CAN_DO`, EventMQ `INFORM`). Registering twice counts twice.
     Serve(Ability),
-    /// It no longer can. `requeue` gives back what it holds of that queue.
+    /// The client can no longer work on the queue. `requeue` returns its leased jobs of that queue.
     Unserve {
         /// The queue's name.
         queue: Bytes,
-        /// Give back what is held of it.
+        /// Return the jobs that the client holds from this queue.
         requeue: bool,
     },
-    /// It no longer can work on anything.
+    /// The client can no longer work on any queue.
     UnserveAll {
-        /// Give back all that is held.
+        /// Return all jobs that the client holds.
         requeue: bool,
     },
 
     // ---- jobs in -----------------------------------------------------------------------------------------------
-    /// A new job. Answer: `Pushed`.
+    /// Submit a new job. Answer: `Pushed`.
     Push(Box<NewJob>),
 
     // ---- jobs out ----------------------------------------------------------------------------------------------
-    /// Take one job. Answer: `Taken`, or `Empty` when there is none within the wait. Who waits already is refused, unless
-    /// that is, as this take does, for ever or not at all: then each waits in its turn.
+    /// Take one job. Answer: `Taken`, or `Empty` when no job arrives within the wait. A client that is already waiting is
+    /// refused, unless both its pending takes and this take have no deadline; then they wait in order. A take that does not wait
+    /// has no deadline.
     Take(Take),
-    /// Sleep until there is work on a queue the client serves (Gearman `PRE_SLEEP`). Answer: one `Woken`, then or later.
+    /// Wait for work on a queue that the client serves (Gearman `PRE_SLEEP`). Answer: one `Woken`, at once or later.
     Sleep,
-    /// The engine may send this many more jobs, unasked, from the queues the client serves (EventMQ `READY`). Answers: `Taken`, one each.
+    /// Allow the engine to send this many more jobs, without further requests, from the queues that the client serves (EventMQ
+    /// `READY`). Answers: one `Taken` for each.
     Credit {
-        /// How many more.
+        /// Additional jobs.
         credits: u32,
         /// How a queue is chosen when several have work.
         select: Select,
     },
-    /// Withdraw a pending `Take`, `Sleep` and all credits; nothing answers what is withdrawn.
+    /// Withdraw pending `Take`s, `Sleep` and all credits. A withdrawn command gets no answer.
     Unwait,
 
     // ---- jobs done ---------------------------------------------------------------------------------------------
-    /// A leased job succeeded. Answer: `Finished`. Listeners hear `Ended`.
+    /// A leased job succeeded. Answer: `Finished`. Listeners receive `Ended`.
     Finish {
-        /// Which.
+        /// The job.
         job: JobRef,
-        /// By what right.
+        /// The worker's claim to the lease.
         proof: Proof,
-        /// What came of it, for listeners and for those who ask later.
+        /// The result, for listeners and for later queries.
         result: Bytes,
     },
-    /// A leased job failed; its retry policy decides what follows. Answer: `Failed`. Listeners of a job that is not retried hear `Ended`.
+    /// A leased job failed. Its retry policy decides what follows. Answer: `Failed`. If the job is not retried, listeners receive
+    /// `Ended`.
     Fail {
-        /// Which.
+        /// The job.
         job: JobRef,
-        /// By what right.
+        /// The worker's claim to the lease.
         proof: Proof,
-        /// What the worker said; `at` is set by the engine.
+        /// The failure as the worker reported it. The engine sets `at`.
         failure: Box<Failure>,
     },
-    /// A leased job is none that its worker's protocol can have: it goes back to its own place, and no worker of that protocol
-    /// sees it again until the daemon is restarted, or the job's body or its queue's codec changes. Neither a failure nor a loss
-    /// is counted. A job that no protocol can have (none but its own, in an isolated queue) goes to the dead set, whatever its
-    /// retry policy says, with a failure of the kind [`MISFIT`](crate::MISFIT); one that is not durable is gone. Then listeners hear
-    /// `Ended`. Answer: `Done`.
+    /// Reject a leased job because it cannot be expressed in the worker's protocol (a conversion error). The job returns to its
+    /// own position. Workers of that protocol no longer see it until the daemon restarts, or the job's body or its queue's codec
+    /// changes. This counts neither as a failure nor as a loss. If the job suits no protocol (if isolated: not its own),
+    /// it goes to the dead-letter queue regardless of its retry policy, with a failure of the kind [`MISFIT`](crate::MISFIT). If
+    /// it is not durable, it is removed instead. In both cases listeners receive `Ended`. Answer: `Done`.
     Misfit {
-        /// Which.
+        /// The job.
         job: JobRef,
-        /// By what right.
+        /// The worker's claim to the lease.
         proof: Proof,
-        /// Why, as a sentence: the failure's message.
+        /// The reason, as a sentence. Becomes the failure's message.
         why: Bytes,
     },
-    /// Give a leased job back unworked, to its own place or to the front; no failure is counted. Answer: `Done`.
+    /// Return a leased job without working on it, to its own position or to the front. Counts no failure. Answer: `Done`.
     Release {
-        /// Which.
+        /// The job.
         job: JobRef,
-        /// By what right.
+        /// The worker's claim to the lease.
         proof: Proof,
-        /// To the very front instead of its own place.
+        /// Whether to return it to the front instead of its own position.
         front: bool,
     },
-    /// Move the end of a lease to this time (never past what [`crate::Limits::lease_ms_max`] allows). Answer: `Done`.
+    /// Set the end of a lease, at most [`crate::Limits::lease_ms_max`] from now. Answer: `Done`.
     Extend {
-        /// Which.
+        /// The job.
         job: JobRef,
-        /// By what right.
+        /// The worker's claim to the lease.
         proof: Proof,
         /// The new end.
         until: Timestamp,
-        /// Only ever later, never earlier (FWP); otherwise either way (spiderq).
+        /// Only extend the lease, never shorten it (FWP). Otherwise the end may move either way (spiderq).
         only_later: bool,
     },
-    /// Put a leased entry of a `cycle` queue back (spiderq `Repay`). Answer: `Done`.
+    /// Return a leased entry to its `cycle` queue (spiderq `Repay`). Answer: `Done`.
     Repay {
-        /// Which.
+        /// The entry.
         job: JobRef,
-        /// By what right.
+        /// The worker's claim to the lease.
         proof: Proof,
         /// Its new value.
         body: Bytes,
-        /// Where to.
+        /// The position to return it to.
         to: RepayTo,
     },
-    /// Progress, data or a warning from the worker of a leased job. Answer: `Done`. Listeners hear `Told`.
+    /// Report progress, data or a warning for a leased job. Answer: `Done`. Listeners receive `Told`.
     Tell {
-        /// Which.
+        /// The job.
         job: JobRef,
-        /// By what right.
+        /// The worker's claim to the lease.
         proof: Proof,
-        /// What.
+        /// The report.
         note: Note,
     },
 
     // ---- one job, from outside ---------------------------------------------------------------------------------
-    /// How far a job has come, wherever it is (FWP `TRACK SET`). What is `None` stays as it is. Answer: `Done`. Listeners of
-    /// a leased job hear `Told`.
+    /// Record a job's progress, whatever its state (FWP `TRACK SET`). Fields that are `None` stay as they are. Answer: `Done`. If
+    /// the job is leased, its listeners receive `Told`.
     Track {
-        /// Which.
+        /// The job.
         job: JobRef,
-        /// So much of so much.
+        /// Numerator and denominator.
         progress: Option<(u32, u32)>,
         /// A sentence.
         text: Option<Bytes>,
-        /// If it is leased, its lease ends then, if that is later than it would (never past what
-        /// [`crate::Limits::lease_ms_max`] allows).
+        /// If the job is leased, extend its lease to this time, at most [`crate::Limits::lease_ms_max`] from now. Never shortens
+        /// a lease.
         until: Option<Timestamp>,
     },
-    /// Replace a job's body wherever it is (spiderq `Update`). Answer: `Done`.
+    /// Replace a job's body, whatever its state (spiderq `Update`). Answer: `Done`.
     Replace {
-        /// Which.
+        /// The job.
         job: JobRef,
         /// The new body.
         body: Bytes,
     },
-    /// Remove a job wherever it is; listeners hear `Ended` with `Cancelled`. A leased one is gone too: its worker's end of it is refused as unknown. Answer: `Done`.
+    /// Remove a job, whatever its state. Listeners receive `Ended` with `Cancelled`. Answer: `Done`. If the job was leased, its
+    /// worker's `Finish` or `Fail` is refused with `UnknownJob`.
     Cancel(JobRef),
-    /// Everything about one job, or about the schedule with this number. Answer: `Looked`.
+    /// Return everything about one job, or about the schedule with this number. Answer: `Looked`.
     Look(JobRef),
 
     // ---- queues ------------------------------------------------------------------------------------------------
-    /// Make a queue known without pushing to it. Answer: `Done`; refused if it exists as another kind.
+    /// Make a queue known without pushing to it. Answer: `Done`. Refused if it exists with another kind.
     CreateQueue {
         /// Its name.
         queue: Bytes,
         /// Its kind.
         kind: QueueKind,
     },
-    /// Remove a queue and its ready jobs. Jobs in other places live on, and the queue with them, unseen until one of
-    /// them becomes ready. Answer: `Done`; `Mutated`, with some of its jobs gone, if it has more than one visit may remove:
-    /// then it is to be asked for again.
+    /// Remove a queue and its ready jobs. Jobs in other states stay, and the queue stays with them, hidden until one of them
+    /// becomes ready. Answer: `Done`. If the queue has more ready jobs than one visit may remove, the answer is `Mutated` with a
+    /// part of them removed; then send the command again.
     RemoveQueue {
         /// Its name.
         queue: Bytes,
-        /// Refuse if a worker serves it or a job waits, is worked on or will be.
+        /// Refuse if a worker serves the queue, or if any of its jobs is ready, leased, scheduled or retrying.
         only_idle: bool,
     },
-    /// Stop or resume handing out jobs of a queue; a name not known is not an error. Answer: `Done`.
+    /// Pause or resume a queue: a paused queue hands out no jobs. An unknown name is not an error. Answer: `Done`.
     PauseQueue {
         /// Its name.
         queue: Bytes,
-        /// Pause or resume.
+        /// `true` pauses, `false` resumes.
         paused: bool,
     },
-    /// Set how many jobs a queue may hold at a submit of each priority. Answer: `Done`.
+    /// Set how many jobs a queue may hold when a job of each priority is submitted. Answer: `Done`.
     LimitQueue {
-        /// Its name; unknown names are made known.
+        /// Its name. An unknown queue becomes known.
         queue: Bytes,
         /// By [`Priority::lane`]; `None` = no limit.
         jobs_max: [Option<u32>; Priority::COUNT],
     },
-    /// Set how much of a queue may be worked on at once: as long as it is, nothing more is handed out, and a take goes on
-    /// to the next queue it lists. It outlasts the queue's removal. What is worked on already counts, for which all jobs
-    /// are looked at. Answer: `Done`.
+    /// Limit how many jobs of a queue may be worked on at once. At the limit the queue hands out nothing, and a take continues
+    /// with the next queue in its list. The throttle outlasts the queue's removal. Jobs already leased count, so this command
+    /// scans all jobs. Answer: `Done`.
     ThrottleQueue {
-        /// Its name; it need not be known, and is not made known.
+        /// Its name. The queue need not be known, and does not become known.
         queue: Bytes,
-        /// `None` = everything.
+        /// `None` = unlimited.
         throttle: Option<Throttle>,
     },
 
-    /// Set which queues all protocols share, in place of what was said before; at first there are none. It is not journalled.
-    /// All queues are looked at, and all ready jobs of those for which it changes. Answer: `Done`.
+    /// Set which queues all protocols share; replaces the previous setting. Initially no queue is shared. Not journalled. Scans
+    /// all queues, and all ready jobs of the queues whose setting changes. Answer: `Done`.
     Bridge(Box<Bridge>),
-    /// Set the rules of a queue; see each for whom it holds. They outlast the queue's removal. When [`QueueRules::codec`]
-    /// changes, all ready jobs of the queue are looked at. Answer: `Done`.
+    /// Set the rules of a queue; each rule states which jobs it covers. They outlast the queue's removal. If
+    /// [`QueueRules::codec`] changes, this command scans all ready jobs of the queue. Answer: `Done`.
     RuleQueue {
-        /// Its name; it need not be known, and is not made known.
+        /// Its name. The queue need not be known, and does not become known.
         queue: Bytes,
-        /// All of them: those before are gone.
+        /// All rules of the queue: they replace the previous ones.
         rules: QueueRules,
     },
 
     // ---- schedules: jobs that are pushed again and again ---------------------------------------------------------
-    /// A recurring job; one of the same name gives way to it. Answer: `ScheduleSet`; refused if it would never run.
+    /// Create a recurring job, or replace the one with the same name. Answer: `ScheduleSet`. Refused if it would never run.
     SetSchedule(Box<NewSchedule>),
-    /// It runs no more; what it has pushed stays. Answer: `Done`.
+    /// Remove a schedule. The jobs it has pushed stay. Answer: `Done`.
     RemoveSchedule(ScheduleRef),
-    /// Schedules, by number. Answer: `Schedules`.
+    /// List schedules by number. Answer: `Schedules`.
     ListSchedules {
-        /// Of this protocol; `None` = any.
+        /// Only schedules of this protocol; `None` = any.
         origin: Option<Origin>,
-        /// Where the last page ended.
+        /// Where the previous page ended.
         after: Cursor,
-        /// Rows at most.
+        /// The most rows to return.
         limit: u32,
     },
 
     // ---- batches: jobs that belong together ----------------------------------------------------------------------
-    /// A batch. Answer: `Done`; refused if its name is taken, or that of its parent unknown.
+    /// Create a batch. Answer: `Done`. Refused if its name is taken or its parent is unknown.
     BatchNew(Box<NewBatch>),
-    /// More will be added to a batch. One that was committed pushes no callbacks until it is again. It need not be said, for
-    /// jobs may join as long as a batch is known; one that has pushed everything is kept for longer then. Answer: `Done`.
+    /// Announce that more jobs will join a batch. If it was committed, it pushes no callbacks until it is committed again. The
+    /// command is optional: jobs may join any known batch. A batch that has pushed all its callbacks is only kept for longer.
+    /// Answer: `Done`.
     BatchOpen {
         /// Its name.
         batch: Bytes,
-        /// After so many milliseconds callbacks are pushed again, committed or not.
+        /// After this many milliseconds the batch may push callbacks again, committed or not.
         hold_ms: u64,
     },
-    /// From now on its callbacks may be pushed; twice is as good as once. Answer: `Done`.
+    /// Allow the batch to push its callbacks. Idempotent. Answer: `Done`.
     BatchCommit {
         /// Its name.
         batch: Bytes,
     },
-    /// How a batch stands. Answer: `BatchLooked`.
+    /// Return a batch and its progress. Answer: `BatchLooked`.
     LookBatch {
         /// Its name.
         batch: Bytes,
     },
 
     // ---- listings, a page at a time ----------------------------------------------------------------------------
-    /// One queue with its figures. Answer: `Queues`, of one row at most.
+    /// Return one queue with its figures. Answer: `Queues`, with at most one row.
     LookQueue {
         /// Its name.
         queue: Bytes,
     },
-    /// Queues with their figures: those that are there when the first page is asked for, none twice. Answer: `Queues`.
+    /// List the queues that exist when the first page is requested, with their figures, each once. Answer: `Queues`.
     ListQueues {
-        /// Where the last page ended.
+        /// Where the previous page ended.
         after: Cursor,
-        /// Rows at most.
+        /// The most rows to return.
         limit: u32,
     },
-    /// Jobs that match. Answer: `Jobs`.
+    /// List the jobs that match a filter. Answer: `Jobs`.
     ListJobs {
-        /// Which.
+        /// The filter.
         filter: Filter,
-        /// Where the last page ended.
+        /// Where the previous page ended.
         after: Cursor,
-        /// Rows at most.
+        /// The most rows to return.
         limit: u32,
     },
-    /// Connections. Answer: `Clients`.
+    /// List connections. Answer: `Clients`.
     ListClients {
-        /// Where the last page ended.
+        /// Where the previous page ended.
         after: Cursor,
-        /// Rows at most.
+        /// The most rows to return.
         limit: u32,
     },
-    /// Totals since the data directory was made, and what is there now. Answer: `Stats`.
+    /// Return totals since the data directory was created, and current figures. Answer: `Stats`.
     Stats,
-    /// Nothing but to know that everything before is remembered. Answer: `Settled`.
+    /// Wait until every earlier change is durable. Answer: `Settled`.
     Barrier,
-    /// Do something to jobs that match, a bounded number at a time. Answer: `Mutated`, with where to go on.
+    /// Change the jobs that match a filter, a bounded number at a time. Answer: `Mutated`, with where to continue.
     Mutate {
-        /// Which.
+        /// The filter.
         filter: Filter,
-        /// What.
+        /// The change.
         action: Mutation,
-        /// Where the last round ended.
+        /// Where the previous round ended.
         after: Cursor,
-        /// Jobs at most this time.
+        /// The most jobs to change in this round.
         limit: u32,
     },
 
-    /// Remove everything of one origin, a bounded amount at a time: batches, jobs wherever they are (a leased one is unknown
-    /// to its worker then), queues left empty, unserved and without limits (whoever pushes to one makes it known again),
-    /// what was counted of it. What comes meanwhile may stay, and so do its schedules: they say what is to be done, and
-    /// are not what is left to do.
-    /// Answer: `Mutated`, with where to go on.
+    /// Remove everything of one protocol, a bounded amount at a time: its batches; its jobs in every state (a worker's report on
+    /// a removed job is refused as unknown); queues that are then empty, unserved and without limits (the next push makes them
+    /// known again); and its counters. Jobs that arrive meanwhile may stay. Schedules stay: they define future work and are not
+    /// work themselves. Answer: `Mutated`, with where to continue.
     Flush {
-        /// Which.
+        /// The protocol.
         origin: Origin,
-        /// Where the last round ended.
+        /// Where the previous round ended.
         after: Cursor,
-        /// Jobs, batches or queues at most this time.
+        /// The most jobs, batches or queues to process in this round.
         limit: u32,
     },
 
     // ---- workers known by name across connections --------------------------------------------------------------
-    /// This connection belongs to the named worker, which lives while it beats and has a connection. From `Quiet` on none
-    /// of its connections is given work, however it waits. Answer: `Done`; the empty name is nobody's.
+    /// Assign this connection to the named worker. The worker stays registered while it sends heartbeats and has a connection.
+    /// From `Quiet` on, none of its connections receives work, however it waits. Answer: `Done`. The empty name is refused.
     Enlist {
         /// The worker's name (FWP `wid`).
         worker: Bytes,
-        /// What it says of itself, for listings.
+        /// The worker's description of itself, for listings.
         about: Bytes,
     },
-    /// The named worker is alive; `state` moves it on, never back. Answer: `Beaten`.
+    /// Record a heartbeat of the named worker. `state` can only advance the worker's state. Answer: `Beaten`.
     Beat {
         /// The worker's name.
         worker: Bytes,
-        /// What it wants to be, if it says.
+        /// The state that the worker requests, if any.
         state: Option<WorkerState>,
     },
-    /// An operator moves a worker on (all workers if the name is empty). Answer: `Done`.
+    /// Advance a worker's state on behalf of an operator; the empty name means all workers. Answer: `Done`.
     Signal {
         /// The worker's name.
         worker: Bytes,
-        /// What it shall be.
+        /// The new state.
         state: WorkerState,
     },
 }
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct ClientInfo {
-    /// The address, as text for people; empty for a Unix socket.
+    /// The address, as text for display. Empty for a Unix socket.
     pub address: Box<str>,
     /// The protocol it speaks.
     pub origin: Option<Origin>,
-    /// A small number for people: gearmand shows a file descriptor here.
+    /// A small number for display: gearmand shows a file descriptor here.
     pub number: u32,
 }
 
-/// A queue a client can work on, and on what terms it takes from it unasked.
+/// A queue a client can work on, and the terms for jobs that it receives from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ability {
     /// The queue's name.
     pub queue: Bytes,
-    /// Who is served first among clients with credits: higher first (EventMQ).
+    /// Clients with credits are served in order of weight, higher first (EventMQ).
     pub weight: u32,
     /// The lease a job of this queue is taken under.
     pub lease: LeaseTerms,
-    /// Credits of this client also bring it strays of this origin, as if they stood in this queue: ready jobs of `work`
-    /// queues that nobody serves, each first in its queue. They are taken on the terms of this ability and keep the name
-    /// of their own queue; whoever waits at that queue itself goes first. For takes and sleepers there are no strays.
+    /// This client's credits also bring it strays of this protocol, as if they were in this queue. Strays are ready jobs of
+    /// `work` queues without workers, each the first of its queue. They are leased on the terms of this ability and keep their
+    /// own queue's name. Clients that wait at that queue itself are served first. `Take` and `Sleep` ignore strays.
     pub strays: Option<Origin>,
 }
 
-/// The lease a taker asks for.
+/// The lease that a client requests for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseTerms {
-    /// Ends with the connection; otherwise with time only.
+    /// Whether the lease ends with the connection. Otherwise it ends only by time.
     pub connection_bound: bool,
-    /// Milliseconds until it ends by itself, at least 1; `None` = never.
+    /// Milliseconds until the lease ends by itself, at least 1; `None` = never.
     pub lease_ms: Option<u64>,
-    /// What its end by time means.
+    /// What happens when the lease runs out.
     pub on_expiry: OnExpiry,
-    /// What the end of a lease means that the job asks for itself ([`NewJob::lease_ms`]): such a wish goes before the two
-    /// above. `None` = it does not count.
+    /// If the job requests a lease of its own ([`NewJob::lease_ms`]), that time and this consequence replace `lease_ms` and
+    /// `on_expiry`. `None` = the job's request is ignored.
     pub wish: Option<OnExpiry>,
 }
 
@@ -381,72 +385,72 @@ impl LeaseTerms {
         Self { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Requeue, wish: None };
 }
 
-/// A job to be.
+/// A job to submit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewJob {
-    /// The queue's name; it is made known if it is not. Its kind must be what the queue is.
+    /// The queue's name. An unknown queue becomes known. `kind` must match an existing queue.
     pub queue: Bytes,
-    /// What kind of queue is meant.
+    /// The kind of the queue.
     pub kind: QueueKind,
-    /// The protocol it is born in.
+    /// The protocol of the producer.
     pub origin: Origin,
-    /// Taken in this order.
+    /// Jobs with a higher priority are taken first.
     pub priority: Priority,
-    /// Kept in the journal; otherwise it lives while somebody listens, and its producer must (`OutOfPlace`).
+    /// Kept in the journal. Otherwise the job lives only while a client listens to it, and its producer must listen (refused with
+    /// `OutOfPlace` if it does not).
     pub durable: bool,
-    /// The producer is told of progress and the end.
+    /// Whether the producer receives progress and the end.
     pub listen: bool,
-    /// Before its equals instead of behind them.
+    /// Put the job before others of its priority instead of behind them.
     pub front: bool,
-    /// The producer's own bytes. A body of at most [`Payload::COPY_MAX`](crate::Payload::COPY_MAX) bytes is copied, and may be part of a larger
-    /// buffer; a longer one is kept as it is.
+    /// The producer's bytes, verbatim. A body of at most [`Payload::COPY_MAX`](crate::Payload::COPY_MAX) bytes is copied and may
+    /// be part of a larger buffer. A longer body is kept without a copy.
     pub body: Bytes,
-    /// The producer's public name for it.
+    /// The producer's public name for the job.
     pub name: Option<Bytes>,
-    /// Refuse (`NotUnique`) a name that a job has already.
+    /// Refuse (`NotUnique`) if another job already has this name.
     pub name_unique: bool,
-    /// What the session wants back with it.
+    /// Bytes that the session gets back with the job.
     pub meta: Bytes,
-    /// Coalescing, if wanted.
+    /// The coalescing key, if any.
     pub unique: Option<Unique>,
-    /// Not to be taken before, by the wall clock.
+    /// Do not hand out before this time (wall clock).
     pub not_before: Option<Timestamp>,
-    /// Discarded if not taken before, by the wall clock.
+    /// Discard if not taken before this time (wall clock).
     pub expires_at: Option<Timestamp>,
-    /// What failure means.
+    /// What follows a failure.
     pub retry: Retry,
-    /// The producer said nothing of what failure means: the queue's own rule counts, if it has one
-    /// ([`QueueRules::retry`]).
+    /// The producer set no retry policy: the queue's rule applies, if it has one ([`QueueRules::retry`]).
     pub retry_default: bool,
-    /// How long the result is kept; 0 = not.
+    /// How long the result is kept, in milliseconds; 0 = not kept.
     pub result_keep_ms: u64,
-    /// It is tracked: for so many milliseconds after its end it is known what became of it, unless somebody removed it; 0 =
-    /// it is not.
+    /// For this many milliseconds after its end the job's outcome can be queried, unless the job was removed by a command; 0 =
+    /// not tracked.
     pub track_ms: u64,
-    /// The lease the job itself asks for, in milliseconds; it goes before what a taker asks that lets it ([`LeaseTerms::wish`]).
+    /// The lease that the job requests, in milliseconds. It overrides the taker's lease if the taker permits
+    /// ([`LeaseTerms::wish`]).
     pub lease_ms: Option<u64>,
-    /// The name of the batch it joins; it must be known. Only a durable job of a `work` queue without a past may; one that is not new
-    /// after all (`Attached`, `Kept`) does not.
+    /// The name of the batch it joins; the batch must exist. Only a durable job of a `work` queue with `past` unset may join a
+    /// batch. A push that finds an existing job (`Attached`, `Kept`) joins no batch.
     pub batch: Option<Bytes>,
-    /// What became of it elsewhere, if it comes from there.
+    /// Its history on another server, if it was imported.
     pub past: Option<Box<Past>>,
 }
 
-/// What became of a job before it came here: for taking over another server's jobs, not for clients. A schedule's template
-/// has none.
+/// A job's history on another server: for imports, not for clients. A schedule's template has none.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Past {
-    /// When it came to be ready there, if it was, by the wall clock; never later than now.
+    /// When it became ready there (wall clock), never later than now.
     pub ready_at: Option<Timestamp>,
-    /// Failures so far: what the retry budget is counted in.
+    /// Failures so far; the retry budget counts them.
     pub failures: u32,
-    /// Where it is, if that is not for [`NewJob::not_before`] to say: leased to a named worker, retrying or dead. A time
-    /// that is over is due at once.
+    /// Its state, if [`NewJob::not_before`] does not determine it: leased to a named worker, retrying or dead. A time in the past
+    /// is due at once.
     pub place: Option<Place>,
 }
 
 impl NewJob {
-    /// The plainest job: durable, normal priority, no retry, nobody listening.
+    /// The simplest job: durable, normal priority, no retry, no listener.
     #[must_use]
     pub fn new(origin: Origin, queue: Bytes, body: Bytes) -> Self {
         Self {
@@ -474,7 +478,7 @@ impl NewJob {
         }
     }
 
-    /// Bytes it is counted as while it is kept as a template.
+    /// The bytes that it counts as while it is a template.
     pub(crate) fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 350;
         let names = [Some(&self.queue), self.name.as_ref(), Some(&self.meta), Some(&self.body)];
@@ -483,46 +487,46 @@ impl NewJob {
     }
 }
 
-/// A coalescing key and what a clash means to the submitter.
+/// A coalescing key, and what follows when another job holds it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unique {
-    /// Compared inside (queue, origin).
+    /// Unique within (queue, protocol).
     pub key: Bytes,
-    /// What a clash means.
+    /// What follows when another job holds the key.
     pub clash: Clash,
-    /// When it is let go.
+    /// When the job releases the key.
     pub until: KeyUntil,
 }
 
-/// What a submitter is told when the key is taken.
+/// What happens to a push whose key another job holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Clash {
-    /// It becomes a listener of the job that is there (Gearman).
+    /// The producer becomes a listener of the existing job (Gearman).
     Attach,
-    /// It is refused (FWP).
+    /// The push is refused (FWP).
     Refuse,
-    /// The job that is there is kept as it is (spiderq).
+    /// The existing job stays as it is (spiderq).
     Keep,
 }
 
 /// The two kinds of queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum QueueKind {
-    /// Finished is gone.
+    /// A finished job is removed.
     #[default]
     Work,
-    /// Repaid goes round again.
+    /// A repaid entry returns to the queue.
     Cycle,
 }
 
-/// A wish to take one job.
+/// A request to take one job.
 #[derive(Clone, Debug)]
 pub struct Take {
-    /// Where from.
+    /// The queues to take from.
     pub from: From,
     /// How a queue is chosen when several have work.
     pub select: Select,
-    /// How long to wait when none has.
+    /// How long to wait when no queue has work.
     pub wait: Wait,
     /// The worker's name, for a time-bound lease.
     pub worker: Bytes,
@@ -531,16 +535,16 @@ pub struct Take {
 /// Which queues to take from.
 #[derive(Clone, Debug)]
 pub enum From {
-    /// Those the client serves, each on its own terms.
+    /// The queues that the client serves, each on its own terms.
     Abilities,
-    /// These `work` queues, on these terms; a queue of the other kind has nothing for who asks so.
+    /// These `work` queues, on these terms. A `cycle` queue in the list is skipped.
     Listed {
         /// Names, in order.
         queues: Vec<Bytes>,
         /// The terms.
         lease: LeaseTerms,
     },
-    /// This `cycle` queue, on these terms; refused if it is of the other kind.
+    /// This `cycle` queue, on these terms. Refused if it is a `work` queue.
     Cycle {
         /// Its name.
         queue: Bytes,
@@ -554,11 +558,11 @@ pub enum From {
 pub enum Select {
     /// The first in the list that has work.
     ListOrder,
-    /// The one with the most urgent job; among equals the job that was born first.
+    /// The one with the most urgent job; among equals the oldest job.
     BestPriority,
-    /// The one with the most urgent job; among equals each queue in its turn.
+    /// The one with the most urgent job; among equals each queue in turn.
     RoundRobin,
-    /// The one the client weighs most; among equals the job that was born first.
+    /// The one with the client's highest weight; among equals the most urgent job, then the oldest.
     Weighted,
 }
 
@@ -567,19 +571,19 @@ pub enum Select {
 pub enum Wait {
     /// Not at all.
     No,
-    /// Until then.
+    /// Until this time.
     Until(Timestamp),
     /// As long as the connection lives.
     Forever,
 }
 
-/// Which job is meant.
+/// How a command names a job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobRef {
     /// By its number.
     Id(JobId),
-    /// By its producer's public name: the one leased first before any other, else the oldest, one that is dead or done only
-    /// if there is no other; of those the youngest.
+    /// By its producer's public name. If several jobs share the name: the one leased first, else the oldest that is
+    /// neither dead nor done, else the youngest.
     Name(Bytes),
     /// By its coalescing key.
     Key {
@@ -590,7 +594,7 @@ pub enum JobRef {
         /// The key.
         key: Bytes,
     },
-    /// By a coalescing key that jobs of several queues may hold: then one of them, and the same as long as they stay.
+    /// By a coalescing key that jobs of several queues may hold: one of these jobs, and always the same one while they stay.
     KeyAnywhere {
         /// The protocol of the key space.
         origin: Origin,
@@ -599,19 +603,18 @@ pub enum JobRef {
     },
 }
 
-/// By what right a worker speaks of a job.
+/// A worker's claim to a job's lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
     /// This connection holds the lease.
     Connection,
     /// The lease has this token.
     Token(Token),
-    /// It is leased, by whomever (FWP: any connection may `ACK`). For [`Command::Finish`] it is enough that it was delivered
-    /// and is ready or retrying since: its worker has done it after all, and was only late.
+    /// The job is leased, by any client (FWP: any connection may `ACK`). [`Command::Finish`] also accepts a job that was
+    /// delivered and has since become ready or retrying: its worker finished it late.
     AnyLease,
-    /// It was leased to a worker whose connection, or the daemon, ended before it could say that it succeeded; for
-    /// [`Command::Finish`] alone. That it was is not remembered: it holds if the job is ready or retrying, so that nobody
-    /// works on it.
+    /// The job was leased to a worker whose connection, or the daemon, ended before the worker could report success. Only for
+    /// [`Command::Finish`]. The engine does not remember the lease: the claim holds if the job is ready or retrying.
     Late,
 }
 
@@ -628,44 +631,44 @@ pub enum RepayTo {
     Drop,
 }
 
-/// What a worker says while it works.
+/// A worker's report on a job in progress.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// So much of so much; `raw` is what listeners get verbatim.
+    /// Numerator and denominator; listeners receive `raw` verbatim.
     Progress {
-        /// So much,
+        /// The numerator.
         numerator: u32,
-        /// of so much.
+        /// The denominator.
         denominator: u32,
         /// A sentence, or the worker's own bytes.
         raw: Bytes,
     },
     /// Part of the result.
     Data(Bytes),
-    /// Something a person should know.
+    /// A warning for a person to read.
     Warning(Bytes),
 }
 
-/// Where a listing goes on; start from the default.
+/// Where a listing continues. Start with the default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cursor(pub u64, pub u64);
 
-/// Which jobs. Everything given must hold.
+/// Selects jobs. All conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// In this kind of place; `None` = any.
+    /// In this state; `None` = any.
     pub place: Option<PlaceKind>,
-    /// In this queue.
+    /// In this queue; `None` = any.
     pub queue: Option<Bytes>,
-    /// Born in this protocol.
+    /// Of this protocol; `None` = any.
     pub origin: Option<Origin>,
-    /// With one of these public names, if any is given.
+    /// With one of these public names; empty = any.
     pub names: Vec<Bytes>,
-    /// And whatever the session wants to look at besides.
+    /// Satisfies this condition of the session.
     pub test: Option<Test>,
 }
 
-/// A condition of a protocol's own (FWP's glob over a job's text). Must be a pure function of the job.
+/// A protocol-specific condition (FWP's glob over a job's text). Must be a pure function of the job.
 #[derive(Clone)]
 pub struct Test(pub Arc<dyn Fn(&Job) -> bool + Send + Sync>);
 
@@ -675,24 +678,24 @@ impl fmt::Debug for Test {
     }
 }
 
-/// What to do to jobs in bulk. Leased jobs are left alone by all of them.
+/// A bulk change of jobs. All of them skip leased jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutation {
     /// Remove them.
     Discard,
-    /// To the dead set.
+    /// Move them to the dead-letter queue.
     Kill,
-    /// Ready at once, behind what is there.
+    /// Make them ready at once, behind the jobs that are ready now.
     Requeue,
 }
 
-/// What a worker known by name is asked to be. Only ever moves on.
+/// The state requested of a named worker. It only advances.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum WorkerState {
-    /// Working.
+    /// Take and process jobs.
     Running,
-    /// Finish what it has, take no more.
+    /// Finish current jobs and take no more.
     Quiet,
-    /// Finish and go.
+    /// Finish current jobs and disconnect.
     Terminate,
 }

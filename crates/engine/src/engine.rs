@@ -1,6 +1,6 @@
-//! The state, and the table of contents of what moves it.
+//! The engine's state, and the dispatch of commands.
 //!
-//! One `match` from command to method; each method lives in the file named after its topic.
+//! One `match` maps each command to its method. Each method is in the file named after its topic.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,13 +26,13 @@ use crate::strays::Strays;
 use crate::table::Jobs;
 use crate::turn::{Change, Turn};
 
-/// Job numbers set aside in the journal at a time: after a crash numbering goes on behind the block.
+/// Job numbers are reserved in the journal in blocks of this size. After a crash, numbering continues after the block.
 pub(crate) const ID_BLOCK: u64 = 1 << 16;
 
-/// Ranks start in the middle: jobs put to the front count down from here, others up.
+/// Sort keys start in the middle: jobs put to the front count down from here, others up.
 pub(crate) const RANK_MIDDLE: u64 = 1 << 62;
 
-/// The queue.
+/// The queue engine.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) limits: Limits,
@@ -43,21 +43,21 @@ pub struct Engine {
     pub(crate) queues: Queues,
     pub(crate) schedules: Schedules,
     pub(crate) batches: Batches,
-    /// Batches that something may have brought on, to be settled at the end of the visit.
+    /// Batches that may have progressed, to advance at the end of the visit.
     pub(crate) stirred: VecDeque<JobId>,
-    /// Throttled queues of which slots have become free, to be served at the end of the visit.
+    /// Throttled queues with newly free slots, to serve at the end of the visit.
     pub(crate) freed: VecDeque<QueueId>,
     pub(crate) strays: Strays,
     pub(crate) clients: HashMap<ClientId, Client, FixedState>,
-    /// Their numbers, in order.
+    /// The keys of `clients`, in order.
     pub(crate) client_ids: BTreeSet<ClientId>,
     pub(crate) workers: BTreeMap<u64, Worker>,
     pub(crate) worker_names: HashMap<Box<[u8]>, u64, FixedState>,
     pub(crate) alarms: Alarms,
     pub(crate) sets: Sets,
-    /// Sleepers that were woken, and until when they may take to ask for work; sorted, because the time they get is one.
+    /// Woken clients, with the time by which they must request work. In order of that time, because all get the same period.
     pub(crate) awake: VecDeque<(Timestamp, ClientId, u64)>,
-    /// Queues that are gone and the journal has yet to hear of.
+    /// Removed queues whose removal is not yet in the turn's changes.
     pub(crate) dropped: Vec<QueueId>,
     pub(crate) dropped_dead: DeadDropped,
     pub(crate) head: Head,
@@ -72,26 +72,26 @@ pub struct Engine {
     pub(crate) checks: crate::check::Pace,
 }
 
-/// What the journal keeps of the engine itself.
+/// The engine's own values in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The number the next job gets.
+    /// The next job's number.
     pub next_job: u64,
-    /// Numbers below this one may be in use by jobs the journal does not keep.
+    /// Jobs that the journal does not keep may use numbers below this one.
     pub reserved: u64,
-    /// How often a daemon has gone on from the journal: it sets the tokens of `cycle` queues apart, which are told before they
-    /// are remembered.
+    /// How many times a daemon has opened this journal. It distinguishes the tokens of `cycle` queues between runs, because
+    /// tokens are sent before they are journalled.
     pub starts: u64,
     /// How the engine's time relates to other clocks.
     pub clock: Clock,
-    /// The counters.
+    /// The counters of all protocols together.
     pub totals: Totals,
-    /// The same by the protocol a job was born in, in order, since that was flushed last.
+    /// The counters of each protocol since its last flush, in order of protocol.
     pub origins: Vec<(Origin, Totals)>,
 }
 
 impl Engine {
-    /// An empty engine. `seed` keys the hash tables against crafted keys; it changes no output.
+    /// Creates an empty engine. `seed` protects the hash tables against crafted keys and does not affect any output.
     #[must_use]
     pub fn new(limits: Limits, seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Does what a client asks, after everything that is due. `tag` comes back in the direct answer.
+    /// Does all due work, then the client's command. The direct answer repeats `tag`.
     pub fn apply(&mut self, client: ClientId, tag: Tag, command: Command, turn: &mut Turn) {
         self.spend_command();
         self.catch_up(turn);
@@ -139,13 +139,13 @@ impl Engine {
         self.check_now_and_then();
     }
 
-    /// Does what is due at `turn.now`. To be called at [`Engine::next_deadline`], or not at all: `apply` does it too.
+    /// Does all work due at `turn.now`. Call it at [`Engine::next_deadline`]. Optional, because `apply` does the same.
     pub fn tick(&mut self, turn: &mut Turn) {
         self.catch_up(turn);
         self.check_now_and_then();
     }
 
-    #[expect(clippy::unit_arg, reason = "a table of contents reads best with a line a command")]
+    #[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
     fn dispatch(&mut self, client: ClientId, tag: Tag, command: Command, turn: &mut Turn) -> Result<(), Refusal> {
         match command {
             // connections: `clients`
@@ -221,7 +221,7 @@ impl Engine {
 
     // ---- what can be read ------------------------------------------------------------------------------------------
 
-    /// When something is due next by the engine's clock, if ever, unless the wall clock is set meanwhile.
+    /// The next time at which work is due (engine's time), if any. A change of the wall clock may move it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let set = self.sets.next(self.skew_ms).map(|(at, _)| at);
@@ -233,24 +233,25 @@ impl Engine {
         [alarm, set, awake, schedule, batch, dead].into_iter().flatten().min()
     }
 
-    /// A job, wherever it is.
+    /// A job by its number, in any state.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.at(self.jobs.slot(id)?)
     }
 
-    /// The job meant by a producer's public name: a leased one before any other, else the oldest.
+    /// A job by its producer's public name: the one leased first, else the oldest that is neither dead nor done, else
+    /// the youngest.
     #[must_use]
     pub fn job_named(&self, name: &[u8]) -> Option<&Job> {
         self.jobs.at(self.jobs.named(name)?)
     }
 
-    /// All jobs, in no order that means anything.
+    /// All jobs, in arbitrary order.
     pub fn jobs(&self) -> impl Iterator<Item = &Job> {
         self.jobs.slots_from(0).map(|(_, job)| job)
     }
 
-    /// How many jobs there are, in all places.
+    /// The number of jobs in all states.
     #[must_use]
     pub fn job_count(&self) -> usize {
         self.jobs.len()
@@ -267,7 +268,7 @@ impl Engine {
         self.queues.iter()
     }
 
-    /// The queues that somebody has set a throttle or rules for, by number.
+    /// The queues with a throttle or rules, by number.
     pub fn special_queues(&self) -> impl Iterator<Item = &Queue> {
         self.queues.special()
     }
@@ -294,42 +295,41 @@ impl Engine {
         self.batches.from(JobId(0))
     }
 
-    /// What the journal keeps of the engine itself.
+    /// The engine's own values for the journal.
     #[must_use]
     pub const fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Whether no connection holds a job or listens to one: stopping now would interrupt nothing. Jobs that wait do not
-    /// count, and time-bound leases outlive the daemon; jobs that are not durable have listeners.
+    /// Whether no connection holds a job or listens to one, so that stopping interrupts no work. Jobs that wait do not count.
+    /// Time-bound leases outlive the daemon, and jobs that are not durable have listeners.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         self.clients.values().all(|client| client.held.is_empty() && client.hears.is_empty())
     }
 
-    /// What a worker known by name is asked to be.
+    /// The requested state of a named worker.
     #[must_use]
     pub fn worker_state(&self, name: &[u8]) -> Option<WorkerState> {
         self.workers.get(self.worker_names.get(name)?).map(|worker| worker.state)
     }
 
-    // ---- recovery: head, then queues, then batches by number, then jobs and schedules, then `wake_up` --------------------------------------
+    // ---- recovery: head, queues, batches by number, jobs and schedules, `wake_up` ----------------------------------
 
-    /// Takes up the head the journal remembers. `clean` says that the daemon stopped in order, so that no number
-    /// was used that the journal does not know.
+    /// Restores the journal's head. `clean` means that the daemon stopped in order, so the journal has every job number in use.
     pub fn recall_head(&mut self, head: Head, clean: bool) {
         let next_job = if clean { head.next_job } else { head.next_job.max(head.reserved) };
         self.skew_ms = head.clock.skew_ms;
         self.head = Head { next_job, reserved: next_job, starts: head.starts.saturating_add(1), ..head };
     }
 
-    /// Takes up a queue the journal remembers.
+    /// Restores a queue from the journal.
     pub fn recall_queue(&mut self, image: QueueImage) {
         self.queues.recall(image);
     }
 
-    /// Takes up a job the journal remembers. Its queue must have been recalled and its number must be new;
-    /// says whether that was so. A connection-bound lease is not remembered: such a job is ready.
+    /// Restores a job from the journal. Its queue must already be restored and its number unused; returns whether both hold. The
+    /// journal does not keep connection-bound leases: such a job is ready.
     pub fn recall_job(&mut self, job: Job) -> bool {
         if self.queues.at(job.queue).is_none() || self.is_used(job.id) {
             return false;
@@ -341,7 +341,7 @@ impl Engine {
         true
     }
 
-    /// Takes up a schedule the journal remembers. Its number must be new, and its name; says whether that was so.
+    /// Restores a schedule from the journal. Returns `false` if its number or its name is already used.
     pub fn recall_schedule(&mut self, schedule: Schedule) -> bool {
         let named = schedule
             .key
@@ -355,7 +355,7 @@ impl Engine {
         true
     }
 
-    /// Takes up a batch the journal remembers. Its number must be new, and its name; says whether that was so.
+    /// Restores a batch from the journal. Returns `false` if its number or its name is already used.
     pub fn recall_batch(&mut self, batch: Batch) -> bool {
         if self.is_used(batch.id) || self.batches.named(&batch.name).is_some() {
             return false;
@@ -374,26 +374,26 @@ impl Engine {
         self.head.reserved = self.head.reserved.max(self.head.next_job);
     }
 
-    /// Bytes that jobs, schedules and batches are counted as.
+    /// Bytes counted for jobs, schedules and batches.
     pub(crate) fn bytes(&self) -> u64 {
         self.jobs.bytes() + self.schedules.bytes() + self.batches.bytes()
     }
 
-    /// The last step of recovery: queues nothing needs any more are dropped, batches put where they wait for time.
+    /// The last step of recovery: drops unused queues and sets the timers of batches.
     pub fn wake_up(&mut self) {
         let unknown: Vec<QueueId> =
             self.queues.iter().filter(|queue| !queue.image.known).map(|queue| queue.image.id).collect();
         unknown.into_iter().for_each(|queue| self.drop_if_unknown(queue));
         self.stirred.clear();
         let batches: Vec<JobId> = self.batches().map(|batch| batch.id).collect();
-        // The younger first: they may be part of the older.
+        // The youngest first: a batch may be part of an older one.
         for id in batches.into_iter().rev() {
             self.batches.set_due(id, self.limits.batch_keep_ms, None);
         }
         self.check_now_and_then();
     }
 
-    /// The daemon is about to stop in order: no number was used beyond the next.
+    /// Called before an orderly stop: releases the reserved job numbers and records the time in the head.
     pub fn settle_head(&mut self) {
         self.head.reserved = self.head.next_job;
         if self.head.clock != Clock::default() {
@@ -401,7 +401,7 @@ impl Engine {
         }
     }
 
-    /// A name's bytes in its own memory: the read buffer a command's bytes came in must not live on in a job.
+    /// Copies a name into its own memory. Otherwise a job would keep the whole read buffer of its command alive.
     pub(crate) fn own(bytes: &Bytes) -> Bytes {
         Bytes::copy_from_slice(bytes)
     }

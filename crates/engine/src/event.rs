@@ -1,4 +1,4 @@
-//! What the engine tells clients. Events are past participles; those with a tag answer one command.
+//! The events that the engine sends to clients. Event names are past participles. An event with a tag answers one command.
 
 use bytes::Bytes;
 
@@ -9,171 +9,171 @@ use crate::rules::{Codec, QueueRules};
 use crate::schedule::Schedule;
 use crate::throttle::Throttle;
 
-/// One thing told to one client.
+/// One message to one client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A job is kept.
+    /// A push succeeded.
     Pushed {
-        /// Of the push.
+        /// The command's tag.
         tag: Tag,
-        /// The new job, or the one that was there.
+        /// The new job, or the existing one.
         job: JobId,
-        /// Which of the two.
+        /// What the push did.
         how: Pushed,
-        /// Whether saying so promises anything (see [`Event::acknowledges`]).
+        /// Whether this event must wait for the journal (see [`Event::acknowledges`]).
         durable: bool,
     },
-    /// A job is handed to this client.
+    /// This client received a job.
     Taken {
-        /// Of the take; [`Tag::NONE`] for a job sent on credit.
+        /// The take's tag; [`Tag::NONE`] for a job sent on credit.
         tag: Tag,
         /// The job.
         job: Box<Taken>,
     },
-    /// There was nothing to take.
+    /// A take found no job.
     Empty {
-        /// Of the take.
+        /// The command's tag.
         tag: Tag,
     },
     /// There is work for a client that sleeps.
     Woken,
     /// A job succeeded.
     Finished {
-        /// Of the finish.
+        /// The command's tag.
         tag: Tag,
-        /// Which.
+        /// The job.
         job: JobId,
     },
-    /// A job's failure was taken down.
+    /// A job's failure was recorded.
     Failed {
-        /// Of the fail.
+        /// The command's tag.
         tag: Tag,
-        /// Which.
+        /// The job.
         job: JobId,
-        /// What became of it.
+        /// What happens to the job.
         fate: Fate,
     },
-    /// Done as asked.
+    /// A command succeeded.
     Done {
-        /// Of the command.
+        /// The command's tag.
         tag: Tag,
     },
-    /// Everything before is remembered: not to be said before the journal has it, however early others are told.
+    /// Every earlier change is durable. Must not be sent before the journal has written them, even if acknowledgements may be.
     Settled {
-        /// Of the barrier.
+        /// The command's tag.
         tag: Tag,
     },
-    /// Not done.
+    /// A command was refused.
     Refused {
-        /// Of the command.
+        /// The command's tag.
         tag: Tag,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// A listener hears from the worker.
+    /// A listener receives a report from the worker.
     Told {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// What.
+        /// The report.
         note: Note,
     },
-    /// A listener hears of the end.
+    /// A listener is notified that a job has ended.
     Ended {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// How.
+        /// The outcome.
         end: End,
     },
-    /// One job, as it stands, or one schedule: a number is never both.
+    /// One job or one schedule in its current state. A number never names both.
     Looked {
-        /// Of the look.
+        /// The command's tag.
         tag: Tag,
-        /// The job, if there is one.
+        /// The job, if it exists.
         job: Option<Box<JobView>>,
-        /// The schedule with the number, if it is one's.
+        /// The schedule with this number, if it exists.
         schedule: Option<Box<Schedule>>,
     },
-    /// A schedule is set.
+    /// A schedule was set.
     ScheduleSet {
-        /// Of the command.
+        /// The command's tag.
         tag: Tag,
-        /// Its number, new or as it was.
+        /// Its number: new, or that of the schedule it replaced.
         schedule: JobId,
-        /// It took the place of the one of its name.
+        /// Whether it replaced the schedule with the same name.
         replaced: bool,
     },
     /// A page of schedules.
     Schedules {
-        /// Of the listing.
+        /// The command's tag.
         tag: Tag,
         /// The rows, by number.
         rows: Vec<Schedule>,
-        /// Where to go on; `None` = that was all. A page may be short and not be the last.
+        /// Where to continue; `None` = no more rows. A short page is not always the last.
         next: Option<Cursor>,
     },
-    /// A batch, as it stands.
+    /// A batch in its current state.
     BatchLooked {
-        /// Of the look.
+        /// The command's tag.
         tag: Tag,
         /// The batch.
         batch: Box<BatchView>,
     },
     /// A page of queues.
     Queues {
-        /// Of the listing.
+        /// The command's tag.
         tag: Tag,
         /// The rows.
         rows: Vec<QueueRow>,
-        /// Where to go on; `None` = that was all.
+        /// Where to continue; `None` = no more rows.
         next: Option<Cursor>,
     },
     /// A page of jobs.
     Jobs {
-        /// Of the listing.
+        /// The command's tag.
         tag: Tag,
         /// The rows.
         rows: Vec<JobView>,
-        /// Where to go on; `None` = that was all. A page may be short, or even empty, and not be the last.
+        /// Where to continue; `None` = no more rows. A short or empty page is not always the last.
         next: Option<Cursor>,
     },
     /// A page of connections.
     Clients {
-        /// Of the listing.
+        /// The command's tag.
         tag: Tag,
         /// The rows.
         rows: Vec<ClientRow>,
-        /// Where to go on; `None` = that was all.
+        /// Where to continue; `None` = no more rows.
         next: Option<Cursor>,
     },
-    /// The figures.
+    /// The engine's figures.
     Stats {
-        /// Of the request.
+        /// The command's tag.
         tag: Tag,
         /// The figures.
         stats: Box<Stats>,
     },
-    /// A round of a bulk mutation.
+    /// One round of a bulk command is complete.
     Mutated {
-        /// Of the mutation.
+        /// The command's tag.
         tag: Tag,
         /// Jobs changed in this round.
         changed: u32,
-        /// Where to go on; `None` = that was all.
+        /// Where to continue; `None` = complete.
         next: Option<Cursor>,
     },
-    /// A worker's beat was heard.
+    /// A worker's heartbeat was recorded.
     Beaten {
-        /// Of the beat.
+        /// The command's tag.
         tag: Tag,
-        /// What it is asked to be.
+        /// The state requested of the worker.
         state: WorkerState,
     },
-    /// The worker this connection belongs to is taken for dead: hang up.
+    /// The worker of this connection missed its heartbeats: the session must close the connection.
     Dismissed,
 }
 
 impl Event {
-    /// Whether this promises that something is remembered: it must not be sent before the journal has it.
+    /// Whether this event promises durability: it must not be sent before the journal has written the change.
     #[must_use]
     pub const fn acknowledges(&self) -> bool {
         match self {
@@ -184,7 +184,7 @@ impl Event {
             | Self::Settled { .. }
             | Self::ScheduleSet { .. }
             | Self::Mutated { .. } => true,
-            // To whoever wanted just that, it is as good as done.
+            // A session may answer such a refusal like success.
             Self::Refused { tag, why } => tag.wants_answer() && why.is_already_so(),
             Self::Taken { .. }
             | Self::Empty { .. }
@@ -203,13 +203,14 @@ impl Event {
         }
     }
 
-    /// Whether this may never be sent before the journal has everything that came before it, though acknowledgements may.
+    /// Whether this event must wait for the journal even where acknowledgements need not: then the journal must have written
+    /// every earlier change.
     #[must_use]
     pub const fn is_barrier(&self) -> bool {
         matches!(self, Self::Settled { .. })
     }
 
-    /// The tag of the command this answers, if it answers one.
+    /// The tag of the command that this event answers, if any.
     #[must_use]
     pub const fn tag(&self) -> Option<Tag> {
         match self {
@@ -236,37 +237,37 @@ impl Event {
     }
 }
 
-/// What a push led to.
+/// What a push did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
-    /// A new job.
+    /// It created a job.
     New,
-    /// The producer now listens (or would) to the job that was there.
+    /// The key belongs to an existing job. If the push set `listen`, the producer now listens to that job.
     Attached,
-    /// The job that was there is kept as it is.
+    /// The key belongs to an existing job, which stays as it is.
     Kept,
 }
 
-/// A job as its worker gets it.
+/// A job as its worker receives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Taken {
     /// Its number.
     pub id: JobId,
-    /// Proves the lease.
+    /// Identifies the lease together with the job.
     pub token: Token,
     /// Its queue's name.
     pub queue: Bytes,
-    /// The protocol it was born in.
+    /// The protocol of its producer.
     pub origin: Origin,
     /// Its priority.
     pub priority: Priority,
     /// The producer's bytes.
     pub body: Bytes,
-    /// What they become for a worker of another protocol.
+    /// How the body is converted for a worker of another protocol.
     pub codec: Codec,
     /// The producer's public name.
     pub name: Bytes,
-    /// What the origin's session wanted back.
+    /// The bytes that the producer's session attached.
     pub meta: Bytes,
     /// Its coalescing key, empty if it has none.
     pub key: Bytes,
@@ -274,173 +275,173 @@ pub struct Taken {
     pub attempts: u32,
     /// Failures so far.
     pub failures: u32,
-    /// What failure means for it.
+    /// The job's own [`Retry::failures_max`](crate::Retry::failures_max).
     pub failures_max: i32,
     /// The last failure.
     pub failure: Option<Box<Failure>>,
-    /// When it came to be ready.
+    /// When it became ready.
     pub ready_at: Timestamp,
     /// When the lease ends by itself.
     pub until: Timestamp,
-    /// Somebody hears what the worker says.
+    /// Whether any client listens to the worker's reports.
     pub heard: bool,
 }
 
-/// How a job ended, to those who listen.
+/// How a job ended, for its listeners.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     /// It succeeded.
     Succeeded {
-        /// What its worker said.
+        /// The worker's result.
         result: Bytes,
-        /// The protocol in which it was said, if its worker speaks one.
+        /// The worker's protocol, in which the result is written, if known.
         by: Option<Origin>,
     },
-    /// It failed and is not tried again.
+    /// It failed and is not retried.
     Failed(Box<Failure>),
-    /// Its workers were lost too often.
+    /// Too many of its workers were lost.
     Lost,
-    /// Its lease ran out and it is not tried again.
+    /// Its lease ran out and it is not retried.
     TimedOut,
-    /// Its time to be worked on ran out.
+    /// Its [`NewJob::expires_at`](crate::NewJob::expires_at) passed.
     Expired,
-    /// Somebody removed it.
+    /// A command removed it.
     Cancelled,
 }
 
-/// What became of a job that failed.
+/// What happens to a job that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// Ready again at this time.
     Retried(Timestamp),
-    /// In the dead set until this time.
+    /// In the dead-letter queue until this time.
     Buried(Timestamp),
-    /// Gone.
+    /// Removed.
     Discarded,
 }
 
-/// Why something was not done: for the session to put in its protocol's words. It promises nothing, but for those that
+/// Why a command was refused. The session reports it in its own protocol. A refusal promises nothing, except those that
 /// [`Refusal::is_already_so`] names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    // refused: ours to explain
-    /// The queue holds as many jobs as it may at this priority.
+    // refused: the session can explain why
+    /// The queue is full for jobs of this priority.
     #[error("queue holds {held} jobs, limit {limit}")]
     QueueFull {
-        /// Jobs it holds.
+        /// Jobs in the queue.
         held: u32,
-        /// Jobs it may hold.
+        /// The limit.
         limit: u32,
     },
-    /// The daemon holds as many jobs as it may.
+    /// The daemon holds too many jobs.
     #[error("daemon holds {held} jobs, limit {limit}")]
     JobsFull {
         /// Jobs it holds.
         held: u64,
-        /// Jobs it may hold.
+        /// The limit.
         limit: u64,
     },
-    /// The daemon holds as many bytes of jobs as it may.
+    /// The jobs of the daemon take too many bytes.
     #[error("daemon holds {held} bytes of jobs, limit {limit}")]
     BytesFull {
-        /// Bytes it holds.
+        /// Bytes of its jobs.
         held: u64,
-        /// Bytes it may hold.
+        /// The limit.
         limit: u64,
     },
-    /// There are as many queues as there may be.
+    /// The daemon has too many queues.
     #[error("daemon knows {limit} queues, the limit")]
     QueuesFull {
-        /// Queues there may be.
+        /// The limit.
         limit: u32,
     },
-    /// There are as many schedules as there may be.
+    /// The daemon has too many schedules.
     #[error("daemon keeps {limit} schedules, the limit")]
     SchedulesFull {
-        /// Schedules there may be.
+        /// The limit.
         limit: u32,
     },
-    /// What is to be scheduled would never happen.
+    /// The schedule would never run.
     #[error("schedule never comes due")]
     NeverDue,
-    /// There are as many batches as there may be, all of them in use.
+    /// The daemon has too many batches, and all of them are in use.
     #[error("daemon keeps {limit} batches, the limit")]
     BatchesFull {
-        /// Batches there may be.
+        /// The limit.
         limit: u32,
     },
-    /// A batch is in a batch, and so on, as often as may be.
+    /// Batches are nested too deeply.
     #[error("batch in {limit} batches already, the limit")]
     BatchTooDeep {
-        /// How often it may be.
+        /// The limit.
         limit: u32,
     },
-    /// The client serves as many queues as it may.
+    /// The client serves too many queues.
     #[error("client serves {limit} queues, the limit")]
     AbilitiesFull {
-        /// Queues it may serve.
+        /// The limit.
         limit: u32,
     },
-    /// A name is longer than names may be.
+    /// A name is too long.
     #[error("name of {given} bytes, limit {limit}")]
     NameTooLong {
         /// Bytes given.
         given: u32,
-        /// Bytes allowed.
+        /// The limit.
         limit: u32,
     },
-    /// A body is longer than those of its queue may be.
+    /// A body is too long for its queue.
     #[error("body of {given} bytes, limit of the queue {limit}")]
     BodyTooLong {
         /// Bytes given.
         given: u32,
-        /// Bytes allowed.
+        /// The limit.
         limit: u32,
     },
-    /// The key or name is taken.
+    /// Another job or batch has the key or name.
     #[error("job not unique")]
     NotUnique,
-    /// There is no such job.
+    /// The job does not exist.
     #[error("job unknown")]
     UnknownJob,
-    /// There is no such schedule.
+    /// The schedule does not exist.
     #[error("schedule unknown")]
     UnknownSchedule,
-    /// There is no such batch.
+    /// The batch does not exist.
     #[error("batch unknown")]
     UnknownBatch,
-    /// There is such a job, but the lease is not the one that was claimed.
+    /// The job exists, but the client's claim is not to its current lease.
     #[error("lease not held")]
     NotHeld,
-    /// There is no such queue.
+    /// The queue does not exist.
     #[error("queue unknown")]
     UnknownQueue,
-    /// The queue is served or worked on.
+    /// The queue has workers or unfinished jobs.
     #[error("queue in use")]
     QueueInUse,
-    /// The queue is of the other kind.
+    /// The queue has the other kind.
     #[error("queue of the other kind")]
     WrongKind,
-    /// There is no such worker.
+    /// The worker does not exist.
     #[error("worker unknown")]
     UnknownWorker,
-    /// The client waits already, or is not open.
+    /// The command is invalid now: the client already waits or is not open, or the command's fields do not fit together.
     #[error("out of place")]
     OutOfPlace,
     // unavailable: try again
-    /// The store does not answer; nothing was done.
+    /// The store is not responding. Nothing was done.
     #[error("store unavailable")]
     Unavailable,
-    // unknown: it may have happened
-    /// The store stopped answering after it was asked: it may or may not have been done.
+    // unknown: it may have been done
+    /// The store stopped responding during the command. The command may or may not have been done.
     #[error("outcome unknown")]
     Unknown,
 }
 
 impl Refusal {
-    /// Whether this says that what was wanted is so already: what was to go is gone, what was to come is there. A session may
-    /// answer it like success (FWP's `ACK`, EventMQ's `UNSCHEDULE`). So it must not be sent before the journal has whatever
-    /// made it so, which another connection may have done a moment ago.
+    /// Whether the requested state exists already: the thing to remove is gone, or the thing to create exists. A session may
+    /// answer such a refusal like success (FWP's `ACK`, EventMQ's `UNSCHEDULE`). It therefore must wait until the journal has
+    /// written the change that caused this state, which another connection may have made a moment ago.
     #[must_use]
     pub const fn is_already_so(self) -> bool {
         match self {
@@ -471,11 +472,11 @@ impl Refusal {
 /// One job in a listing or an answer to `Look`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {
-    /// The job itself; a large body shares memory with the engine's.
+    /// The job. A large body shares memory with the engine's copy.
     pub job: Job,
     /// Its queue's name.
     pub queue: Bytes,
-    /// What its bytes become for a worker of another protocol.
+    /// How the body is converted for a worker of another protocol.
     pub codec: Codec,
 }
 
@@ -484,23 +485,23 @@ pub struct JobView {
 pub struct BatchView {
     /// Its name.
     pub name: Bytes,
-    /// The protocol it was born in.
+    /// The protocol of its producer.
     pub origin: Origin,
-    /// The name of the batch it is part of.
+    /// The name of its parent batch.
     pub parent: Option<Bytes>,
-    /// A sentence for people.
+    /// A description for people.
     pub about: Bytes,
-    /// What the session wants back with it.
+    /// Bytes that the session gets back with the batch.
     pub meta: Bytes,
-    /// When it was made, by the wall clock.
+    /// When it was created (wall clock).
     pub created_at: Timestamp,
-    /// Its callbacks may be pushed.
+    /// Whether it may push its callbacks.
     pub committed: bool,
-    /// Jobs that have joined it, callbacks and those of batches in it not counted.
+    /// Jobs that have joined it, without callbacks and without the jobs of batches in it.
     pub total: u64,
-    /// Those among them that have not succeeded.
+    /// Of these, the jobs that have not succeeded.
     pub pending: u64,
-    /// Those that were worked on, or can be no more, and have not succeeded: part of `pending`.
+    /// Of `pending`, the jobs that ran, or that can no longer run.
     pub failed: u64,
     /// Its `complete` callback.
     pub complete: CallbackState,
@@ -508,12 +509,12 @@ pub struct BatchView {
     pub success: CallbackState,
 }
 
-/// What has become of a batch's callback.
+/// The state of a batch's callback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallbackState {
-    /// It was not pushed so far, or there is none.
+    /// Not pushed yet, or the batch has no such callback.
     None,
-    /// It was pushed. If it failed for good it stays so.
+    /// Pushed. A callback that failed for good stays in this state.
     Enqueued,
     /// It succeeded.
     Ok,
@@ -526,34 +527,34 @@ pub struct QueueRow {
     pub name: Bytes,
     /// Its kind.
     pub kind: QueueKind,
-    /// Nothing is handed out.
+    /// Whether it hands out no jobs.
     pub paused: bool,
-    /// What of it may be worked on at once.
+    /// How many of its jobs may be worked on at once.
     pub throttle: Option<Throttle>,
-    /// What holds for its jobs.
+    /// The rules for its jobs.
     pub rules: QueueRules,
-    /// All protocols share its jobs.
+    /// Whether all protocols share its jobs.
     pub bridged: bool,
-    /// Leases that count for the throttle.
+    /// Throttle slots that leases hold.
     pub slots_held: u32,
-    /// Ready jobs by [`Priority::lane`] (a `cycle` queue has all in the lane of the normal priority).
+    /// Ready jobs by [`Priority::lane`]. A `cycle` queue has all its jobs in the lane of the normal priority.
     pub ready: [u32; Priority::COUNT],
-    /// Jobs by place, in the order of [`PlaceKind::ALL`].
+    /// Jobs by state, in the order of [`PlaceKind::ALL`].
     pub places: [u32; PlaceKind::ALL.len()],
-    /// Abilities registered: a client that said so twice counts twice.
+    /// Abilities registered for it. A client that registered twice counts twice.
     pub workers: u32,
-    /// When its oldest ready job came to be ready.
+    /// When its oldest ready job became ready.
     pub oldest_ready_at: Option<Timestamp>,
 }
 
 impl QueueRow {
-    /// Jobs in one kind of place.
+    /// Jobs in one state.
     #[must_use]
     pub fn jobs(&self, place: PlaceKind) -> u32 {
         self.places.get(place as usize).copied().unwrap_or_default()
     }
 
-    /// Jobs that wait, are worked on or will be: all but the dead, the shelved and the done.
+    /// Jobs that are ready, leased, scheduled or retrying: all except dead, parked and done ones.
     #[must_use]
     pub fn live(&self) -> u32 {
         [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled, PlaceKind::Retrying]
@@ -566,46 +567,46 @@ impl QueueRow {
 /// One connection in a listing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientRow {
-    /// A small number for people.
+    /// A small number for display.
     pub number: u32,
     /// Its address.
     pub address: Box<str>,
-    /// Its own name for itself.
+    /// The client's own name.
     pub label: Bytes,
     /// The protocol it speaks.
     pub origin: Option<Origin>,
-    /// The queues it serves, in the order it said so.
+    /// The queues it serves, in the order of registration.
     pub abilities: Vec<Bytes>,
-    /// These are some it named before those of the row before, which was of the same client.
+    /// This row continues the previous one, which is of the same client, with queues that the client registered earlier.
     pub is_continued: bool,
-    /// The next row, which is the first of the next page, has some it named before these.
+    /// The first row of the next page continues this row with queues that the client registered earlier.
     pub goes_on: bool,
     /// Jobs it holds.
     pub held: u32,
-    /// It waits for work in any shape.
+    /// Whether it waits for work in any form.
     pub waits: bool,
 }
 
 /// The figures of the whole engine.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Stats {
-    /// Since the data directory was made.
+    /// Since the data directory was created.
     pub totals: Totals,
-    /// Jobs now, by place, in the order of [`PlaceKind::ALL`].
+    /// Current jobs by state, in the order of [`PlaceKind::ALL`].
     pub places: [u64; PlaceKind::ALL.len()],
-    /// The same for each origin of which there is or was anything, in order.
+    /// The same figures for each protocol that has or had any jobs, in order.
     pub origins: Vec<OriginStats>,
-    /// Jobs now.
+    /// Current jobs.
     pub jobs: u64,
-    /// Bytes they are counted as, and schedules and batches with them.
+    /// Bytes counted for jobs, schedules and batches.
     pub bytes: u64,
-    /// Queues known.
+    /// Known queues.
     pub queues: u32,
-    /// Queues with a throttle, known or not.
+    /// Queues with a throttle, known or unknown.
     pub throttled: u32,
-    /// Connections open.
+    /// Open connections.
     pub clients: u32,
-    /// Workers known by name.
+    /// Named workers.
     pub workers: u32,
     /// Schedules.
     pub schedules: u32,
@@ -613,19 +614,19 @@ pub struct Stats {
     pub batches: u32,
 }
 
-/// The figures of what was born in one protocol.
+/// The figures of one protocol's jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OriginStats {
     /// The protocol.
     pub origin: Origin,
-    /// Since the data directory was made, or everything of it was flushed.
+    /// Since the data directory was created, or since the last complete flush of this protocol.
     pub totals: Totals,
-    /// Jobs now, by place, in the order of [`PlaceKind::ALL`].
+    /// Current jobs by state, in the order of [`PlaceKind::ALL`].
     pub places: [u64; PlaceKind::ALL.len()],
 }
 
 impl Stats {
-    /// Those of one origin.
+    /// The figures of one protocol.
     #[must_use]
     pub fn of(&self, origin: Origin) -> OriginStats {
         let none = OriginStats { origin, totals: Totals::default(), places: [0; PlaceKind::ALL.len()] };
@@ -634,42 +635,42 @@ impl Stats {
 }
 
 impl OriginStats {
-    /// Jobs in one kind of place.
+    /// Jobs in one state.
     #[must_use]
     pub fn jobs(&self, place: PlaceKind) -> u64 {
         self.places.get(place as usize).copied().unwrap_or_default()
     }
 }
 
-/// Counted since the data directory was made; journalled with every commit.
+/// Counters since the data directory was created; journalled with every commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Jobs pushed, those attached to another not included.
+    /// New jobs. A push that attaches to an existing job does not count.
     pub pushed: u64,
     /// Deliveries.
     pub taken: u64,
     /// Jobs that succeeded.
     pub succeeded: u64,
-    /// Failures, leases that ran out with that meaning included.
+    /// Failures, including leases that ran out with [`OnExpiry::Fail`](crate::OnExpiry::Fail).
     pub failed: u64,
-    /// Jobs that went to the dead set.
+    /// Jobs moved to the dead-letter queue.
     pub buried: u64,
     /// Deliveries lost with their worker.
     pub lost: u64,
-    /// Jobs whose time to be worked on ran out.
+    /// Jobs discarded because their [`NewJob::expires_at`](crate::NewJob::expires_at) had passed.
     pub expired: u64,
-    /// Jobs removed from outside.
+    /// Jobs removed by commands.
     pub cancelled: u64,
-    /// Scheduled jobs whose time had come.
+    /// Scheduled jobs that became due.
     pub released: u64,
-    /// Failed jobs whose time to be tried again had come.
+    /// Failed jobs that became due for a retry.
     pub retried: u64,
-    /// Dead jobs whose time to be kept was over, and those that were dropped before it ([`crate::DeadDropped`]).
+    /// Dead jobs removed at the end of their retention, and those dropped earlier ([`crate::DeadDropped`]).
     pub purged: u64,
-    /// Leases that ran out, whatever that meant.
+    /// Leases that ran out, with any [`OnExpiry`](crate::OnExpiry).
     pub timed_out: u64,
-    /// Workers that were silent too long; of an origin: those whose connections spoke that protocol.
+    /// Workers that missed their heartbeats. Per protocol: workers whose connections speak it.
     pub dismissed: u64,
-    /// Jobs that ended because their worker's protocol could not have them.
+    /// Conversion errors: jobs that cannot be expressed in their worker's protocol.
     pub misfits: u64,
 }

@@ -1,16 +1,16 @@
-//! The small types that name things: who, which, when, how urgent.
+//! The small types for identity, time and priority.
 //!
-//! Nothing here has behaviour beyond conversion and order.
+//! They only convert and compare.
 
 use std::fmt;
 
-/// A moment in milliseconds, by the engine's time or by the wall clock (see [`crate::Clock`]); both count from the Unix epoch,
-/// or from near it. Time only ever enters the engine as an argument.
+/// A moment in milliseconds, in the engine's time or by the wall clock (see [`crate::Clock`]). Both count from the Unix epoch, or
+/// from near it. Time enters the engine only as an argument.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Later than anything that happens.
+    /// Later than every event.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// This moment plus `ms` milliseconds; saturates at [`Timestamp::NEVER`].
@@ -19,7 +19,7 @@ impl Timestamp {
         Self(self.0.saturating_add(ms))
     }
 
-    /// This moment as a clock shows it that is `ms` milliseconds ahead (behind, if negative); `NEVER` stays `NEVER`.
+    /// This moment on a clock that is `ms` milliseconds ahead (behind, if negative). `NEVER` stays `NEVER`.
     #[must_use]
     pub const fn shifted(self, ms: i64) -> Self {
         if self.0 == Self::NEVER.0 { self } else { Self(self.0.saturating_add_signed(ms)) }
@@ -38,32 +38,32 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// A job's number: unique for the life of the data directory, never used twice, increasing in order of birth.
+/// A job's number. Unique for the life of the data directory, never reused, increasing in order of creation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
-/// A queue's number: small, kept in the journal, free for another name only once the queue and all its jobs are gone.
+/// A queue's number. Small and journalled; reused only after the queue and all its jobs are gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct QueueId(pub u32);
 
-/// A connection, numbered by the server; a number is not used twice in one run of the daemon.
+/// A connection's number, assigned by the server. Never reused within one run of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u64);
 
-/// Chosen by a session for one command and repeated in the direct answer to it.
+/// A session chooses a tag for each command; the direct answer repeats it.
 ///
-/// A silent tag ([`Tag::silent`], [`Tag::NONE`]) asks for no acknowledgement of success, so nothing that follows on its
-/// connection waits for the disk; refusals are sent all the same, and say by their tag what was refused.
+/// A silent tag ([`Tag::silent`], [`Tag::NONE`]) requests no acknowledgement of success, so later output on its connection need
+/// not wait for the disk. Refusals are sent in any case, and their tag identifies the refused command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tag(pub u64);
 
 impl Tag {
-    /// The session does not want to hear of success, and has one answer to every refusal.
+    /// Requests no acknowledgement; the session handles every refusal alike.
     pub const NONE: Self = Self(0);
 
     const SILENT: u64 = 1 << 63;
 
-    /// The session does not want to hear of success, but of what was refused.
+    /// Requests no acknowledgement; a refusal carries `number`.
     ///
     /// ```
     /// # use windlass_engine::Tag;
@@ -77,25 +77,25 @@ impl Tag {
         Self(number | Self::SILENT)
     }
 
-    /// Whether success is acknowledged.
+    /// Whether this tag requests an acknowledgement of success.
     #[must_use]
     pub const fn wants_answer(self) -> bool {
         self.0 != 0 && self.0 & Self::SILENT == 0
     }
 
-    /// What the session put into it, below 2^63.
+    /// The session's number, below 2^63.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 & !Self::SILENT
     }
 }
 
-/// The fencing token of a lease: for a `work` queue the job's count of deliveries, for a `cycle` queue the
-/// queue's serial number when it was lent, set apart from those of other runs of the daemon. A lease is identified by (job, token).
+/// The fencing token of a lease; (job, token) identifies a lease. In a `work` queue it is the job's number of deliveries. In a
+/// `cycle` queue it is the queue's serial number at the time of the lease, made distinct from those of other runs of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u64);
 
-/// The protocol a job was born in. An open number: the engine only compares it.
+/// A job's protocol: that of its producer. The engine only compares these numbers, and others may be added.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin(pub u8);
 
@@ -110,21 +110,21 @@ impl Origin {
     pub const EVENTMQ: Self = Self(4);
 }
 
-/// 1 to 9, 9 is taken first.
+/// 1 to 9; 9 is taken first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Priority(u8);
 
 impl Priority {
-    /// The last to be taken.
+    /// Taken last.
     pub const MIN: Self = Self(1);
-    /// What a job has whose producer said nothing.
+    /// The default of a job without a priority.
     pub const NORMAL: Self = Self(5);
-    /// The first to be taken.
+    /// Taken first.
     pub const MAX: Self = Self(9);
-    /// How many there are.
+    /// The number of priorities.
     pub const COUNT: usize = 9;
 
-    /// The nearest legal priority.
+    /// The nearest valid priority.
     #[must_use]
     pub const fn clamped(value: u8) -> Self {
         match value {
@@ -134,19 +134,19 @@ impl Priority {
         }
     }
 
-    /// 1 to 9.
+    /// The number, 1 to 9.
     #[must_use]
     pub const fn value(self) -> u8 {
         self.0
     }
 
-    /// 0 for the most urgent, 8 for the least: an index into per-priority tables.
+    /// 0 for the most urgent, 8 for the least urgent: an index into tables by priority.
     #[must_use]
     pub const fn lane(self) -> usize {
         (Self::MAX.0 - self.0) as usize
     }
 
-    /// All of them, most urgent first.
+    /// All priorities, most urgent first.
     pub fn all() -> impl Iterator<Item = Self> {
         (1..=9).rev().map(Self)
     }

@@ -1,6 +1,6 @@
-//! A job: what was asked, where it stands, what became of it so far.
+//! A job: its payload, its state and its history so far.
 //!
-//! Not here: how jobs are found and ordered (`table`, `line`), and what moves them (`push`, `take`, `end`).
+//! Not here: how jobs are found and ordered (`table`, `line`), and what changes their state (`push`, `take`, `end`).
 
 use bytes::Bytes;
 
@@ -14,55 +14,55 @@ use crate::payload::Payload;
 pub struct Job {
     /// Its number.
     pub id: JobId,
-    /// The queue it belongs to for life.
+    /// Its queue; never changes.
     pub queue: QueueId,
-    /// The protocol it was born in.
+    /// The protocol of its producer.
     pub origin: Origin,
-    /// Fixed at birth.
+    /// Never changes.
     pub priority: Priority,
-    /// Whether the journal keeps it. A foreground Gearman job lives and dies with the clients that wait for it.
+    /// Whether the journal keeps it. A foreground Gearman job ends with the last client that waits for it.
     pub durable: bool,
-    /// Where it stands among its equals: lower is taken first. Kept while leased, so that a job
-    /// that comes back comes back to its own place.
+    /// Its sort key among ready jobs of its priority: lower is taken first. A leased job keeps it, so a returned job resumes its
+    /// former position.
     pub rank: u64,
-    /// Where it is now.
+    /// Its state.
     pub place: Place,
-    /// When it came to be ready (or was born, if it never was), by the wall clock.
+    /// When it became ready (or was created, if it never was ready), by the wall clock.
     pub ready_at: Timestamp,
-    /// Its coalescing key and its public name, if its producer gave any, and its body. The key space is (queue, origin, key).
+    /// Its body, and its coalescing key and public name, if any. The key is unique within (queue, protocol).
     pub payload: Payload,
-    /// Deliveries so far; also the fencing token of the present one.
+    /// Deliveries so far; also the fencing token of the current lease.
     pub attempts: u32,
-    /// Failures so far: what the retry budget is counted in.
+    /// Failures so far; the retry budget counts them.
     pub failures: u32,
-    /// What a failure or a lost worker means for it.
+    /// What follows a failure or a lost worker.
     pub retry: Retry,
-    /// Protocols whose workers it turned out not to suit. Not journalled.
+    /// Protocols in which a conversion error occurred for this job. Not journalled.
     pub unfit: Unfit,
-    /// What most jobs do not have.
+    /// Fields that most jobs lack.
     pub extra: Option<Box<Extra>>,
 }
 
-/// Where a job is. It is in exactly one place; a job that is nowhere is gone.
+/// A job's state. A job has exactly one; a removed job has none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
     /// Waiting to be taken.
     Ready,
-    /// Taken, not yet finished.
+    /// Taken and not finished.
     Leased(Box<Lease>),
-    /// Not to be taken before this time, by the wall clock. Other places' times are by the engine's.
+    /// Not to be taken before this time, by the wall clock. The times of other states are in the engine's time.
     Scheduled(Timestamp),
-    /// Failed; ready again at this time.
+    /// Failed; becomes ready again at this time.
     Retrying(Timestamp),
-    /// Out of retries; kept for an operator until this time.
+    /// Out of retries: in the dead-letter queue until this time.
     Dead(Timestamp),
-    /// Dropped from its `cycle` queue, its value still readable.
+    /// Parked: out of its `cycle` queue, its value still readable.
     Shelved,
-    /// Over, and not to be tried again: until this time it can be asked for its result, or whether it had one.
+    /// Ended, and not retried. Until this time the result, or its absence, can be queried.
     Done(Timestamp),
 }
 
-/// The kinds of [`Place`], without their contents: what listings filter by.
+/// The kinds of [`Place`] without their contents, for listings and figures.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[expect(missing_docs, reason = "each is documented at Place")]
 pub enum PlaceKind {
@@ -76,13 +76,13 @@ pub enum PlaceKind {
 }
 
 impl PlaceKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] =
         [Self::Ready, Self::Leased, Self::Scheduled, Self::Retrying, Self::Dead, Self::Shelved, Self::Done];
 }
 
 impl Place {
-    /// The kind of place this is.
+    /// The kind of this state.
     #[must_use]
     pub const fn kind(&self) -> PlaceKind {
         match self {
@@ -97,20 +97,20 @@ impl Place {
     }
 }
 
-/// Who works on a job, and until when.
+/// A worker's right to a job, and its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease {
-    /// Who has it.
+    /// The worker.
     pub holder: Holder,
-    /// Proves the lease together with the job.
+    /// Identifies the lease together with the job.
     pub token: Token,
-    /// When it was taken.
+    /// When it began.
     pub taken_at: Timestamp,
     /// When it ends by itself; [`Timestamp::NEVER`] if only its holder ends it.
     pub until: Timestamp,
-    /// What its end by time means.
+    /// What happens when it runs out.
     pub on_expiry: OnExpiry,
-    /// When the engine will look at `until` next: an end that moves later is only noticed then.
+    /// When the engine next checks `until`. It notices a later `until` only then.
     pub(crate) alarm_at: Timestamp,
 }
 
@@ -121,158 +121,160 @@ impl Lease {
         Self { holder, token, taken_at, until, on_expiry, alarm_at: Timestamp::NEVER }
     }
 
-    /// Whether it ends with a connection and so is not journalled.
+    /// Whether it ends with a connection. Such a lease is not journalled.
     #[must_use]
     pub const fn connection_bound(&self) -> bool {
         matches!(self.holder, Holder::Connection(_))
     }
 }
 
-/// The two shapes of a lease, chosen by the taker's protocol.
+/// The two kinds of lease; the taker's protocol chooses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Holder {
-    /// Bound to a connection: ends with it, and is not journalled.
+    /// Bound to a connection: ends with it and is not journalled.
     Connection(ClientId),
-    /// Bound to time only: survives a reconnect and a restart. The name is the worker's, empty if it gave none.
+    /// Bound to time only: survives a reconnect and a restart. The name is the worker's, empty if it has none.
     Named(Box<[u8]>),
 }
 
-/// What happens to a job whose lease runs out.
+/// What happens to a job when its lease runs out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnExpiry {
     /// Counts as a failure (FWP; Gearman by the specification).
     Fail,
-    /// Counts as a lost worker: back to its own place (EventMQ; Gearman as deployed).
+    /// Counts as a lost worker: the job returns to its own position (EventMQ; Gearman as deployed).
     Requeue,
-    /// Back to the very front (spiderq).
+    /// Returns to the front (spiderq).
     Front,
 }
 
-/// What failures and lost workers mean for a job.
+/// What follows when a job fails or its worker is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retry {
-    /// Failures survived: `n` retries; 0 = the first failure discards the job; negative = straight to the dead set.
+    /// Retries after failures. `n` = `n` retries; 0 = the first failure discards the job; negative = the first failure sends it
+    /// to the dead-letter queue.
     pub failures_max: i32,
-    /// Workers that may be lost with the job before it fails for good, each time being tried again at once; 0 = none of its
-    /// own: [`crate::Limits::losses_max`] holds.
+    /// Workers that may be lost with the job before it fails for good; after each loss it is retried at once. 0 = no limit of its
+    /// own: [`crate::Limits::losses_max`] applies.
     pub losses_max: u32,
-    /// How long to wait before the next try.
+    /// The wait before the next attempt.
     pub backoff: Backoff,
 }
 
 impl Retry {
-    /// Never retried, not kept, without a limit of its own to lost workers.
+    /// No retries, discarded on failure, and no limit of its own to lost workers.
     pub const NONE: Self = Self { failures_max: 0, losses_max: 0, backoff: Backoff::None };
 }
 
-/// The wait before the next try after the `n`th failure (`n` from 0). New protocols add a line here and one in `backoff`.
+/// The wait before the next attempt after the `n`th failure (`n` from 0). A new protocol adds a variant here and an arm to
+/// `backoff_ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backoff {
-    /// At once.
+    /// No wait.
     None,
-    /// Always the same number of milliseconds.
+    /// A constant number of milliseconds.
     Fixed(u32),
-    /// Doubling from this many milliseconds, at most an hour.
+    /// Doubles from this many milliseconds, at most an hour.
     Doubling(u32),
-    /// Faktory's: `n^4 + 15 + dice(0..30) * (n + 1)` seconds.
+    /// Faktory's: `n^4 + 15 + random(0..30) * (n + 1)` seconds.
     Faktory,
 }
 
-/// What a job may carry beyond the common fields; boxed so that most jobs pay eight bytes for it.
+/// Optional fields of a job. Boxed, so a job without them pays only eight bytes.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Extra {
-    /// What the origin's session needs back, in its own encoding.
+    /// Bytes that the producer's session gets back, in its own encoding.
     pub meta: Bytes,
     /// Discarded when taken or due after this time, by the wall clock.
     pub expires_at: Option<Timestamp>,
-    /// When the coalescing key is let go, if not with the job.
+    /// When the coalescing key is released.
     pub key_until: KeyUntil,
-    /// `cycle` queues only.
+    /// Its position in a `cycle` queue; unused in others.
     pub cycle: Option<Cycle>,
-    /// Workers that were lost with it.
+    /// Workers lost with it.
     pub losses: u32,
     /// The last failure.
     pub failure: Option<Box<Failure>>,
-    /// The last progress told.
+    /// The last progress reported.
     pub progress: Option<Progress>,
-    /// How long the result is kept after the end, in milliseconds; 0 = not at all.
+    /// How long the result is kept after the end, in milliseconds; 0 = not kept.
     pub result_keep_ms: u64,
-    /// The lease the job itself asks for, in milliseconds.
+    /// The lease that the job requests, in milliseconds.
     pub lease_ms: Option<u64>,
-    /// The result, once done.
+    /// The result of a done job.
     pub result: Option<Bytes>,
-    /// Whose words the result is in, if they are not those of the job's origin.
+    /// The protocol in which the result is written, if it is not the job's own.
     pub result_by: Option<Origin>,
-    /// That it is tracked, if it is.
+    /// Set if it is tracked.
     pub track: Option<Track>,
-    /// Its place in a batch.
+    /// Its role in a batch.
     pub member: Option<Member>,
-    /// Who wants to hear of it, oldest first. Ends with their connections; not journalled.
+    /// Clients that listen to it, oldest first. A listener ends with its connection. Not journalled.
     pub listeners: Vec<ClientId>,
 }
 
-/// What is kept of a job so that it can be followed by its name.
+/// Lets clients follow a job by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Track {
-    /// How long that it has ended, and how, is known, in milliseconds.
+    /// How long the job's outcome can be queried after its end, in milliseconds.
     pub keep_ms: u64,
-    /// When, by the wall clock, anything about it changed that can be seen, but for its being taken under a lease that ends with a connection.
+    /// Time of the last visible change, by the wall clock. Taking the job under a connection-bound lease does not count.
     pub updated_at: Timestamp,
 }
 
-/// When a coalescing key is let go.
+/// When a job releases its coalescing key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum KeyUntil {
-    /// When the job is gone or done.
+    /// When the job is removed or done.
     #[default]
     End,
     /// When the job is first taken.
     Start,
-    /// When the job is gone or done, but at this time at the latest.
+    /// When the job is removed or done, but no later than this time.
     EndOr(Timestamp),
-    /// When the job is first taken, but at this time at the latest.
+    /// When the job is first taken, but no later than this time.
     StartOr(Timestamp),
-    /// When the job is gone or dead: what is done holds its key as long as it is kept. Whoever attaches to that hears
-    /// nothing more of it, and may look at it.
+    /// When the job is removed or dead. A done job holds its key while it is kept. A client that attaches to a done job receives
+    /// no further events, but can query the job.
     Gone,
 }
 
-/// Where an entry stands in a `cycle` queue (spiderq's queue algorithm).
+/// The position of an entry in a `cycle` queue (spiderq's queue algorithm).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cycle {
-    /// Smallest is lent first; equals in order of insertion.
+    /// The smallest is leased first; equals in order of insertion.
     pub priority: u64,
-    /// Halvings of the way to the tail that a reward has earned.
+    /// How many times a reward has halved the entry's distance to the tail.
     pub boost: u32,
 }
 
-/// One failure, as the worker told it (already cut to the protocol's limits by the session); the times are the wall clock's, and the engine
-/// sets them.
+/// One failure, as the worker reported it. The session has already cut it to the protocol's limits. The engine sets the times, by
+/// the wall clock.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Failure {
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
     /// When the job failed first.
     pub first_at: Timestamp,
-    /// When it was to be tried again after the last failure that let it be, if any did. Whatever brings it back sooner
-    /// leaves this as it is. Unknown of failures that older versions took down.
+    /// The retry time that the last failure set, if a failure led to a retry. An earlier return does not change it. `None` in
+    /// records of older versions.
     pub next_at: Option<Timestamp>,
-    /// A class of error.
+    /// The class of the error.
     pub kind: Bytes,
-    /// A sentence.
+    /// The error message.
     pub message: Bytes,
     /// Lines of a stack trace.
     pub backtrace: Vec<Bytes>,
 }
 
-/// How far a job has come.
+/// A job's progress.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Of [`Progress::denominator`].
+    /// Units done, of [`Progress::denominator`].
     pub numerator: u32,
-    /// Of how many.
+    /// Units in total.
     pub denominator: u32,
-    /// A sentence, where the protocol has one.
+    /// A status text, if the protocol has one.
     pub text: Bytes,
 }
 
@@ -291,63 +293,63 @@ impl Job {
         }
     }
 
-    /// Whether it ended well; `None` if it has not ended, or is dead and may be tried again.
+    /// Whether it succeeded; `None` if it has not ended, or is dead and can be retried.
     #[must_use]
     pub fn succeeded(&self) -> Option<bool> {
         let result = self.extra.as_deref().and_then(|extra| extra.result.as_ref());
         matches!(self.place, Place::Done(_)).then_some(result.is_some())
     }
 
-    /// Something about it changed.
+    /// Records a visible change.
     pub(crate) fn touch(&mut self, now: Timestamp) {
         if let Some(track) = self.extra.as_deref_mut().and_then(|extra| extra.track.as_mut()) {
             track.updated_at = now;
         }
     }
 
-    /// The coalescing key, if its producer gave one.
+    /// The coalescing key, if any.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         self.payload.key()
     }
 
-    /// The producer's own bytes, verbatim.
+    /// The producer's bytes, verbatim.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         self.payload.body()
     }
 
-    /// The producer's public name (FWP `jid`, EventMQ msgid), empty if it gave none. Not unique.
+    /// The producer's public name (FWP `jid`, EventMQ msgid), empty if it has none. Not unique.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.payload.name()
     }
 
-    /// What the origin's session asked to have back.
+    /// The bytes that the producer's session attached.
     #[must_use]
     pub fn meta(&self) -> Bytes {
         self.extra.as_deref().map_or_else(Bytes::new, |e| e.meta.clone())
     }
 
-    /// Who wants to hear of it.
+    /// The clients that listen to it.
     #[must_use]
     pub fn listeners(&self) -> &[ClientId] {
         self.extra.as_deref().map_or(&[], |e| &e.listeners)
     }
 
-    /// The `cycle` standing, if the job is in a `cycle` queue.
+    /// Its position in a `cycle` queue, if it is in one.
     #[must_use]
     pub fn cycle(&self) -> Option<Cycle> {
         self.extra.as_deref().and_then(|e| e.cycle)
     }
 
-    /// The part most jobs lack, made if absent.
+    /// The optional fields, created if absent.
     pub(crate) fn extra_mut(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
     }
 
-    /// Bytes this job is counted as in memory limits: what was given with it and told of it, failures excepted, and a fixed
-    /// share for the rest.
+    /// Bytes counted for this job in memory limits: its payload, metadata, progress and result, without failures, plus a fixed
+    /// amount.
     #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 250;
@@ -368,9 +370,9 @@ impl Extra {
 mod tests {
     use super::*;
 
-    /// A million of them are a hundred megabytes: it is no accident when one grows.
+    /// A million jobs take a hundred megabytes here: growth of the type must be deliberate.
     #[test]
-    fn a_job_is_a_dozen_words() {
+    fn a_job_takes_96_bytes() {
         assert_eq!(size_of::<Option<Job>>(), 96);
     }
 }

@@ -1,10 +1,11 @@
 //! The queue: one deterministic state machine that decides and never acts.
 //!
-//! No socket, file, clock, thread, randomness or log line: time and dice come in with the [`Turn`], what must be
-//! remembered ([`Change`]), told ([`Event`]) or noticed ([`Notice`]) goes out with it. Same start, same inputs, same times: same outputs.
+//! It has no socket, file, clock, thread, randomness or log. Time and a random seed enter with the [`Turn`]. What to journal
+//! ([`Change`]), to send ([`Event`]) and to log ([`Notice`]) leaves with it. The same start, inputs and times give the same
+//! outputs.
 //!
-//! Reading order: [`Job`], [`Place`], [`Schedule`] and [`Batch`] (what there is) · [`Command`] (what may be asked) · [`Event`] (what is
-//! answered) · `engine` (the state, and the table of contents of what moves it).
+//! Reading order: [`Job`], [`Place`], [`Schedule`] and [`Batch`] (the data) · [`Command`] (the requests) · [`Event`] (the
+//! answers) · `engine` (the state, and the dispatch of commands).
 //!
 //! ```
 //! use bytes::Bytes;
@@ -16,16 +17,21 @@
 //! engine.apply(client, Tag::NONE, Command::Open(ClientInfo::default()), &mut turn);
 //! let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png"));
 //! engine.apply(client, Tag(1), Command::Push(Box::new(job)), &mut turn);
-//! assert_eq!(turn.events.len(), 1); // Pushed, to be sent once `turn.changes` are in the journal
+//! assert_eq!(turn.events.len(), 1); // Pushed: send it once the journal has `turn.changes`
 //! ```
 //!
 //! # Invariants
 //!
-//! [`Engine::check`] asserts them after every call in debug builds:
-//! a job is in exactly one place and every index agrees with it; a ready job is in its queue's line, a leased one in no
-//! line; a key leads to one job; no two leases of a job at once; a queue's figures are the sums of its jobs; no ready job
-//! waits while a client that sees it and could take it waits too, be it as a stray; and nobody sees what was born in another
-//! protocol than its own, but in a bridged queue ([`Bridge`]), and not if its protocol has no words for it ([`Unfit`]).
+//! Debug builds assert them with [`Engine::check`], after every call while the engine is small and regularly when it is large:
+//!
+//! - A job is in exactly one state, and every index agrees with it.
+//! - A ready job is in its queue's ready queue; a leased job is in no ready queue.
+//! - A key identifies one job.
+//! - A job has at most one lease.
+//! - A queue's figures are the sums over its jobs.
+//! - If a ready job waits, no client waits that can see and take it, as a stray or otherwise.
+//! - A client sees only jobs of its own protocol, except in a bridged queue ([`Bridge`]). There it sees all jobs but those that
+//!   had a conversion error for its protocol ([`Unfit`]).
 
 mod adopt;
 mod alarm;

@@ -1,24 +1,24 @@
-//! Every limit the engine keeps, with its default. The server fills it from the configuration.
+//! All limits of the engine and their defaults. The server sets them from the configuration.
 
-/// Limits and periods. Everything has one, judged before anything is allocated.
+/// Limits and periods. The engine checks each limit before it allocates anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs in all places together. Dead ones make way.
+    /// Jobs in all states together. Dead jobs are dropped to make room.
     pub jobs_max: u64,
-    /// Bytes they may be counted as ([`crate::Job::weight_bytes`]), schedules included. Dead ones make way.
+    /// Bytes counted for jobs ([`crate::Job::weight_bytes`]) and schedules. Dead jobs are dropped to make room.
     pub jobs_bytes_max: u64,
     /// Schedules.
     pub schedules_max: u32,
-    /// Batches. For one more, that which has been at rest for longest is forgotten.
+    /// Batches. A new batch beyond this number replaces the batch that has been drained for longest.
     pub batches_max: u32,
-    /// How often a batch may be in a batch that is in another.
+    /// Nesting depth of batches.
     pub batch_depth_max: u32,
-    /// How long a batch is known once nothing of it waits or is worked on, in milliseconds. Jobs in the dead set do not
-    /// count: they live on without it.
+    /// How long a batch is kept after its last unfinished job has ended, in milliseconds. Jobs in the dead-letter queue do not
+    /// count: they outlive the batch.
     pub batch_keep_ms: u64,
-    /// Queues known.
+    /// Known queues.
     pub queues_max: u32,
-    /// Queues one client may serve, repetitions included.
+    /// Queues that one client may serve, repetitions included.
     pub abilities_max: u32,
     /// Bytes of a queue's name, a job's public name or a coalescing key.
     pub name_bytes_max: u32,
@@ -26,26 +26,25 @@ pub struct Limits {
     pub listeners_max: u32,
     /// The longest lease, in milliseconds.
     pub lease_ms_max: u64,
-    /// How long the dead set keeps a job, in milliseconds.
+    /// How long the dead-letter queue keeps a job, in milliseconds.
     pub dead_ms: u64,
-    /// Dead jobs. For one more, the one that would be forgotten first is dropped.
+    /// Dead jobs. Beyond this number the job whose retention ends first is dropped.
     pub dead_max: u64,
-    /// Bytes that dead jobs may be counted as, in the same way.
+    /// Bytes counted for dead jobs; beyond it jobs are dropped in the same order.
     pub dead_bytes_max: u64,
-    /// How long a woken sleeper may take to ask for work before another is woken in its stead, in milliseconds.
+    /// How long a woken client may take to request work before another is woken in its place, in milliseconds.
     pub wake_ms: u64,
-    /// How long a named worker may be silent, in milliseconds.
+    /// How long a named worker may go without a heartbeat, in milliseconds.
     pub beat_ms: u64,
-    /// Give back what a dead named worker held, instead of letting the leases run out.
+    /// Return a dead named worker's jobs at once, instead of letting their leases run out.
     pub requeue_dead_workers: bool,
-    /// Workers that may be lost with a job that has no limit of its own to that, before it goes to the dead set; 0 = any
-    /// number.
+    /// Workers that may be lost with a job that sets no such limit itself; then it goes to the dead-letter queue. 0 = unlimited.
     pub losses_max: u32,
-    /// How long such a job waits at least after the second loss, in milliseconds, and less than twice that; twice as long
-    /// after each further one. An hour at least is the most.
+    /// The pause of such a job after its second loss, in milliseconds. It doubles with each further loss, up to an hour. A random
+    /// time below the pause is added.
     pub loss_pause_ms: u64,
-    /// Rows of one page of a listing, and jobs changed in one step of a bulk command. What is looked at on the way is a
-    /// small multiple of it.
+    /// Rows in one page of a listing, and jobs changed in one step of a bulk command. The entries scanned for a page are a small
+    /// multiple of this number.
     pub page_max: u32,
 }
 

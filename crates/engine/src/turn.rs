@@ -1,35 +1,35 @@
-//! A turn: what goes into the engine besides commands (time, dice) and what comes out (changes, events).
+//! A turn: the engine's input besides commands (time, a random seed) and its output (changes, events, notices).
 
 use crate::clock::Clock;
 use crate::event::Event;
 use crate::ids::{ClientId, JobId, QueueId, Timestamp};
 use crate::notice::Notice;
 
-/// The engine's only way in and out. Make one per visit, or clear and reuse it.
+/// The input and output of one visit to the engine. Create one per visit, or clear and reuse it.
 #[derive(Debug)]
 pub struct Turn {
-    /// What time it is by the engine's clock. Never goes back from one turn to the next (the engine ignores it if it does).
+    /// The engine's time. It must not go back from one turn to the next; the engine ignores a value that does.
     pub now: Timestamp,
-    /// How far the wall clock is ahead of that, and what the journal keeps besides. `at` means nothing here.
+    /// The wall clock's lead over `now`, and the clock values for the journal. `at` is unused here.
     pub clock: Clock,
-    /// What must be remembered, in order.
+    /// Changes to journal, in order.
     pub changes: Vec<Change>,
-    /// What must be told, in order; the order between two events for one client is binding.
+    /// Events to send, in order. The order of one client's events is binding.
     pub events: Vec<(ClientId, Event)>,
-    /// What an operator should know of, at most one of each kind.
+    /// Notices for the operator, at most one of each kind.
     pub notices: Vec<Notice>,
     dice: u64,
 }
 
 impl Turn {
-    /// A turn at `now`, which the wall clock shows as well, whose dice are all decided by `seed`.
+    /// A turn at `now`, with the wall clock equal to it. `seed` determines all random numbers.
     #[must_use]
     pub const fn new(now: Timestamp, seed: u64) -> Self {
         let clock = Clock::skewed(0);
         Self { now, clock, changes: Vec::new(), events: Vec::new(), notices: Vec::new(), dice: seed }
     }
 
-    /// A number below `sides` (0 if `sides` is 0); the next in the row that the seed decides (splitmix64).
+    /// The next random number below `sides` (0 if `sides` is 0), from splitmix64.
     pub const fn roll(&mut self, sides: u64) -> u64 {
         self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.dice;
@@ -51,35 +51,35 @@ impl Turn {
     }
 }
 
-/// A fact to remember. It names what changed; the journal reads how it stands now from the engine
-/// ([`crate::Engine::job`], [`crate::Engine::queue`]) before the next turn begins.
+/// A change to journal. It names the changed thing; before the next turn the journal reads the current value from the engine
+/// ([`crate::Engine::job`], [`crate::Engine::queue`]).
 ///
-/// A job that was put and is gone again within one turn is simply not there any more: the pair cancels out.
+/// If a job is put and removed within one turn, the journal finds no job and the pair cancels out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A job is new, or anything about it but its standing is.
+    /// A job is new, or a field outside [`Change::JobMoved`] changed.
     JobPut(JobId),
-    /// A job's standing changed: place, rank, standing in a cycle, when it came to be ready, attempts, failures, the last
-    /// failure, workers lost, progress.
+    /// A job's state changed: its place, sort key, position in a cycle, time of becoming ready, attempts, failures, last failure,
+    /// lost workers or progress.
     JobMoved(JobId),
-    /// A job is gone.
+    /// A job was removed.
     JobGone(JobId),
-    /// A queue is new or its settings or serial changed.
+    /// A queue is new, or its settings or its serial changed.
     QueueSet(QueueId),
-    /// A queue is gone, and all its jobs with it (each has its own `JobGone` before this).
+    /// A queue was removed with all its jobs. Each job has its own `JobGone` before this change.
     QueueGone(QueueId),
-    /// A schedule is new, or anything about it but its next run is ([`crate::Engine::schedule`]).
+    /// A schedule is new, or a field other than its next run changed ([`crate::Engine::schedule`]).
     SchedulePut(JobId),
-    /// A schedule's next run changed, or how many there will be.
+    /// A schedule's next run or its number of remaining runs changed.
     ScheduleMoved(JobId),
-    /// A schedule is gone.
+    /// A schedule was removed.
     ScheduleGone(JobId),
-    /// A batch is new, or anything about it but its standing is ([`crate::Engine::batch`]).
+    /// A batch is new, or a field other than its progress changed ([`crate::Engine::batch`]).
     BatchPut(JobId),
-    /// A batch's standing changed.
+    /// A batch's progress changed.
     BatchMoved(JobId),
-    /// A batch is gone.
+    /// A batch was removed.
     BatchGone(JobId),
-    /// Only the head changed: numbers were set aside, or a clock was set ([`crate::Engine::head`]).
+    /// Only the head changed: job numbers were reserved, or a clock was set ([`crate::Engine::head`]).
     Head,
 }
