@@ -1,7 +1,7 @@
-//! What the engine costs at depth: nanoseconds per command and resident bytes per job.
+//! The cost of the engine at depth: nanoseconds per command and resident bytes per job.
 //!
-//! `cargo run --release -p windlass-engine --example cost [JOBS]`. Prints one line per measurement; compares nothing.
-//! Each life is a process of its own, so that none lives in memory another has left.
+//! `cargo run --release -p windlass-engine --example cost [JOBS]`. Prints one line per measurement, and compares nothing. Each
+//! case runs in a process of its own, so that none uses memory that another has freed.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -16,7 +16,7 @@ use windlass_engine::{
 
 const CLIENT: ClientId = ClientId(1);
 
-/// The daemon's.
+/// The daemon's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -40,7 +40,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Pushes all, then takes and finishes all.
+/// Pushes all jobs, then takes and finishes all.
 fn life(jobs: u64, kind: &str) {
     let mut engine = Engine::new(Limits::default(), 42);
     let mut turn = Turn::new(Timestamp(1_000), 1);
@@ -91,8 +91,8 @@ fn timed(what: &str, times: u64, mut run: impl FnMut(u64)) {
     println!("  {:>8} ns {what}", start.elapsed().as_nanos() / u128::from(times));
 }
 
-/// Resident bytes of this process, 0 where the system does not say. The allocator gives back what has been free for a
-/// second when it is next given a large block.
+/// Resident bytes of this process, 0 if the system does not report them. The allocator returns memory that has been free for a
+/// second when it next gets a large request.
 fn resident_bytes() -> u64 {
     thread::sleep(Duration::from_millis(1100));
     drop(black_box(Vec::<u8>::with_capacity(1 << 20)));

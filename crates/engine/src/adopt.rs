@@ -1,8 +1,8 @@
-//! Taking over what lived in another engine: queues' settings, jobs wherever they are, schedules, batches. For imports, not
-//! for clients: whoever does it has the engine alone, and calls [`Engine::wake_up`] at the end.
+//! Takes over the contents of another engine: queue settings, jobs in any state, schedules, batches. Meant for imports, not for
+//! clients: the caller has the engine alone, and calls [`Engine::wake_up`] at the end.
 //!
-//! Limits hold that are the daemon's. Those of a queue do not: what was taken in once is not refused when it comes back.
-//! Nothing that is due happens here.
+//! The daemon's limits apply. A queue's limits do not: a job that was accepted once is not refused when it returns. Nothing
+//! that is due runs here.
 
 use bytes::Bytes;
 
@@ -17,15 +17,16 @@ use crate::schedule::{NewSchedule, Schedule};
 use crate::table::Jobs;
 use crate::turn::{Change, Turn};
 
-/// Numbers from here on are given anew: who invents one must not use up those that are left.
+/// Higher numbers are replaced by new ones: a producer that invents numbers must not use up the number space.
 const KEPT_BELOW: u64 = 1 << 53;
 
 impl Engine {
-    /// Takes over a queue with its settings. One of this name that is there already keeps its own; says whether there was none.
+    /// Takes over a queue with its settings and returns true. If a queue of this name exists, it keeps its own settings, and
+    /// the result is false.
     ///
     /// # Errors
     ///
-    /// It is there as one of the other kind, its name is too long, or there are too many.
+    /// The queue exists with the other kind, its name is too long, or there are too many queues.
     pub fn adopt_queue(&mut self, image: QueueImage, turn: &mut Turn) -> Result<bool, Refusal> {
         self.check_name(&image.name)?;
         let is_new = self.queues.named(&image.name).is_none();
@@ -39,14 +40,15 @@ impl Engine {
         Ok(is_new)
     }
 
-    /// Takes over a job that was in a queue of this name. It keeps its number if that was never given here, and stands where
-    /// its rank says: no other job may have that ([`Engine::reserve_ranks`]). It stays in its batch if its `member` says one
-    /// that is here. A key goes to the younger of two jobs, but jobs below `first` keep theirs.
+    /// Takes over a job that was in a queue of this name. The job keeps its number if that number was never given here. Its
+    /// `rank` decides its position, so no other job may have that rank ([`Engine::reserve_ranks`]). It stays in its batch if
+    /// its `member` names a batch of this engine. If two jobs have the same key, the younger job gets the key, but jobs below
+    /// `first` keep theirs.
     ///
     /// # Errors
     ///
-    /// Its key is held by a job that keeps it (`NotUnique`), it cannot be where it says it is, a limit does not allow it, or
-    /// the queue is of the other kind.
+    /// Its key is held by a job that keeps it (`NotUnique`), its state is impossible, a limit does not allow it, or the queue
+    /// has the other kind.
     pub fn adopt_job(&mut self, mut job: Job, queue: &Bytes, first: JobId, turn: &mut Turn) -> Result<JobId, Refusal> {
         let kind = if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work };
         [queue, job.name(), job.key().unwrap_or_default()].into_iter().try_for_each(|name| self.check_name(name))?;
@@ -94,7 +96,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// One of its name is there (`NotUnique`), or it could not be set here.
+    /// A schedule of this name exists (`NotUnique`), or a client could not set this schedule here.
     pub fn adopt_schedule(&mut self, mut schedule: Schedule, turn: &mut Turn) -> Result<JobId, Refusal> {
         let (key, job, recurrence) = (schedule.key.clone(), schedule.job.clone(), schedule.recurrence);
         let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: false, runs: schedule.runs_left };
@@ -108,11 +110,12 @@ impl Engine {
         Ok(id)
     }
 
-    /// Takes over a batch as it stands. One whose `parent` is not here goes on without it. Its jobs come after it.
+    /// Takes over a batch as it stands. If its `parent` is not here, the batch goes on without a parent. Take over a batch
+    /// before its jobs.
     ///
     /// # Errors
     ///
-    /// One of its name is there (`NotUnique`), it cannot stand like that, or a limit does not allow it.
+    /// A batch of this name exists (`NotUnique`), its state is impossible, or a limit does not allow it.
     pub fn adopt_batch(&mut self, mut batch: Batch, turn: &mut Turn) -> Result<JobId, Refusal> {
         self.check_name(&batch.name)?;
         if self.batches.named(&batch.name).is_some() {
@@ -129,7 +132,7 @@ impl Engine {
         }
         self.check_bytes_for(callbacks.map(|job| job.body.len() as u64).sum(), 0)?;
         batch.id = self.adopt_number(batch.id, turn);
-        // No batch has the number 0: the name alone is left.
+        // No batch has the number 0. With it, only the parent's name remains.
         let here = batch.parent.filter(|parent| *parent < batch.id && self.batches.at(*parent).is_some());
         batch.parent = batch.parent.map(|_| here.unwrap_or(JobId(0)));
         let id = batch.id;
@@ -138,7 +141,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// No number below this one will be given: they may be known to clients.
+    /// The engine gives no number below `next` from now on: clients may know those numbers.
     pub fn adopt_numbers(&mut self, next: u64, turn: &mut Turn) {
         if next < KEPT_BELOW && next > self.head.next_job {
             self.head.next_job = next;
@@ -147,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// So many ranks behind those of all jobs there are, for jobs to be taken over: the first of them.
+    /// Reserves `many` ranks behind those of all jobs, for jobs to take over. Returns the first of these ranks.
     pub const fn reserve_ranks(&mut self, many: u64) -> u64 {
         self.rank_back += many;
         self.rank_back - many
@@ -161,7 +164,7 @@ impl Engine {
         wanted
     }
 
-    /// Whether a job can have this role in a batch that is here.
+    /// Whether a job can have this role in a batch of this engine.
     fn is_called(&self, batch: JobId, role: Role) -> bool {
         self.batches.at(batch).is_some_and(|batch| match role {
             Role::Job => true,
@@ -178,7 +181,7 @@ impl Engine {
 }
 
 impl Batch {
-    /// Whether a batch can stand as this one does.
+    /// Whether this state of a batch is possible.
     fn is_possible(&self) -> bool {
         let at = &self.standing;
         let kept = |stage: Stage, callback: &Option<_>| stage != Stage::Waiting && callback.is_some();

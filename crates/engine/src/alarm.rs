@@ -1,7 +1,7 @@
-//! When something is due: alarms that are cancelled by being forgotten, in a heap for each of the two clocks they go by.
+//! Alarms: one heap for each of the two clocks. [`Alarms::forget`] cancels an alarm, which stays in its heap at first.
 //!
-//! An alarm that no longer means anything is thrown away when it rings, or when there are more of those than of live
-//! ones. Places that are listed by time (scheduled, retrying, dead, done) are sorted sets instead: see [`Sets`].
+//! A cancelled alarm is dropped when it rings, or by a sweep once cancelled alarms outnumber live ones. The states that have a
+//! time (scheduled, retrying, dead, done) use sorted sets instead: see [`Sets`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -9,29 +9,29 @@ use std::collections::{BTreeSet, BinaryHeap};
 use crate::ids::{ClientId, JobId, QueueId, Timestamp};
 use crate::job::Place;
 
-/// What may be due besides a job's place in [`Sets`].
+/// What may be due, besides the jobs in [`Sets`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Alarm {
     /// A lease may have run out.
     Lease(JobId),
-    /// A job's time to be worked on may be over.
+    /// A job's `expires_at` may have come.
     Expiry(JobId),
-    /// A job's hold on its key may be over.
+    /// The time limit of a job's hold on its key may have come.
     Key(JobId),
-    /// A taker may have waited long enough.
+    /// A blocked take may have reached its deadline.
     Wait(ClientId),
-    /// A named worker may have been silent too long.
+    /// A named worker may have missed its heartbeat.
     Beat(u64),
-    /// Slots of a throttled queue may be held for too long.
+    /// A lease in a throttled queue may have outlived the throttle's timeout.
     Slots(QueueId),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
     heap: BinaryHeap<Reverse<(Timestamp, Alarm)>>,
-    /// Those that go by the wall clock: the ends of jobs' time.
+    /// Alarms by the wall clock: [`Alarm::Expiry`].
     by_wall: BinaryHeap<Reverse<(Timestamp, Alarm)>>,
-    /// How many in the heaps still mean something.
+    /// Alarms in both heaps that are not cancelled.
     live: usize,
 }
 
@@ -45,20 +45,20 @@ impl Alarms {
         }
     }
 
-    /// One alarm set for a time other than `NEVER` means nothing any more.
+    /// Cancels an alarm that was set for a time other than `NEVER`.
     pub(crate) const fn forget(&mut self, at: Timestamp) {
         if at.0 < Timestamp::NEVER.0 {
             self.live = self.live.saturating_sub(1);
         }
     }
 
-    /// The earliest alarm, and when it rings by the engine's clock.
+    /// The earliest alarm, and when it rings by the engine's time.
     pub(crate) fn next(&self, skew_ms: i64) -> Option<(Timestamp, Alarm)> {
         [self.heap.peek().map(|Reverse(entry)| *entry), self.next_by_wall(skew_ms)].into_iter().flatten().min()
     }
 
-    /// Takes the earliest alarm out, with the time it was set for. Whatever it stood for says with [`Alarms::forget`] that
-    /// it is over.
+    /// Removes the earliest alarm and returns it, with the time for which it was set. If it is live, its handler must call
+    /// [`Alarms::forget`].
     pub(crate) fn pop(&mut self, skew_ms: i64) -> Option<(Timestamp, Alarm)> {
         let next = self.next(skew_ms)?;
         let heap = if self.next_by_wall(skew_ms) == Some(next) { &mut self.by_wall } else { &mut self.heap };
@@ -69,12 +69,12 @@ impl Alarms {
         self.by_wall.peek().map(|Reverse((at, alarm))| (at.shifted(skew_ms.saturating_neg()), *alarm))
     }
 
-    /// Whether dead alarms outnumber live ones so far that the heap should be swept.
+    /// Whether cancelled alarms outnumber live ones so far that a sweep pays.
     pub(crate) fn is_cluttered(&self) -> bool {
         self.len() > 2 * self.live + 1024
     }
 
-    /// Keeps those that still mean something.
+    /// Keeps the alarms that are not cancelled.
     pub(crate) fn sweep(&mut self, means_something: impl Fn(Timestamp, Alarm) -> bool) {
         self.heap.retain(|Reverse((at, alarm))| means_something(*at, *alarm));
         self.by_wall.retain(|Reverse((at, alarm))| means_something(*at, *alarm));
@@ -85,7 +85,7 @@ impl Alarms {
         self.heap.len() + self.by_wall.len()
     }
 
-    /// Asserts that the count of live alarms is right; one that was set twice for the same time counts once.
+    /// Asserts the count of live alarms. Two equal alarms for the same time count once.
     pub(crate) fn check(&self, means_something: impl Fn(Timestamp, Alarm) -> bool) {
         let all = self.heap.iter().chain(&self.by_wall).map(|Reverse(entry)| *entry);
         let live: BTreeSet<(Timestamp, Alarm)> = all.filter(|(at, alarm)| means_something(*at, *alarm)).collect();
@@ -93,7 +93,7 @@ impl Alarms {
     }
 }
 
-/// Jobs in the places that have a time, sorted by it: `scheduled` by the wall clock, the others by the engine's.
+/// Jobs in the states that have a time, sorted by it: `scheduled` by the wall clock, the others by the engine's time.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
     pub(crate) scheduled: BTreeSet<(Timestamp, JobId)>,
@@ -103,7 +103,7 @@ pub(crate) struct Sets {
 }
 
 impl Sets {
-    /// The set a place belongs to, and the time it is sorted by there.
+    /// The set for a state, and the time by which it sorts the job.
     pub(crate) const fn of_mut(&mut self, place: &Place) -> Option<(&mut BTreeSet<(Timestamp, JobId)>, Timestamp)> {
         match place {
             Place::Scheduled(at) => Some((&mut self.scheduled, *at)),
@@ -114,7 +114,7 @@ impl Sets {
         }
     }
 
-    /// The first job due, whatever its set, and when that is by the engine's clock.
+    /// The first job due in any set, and when that is by the engine's time.
     pub(crate) fn next(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
         let scheduled = self.scheduled.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
         let others = [&self.retrying, &self.dead, &self.done].into_iter().filter_map(|set| set.first().copied());

@@ -1,7 +1,7 @@
-//! When a cron expression comes due, in UTC. Fields that do not fit are jumped over whole; no minute is counted one by one.
+//! When a cron expression comes due, in UTC. The search skips days, hours and minutes that do not match; it never steps minute
+//! by minute.
 //!
-//! Not here: how an expression is written in text, which is a session's business, the clocks of other places (`zone`), and
-//! what happens when it is due (`schedules`).
+//! Not here: parsing of expressions (a session's task), time zones (`zone`), and running what is due (`schedules`).
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ const MINUTE_SECONDS: u64 = 60;
 const HOUR_MINUTES: u64 = 60;
 const DAY_MINUTES: u64 = 1_440;
 
-/// Days from 1 March of the year 0, where leap days come last in their year, to 1 January 1970.
+/// Days from 1 March of the year 0 to 1 January 1970. Counted from March, leap days come last in their year.
 const EPOCH_DAY: u64 = 719_468;
 /// The calendar repeats itself, weekdays included, every 400 years.
 const ERA_YEARS: u64 = 400;
@@ -20,27 +20,27 @@ const ERA_DAYS: u64 = 146_097;
 /// 1 January 1970 was a Thursday.
 const EPOCH_WEEKDAY: u64 = 4;
 
-/// The seconds of a calendar that match: a cron expression, compiled.
+/// A compiled cron expression: the seconds of the calendar that match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cron {
-    /// Bits 0 to 59; mostly bit 0 alone, the beginning of each minute.
+    /// Bits 0 to 59. Mostly bit 0 alone: the beginning of each minute.
     pub seconds: u64,
     /// Bits 0 to 59.
     pub minutes: u64,
     /// Bits 0 to 23.
     pub hours: u32,
-    /// Bits 1 to 31. Bit 0 is the last day of the month, whichever that is.
+    /// Bits 1 to 31. Bit 0 is the last day of the month.
     pub days: u32,
     /// Bits 1 to 12.
     pub months: u16,
-    /// Bit `7 * n + day`, 0 being Sunday: n from 0 to 4 is the first to the fifth such day of a month, 5 the last one.
+    /// Bit `7 * n + day`, where 0 is Sunday: n from 0 to 4 is the first to the fifth such day of a month, 5 the last one.
     pub weekdays: u64,
-    /// A day fits that is in `days` or in `weekdays`. Otherwise it must be in both.
+    /// A day matches if it is in `days` or in `weekdays`. Otherwise it must be in both.
     pub either_day: bool,
 }
 
 impl Cron {
-    /// The beginning of every minute there is.
+    /// The beginning of every minute.
     pub const ALWAYS: Self = Self {
         seconds: 1,
         minutes: (1 << 60) - 1,
@@ -51,17 +51,17 @@ impl Cron {
         either_day: false,
     };
 
-    /// The bits of [`Cron::weekdays`] for each such day of a month, 0 and 7 being Sunday.
+    /// The bits of [`Cron::weekdays`] for every such day of a month. 0 and 7 are both Sunday.
     #[must_use]
     pub const fn weekday(day: u8) -> u64 {
         const SUNDAYS: u64 = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28;
         SUNDAYS << (day % 7)
     }
 
-    /// Whether there is such a minute at all: 31 February never comes.
+    /// Whether any time matches: 31 February never comes.
     #[must_use]
     pub fn can_match(&self) -> bool {
-        // A month of any length begins on any day of the week, some year.
+        // In some year, a month of any length begins on each day of the week.
         let fits = |month: u64, days: u64| (0..7).any(|first| self.days_among(days, first) != 0 && self.has(month));
         let lengths = |month: u64| if month == 2 { [28, 29] } else { [month_days(1970, month); 2] };
         self.second_from(0).is_some()
@@ -69,12 +69,12 @@ impl Cron {
             && (1..=12).any(|month| lengths(month).into_iter().any(|days| fits(month, days)))
     }
 
-    /// Whether it is for any hour, and so rather for every so many minutes than for times of the day.
+    /// Whether it matches every hour: then it is an interval of minutes, not a time of the day.
     pub(crate) const fn is_hourly(&self) -> bool {
         self.hours & Self::ALWAYS.hours == Self::ALWAYS.hours
     }
 
-    /// The first moment later than `time` that begins a second that matches; [`Timestamp::NEVER`] if there is none.
+    /// The beginning of the first matching second after `time`; [`Timestamp::NEVER`] if there is none.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Timestamp {
         self.find_after(time).unwrap_or(Timestamp::NEVER)
@@ -91,7 +91,7 @@ impl Cron {
         minute.checked_mul(MINUTE_SECONDS)?.checked_add(second)?.checked_mul(SECOND_MS).map(Timestamp)
     }
 
-    /// The first minute from this one on that matches, counted from 1970.
+    /// The first matching minute from this one on, counted from 1970.
     fn first_minute_from(&self, minute: u64) -> Option<u64> {
         let (today, minute) = (minute / DAY_MINUTES, minute % DAY_MINUTES);
         let (mut year, mut month, day) = date(today);
@@ -104,7 +104,7 @@ impl Cron {
             days &= !(1 << day);
         }
         let minute = self.minute_from(0)?;
-        // Whatever happens at all happens within the 400 years after which everything happens again.
+        // The calendar repeats every 400 years, so a match must come within them.
         let end = year + ERA_YEARS;
         while days == 0 && year <= end {
             (year, month) = self.month_after(year, month)?;
@@ -127,12 +127,12 @@ impl Cron {
         }
     }
 
-    /// The days of a month that match, as bits 1 to 31.
+    /// The matching days of a month, as bits 1 to 31.
     fn days_of(&self, year: u64, month: u64) -> u32 {
         self.days_among(month_days(year, month), weekday(day_number(year, month, 1)))
     }
 
-    /// The same of a month of so many days that begins on this day of the week.
+    /// The same for a month of `many` days whose first day is this day of the week.
     fn days_among(&self, many: u64, first: u64) -> u32 {
         let last = 1 << many;
         let all = last | (last - 2);
@@ -146,13 +146,13 @@ impl Cron {
         if self.either_day { days | weekdays } else { days & weekdays }
     }
 
-    /// The first second of the minute from this one on that matches.
+    /// The first matching second of the minute, from this one on.
     fn second_from(&self, second: u64) -> Option<u64> {
         let rest = (self.seconds & ((1 << MINUTE_SECONDS) - 1)) >> second << second;
         (rest != 0).then(|| rest.trailing_zeros().into())
     }
 
-    /// The first minute of the day from this one on that matches.
+    /// The first matching minute of the day, from this one on.
     fn minute_from(&self, minute: u64) -> Option<u64> {
         let (hour, minute) = (minute / HOUR_MINUTES, minute % HOUR_MINUTES);
         let (hours, minutes) = (self.hours & Self::ALWAYS.hours, self.minutes & Self::ALWAYS.minutes);
@@ -169,7 +169,8 @@ impl Cron {
     }
 }
 
-/// Five fields as in a crontab; six, the seconds first, if there are other seconds than the beginning of a minute. A rule for the days that no crontab can state is stated in words.
+/// Five fields, as in a crontab. Six, with the seconds first, if seconds other than 0 match. A rule on days that no crontab can
+/// express follows in words.
 impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.seconds != Self::ALWAYS.seconds {
@@ -213,7 +214,7 @@ fn put_field(
     range: std::ops::RangeInclusive<u32>,
     put: impl Fn(&mut fmt::Formatter<'_>, u32) -> fmt::Result,
 ) -> fmt::Result {
-    // What lies beyond the plain values (`L`, the second Friday) is no part of "all".
+    // Values beyond the plain ones (`L`, the second Friday) do not count for "all".
     let plain = match *range.end() {
         32 => 1..=31,
         48 => 0..=6,
@@ -234,7 +235,7 @@ fn put_field(
 
 // ---- the calendar --------------------------------------------------------------------------------------------------
 
-/// A minute of a day, counted from 1970.
+/// A minute of a day, as minutes since 1970.
 fn moment(day: u64, minute: u64) -> Option<u64> {
     day.checked_mul(DAY_MINUTES)?.checked_add(minute)
 }
@@ -256,16 +257,16 @@ const fn month_days(year: u64, month: u64) -> u64 {
     }
 }
 
-/// Days before a month in a year that begins with March, which is month 0 here: 31, 30, 31, 30, 31, and again.
+/// Days before a month in a year that begins with March (month 0): 31, 30, 31, 30, 31, and again.
 const fn days_before(month: u64) -> u64 {
     (153 * month + 2) / 5
 }
 
-/// Year, month and day, both from 1, of a day counted from 1 January 1970.
+/// Year, month (from 1) and day (from 1) of a day counted from 1 January 1970.
 const fn date(day: u64) -> (u64, u64, u64) {
     let day = day + EPOCH_DAY;
     let (era, day) = (day / ERA_DAYS, day % ERA_DAYS);
-    // Without the leap days before it, the last day of the era among them, a day's year is a division.
+    // Without the leap days before it (the last day of the era included), a division gives a day's year.
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
@@ -274,7 +275,7 @@ const fn date(day: u64) -> (u64, u64, u64) {
     if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
 }
 
-/// The same the other way round; from 1970 on.
+/// The inverse of `date`, from 1970 on.
 const fn day_number(year: u64, month: u64, day: u64) -> u64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year) = (year / ERA_YEARS, year % ERA_YEARS);
@@ -298,14 +299,14 @@ mod tests {
                 (month, year) = (1, year + 1);
             }
         }
-        // As far as milliseconds reach.
+        // The last day that milliseconds can express.
         let last = u64::MAX / 86_400_000;
         let (year, month, day) = date(last);
         assert_eq!((year, day_number(year, month, day)), (584_556_019, last));
     }
 
     #[test]
-    fn the_next_minute() {
+    fn next_match_of_each_kind_of_expression() {
         let day = |year, month, day| day_number(year, month, day) * DAY_MINUTES * 60_000;
         let at = |(y, mo, d): (u64, u64, u64), (h, mi): (u64, u64)| Timestamp(day(y, mo, d) + (h * 60 + mi) * 60_000);
         let daily = Cron { minutes: 1 << 30, hours: 1 << 4, ..Cron::ALWAYS };
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes() {
+    fn impossible_dates_never_match() {
         let table = [
             (Cron { days: 1 << 31, months: 1 << 2, ..Cron::ALWAYS }, false),
             (Cron { days: 1 << 31, months: 1 << 2 | 1 << 4 | 1 << 11, ..Cron::ALWAYS }, false),
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn in_words() {
+    fn expressions_print_as_in_a_crontab() {
         let daily = Cron { minutes: 1 | 1 << 30, hours: 1 << 4, ..Cron::ALWAYS };
         let days = Cron { days: 1 | 1 << 15, weekdays: Cron::weekday(5) | 1 << 7, either_day: true, ..daily };
         let table = [

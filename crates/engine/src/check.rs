@@ -1,4 +1,4 @@
-//! Every invariant between the indexes, asserted. Runs after every call in debug builds, in tests, the simulator and the fuzzers.
+//! Asserts every invariant between the indexes. Runs after every call in debug builds, in tests, the simulator and the fuzzers.
 #![cfg_attr(not(debug_assertions), allow(dead_code, reason = "only debug builds check as they go"))]
 
 use std::collections::BTreeMap;
@@ -12,17 +12,17 @@ use crate::job::{Holder, Lease, Place, PlaceKind};
 use crate::line::Standing;
 use crate::queue::Queue;
 
-/// By queue and protocol: those who serve it, and those woken for it.
+/// By queue and protocol: how many abilities serve it, and how many sleepers were woken for it.
 type Hands = BTreeMap<(QueueId, Option<Origin>), (u32, u32)>;
 
-/// How often a large engine is checked: the work of checking stays in proportion to the work done.
+/// How often a large engine is checked: the cost of checks stays in proportion to the work done.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     skip: usize,
 }
 
 impl Engine {
-    /// Checks an engine of a few jobs every time, a larger one as often as its size allows. Nothing in release builds.
+    /// Checks a small engine every time, a larger one as often as its size allows. Does nothing in release builds.
     pub(crate) fn check_now_and_then(&mut self) {
         #[cfg(debug_assertions)]
         {
@@ -37,11 +37,11 @@ impl Engine {
         }
     }
 
-    /// Asserts every invariant; see the crate's page for what they are.
+    /// Asserts every invariant that the crate's page lists.
     ///
     /// # Panics
     ///
-    /// If one is broken: a bug in the engine, whatever the input was.
+    /// If an invariant is broken: a bug in the engine, whatever the input was.
     pub fn check(&self) {
         self.jobs.check();
         self.queues.check();
@@ -68,12 +68,12 @@ impl Engine {
         };
         assert_eq!(in_sets, self.jobs().filter(timed).count(), "jobs in places with a time");
         let due_at_once = self.next_deadline().is_some_and(|at| at <= self.now);
-        assert!(!self.has_dead_to_drop() || due_at_once, "too many dead jobs, and nobody comes for them");
+        assert!(!self.has_dead_to_drop() || due_at_once, "too many dead jobs, and no tick is due");
         self.alarms.check(|at, alarm| self.means_something(at, alarm));
         assert!(
             self.alarms.len()
                 <= 4 * (self.jobs.len() * 3 + self.clients.len() + self.workers.len() + self.queues.len()) + 4096,
-            "alarms pile up"
+            "cancelled alarms pile up"
         );
     }
 
@@ -89,13 +89,13 @@ impl Engine {
         let mut live = BTreeMap::new();
         for job in self.jobs() {
             let Some(member) = crate::gather::member(job) else { continue };
-            assert!(job.durable, "{:?} is in a batch and will not last", job.id);
+            assert!(job.durable, "{:?} is in a batch but not durable", job.id);
             let over = matches!(job.place.kind(), PlaceKind::Dead | PlaceKind::Done);
             *live.entry(member.batch).or_default() += u32::from(!over);
         }
         self.batches.check(self.limits.batch_keep_ms, &live);
-        assert!(self.stirred.is_empty(), "batches are left unsettled");
-        assert!(self.freed.is_empty(), "queues are left unserved");
+        assert!(self.stirred.is_empty(), "batches are left to settle");
+        assert!(self.freed.is_empty(), "queues are left to serve");
         for batch in self.batches() {
             let id = batch.id;
             assert!(self.job(id).is_none() && self.schedule(id).is_none(), "{id:?} is a batch and something else");
@@ -103,7 +103,7 @@ impl Engine {
         }
     }
 
-    /// By queue and protocol: abilities registered, clients woken for it.
+    /// By queue and protocol: abilities registered, clients woken.
     fn hands(&self) -> Hands {
         let mut hands = Hands::new();
         for client in self.clients.values() {
@@ -125,7 +125,7 @@ impl Engine {
             assert!(job.id.0 < self.head.next_job, "{:?} is from the future", job.id);
             assert!(
                 job.durable || !job.listeners().is_empty() || job.lease().is_some(),
-                "{:?} lives for nobody",
+                "{:?} is not durable and has no listener",
                 job.id
             );
             match &job.place {
@@ -136,7 +136,7 @@ impl Engine {
                 Place::Leased(lease) => {
                     if let Holder::Connection(holder) = lease.holder {
                         let held = self.clients.get(&holder).is_some_and(|client| client.held.contains(&job.id));
-                        assert!(held, "{:?} is held by a client that does not know", job.id);
+                        assert!(held, "{:?} is missing in the jobs of its client", job.id);
                     }
                 }
                 Place::Ready | Place::Shelved => {}
@@ -153,7 +153,7 @@ impl Engine {
         let name = &queue.image.name;
         assert_eq!(self.queues.named(name), Some(queue.image.id), "{name:?} is not found by name");
         assert_eq!(queue.bridged, self.queues.bridges(&queue.image), "{name:?} is bridged");
-        assert!(queue.image.known || !queue.is_idle(), "{name:?} is there for nothing");
+        assert!(queue.image.known || !queue.is_idle(), "{name:?} is idle and not known");
         let mut ready = 0;
         let mut before = None;
         for slot in queue.line.slots() {
@@ -178,11 +178,11 @@ impl Engine {
                 "{name:?} {own:?} twice"
             );
             let there = hands.get(&(queue.image.id, own)).copied().unwrap_or_default();
-            assert_eq!(there, (consumers.workers, consumers.woken), "{name:?}: those who serve it, those woken for it");
+            assert_eq!(there, (consumers.workers, consumers.woken), "{name:?}: abilities, woken sleepers");
             self.check_sight(queue, own);
         }
         for (id, own) in hands.keys().filter(|(id, _)| *id == queue.image.id) {
-            assert!(queue.consumers_of(*own).is_some(), "{name:?} does not know those of {own:?} at {id:?}");
+            assert!(queue.consumers_of(*own).is_some(), "{name:?} lacks the consumers of {own:?} that {id:?} counts");
         }
         if queue.has_work() {
             let waits = |(key, id): (&WaitKey, &ClientId)| {
@@ -191,12 +191,12 @@ impl Engine {
             let takers = queue.consumers.iter().flat_map(|consumers| &consumers.takers).any(waits);
             assert!(!takers, "{name:?} has work and a taker");
             let next = self.next_served(queue.image.id);
-            assert!(next.is_none(), "{name:?} has work and lets {next:?} wait");
+            assert!(next.is_none(), "{name:?} has work, and {next:?} waits");
         }
         self.check_slots(queue);
     }
 
-    /// One of this protocol sees the jobs it is to see, and no others.
+    /// A client of this protocol sees its jobs, and no others.
     fn check_sight(&self, queue: &Queue, own: Option<Origin>) {
         let name = &queue.image.name;
         let sees = |slot: &crate::line::Slot| {
@@ -207,12 +207,12 @@ impl Engine {
         };
         let mut seen = queue.line.slots().filter(sees);
         let first = queue.line.first_of(own).map(|(_, slot)| slot);
-        assert_eq!(first, seen.next(), "{name:?}, what {own:?} sees first");
+        assert_eq!(first, seen.next(), "{name:?}, the first job that {own:?} sees");
         let many = u32::try_from(seen.count()).unwrap_or(u32::MAX) + u32::from(first.is_some());
-        assert_eq!(queue.line.len_of(own), many, "{name:?}, what {own:?} sees");
+        assert_eq!(queue.line.len_of(own), many, "{name:?}, jobs that {own:?} sees");
     }
 
-    /// A throttled queue counts its leases but for those that are too old.
+    /// A throttled queue counts all its leases except those past the throttle's timeout.
     fn check_slots(&self, queue: &Queue) {
         let name = &queue.image.name;
         assert_eq!(queue.slots.is_some(), queue.image.throttle.is_some(), "{name:?} is throttled");
@@ -230,14 +230,17 @@ impl Engine {
             assert_eq!(holder, Some(&Holder::Connection(id)), "{id:?} and {job:?}");
         }
         for job in client.hears.keys() {
-            assert!(self.job(*job).is_some_and(|job| job.listeners().contains(&id)), "{id:?} hears nothing of {job:?}");
+            assert!(
+                self.job(*job).is_some_and(|job| job.listeners().contains(&id)),
+                "{id:?} is not a listener of {job:?}"
+            );
         }
         let quiet = self.is_quiet(id, &[]);
         match &client.waiting {
             Waiting::Jobs(takes) => {
                 let endless = takes.iter().all(|blocked| blocked.until == Timestamp::NEVER);
                 assert!(takes.len() == 1 || (takes.len() > 1 && endless), "{id:?} waits in {} ways", takes.len());
-                assert!(takes.iter().is_sorted_by_key(|blocked| blocked.seq), "{id:?} is out of turn");
+                assert!(takes.iter().is_sorted_by_key(|blocked| blocked.seq), "{id:?} has takes out of order");
                 for blocked in takes {
                     assert!(!quiet || blocked.sources.is_empty(), "{id:?} is quiet and blocked");
                     for served in &blocked.sources {
@@ -267,11 +270,11 @@ impl Engine {
         self.queues.at(queue)?.consumers_of(client.info.origin)
     }
 
-    /// Whoever stands at a queue really waits there, among its own, and is not quiet.
+    /// Each client that is queued here really waits, stands under its own protocol, and is not quiet.
     fn check_waiting(&self, queue: &Queue, consumers: &Consumers) {
         let name = &queue.image.name;
         for id in consumers.takers.values().chain(consumers.sleepers.values()) {
-            assert_eq!(self.origin_of(*id), consumers.origin, "{id:?} waits at {name:?} among others");
+            assert_eq!(self.origin_of(*id), consumers.origin, "{id:?} waits at {name:?} under another protocol");
         }
         for (key, id) in &consumers.takers {
             let client = self.clients.get(id);

@@ -1,6 +1,6 @@
-//! What the engine knows of connections and of workers known by name.
+//! The engine's records of connections and of workers known by name.
 //!
-//! Not here: anything one connection alone can see (half-read bytes, handshakes): that is its session's.
+//! Not here: the state that only one connection sees (half-read bytes, handshakes). Its session keeps that.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,38 +14,38 @@ use crate::ids::{ClientId, JobId, Origin, QueueId, Tag, Timestamp};
 pub(crate) struct Client {
     pub(crate) info: ClientInfo,
     pub(crate) label: Bytes,
-    /// In the order they were declared, repetitions included.
+    /// In the order of registration, with repetitions.
     pub(crate) abilities: Vec<Served>,
     pub(crate) waiting: Waiting,
     pub(crate) credit: Credit,
-    /// Jobs it holds under connection-bound leases.
+    /// Jobs that it holds under connection-bound leases.
     pub(crate) held: BTreeSet<JobId>,
-    /// Jobs it listens to, and how often.
+    /// Jobs to which it listens, and how often.
     pub(crate) hears: BTreeMap<JobId, u32>,
-    /// The named worker it belongs to.
+    /// The named worker to which it belongs.
     pub(crate) worker: Option<u64>,
-    /// The queue it was last given a job of, by birth, for taking turns.
+    /// The birth number of the queue that gave it its last job, for round robin.
     pub(crate) last_queue: Option<u64>,
 }
 
 impl Client {
-    /// Whether it waits for work in any shape.
+    /// Whether it waits for work in any way.
     pub(crate) const fn waits(&self) -> bool {
         matches!(self.waiting, Waiting::Jobs(_) | Waiting::Wake { .. }) || self.credit.left > 0
     }
 
-    /// Whether it was woken by this wake-up and has not asked for work since.
+    /// Whether this wake-up woke it, and it has not asked for work since.
     pub(crate) const fn is_awake(&self, by: u64) -> bool {
         matches!(self.waiting, Waiting::Awake { seq, .. } if seq == by)
     }
 
-    /// What it takes from at this turn of its, and in whose name: as a blocked taker, or asleep or on credit.
+    /// The queues from which it takes at this turn, and the worker's name. A sleep and credits have no name.
     pub(crate) fn takes_from(&self, seq: u64) -> (&[Served], &[u8]) {
         let blocked = self.blocked().and_then(|takes| takes.get(turn_of(seq, takes)?));
         blocked.map_or((&self.abilities, &[]), |blocked| (&blocked.sources, &blocked.worker))
     }
 
-    /// Until when a blocked take waits.
+    /// The deadline of its blocked takes.
     pub(crate) fn waits_until(&self) -> Option<Timestamp> {
         self.blocked()?.front().map(|blocked| blocked.until)
     }
@@ -59,7 +59,7 @@ impl Client {
     }
 }
 
-/// A queue a client serves.
+/// A queue that a client serves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Served {
     pub(crate) queue: QueueId,
@@ -68,41 +68,41 @@ pub(crate) struct Served {
     pub(crate) strays: Option<Origin>,
 }
 
-/// What a client waits for.
+/// How a client waits.
 #[derive(Debug, Default)]
 pub(crate) enum Waiting {
     #[default]
     Nothing,
-    /// A job each, in order of their turns; never empty. Only if all of them wait for ever there is more than one.
+    /// Blocked takes, one job each, in order of their turns; never empty. More than one only if all of them wait forever.
     Jobs(VecDeque<Blocked>),
-    /// To be woken; `seq` is its turn in every queue it serves.
+    /// It sleeps until woken; `seq` is its turn in every queue that it serves.
     Wake { seq: u64 },
     /// It was woken for this queue and has not asked for work since.
     Awake { queue: QueueId, seq: u64 },
 }
 
-/// A take that found nothing and waits.
+/// A take that found no job and waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocked {
     pub(crate) tag: Tag,
-    /// What it would take from, in the taker's order.
+    /// The queues that it takes from, in the taker's order.
     pub(crate) sources: Vec<Served>,
     pub(crate) worker: Bytes,
     pub(crate) until: Timestamp,
     pub(crate) seq: u64,
 }
 
-/// Which of the takes has this turn.
+/// The index of the take that has this turn.
 pub(crate) fn turn_of(seq: u64, takes: &VecDeque<Blocked>) -> Option<usize> {
     takes.binary_search_by_key(&seq, |blocked| blocked.seq).ok()
 }
 
-/// Jobs a client may be sent unasked.
+/// How many jobs the engine may send a client unasked.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
     pub(crate) left: u32,
     pub(crate) select: Option<Select>,
-    /// Its turn in every queue it serves, while `left` is not 0.
+    /// Its turn in every queue that it serves, while `left` is not 0.
     pub(crate) seq: u64,
 }
 
@@ -113,11 +113,11 @@ pub(crate) struct Worker {
     pub(crate) about: Bytes,
     pub(crate) state: WorkerState,
     pub(crate) beat_at: Timestamp,
-    /// When the engine will look at `beat_at` next.
+    /// When the engine next checks `beat_at`.
     pub(crate) alarm_at: Timestamp,
     pub(crate) clients: BTreeSet<ClientId>,
-    /// The protocol it speaks, if it said so.
+    /// Its protocol, if it gave one.
     pub(crate) origin: Option<Origin>,
-    /// Jobs it holds under time-bound leases taken since it is known.
+    /// Jobs that it holds under time-bound leases taken since this worker became known.
     pub(crate) held: BTreeSet<JobId>,
 }

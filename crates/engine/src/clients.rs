@@ -1,4 +1,4 @@
-//! Connections come, say what they can do, and go.
+//! Connections open, register abilities, and close.
 //!
 //! Not here: waiting (`wait`), workers known by name (`workers`).
 
@@ -13,7 +13,7 @@ use crate::queue::QueueImage;
 use crate::turn::{Change, Turn};
 use crate::work::{LOOKED_UP, STEP};
 
-/// How often a client's saying that it serves a queue counts. Some workers say so before each job.
+/// The most registrations of one queue by one client that count. Some workers register before each job.
 const ABILITY_TIMES_MAX: u32 = 8;
 
 impl Engine {
@@ -26,15 +26,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Everything that ends with a connection. Closing one that is not open does nothing. What would take long is done in
-    /// parts before it ([`Engine::apply_in_part`]).
+    /// Ends everything that belongs to a connection; does nothing if it is not open. Long work is done in parts beforehand
+    /// ([`Engine::apply_in_part`]).
     pub(crate) fn close(&mut self, id: ClientId, turn: &mut Turn) {
         self.unwait(id, turn);
         self.forget_abilities(id, |_| true, turn);
-        // Out of the table first, so that nothing is handed to it any more.
+        // Remove it from the table first, so that it is given no more jobs.
         let Some(client) = self.clients.remove(&id) else { return };
         self.client_ids.remove(&id);
-        // And deaf before its jobs are lost: one that nobody waits for now is not tried again.
+        // Stop listening before its jobs are lost: a job that lives only for its listeners must not be tried again.
         for job in client.hears.into_keys() {
             self.stop_hearing(job, id, turn);
         }
@@ -58,7 +58,7 @@ impl Engine {
         let limit = self.limits.abilities_max;
         let known = self.queues.named(&ability.queue);
         let client = self.client(id)?;
-        // Said twice, it counts twice; what was said last holds for both.
+        // A second registration counts twice, but its terms replace those of the first.
         let mut times = 0;
         for before in client.abilities.iter_mut().filter(|before| Some(before.queue) == known) {
             before.lease = ability.lease;
@@ -66,7 +66,7 @@ impl Engine {
         }
         let is_full = client.abilities.len() >= limit as usize;
         if let Some(known) = known.filter(|_| times >= ABILITY_TIMES_MAX || (is_full && times > 0)) {
-            // Under other terms it may have what it could not have before.
+            // The new terms may allow jobs that the old ones did not.
             self.serve(known, turn);
             return Ok(());
         }
@@ -86,7 +86,7 @@ impl Engine {
         if let Some(origin) = served.strays {
             self.watch_strays(origin);
         }
-        // A sleeper, or one with credits, now waits at this queue too.
+        // If it sleeps or has credits, it now waits at this queue too.
         self.wait_also_at(id, served);
         self.serve(queue, turn);
         Ok(())
@@ -119,7 +119,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes abilities away. A sleeper or creditor keeps waiting at what is left.
+    /// Removes abilities. A client that sleeps or has credits keeps waiting at its other queues.
     fn forget_abilities(&mut self, id: ClientId, which: impl Fn(&Served) -> bool, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let (gone, kept): (Vec<_>, Vec<_>) = client.abilities.drain(..).partition(|served| which(served));
@@ -135,7 +135,7 @@ impl Engine {
         self.clients.get(&id).map_or(0, |client| client.abilities.len() as u64)
     }
 
-    /// What becomes of queues that a client serves no more, and waits at no more.
+    /// Updates queues that a client no longer serves, and at which it no longer waits.
     pub(crate) fn forget_served(&mut self, id: ClientId, gone: Vec<Served>, turn: &mut Turn) {
         let origin = self.origin_of(id);
         for served in gone {
@@ -148,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// Gives back what a connection holds, of one queue or of all.
+    /// Gives back the jobs that a connection holds, of one queue or of all.
     fn give_back(&mut self, id: ClientId, queue: Option<QueueId>, turn: &mut Turn) {
         let Some(client) = self.clients.get(&id) else { return };
         let held: Vec<JobId> = client.held.iter().copied().collect();
@@ -159,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// A listener has gone. A job that lived for its listeners goes with the last of them, unless it is worked on.
+    /// Removes a listener. A job that lives only for its listeners is removed with the last of them, unless it is leased.
     pub(crate) fn stop_hearing(&mut self, id: JobId, client: ClientId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         self.jobs.reweigh(slot, |job| {
@@ -174,16 +174,16 @@ impl Engine {
         }
     }
 
-    // ---- queues that are known, and those that are only waited at ----------------------------------------------------
+    // ---- known queues, and queues where clients only wait --------------------------------------------------------------
 
-    /// From now on the queue shows in listings and in the journal.
+    /// From now on the queue is listed and journalled.
     pub(crate) fn make_known(&mut self, id: QueueId, turn: &mut Turn) {
         if self.queues.at(id).is_some_and(|queue| !queue.image.known) {
             self.set_queue(id, |image| image.known = true, turn);
         }
     }
 
-    /// Changes what the journal keeps of a queue.
+    /// Changes the part of a queue that the journal keeps.
     pub(crate) fn set_queue(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage), turn: &mut Turn) {
         if self.queues.change(id, set) {
             turn.remember(Change::QueueSet(id));
@@ -191,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// A queue nobody made known goes when the last thing that needs its name has gone.
+    /// Removes a queue that is not known, once nothing needs its name.
     pub(crate) fn drop_if_unknown(&mut self, id: QueueId) {
         if let Some(queue) = self.queues.at(id).filter(|queue| !queue.image.known && queue.is_idle()) {
             if queue.journalled {

@@ -1,9 +1,8 @@
-//! The two clocks, and what the journal keeps of them.
+//! The two clocks, and the part of them that the journal keeps.
 //!
-//! The engine's time is a monotonic clock: it counts what passes, goes on over restarts, and does not notice when somebody
-//! sets the wall clock. Leases, beats, waits, backoffs and whatever else lasts *so long* go by it. Moments on the calendar
-//! (`not_before`, `expires_at`, cron) go by the wall clock, and so does whatever is shown as a moment. The skew is what
-//! lies between the two.
+//! The engine's time is monotonic: it counts elapsed time, continues over restarts, and ignores changes of the wall clock.
+//! Leases, heartbeats, waits, backoffs and all other durations use it. Calendar times (`not_before`, `expires_at`, cron) use
+//! the wall clock, and so do all times shown to clients. The skew is the difference between the two.
 
 use crate::batch::Batch;
 use crate::engine::Engine;
@@ -12,30 +11,31 @@ use crate::job::{Job, KeyUntil, Place};
 use crate::schedule::Schedule;
 use crate::turn::{Change, Turn};
 
-/// A skew that differs by no more than this is the same: two clocks are not read in one moment, nor rounded alike.
+/// A change of skew up to this is ignored: two clocks are not read at the same moment, nor rounded alike.
 const JITTER_MS: u64 = 5;
 
-/// A skew that changes by more than this is a step: it is journalled, and what goes by the wall clock is looked at again.
+/// A change of skew beyond this is a step: it is journalled, and calendar times are checked again.
 const STEP_MS: u64 = 1_000;
 
-/// How old the journal's idea of the engine's time may become, as long as there are commits.
+/// How old the engine's time in the journal may become, as long as there are commits.
 const AT_AGE_MS: u64 = 60_000;
 
-/// How the engine's time relates to other clocks. All zero: both clocks are the same, as a journal has it that says nothing of them.
+/// How the engine's time relates to other clocks. All zero means that both clocks agree: the default for a journal without
+/// clock data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// The wall clock minus the engine's time, in milliseconds.
     pub skew_ms: i64,
-    /// Names the boot of the machine for which `ahead_ms` holds; 0 = none.
+    /// The boot of the machine for which `ahead_ms` holds; 0 = none.
     pub boot: u64,
     /// The engine's time minus the time since that boot, in milliseconds.
     pub ahead_ms: i64,
-    /// The engine's time when this was noted: it is later now.
+    /// The engine's time when this was recorded, so a lower bound of the time now.
     pub at: Timestamp,
 }
 
 impl Clock {
-    /// A wall clock that is so much ahead of the engine's time.
+    /// A wall clock that is ahead of the engine's time by `skew_ms`.
     #[must_use]
     pub const fn skewed(skew_ms: i64) -> Self {
         Self { skew_ms, boot: 0, ahead_ms: 0, at: Timestamp(0) }
@@ -46,9 +46,9 @@ impl Clock {
     }
 }
 
-/// What leaves one engine for another takes the wall clock's times with it: these move all that goes by the engine's.
+/// A job that moves to another engine keeps its wall-clock times. These functions convert the times that use the engine's time.
 impl Job {
-    /// Moves all times that go by the engine's clock.
+    /// Moves all times that use the engine's time.
     pub fn shift(&mut self, ms: i64) {
         self.place.shift(ms);
         if let Some(extra) = &mut self.extra {
@@ -58,7 +58,7 @@ impl Job {
 }
 
 impl Place {
-    /// Moves its times, if they go by the engine's clock.
+    /// Moves its times, if they use the engine's time.
     pub fn shift(&mut self, ms: i64) {
         match self {
             Self::Leased(lease) => {
@@ -73,7 +73,7 @@ impl Place {
 }
 
 impl KeyUntil {
-    /// Moves its end, if it has one, which goes by the engine's clock.
+    /// Moves its end, if it has one. The end uses the engine's time.
     pub const fn shift(&mut self, ms: i64) {
         match self {
             Self::EndOr(at) | Self::StartOr(at) => *at = at.shifted(ms),
@@ -83,7 +83,7 @@ impl KeyUntil {
 }
 
 impl Schedule {
-    /// Moves all times that go by the engine's clock.
+    /// Moves all times that use the engine's time.
     pub const fn shift(&mut self, ms: i64) {
         if !self.recurrence.by_wall() {
             (self.anchor, self.next_at) = (self.anchor.shifted(ms), self.next_at.shifted(ms));
@@ -92,19 +92,20 @@ impl Schedule {
 }
 
 impl Batch {
-    /// Moves all times that go by the engine's clock.
+    /// Moves all times that use the engine's time.
     pub const fn shift(&mut self, ms: i64) {
         self.standing.since = self.standing.since.shifted(ms);
     }
 }
 
 impl Engine {
-    /// What the wall clock shows.
+    /// The wall clock's time.
     pub(crate) const fn wall(&self) -> Timestamp {
         self.now.shifted(self.skew_ms)
     }
 
-    /// Takes the clocks of a turn. When the wall clock was set, the journal hears of it and the calendar is looked at again.
+    /// Takes over the clocks of a turn. If the wall clock was set, the journal records it. If it was set back, calendar
+    /// schedules are computed again.
     pub(crate) fn take_clock(&mut self, turn: &mut Turn) {
         self.skew_ms = turn.clock.skew_ms;
         let before = self.head.clock;
@@ -120,45 +121,45 @@ impl Engine {
     }
 }
 
-/// How often a daemon reads its clock at least, in milliseconds: [`Timekeeper::read`].
+/// The longest interval at which the daemon reads its clock, in milliseconds: [`Timekeeper::read`].
 pub const TICK_MS: u64 = 1_000;
 
-/// A reading that comes so much later than it should is a pause.
+/// A reading that is late by more than this is a pause.
 const LATE_MS: u64 = 2_000;
 
-/// How long the engine's time stands still after a pause, so that what waits in the sockets is read first.
+/// How long the engine's time stands still after a pause, so that the daemon first reads the data waiting in its sockets.
 const SETTLE_MS: u64 = 1_000;
 
-/// Makes the engine's time out of what the machine's clocks show: the time since boot, machines asleep included, less the
-/// pauses in which the daemon itself stood still.
+/// Computes the engine's time from the machine's clocks: the time since boot, including the machine's sleep, minus the pauses
+/// in which the daemon itself stood still.
 ///
-/// Pure: somebody else reads the clocks, and as often as every [`TICK_MS`].
+/// Pure: the caller reads the clocks, at least every [`TICK_MS`].
 #[derive(Clone, Debug)]
 pub struct Timekeeper {
     boot: u64,
     ahead_ms: i64,
-    /// The time since boot when it was read last.
+    /// The time since boot at the last reading.
     read_ms: u64,
-    /// What it said last.
+    /// The engine's time at the last reading.
     now: Timestamp,
-    /// The skew, which changes only if it has changed by more than [`JITTER_MS`].
+    /// The skew. It changes only by more than [`JITTER_MS`].
     skew_ms: i64,
 }
 
-/// What time it is.
+/// A reading of the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// By the engine's clock.
+    /// The engine's time.
     pub now: Timestamp,
-    /// By which other clocks follow from that.
+    /// The relation of other clocks to it.
     pub clock: Clock,
-    /// The pause that has just ended, in milliseconds, if one has.
+    /// The pause that has just ended, if any, in milliseconds.
     pub pause_ms: Option<u64>,
 }
 
 impl Timekeeper {
-    /// Goes on from what the journal keeps. `boot` names this boot of the machine (0: it has no name), `since_boot_ms` is how
-    /// long ago it was. In the same boot the time goes on exactly; after another one the wall clock says how long it took.
+    /// Continues from the clock in the journal. `boot` identifies this boot of the machine (0: unknown), `since_boot_ms` is the
+    /// time since then. In the same boot the time continues exactly; after another boot the wall clock gives the elapsed time.
     #[must_use]
     pub fn start(kept: &Clock, boot: u64, since_boot_ms: u64, wall: Timestamp) -> Self {
         let same_boot = boot != 0 && kept.boot == boot;
@@ -168,7 +169,7 @@ impl Timekeeper {
         Self { boot, ahead_ms: difference(now.0, since_boot_ms), read_ms: since_boot_ms, now, skew_ms: kept.skew_ms }
     }
 
-    /// What time it is when the machine was booted so long ago and the wall clock shows this.
+    /// Reads the time, given the time since boot and the wall clock.
     pub fn read(&mut self, since_boot_ms: u64, wall: Timestamp) -> Reading {
         let passed_ms = since_boot_ms.saturating_sub(self.read_ms);
         let pause_ms = Some(passed_ms).filter(|passed_ms| *passed_ms > TICK_MS + LATE_MS);
@@ -185,7 +186,8 @@ impl Timekeeper {
         Reading { now: self.now, clock, pause_ms }
     }
 
-    /// The clock was read all the time until then: what has passed is no pause. For clocks that jump.
+    /// Declares that the clock was read continuously until then, so that the elapsed time is not a pause. For simulated clocks
+    /// that jump.
     pub fn kept_reading(&mut self, since_boot_ms: u64) {
         self.read_ms = self.read_ms.max(since_boot_ms);
     }
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_over_a_restart() {
+    fn the_engines_time_continues_over_a_restart() {
         let mut before = keeper();
         before.read(52_000, WALL.after_ms(2_000));
         let kept = before.read(70_000, WALL.after_ms(20_000)).clock;

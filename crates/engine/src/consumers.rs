@@ -1,4 +1,4 @@
-//! Those of one protocol who work on a queue's jobs: how many there are, and who of them waits.
+//! The consumers of a queue by protocol: how many abilities and waiting clients there are.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,22 +6,22 @@ use std::collections::BTreeMap;
 use crate::ids::{ClientId, Origin};
 use crate::queue::Queue;
 
-/// One protocol's, at one queue.
+/// The consumers of one protocol at one queue.
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
-    /// The protocol; those who say none see all jobs.
+    /// The protocol. Clients without a protocol see all jobs.
     pub(crate) origin: Option<Origin>,
     /// Abilities registered.
     pub(crate) workers: u32,
-    /// Sleepers woken for the queue who have not asked for work since.
+    /// Sleepers that were woken for the queue and have not asked for work since.
     pub(crate) woken: u32,
-    /// Clients that get a job handed to them: blocked takers and those with credits.
+    /// Clients that are handed jobs: blocked takes and clients with credits.
     pub(crate) takers: BTreeMap<WaitKey, ClientId>,
     /// Clients that sleep until woken.
     pub(crate) sleepers: BTreeMap<WaitKey, ClientId>,
 }
 
-/// Order among waiting clients of one protocol: heavier first, then first come.
+/// The order among waiting clients of one protocol: higher weight first, then first come, first served.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct WaitKey {
     pub(crate) weight: Reverse<u32>,
@@ -35,19 +35,19 @@ impl WaitKey {
 }
 
 impl Consumers {
-    /// Whether there is anybody.
+    /// Whether there are any.
     pub(crate) fn are_there(&self) -> bool {
         self.workers > 0 || self.woken > 0 || !self.takers.is_empty() || !self.sleepers.is_empty()
     }
 }
 
 impl Queue {
-    /// One protocol's.
+    /// The consumers of one protocol.
     pub(crate) fn consumers_of(&self, origin: Option<Origin>) -> Option<&Consumers> {
         self.consumers.iter().find(|consumers| consumers.origin == origin)
     }
 
-    /// The same, to be changed; made if there were none so far.
+    /// Changes the consumers of one protocol, which are created if absent.
     pub(crate) fn change_consumers<T>(
         &mut self,
         origin: Option<Origin>,
@@ -62,7 +62,7 @@ impl Queue {
         answer
     }
 
-    /// Remembers that one of this protocol works on its jobs, if that is new.
+    /// Records that clients of this protocol take from the queue.
     pub(crate) fn is_asked_for_by(&mut self, origin: Option<Origin>) {
         self.change_consumers(origin, |_| {});
     }
@@ -72,17 +72,17 @@ impl Queue {
         self.consumers.iter().map(|consumers| consumers.workers).sum()
     }
 
-    /// Sleepers woken for it who have not asked for work since.
+    /// Sleepers that were woken for it and have not asked for work since.
     pub(crate) fn woken(&self) -> u32 {
         self.consumers.iter().map(|consumers| consumers.woken).sum()
     }
 
-    /// There are more of those who serve it, or less.
+    /// Changes the number of abilities.
     pub(crate) fn count_workers(&mut self, origin: Option<Origin>, by: i32) {
         self.change_consumers(origin, |consumers| consumers.workers = consumers.workers.saturating_add_signed(by));
     }
 
-    /// There are more of those who were woken for it, or less.
+    /// Changes the number of woken sleepers.
     pub(crate) fn count_woken(&mut self, origin: Option<Origin>, by: i32) {
         self.change_consumers(origin, |consumers| consumers.woken = consumers.woken.saturating_add_signed(by));
     }

@@ -1,7 +1,7 @@
-//! `cycle` queues: what comes back goes round again, at a place it has earned.
+//! `cycle` queues: a repaid entry returns to the queue, at a position that its rewards decide.
 //!
-//! Spec: `spiderq-protocol`, "Repay". With `min` the head's priority and `region = serial + 1 - min`, a repaid entry
-//! goes to `min + (region >> boost)`: the tail for boost 0, half way for 1, a quarter of the way for 2.
+//! Spec: `spiderq-protocol`, "Repay". With `min` as the head's priority and `region = serial + 1 - min`, a repaid entry goes to
+//! `min + (region >> boost)`: the tail for boost 0, half way for 1, a quarter of the way for 2.
 
 use bytes::Bytes;
 
@@ -37,7 +37,7 @@ impl Engine {
         } else {
             self.go_round(slot, to, turn);
         }
-        // The value changed as well as the standing.
+        // Both the value and the sort key have changed.
         self.remember_put(slot, turn);
         self.tell_done(client, tag, turn);
         Ok(())
@@ -62,7 +62,7 @@ impl Engine {
         self.enter_cycle(slot, Cycle { priority, boost }, turn);
     }
 
-    /// A lease ran out: back to the front with its boost kept.
+    /// Returns an entry whose lease ran out to the front, with its boost kept.
     pub(crate) fn return_to_front(&mut self, slot: Slot, turn: &mut Turn) {
         self.count(slot, |totals| totals.lost += 1);
         let Some(job) = self.jobs.at(slot) else { return };
@@ -79,16 +79,16 @@ impl Engine {
         }
     }
 
-    /// A lease of a `cycle` entry ends without its being repaid: its token must not be granted again.
+    /// A lease of a `cycle` entry ends without a repay. Its token must not be granted again.
     pub(crate) fn void_token(&mut self, slot: Slot, turn: &mut Turn) {
         if let Some(job) = self.jobs.at(slot).filter(|job| job.cycle().is_some()) {
             self.next_serial(job.queue, true, turn);
         }
     }
 
-    /// Back into the line at this standing, behind its equals.
+    /// Puts an entry back into the ready queue with this sort key, behind its equals.
     fn enter_cycle(&mut self, slot: Slot, cycle: Cycle, turn: &mut Turn) {
-        // On the shelf, where no index depends on it, the standing may change.
+        // While the entry is shelved, no index depends on its sort key.
         self.move_job(slot, Place::Shelved);
         self.jobs.reweigh(slot, |job| job.extra_mut().cycle = Some(cycle));
         let rank = self.rank(false);

@@ -1,27 +1,27 @@
-//! The bounds of the dead set: how much of it is kept, and that it makes way for whatever is new.
+//! The bounds of the dead-letter queue: how much of it is kept, and how it makes room for new jobs.
 //!
-//! Dead jobs are for people to look at, and must cost nobody else anything. Whatever is beyond `dead_max` or
-//! `dead_bytes_max` leaves, the oldest first: the job that would be forgotten first by time. The dead never keep anybody
-//! from pushing: `jobs_max` and `jobs_bytes_max` are judged without them, and the oldest leave for what comes in.
+//! Dead jobs are for inspection and must not cost other clients anything. Beyond `dead_max` or `dead_bytes_max` the oldest are
+//! dropped first: those that would expire first. Dead jobs never block a push: `jobs_max` and `jobs_bytes_max` are checked
+//! without them, and the oldest make room for new jobs.
 //!
-//! One command drops no more than `page_max` of them. The rest goes with the commands and ticks that follow, and is due at
-//! once; until then there may be more than the limits say, by what the dead set holds.
+//! One command drops at most `page_max` dead jobs. Later commands and ticks drop the rest, which is due at once. Until then the
+//! limits may be exceeded, by at most the size of the dead-letter queue.
 
 use crate::engine::Engine;
 use crate::event::Refusal;
 use crate::turn::Turn;
 
-/// Dead jobs that were dropped before their time, since the engine was made.
+/// Dead jobs dropped before their time, since the engine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeadDropped {
-    /// Because the dead set was full.
+    /// Because the dead-letter queue was full.
     pub full: u64,
-    /// Because all jobs together were as many, or as large, as they may be.
+    /// Because all jobs together had reached their limit of number or bytes.
     pub made_way: u64,
 }
 
 impl DeadDropped {
-    /// All of them.
+    /// Both together.
     #[must_use]
     pub const fn total(self) -> u64 {
         self.full + self.made_way
@@ -29,13 +29,13 @@ impl DeadDropped {
 }
 
 impl Engine {
-    /// Dead jobs that were dropped before their time, since the engine was made.
+    /// Dead jobs dropped before their time, since the engine was created.
     #[must_use]
     pub const fn dead_dropped(&self) -> DeadDropped {
         self.dropped_dead
     }
 
-    /// Whether dead jobs are to leave, because there are too many of them or too much of everything.
+    /// Whether dead jobs must be dropped, because they or all jobs together exceed a limit.
     #[must_use]
     pub fn has_dead_to_drop(&self) -> bool {
         !self.sets.dead.is_empty() && (self.is_dead_set_full() || self.is_short_of_room(0, 0))
@@ -45,13 +45,13 @@ impl Engine {
         self.sets.dead.len() as u64 > self.limits.dead_max || self.jobs.dead_bytes() > self.limits.dead_bytes_max
     }
 
-    /// Whether so many jobs more, and so many bytes, are more than there may be.
+    /// Whether `jobs` more jobs, with `bytes` more bytes, exceed a limit.
     fn is_short_of_room(&self, jobs: u64, bytes: u64) -> bool {
         (self.jobs.len() as u64).saturating_add(jobs) > self.limits.jobs_max
             || self.bytes().saturating_add(bytes) > self.limits.jobs_bytes_max
     }
 
-    /// Drops the oldest dead jobs while there is more than there may be, one page of them at most.
+    /// Drops the oldest dead jobs while a limit is exceeded, at most one page of them.
     pub(crate) fn drop_dead(&mut self, turn: &mut Turn) {
         for _ in 0..self.page(u32::MAX) {
             if !self.has_dead_to_drop() {
@@ -66,11 +66,11 @@ impl Engine {
         }
     }
 
-    /// Whether one job more, with a body of so many bytes, may be taken in once the dead have made way.
+    /// Whether one more job with a body of this size fits, once dead jobs have made room.
     ///
     /// # Errors
     ///
-    /// There would be too many jobs, or too many bytes of them, without any dead one.
+    /// There would be too many jobs or too many bytes, even without the dead ones.
     pub(crate) fn check_room_for(&self, body_bytes: usize) -> Result<(), Refusal> {
         let (held, limit) = (self.jobs.len() as u64, self.limits.jobs_max);
         if held.saturating_sub(self.sets.dead.len() as u64) >= limit {
@@ -79,19 +79,19 @@ impl Engine {
         self.check_bytes_for(body_bytes as u64, 0)
     }
 
-    /// Whether so many bytes more may be taken in once the dead, and so many other bytes, have made way.
+    /// Whether `bytes` more bytes fit, once dead jobs and `less` other bytes have made room.
     ///
     /// # Errors
     ///
-    /// There would be too many.
+    /// There would be too many bytes.
     pub(crate) fn check_bytes_for(&self, bytes: u64, less: u64) -> Result<(), Refusal> {
         let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
         let stays = held.saturating_sub(self.jobs.dead_bytes()).saturating_sub(less);
         if stays.saturating_add(bytes) > limit { Err(Refusal::BytesFull { held, limit }) } else { Ok(()) }
     }
 
-    /// Something is about to be taken in: the oldest dead jobs make way, one page of them at most. A queue without a name of
-    /// its own may go with its last job.
+    /// Drops the oldest dead jobs to make room for a new job, at most one page of them. A queue that is not known may be
+    /// dropped with its last job.
     pub(crate) fn make_way(&mut self, jobs: u64, bytes: u64, turn: &mut Turn) {
         for _ in 0..self.page(u32::MAX) {
             if self.sets.dead.is_empty() || !self.is_short_of_room(jobs, bytes) {

@@ -1,4 +1,4 @@
-//! What time brings: everything due is done before anything is asked, in the order in which it fell due.
+//! Timers: everything due runs before the next command, in the order in which it fell due.
 
 use crate::alarm::Alarm;
 use crate::engine::Engine;
@@ -10,7 +10,7 @@ use crate::place::{expiry, key_limit};
 use crate::turn::{Change, Turn};
 
 impl Engine {
-    /// Brings the engine up to `turn.now`. Time that goes back is ignored.
+    /// Advances the engine to `turn.now`. A time in the past is ignored.
     pub(crate) fn catch_up(&mut self, turn: &mut Turn) {
         self.now = self.now.max(turn.now);
         turn.now = self.now;
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Nearly every woken sleeper comes at once: its deadline must not bring the clock round a second later.
+    /// Drops the wake deadlines of sleepers that came for work. Nearly all come at once, and need no tick a second later.
     fn forget_who_came(&mut self) {
         while let Some((_, id, seq)) = self.awake.front()
             && !self.clients.get(id).is_some_and(|client| client.is_awake(*seq))
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// Queues that are gone for good are gone from the journal too.
+    /// Removes dropped queues from the journal too.
     pub(crate) fn tell_dropped(&mut self, turn: &mut Turn) {
         for queue in self.dropped.drain(..) {
             turn.remember(Change::QueueGone(queue));
@@ -66,7 +66,7 @@ impl Engine {
         first.filter(|(at, _)| *at <= self.now).map(|(_, due)| due)
     }
 
-    /// A job in one of the sorted places has come to its time.
+    /// The time of a job in a timed state has come.
     fn place_due(&mut self, id: JobId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         match self.jobs.at(slot).map(|job| &job.place) {
@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// A lease has run out, or its end has moved later since the alarm was set: then it rings again in its own turn.
+    /// A lease has run out, or its end has moved since the alarm was set. In the latter case the alarm is set anew.
     fn lease_due(&mut self, id: JobId, at: Timestamp, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         let Some(Place::Leased(lease)) = self.jobs.at_mut(slot).map(|job| &mut job.place) else { return };
@@ -117,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// A job's time to be worked on is over: it goes unless somebody works on it, or it is kept for people to see.
+    /// A job's `expires_at` has come: the job is removed unless it is leased, dead, done or shelved.
     pub(crate) fn expire_job(&mut self, id: JobId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         // The alarm has rung.
@@ -130,13 +130,13 @@ impl Engine {
                 self.tell_end(slot, &End::Expired, turn);
                 self.end_badly(slot, turn);
             }
-            // That it was taken in time holds after a restart as well.
+            // It was taken in time, which must hold after a restart too.
             Some(Place::Leased(_) | Place::Dead(_) | Place::Done(_) | Place::Shelved) => self.remember_put(slot, turn),
             None => {}
         }
     }
 
-    /// Whether an alarm set for this time still stands for anything.
+    /// Whether an alarm set for this time is still live.
     pub(crate) fn means_something(&self, at: Timestamp, alarm: Alarm) -> bool {
         let job = |id: JobId| self.jobs.slot(id).and_then(|slot| Some((slot, self.jobs.at(slot)?)));
         match alarm {
@@ -155,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// Throws dead alarms away.
+    /// Throws cancelled alarms away.
     fn sweep_alarms(&mut self) {
         let mut alarms = std::mem::take(&mut self.alarms);
         alarms.sweep(|at, alarm| self.means_something(at, alarm));

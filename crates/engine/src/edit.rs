@@ -1,4 +1,4 @@
-//! One job, from outside: looked at, rewritten, removed. And a queue's settings.
+//! Administration of one job (look, replace, cancel) and of a queue's settings.
 
 use bytes::Bytes;
 
@@ -39,7 +39,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a job and tells whoever listens.
+    /// Removes a job and notifies its listeners.
     pub(crate) fn discard(&mut self, slot: Slot, turn: &mut Turn) {
         self.count(slot, |totals| totals.cancelled += 1);
         self.tell_end(slot, &End::Cancelled, turn);
@@ -77,7 +77,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Ready jobs go with their queue; leased, scheduled and retrying ones keep it alive, unseen, until they are through.
+    /// Removes the ready jobs with their queue. Leased, scheduled and retrying jobs keep the queue alive, unlisted, until they
+    /// end.
     pub(crate) fn remove_queue(
         &mut self,
         client: ClientId,

@@ -1,4 +1,4 @@
-//! How work on a job ends: finished, failed, released, lost with its worker, run out of time. And what its worker says meanwhile.
+//! How work on a job ends: finished, failed, released, lost with its worker, expired. Also the worker's progress reports.
 
 use bytes::Bytes;
 
@@ -11,16 +11,16 @@ use crate::line::Slot;
 use crate::notice::NoticeKind;
 use crate::turn::Turn;
 
-/// What a lease that ran out is put down as, where that is a failure.
+/// The failure recorded when a lease runs out and that counts as a failure.
 const EXPIRED_KIND: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
 
-/// The kind of failure that a job has with which too many workers were lost.
+/// The kind of failure of a job with which too many workers were lost.
 pub const LOSSES: &[u8] = b"losses";
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// The kind of failure that a job has which no worker's protocol could have.
+/// The kind of failure of a job that no worker's protocol could express (conversion error).
 pub const MISFIT: &[u8] = b"conversion";
 
 impl Engine {
@@ -41,7 +41,7 @@ impl Engine {
         self.must_be(slot, QueueKind::Work)?;
         let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
         let id = job.id;
-        // What is not kept itself keeps no result.
+        // A job that is not durable keeps no result.
         let extra = job.extra.as_deref().filter(|_| job.durable);
         let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms);
         let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
@@ -89,7 +89,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a failure down and does what the job's policy says.
+    /// Records a failure and applies the job's retry policy.
     fn fail_job(&mut self, slot: Slot, mut failure: Box<Failure>, end: &End, turn: &mut Turn) -> Fate {
         self.void_token(slot, turn);
         (failure.at, failure.first_at) = (self.wall(), self.wall());
@@ -122,8 +122,8 @@ impl Engine {
         Fate::Retried(at)
     }
 
-    /// It waits for a worker of another protocol. If there can be none it is buried, even if it is one of those that are not
-    /// kept when they fail: somebody has to see why.
+    /// The job waits for a worker of another protocol. If no protocol is left, it goes to the dead-letter queue whatever its
+    /// retry policy is, so that an operator can see the reason.
     pub(crate) fn misfit(
         &mut self,
         client: ClientId,
@@ -163,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// A job is not tried again: to the dead set, if it is one of those that are kept, else gone.
+    /// Gives up a job: to the dead-letter queue if its policy keeps it, otherwise it is removed.
     fn give_up(&mut self, slot: Slot, end: &End, turn: &mut Turn) -> Fate {
         self.tell_end(slot, end, turn);
         let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
@@ -176,7 +176,7 @@ impl Engine {
         Fate::Buried(self.bury(slot, turn))
     }
 
-    /// A job is gone for good and did not succeed: if it is tracked, that is known for a while.
+    /// Removes a job that did not succeed. If it is tracked, its end stays known for a while.
     pub(crate) fn end_badly(&mut self, slot: Slot, turn: &mut Turn) {
         let tracked = |job: &Job| job.extra.as_deref()?.track.filter(|_| job.durable);
         let Some(track) = self.jobs.at(slot).and_then(tracked) else { return drop(self.remove_job(slot, turn)) };
@@ -190,7 +190,7 @@ impl Engine {
         self.remember_put(slot, turn);
     }
 
-    /// Into the dead set.
+    /// Moves a job to the dead-letter queue.
     pub(crate) fn bury(&mut self, slot: Slot, turn: &mut Turn) -> Timestamp {
         let until = self.now.after_ms(self.limits.dead_ms);
         self.count(slot, |totals| totals.buried += 1);
@@ -244,7 +244,7 @@ impl Engine {
             && !(only_later && until <= lease.until)
         {
             lease.until = until;
-            // A later end is noticed when the alarm rings; an earlier one needs an alarm of its own.
+            // A later end is noticed when the alarm rings; an earlier end needs its own alarm.
             if until < lease.alarm_at {
                 alarm = Some((lease.alarm_at, until.max(now)));
                 lease.alarm_at = until.max(now);
@@ -272,7 +272,7 @@ impl Engine {
             self.remember_track(slot, turn);
         }
         if let Some(job) = self.jobs.at(slot) {
-            // The newest listener hears first.
+            // The newest listener is notified first.
             for listener in job.listeners().iter().rev() {
                 turn.tell(*listener, Event::Told { job: job.id, note: note.clone() });
             }
@@ -281,8 +281,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A worker is gone and with it a delivery: back to the job's own place, at once the first time; unless that happened too
-    /// often.
+    /// A worker was lost during a delivery. The job returns to its own position: at once the first time, later after a pause,
+    /// and never if it happened too often.
     pub(crate) fn lose_job(&mut self, id: JobId, turn: &mut Turn) {
         let Some(slot) = self.jobs.slot(id) else { return };
         self.void_token(slot, turn);
@@ -306,7 +306,7 @@ impl Engine {
         }
     }
 
-    /// Whoever works on this job is lost: somebody has to see it, even if it is one of those that are not kept when they fail.
+    /// This job takes its workers down. It is kept for an operator, even if its policy would discard it on failure.
     fn bury_lost(&mut self, slot: Slot, losses: u32, turn: &mut Turn) {
         let now = self.wall();
         let message = Bytes::from(format!("{losses} workers were lost with it"));
@@ -326,7 +326,7 @@ impl Engine {
         }
     }
 
-    /// The longer it waits, the more workers were lost with it; dice part it from those that were lost with the same worker.
+    /// The pause grows with the number of lost workers. A random share separates the job from others lost with the same worker.
     fn pause_lost(&mut self, slot: Slot, losses: u32, turn: &mut Turn) {
         let pause_ms = match losses.checked_sub(2) {
             None => 0,
@@ -360,7 +360,7 @@ impl Engine {
         }
     }
 
-    /// Counts something that happened to a job.
+    /// Counts an event of a job.
     pub(crate) fn count(&mut self, slot: Slot, add: impl Fn(&mut Totals)) {
         if let Some(job) = self.jobs.at(slot) {
             self.head.count(job.origin, add);
@@ -369,7 +369,7 @@ impl Engine {
 
     // ---- shared ----------------------------------------------------------------------------------------------------
 
-    /// The job that is meant, wherever it is.
+    /// Finds the job, in any state.
     pub(crate) fn find(&self, job: &JobRef) -> Result<Slot, Refusal> {
         let slot = match job {
             JobRef::Id(id) => self.jobs.slot(*id),
@@ -382,7 +382,7 @@ impl Engine {
         slot.ok_or(Refusal::UnknownJob)
     }
 
-    /// The job that is meant, if it is leased and the claim to it holds.
+    /// Finds the job, if it is leased and the proof holds.
     pub(crate) fn leased(&self, client: ClientId, job: &JobRef, proof: Proof) -> Result<Slot, Refusal> {
         let slot = self.find(job)?;
         let lease = self.jobs.at(slot).and_then(Job::lease).ok_or(Refusal::NotHeld)?;
@@ -395,7 +395,8 @@ impl Engine {
         if proved { Ok(slot) } else { Err(Refusal::NotHeld) }
     }
 
-    /// The job that is meant, if its worker may have lost it and nobody else has it. So many deliveries of it are known.
+    /// Finds a job whose worker may have lost its lease, while no other worker holds the job. It must have had at least
+    /// `attempts_min` deliveries.
     fn left(&self, job: &JobRef, attempts_min: u32) -> Result<Slot, Refusal> {
         let slot = self.find(job)?;
         let waits = self
@@ -410,7 +411,7 @@ impl Engine {
         if queue.is_some_and(|queue| queue.image.kind == kind) { Ok(()) } else { Err(Refusal::WrongKind) }
     }
 
-    /// Tells every listener how a job ended, the newest first, once for each time it asked, and lets them go.
+    /// Notifies all listeners of a job's end, the newest first, once for each registration, and removes them.
     pub(crate) fn tell_end(&mut self, slot: Slot, end: &End, turn: &mut Turn) {
         let Some((id, listeners)) = self.jobs.at(slot).map(|job| (job.id, job.listeners().to_vec())) else { return };
         if listeners.is_empty() {
@@ -432,7 +433,7 @@ impl Engine {
     }
 }
 
-/// How long to wait after the `n`th failure, `n` from 0.
+/// The wait after the `n`th failure, `n` from 0.
 fn backoff_ms(backoff: Backoff, n: u32, turn: &mut Turn) -> u64 {
     match backoff {
         Backoff::None => 0,
@@ -451,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn back_off() {
+    fn back_off_stays_in_its_bounds() {
         let ms = |backoff, n| backoff_ms(backoff, n, &mut Turn::new(Timestamp(0), 1));
         let table = [
             (Backoff::None, 7, 0, 0),

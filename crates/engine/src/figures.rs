@@ -1,4 +1,4 @@
-//! What is counted: since the data directory was made, and now; in all, and by the protocol a job was born in.
+//! Counters: since the data directory was created, and now; in total, and by the job's protocol.
 
 use crate::engine::{Engine, Head};
 use crate::event::{Event, OriginStats, Stats, Totals};
@@ -6,15 +6,15 @@ use crate::ids::{ClientId, Origin, Tag};
 use crate::job::PlaceKind;
 use crate::turn::Turn;
 
-/// Jobs by place, in the order of [`PlaceKind::ALL`].
+/// Jobs by state, in the order of [`PlaceKind::ALL`].
 type Places = [u64; PlaceKind::ALL.len()];
 
-/// Jobs by origin and place. There are few origins: the one that is meant is among the first.
+/// Jobs by protocol and state. There are few protocols, so a linear search is short.
 #[derive(Debug, Default)]
 pub(crate) struct Census(Vec<(Origin, Places)>);
 
 impl Census {
-    /// A job has come to a place (1) or left one (-1).
+    /// Counts a job that enters a state (1) or leaves one (-1).
     pub(crate) fn count(&mut self, origin: Origin, place: PlaceKind, by: i64) {
         let places = match self.0.iter_mut().find(|(other, _)| *other == origin) {
             Some((_, places)) => places,
@@ -29,19 +29,19 @@ impl Census {
         }
     }
 
-    /// Asserts that it counts these jobs.
+    /// Asserts the counts of these jobs.
     pub(crate) fn check(&self, jobs: impl Iterator<Item = (Origin, PlaceKind)>) {
         let mut census = Self::default();
         jobs.for_each(|(origin, place)| census.count(origin, place, 1));
         let some = |census: &Self| -> Vec<_> {
             census.0.iter().filter(|(_, places)| *places != Places::default()).copied().collect()
         };
-        assert_eq!(some(self), some(&census), "jobs by origin and place, left: counted, right: there");
+        assert_eq!(some(self), some(&census), "jobs by protocol and state, left: counted, right: actual");
     }
 }
 
 impl Head {
-    /// Counts something that happened to a job of an origin.
+    /// Counts an event of a job of this protocol.
     pub(crate) fn count(&mut self, origin: Origin, add: impl Fn(&mut Totals)) {
         add(&mut self.totals);
         match self.origins.iter_mut().find(|(other, _)| *other == origin) {
@@ -81,7 +81,7 @@ impl Engine {
         turn.tell(client, Event::Stats { tag, stats: Box::new(stats) });
     }
 
-    /// Of each origin of which there is, or was, anything.
+    /// The counters of each protocol that has, or had, any.
     fn origin_stats(&self) -> Vec<OriginStats> {
         let totals_of = |origin: Origin| self.head.origins.iter().find(|(other, _)| *other == origin).map(|row| row.1);
         let places_of = |origin: Origin| self.census.0.iter().find(|(other, _)| *other == origin).map(|row| row.1);

@@ -1,4 +1,4 @@
-//! Everything of one origin but its schedules, removed a page at a time.
+//! Removes everything of one protocol except its schedules, one page at a time.
 
 use crate::command::{Cursor, Filter, QueueKind};
 use crate::engine::Engine;
@@ -9,7 +9,7 @@ use crate::queue::Queue;
 use crate::turn::{Change, Turn};
 use crate::work::CHANGE;
 
-/// What is gone through, in this order: batches first, so that what happens to their jobs calls nothing back.
+/// The phases, in this order. Batches come first, so that the removal of their jobs pushes no callbacks.
 const BATCHES: u64 = 0;
 const JOBS: u64 = 1;
 const QUEUES: u64 = 2;
@@ -51,7 +51,7 @@ impl Engine {
         (changed, next.map(|(id, _)| id.0))
     }
 
-    /// Wherever they are, leased ones included.
+    /// Removes jobs in any state, leased ones included.
     fn flush_jobs(&mut self, origin: Origin, first: u64, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
         let filter = Filter { origin: Some(origin), ..Filter::default() };
         let (slots, next) = self.matching(&filter, Cursor(first, 0), limit);
@@ -59,7 +59,7 @@ impl Engine {
         (slots.into_iter().map(|slot| self.discard(slot, turn)).count_u32(), next.map(|next| next.0))
     }
 
-    /// Those that nothing is in and nobody serves, and that have no limit. They count as nothing.
+    /// Removes queues that are empty, unserved and without limits. They do not count in the result.
     fn flush_queues(&mut self, first: u64, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
         let empty = |queue: &Queue| {
             let image = &queue.image;
@@ -69,7 +69,7 @@ impl Engine {
                 && queue.workers() == 0
                 && !image.is_limited()
         };
-        // Each there is counts as a row, emptied or not.
+        // Each existing queue counts as a row, removed or not.
         let looked = |id| self.queues.at(id).map(|queue| (id, empty(queue)));
         let (page, next) = self.page_of_queues(first, limit, looked);
         for (id, _) in page.into_iter().filter(|(_, empty)| *empty) {
@@ -80,7 +80,7 @@ impl Engine {
         (0, next)
     }
 
-    /// The first ready jobs of a queue, as many as one visit may remove. Says whether that was all.
+    /// Removes the first ready jobs of a queue, as many as one visit may. If more remain, the error is the number removed.
     pub(crate) fn discard_ready(&mut self, id: QueueId, turn: &mut Turn) -> Result<(), u32> {
         let limit = self.page(u32::MAX);
         let Some(queue) = self.queues.at(id) else { return Ok(()) };
@@ -92,14 +92,14 @@ impl Engine {
     }
 }
 
-/// The first rows, and the one after them.
+/// The first rows, and the row after them.
 fn cut<T>(rows: impl Iterator<Item = T>, limit: usize) -> (Vec<T>, Option<T>) {
     let mut page: Vec<T> = rows.take(limit + 1).collect();
     let next = if page.len() > limit { page.pop() } else { None };
     (page, next)
 }
 
-/// Counts what was done.
+/// Counts the removed items.
 trait Count {
     fn count_u32(self) -> u32;
 }

@@ -1,7 +1,7 @@
-//! Batches: made, committed, looked at, brought to their callbacks, forgotten.
+//! Batches: created, committed, inspected, advanced to their callbacks, removed.
 //!
-//! Whatever may bring a batch on only stirs it; it is settled at the end of the visit, and so are the batches it is part
-//! of, one after the other. Each end of a job costs a batch the same, however many jobs it has.
+//! An event that may advance a batch only marks it (`stir`). At the end of the visit, marked batches are advanced (`settle`),
+//! and their parents after them. The cost of a job's end does not depend on the number of jobs in its batch.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ use crate::line::Slot;
 use crate::recur::owned;
 use crate::turn::{Change, Turn};
 
-/// How long after a callback could not be pushed it is tried again: its queue may be there as one of the other kind.
+/// The wait before a callback that could not be pushed is tried again: its queue may exist with the other kind.
 const RETRY_MS: u64 = 1_000;
 
 impl Engine {
@@ -65,7 +65,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The batch a new one is to be part of, and how deep that is.
+    /// The parent of a new batch, and the depth of the new batch.
     fn parent_of(&self, new: &NewBatch) -> Result<(Option<JobId>, u32), Refusal> {
         let Some(name) = &new.parent else { return Ok((None, 0)) };
         let same = |batch: &&Batch| batch.origin == new.origin;
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// One of those at rest goes for a new one, if there are as many as there may be.
+    /// If the limit of batches is reached, removes one that is at rest to make room for a new one.
     fn make_room_for_batch(&mut self, parent: Option<JobId>, turn: &mut Turn) -> Result<(), Refusal> {
         let limit = self.limits.batches_max;
         if self.batches.len() < limit as usize {
@@ -97,8 +97,8 @@ impl Engine {
         if self.batches.len() < limit as usize { Ok(()) } else { Err(Refusal::BatchesFull { limit }) }
     }
 
-    /// One that was committed is held, if it has anything left to push: whoever opens it is about to add to it. Not for
-    /// ever, for who opened it may be gone.
+    /// A committed batch is held, if it has anything left to push: the client that opens it will add to it. The hold is limited
+    /// in time, because that client may disappear.
     pub(crate) fn open_batch(
         &mut self,
         client: ClientId,
@@ -147,25 +147,25 @@ impl Engine {
 
     // ---- jobs of a batch -------------------------------------------------------------------------------------------
 
-    /// What a new job is in the batch it names.
+    /// The batch membership of a new job.
     pub(crate) fn membership(&self, new: &NewJob) -> Result<Option<Member>, Refusal> {
         let Some(name) = &new.batch else { return Ok(None) };
         let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?.id;
-        // Nothing else has an end that a batch could wait for; and one with a past may have had it.
+        // A batch can only wait for durable jobs of `work` queues. A job with a past may already have ended in its batch.
         if !new.durable || new.kind != QueueKind::Work || new.past.is_some() {
             return Err(Refusal::OutOfPlace);
         }
         Ok(Some(Member { batch, role: Role::Job, ran: false }))
     }
 
-    /// A new job has joined.
+    /// Counts a new job of a batch.
     pub(crate) fn join_batch(&mut self, member: Option<Member>, turn: &mut Turn) {
         if let Some(member) = member.filter(|member| member.role == Role::Job) {
             self.change_batch(member.batch, turn, |kept| kept.batch.standing.total += 1);
         }
     }
 
-    /// A job was worked on to an end that is not success, or will be no more: the first time counts.
+    /// A job of a batch ended without success, or cannot run any more. Only its first end counts.
     pub(crate) fn ran_in_batch(&mut self, slot: Slot, turn: &mut Turn) {
         let Some(member) = self.jobs.at_mut(slot).and_then(member_mut) else { return };
         if member.role == Role::Job && !member.ran {
@@ -175,7 +175,7 @@ impl Engine {
         }
     }
 
-    /// A job succeeded.
+    /// A job of a batch succeeded.
     pub(crate) fn succeeded_in_batch(&mut self, slot: Slot, turn: &mut Turn) {
         self.ran_in_batch(slot, turn);
         let Some(Member { batch: id, role, .. }) = self.jobs.at(slot).and_then(member) else { return };
@@ -185,7 +185,7 @@ impl Engine {
         self.end_stage(id, role, Stage::Succeeded, turn);
     }
 
-    /// A job has come to a place where it counts as live, or has left one.
+    /// A job of a batch entered or left a state that counts as live.
     pub(crate) fn count_live(&mut self, member: Option<Member>, kind: PlaceKind, by: i32) {
         let live = matches!(
             kind,
@@ -202,7 +202,7 @@ impl Engine {
 
     // ---- on to the callbacks ---------------------------------------------------------------------------------------
 
-    /// Changes how a batch stands; what follows from it follows at the end of the visit.
+    /// Changes the state of a batch, which is advanced at the end of the visit.
     fn change_batch(&mut self, id: JobId, turn: &mut Turn, change: impl FnOnce(&mut Kept)) {
         if let Some(kept) = self.batches.kept_mut(id) {
             change(kept);
@@ -217,14 +217,14 @@ impl Engine {
         }
     }
 
-    /// What is left to do at the end of a visit. Nothing, nearly always.
+    /// Does the remaining work at the end of a visit. Nearly always there is none.
     pub(crate) fn settle(&mut self, turn: &mut Turn) {
         self.serve_freed(turn);
         loop {
             while let Some(id) = self.stirred.pop_front() {
                 self.settle_batch(id, turn);
             }
-            // A stray that is handed out stirs the batch it is in.
+            // Handing out a stray marks its batch.
             if !self.serve_strays(turn) {
                 break;
             }
@@ -248,7 +248,7 @@ impl Engine {
         }
     }
 
-    /// Pushes a callback, or passes the stage that has none. Says whether that could be done.
+    /// Pushes a callback, or passes a stage that has none. Returns whether that was possible.
     fn call_back(&mut self, id: JobId, role: Role, turn: &mut Turn) -> bool {
         let Some(job) = self.batches.take_callback(id, role) else {
             self.end_stage(id, role, Stage::Passed, turn);
@@ -269,9 +269,9 @@ impl Engine {
         true
     }
 
-    /// Limits do not count: it takes the place of what the batch held.
+    /// Limits do not apply: the job replaces the callback that the batch held.
     fn push_callback(&mut self, mut job: Box<NewJob>, member: Member, turn: &mut Turn) -> Result<(), Box<NewJob>> {
-        // A queue made now may get the number of one that has just gone.
+        // Journal the dropped queues first: a new queue may get the number of one of them.
         self.tell_dropped(turn);
         let Ok(queue) = self.queues.find_or_make(&job.queue, QueueKind::Work, self.limits.queues_max) else {
             return Err(job);
@@ -283,7 +283,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A batch is through with a callback: the one it is part of may be waiting for that.
+    /// A callback of a batch has ended, for which the parent may be waiting.
     fn end_stage(&mut self, id: JobId, role: Role, end: Stage, turn: &mut Turn) {
         let Some(Kept { batch, .. }) = self.batches.kept_mut(id) else { return };
         let stage = stage_mut(batch, role);
@@ -307,8 +307,8 @@ impl Engine {
 
     // ---- and out ---------------------------------------------------------------------------------------------------
 
-    /// A batch has come to its time: it was not committed, or not once more, has been at rest long enough, or has a callback
-    /// to try again.
+    /// The time of a batch has come: it was not committed, or not committed again, was at rest long enough, or must try a
+    /// callback again.
     pub(crate) fn batch_due(&mut self, id: JobId, turn: &mut Turn) {
         let Some(kept) = self.batches.kept(id) else { return };
         let committed = kept.batch.standing.committed;
@@ -318,11 +318,11 @@ impl Engine {
         if committed && !kept.is_at_rest() {
             return self.stir(id);
         }
-        // One that never came to be is waited for by nobody.
+        // The parent does not wait for a batch that was never committed.
         self.forget_batch(id, !committed, turn);
     }
 
-    /// Its jobs live on without it, and so do the batches in it. `release`: the one it is part of does not wait for it.
+    /// Removes a batch. Its jobs and the batches in it live on. With `release`, its parent no longer waits for it.
     pub(crate) fn forget_batch(&mut self, id: JobId, release: bool, turn: &mut Turn) {
         let Some(batch) = self.batches.remove(id) else { return };
         turn.remember(Change::BatchGone(id));
@@ -344,7 +344,7 @@ const fn stage_mut(batch: &mut Batch, role: Role) -> &mut Stage {
     }
 }
 
-/// A job's place in a batch, if it is in one.
+/// A job's membership in a batch, if any.
 pub(crate) fn member(job: &Job) -> Option<Member> {
     job.extra.as_deref().and_then(|extra| extra.member)
 }

@@ -1,11 +1,12 @@
-//! Who may take which jobs of a queue: by default each protocol only its own, in a bridged queue whoever has words for them.
+//! Which clients may take which jobs of a queue: by default only clients of the job's own protocol, in a bridged queue all
+//! clients whose protocol can express the job.
 //!
-//! A queue that several protocols use under one name is isolated unless the configuration bridges it ([`Bridge`]): the
-//! clients of one protocol do not notice those of another. In a bridged queue all protocols share the jobs. A job that turned
-//! out to have no words in a protocol is marked ([`Unfit`]), and from then on no worker of that protocol sees it.
+//! A queue that several protocols use under one name is isolated unless the configuration bridges it ([`Bridge`]): the clients
+//! of one protocol do not notice those of another. In a bridged queue all protocols share the jobs. If the conversion of a job
+//! to a protocol fails, the job is marked ([`Unfit`]), and no worker of that protocol sees it again.
 //!
-//! Both are one thing in the queue's line: each job has an [`Audience`], jobs of one audience stand in a line of their own, and
-//! whoever takes looks at the lines it sees. Nearly every queue has one audience, and one look.
+//! The ready queue implements both in one way: each job has an [`Audience`], the jobs of each audience form a queue of their
+//! own, and a take looks at the queues that its client sees. Nearly every queue has only one audience.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +22,12 @@ use crate::notice::NoticeKind;
 use crate::queue::Queue;
 use crate::turn::Turn;
 
-/// Which queues all protocols share. Not journalled: whoever makes the engine says it anew, before anybody takes.
+/// The queues that all protocols share. Not journalled: the caller must set it anew in each engine, before the first take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bridge {
-    /// Names in which `*` stands for any bytes, also none, and `?` for one byte.
+    /// Names in which `*` stands for any bytes (or none) and `?` for one byte.
     pub patterns: Vec<Bytes>,
-    /// Queues of which it is said by their very name, whatever the patterns say.
+    /// Queues configured by name, and whether they are shared. Overrides the patterns.
     pub named: BTreeMap<Bytes, bool>,
 }
 
@@ -45,12 +46,12 @@ impl Bridge {
     }
 }
 
-/// Whether bytes match a pattern in which `*` stands for any bytes, also none, and `?` for one; takes at most the product of
+/// Whether `name` matches a pattern in which `*` stands for any bytes (or none) and `?` for one. Takes at most the product of
 /// their lengths.
 #[must_use]
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
-    // Behind the last `*`, and where in the name what it stands for ends as yet.
+    // The position behind the last `*`, and the end of its current match in the name.
     let mut star = None;
     while let Some(byte) = name.get(from) {
         match pattern.get(at) {
@@ -69,41 +70,41 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern.get(at..).unwrap_or_default().iter().all(|byte| *byte == b'*')
 }
 
-/// Protocols whose workers cannot be given a job. Not journalled: it is found out again.
+/// Protocols whose workers cannot take a job. Not journalled: after a restart the conversion fails again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Unfit(u8);
 
 impl Unfit {
-    /// None so far.
+    /// No protocol.
     pub const NONE: Self = Self(0);
 
     /// The protocols whose jobs and workers share queues.
     pub const SHARING: [Origin; 3] = [Origin::FAKTORY, Origin::GEARMAN, Origin::EVENTMQ];
 
-    /// Whether this protocol is one of them.
+    /// Whether this protocol is among them.
     #[must_use]
     pub const fn has(self, origin: Origin) -> bool {
         origin.0 < 8 && self.0 & (1 << origin.0) != 0
     }
 
-    /// These and one more; none if the engine does not know its number.
+    /// These and one more; `None` if the engine does not have this protocol's number.
     #[must_use]
     pub const fn and(self, origin: Origin) -> Option<Self> {
         if origin.0 < 8 { Some(Self(self.0 | 1 << origin.0)) } else { None }
     }
 }
 
-/// Who may take a job.
+/// The clients that may take a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Audience {
-    /// Those of its own protocol: the queue is isolated.
+    /// Only clients of this protocol: the queue is isolated.
     Only(Origin),
-    /// All but those who have no words for it: the queue is bridged.
+    /// All clients except those of the unfit protocols: the queue is bridged.
     AllBut(Unfit),
 }
 
 impl Audience {
-    /// Whether one of this protocol sees the job. One that says nothing of its protocol sees all.
+    /// Whether a client of this protocol sees the job. A client without a protocol sees all jobs.
     pub(crate) fn includes(self, own: Option<Origin>) -> bool {
         own.is_none_or(|own| match self {
             Self::Only(origin) => origin == own,
@@ -113,19 +114,20 @@ impl Audience {
 }
 
 impl Job {
-    /// Whether no worker of any protocol can have it.
+    /// Whether no worker of any protocol can take it.
     fn is_nobodys(&self, bridged: bool) -> bool {
         if bridged { Unfit::SHARING.iter().all(|origin| self.unfit.has(*origin)) } else { self.unfit.has(self.origin) }
     }
 }
 
 impl Queue {
-    /// Who may take a job of it.
+    /// The clients that may take this job of the queue.
     pub(crate) const fn audience_of(&self, job: &Job) -> Audience {
         if self.bridged { Audience::AllBut(job.unfit) } else { Audience::Only(job.origin) }
     }
 
-    /// Whether there is more for these than woken sleepers are on their way to. One who sees all jobs is on its way to any.
+    /// Whether these consumers see more jobs than the sleepers already woken will take. A sleeper without a protocol may take
+    /// any job.
     pub(crate) fn has_unclaimed_for(&self, consumers: &Consumers) -> bool {
         let own = consumers.origin;
         let beside =
@@ -134,12 +136,13 @@ impl Queue {
         self.free_slots() > self.woken() && self.line.len_of(own) > woken
     }
 
-    /// Whether somebody who registered for it sees these jobs.
+    /// Whether a client that sees these jobs has registered for the queue.
     pub(crate) fn is_served(&self, audience: Audience) -> bool {
         self.consumers.iter().any(|consumers| consumers.workers > 0 && audience.includes(consumers.origin))
     }
 
-    /// A protocol whose jobs wait, and of whose workers none has ever asked for them, though those of others do.
+    /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the queue's
+    /// consumers.
     fn unserved_beside_others(&self) -> Option<(Origin, Vec<Origin>)> {
         let waiting = self.line.audiences().find_map(|audience| match audience {
             Audience::Only(origin) => Some(origin).filter(|origin| {
@@ -154,17 +157,17 @@ impl Queue {
     }
 }
 
-/// How long nothing more is said of a queue.
+/// The shortest interval between two notices about a queue.
 const NOTICE_PAUSE_MS: u64 = 60_000;
 
-/// When somebody was last told of a queue; [`NOTICE_PAUSE_MS`] later it is worth saying again.
+/// When a notice about a queue was last given. The next one is due [`NOTICE_PAUSE_MS`] later.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Noticed {
-    /// That its jobs wait where only other protocols' workers are.
+    /// The notice that its jobs wait while only workers of other protocols serve it.
     unserved: Option<Timestamp>,
 }
 
-/// Whether it is time to say something, and from now on it is said.
+/// Whether a notice is due; if so, records it as given.
 fn is_news(said_at: &mut Option<Timestamp>, now: Timestamp) -> bool {
     let news = said_at.is_none_or(|at| now >= at.after_ms(NOTICE_PAUSE_MS));
     if news {
@@ -174,13 +177,13 @@ fn is_news(said_at: &mut Option<Timestamp>, now: Timestamp) -> bool {
 }
 
 impl Engine {
-    /// The protocol a client speaks, if it said so.
+    /// The client's protocol, if it gave one.
     pub(crate) fn origin_of(&self, client: ClientId) -> Option<Origin> {
         self.clients.get(&client).and_then(|client| client.info.origin)
     }
 
-    /// From now on these are the queues that all protocols share. Looks at all queues, and at the ready jobs of those for which
-    /// that is new.
+    /// Replaces the set of queues that all protocols share. Looks at all queues, and at the ready jobs of each queue that
+    /// changes.
     pub(crate) fn bridge(&mut self, client: ClientId, tag: Tag, bridge: Bridge, turn: &mut Turn) {
         self.queues.bridge = bridge;
         for id in (0..self.queues.numbers()).map(QueueId) {
@@ -194,7 +197,8 @@ impl Engine {
         self.tell_done(client, tag, turn);
     }
 
-    /// Something changes that decides who sees the ready jobs of a queue. Looks at all of them. The caller serves it.
+    /// Applies a change that decides which clients see the ready jobs of a queue. Looks at all of them. The caller must then
+    /// serve the queue.
     pub(crate) fn sort_line_anew(&mut self, id: QueueId, change: impl FnOnce(&mut Queue), each: impl Fn(&mut Job)) {
         self.forget_stray(id);
         let Some(queue) = self.queues.at_mut(id) else { return };
@@ -210,7 +214,7 @@ impl Engine {
         self.note_stray(id);
     }
 
-    /// A worker of this protocol cannot be given this leased job. Says whether one of another can.
+    /// A worker of this protocol cannot take this leased job. Returns whether a worker of another protocol can.
     pub(crate) fn mark_unfit(&mut self, slot: Slot, own: Option<Origin>) -> bool {
         let Some(job) = self.jobs.at_mut(slot) else { return false };
         let Some(unfit) = own.and_then(|own| job.unfit.and(own)) else { return false };
@@ -219,7 +223,7 @@ impl Engine {
         !job.is_nobodys(bridged)
     }
 
-    /// A job has another body, and may suit those whom it did not suit.
+    /// A job has a new body: clears its conversion errors, and serves its queue if the job is ready.
     pub(crate) fn suits_anew(&mut self, slot: Slot, turn: &mut Turn) {
         let Some(job) = self.jobs.at_mut(slot).filter(|job| job.unfit != Unfit::NONE) else { return };
         if job.place != Place::Ready {
@@ -227,7 +231,7 @@ impl Engine {
             return;
         }
         let queue = job.queue;
-        // On the shelf it stands in no line.
+        // While the job is shelved, it is in no ready queue.
         self.move_job(slot, Place::Shelved);
         if let Some(job) = self.jobs.at_mut(slot) {
             job.unfit = Unfit::NONE;
@@ -236,7 +240,8 @@ impl Engine {
         self.serve(queue, turn);
     }
 
-    /// Says so if jobs of one protocol wait where only those of others work: somebody may have meant them to share.
+    /// Gives a notice if jobs of one protocol wait where only workers of others serve: an operator may have meant to bridge the
+    /// queue.
     pub(crate) fn notice_unserved(&mut self, id: QueueId, turn: &mut Turn) {
         let now = self.now;
         let Some(queue) = self.queues.at_mut(id) else { return };
@@ -257,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns() {
+    fn patterns_match_queue_names() {
         let table = [
             ("resize", "resize", true),
             ("resize", "resize2", false),
@@ -277,12 +282,12 @@ mod tests {
         for (pattern, name, expected) in table {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
         }
-        // No pattern takes longer than the product of the two lengths.
+        // No match takes longer than the product of the two lengths.
         assert!(!matches(&b"*a".repeat(2_000), &[b"a".repeat(8_000), b"b".to_vec()].concat()));
     }
 
     #[test]
-    fn a_queue_named_by_itself_is_what_it_is_said_to_be() {
+    fn a_queue_configured_by_name_overrides_the_patterns() {
         let named = BTreeMap::from([(Bytes::from_static(b"thumb-x"), false), (Bytes::from_static(b"mail"), true)]);
         let bridge = Bridge { patterns: vec![Bytes::from_static(b"thumb-*")], named };
         let table = [("thumb-y", true), ("thumb-x", false), ("mail", true), ("default", false)];

@@ -1,6 +1,6 @@
-//! The order in which a queue's ready jobs are taken.
+//! The ready queue: the order in which the ready jobs of a queue are taken.
 //!
-//! Not here: what a rank means (`push`, `cycle`). A line only keeps slots sorted and finds the first.
+//! Not here: what a rank means (`push`, `cycle`). A ready queue only sorts slots and finds the first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -10,18 +10,19 @@ use crate::ids::{Origin, Priority};
 use crate::isolation::Audience;
 use crate::job::Job;
 
-/// A job's place in the engine's slab.
+/// A job's index in the engine's slab.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Slot(pub(crate) u32);
 
 impl Slot {
-    /// No job's.
+    /// No job.
     pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
-/// Where a job stands: by urgency, then by rank. Smaller is taken first.
+/// A sort key: first the urgency, then the rank. Smaller is taken first.
 ///
-/// For a `work` queue `(lane, rank, 0)`, for a `cycle` queue `(0, priority, rank)`. Ranks are unique in the engine, so standings are.
+/// For a `work` queue `(lane, rank, 0)`, for a `cycle` queue `(0, priority, rank)`. Ranks are unique in the engine, so sort
+/// keys are too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Standing {
     pub(crate) lane: u8,
@@ -38,12 +39,13 @@ impl Standing {
     }
 }
 
-/// A queue's ready jobs in order.
+/// The ready jobs of a queue, in order.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// A `work` queue's: a line for each audience, in order of audiences. Nearly always that is one. One that empties is kept.
+    /// A `work` queue: one set of lanes for each audience, in order of audiences. Nearly always there is one. An empty one is
+    /// kept.
     Work(Vec<(Audience, Lanes)>),
-    /// One tree by (priority, insertion).
+    /// A `cycle` queue: one tree by (priority, insertion).
     Cycle(BTreeMap<(u64, u64), Slot>),
 }
 
@@ -55,7 +57,7 @@ impl Line {
         }
     }
 
-    /// Takes a job in that these may take.
+    /// Adds a job for this audience.
     pub(crate) fn insert(&mut self, at: Standing, audience: Audience, slot: Slot) {
         match self {
             Self::Cycle(jobs) => {
@@ -74,7 +76,7 @@ impl Line {
         }
     }
 
-    /// Takes the job out that these may take.
+    /// Removes a job of this audience.
     pub(crate) fn remove(&mut self, at: Standing, audience: Audience) {
         let gone = match self {
             Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)).is_some(),
@@ -85,12 +87,12 @@ impl Line {
         debug_assert!(gone, "no job at {at:?}");
     }
 
-    /// Who is next.
+    /// The next job.
     pub(crate) fn first(&self) -> Option<(Standing, Slot)> {
         self.after(None)
     }
 
-    /// Who is next for one who speaks this protocol, or none in particular.
+    /// The next job that a client of this protocol sees (`None`: a client that sees all).
     pub(crate) fn first_of(&self, own: Option<Origin>) -> Option<(Standing, Slot)> {
         match self {
             Self::Work(lines) => first_among(seen_by(lines, own), None),
@@ -98,7 +100,7 @@ impl Line {
         }
     }
 
-    /// Jobs that one of this protocol sees, or one of none in particular.
+    /// The number of jobs that a client of this protocol sees (`None`: a client that sees all).
     pub(crate) fn len_of(&self, own: Option<Origin>) -> u32 {
         match self {
             Self::Work(lines) => seen_by(lines, own).map(Lanes::len).sum(),
@@ -106,7 +108,7 @@ impl Line {
         }
     }
 
-    /// Who may take jobs of it: the audiences of those that wait in a `work` queue.
+    /// The audiences of the jobs in a `work` queue.
     pub(crate) fn audiences(&self) -> impl Iterator<Item = Audience> {
         self.firsts().map(|(audience, ..)| audience)
     }
@@ -117,7 +119,7 @@ impl Line {
         lines.iter().filter_map(|(audience, lanes)| lanes.after(None).map(|(at, slot)| (*audience, at, slot)))
     }
 
-    /// The first job that stands behind `at`.
+    /// The first job behind `at`.
     pub(crate) fn after(&self, at: Option<Standing>) -> Option<(Standing, Slot)> {
         match self {
             Self::Cycle(jobs) => {
@@ -133,7 +135,7 @@ impl Line {
         self.first().is_none()
     }
 
-    /// Jobs by lane; a `cycle` queue counts all as normal.
+    /// Jobs by lane. A `cycle` queue counts all jobs as normal.
     pub(crate) fn counts(&self) -> [u32; Priority::COUNT] {
         let mut counts = [0; Priority::COUNT];
         match self {
@@ -143,23 +145,23 @@ impl Line {
         counts
     }
 
-    /// The smallest priority number of a `cycle` line, 0 if it is empty.
+    /// The smallest priority number of a `cycle` queue, 0 if it is empty.
     pub(crate) fn cycle_head(&self) -> u64 {
         self.first().map_or(0, |(at, _)| at.major)
     }
 
-    /// All of them, in order.
+    /// All jobs, in order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         std::iter::successors(self.first(), |(at, _)| self.after(Some(*at))).map(|(_, slot)| slot)
     }
 }
 
-/// The lines of those audiences that one of this protocol belongs to.
+/// The lanes of the audiences to which this protocol belongs.
 fn seen_by(lines: &[(Audience, Lanes)], own: Option<Origin>) -> impl Iterator<Item = &Lanes> {
     lines.iter().filter(move |(audience, _)| audience.includes(own)).map(|(_, lanes)| lanes)
 }
 
-/// The first job of these that stands behind `at`.
+/// The first job in these lanes behind `at`.
 fn first_among<'a>(lines: impl Iterator<Item = &'a Lanes>, at: Option<Standing>) -> Option<(Standing, Slot)> {
     lines.filter_map(|lanes| lanes.after(at)).min_by_key(|(at, _)| *at)
 }
@@ -170,7 +172,7 @@ fn add(counts: &mut [u32; Priority::COUNT], lane: usize, n: usize) {
     }
 }
 
-/// One lane a priority in use, most urgent first.
+/// One lane for each priority in use, most urgent first.
 #[derive(Debug)]
 pub(crate) struct Lanes(Vec<(u8, Lane)>);
 
@@ -186,7 +188,7 @@ impl Lanes {
         }
     }
 
-    /// Says whether there was a job; a lane that empties is kept, there are nine at most.
+    /// Removes a job, and returns whether there was one. Empty lanes are kept; there are at most nine.
     fn remove(&mut self, at: Standing) -> bool {
         self.0.iter_mut().find(|(number, _)| *number == at.lane).is_some_and(|(_, lane)| lane.remove(at.major))
     }
@@ -214,21 +216,21 @@ impl Lanes {
 
 /// The ready jobs of one priority, by rank.
 ///
-/// Nearly every job joins at the back and leaves at the front: those stand in a ring, eight bytes each. A job that leaves
-/// from the middle leaves a hole; one that comes back to a place the ring has passed stands in the tree.
+/// Nearly every job joins at the back and leaves at the front. These jobs are in a ring, at eight bytes each. A job that leaves
+/// from the middle leaves a hole. A job that returns where the ring has no hole for it is in the tree.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
-    /// Sorted by rank, which is told as the distance from `base`; the front is never a hole.
+    /// Sorted by rank, stored as the distance from `base`. The front is never a hole.
     ring: VecDeque<(u32, Slot)>,
     base: u64,
     holes: usize,
     tree: BTreeMap<u64, Slot>,
 }
 
-/// Holes that are not worth closing.
+/// Up to this many holes are not worth closing.
 const HOLES_FEW: usize = 64;
 
-/// Ranks that fit behind the base once room has been made.
+/// Ranks that fit behind the base after `make_room`.
 const ROOM: u64 = 1 << 31;
 
 impl Lane {
@@ -247,7 +249,7 @@ impl Lane {
         }
         match self.find(rank) {
             Ok(index) => {
-                // Back to the hole it left.
+                // It returns to the hole that it left.
                 if let Some(place) = self.ring.get_mut(index) {
                     debug_assert_eq!(place.1, Slot::NONE, "two jobs at {rank}");
                     place.1 = slot;
@@ -261,7 +263,7 @@ impl Lane {
         }
     }
 
-    /// Says whether there was a job at this rank.
+    /// Removes the job of this rank, and returns whether there was one.
     fn remove(&mut self, rank: u64) -> bool {
         match self.find(rank) {
             Ok(0) => drop(self.ring.pop_front()),
@@ -276,7 +278,7 @@ impl Lane {
         true
     }
 
-    /// Where in the ring a rank stands, or would stand.
+    /// The index of a rank in the ring, or the index at which it would be inserted.
     fn find(&self, rank: u64) -> Result<usize, usize> {
         let Some(distance) = rank.checked_sub(self.base) else { return Err(0) };
         let Ok(distance) = u32::try_from(distance) else { return Err(self.ring.len()) };
@@ -286,7 +288,7 @@ impl Lane {
         }
     }
 
-    /// Moves the base up, so that a rank far behind it fits into the ring. What is too old for that goes to the tree.
+    /// Moves the base up, so that a rank far behind it fits into the ring. Jobs too old for the new base move to the tree.
     fn make_room(&mut self, rank: u64) {
         let old = self.base;
         let base = rank - ROOM;
@@ -304,7 +306,7 @@ impl Lane {
         self.tidy();
     }
 
-    /// Closes holes at the front, all of them when they are most of the ring, and gives memory back.
+    /// Closes holes at the front, and all holes once they are most of the ring; then releases memory.
     fn tidy(&mut self) {
         while self.ring.front().is_some_and(|(_, slot)| *slot == Slot::NONE) {
             self.ring.pop_front();
@@ -343,7 +345,7 @@ mod tests {
     use crate::ids::Timestamp;
     use crate::turn::Turn;
 
-    /// Random lives of a lane against a sorted map.
+    /// Random operations on a lane, compared with a sorted map.
     #[test]
     fn a_lane_is_a_sorted_map() {
         for seed in 0..200 {
@@ -355,7 +357,7 @@ mod tests {
                     0 | 1 => {
                         lane.insert(next, Slot(step));
                         model.insert(next, Slot(step));
-                        // Now and then a lane is silent while four billion jobs go to others.
+                        // Sometimes a lane is idle while four billion jobs go to others.
                         next += if dice.roll(50) == 0 { 3 << 30 } else { 1 + dice.roll(3) };
                     }
                     2 if !model.is_empty() => {

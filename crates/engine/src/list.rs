@@ -1,5 +1,5 @@
-//! Listings and bulk changes, a page at a time: no command shows or changes more than `page_max` rows, nor spends more on
-//! looking for them than [`WORK_PER_ROW`] for each, so none stalls the others.
+//! Listings and bulk changes, a page at a time. No command shows or changes more than `page_max` rows, and its search costs at
+//! most [`WORK_PER_ROW`] for each row, so no command stalls the others.
 
 use crate::command::{Cursor, Filter, Mutation, QueueKind};
 use crate::engine::Engine;
@@ -18,7 +18,7 @@ impl Engine {
     }
 
     pub(crate) fn list_queues(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), turn: &mut Turn) {
-        // A queue that goes and comes back is another one: those that came after the first page are left out.
+        // A queue that is dropped and created again has a new birth number. Queues created after the first page are left out.
         let births = if after.1 == 0 { self.queues.births() } else { after.1 };
         let row = |id| {
             let queue = self.queues.at(id).filter(|queue| queue.image.known && queue.birth < births)?;
@@ -29,8 +29,8 @@ impl Engine {
         turn.tell(client, Event::Queues { tag, rows, next: next.map(|next| Cursor(next, births)) });
     }
 
-    /// The first queues from a number on of which there is something to say, and the number to go on at. Numbers that no
-    /// queue has are looked at too.
+    /// The first queues from a number on for which `row` returns a row, and the number at which to go on. Unused numbers cost a
+    /// look too.
     pub(crate) fn page_of_queues<T>(
         &self,
         first: u64,
@@ -54,7 +54,8 @@ impl Engine {
         (page, None)
     }
 
-    /// A client that serves more queues than one page may name is told in several rows, the queues it named last in the first.
+    /// Lists clients. A client that serves more queues than one page may name gets several rows; the first has the queues that
+    /// it named last.
     pub(crate) fn list_clients(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), turn: &mut Turn) {
         let limit = self.page(limit);
         let (mut rows, mut next) = (Vec::new(), None);
@@ -79,7 +80,7 @@ impl Engine {
         turn.tell(client, Event::Clients { tag, rows, next });
     }
 
-    /// A client with the queues it serves, but for the last ones that were told already, and no more than so many.
+    /// A client with at most `names_max` of the queues that it serves, without the last `skipped`, which earlier rows had.
     fn client_row(&self, id: ClientId, skipped: usize, names_max: usize) -> Option<ClientRow> {
         let client = self.clients.get(&id)?;
         let left = client.abilities.len().saturating_sub(skipped);
@@ -138,7 +139,7 @@ impl Engine {
             (_, PlaceKind::Leased) => return false,
             (Mutation::Discard, _) => self.discard(slot, turn),
             (Mutation::Kill, PlaceKind::Dead | PlaceKind::Done | PlaceKind::Shelved) => return false,
-            // The dead set is for those that are kept.
+            // The dead-letter queue holds durable jobs only.
             (Mutation::Kill, _) if !durable => self.discard(slot, turn),
             (Mutation::Kill, _) => {
                 self.tell_end(slot, &crate::event::End::Cancelled, turn);
@@ -155,8 +156,8 @@ impl Engine {
 
     // ---- which jobs ------------------------------------------------------------------------------------------------
 
-    /// A page of jobs that match, and where to go on. Names lead straight to their jobs, a place with a time is gone
-    /// through in order of time, a queue's ready jobs in theirs; anything else by slab, in no order that means anything.
+    /// A page of matching jobs, and where to go on. Names lead directly to their jobs. A timed state is read in order of time,
+    /// the ready jobs of a queue in their order, anything else in slab order, which is arbitrary.
     pub(crate) fn matching(&self, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
         if !filter.names.is_empty() {
             return self.matching_names(filter, after, limit);
@@ -185,7 +186,7 @@ impl Engine {
         }
     }
 
-    /// Each name once, its jobs by age. The cursor holds which name, and which of its jobs.
+    /// Each name once, its jobs by age. The cursor holds the name's index and the job's number.
     fn matching_names(&self, filter: &Filter, after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
         let mut names: Vec<&[u8]> = filter.names.iter().map(AsRef::as_ref).collect();
         names.sort_unstable();
@@ -194,7 +195,7 @@ impl Engine {
         let rows = (0_u64..).zip(names).skip(first).flat_map(|(index, name)| {
             let oldest = if index == after.0 { JobId(after.1) } else { JobId(0) };
             let jobs = self.jobs.all_named(name, oldest).map(move |(id, slot)| (Cursor(index, id.0), Some(slot)));
-            // A name that nobody has costs a look, too.
+            // A name without jobs costs a look too.
             let looked_for = (Cursor(index, oldest.0), None);
             std::iter::once(looked_for).chain(jobs).map(|(cursor, slot)| (cursor, slot, LOOKED_UP))
         });
@@ -203,8 +204,8 @@ impl Engine {
 
     fn matching_ready(&self, filter: &Filter, name: &[u8], after: Cursor, limit: usize) -> (Vec<Slot>, Option<Cursor>) {
         let Some(queue) = self.queues.named(name).and_then(|id| self.queues.at(id)) else { return (Vec::new(), None) };
-        // The cursor names the last standing seen. A standing's lane says nothing in a `cycle` queue, its minor nothing in
-        // a `work` queue: the other half of the cursor is for the one that does.
+        // The cursor names the last sort key seen. A `cycle` queue does not use the key's lane, and a `work` queue does not use
+        // its minor part; the second half of the cursor holds the one in use.
         let is_cycle = queue.image.kind == QueueKind::Cycle;
         let from = (after != Cursor::default()).then(|| match is_cycle {
             true => Standing { lane: 0, major: after.0, minor: after.1 },
@@ -220,8 +221,8 @@ impl Engine {
         self.page_of(filter, rows, limit)
     }
 
-    /// Takes rows until the page is full or enough has been spent on it. Each row comes with the cursor that leads back to
-    /// it, and with what it costs to get there.
+    /// Takes rows until the page is full or the search has cost enough. Each row comes with its cursor and with the cost of
+    /// getting to it.
     fn page_of(
         &self,
         filter: &Filter,
@@ -243,7 +244,7 @@ impl Engine {
         (page, None)
     }
 
-    /// Whether a job matches in all but its name, and what the test of it has cost.
+    /// Whether a job matches in everything but its name, and the cost of the test.
     fn matches(&self, filter: &Filter, slot: Slot) -> (bool, u64) {
         let Some(job) = self.jobs.at(slot) else { return (false, 0) };
         let in_queue = |name: &bytes::Bytes| self.queues.named(name) == Some(job.queue);

@@ -1,8 +1,9 @@
-//! What an operator should know of and nobody asked for: jobs that end badly, and jobs that are not taken.
+//! Notices: events that an operator should know of although no client asked, such as jobs that fail for good and jobs that are
+//! refused.
 //!
-//! The engine logs nothing. A turn holds at most one notice of each kind, with the first case as its example and a count of all, so
-//! a million jobs that expire in one visit cost a million additions. Whoever drives the engine takes the notices out
-//! ([`crate::Turn::notices`]) or leaves them.
+//! The engine logs nothing. A turn holds at most one notice of each kind, with the first case as its example and a count of all
+//! cases; so a million jobs that expire in one visit cost a million additions. The caller of the engine reads the notices
+//! ([`crate::Turn::notices`]) or ignores them.
 
 use std::mem::discriminant;
 
@@ -19,59 +20,59 @@ use crate::turn::Turn;
 pub struct Notice {
     /// What happened.
     pub kind: NoticeKind,
-    /// How often, in this turn.
+    /// The number of cases in this turn.
     pub times: u64,
-    /// The queue of the first of them.
+    /// The queue of the first case.
     pub queue: Bytes,
-    /// The producer's name for the first job, empty if there is none; of a schedule, its key.
+    /// The producer's name for the first job, empty if there is none. For a schedule, its key.
     pub name: Bytes,
-    /// Why the first of them failed, in the words of its worker, shortened; empty if it did not fail.
+    /// The failure of the first job as its worker reported it, shortened; empty if it did not fail.
     pub why: Bytes,
 }
 
-/// What happened.
+/// The kind of event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoticeKind {
-    /// Jobs failed, or were lost with their workers, and went to the dead set.
+    /// Jobs failed, or were lost with their workers, and went to the dead-letter queue.
     Buried,
-    /// Jobs whose workers were lost too often are gone: they are not kept when they fail.
+    /// Jobs whose workers were lost too often were removed, because they are not kept on failure.
     LostForGood,
-    /// Jobs that their worker's protocol has no words for. They wait for a worker of another, or are given up if there can be
-    /// none.
+    /// Jobs could not be converted to their worker's protocol. They wait for a worker of another protocol, or are given up if
+    /// no other protocol can take them.
     Unfit {
-        /// They are given up.
+        /// They were given up.
         is_dead: bool,
     },
-    /// Jobs of one protocol wait in a queue that only other protocols' workers serve. At most once a minute of a queue.
+    /// Jobs of one protocol wait in a queue that only workers of other protocols serve. At most once a minute for a queue.
     Unserved {
         /// The protocol of the jobs.
         jobs: Origin,
-        /// The protocols of those who work there.
+        /// The protocols of the workers there.
         workers: Vec<Origin>,
     },
-    /// Jobs were not begun in time and are gone.
+    /// Jobs expired before they were taken, and were removed.
     Expired,
-    /// Jobs were not taken, for this reason. That one is not unique is an answer, and no notice.
+    /// New jobs were refused for this reason. `NotUnique` is a normal answer and gives no notice.
     Refused(Refusal),
-    /// Runs of schedules were not taken, for this reason.
+    /// Runs of schedules were refused for this reason.
     RunRefused(Refusal),
 }
 
 impl NoticeKind {
-    /// Refusals that differ in nothing but their figures are of one kind.
+    /// Refusals that differ only in their numbers are of one kind.
     fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Refused(one), Self::Refused(other)) | (Self::RunRefused(one), Self::RunRefused(other)) => {
                 discriminant(one) == discriminant(other)
             }
-            // Each is about a queue of its own.
+            // Each one is about another queue.
             (Self::Unserved { .. }, _) => false,
             _ => self == other,
         }
     }
 }
 
-/// How much of a text an example has.
+/// The longest text of an example, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
 fn head(text: &[u8]) -> &[u8] {
@@ -79,7 +80,7 @@ fn head(text: &[u8]) -> &[u8] {
 }
 
 impl Turn {
-    /// Takes something down. The first of its kind is the example: the queue, the name and the failure.
+    /// Records an event. The first of its kind gives the example: the queue, the name and the failure.
     pub fn notice(&mut self, kind: NoticeKind, example: impl FnOnce() -> (Bytes, Bytes, Bytes)) {
         match self.notices.iter_mut().find(|notice| notice.kind.is_like(&kind)) {
             Some(notice) => notice.times = notice.times.saturating_add(1),
@@ -92,7 +93,7 @@ impl Turn {
 }
 
 impl Engine {
-    /// Takes down what happened to a job, before it is gone.
+    /// Records an event of a job, before the job is removed.
     pub(crate) fn notice_job(&self, kind: NoticeKind, slot: Slot, turn: &mut Turn) {
         let Some(job) = self.jobs.at(slot) else { return };
         turn.notice(kind, || {
@@ -107,7 +108,7 @@ impl Engine {
         });
     }
 
-    /// A worker's protocol has no words for a job.
+    /// Records that a job could not be converted to a worker's protocol.
     pub(crate) fn notice_unfit(&self, slot: Slot, why: &Bytes, is_dead: bool, turn: &mut Turn) {
         let Some(job) = self.jobs.at(slot) else { return };
         turn.notice(NoticeKind::Unfit { is_dead }, || {
@@ -116,7 +117,7 @@ impl Engine {
         });
     }
 
-    /// A job is given up: what that is called.
+    /// Records that a job was given up.
     pub(crate) fn notice_end(&self, slot: Slot, end: &End, kept: bool, turn: &mut Turn) {
         if kept {
             self.notice_job(NoticeKind::Buried, slot, turn);

@@ -1,8 +1,8 @@
-//! A map by job number, for numbers that come in order and mostly go again.
+//! A map by job number, for numbers that come in order and are mostly removed again.
 //!
-//! Numbers are close together while jobs are young, so they live in pages with a place for each. A page that has thinned
-//! out is given up for a hash table, and so are old pages far behind the others: a job that outlives a thousand others
-//! must not keep their places.
+//! The numbers of young jobs are close together, so they live in pages with a place for each number. A page that has become
+//! sparse moves to a hash table, and so does an old page far behind the others: a job that outlives a thousand others must not
+//! keep their places.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,9 @@ use crate::ids::JobId;
 
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
-/// What an entry of the hash table costs, in bytes: from here on it is smaller than a page.
+/// The cost of an entry of the hash table, in bytes. It decides when a sparse page is larger than the table.
 const SPARSE_BYTES: usize = 32;
-/// Pages that may be missing between the oldest and the newest, and as many more for each that is there.
+/// How many pages may be missing between the oldest and the newest, and how many more for each page present.
 const GAPS_MAX: u64 = 64;
 const GAPS_MAX_PER_PAGE: u64 = 8;
 
@@ -30,12 +30,12 @@ const GAPS_MAX_PER_PAGE: u64 = 8;
 /// ```
 #[derive(Debug)]
 pub struct Numbered<T> {
-    /// From page `first` on; the last is the one that is being filled.
+    /// Pages from number `first` on. The last one is still being filled.
     pages: VecDeque<Option<Page<T>>>,
     first: u64,
-    /// How many of them are there.
+    /// The number of pages present.
     dense: u64,
-    /// Everything that is in no page.
+    /// The entries that are in no page.
     sparse: HashMap<u64, T, FixedState>,
     len: usize,
     none: T,
@@ -50,17 +50,17 @@ struct Page<T> {
 impl<T: Copy + PartialEq> Numbered<T> {
     /// Numbers per page.
     const PAGE: usize = PAGE_BYTES / size_of::<T>();
-    /// A page with fewer than this many is given up.
+    /// A page with fewer entries than this moves to the hash table.
     const PAGE_MIN: usize = PAGE_BYTES / SPARSE_BYTES;
 
-    /// An empty map. `none` is never stored: it stands for no value.
+    /// An empty map. `none` stands for "no value" and is never stored.
     #[must_use]
     pub fn new(none: T) -> Self {
         let sparse = HashMap::with_hasher(FixedState::default());
         Self { pages: VecDeque::new(), first: 0, dense: 0, sparse, len: 0, none }
     }
 
-    /// How many there are.
+    /// The number of values.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -83,7 +83,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         (value != self.none).then_some(value)
     }
 
-    /// Sets a job's value. Returns the one it had.
+    /// Sets a job's value and returns the previous one.
     pub fn set(&mut self, id: JobId, value: T) -> Option<T> {
         let number = id.0 / Self::PAGE as u64;
         if number >= self.end() {
@@ -102,7 +102,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         before
     }
 
-    /// Takes a job's value out.
+    /// Removes a job's value.
     pub fn remove(&mut self, id: JobId) -> Option<T> {
         let (index, at) = self.split(id);
         let Some(Some(page)) = self.pages.get_mut(index) else {
@@ -125,7 +125,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         Some(value)
     }
 
-    /// Begins a new page; the one before it is complete now, and stays only if it is full enough.
+    /// Begins a new page. The page before it is now complete, and stays only if it is full enough.
     fn turn_page(&mut self, number: u64) {
         if let Some(Some(last)) = self.pages.back()
             && last.live < Self::PAGE_MIN
@@ -161,7 +161,7 @@ impl<T: Copy + PartialEq> Numbered<T> {
         self.first + self.pages.len() as u64
     }
 
-    /// Which of the pages a number belongs to, if any, and its place there.
+    /// The index of a number's page, which may not exist, and its place in the page.
     fn split(&self, id: JobId) -> (usize, usize) {
         let page = (id.0 / Self::PAGE as u64).wrapping_sub(self.first);
         let at = id.0 % Self::PAGE as u64;
@@ -178,7 +178,7 @@ mod tests {
     use crate::turn::Turn;
 
     #[test]
-    fn behaves_like_a_map() {
+    fn random_operations_match_a_map() {
         for seed in 0..100 {
             let mut dice = Turn::new(Timestamp(0), seed);
             let (mut map, mut oracle, mut born) = (Numbered::new(u64::MAX), Oracle::new(), 5000_u64);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn thin_pages_are_given_up() {
+    fn sparse_pages_move_to_the_hash_table() {
         let mut map = Numbered::new(0_u64);
         for id in 1..=100_000 {
             map.set(JobId(id), 9);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn old_pages_do_not_keep_a_place_for_all_that_came_since() {
+    fn an_old_page_does_not_keep_the_pages_behind_it() {
         const PAGE: u64 = Numbered::<u64>::PAGE as u64;
         let mut map = Numbered::new(0_u64);
         (0..3 * PAGE).for_each(|id| assert_eq!(map.set(JobId(id), 1), None));

@@ -1,7 +1,7 @@
-//! What would be too much for one visit is done in parts: the end of a connection that serves very many queues, or holds or
-//! follows very many jobs.
+//! Commands that are too long for one visit run in parts: the end of a connection that serves very many queues, or that holds
+//! or follows very many jobs.
 //!
-//! A part leaves everything as if that much had been asked for by itself, so anybody may have a turn behind it.
+//! A part leaves everything consistent, as if a client had asked for that much, so other clients can have a turn after it.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
@@ -14,9 +14,9 @@ use crate::turn::Turn;
 use crate::work::{CHANGE, STEP};
 
 impl Engine {
-    /// Does a part of what a command means, a page of it, if all of it is more than that. Says whether it did: then this is
-    /// to be asked again, and at last the command itself, before anything else of this client. Whatever is due is for
-    /// [`Engine::tick`], which is to be called before.
+    /// Runs one page of a command that needs more than a page, and returns whether it did. If it did, call this again, and at
+    /// last apply the command itself, before any other command of this client. Call [`Engine::tick`] first: nothing due runs
+    /// here.
     pub fn apply_in_part(&mut self, client: ClientId, command: &Command, turn: &mut Turn) -> bool {
         let limit = self.page(u32::MAX);
         let ends = matches!(command, Command::Close);
@@ -28,7 +28,7 @@ impl Engine {
         if ends && known.blocked().is_some_and(|takes| takes.len() > limit) {
             self.stop_waiting_in_part(client, limit);
         } else if known.abilities.len() > limit {
-            // Whoever sleeps leaves its queues one by one; anybody else might be given something meanwhile.
+            // A sleeper leaves its queues one by one. Any other client could be given a job meanwhile.
             if ends && (known.credit.left > 0 || !matches!(known.waiting, Waiting::Wake { .. })) {
                 self.unwait(client, turn);
             }
@@ -51,7 +51,7 @@ impl Engine {
         true
     }
 
-    /// The last of its blocked takes wait no more.
+    /// Ends the last `limit` blocked takes of a client.
     fn stop_waiting_in_part(&mut self, id: ClientId, limit: usize) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Waiting::Jobs(takes) = &mut client.waiting else { return };
@@ -68,8 +68,8 @@ impl Engine {
         jobs.into_iter().for_each(|job| self.stop_hearing(job, id, turn));
     }
 
-    /// Takes away the abilities that were declared last. Whoever sleeps or has credits still waits at what is left, which may
-    /// be a queue that was declared twice.
+    /// Removes the last `limit` abilities. A client that sleeps or has credits still waits at its other queues, which may
+    /// include one that was registered twice.
     fn forget_last_abilities(&mut self, id: ClientId, limit: usize, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let gone = client.abilities.split_off(client.abilities.len().saturating_sub(limit));

@@ -1,14 +1,14 @@
-//! What a job carries for others: its coalescing key, its public name and its body.
+//! What a producer gives with a job: its coalescing key, its public name and its body.
 //!
-//! Most are small, and a queue may hold millions of them: all three share one allocation of just their size, and a name
-//! that stands in the body (FWP's does) is not kept twice. A large body is never copied: it shares memory with the buffer
-//! it came in, and with every reader.
+//! Most are small, and a queue may hold millions: all three share one allocation of exactly their size. A name that occurs in
+//! the body (FWP's does) is not stored twice. A large body is never copied: it shares memory with the buffer in which it
+//! arrived, and with every reader.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// A key, if there is one, a name, which may be empty, and a body.
+/// An optional key, a name, which may be empty, and a body.
 ///
 /// ```
 /// # use bytes::Bytes;
@@ -22,7 +22,7 @@ pub struct Payload(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// What [`Head`] says, then the key, the name unless it stands in the body, the body.
+    /// A [`Head`], then the key, the name unless it is in the body, the body.
     Small(Box<[u8]>),
     Large(Box<Large>),
 }
@@ -34,18 +34,18 @@ struct Large {
     body: Bytes,
 }
 
-/// What a small payload begins with: a byte that is one more than the key's length, or 0 if there is no key; the length of
-/// the name; and, if there is a name, two bytes that say where in the body it stands.
+/// The head of a small payload. One byte has the key's length plus one, or 0 without a key; one byte has the name's length. If
+/// there is a name, two more bytes have its offset in the body.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     key: Option<u8>,
     name: u8,
-    /// Where in the body the name begins; [`Head::APART`] if it stands before the body.
+    /// The offset of the name in the body, or [`Head::APART`] if the name stands before the body.
     at: u16,
 }
 
 impl Head {
-    /// Not in the body.
+    /// The name is not in the body.
     const APART: u16 = u16::MAX;
 
     fn read(bytes: &[u8]) -> Self {
@@ -55,7 +55,7 @@ impl Head {
         Self { key, name, at }
     }
 
-    /// Its own bytes.
+    /// The size of the head.
     const fn len(self) -> usize {
         if self.name == 0 { 2 } else { 4 }
     }
@@ -75,16 +75,16 @@ impl Head {
 }
 
 impl Payload {
-    /// A body of more bytes than this is shared, not copied.
+    /// A longer body is shared, not copied.
     pub const COPY_MAX: usize = 1024;
 
-    /// Copies the key and the name, and the body too if it is small: then it may be a part of a larger buffer.
+    /// Copies the key and the name. Copies the body too if it is small, because it may be part of a larger buffer.
     #[must_use]
     pub fn new(key: Option<&[u8]>, name: &[u8], body: &Bytes) -> Self {
         Self::small(key, name, body).unwrap_or_else(|| Self::large(key, name, body.clone()))
     }
 
-    /// Copies all.
+    /// Copies all three.
     #[must_use]
     pub fn copy(key: Option<&[u8]>, name: &[u8], body: &[u8]) -> Self {
         Self::small(key, name, body).unwrap_or_else(|| Self::large(key, name, Bytes::copy_from_slice(body)))
@@ -151,7 +151,7 @@ impl Payload {
         }
     }
 
-    /// The body to be given away: shared if it is large, copied if it is small.
+    /// The body for a reader: shared if it is large, copied if it is small.
     #[must_use]
     pub fn share_body(&self) -> Bytes {
         match &self.0 {
@@ -172,7 +172,7 @@ impl Payload {
         Self::new(None, self.name(), &self.share_body())
     }
 
-    /// Bytes of all three, those of a name that stands in the body too.
+    /// Bytes of all three, including a name that is stored in the body.
     pub(crate) fn len(&self) -> usize {
         self.key().map_or(0, <[u8]>::len) + self.name().len() + self.body().len()
     }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn a_payload_returns_its_key_name_and_body() {
         for key_bytes in [None, Some(0), Some(1), Some(36), Some(254), Some(255), Some(256), Some(9_000)] {
             for body_bytes in [0, 1, 100, Payload::COPY_MAX, Payload::COPY_MAX + 1, 100_000] {
                 for name in [&b""[..], b"n", b"bbb", &[b'n'; 255], &[b'n'; 256], &[b'b'; 300]] {

@@ -1,4 +1,4 @@
-//! Moving a job from place to place, with every index that depends on where it is. Nothing else writes `Job::place`.
+//! State changes of a job, with every index that depends on its state. Nothing else writes `Job::place`.
 
 use crate::alarm::Alarm;
 use crate::engine::Engine;
@@ -10,7 +10,7 @@ use crate::table::Jobs;
 use crate::turn::{Change, Turn};
 
 impl Engine {
-    /// Takes a job in: into the slab, its place and its alarms.
+    /// Inserts a job: into the slab, the indexes of its state, and its alarms.
     pub(crate) fn insert_job(&mut self, job: Job) -> Slot {
         let (id, expires_at, key_limit) = (job.id, expiry(&job), key_limit(&job));
         let wants_key = Jobs::wants_key(&job);
@@ -24,12 +24,12 @@ impl Engine {
         slot
     }
 
-    /// The last step of recalling a job: what only lived with the old daemon's connections is not there any more.
+    /// The last step of recalling a job: releases what ended with the old daemon's connections.
     pub(crate) fn settle_recalled(&mut self, mut job: Job) {
         if job.lease().is_some_and(Lease::connection_bound) {
             job.place = Place::Ready;
         }
-        // Of two jobs with one key the younger was born when the older had let it go.
+        // If two jobs have one key, the younger was created after the older had released it.
         if let Some(other) = job.key().and_then(|key| self.jobs.keyed(job.queue, job.origin, key))
             && Jobs::wants_key(&job)
             && self.jobs.at(other).is_some_and(|other| other.id < job.id)
@@ -39,7 +39,7 @@ impl Engine {
         self.insert_job(job);
     }
 
-    /// Removes a job from everything, and from the journal if it was there. Its listeners are the caller's business.
+    /// Removes a job from all indexes, and from the journal if it was there. The caller notifies the listeners.
     pub(crate) fn remove_job(&mut self, slot: Slot, turn: &mut Turn) -> Option<Job> {
         self.depart(slot);
         self.note_stray_of(slot);
@@ -59,13 +59,13 @@ impl Engine {
         Some(job)
     }
 
-    /// Moves a job to another place. The caller sees to the journal and to those who wait.
+    /// Moves a job to another state. The caller updates the journal and serves waiting clients.
     pub(crate) fn move_job(&mut self, slot: Slot, place: Place) {
         self.depart(slot);
         let now = self.wall();
         if let Some(job) = self.jobs.at_mut(slot) {
             job.place = place;
-            // A lease that ends with its connection is not remembered, and neither would this be.
+            // A connection-bound lease is not journalled, so it must not change a journalled time.
             if !job.lease().is_some_and(Lease::connection_bound) {
                 job.touch(now);
             }
@@ -74,7 +74,7 @@ impl Engine {
         self.note_stray_of(slot);
     }
 
-    /// Into every index that depends on the job's place.
+    /// Adds the job to every index that depends on its state.
     fn arrive(&mut self, slot: Slot) {
         let Some(job) = self.jobs.at_mut(slot) else { return };
         let (id, kind, member) = (job.id, job.place.kind(), member(job));
@@ -122,7 +122,7 @@ impl Engine {
         self.count_live(member, kind, 1);
     }
 
-    /// Out of every index that depends on the job's place.
+    /// Removes the job from every index that depends on its state.
     fn depart(&mut self, slot: Slot) {
         let Some(job) = self.jobs.at_mut(slot) else { return };
         let (id, kind, member) = (job.id, job.place.kind(), member(job));
@@ -164,7 +164,7 @@ impl Engine {
         self.count_live(member, kind, -1);
     }
 
-    /// Lets a job's key go, and the alarm that would have done so.
+    /// Releases a job's key and forgets the key's alarm.
     pub(crate) fn release_key(&mut self, slot: Slot) {
         if self.jobs.release_key(slot)
             && let Some(job) = self.jobs.at(slot)
@@ -173,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// A job that was out of the running is back in: it holds its key again if nobody else does, and loses it otherwise.
+    /// A job that was over is live again: it takes its key again if no other job holds it, and loses the key otherwise.
     pub(crate) fn reclaim_key(&mut self, slot: Slot, turn: &mut Turn) {
         let Some(job) = self.jobs.at(slot) else { return };
         let (id, limit, now) = (job.id, key_limit(job), self.now);
@@ -189,14 +189,14 @@ impl Engine {
         }
     }
 
-    /// Remembers a job's new standing, if the journal knows the job.
+    /// Journals a job's new state, if the journal has the job.
     pub(crate) fn remember_move(&self, slot: Slot, turn: &mut Turn) {
         if let Some(job) = self.jobs.at(slot).filter(|job| job.durable) {
             turn.remember(Change::JobMoved(job.id));
         }
     }
 
-    /// Remembers all of a job, if the journal is to know it.
+    /// Journals all of a job, if the job is durable.
     pub(crate) fn remember_put(&self, slot: Slot, turn: &mut Turn) {
         if let Some(job) = self.jobs.at(slot).filter(|job| job.durable) {
             turn.remember(Change::JobPut(job.id));
@@ -204,12 +204,12 @@ impl Engine {
     }
 }
 
-/// When a job's time to be worked on is over.
+/// When a job expires.
 pub(crate) fn expiry(job: &Job) -> Timestamp {
     job.extra.as_deref().and_then(|extra| extra.expires_at).unwrap_or(Timestamp::NEVER)
 }
 
-/// When a job's hold on its key is over, whatever becomes of it.
+/// When a job releases its key at the latest.
 pub(crate) fn key_limit(job: &Job) -> Timestamp {
     match job.extra.as_deref().map(|extra| extra.key_until) {
         Some(KeyUntil::EndOr(at) | KeyUntil::StartOr(at)) => at,

@@ -1,4 +1,4 @@
-//! Jobs in: limits, coalescing, birth.
+//! Jobs in: limits, coalescing, creation.
 
 use bytes::Bytes;
 
@@ -30,7 +30,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a new job in, or finds the one that holds its key: which, whether it is kept, which of the two.
+    /// Accepts a new job, or finds the job that holds its key. Returns the job, whether it is durable, and how it was pushed.
     pub(crate) fn push_job(
         &mut self,
         client: ClientId,
@@ -65,13 +65,13 @@ impl Engine {
         self.check_name(new.unique.as_ref().map_or(&[], |unique| &unique.key))
     }
 
-    /// The job that holds the key a new one asks for.
+    /// The job that holds the key of a new job.
     fn clash(&self, queue: QueueId, new: &NewJob) -> Option<(Slot, Clash)> {
         let unique = new.unique.as_ref()?;
         Some((self.jobs.keyed(queue, new.origin, &unique.key)?, unique.clash))
     }
 
-    /// The key is taken: what that means is for the submitter's contract to say.
+    /// The key is held by another job. The producer's [`Clash`] decides the answer.
     fn meet(
         &mut self,
         client: ClientId,
@@ -88,7 +88,7 @@ impl Engine {
                 if new.listen && !is_done {
                     self.start_hearing(client, slot)?;
                 }
-                // Somebody was promised this job now: it no longer lives for its listeners only.
+                // The job now has a producer that expects it to last, so it no longer lives only for its listeners.
                 if new.durable && self.jobs.at(slot).is_some_and(|job| !job.durable) {
                     self.jobs.reweigh(slot, |job| job.durable = true);
                     self.remember_put(slot, turn);
@@ -109,7 +109,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a client may listen to a job that so many listen to already.
+    /// Checks that a client may listen to a job that has this many listeners.
     fn check_ears(&mut self, client: ClientId, held: usize) -> Result<(), Refusal> {
         self.client(client)?;
         let limit = self.limits.listeners_max;
@@ -126,12 +126,12 @@ impl Engine {
         if new.listen {
             self.check_ears(client, 0)?;
         } else if !new.durable {
-            // Nobody would ever ask for it.
+            // No client would ever ask for its result.
             return Err(Refusal::OutOfPlace);
         }
         self.check_room(queue, new)?;
         let member = self.membership(new)?;
-        // First, because what makes way may be the last job of a queue that is there for nothing else.
+        // Make the queue known first: dropping dead jobs may remove the last job of a queue that is not known.
         self.make_known(queue, turn);
         self.make_way(1, new.body.len() as u64, turn);
         let (listen, durable) = (new.listen, new.durable);
@@ -143,13 +143,13 @@ impl Engine {
         Ok((id, durable, Pushed::New))
     }
 
-    /// A job nobody pushed and nobody listens to, whatever the limits are.
+    /// Creates a job without a pushing client or a listener, regardless of limits.
     pub(crate) fn give_birth(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, turn: &mut Turn) {
         let slot = self.lay(queue, new, member, turn);
         self.bring_up(slot, queue, turn);
     }
 
-    /// Makes a new job and puts it in its place.
+    /// Creates a new job and inserts it in its state.
     fn lay(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, turn: &mut Turn) -> Slot {
         self.make_known(queue, turn);
         let job = self.make_job(queue, new, member, turn);
@@ -158,12 +158,12 @@ impl Engine {
         slot
     }
 
-    /// A job was put in its place: whoever is concerned learns of it.
+    /// Completes the insertion of a job: counts and journals it, and serves its queue.
     fn bring_up(&mut self, slot: Slot, queue: QueueId, turn: &mut Turn) -> Option<JobId> {
         let (id, expires_at) = self.jobs.at(slot).map(|job| (job.id, expiry(job)))?;
         self.count(slot, |totals| totals.pushed += 1);
         self.remember_put(slot, turn);
-        // Its time may be over before it began: then whoever waits must not get it.
+        // The job may have expired already. Then no waiting client must get it.
         if expires_at <= self.wall() {
             self.expire_job(id, turn);
         }
@@ -171,7 +171,7 @@ impl Engine {
         Some(id)
     }
 
-    /// Judges every limit on how much there may be.
+    /// Checks all limits on the number and size of jobs.
     fn check_room(&self, queue: QueueId, new: &NewJob) -> Result<(), Refusal> {
         self.check_room_for(new.body.len())?;
         let Some(queue) = self.queues.at(queue) else { return Ok(()) };
@@ -202,7 +202,7 @@ impl Engine {
         };
         let rule = self.queues.at(queue).and_then(|queue| queue.image.rules.as_deref()?.retry);
         let Past { ready_at, failures, place } = new.past.as_deref().cloned().unwrap_or_default();
-        // Each failure was a delivery, and so is a lease.
+        // Each failure was a delivery, and so is a current lease.
         let attempts = failures.saturating_add(u32::from(matches!(place, Some(Place::Leased(_)))));
         let place = match (place, new.not_before) {
             (Some(Place::Leased(lease)), _) => Place::Leased(Box::new(self.moved_lease(*lease, attempts))),
@@ -228,20 +228,20 @@ impl Engine {
         }
     }
 
-    /// A lease that was given elsewhere, under the rules of here.
+    /// A lease granted by another server, cut to this daemon's limits.
     fn moved_lease(&self, lease: Lease, attempts: u32) -> Lease {
         let longest = self.now.after_ms(self.limits.lease_ms_max);
         Lease { token: Token(attempts.into()), until: lease.until.min(longest), ..lease }
     }
 
-    /// The serial number after one more step of a `cycle` queue; 0 for what goes to the front.
+    /// The next serial number of a `cycle` queue; 0 for an entry that goes to the front.
     pub(crate) fn next_serial(&mut self, queue: QueueId, front: bool, turn: &mut Turn) -> u64 {
         self.set_queue(queue, |image| image.serial += 1, turn);
         let serial = self.queues.at(queue).map_or(0, |queue| queue.image.serial);
         if front { 0 } else { serial }
     }
 
-    /// A job becomes ready: at its own place, or behind (before) all its equals with a new rank.
+    /// Makes a job ready: at its own position, or with a new rank, behind (or before) all its equals.
     pub(crate) fn make_ready(&mut self, slot: Slot, rank: Option<u64>, turn: &mut Turn) {
         if self.is_abandoned(slot) {
             self.remove_job(slot, turn);
@@ -251,7 +251,7 @@ impl Engine {
         let Some(job) = self.jobs.at(slot) else { return };
         let (queue, was_off) = (job.queue, matches!(job.place.kind(), PlaceKind::Dead | PlaceKind::Done));
         if was_off && let Some(job) = self.jobs.at_mut(slot) {
-            // Somebody wants to see it tried again.
+            // A client wants the job tried again.
             job.unfit = Unfit::NONE;
             job.extra.iter_mut().for_each(|extra| extra.losses = 0);
         }
@@ -267,15 +267,16 @@ impl Engine {
         self.serve(queue, turn);
     }
 
-    /// Whether a job lived for its listeners and they are gone: it is worked on to its end, but not again.
+    /// Whether a job lives only for its listeners and they are all gone. Its current lease may run to the end, but it is not
+    /// tried again.
     pub(crate) fn is_abandoned(&self, slot: Slot) -> bool {
         self.jobs.at(slot).is_some_and(|job| !job.durable && job.listeners().is_empty())
     }
 
-    /// Moves to ready with the rank changed while it stands in no line.
+    /// Moves a job to ready, and changes its rank while it is in no ready queue.
     fn depart_for(&mut self, slot: Slot, rank: Option<u64>) {
         let Some(rank) = rank else { return self.move_job(slot, Place::Ready) };
-        // A shelf is a place without an index: the standing may change there.
+        // A shelved job is in no index that depends on its sort key.
         self.move_job(slot, Place::Shelved);
         if let Some(job) = self.jobs.at_mut(slot) {
             job.rank = rank;
@@ -285,7 +286,7 @@ impl Engine {
 }
 
 impl Past {
-    /// Whether a job to be can have been through this.
+    /// Whether a new job can have this past.
     fn is_possible(&self, new: &NewJob) -> bool {
         let place = match &self.place {
             None | Some(Place::Retrying(_) | Place::Dead(_)) => true,

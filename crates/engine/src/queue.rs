@@ -1,6 +1,6 @@
-//! A queue: its settings, its line of ready jobs, and who waits at it. And the table of all queues.
+//! A queue: its settings, its ready jobs, and the clients waiting at it. Also the table of all queues.
 //!
-//! Not here: what makes jobs move (`push`, `take`, `end`), who is served next (`wait`).
+//! Not here: what makes jobs move (`push`, `take`, `end`), and which client is served next (`wait`).
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::line::{Line, Standing};
 use crate::rules::QueueRules;
 use crate::throttle::{Slots, Throttle};
 
-/// What the journal keeps of a queue.
+/// The part of a queue that the journal keeps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueImage {
     /// Its number.
@@ -27,22 +27,22 @@ pub struct QueueImage {
     pub name: Bytes,
     /// Its kind.
     pub kind: QueueKind,
-    /// Shown in listings. A queue somebody merely waits for is not.
+    /// Whether listings show it. They omit a queue at which clients only wait.
     pub known: bool,
     /// Nothing is handed out.
     pub paused: bool,
-    /// Jobs it may hold at a submit of each priority, by [`Priority::lane`].
+    /// How many jobs it may hold when a job of each priority is submitted, by [`Priority::lane`].
     pub jobs_max: [Option<u32>; Priority::COUNT],
-    /// What of it may be worked on at once. As long as there is one the queue is not forgotten, known or not.
+    /// How much of it may be worked on at once. A queue with a throttle is never forgotten, known or not.
     pub throttle: Option<Throttle>,
-    /// What holds for its jobs; nothing if that is the default. They keep the queue as a throttle does.
+    /// The rules for its jobs; `None` means the defaults. Rules keep the queue, as a throttle does.
     pub rules: Option<Box<QueueRules>>,
-    /// `cycle` queues: the serial number, which priorities and lend keys are made of. Starts at 1.
+    /// `cycle` queues: the serial number, which the priorities and lend keys derive from. Starts at 1.
     pub serial: u64,
 }
 
 impl QueueImage {
-    /// Whether somebody has set a limit for it.
+    /// Whether a client has set a limit for it.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.jobs_max.iter().any(Option::is_some)
@@ -53,22 +53,22 @@ impl QueueImage {
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) image: QueueImage,
-    /// Which of all queues there ever were: other than its number, never used again.
+    /// Its number in the order of creation. Unlike `QueueImage::id`, it is never used again.
     pub(crate) birth: u64,
-    /// The journal has heard of it.
+    /// Whether the journal has the queue.
     pub(crate) journalled: bool,
     pub(crate) line: Line,
-    /// Jobs by place, ready ones included.
+    /// Jobs by state, ready ones included.
     pub(crate) places: [u32; PlaceKind::ALL.len()],
-    /// There if it is throttled.
+    /// Present if the queue is throttled.
     pub(crate) slots: Option<Box<Slots>>,
-    /// Those who work on its jobs, by protocol, in the order in which protocols came.
+    /// The consumers of its jobs, by protocol, in the order in which protocols first appeared.
     pub(crate) consumers: Vec<Consumers>,
-    /// Where it stands among the stray queues of origins that are asked for, in order.
+    /// Its sort keys among the stray queues of watched protocols, in order.
     pub(crate) strays: Vec<(Origin, Standing)>,
-    /// All protocols share its jobs.
+    /// Whether all protocols share its jobs.
     pub(crate) bridged: bool,
-    /// What was last said of it, and when.
+    /// When the last notice about it was given.
     pub(crate) noticed: Noticed,
 }
 
@@ -88,19 +88,19 @@ impl Queue {
         }
     }
 
-    /// What the journal keeps of it.
+    /// The part that the journal keeps.
     #[must_use]
     pub const fn image(&self) -> &QueueImage {
         &self.image
     }
 
-    /// Jobs in one kind of place.
+    /// Jobs in a state of this kind.
     #[must_use]
     pub fn jobs(&self, place: PlaceKind) -> u32 {
         self.places.get(place as usize).copied().unwrap_or_default()
     }
 
-    /// Jobs that wait, are worked on or will be.
+    /// Jobs that wait, are leased, or will become ready.
     #[must_use]
     pub fn live(&self) -> u32 {
         let dead_or_done = self.jobs(PlaceKind::Dead) + self.jobs(PlaceKind::Done) + self.jobs(PlaceKind::Shelved);
@@ -113,23 +113,23 @@ impl Queue {
 
     pub(crate) fn count(&mut self, place: PlaceKind, by: i32) {
         if let Some(n) = self.places.get_mut(place as usize) {
-            debug_assert!(n.checked_add_signed(by).is_some(), "{place:?} of {:?} below nothing", self.image.name);
+            debug_assert!(n.checked_add_signed(by).is_some(), "{place:?} of {:?} below zero", self.image.name);
             *n = n.saturating_add_signed(by);
         }
     }
 
-    /// Whether a job could be handed out, if not to everybody.
+    /// Whether a job could be handed out, at least to some client.
     pub(crate) fn has_work(&self) -> bool {
         self.jobs(PlaceKind::Ready) > 0 && !self.image.paused && self.free_slots() > 0
     }
 
-    /// Whether nothing but its name keeps it alive.
+    /// Whether only its name keeps it alive.
     pub(crate) fn is_idle(&self) -> bool {
         let nobody = !self.consumers.iter().any(Consumers::are_there);
         self.total() == 0 && nobody && self.image.throttle.is_none() && self.image.rules.is_none()
     }
 
-    /// Its figures; the oldest ready job is the caller's to find.
+    /// Its row in a listing. The caller finds the oldest ready job.
     pub(crate) fn row(&self, oldest_ready_at: Option<Timestamp>) -> QueueRow {
         QueueRow {
             name: self.image.name.clone(),
@@ -153,9 +153,9 @@ pub(crate) struct Queues {
     by_id: Vec<Option<Queue>>,
     free: Vec<u32>,
     by_name: HashMap<Bytes, QueueId, FixedState>,
-    /// How many are known.
+    /// The number of known queues.
     known: u32,
-    /// Those with a throttle or rules.
+    /// Queues with a throttle or rules.
     special: BTreeSet<QueueId>,
     births: u64,
     pub(crate) bridge: Bridge,
@@ -184,32 +184,32 @@ impl Queues {
         self.by_name.len()
     }
 
-    /// Whether all protocols share this queue. Not those whose entries go round.
+    /// Whether all protocols share this queue. `cycle` queues are never shared.
     pub(crate) fn bridges(&self, image: &QueueImage) -> bool {
         image.kind == QueueKind::Work && self.bridge.includes(&image.name)
     }
 
-    /// How many numbers queues have had at once: all of theirs are below it.
+    /// An upper bound of the numbers in use: the most queues that ever existed at once.
     pub(crate) fn numbers(&self) -> u32 {
         u32::try_from(self.by_id.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many there ever were.
+    /// The number of queues ever created.
     pub(crate) const fn births(&self) -> u64 {
         self.births
     }
 
-    /// Those that are known.
+    /// The number of known queues.
     pub(crate) const fn known(&self) -> u32 {
         self.known
     }
 
-    /// Those with a throttle or rules.
+    /// Queues with a throttle or rules.
     pub(crate) fn special(&self) -> impl Iterator<Item = &Queue> {
         self.special.iter().filter_map(|id| self.at(*id))
     }
 
-    /// Changes what the journal keeps of a queue. Says whether it is there.
+    /// Changes the part of a queue that the journal keeps. Returns whether the queue exists.
     pub(crate) fn change(&mut self, id: QueueId, set: impl FnOnce(&mut QueueImage)) -> bool {
         let Some(queue) = self.at_mut(id) else { return false };
         let was_known = queue.image.known;
@@ -219,7 +219,7 @@ impl Queues {
         true
     }
 
-    /// A queue is new, or what the journal keeps of it has changed.
+    /// Updates the counters after a queue was created or its image has changed.
     fn count(&mut self, id: QueueId, was_known: bool) {
         let Some(image) = self.at(id).map(|queue| &queue.image) else { return };
         let (is_known, is_special) = (image.known, image.throttle.is_some() || image.rules.is_some());
@@ -231,7 +231,7 @@ impl Queues {
         }
     }
 
-    /// Asserts that they are counted right.
+    /// Asserts the counters.
     pub(crate) fn check(&self) {
         let known = self.iter().filter(|queue| queue.image.known).count();
         assert_eq!(known, self.known as usize, "queues known");
@@ -240,12 +240,12 @@ impl Queues {
         assert!(self.special.iter().eq(&special), "queues with a throttle or rules");
     }
 
-    /// In order of their numbers.
+    /// All queues, in order of their numbers.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Queue> {
         self.by_id.iter().flatten()
     }
 
-    /// The queue of this name, made (unknown as yet) if there is none.
+    /// The queue of this name. Creates it (not yet known) if there is none.
     pub(crate) fn find_or_make(&mut self, name: &Bytes, kind: QueueKind, limit: u32) -> Result<QueueId, Refusal> {
         if let Some(id) = self.named(name) {
             let same = self.at(id).is_some_and(|queue| queue.image.kind == kind);
@@ -259,7 +259,7 @@ impl Queues {
             Some(id) => id,
             None => u32::try_from(self.by_id.len()).map_err(|_| full)?,
         };
-        // The name outlives the read buffer it came in.
+        // Copy the name: it outlives the read buffer in which it arrived.
         let name = Bytes::copy_from_slice(name);
         self.put(QueueImage {
             id: QueueId(id),
@@ -292,7 +292,7 @@ impl Queues {
         }
     }
 
-    /// Puts a queue back that the journal remembers.
+    /// Restores a queue from the journal.
     pub(crate) fn recall(&mut self, image: QueueImage) {
         let id = image.id;
         self.free.retain(|free| *free != id.0);

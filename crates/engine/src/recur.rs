@@ -1,4 +1,4 @@
-//! Schedules: set, removed, listed, looked at, run.
+//! Schedules: set, removed, listed, inspected, run.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use crate::notice::NoticeKind;
 use crate::schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 use crate::turn::{Change, Turn};
 
-/// Who pushes the job of a run: no connection.
+/// The client that pushes the job of a run: no connection.
 pub(crate) const NOBODY: ClientId = ClientId(u64::MAX);
 
 impl Engine {
@@ -28,7 +28,7 @@ impl Engine {
         let (id, grid) = (before.map(|before| before.id), self.grid(&new, before));
         self.check_schedule(&new, before)?;
         let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
-        // The queue shows from now on, and stays of this kind.
+        // The queue is listed from now on, and keeps its kind.
         let queue = self.queues.find_or_make(&new.job.queue, new.job.kind, self.limits.queues_max)?;
         self.make_known(queue, turn);
         self.make_way(0, more, turn);
@@ -50,7 +50,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Where the grid of a new schedule is laid from, and when it runs first.
+    /// The anchor of a new schedule's grid, and the time of its first run.
     fn grid(&self, new: &NewSchedule, before: Option<&Schedule>) -> (Timestamp, Timestamp) {
         match before.filter(|before| new.keep_grid && before.recurrence == new.recurrence) {
             Some(before) => (before.anchor, before.next_at),
@@ -61,14 +61,14 @@ impl Engine {
         }
     }
 
-    /// What time it is by the clock a schedule goes by.
+    /// The time now, by the clock that a schedule uses.
     const fn now_for(&self, recurrence: Recurrence) -> Timestamp {
         if recurrence.by_wall() { self.wall() } else { self.now }
     }
 
-    /// The wall clock was set back. A schedule of the calendar then waits for the second of its times from there at the latest:
-    /// what falls but once into the hours that come again is not run again, and what runs often does not wait until they are
-    /// over.
+    /// The wall clock was set back. A calendar schedule then waits at most for the second of its times after the new now: a
+    /// time that falls only once into the repeated hours does not run again, and a schedule that runs often does not wait until
+    /// they are over.
     pub(crate) fn rewind_schedules(&mut self, turn: &mut Turn) {
         let wall = self.wall();
         for id in self.schedules.by_wall() {
@@ -82,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// Whether a schedule that is not there yet could be set, under a name that is free.
+    /// Checks that a new schedule could be set, under a name that is free.
     pub(crate) fn check_new_schedule(&self, new: &NewSchedule) -> Result<(), Refusal> {
         let named = |key: &Bytes| ScheduleRef::Key { origin: new.job.origin, key: key.clone() };
         if new.key.as_ref().is_some_and(|key| self.schedules.find(&named(key)).is_some()) {
@@ -94,7 +94,7 @@ impl Engine {
     fn check_schedule(&self, new: &NewSchedule, before: Option<&Schedule>) -> Result<(), Refusal> {
         self.check_name(new.key.as_deref().unwrap_or_default())?;
         self.check_names(&new.job)?;
-        // Its runs join no batch: the day it is forgotten they would be refused.
+        // Its runs join no batch: they would be refused once the batch is forgotten.
         if new.job.listen || !new.job.durable || new.job.past.is_some() || new.job.batch.is_some() {
             return Err(Refusal::OutOfPlace);
         }
@@ -144,14 +144,14 @@ impl Engine {
         turn.tell(client, Event::Schedules { tag, rows, next });
     }
 
-    /// A schedule's time has come: one run, however many times were missed, and on to the next time after now.
+    /// Runs a schedule that is due: one run, however many times were missed, then its next time after now.
     pub(crate) fn run_schedule(&mut self, id: JobId, turn: &mut Turn) {
         let Some(schedule) = self.schedules.at(id) else { return };
         let (job, runs_left) = (schedule.run_at(self.now, self.wall()), schedule.runs_left);
         let next_at = schedule.recurrence.next_after(schedule.anchor, self.now_for(schedule.recurrence));
-        // A queue that has just gone may come back with this job, under the same number.
+        // Journal the dropped queues first: this job may create a queue with the number of one of them.
         self.tell_dropped(turn);
-        // A run that is refused is no run; there will be others.
+        // A refused run does not count; there will be others.
         let ran = self.push_job(NOBODY, &job, turn);
         if let Err(why) = ran {
             let key = self.schedules.at(id).and_then(|schedule| schedule.key.as_ref()).map(Self::own);
@@ -167,7 +167,7 @@ impl Engine {
     }
 }
 
-/// The names in memory of their own: the read buffer they came in must not live on in them.
+/// Copies the names: the read buffer in which they arrived must not stay alive for them.
 pub(crate) fn owned(job: NewJob) -> NewJob {
     let own = |bytes: Bytes| Engine::own(&bytes);
     let mut job = NewJob { queue: own(job.queue), name: job.name.map(own), meta: own(job.meta), ..job };

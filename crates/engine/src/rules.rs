@@ -1,7 +1,7 @@
-//! The rules of a queue: what holds for its jobs whatever protocol they come from.
+//! The rules of a queue, which apply to its jobs in any protocol.
 //!
-//! Not here: how much of it there may be (`push`) or may be worked on at once (`throttle`), who may take them (`isolation`),
-//! and what the codec does: the engine keeps it for those who speak to workers.
+//! Not here: limits on their number (`push`) and on parallel work (`throttle`), which clients may take them (`isolation`), and
+//! the codec's conversions: the engine only stores the codec for the sessions.
 
 use bytes::Bytes;
 
@@ -14,27 +14,27 @@ use crate::job::Retry;
 use crate::queue::QueueImage;
 use crate::turn::Turn;
 
-/// What holds for a queue's jobs.
+/// The rules for a queue's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QueueRules {
-    /// What a job's bytes become for a worker of another protocol.
+    /// How a job's bytes are converted for a worker of another protocol.
     pub codec: Codec,
-    /// What failure means for a new job whose producer said nothing of it ([`NewJob::retry_default`]), in place of what
-    /// comes with the job. Jobs that are there keep what they have.
+    /// The retry policy for new jobs whose producer set none ([`NewJob::retry_default`]), in place of the policy that comes
+    /// with the job. Existing jobs keep theirs.
     pub retry: Option<Retry>,
-    /// Bytes the body of a job may have; what is there already stays.
+    /// The longest body of a new job, in bytes. Existing jobs stay.
     pub body_bytes_max: Option<u32>,
 }
 
-/// What a job's bytes become for a worker of another protocol.
+/// How a job's bytes are converted for a worker of another protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Codec {
-    /// Text, as far as they are text.
+    /// As text, where they are text.
     #[default]
     Text,
-    /// JSON, which they must be.
+    /// As JSON, which they must be.
     Json,
-    /// Base64 of whatever they are.
+    /// As Base64, whatever they are.
     Base64,
 }
 
@@ -69,7 +69,7 @@ impl Engine {
             let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
             self.set_queue(id, set, turn);
             if codec != Some(rules.codec) {
-                // Whom a job does not suit depends on it.
+                // The codec decides which protocols can express a job.
                 self.sort_line_anew(id, |_| {}, |job| job.unfit = Unfit::NONE);
                 self.serve(id, turn);
             }
@@ -79,12 +79,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a new job, or what others will be made from, is short enough for its queue.
+    /// Checks the body of a new job, or of a schedule's or batch's template, against the limit of its queue.
     pub(crate) fn check_new_body(&self, new: &NewJob) -> Result<(), Refusal> {
         self.queues.named(&new.queue).map_or(Ok(()), |queue| self.check_body(queue, &new.body))
     }
 
-    /// Whether a job of this queue may have this body.
+    /// Checks a body against the limit of a queue.
     pub(crate) fn check_body(&self, queue: QueueId, body: &[u8]) -> Result<(), Refusal> {
         let rules = self.queues.at(queue).and_then(|queue| queue.image.rules.as_deref());
         let Some(limit) = rules.and_then(|rules| rules.body_bytes_max) else { return Ok(()) };

@@ -1,6 +1,6 @@
-//! A schedule: a job that is pushed again and again, and when. The table of them.
+//! A schedule: a job that is pushed repeatedly, and its times. Also the table of schedules.
 //!
-//! Not here: the calendar (`calendar`), and what setting, removing and running one does (`recur`).
+//! Not here: the calendar (`calendar`), and what setting, removing and running a schedule does (`recur`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,17 @@ use crate::zone::Zone;
 /// A recurring job. Fields are public to read; only the engine writes them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// Its number, from the same row as those of jobs.
+    /// Its number, from the same sequence as the numbers of jobs.
     pub id: JobId,
-    /// Its name among the schedules of its template's origin, if it has one.
+    /// Its name among the schedules of its template's protocol, if it has one.
     pub key: Option<Bytes>,
-    /// What each run is made from: see [`NewSchedule::job`].
+    /// The template of each run: see [`NewSchedule::job`].
     pub job: NewJob,
     /// When it runs.
     pub recurrence: Recurrence,
-    /// The moment its grid is laid from, by the clock it goes by ([`Recurrence::by_wall`]).
+    /// The start of its grid, by the clock that it uses ([`Recurrence::by_wall`]).
     pub anchor: Timestamp,
-    /// When it runs next, by that clock; [`Timestamp::NEVER`] once there is no such time before the end of all time.
+    /// Its next run, by the same clock; [`Timestamp::NEVER`] if there is none.
     pub next_at: Timestamp,
     /// Runs left; `None` = no end.
     pub runs_left: Option<u64>,
@@ -34,39 +34,39 @@ pub struct Schedule {
 /// When a schedule runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recurrence {
-    /// At the beginning of each second that matches, by the wall clock, in UTC.
+    /// At the beginning of each matching second, by the wall clock, in UTC.
     Cron(Cron),
-    /// The same by the clocks of a time zone.
+    /// The same in a time zone.
     Zoned(Cron, Zone),
-    /// Every so many milliseconds, at least 1, counted from when it was set: runs that are late move no later one. Goes by
-    /// the engine's clock.
+    /// At a fixed interval of at least 1 ms, counted from when it was set: a late run does not delay later ones. Uses the
+    /// engine's time.
     Every {
         /// Milliseconds.
         interval_ms: u64,
     },
 }
 
-/// A schedule to be.
+/// A schedule to set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewSchedule {
-    /// Its name among the schedules of the template's origin: what is set under the same name takes its place and its
-    /// number. Nameless ones are told apart by their numbers only.
+    /// Its name among the schedules of the template's protocol: a schedule of the same name is replaced, and its number kept.
+    /// Schedules without a name differ only by number.
     pub key: Option<Bytes>,
-    /// What each run is made from. It must be durable, and nobody listens to it. Its times (`not_before`, `expires_at`,
-    /// the end of its hold on a key) are not moments but milliseconds after each run.
+    /// The template of each run. It must be durable and have no listeners. Its times (`not_before`, `expires_at`, the end of
+    /// its hold on a key) are milliseconds after each run.
     pub job: NewJob,
     /// When it runs.
     pub recurrence: Recurrence,
-    /// It runs at once as well.
+    /// Whether it also runs at once.
     pub at_once: bool,
-    /// Set again with the same recurrence it keeps its grid and its next run, and does not run at once: a program may
-    /// say so each time it starts. Otherwise everything begins anew.
+    /// Whether a schedule that is set again with the same recurrence keeps its grid and its next run, and does not run at once.
+    /// A program may then set it at each start. Otherwise everything begins anew.
     pub keep_grid: bool,
-    /// Runs, the one at once included; `None` = no end.
+    /// Runs, including the one at once; `None` = no end.
     pub runs: Option<u64>,
 }
 
-/// Which schedule is meant.
+/// A reference to a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScheduleRef {
     /// By its number.
@@ -81,7 +81,7 @@ pub enum ScheduleRef {
 }
 
 impl Recurrence {
-    /// Whether it ever happens.
+    /// Whether it ever comes due.
     #[must_use]
     pub fn happens(&self) -> bool {
         match self {
@@ -91,13 +91,13 @@ impl Recurrence {
         }
     }
 
-    /// Whether it goes by the wall clock; otherwise by the engine's.
+    /// Whether it uses the wall clock; otherwise it uses the engine's time.
     #[must_use]
     pub const fn by_wall(&self) -> bool {
         matches!(self, Self::Cron(_) | Self::Zoned(..))
     }
 
-    /// The first time later than `now`, on the grid laid from `anchor`; all by the clock it goes by.
+    /// The first time after `now` on the grid that starts at `anchor`, all by the clock that it uses.
     pub(crate) fn next_after(&self, anchor: Timestamp, now: Timestamp) -> Timestamp {
         match self {
             Self::Cron(cron) => cron.next_after(now),
@@ -112,7 +112,7 @@ impl Recurrence {
 }
 
 impl Schedule {
-    /// Bytes it is counted as in memory limits.
+    /// The bytes that memory limits count for it.
     #[must_use]
     pub fn weight_bytes(&self) -> u64 {
         const FIXED: usize = 600;
@@ -122,7 +122,7 @@ impl Schedule {
         (FIXED + unique + names.into_iter().flatten().map(Bytes::len).sum::<usize>()) as u64
     }
 
-    /// The job of a run at this time, by the engine's clock and by the wall clock.
+    /// The job of a run now, by the engine's time and by the wall clock.
     pub(crate) fn run_at(&self, now: Timestamp, wall: Timestamp) -> NewJob {
         let later = |ms: Timestamp| now.after_ms(ms.0);
         let later_by_wall = |ms: Timestamp| wall.after_ms(ms.0);
@@ -140,13 +140,13 @@ impl Schedule {
     }
 }
 
-/// All schedules: by number, by name, by when they run.
+/// All schedules: by number, by name, by next run.
 #[derive(Debug, Default)]
 pub(crate) struct Schedules {
     by_id: BTreeMap<JobId, Schedule>,
     by_key: BTreeMap<(Origin, Bytes), JobId>,
     due: BTreeSet<(Timestamp, JobId)>,
-    /// The same, of those that go by the wall clock.
+    /// The next runs of schedules that use the wall clock.
     due_by_wall: BTreeSet<(Timestamp, JobId)>,
     bytes: u64,
 }
@@ -164,7 +164,7 @@ impl Schedules {
         self.by_id.get(&id)
     }
 
-    /// From a number on.
+    /// All schedules from a number on.
     pub(crate) fn from(&self, first: JobId) -> impl Iterator<Item = &Schedule> {
         self.by_id.range(first..).map(|(_, schedule)| schedule)
     }
@@ -176,18 +176,18 @@ impl Schedules {
         }
     }
 
-    /// The first that runs, and when that is by the engine's clock.
+    /// The first schedule due, and when that is by the engine's time.
     pub(crate) fn next(&self, skew_ms: i64) -> Option<(Timestamp, JobId)> {
         let by_wall = self.due_by_wall.first().map(|(at, id)| (at.shifted(skew_ms.saturating_neg()), *id));
         self.due.first().copied().into_iter().chain(by_wall).min()
     }
 
-    /// The numbers of those that go by the wall clock.
+    /// The numbers of the schedules that use the wall clock.
     pub(crate) fn by_wall(&self) -> Vec<JobId> {
         self.due_by_wall.iter().map(|(_, id)| *id).collect()
     }
 
-    /// Puts a schedule in, in the place of the one with its number if there is one.
+    /// Inserts a schedule, or replaces the one with its number.
     pub(crate) fn put(&mut self, schedule: Schedule) {
         self.remove(schedule.id);
         self.bytes += schedule.weight_bytes();
@@ -208,7 +208,7 @@ impl Schedules {
         Some(schedule)
     }
 
-    /// Sets when a schedule runs next, and how often after that.
+    /// Sets a schedule's next run, and the runs left after it.
     pub(crate) fn advance(&mut self, id: JobId, next_at: Timestamp, runs_left: Option<u64>) {
         let Some(schedule) = self.by_id.get_mut(&id) else { return };
         let (recurrence, before) = (schedule.recurrence, schedule.next_at);

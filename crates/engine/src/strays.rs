@@ -1,11 +1,11 @@
-//! Strays: ready jobs of queues that nobody serves, for clients whose credits bring them what is left lying.
+//! Strays: ready jobs of queues that no client serves, for clients whose credits include such unclaimed jobs.
 //!
-//! A `work` queue without workers is a stray queue of the origin of the first job in its line, as long as it has work: the
-//! jobs behind the first are looked at when it is their turn. Where jobs have several audiences (`isolation`), that holds for
-//! each of their lines and those who see it. Stray queues are kept in order from the first ability on that
-//! asks for strays of their origin, for the rest of the engine's life, so that abilities that come and go do not have
-//! all queues looked at again; before that, all of this costs one comparison. Strays are handed out at the end of a visit:
-//! whoever waits at a queue itself has had its turn by then.
+//! A `work` queue that has work but no workers is a stray queue of one protocol: that of the first job in its ready queue. The
+//! jobs behind the first are looked at when it is their turn. If its jobs have several audiences (`isolation`), this holds for
+//! each audience separately. The engine keeps the stray queues of a protocol in order from the first ability on that takes
+//! strays of this protocol, and then for the rest of its life, so that abilities that come and go do not cause a scan of all
+//! queues. Before that, strays cost one comparison. Strays are handed out at the end of a visit, after the clients that wait at
+//! a queue itself have had their turn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,21 +20,21 @@ use crate::queue::Queue;
 use crate::throttle::Whose;
 use crate::turn::Turn;
 
-/// Stray queues and who waits for strays.
+/// Stray queues, and the clients that wait for strays.
 #[derive(Debug, Default)]
 pub(crate) struct Strays {
-    /// Those of an origin that some ability has asked for.
+    /// By protocol; only protocols for which an ability has taken strays.
     watched: BTreeMap<Origin, Watch>,
-    /// A stray queue and a client that waits for strays may have come together.
+    /// A stray queue and a client that waits for strays may now match.
     stirred: bool,
 }
 
-/// The strays of one origin.
+/// The strays of one protocol.
 #[derive(Debug, Default)]
 struct Watch {
-    /// By where the first in their line stands.
+    /// By the sort key of the first job.
     queues: BTreeSet<(Standing, QueueId)>,
-    /// Clients with credits, each with the weight of the ability that takes strays.
+    /// Clients with credits, each with the weight of its ability that takes strays.
     takers: BTreeMap<WaitKey, ClientId>,
 }
 
@@ -43,12 +43,12 @@ impl Strays {
         !self.watched.is_empty()
     }
 
-    /// Whether anybody has ever asked for those of this origin.
+    /// Whether any ability has ever taken strays of this protocol.
     pub(crate) fn are_taken(&self, origin: Origin) -> bool {
         self.watched.contains_key(&origin)
     }
 
-    /// A queue stood in these places, and stands in those now.
+    /// Moves a queue from its old sort keys to its new ones.
     fn move_queue(&mut self, id: QueueId, before: &[(Origin, Standing)], now: &[(Origin, Standing)]) {
         for (origin, standing) in before.iter().filter(|stray| !now.contains(stray)) {
             if let Some(watch) = self.watched.get_mut(origin) {
@@ -63,7 +63,7 @@ impl Strays {
         }
     }
 
-    /// A client with credits waits for strays on the terms of this ability, if it takes any.
+    /// A client with credits begins to wait for strays on the terms of this ability, if it takes any.
     pub(crate) fn wait(&mut self, id: ClientId, seq: u64, served: Served) {
         if let Some(watch) = served.strays.and_then(|origin| self.watched.get_mut(&origin)) {
             watch.takers.insert(WaitKey::new(served.weight, seq), id);
@@ -71,7 +71,7 @@ impl Strays {
         }
     }
 
-    /// It does so no more.
+    /// The client stops waiting on the terms of this ability.
     pub(crate) fn leave(&mut self, seq: u64, served: Served) {
         if let Some(watch) = served.strays.and_then(|origin| self.watched.get_mut(&origin)) {
             watch.takers.remove(&WaitKey::new(served.weight, seq));
@@ -80,7 +80,7 @@ impl Strays {
 }
 
 impl Engine {
-    /// From now on it is known which queues are stray queues of this origin. Looks at all queues the first time.
+    /// Starts to keep the stray queues of this protocol. Looks at all queues the first time.
     pub(crate) fn watch_strays(&mut self, origin: Origin) {
         if self.strays.watched.contains_key(&origin) {
             return;
@@ -89,7 +89,7 @@ impl Engine {
         (0..self.queues.numbers()).for_each(|id| self.note_stray(QueueId(id)));
     }
 
-    /// A queue's line has changed, or how much of it may be worked on, or whether anybody serves it.
+    /// Updates the strays of a queue after a change of its ready jobs, its free slots or its workers.
     pub(crate) fn note_stray(&mut self, id: QueueId) {
         if !self.strays.are_watched() {
             return;
@@ -103,13 +103,13 @@ impl Engine {
         }
     }
 
-    /// A queue is no stray queue until it is noted again.
+    /// Removes a queue from the strays until it is noted again.
     pub(crate) fn forget_stray(&mut self, id: QueueId) {
         let Some(queue) = self.queues.at_mut(id) else { return };
         self.strays.move_queue(id, &std::mem::take(&mut queue.strays), &[]);
     }
 
-    /// The same for the queue of this job.
+    /// Updates the strays of this job's queue.
     pub(crate) fn note_stray_of(&mut self, slot: Slot) {
         if self.strays.are_watched()
             && let Some(queue) = self.jobs.at(slot).map(|job| job.queue)
@@ -118,13 +118,13 @@ impl Engine {
         }
     }
 
-    /// Where a queue stands among the stray queues, and of which origins, as far as those are asked for.
+    /// The protocols, among those watched, of which the queue is a stray queue, with its sort keys.
     fn stands_astray(&self, queue: &Queue) -> Vec<(Origin, Standing)> {
         let strays = self.strays_of(queue).map(|(_, origin, standing, _)| (origin, standing));
         strays.filter(|(origin, _)| self.strays.are_taken(*origin)).collect()
     }
 
-    /// The first job of each audience of which nobody serves a queue, with its origin.
+    /// The first job, with its protocol, of each audience that no client serves.
     fn strays_of<'a>(&'a self, queue: &'a Queue) -> impl Iterator<Item = (Audience, Origin, Standing, Slot)> + 'a {
         let queue = Some(queue).filter(|queue| queue.image.kind == QueueKind::Work && queue.has_work());
         let firsts = queue
@@ -133,13 +133,13 @@ impl Engine {
         firsts.filter_map(|(audience, at, slot)| Some((audience, self.jobs.at(slot)?.origin, at, slot)))
     }
 
-    /// The stray of this origin that one who speaks this protocol gets of a queue, if it sees any.
+    /// The stray of protocol `wanted` that a client of protocol `own` gets from a queue, if it sees any.
     fn stray_for(&self, queue: &Queue, wanted: Origin, own: Option<Origin>) -> Option<(Standing, Slot)> {
         let strays = self.strays_of(queue).filter(|(audience, origin, ..)| *origin == wanted && audience.includes(own));
         strays.map(|(.., standing, slot)| (standing, slot)).min_by_key(|(standing, _)| *standing)
     }
 
-    /// The stray a client, who speaks this protocol, gets next on the terms of this ability, if it takes any.
+    /// The stray that a client gets next on the terms of this ability, if it takes any.
     pub(crate) fn first_stray(
         &self,
         (id, own): (ClientId, Option<Origin>),
@@ -152,8 +152,8 @@ impl Engine {
         queues.filter(|queue| queue.admits(whose)).find_map(|queue| self.stray_for(queue, origin, own))
     }
 
-    /// Hands strays to those who wait for them: the first stray first, the heaviest ability first, then first come. Says
-    /// whether there was one.
+    /// Hands strays to waiting clients: the first stray first, to the client with the heaviest ability, then to the first come.
+    /// Returns whether there was one.
     pub(crate) fn serve_strays(&mut self, turn: &mut Turn) -> bool {
         if !self.strays.stirred {
             return false;
@@ -184,13 +184,13 @@ impl Engine {
             })
     }
 
-    /// Asserts that stray queues are known as such, and that none waits together with somebody who takes its stray.
+    /// Asserts that the stray queues are right, and that no stray waits together with a client that takes it.
     pub(crate) fn check_strays(&self) {
         assert!(!self.strays.stirred, "strays are left");
         let mut queues = 0;
         for queue in self.queues.iter() {
             let strays = self.stands_astray(queue);
-            assert_eq!(queue.strays, strays, "{:?}, left: known, right: so it is", queue.image.name);
+            assert_eq!(queue.strays, strays, "{:?}, left: recorded, right: actual", queue.image.name);
             for (origin, standing) in strays {
                 let watch = self.strays.watched.get(&origin);
                 assert!(watch.is_some_and(|watch| watch.queues.contains(&(standing, queue.image.id))), "{origin:?}");
@@ -204,7 +204,7 @@ impl Engine {
                 let client = self.clients.get(id).filter(|client| client.credit.left > 0);
                 let waits = client.filter(|client| client.credit.seq == key.seq);
                 let takes = waits.and_then(|client| client.takes_strays(*origin, key.weight.0).next());
-                assert!(takes.is_some() && !self.is_quiet(*id, &[]), "{id:?} waits for no strays of {origin:?}");
+                assert!(takes.is_some() && !self.is_quiet(*id, &[]), "{id:?} does not wait for strays of {origin:?}");
             }
         }
         for (id, client) in self.clients.iter().filter(|(_, client)| client.credit.left > 0) {
@@ -218,12 +218,12 @@ impl Engine {
                 assert_eq!(taker, Some(id), "{id:?} takes strays of {origin:?}");
             }
         }
-        assert!(self.next_stray().is_none(), "a stray waits with somebody who takes it");
+        assert!(self.next_stray().is_none(), "a stray waits, and so does a client that takes it");
     }
 }
 
 impl Client {
-    /// The abilities that take strays of this origin with this weight.
+    /// The abilities that take strays of this protocol with this weight.
     pub(crate) fn takes_strays(&self, origin: Origin, weight: u32) -> impl Iterator<Item = &Served> {
         self.abilities.iter().filter(move |served| served.strays == Some(origin) && served.weight == weight)
     }

@@ -1,7 +1,7 @@
-//! All jobs: a slab, and the ways to find one (by number, coalescing key, public name).
+//! All jobs: a slab, and the indexes to find one (by number, coalescing key, public name).
 //!
-//! Not here: order (`line`) and time (`alarm`). An index holds slots, never copies of what it is ordered by, but for the
-//! hash it would need again when it grows.
+//! Not here: order (`line`) and time (`alarm`). An index holds slots. It holds no copies of its keys, except a hash that it
+//! needs when it grows.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -14,13 +14,13 @@ use crate::job::{Job, KeyUntil, Place};
 use crate::line::Slot;
 use crate::numbered::Numbered;
 
-/// Jobs per slab page: a page is allocated and freed whole, so that a drained queue gives its memory back. A page fills a
-/// block of 24 KiB; with one job more, and what the allocator adds, it would take one of 28.
+/// Jobs per slab page. A page is allocated and freed whole, so that a drained queue returns its memory. A page of this size
+/// fills a block of 24 KiB; one more job, with the allocator's overhead, would need a block of 28 KiB.
 const PAGE: usize = 255;
 
-/// A key is hashed with the number of its queue, modulo this. So it can be found without the queue by looking at no more
-/// places than this, which costs no memory; and a key that is held in very many queues makes a row of equal hashes in
-/// the index that is as much shorter.
+/// A key is hashed with its queue's number modulo this. A search without the queue takes at most this many lookups, and no
+/// memory. A key that is held in very many queues causes runs of equal hashes in the index, which this makes shorter by the
+/// same factor.
 const QUEUE_GROUPS: u32 = 256;
 
 #[derive(Debug)]
@@ -36,20 +36,20 @@ pub(crate) struct Jobs {
     free: Vec<Slot>,
     by_id: Numbered<Slot>,
     by_key: HashTable<Entry>,
-    /// Named jobs by (hash of the name, number), but for those that are dead or done.
+    /// Named jobs by (hash of the name, number), except those that are dead or done.
     by_name: BTreeSet<(u64, JobId)>,
-    /// Those.
+    /// Named jobs that are dead or done, also by (hash of the name, number).
     over_by_name: BTreeSet<(u64, JobId)>,
-    /// The same, of leased jobs only.
+    /// Named jobs that are leased, by (hash of the name, start of the lease, number).
     leased_by_name: BTreeSet<(u64, Timestamp, JobId)>,
     hasher: FixedState,
     bytes: u64,
-    /// Those of dead jobs among them.
+    /// The part of `bytes` that dead jobs hold.
     dead_bytes: u64,
 }
 
-/// An entry of the index by key: a slot, and half of its hash, which is what it takes to move it when the table grows
-/// without going to see the job.
+/// An entry of the index by key: a slot, and half of its hash. With the hash the entry can move when the table grows, without a
+/// look at the job.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     hash: u32,
@@ -57,7 +57,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The table wants 64 bits, high and low ones alike.
+    /// The table needs 64 bits that all vary.
     const fn spread(hash: u32) -> u64 {
         (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -106,7 +106,7 @@ impl Jobs {
         self.pages.get_mut(index / PAGE)?.as_mut()?.jobs.get_mut(index % PAGE)?.as_mut()
     }
 
-    /// Adds a job to the slab and to the indexes by number and name. Its key is claimed apart.
+    /// Adds a job to the slab and to the indexes by number and name. The caller claims its key separately.
     pub(crate) fn insert(&mut self, job: Job) -> Slot {
         let id = job.id;
         self.bytes += job.weight_bytes();
@@ -125,7 +125,7 @@ impl Jobs {
         slot
     }
 
-    /// Takes a job out of the slab and of every index of this table. Its key has been released apart.
+    /// Removes a job from the slab and from all indexes of this table. The caller has released its key.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Job> {
         let index = slot.0 as usize;
         let page = self.pages.get_mut(index / PAGE)?;
@@ -146,7 +146,7 @@ impl Jobs {
         Some(job)
     }
 
-    /// Changes a job in a way that may change what it weighs.
+    /// Applies a change that may alter a job's weight.
     pub(crate) fn reweigh<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let job = self.at_mut(slot)?;
         let before = job.weight_bytes();
@@ -159,7 +159,7 @@ impl Jobs {
         Some(out)
     }
 
-    /// To be called when a job has come to the dead set, and when it is about to leave it.
+    /// The caller must call this after a job has become dead, and before it leaves that state.
     pub(crate) fn count_dead(&mut self, slot: Slot, comes: bool) {
         let bytes = self.at(slot).map_or(0, Job::weight_bytes);
         self.dead_bytes = if comes { self.dead_bytes + bytes } else { self.dead_bytes.saturating_sub(bytes) };
@@ -180,7 +180,7 @@ impl Jobs {
         slot
     }
 
-    /// Gives the slab's and the indexes' memory back once they are nearly empty.
+    /// Releases memory of the slab and the indexes once they are nearly empty.
     fn shrink(&mut self) {
         const KEEP: usize = 4096;
         if self.by_id.is_empty() && self.pages.len() > KEEP / PAGE {
@@ -206,7 +206,7 @@ impl Jobs {
         )
     }
 
-    /// Places in the slab from `first` on, in order, with what is there. Of a page that is gone only the first.
+    /// Slab places from `first` on, in order, with their jobs. Of a freed page only the first place.
     pub(crate) fn places_from(&self, first: u32) -> impl Iterator<Item = (Slot, Option<&Job>)> {
         let first = first as usize;
         let pages = self.pages.iter().enumerate().skip(first / PAGE);
@@ -228,7 +228,7 @@ impl Jobs {
 
     fn group_hash(&self, group: u32, origin: Origin, key: &[u8]) -> u32 {
         let hash = self.hasher.hash_one((group, origin, key));
-        // The other half is made from this one again: see `Entry::spread`.
+        // `Entry::spread` computes the other half from this one.
         u32::try_from(hash >> 32).unwrap_or_default()
     }
 
@@ -245,8 +245,8 @@ impl Jobs {
         self.by_key.find(Entry::spread(hash), same).map(|keyed| keyed.slot)
     }
 
-    /// A job that holds a key, in whatever queue: the oldest in the first group of queues that has one. Queues have
-    /// numbers below `queues`.
+    /// A job that holds a key in any queue: the oldest one in the first group of queues that has one. All queues have numbers
+    /// below `queues`.
     pub(crate) fn keyed_anywhere(&self, origin: Origin, key: &[u8], queues: u32) -> Option<Slot> {
         (0..queues.min(QUEUE_GROUPS)).find_map(|group| {
             let slots =
@@ -258,7 +258,7 @@ impl Jobs {
         })
     }
 
-    /// Makes the job hold its key, if it has one and nobody else holds it. Says whether it holds it now.
+    /// Makes the job hold its key, if it has one and no other job holds it. Returns whether the job holds it now.
     pub(crate) fn claim_key(&mut self, slot: Slot) -> bool {
         let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key()?))) else {
             return false;
@@ -271,7 +271,7 @@ impl Jobs {
         true
     }
 
-    /// Lets the job's key go, if it holds it. Says whether it did.
+    /// Releases the job's key. Returns whether the job held it.
     pub(crate) fn release_key(&mut self, slot: Slot) -> bool {
         let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key()?))) else {
             return false;
@@ -299,8 +299,8 @@ impl Jobs {
 
     // ---- public names ----------------------------------------------------------------------------------------------
 
-    /// The job meant by a public name: the one leased first before any other, else the oldest, one that is dead or done
-    /// only if there is no other; of those the youngest.
+    /// The job for a public name: the one leased first; if none is leased, the oldest. A dead or done job only if there is no
+    /// other; of those the youngest.
     pub(crate) fn named(&self, name: &[u8]) -> Option<Slot> {
         let hash = self.hasher.hash_one(name);
         let found = |id: JobId| self.slot(id).filter(|slot| self.at(*slot).is_some_and(|job| job.name() == name));
@@ -312,7 +312,7 @@ impl Jobs {
         leased.or_else(live).or_else(over)
     }
 
-    /// All jobs of a public name from a number on, oldest first.
+    /// All jobs with a public name from a number on, oldest first.
     pub(crate) fn all_named<'a>(&'a self, name: &'a [u8], first: JobId) -> impl Iterator<Item = (JobId, Slot)> + 'a {
         let hash = self.hasher.hash_one(name);
         let same_hash = |index: &'a BTreeSet<(u64, JobId)>| {
@@ -328,7 +328,7 @@ impl Jobs {
         slots.filter(move |(_, slot)| self.at(*slot).is_some_and(|job| job.name() == name))
     }
 
-    /// To be called when a job has come to a place.
+    /// The caller must call this after a job has entered a state.
     pub(crate) fn name_place(&mut self, slot: Slot) {
         let Some(job) = self.at(slot).filter(|job| !job.name().is_empty()) else { return };
         let (hash, id) = (self.hasher.hash_one(job.name()), job.id);
@@ -340,7 +340,7 @@ impl Jobs {
         }
     }
 
-    /// To be called when a job is about to leave its place.
+    /// The caller must call this before a job leaves its state.
     pub(crate) fn unname_place(&mut self, slot: Slot) {
         let Some(job) = self.at(slot).filter(|job| !job.name().is_empty()) else { return };
         let (hash, id) = (self.hasher.hash_one(job.name()), job.id);
@@ -352,7 +352,7 @@ impl Jobs {
         }
     }
 
-    /// Asserts what must hold between the indexes of this table.
+    /// Asserts the invariants between the indexes of this table.
     pub(crate) fn check(&self) {
         let (mut bytes, mut dead_bytes) = (0, 0);
         let mut count = 0;
@@ -387,7 +387,7 @@ impl Jobs {
     }
 }
 
-/// Whether nobody will work on a job unless somebody asks for that.
+/// Whether the job will not run again unless a client asks for it.
 const fn is_over(job: &Job) -> bool {
     matches!(job.place, Place::Dead(_) | Place::Done(_))
 }

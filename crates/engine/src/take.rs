@@ -1,6 +1,6 @@
 //! Jobs out: choosing a queue, taking its first job, granting the lease.
 //!
-//! Not here: what happens when there is nothing (`wait`).
+//! Not here: waiting when there is no job (`wait`).
 
 use bytes::Bytes;
 
@@ -19,7 +19,7 @@ impl Engine {
     pub(crate) fn take(&mut self, client: ClientId, tag: Tag, take: Take, turn: &mut Turn) -> Result<(), Refusal> {
         let woken_for = self.stop_waking_to_take(client, take.wait)?;
         let answer = self.take_or_wait(client, tag, take, turn);
-        // It may have taken another job than the one it was woken for, or none.
+        // It may have taken a job of another queue than the one for which it was woken, or none.
         if let Some(queue) = woken_for {
             self.serve(queue, turn);
         }
@@ -76,7 +76,7 @@ impl Engine {
         sources.iter().for_each(|served| self.drop_if_unknown(served.queue));
     }
 
-    /// Queues by name, on terms of the taker's. A name nobody knows is a queue to wait at.
+    /// Resolves queue names, with the taker's lease terms. An unknown name becomes a queue to wait at.
     fn listed(&mut self, names: Vec<Bytes>, lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {
         let limit = self.limits.abilities_max;
         if names.len() > limit as usize {
@@ -85,7 +85,7 @@ impl Engine {
         names.iter().try_for_each(|name| self.check_name(name))?;
         let mut listed = Vec::with_capacity(names.len());
         for name in names {
-            // What goes round is not for those who want something done.
+            // A take that expects work skips `cycle` queues.
             let kind = self.queues.named(&name).and_then(|id| self.queues.at(id)).map(|queue| queue.image.kind);
             if kind == Some(QueueKind::Cycle) {
                 continue;
@@ -93,7 +93,7 @@ impl Engine {
             match self.queues.find_or_make(&name, QueueKind::Work, self.limits.queues_max) {
                 Ok(queue) => listed.push(Served { queue, weight: 0, lease, strays: None }),
                 Err(why) => {
-                    // Those made for this take alone go with it.
+                    // Drop the queues that were created for this take alone.
                     listed.iter().for_each(|served| self.drop_if_unknown(served.queue));
                     return Err(why);
                 }
@@ -102,7 +102,7 @@ impl Engine {
         Ok(listed)
     }
 
-    /// The job of a queue that a client, who speaks this protocol, gets next in the name of this worker.
+    /// The job of a queue that a client of protocol `own` gets next, in the name of this worker.
     pub(crate) fn first(
         &self,
         (client, own): (ClientId, Option<Origin>),
@@ -114,7 +114,7 @@ impl Engine {
         queue.line.first_of(own)
     }
 
-    /// The queue and the job a client gets next, where `first` is what it would get of each.
+    /// The queue and the job that a client gets next, given the `first` job that it would get of each queue.
     pub(crate) fn choose(
         &self,
         client: ClientId,
@@ -128,7 +128,7 @@ impl Engine {
             .filter(|_| select == Select::RoundRobin)
             .and_then(|last| sources.iter().position(|served| birth(served) == Some(last)))
             .map_or(0, |at| at + 1);
-        // How far a queue is behind the one whose turn it is.
+        // How far a queue is from the next one in the round.
         let turn_of = |index: usize| (index + sources.len() - next) % sources.len().max(1);
         let ready = sources.iter().enumerate().filter_map(|(index, served)| {
             let (standing, slot) = first(served)?;
@@ -145,7 +145,7 @@ impl Engine {
         best.map(|(_, served, _, slot)| (served, slot))
     }
 
-    /// Leases a ready job to a client and tells it.
+    /// Leases a ready job to a client and sends it.
     pub(crate) fn hand_out(
         &mut self,
         client: ClientId,
@@ -164,7 +164,7 @@ impl Engine {
         }
         self.count(slot, |totals| totals.taken += 1);
         let Some(job) = self.jobs.at(slot) else { return };
-        // A connection-bound lease ends with the daemon: nothing to remember.
+        // A connection-bound lease ends with the daemon, so it is not journalled.
         if job.lease().is_some_and(|lease| !lease.connection_bound()) {
             self.remember_move(slot, turn);
         }
@@ -189,7 +189,7 @@ impl Engine {
         let (lease_ms, on_expiry) =
             wish.map_or((terms.lease_ms, terms.on_expiry), |(ms, on_expiry)| (Some(ms), on_expiry));
         let until = match lease_ms {
-            // At least a moment: one that ended as it began would go round for ever while somebody has credits.
+            // At least 1 ms: a lease that ends at once would loop while a client has credits.
             Some(ms) => now.after_ms(ms.min(self.limits.lease_ms_max).max(1)),
             None => Timestamp::NEVER,
         };
@@ -222,23 +222,24 @@ impl Engine {
         })
     }
 
-    /// Whether a worker has been asked to take no more.
+    /// Whether a worker was asked to take no more.
     pub(crate) fn is_quiet(&self, client: ClientId, worker: &[u8]) -> bool {
         let own = self.clients.get(&client).and_then(|client| client.worker);
         let worker = own.or_else(|| self.worker_names.get(worker).copied());
         worker.and_then(|n| self.workers.get(&n)).is_some_and(|worker| worker.state > WorkerState::Running)
     }
 
-    /// When the first of a queue's line came to be ready: a job that came back stands before younger ones.
+    /// When the first job of a queue became ready. A job that returned is before younger ones.
     pub(crate) fn oldest_ready(&self, queue: QueueId) -> Option<Timestamp> {
         let (_, slot): (Standing, Slot) = self.queues.at(queue)?.line.first()?;
         self.jobs.at(slot).map(|job: &Job| job.ready_at)
     }
 }
 
-/// The queue's serial number, below how often the daemon was started: serials that were told and never journalled come again.
+/// The queue's serial number, with the daemon's start count in the bits above it. The start count keeps tokens unique: after a
+/// restart, serials that were not journalled are given again.
 const fn cycle_token(starts: u64, queue: &Queue) -> u64 {
-    // Seventeen million million changes of a queue, a million starts.
+    // Room for 2^44 changes of a queue and 2^20 starts.
     const SERIAL_BITS: u32 = 44;
     (starts << SERIAL_BITS).wrapping_add(queue.image.serial)
 }

@@ -1,7 +1,7 @@
-//! How much of a queue may be worked on at once, in all and by one worker.
+//! How much of a queue may be worked on at once, in total and by one worker.
 //!
-//! Each lease of a throttled queue holds a slot: until it ends, or for as long as the throttle says. A queue without a
-//! throttle knows nothing of slots. Not here: who is served when a slot is free (`wait`).
+//! Each lease of a throttled queue holds a slot until the lease ends or the throttle's timeout has passed. Other queues have no
+//! slots. Not here: which client is served when a slot becomes free (`wait`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,21 +17,21 @@ use crate::job::{Holder, Lease, PlaceKind};
 use crate::queue::Queue;
 use crate::turn::Turn;
 
-/// What of a queue may be worked on at once.
+/// How much of a queue may be worked on at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Throttle {
     /// Jobs in all.
     pub leased_max: Option<u32>,
-    /// Jobs of one worker. A lease that ends with its connection is that connection's; one that ends with time is that of
-    /// the worker named in the take, and all who gave no name are one worker.
+    /// Jobs of one worker. A connection-bound lease counts for its connection, a time-bound one for the worker named in the
+    /// take. All takes without a name count as one worker.
     pub per_worker_max: Option<u32>,
-    /// After so many milliseconds a job that is still worked on counts no more, so that those whose workers have forgotten
-    /// them do not stop a queue. Its lease goes on.
+    /// After this many milliseconds a leased job no longer counts, so that jobs forgotten by their workers do not stop a queue.
+    /// The lease continues.
     pub timeout_ms: Option<u64>,
 }
 
 impl Throttle {
-    /// When a lease taken then counts no more.
+    /// When a lease taken at `taken_at` no longer counts.
     pub(crate) const fn over_at(&self, taken_at: Timestamp) -> Timestamp {
         match self.timeout_ms {
             Some(ms) => taken_at.after_ms(ms),
@@ -40,7 +40,7 @@ impl Throttle {
     }
 }
 
-/// Whose a lease is, or would be.
+/// The worker for which a lease counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whose<'a> {
     Connection(ClientId),
@@ -48,20 +48,20 @@ pub(crate) enum Whose<'a> {
 }
 
 impl<'a> Whose<'a> {
-    /// Of what this client takes on these terms, in the name of this worker.
+    /// The worker for which this take counts.
     pub(crate) const fn taking(client: ClientId, terms: LeaseTerms, worker: &'a [u8]) -> Self {
         if terms.connection_bound { Self::Connection(client) } else { Self::Named(worker) }
     }
 }
 
-/// The slots of a throttled queue that are held.
+/// The slots in use of a throttled queue.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// By when the lease was taken.
+    /// By the start of the lease.
     held: BTreeSet<(Timestamp, JobId)>,
     by_connection: BTreeMap<ClientId, u32>,
     by_name: BTreeMap<Box<[u8]>, u32>,
-    /// When the engine will look for those that are over; not later than the first is.
+    /// When the engine next looks for slots that have timed out; not after the first one does.
     alarm_at: Timestamp,
 }
 
@@ -83,7 +83,7 @@ impl Slots {
         self.alarm_at
     }
 
-    /// When the first that is held counts no more.
+    /// When the first slot times out.
     pub(crate) fn next_over_at(&self, throttle: Throttle) -> Timestamp {
         self.held.first().map_or(Timestamp::NEVER, |(taken_at, _)| throttle.over_at(*taken_at))
     }
@@ -106,7 +106,7 @@ impl Slots {
         }
     }
 
-    /// Says whether the lease held one.
+    /// Removes the slot of a lease. Returns whether there was one.
     fn remove(&mut self, id: JobId, lease: &Lease) -> bool {
         if !self.held.remove(&(lease.taken_at, id)) {
             return false;
@@ -118,7 +118,7 @@ impl Slots {
         true
     }
 
-    /// Asserts that these leases, and no others, hold a slot.
+    /// Asserts that exactly these leases hold a slot.
     pub(crate) fn check<'a>(&self, name: &[u8], leases: impl Iterator<Item = (JobId, &'a Lease)>) {
         let mut expected = Self::new();
         leases.for_each(|(id, lease)| expected.insert(id, lease));
@@ -127,7 +127,7 @@ impl Slots {
     }
 }
 
-/// One lease less, and nothing is left of whoever has none.
+/// Subtracts one, and removes a worker at 0.
 fn one_less<K: Ord>(held: &mut BTreeMap<K, u32>, whose: &K) {
     if let Some(n) = held.get_mut(whose) {
         *n = n.saturating_sub(1);
@@ -138,24 +138,24 @@ fn one_less<K: Ord>(held: &mut BTreeMap<K, u32>, whose: &K) {
 }
 
 impl Queue {
-    /// Leases more that it has slots for.
+    /// How many more leases it has slots for.
     pub(crate) fn free_slots(&self) -> u32 {
         let Some((throttle, slots)) = self.image.throttle.zip(self.slots.as_deref()) else { return u32::MAX };
         throttle.leased_max.map_or(u32::MAX, |max| max.saturating_sub(slots.len()))
     }
 
-    /// Whether it has a slot for this worker, if it has one at all.
+    /// Whether this worker's own limit allows another slot.
     pub(crate) fn admits(&self, whose: Whose<'_>) -> bool {
         let Some((throttle, slots)) = self.image.throttle.zip(self.slots.as_deref()) else { return true };
         throttle.per_worker_max.is_none_or(|max| slots.of(whose) < max)
     }
 
-    /// Whether who takes matters.
+    /// Whether its limit depends on the worker.
     pub(crate) fn knows_workers_apart(&self) -> bool {
         self.image.throttle.is_some_and(|throttle| throttle.per_worker_max.is_some())
     }
 
-    /// A job is leased. Says for when an alarm is to be set, and which one is to be forgotten for it.
+    /// Takes a slot for a lease. Returns the time for which to set an alarm, and the time of the alarm to forget.
     pub(crate) fn hold_slot(&mut self, id: JobId, lease: &Lease, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let (throttle, slots) = self.image.throttle.zip(self.slots.as_deref_mut())?;
         let over_at = throttle.over_at(lease.taken_at);
@@ -166,7 +166,7 @@ impl Queue {
         (over_at < slots.alarm_at).then(|| (over_at, std::mem::replace(&mut slots.alarm_at, over_at)))
     }
 
-    /// A job is leased no more. Says whether that frees a slot.
+    /// Releases a lease's slot. Returns whether there was one.
     pub(crate) fn free_slot(&mut self, id: JobId, lease: &Lease) -> bool {
         self.slots.as_deref_mut().is_some_and(|slots| slots.remove(id, lease))
     }
@@ -200,7 +200,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A queue has got another throttle, or none. Looks for its leases among all jobs, if it has any.
+    /// Recounts the slots of a queue after a change of its throttle. Looks at all jobs if the queue has leases.
     fn count_slots(&mut self, id: QueueId) {
         let Some(queue) = self.queues.at_mut(id) else { return };
         if let Some(slots) = queue.slots.take() {
@@ -220,7 +220,7 @@ impl Engine {
         }
     }
 
-    /// Some of a queue's leases may be so old that they count no more.
+    /// Releases the slots of leases that have timed out.
     pub(crate) fn slots_due(&mut self, id: QueueId, at: Timestamp) {
         self.alarms.forget(at);
         let Some(queue) = self.queues.at_mut(id) else { return };
@@ -234,7 +234,7 @@ impl Engine {
             }
             let lease = self.jobs.slot(job).and_then(|slot| self.jobs.at(slot)?.lease());
             if !lease.is_some_and(|lease| slots.remove(job, lease)) {
-                debug_assert!(false, "{job:?} holds a slot and no lease");
+                debug_assert!(false, "{job:?} has a slot but no lease");
                 slots.held.remove(&(taken_at, job));
             }
         }
@@ -243,14 +243,15 @@ impl Engine {
         self.freed.push_back(id);
     }
 
-    /// Slots that have become free are for those who wait.
+    /// Serves the queues that have free slots again.
     pub(crate) fn serve_freed(&mut self, turn: &mut Turn) {
         while let Some(queue) = self.freed.pop_front() {
             self.serve(queue, turn);
         }
     }
 
-    /// Whether a queue has a slot for a client that waits at it: as a taker if it stands there with this key, else asleep.
+    /// Whether a queue has a slot for a waiting client: for its blocked take if it is queued with this key, otherwise as a
+    /// sleeper or on credit.
     pub(crate) fn admits_waiter(&self, queue: &Queue, id: ClientId, key: WaitKey) -> bool {
         if !queue.knows_workers_apart() {
             return true;

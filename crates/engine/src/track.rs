@@ -1,6 +1,6 @@
-//! Jobs that are followed by their names: how far they have come, told wherever they are.
+//! Tracked jobs: progress by name, in any state.
 //!
-//! Not here: what is kept of them once they have ended (`end`).
+//! Not here: what is kept of them after their end (`end`).
 
 use bytes::Bytes;
 
@@ -57,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// A worker has told something of a job; those who follow it will see when.
+    /// Records when a worker reported on a tracked job.
     pub(crate) fn remember_track(&mut self, slot: Slot, turn: &mut Turn) {
         let now = self.wall();
         let Some(job) = self.jobs.at_mut(slot) else { return };

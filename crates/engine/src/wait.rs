@@ -1,7 +1,8 @@
-//! Waiting for work in its three shapes: a blocked take, a sleep until woken, credits. And who is served when work comes.
+//! Waiting for work in three ways: a blocked take, a sleep until woken, and credits. Also which client is served when work
+//! arrives.
 //!
-//! First come, first served; weights order those of one protocol among themselves. A queue wakes as many sleepers as it has jobs that are not yet
-//! meant for one; a sleeper that is woken and does not come for its job in time is replaced by the next.
+//! First come, first served; weights order the clients of one protocol among themselves. A queue wakes as many sleepers as it
+//! has jobs that no sleeper is woken for yet. A woken sleeper that does not come for its job in time is replaced by the next.
 
 use std::collections::VecDeque;
 
@@ -17,11 +18,11 @@ use crate::ids::{ClientId, QueueId, Tag, Timestamp};
 use crate::queue::Queue;
 use crate::turn::Turn;
 
-/// Takes of one client that may be blocked at once.
+/// How many takes of one client may be blocked at once.
 const BLOCKED_MAX: usize = 1 << 16;
 
 impl Engine {
-    /// A take found nothing.
+    /// A take found no job.
     pub(crate) fn wait_for_job(
         &mut self,
         client: ClientId,
@@ -59,7 +60,7 @@ impl Engine {
         }
     }
 
-    /// A client is about to sleep: if there is work it is woken at once, every time it asks.
+    /// A client is about to sleep. If there is work, it is woken at once, every time it asks.
     pub(crate) fn sleep(&mut self, id: ClientId, turn: &mut Turn) -> Result<(), Refusal> {
         let woken_for = self.stop_waking(id)?;
         let abilities = &self.clients.get(&id).ok_or(Refusal::OutOfPlace)?.abilities;
@@ -111,7 +112,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a client with credits what there is already, in the order it chose itself.
+    /// Gives a client with credits the jobs that are ready, in the order of its own selection.
     fn spend_credits(&mut self, id: ClientId, turn: &mut Turn) {
         while let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) {
             if self.is_quiet(id, &[]) {
@@ -129,14 +130,14 @@ impl Engine {
         }
     }
 
-    /// Ends every wait of a client. It is told nothing.
+    /// Ends all waits of a client without a notification.
     pub(crate) fn unwait(&mut self, id: ClientId, turn: &mut Turn) {
         if let Some(queue) = self.stop_waiting(id) {
             self.serve(queue, turn);
         }
     }
 
-    /// The same, but the queue the client was woken for, if it was, is still to be served by the caller.
+    /// The same, but returns the queue for which the client was woken, if any. The caller must serve that queue.
     pub(crate) fn stop_waiting(&mut self, id: ClientId) -> Option<QueueId> {
         self.unqueue_creditor(id);
         let client = self.clients.get_mut(&id)?;
@@ -147,8 +148,9 @@ impl Engine {
         woken_for
     }
 
-    /// A client that asks for work is neither asleep nor freshly woken any more. Says which queue it was woken for:
-    /// that one must be served again once the client has chosen. Refused if it waits for a job already.
+    /// A client that asks for work is no longer asleep or newly woken. Returns the queue for which it was woken: the caller
+    /// must serve that queue once the client has chosen. Refused if the client has a blocked take, unless both takes have no
+    /// deadline.
     pub(crate) fn stop_waking_to_take(&mut self, id: ClientId, wait: Wait) -> Result<Option<QueueId>, Refusal> {
         match self.client(id)?.blocked() {
             Some(takes) if takes.len() < BLOCKED_MAX && is_endless(takes) && !matches!(wait, Wait::Until(_)) => {
@@ -159,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// The same for whoever may not wait for a job besides.
+    /// The same for requests that are refused to a client with a blocked take.
     pub(crate) fn stop_waking(&mut self, id: ClientId) -> Result<Option<QueueId>, Refusal> {
         let client = self.client(id)?;
         let woken_for = match &client.waiting {
@@ -187,7 +189,7 @@ impl Engine {
         }
     }
 
-    /// A take waits no more.
+    /// Ends the wait of a take.
     pub(crate) fn unblock(&mut self, id: ClientId, blocked: &Blocked) {
         self.alarms.forget(blocked.until);
         self.leave_takers(id, blocked.seq, &blocked.sources);
@@ -203,8 +205,8 @@ impl Engine {
         }
     }
 
-    /// A client has been asked to take no more: it waits on, at no queue. The one it was woken for, if it was, is still to
-    /// be served by the caller.
+    /// A client was asked to take no more: it goes on waiting, but at no queue. Returns the queue for which it was woken, if
+    /// any. The caller must serve that queue.
     pub(crate) fn wait_at_nothing(&mut self, id: ClientId) -> Option<QueueId> {
         self.unqueue_creditor(id);
         let client = self.clients.get_mut(&id)?;
@@ -239,7 +241,7 @@ impl Engine {
         }
     }
 
-    /// A client that waits gained an ability.
+    /// A waiting client gained an ability.
     pub(crate) fn wait_also_at(&mut self, id: ClientId, served: Served) {
         if self.is_quiet(id, &[]) {
             return;
@@ -257,7 +259,7 @@ impl Engine {
         }
     }
 
-    /// A client that waits lost an ability, and has the others still.
+    /// A waiting client lost an ability, and still has the others.
     pub(crate) fn wait_no_more_at(&mut self, id: ClientId, served: Served) {
         let Some(client) = self.clients.get(&id) else { return };
         let Some(queue) = self.queues.at_mut(served.queue) else { return };
@@ -272,7 +274,7 @@ impl Engine {
         self.take_strays_no_more(id, served);
     }
 
-    /// The same for strays, unless another of its abilities takes them.
+    /// Stops its wait for strays, unless another of its abilities takes them.
     pub(crate) fn take_strays_no_more(&mut self, id: ClientId, served: Served) {
         let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) else { return };
         let still = served.strays.and_then(|origin| client.takes_strays(origin, served.weight).next());
@@ -281,7 +283,7 @@ impl Engine {
         }
     }
 
-    /// A client woken for this queue can no longer serve it: somebody else must.
+    /// A client woken for this queue can no longer serve it: serves the queue again.
     pub(crate) fn wake_in_stead(&mut self, id: ClientId, queue: QueueId, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if matches!(client.waiting, Waiting::Awake { queue: woken_for, .. } if woken_for == queue) {
@@ -316,7 +318,7 @@ impl Engine {
         }
     }
 
-    /// One credit is spent: the client goes behind its equals, or out when it has none left.
+    /// Spends one credit. The client goes behind its equals, or leaves the queues with its last credit.
     pub(crate) fn use_credit(&mut self, id: ClientId) {
         self.unqueue_creditor(id);
         let seq = self.wait_seq();
@@ -330,7 +332,7 @@ impl Engine {
 
     // ---- serving ---------------------------------------------------------------------------------------------------
 
-    /// Work has come, or somebody who was to do it has gone: hands out and wakes until one of the two runs out.
+    /// Serves a queue after work arrived or a woken client gave up: hands out and wakes until jobs or clients run out.
     pub(crate) fn serve(&mut self, queue: QueueId, turn: &mut Turn) {
         while let Some(next) = self.next_served(queue) {
             match next {
@@ -341,16 +343,15 @@ impl Engine {
         self.notice_unserved(queue, turn);
     }
 
-    /// Who is to be served next at a queue: of those whom their protocols would send, the one who has waited longest.
+    /// The next client to serve at a queue: the one of all protocols' candidates that has waited longest.
     pub(crate) fn next_served(&self, id: QueueId) -> Option<Next> {
         let queue = self.queues.at(id).filter(|queue| queue.has_work())?;
         let candidates = queue.consumers.iter().filter_map(|consumers| self.next_of(queue, consumers));
         candidates.min_by_key(|(key, _)| key.seq).map(|(_, next)| next)
     }
 
-    /// Whom one protocol would send: the heaviest, and of equals who has waited longest. Jobs that a woken sleeper is on its
-    /// way to are for it, as far as other sleepers are concerned; whoever takes directly does not wait for one that may never
-    /// come.
+    /// The candidate of one protocol: the heaviest, and among equals the one that has waited longest. Other sleepers leave a
+    /// job to the sleeper that was woken for it. A direct taker does not wait for a woken sleeper that may never come.
     fn next_of(&self, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
         if (consumers.takers.is_empty() && consumers.sleepers.is_empty())
             || queue.line.first_of(consumers.origin).is_none()
@@ -384,7 +385,7 @@ impl Engine {
         turn.tell(id, Event::Woken);
     }
 
-    /// Hands the first job to a client whose turn it is; the key says whether as a blocked taker or on credit.
+    /// Hands the first job to the client whose turn it is. The key decides whether its blocked take or its credit is used.
     fn hand_to_waiting(&mut self, id: ClientId, key: WaitKey, queue: QueueId, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let own = client.info.origin;
@@ -403,7 +404,7 @@ impl Engine {
         }
     }
 
-    /// A sleeper that was woken has not come: its job is for another. It stays awake, and gets work when it asks.
+    /// A woken sleeper has not come in time: serves its queue again. The client stays awake, and gets work when it asks.
     pub(crate) fn overslept(&mut self, id: ClientId, seq: u64, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if client.is_awake(seq) {
@@ -416,10 +417,10 @@ impl Engine {
         }
     }
 
-    /// A blocked taker has waited long enough.
+    /// A blocked take has reached its deadline.
     pub(crate) fn give_up_waiting(&mut self, id: ClientId, turn: &mut Turn) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        // Whoever waits until a time has one take that does.
+        // A client with a deadline has only one blocked take.
         let over = client.blocked().and_then(VecDeque::front).filter(|blocked| blocked.until <= self.now);
         if let Some(seq) = over.map(|blocked| blocked.seq)
             && let Some(blocked) = client.take_blocked(seq)
@@ -431,7 +432,7 @@ impl Engine {
 }
 
 impl Client {
-    /// Takes out the blocked take whose turn this is.
+    /// Removes the blocked take that has this turn.
     fn take_blocked(&mut self, seq: u64) -> Option<Blocked> {
         let Waiting::Jobs(takes) = &mut self.waiting else { return None };
         let blocked = takes.remove(turn_of(seq, takes)?);
@@ -442,12 +443,12 @@ impl Client {
     }
 }
 
-/// Whether these takes wait as long as the connection lives.
+/// Whether these takes have no deadline.
 fn is_endless(takes: &VecDeque<Blocked>) -> bool {
     takes.front().is_none_or(|blocked| blocked.until == Timestamp::NEVER)
 }
 
-/// What is to be done next at a queue.
+/// The next step at a queue.
 #[derive(Debug)]
 pub(crate) enum Next {
     Wake(ClientId),

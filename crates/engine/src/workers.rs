@@ -1,4 +1,4 @@
-//! Workers known by name: they span connections, beat, and are asked to go quiet or to go.
+//! Workers known by name: they span connections, send heartbeats, and can be asked to go quiet or to terminate.
 
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ impl Engine {
         turn: &mut Turn,
     ) -> Result<(), Refusal> {
         self.check_name(name)?;
-        // Those who gave no name are not one worker.
+        // Connections that give no name do not form one worker.
         if name.is_empty() {
             return Err(Refusal::UnknownWorker);
         }
@@ -101,7 +101,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves a worker on, never back. From quiet on, none of its connections is given work.
+    /// Moves a worker to a later state; never back. From quiet on, none of its connections is given work.
     fn move_worker(&mut self, number: u64, state: WorkerState, turn: &mut Turn) {
         let Some(worker) = self.workers.get_mut(&number).filter(|worker| worker.state < state) else { return };
         worker.state = state;
@@ -109,13 +109,13 @@ impl Engine {
         self.hush(&clients, turn);
     }
 
-    /// These take no more; what they were woken for is for others, and not for one another.
+    /// These clients take no more. Jobs for which they were woken go to other clients, but not to one of these.
     fn hush(&mut self, clients: &[ClientId], turn: &mut Turn) {
         let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| self.wait_at_nothing(*client)).collect();
         woken_for.into_iter().for_each(|queue| self.serve(queue, turn));
     }
 
-    /// One of a worker's connections has closed; with the last one the worker is forgotten.
+    /// One of a worker's connections has closed. With its last connection the worker is forgotten.
     pub(crate) fn leave_worker(&mut self, number: u64, client: ClientId, turn: &mut Turn) {
         let Some(worker) = self.workers.get_mut(&number) else { return };
         worker.clients.remove(&client);
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// A worker may have been silent too long: then its connections are dismissed. Otherwise the alarm is set anew.
+    /// A worker may have missed its heartbeat. If so, its connections are dismissed; otherwise the alarm is set anew.
     pub(crate) fn miss_beat(&mut self, number: u64, at: Timestamp, turn: &mut Turn) {
         let Some(worker) = self.workers.get_mut(&number) else { return };
         let due = worker.beat_at.after_ms(self.limits.beat_ms);
@@ -139,7 +139,7 @@ impl Engine {
             Some(origin) => self.head.count(origin, |totals| totals.dismissed += 1),
             None => self.head.totals.dismissed += 1,
         }
-        // Whoever is taken for dead is given nothing more.
+        // A worker that counts as dead is given no more jobs.
         let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| self.stop_waiting(*client)).collect();
         for id in clients {
             turn.tell(id, Event::Dismissed);
@@ -151,8 +151,8 @@ impl Engine {
         self.forget_worker(number, turn);
     }
 
-    /// Its time-bound leases on jobs of its own protocol run on, unless the configuration wants them back at once. Jobs of
-    /// others are for somebody else: those who wait for them know nothing of such leases.
+    /// Forgets a worker. Its time-bound leases on jobs of its own protocol continue, unless the configuration requeues them at
+    /// once. Jobs of other protocols are requeued: their clients do not know such leases.
     fn forget_worker(&mut self, number: u64, turn: &mut Turn) {
         let Some(worker) = self.workers.remove(&number) else { return };
         self.alarms.forget(worker.alarm_at);

@@ -1,4 +1,4 @@
-//! Batches: jobs that belong together, and the callbacks pushed once all of them were worked on.
+//! Batches: jobs that belong together, and the callbacks pushed once all of them have run.
 
 #![expect(clippy::panic, reason = "that is how a test fails")]
 
@@ -39,7 +39,7 @@ fn commit(text: &'static str) -> Command {
     Command::BatchCommit { batch: name(text) }
 }
 
-/// Held for half an hour, if there is anything to hold.
+/// Opens a batch, and holds its callbacks for half an hour.
 fn open(text: &'static str) -> Command {
     Command::BatchOpen { batch: name(text), hold_ms: 1_800_000 }
 }
@@ -72,7 +72,7 @@ fn call_back(broker: &mut Broker) {
 }
 
 #[test]
-fn complete_comes_when_all_have_run_and_success_when_that_and_all_have_succeeded() {
+fn complete_is_pushed_once_all_have_run_and_success_once_all_succeeded() {
     let mut broker = Broker::new();
     broker.says(1, make(both("b")), ["1 done"]);
     broker.says(1, push("work").batch("b"), ["1 new j2"]);
@@ -85,7 +85,7 @@ fn complete_comes_when_all_have_run_and_success_when_that_and_all_have_succeeded
     assert_eq!(state(&mut broker, "b"), "2/1/0 --");
     broker.says(2, take(["work"]), ["2 took j3.1"]);
     broker.says(2, fail(3), ["2 failed j3, retried 1010"]);
-    // Both have run: one callback, and the other waits for it and for the second job.
+    // Both have run. The complete callback is pushed; the success callback waits for it and for the second job.
     assert_eq!(state(&mut broker, "b"), "2/1/1 1-");
     call_back(&mut broker);
     assert_eq!(state(&mut broker, "b"), "2/1/1 2-");
@@ -107,14 +107,14 @@ fn success_waits_for_the_complete_callback_to_succeed() {
     assert_eq!(broker.drain("work"), [2]);
     assert_eq!(state(&mut broker, "b"), "1/0/0 1-");
     broker.says(2, take([CALLBACKS]), ["2 took j3.1"]);
-    // It fails for good, and stays as it is.
+    // The callback fails for good, so its state stays "enqueued".
     broker.says(2, fail(3), ["2 failed j3, discarded"]);
     assert_eq!(state(&mut broker, "b"), "1/0/0 1-");
     broker.says(2, take([CALLBACKS]), ["2 empty"]);
 }
 
 #[test]
-fn success_alone_comes_at_once() {
+fn success_without_a_complete_callback_is_pushed_at_once() {
     let mut broker = Broker::new();
     broker.says(1, make(NewBatch { success: callback("success"), ..batch("b") }), ["1 done"]);
     broker.says(1, push("work").batch("b"), ["1 new j2"]);
@@ -124,14 +124,14 @@ fn success_alone_comes_at_once() {
 }
 
 #[test]
-fn nothing_comes_before_the_commit_and_an_empty_batch_is_complete_with_it() {
+fn no_callback_before_the_commit_and_an_empty_batch_completes_with_it() {
     let mut broker = Broker::new();
     broker.says(1, make(both("b")), ["1 done"]);
     broker.says(1, push("work").batch("b"), ["1 new j2"]);
     assert_eq!(broker.drain("work"), [2]);
     assert_eq!(state(&mut broker, "b"), "1/0/0 --");
     broker.says(3, take([CALLBACKS]).forever(), []);
-    // Whoever waits gets the callback in the same breath.
+    // A waiting client gets the callback in the same visit.
     broker.says(1, commit("b"), ["1 done", "3 took j3.1"]);
     broker.says(3, finish(3), ["3 finished j3"]);
     assert_eq!(state(&mut broker, "b"), "1/0/0 21");
@@ -144,7 +144,7 @@ fn nothing_comes_before_the_commit_and_an_empty_batch_is_complete_with_it() {
 }
 
 #[test]
-fn a_batch_never_sticks_whatever_becomes_of_its_jobs() {
+fn a_batch_completes_however_its_jobs_end() {
     let in_place = |place| in_queue("work", place);
     let fates: [(&str, Vec<Command>); 7] = [
         ("cancelled", vec![Command::Cancel(JobRef::Name(name("j")))]),
@@ -172,7 +172,7 @@ fn a_batch_never_sticks_whatever_becomes_of_its_jobs() {
 }
 
 #[test]
-fn a_dead_job_that_is_tried_again_may_still_bring_success() {
+fn a_requeued_dead_job_may_still_lead_to_success() {
     let mut broker = Broker::new();
     broker.says(1, make(NewBatch { success: callback("success"), ..batch("b") }), ["1 done"]);
     broker.says(1, push("work").batch("b").retry(-1, Backoff::None), ["1 new j2"]);
@@ -199,14 +199,14 @@ fn a_parent_waits_for_the_callbacks_of_its_children() {
     assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 --", "1/0/0 1-"]);
     call_back(&mut broker);
     assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 1-", "1/0/0 21"]);
-    // The parent's own first, for it was pushed first... the child's success is what the parent's success waits for.
+    // The parent's own callback is taken first, because it was pushed first. The parent's success waits for the child's.
     call_back(&mut broker);
     call_back(&mut broker);
     assert_eq!([state(&mut broker, "parent"), state(&mut broker, "child")], ["1/0/0 21", "1/0/0 22"]);
 }
 
 #[test]
-fn a_child_that_is_never_committed_is_waited_for_until_it_is_forgotten() {
+fn a_parent_waits_for_an_uncommitted_child_until_it_expires() {
     let mut broker = Broker::new();
     broker.says(1, make(both("parent")), ["1 done"]);
     broker.says(1, make(NewBatch { parent: Some(name("parent")), expires_ms: 500, ..both("child") }), ["1 done"]);
@@ -236,7 +236,7 @@ fn jobs_may_join_after_everything_but_callbacks_come_once() {
 }
 
 #[test]
-fn one_that_is_opened_again_holds_its_callbacks_until_it_is_committed() {
+fn a_reopened_batch_holds_its_callbacks_until_the_next_commit() {
     let mut broker = Broker::new();
     broker.says(1, make(both("b")), ["1 done"]);
     broker.says(1, push("work").batch("b"), ["1 new j2"]);
@@ -249,7 +249,7 @@ fn one_that_is_opened_again_holds_its_callbacks_until_it_is_committed() {
     assert_eq!(state(&mut broker, "b"), "2/0/0 --");
     broker.says(1, commit("b"), ["1 done"]);
     assert_eq!(state(&mut broker, "b"), "2/0/0 1-");
-    // Between the two callbacks the same.
+    // The same holds between the two callbacks.
     broker.says(1, open("b"), ["1 done"]);
     call_back(&mut broker);
     assert_eq!(state(&mut broker, "b"), "2/0/0 2-");
@@ -258,7 +258,7 @@ fn one_that_is_opened_again_holds_its_callbacks_until_it_is_committed() {
 }
 
 #[test]
-fn one_whose_opener_is_gone_goes_on_in_its_time() {
+fn a_reopened_batch_without_a_commit_continues_after_its_hold() {
     let mut broker = Broker::new();
     broker.says(1, make(batch("outer")), ["1 done"]);
     broker.says(1, commit("outer"), ["1 done"]);
@@ -278,13 +278,13 @@ fn one_whose_opener_is_gone_goes_on_in_its_time() {
     broker.says(1, open("d"), ["1 done"]);
     broker.at(begin + 60_000, []);
     assert_eq!(broker.drain("work"), [8]);
-    // Opened once more, and for less: the longer time counts.
+    // Opened again for a shorter time: the longer time applies.
     broker.says(1, Command::BatchOpen { batch: name("d"), hold_ms: 5 }, ["1 done"]);
     broker.at(begin + 1_799_999, []);
     assert_eq!(state(&mut broker, "d"), "1/0/0 --");
     broker.at(begin + 1_800_000, []);
     assert_eq!(state(&mut broker, "d"), "1/0/0 1-");
-    // It is not opened any more.
+    // It is no longer open.
     call_back(&mut broker);
     call_back(&mut broker);
 }
@@ -308,7 +308,7 @@ fn unknown_and_forgotten_batches() {
     assert_eq!(state(&mut broker, "b"), "batch unknown");
     assert_eq!(broker.drain("work"), [2]);
 
-    // Kept for a day once it has nothing left, and longer if somebody opens it.
+    // It is kept for a day once it has nothing left to do, and longer if a client opens it.
     broker.says(1, make(batch("kept")), ["1 done"]);
     broker.says(1, push("work").batch("kept"), ["1 new j4"]);
     broker.says(1, commit("kept"), ["1 done"]);
@@ -325,7 +325,7 @@ fn unknown_and_forgotten_batches() {
 }
 
 #[test]
-fn callbacks_know_their_batch_and_count_against_no_limit() {
+fn callbacks_name_their_batch_and_are_exempt_from_limits() {
     let mut broker = Broker::limited(|limits| limits.jobs_max = 1);
     broker.says(1, make(both("b")), ["1 done"]);
     broker.says(1, push("work"), ["1 new j2"]);
@@ -337,7 +337,7 @@ fn callbacks_know_their_batch_and_count_against_no_limit() {
 }
 
 #[test]
-fn a_callback_whose_queue_is_of_the_other_kind_waits_until_it_is_not() {
+fn a_callback_waits_while_its_queue_has_the_other_kind() {
     let mut broker = Broker::new();
     broker.says(1, create(CALLBACKS, windlass_engine::QueueKind::Cycle), ["1 done"]);
     broker.says(1, make(both("b")), ["1 done"]);
@@ -351,7 +351,7 @@ fn a_callback_whose_queue_is_of_the_other_kind_waits_until_it_is_not() {
 }
 
 #[test]
-fn what_is_no_batch_and_what_joins_none() {
+fn invalid_batches_and_jobs_that_cannot_join_are_refused() {
     let mut broker = Broker::limited(|limits| (limits.batch_depth_max, limits.name_bytes_max) = (1, 9));
     let with = |change: fn(&mut NewJob)| {
         let mut new = both("b");
@@ -374,7 +374,7 @@ fn what_is_no_batch_and_what_joins_none() {
 }
 
 #[test]
-fn the_one_at_rest_for_longest_goes_for_a_new_one() {
+fn a_new_batch_evicts_the_one_longest_at_rest() {
     let mut broker = Broker::limited(|limits| limits.batches_max = 2);
     broker.says(1, make(batch("a")), ["1 done"]);
     broker.says(1, make(batch("b")), ["1 done"]);
@@ -389,7 +389,7 @@ fn the_one_at_rest_for_longest_goes_for_a_new_one() {
 }
 
 #[test]
-fn a_long_chain_comes_down_in_one_visit() {
+fn a_long_chain_of_batches_completes_in_one_visit() {
     const DEEP: u32 = 300;
     let mut broker = Broker::limited(|limits| limits.batch_depth_max = DEEP);
     let named = |n: u32| Bytes::from(format!("b{n}"));

@@ -1,4 +1,4 @@
-//! Two clocks: what lasts so long goes by the engine's, what is on the calendar by the wall clock, whoever sets that.
+//! Two clocks: durations use the engine's time, calendar times use the wall clock, even when the wall clock is set.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn noon() -> Broker {
 }
 
 #[test]
-fn a_lease_lasts_as_long_as_it_was_given_for() {
+fn a_lease_ignores_changes_of_the_wall_clock() {
     for step in [HOUR_MS, -HOUR_MS] {
         let mut broker = noon();
         let now = broker.now;
@@ -36,7 +36,7 @@ fn a_lease_lasts_as_long_as_it_was_given_for() {
 }
 
 #[test]
-fn what_is_on_the_calendar_is_due_when_the_wall_clock_shows_it() {
+fn calendar_times_are_due_by_the_wall_clock() {
     let mut broker = noon();
     let now = broker.now;
     broker.hear(1, push("q").not_before(now + 1_800_000));
@@ -49,13 +49,13 @@ fn what_is_on_the_calendar_is_due_when_the_wall_clock_shows_it() {
     broker.skew_ms = HOUR_MS;
     broker.at(now + 1_800_001, []);
     assert_eq!((broker.place(1), broker.place(2)), ("ready".into(), "gone".into()), "due at once");
-    // And so is what comes now.
+    // A time that has passed by now is due at once, too.
     broker.hear(1, push("q").not_before(now + 1_800_000));
     assert_eq!(broker.place(3), "ready");
 }
 
 #[test]
-fn a_hold_on_a_key_and_a_wait_last_as_long_as_they_were_asked_for() {
+fn key_limits_and_waits_ignore_changes_of_the_wall_clock() {
     let mut broker = noon();
     let now = broker.now;
     let until = KeyUntil::EndOr(Timestamp(now + 60_000));
@@ -83,7 +83,7 @@ fn intervals_go_by_the_engine_and_cron_by_the_wall_clock() {
     assert_eq!((broker.drain("every"), broker.drain("hourly")), (vec![4], vec![]));
 }
 
-/// At noon less ten minutes: a schedule has run its times so far, then the clock goes back an hour.
+/// At ten past noon a schedule has run its times so far. Then the clock goes back an hour.
 #[test]
 fn a_clock_set_back_repeats_no_single_time_and_stops_nothing() {
     let minute = |minute: i64| (DAY_MS + DAY_MS / 2).saturating_add_signed(minute * 60_000);
@@ -108,7 +108,7 @@ fn a_clock_set_back_repeats_no_single_time_and_stops_nothing() {
 }
 
 #[test]
-fn a_clock_that_is_set_by_little_repeats_nothing() {
+fn a_small_step_of_the_clock_repeats_no_run() {
     let mut broker = noon();
     let now = broker.now;
     broker.hear(1, cron(Cron::ALWAYS, push("q")));
@@ -124,7 +124,7 @@ fn a_clock_that_is_set_by_little_repeats_nothing() {
 }
 
 #[test]
-fn moments_are_shown_by_the_wall_clock() {
+fn times_are_shown_by_the_wall_clock() {
     let mut broker = noon();
     let now = broker.now;
     broker.skew_ms = HOUR_MS;
@@ -140,7 +140,7 @@ fn moments_are_shown_by_the_wall_clock() {
 }
 
 #[test]
-fn the_journal_hears_of_a_clock_that_was_set() {
+fn a_step_of_the_wall_clock_is_journalled() {
     let mut engine = Engine::new(Limits::default(), 1);
     let tick = |engine: &mut Engine, now, clock| {
         let mut turn = Turn::new(Timestamp(now), 1);
@@ -161,7 +161,7 @@ fn the_journal_hears_of_a_clock_that_was_set() {
 }
 
 #[test]
-fn who_acknowledges_by_name_may_be_late() {
+fn an_acknowledgement_by_name_may_be_late() {
     let mut broker = Broker::new();
     broker.hear(1, push("q").retry(3, Backoff::Fixed(50)));
     broker.says(2, finish_by(1, Proof::AnyLease), ["2 refused: lease not held"]);
@@ -170,7 +170,7 @@ fn who_acknowledges_by_name_may_be_late() {
     assert_eq!(broker.place(1), "retrying 1060");
     broker.says(2, finish_by(1, Proof::AnyLease), ["2 finished j1"]);
     assert_eq!(broker.place(1), "gone");
-    // Nor is it handed out when it has come back already.
+    // A job that has already come back is not handed out again either.
     broker.hear(1, push("q").retry(3, Backoff::None));
     broker.says(1, take(["q"]).for_ms(10, OnExpiry::Fail), ["1 took j2.1 until 1020"]);
     broker.at(1_020, []);

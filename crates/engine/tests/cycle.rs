@@ -1,7 +1,7 @@
-//! `cycle` queues against their algorithm written down the slow way.
+//! `cycle` queues, compared with a slow implementation of their algorithm.
 //!
-//! Spec: spiderq protocol 1.4, "Lend" and "Repay". A heap of (key, priority, boost) where the smallest priority is lent
-//! first, a serial number that counts changes and numbers the leases.
+//! Spec: spiderq protocol 1.4, "Lend" and "Repay". A heap of (key, priority, boost) where the smallest priority is lent first,
+//! and a serial number that counts changes and numbers the leases.
 #![expect(clippy::panic, reason = "that is how a test fails")]
 
 mod common;
@@ -14,7 +14,7 @@ use windlass_engine::{
 
 const LEASE_MS: u64 = 1_000;
 
-/// An entry of the model, `inserted` for first in, first out among equals.
+/// An entry of the model; `inserted` orders equals first in, first out.
 #[derive(Clone, Debug)]
 struct Entry {
     key: u64,
@@ -23,7 +23,7 @@ struct Entry {
     inserted: u64,
 }
 
-/// The algorithm as it is written.
+/// The algorithm as the specification gives it.
 #[derive(Debug)]
 struct Model {
     serial: u64,
@@ -89,7 +89,7 @@ fn lend() -> Command {
     take_round("c").for_ms(LEASE_MS, OnExpiry::Front).into()
 }
 
-/// What the engine lent: the job and its token.
+/// The job that the engine lent, and its token.
 fn lent(events: &[(ClientId, Event)]) -> Option<(u64, u64)> {
     match events {
         [(_, Event::Taken { job, .. })] => Some((job.id.0, job.token.0)),
@@ -98,9 +98,9 @@ fn lent(events: &[(ClientId, Event)]) -> Option<(u64, u64)> {
     }
 }
 
-/// Jobs are keys: the n-th to be added is job n.
+/// Jobs are keys: the n-th job added is key n.
 #[test]
-fn random_lives_follow_the_algorithm() {
+fn random_operations_follow_the_algorithm() {
     for seed in 0..60 {
         let mut dice = Turn::new(Timestamp(0), seed);
         let mut broker = Broker::new();
@@ -145,7 +145,7 @@ fn random_lives_follow_the_algorithm() {
 
 /// Lend keys as the original server gives them: shared between leases, moved on by every change.
 #[test]
-fn lend_keys() {
+fn lend_keys_match_the_original_server() {
     let mut broker = Broker::new();
     broker.says(1, push("c").cycle(), ["1 new j1"]);
     broker.says(1, push("c").cycle(), ["1 new j2"]);
@@ -156,14 +156,14 @@ fn lend_keys() {
     broker.says(2, lend(), ["2 took j1.4 until 2000"]);
     broker.says(2, repay(1, 3, RepayTo::Drop), ["2 refused: lease not held"]);
     broker.at(2_000, []);
-    // Both ran out, in the order of their keys: each is a change.
+    // Both leases ran out, in the order of their keys. Each end is a change.
     broker.says(2, lend(), ["2 took j1.6 until 3000"]);
     broker.says(2, repay(2, 3, RepayTo::Drop), ["2 refused: lease not held"]);
 }
 
 #[test]
 fn where_a_repaid_entry_goes() {
-    // Five others wait; the boost it has earned so far, what it is repaid with, how many stand before it then.
+    // Five others wait. The columns: the boost earned so far, the repay, and how many entries stand before it then.
     let table = [
         ("penalty, nothing earned: the tail", 0, RepayTo::Penalty, 5),
         ("reward: half way", 0, RepayTo::Reward, 3),
@@ -214,7 +214,7 @@ fn the_value_repaid_is_the_value_lent_next() {
     assert_eq!(job.body, "value");
 }
 
-/// A worker lost with its connection gives its entry back; what it held must not repay the next lease.
+/// A worker lost with its connection gives its entry back. Its token must not repay the next lease.
 #[test]
 fn a_lend_key_is_not_granted_twice_for_one_entry() {
     let mut broker = Broker::new();
@@ -226,7 +226,7 @@ fn a_lend_key_is_not_granted_twice_for_one_entry() {
 }
 
 #[test]
-fn what_only_work_queues_do() {
+fn cycle_queues_refuse_the_commands_of_work_queues() {
     let mut broker = Broker::new();
     broker.says(1, push("c").cycle(), ["1 new j1"]);
     broker.says(2, take_round("c"), ["2 took j1.2"]);
@@ -239,7 +239,7 @@ fn what_only_work_queues_do() {
     broker.says(2, repay(2, 1, RepayTo::Front), ["2 refused: queue of the other kind"]);
 }
 
-/// What was lent before the end of a daemon may be forgotten: its lend key must not fit what is lent after.
+/// A lease granted before the daemon stopped may be forgotten: its lend key must not fit a lease granted after.
 #[test]
 fn a_lend_key_is_not_granted_again_by_another_run() {
     let lent_by = |starts| {
@@ -252,7 +252,7 @@ fn a_lend_key_is_not_granted_again_by_another_run() {
 }
 
 #[test]
-fn a_cycle_queue_taken_from_by_kind() {
+fn a_take_by_kind_waits_at_a_cycle_queue() {
     let wish = |queue: &'static str| {
         let lease =
             LeaseTerms { connection_bound: false, lease_ms: Some(LEASE_MS), on_expiry: OnExpiry::Front, wish: None };
@@ -262,14 +262,14 @@ fn a_cycle_queue_taken_from_by_kind() {
     let forever = |queue| Command::Take(Take { wait: Wait::Forever, ..wish(queue) });
     let mut broker = Broker::new();
     broker.says(1, Command::Take(wish("c")), ["1 empty"]);
-    assert_eq!(broker.engine.queues().count(), 0, "it was there for the take alone");
+    assert_eq!(broker.engine.queues().count(), 0, "the queue existed only for the take");
     broker.says(1, forever("c"), []);
     broker.says(2, push("c").cycle(), ["1 took j1.2 until 2000", "2 new j1"]);
     broker.says(2, push("w"), ["2 new j2"]);
     broker.says(1, forever("w"), ["1 refused: queue of the other kind"]);
 }
 
-/// The engine's tags and times do not matter to the arithmetic: the serial survives in the queue's image.
+/// Tags and times of the engine do not affect the arithmetic: the serial survives in the queue's image.
 #[test]
 fn the_serial_is_journalled() {
     let mut broker = Broker::new();

@@ -1,4 +1,4 @@
-//! The dead set's bounds: the oldest leave first, and never does one keep anybody from pushing.
+//! The bounds of the dead-letter queue: the oldest jobs are dropped first, and no dead job blocks a push.
 #![expect(clippy::panic, reason = "that is how a test fails")]
 
 mod common;
@@ -13,7 +13,7 @@ fn mortal(bytes: usize) -> common::Push {
     push("q").retry(-1, Backoff::None).with(|job| job.body = vec![7; bytes].into())
 }
 
-/// Pushes jobs with bodies of this size, one a millisecond, and lets them die.
+/// Pushes jobs with bodies of this size, one per millisecond, and lets them die.
 fn die(broker: &mut Broker, many: u64, bytes: usize) {
     for _ in 0..many {
         broker.hear(1, mortal(bytes));
@@ -30,7 +30,7 @@ fn dead(broker: &mut Broker) -> Vec<u64> {
     rows.iter().map(|row| row.job.id.0).collect()
 }
 
-/// Everything that is due at once is done: what is to be remembered of it, tick by tick.
+/// Ticks until nothing is due, and returns the changes of each tick.
 fn come_to_rest(engine: &mut Engine, now: u64) -> Vec<Vec<Change>> {
     let mut changes = Vec::new();
     while engine.next_deadline().is_some_and(|at| at <= Timestamp(now)) {
@@ -42,7 +42,7 @@ fn come_to_rest(engine: &mut Engine, now: u64) -> Vec<Vec<Change>> {
     changes
 }
 
-/// Asks, and says how many changes are to be remembered.
+/// Runs a command, and returns its events and the number of changes.
 fn changes_of(broker: &mut Broker, command: Command) -> (Vec<Event>, usize) {
     let mut turn = Turn::new(Timestamp(broker.now), 1);
     broker.engine.apply(ClientId(1), Tag(1), command, &mut turn);
@@ -50,12 +50,12 @@ fn changes_of(broker: &mut Broker, command: Command) -> (Vec<Event>, usize) {
 }
 
 #[test]
-fn the_oldest_leave_when_there_are_too_many() {
+fn the_oldest_dead_are_dropped_when_there_are_too_many() {
     let mut broker = Broker::limited(|limits| limits.dead_max = 3);
     die(&mut broker, 5, 10);
     assert_eq!(dead(&mut broker), [3, 4, 5]);
     assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 2, made_way: 0 });
-    // One that goes back to its queue is no dead one, and leaves room for another.
+    // A requeued job is no longer dead, and leaves room for another.
     broker.says(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue), ["1 mutated 3"]);
     die(&mut broker, 1, 10);
     broker.engine.check();
@@ -63,15 +63,15 @@ fn the_oldest_leave_when_there_are_too_many() {
 }
 
 #[test]
-fn the_oldest_leave_when_they_are_too_large() {
+fn the_oldest_dead_are_dropped_when_they_have_too_many_bytes() {
     let mut broker = Broker::limited(|limits| limits.dead_bytes_max = 3_000);
     die(&mut broker, 5, 500);
-    // Each counts as 250 and 200 bytes beside its body: it has failed.
+    // Each counts as 250 and 200 bytes in addition to its body, because it has failed.
     assert_eq!(dead(&mut broker), [3, 4, 5]);
-    // One that alone is more than there may be is not kept, nor is any that is older.
+    // A job that alone exceeds the limit is not kept, nor is any older one.
     die(&mut broker, 1, 4_000);
     assert_eq!(dead(&mut broker), [0; 0]);
-    // What is rewritten where it lies counts as what it is then.
+    // A job that is replaced while dead counts with its new size.
     die(&mut broker, 2, 100);
     broker.hear(1, Command::Replace { job: common::id(8), body: vec![7; 2_600].into() });
     assert_eq!(dead(&mut broker), [0; 0]);
@@ -79,7 +79,7 @@ fn the_oldest_leave_when_they_are_too_large() {
 }
 
 #[test]
-fn none_is_kept_where_none_may_be() {
+fn no_dead_job_is_kept_with_a_limit_of_zero() {
     let mut broker = Broker::limited(|limits| limits.dead_max = 0);
     die(&mut broker, 1, 10);
     assert_eq!(dead(&mut broker), [0; 0]);
@@ -87,7 +87,7 @@ fn none_is_kept_where_none_may_be() {
 }
 
 #[test]
-fn the_dead_make_way_for_whatever_is_pushed() {
+fn dead_jobs_make_room_for_a_push() {
     let mut broker = Broker::limited(|limits| limits.jobs_max = 4);
     die(&mut broker, 4, 10);
     broker.says(1, push("q"), ["1 new j5"]);
@@ -96,7 +96,7 @@ fn the_dead_make_way_for_whatever_is_pushed() {
         broker.hear(1, push("q"));
     }
     assert_eq!(dead(&mut broker), [0; 0]);
-    // The living do not.
+    // Live jobs are not dropped.
     broker.says(1, push("q"), ["1 refused: daemon holds 4 jobs, limit 4"]);
     assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 0, made_way: 4 });
 
@@ -109,10 +109,10 @@ fn the_dead_make_way_for_whatever_is_pushed() {
 }
 
 #[test]
-fn they_make_way_for_a_push_that_is_taken_and_for_no_other() {
+fn dead_jobs_make_no_room_for_a_refused_push() {
     let mut broker = Broker::limited(|limits| limits.jobs_bytes_max = 5_000);
     die(&mut broker, 3, 500);
-    // Without the dead there is no room either: they stay.
+    // Without the dead jobs there is no room either, so they stay.
     let said = common::words(&broker.hear(1, mortal(5_001)));
     assert!(said[0].starts_with("1 refused"), "{said:?}");
     broker.hear(1, common::limit("full", 0));
@@ -122,7 +122,7 @@ fn they_make_way_for_a_push_that_is_taken_and_for_no_other() {
 }
 
 #[test]
-fn a_queue_that_is_there_for_a_dead_job_only_is_pushed_to() {
+fn a_push_may_drop_the_last_dead_job_of_its_queue() {
     let mut broker = Broker::limited(|limits| limits.jobs_max = 1);
     die(&mut broker, 1, 10);
     broker.says(1, common::remove_queue("q", false), ["1 done"]);
@@ -132,14 +132,14 @@ fn a_queue_that_is_there_for_a_dead_job_only_is_pushed_to() {
 }
 
 #[test]
-fn each_that_leaves_is_gone_from_the_journal() {
+fn a_dropped_dead_job_is_removed_from_the_journal() {
     let mut broker = Broker::limited(|limits| limits.dead_max = 1);
     die(&mut broker, 2, 10);
     assert_eq!(come_to_rest(&mut broker.engine, broker.now), [[Change::JobGone(JobId(1))]]);
 }
 
 #[test]
-fn many_deaths_at_once_are_dealt_with_a_page_at_a_time() {
+fn many_deaths_at_once_are_dropped_a_page_at_a_time() {
     const JOBS: u64 = 5_000;
     const PAGE: usize = 100;
     let mut broker = Broker::limited(|limits| (limits.dead_max, limits.page_max) = (10, 100));
@@ -151,7 +151,7 @@ fn many_deaths_at_once_are_dealt_with_a_page_at_a_time() {
         let command = Command::Mutate { filter: all(), action: Mutation::Kill, after, limit: 1_000 };
         let (events, changes) = changes_of(&mut broker, command);
         let [Event::Mutated { changed, next, .. }] = events.as_slice() else { panic!("{events:?}") };
-        // What it kills, and a page of those that are too many since before.
+        // The jobs that it kills, and a page of the older excess.
         assert!(changes <= 2 * PAGE, "{changes}");
         left -= u64::from(*changed);
         after = next.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Schedules and expiry: jobs that are not to be taken yet, and those that are not to be taken any more.
+//! Scheduled jobs, which must not be taken yet, and expired jobs, which must not be taken any more.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn jobs_due_together_come_in_order_of_time_then_birth() {
 }
 
 #[test]
-fn a_time_that_is_past_is_now() {
+fn a_job_scheduled_in_the_past_is_ready_at_once() {
     for at in [0, 999, 1_000] {
         let mut broker = Broker::new();
         broker.hear(1, push("q").not_before(at));
@@ -38,7 +38,7 @@ fn a_time_that_is_past_is_now() {
 }
 
 #[test]
-fn a_job_expires_where_nobody_works_on_it() {
+fn a_job_expires_unless_it_is_leased() {
     let table = [("ready", push("q")), ("scheduled", push("q").not_before(9_000))];
     for (place, job) in table {
         let mut broker = Broker::new();
@@ -70,7 +70,7 @@ fn a_job_taken_in_time_does_not_expire() {
 }
 
 #[test]
-fn a_job_given_back_in_time_expires_in_time() {
+fn a_released_job_expires_at_its_time() {
     let mut broker = Broker::new();
     broker.hear(1, push("q").expires(2_000));
     broker.says(2, take(["q"]), ["2 took j1.1"]);
@@ -80,7 +80,7 @@ fn a_job_given_back_in_time_expires_in_time() {
 }
 
 #[test]
-fn asking_is_as_good_as_ticking() {
+fn a_command_runs_everything_due_as_a_tick_does() {
     let mut broker = Broker::new();
     broker.hear(1, push("q").expires(2_000));
     broker.now = 2_000;
@@ -88,7 +88,7 @@ fn asking_is_as_good_as_ticking() {
 }
 
 #[test]
-fn a_job_whose_time_was_over_before_it_came_is_handed_to_nobody() {
+fn a_job_pushed_after_its_expiry_is_not_handed_out() {
     let mut broker = Broker::new();
     broker.says(2, take(["q"]).forever(), []);
     broker.says(1, push("q").expires(1_000).listen(), ["1 ended j1 expired", "1 new j1"]);

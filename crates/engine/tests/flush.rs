@@ -1,4 +1,4 @@
-//! Everything of one origin removed, and large queues, a bounded amount at a time. What is counted of an origin.
+//! Flushing a protocol and removing large queues, a bounded amount at a time. The counters of a protocol.
 
 #![expect(clippy::panic, reason = "that is how a test fails")]
 
@@ -10,7 +10,7 @@ use windlass_engine::{
     Backoff, Command, Cursor, Event, Limits, NewBatch, NewJob, OnExpiry, Origin, OriginStats, PlaceKind, Proof, Totals,
 };
 
-/// Pushes of this protocol.
+/// Pushes as Faktory's protocol.
 fn faktory(queue: &'static str) -> Push {
     push(queue).with(|job| job.origin = Origin::FAKTORY)
 }
@@ -19,7 +19,7 @@ fn lease() -> Wish {
     take(["q"]).for_ms(60_000, OnExpiry::Fail)
 }
 
-/// Flushes to the end. Answers what went, and in how many rounds.
+/// Flushes to the end. Returns how much was removed, and in how many rounds.
 fn flush(broker: &mut Broker, limit: u32) -> (u32, u32) {
     let (mut after, mut gone, mut rounds) = (Cursor::default(), 0, 0);
     loop {
@@ -43,7 +43,7 @@ fn figures(broker: &mut Broker, origin: Origin) -> OriginStats {
 }
 
 #[test]
-fn everything_of_one_origin_goes_and_nothing_else() {
+fn a_flush_removes_everything_of_one_protocol_only() {
     let mut broker = Broker::new();
     let callback = || Some(Box::new(NewJob::new(Origin::FAKTORY, name("callbacks"), Bytes::new())));
     let batch = NewBatch {
@@ -75,7 +75,7 @@ fn everything_of_one_origin_goes_and_nothing_else() {
     broker.hear(1, pause("later", true));
     broker.hear(2, serve("served"));
     broker.hear(1, limit("limited", 3));
-    // One worked on, one dead, one retrying, one ready.
+    // One leased, one dead, one retrying, one ready.
     for _ in 0..3 {
         broker.hear(2, lease());
     }
@@ -91,18 +91,18 @@ fn everything_of_one_origin_goes_and_nothing_else() {
     let finish = Command::Finish { job: by_name("worked on"), proof: Proof::AnyLease, result: Bytes::new() };
     broker.says(2, finish, ["2 refused: job unknown"]);
     broker.says(1, list_queues(), ["1 queues both served limited"]);
-    // A queue's pause goes with it.
+    // A queue's pause ends with the queue.
     broker.says(1, faktory("later"), ["1 new j12"]);
     broker.says(2, take(["later"]), ["2 took j12.1"]);
 }
 
 #[test]
-fn flushing_is_done_in_small_steps() {
+fn a_flush_is_done_in_small_steps() {
     let mut broker = Broker::limited(|limits| limits.page_max = 10);
     for n in 0..95 {
         broker.hear(1, if n % 2 == 0 { faktory("q") } else { push("q") });
     }
-    // Asking for more than a page gets a page.
+    // A request for more than a page gets a page.
     let (gone, rounds) = flush(&mut broker, 1_000);
     assert_eq!(gone, 48);
     assert!((7..16).contains(&rounds), "{rounds} rounds");
@@ -110,7 +110,7 @@ fn flushing_is_done_in_small_steps() {
 }
 
 #[test]
-fn a_large_queue_goes_in_several_steps() {
+fn a_large_queue_is_removed_in_several_steps() {
     let mut broker = Broker::limited(|limits| limits.page_max = 10);
     for _ in 0..25 {
         broker.hear(1, push("q"));
@@ -127,7 +127,7 @@ fn a_large_queue_goes_in_several_steps() {
 }
 
 #[test]
-fn what_is_counted_of_an_origin() {
+fn totals_are_counted_for_each_protocol() {
     let mut broker = Broker::limited(|limits| (limits.dead_ms, limits.beat_ms) = (500, 100_000));
     broker.hear(1, push("other"));
     assert_eq!(figures(&mut broker, Origin::FAKTORY).totals, Totals::default());
@@ -141,8 +141,8 @@ fn what_is_counted_of_an_origin() {
     let now = figures(&mut broker, Origin::FAKTORY);
     assert_eq!((now.jobs(PlaceKind::Retrying), now.jobs(PlaceKind::Scheduled), now.jobs(PlaceKind::Ready)), (1, 1, 0));
     broker.at(1_100, []);
-    // Both are ready again. The lease of one runs out, and it is dead; that of the other, which has no retries, and it is
-    // gone; and then the dead one too.
+    // Both are ready again. Then one lease runs out and its job is dead; the other lease runs out, and its job is removed
+    // because it has no retries; then the dead job is removed too.
     broker.hear(2, take(["q"]).for_ms(200, OnExpiry::Fail));
     broker.at(1_300, []);
     assert_eq!(figures(&mut broker, Origin::FAKTORY).jobs(PlaceKind::Dead), 1);
@@ -163,7 +163,7 @@ fn what_is_counted_of_an_origin() {
         ..Totals::default()
     };
     assert_eq!(figures(&mut broker, Origin::FAKTORY).totals, expected);
-    // Another origin's is another's; the sum is everybody's, and stays when one is flushed.
+    // The figures of other protocols are separate. The totals count all protocols, and a flush of one leaves them.
     assert_eq!(figures(&mut broker, Origin::GEARMAN).totals, Totals { pushed: 1, ..Totals::default() });
     flush(&mut broker, 1_000);
     assert_eq!(figures(&mut broker, Origin::FAKTORY).totals, Totals::default());
@@ -171,7 +171,7 @@ fn what_is_counted_of_an_origin() {
 }
 
 #[test]
-fn workers_dismissed_are_counted_where_their_connections_belong() {
+fn dismissed_workers_count_for_their_protocol() {
     let mut broker = Broker::new();
     let info = windlass_engine::ClientInfo { origin: Some(Origin::FAKTORY), ..Default::default() };
     broker.says(9, Command::Open(info), []);

@@ -1,4 +1,4 @@
-//! Who may take which jobs: in isolated queues, in bridged ones, and where a protocol has no words for a job.
+//! Which clients may take which jobs: in isolated queues, in bridged queues, and after conversion errors.
 
 mod common;
 
@@ -13,8 +13,8 @@ fn bridge(queues: &[&'static str]) -> Command {
     Command::Bridge(Box::new(Bridge { patterns, ..Bridge::default() }))
 }
 
-/// Clients 11 and 12 speak Gearman, 21 and 22 Faktory's; 1 to 4 say nothing of what they speak. `b` and all that begins
-/// with `b-` are bridged.
+/// Clients 11 and 12 use Gearman's protocol, 21 and 22 Faktory's; 1 to 4 have no protocol. `b` and all queues that begin with
+/// `b-` are bridged.
 fn broker() -> Broker {
     let mut broker = Broker::new();
     for (client, origin) in [(11, Origin::GEARMAN), (12, Origin::GEARMAN), (21, Origin::FAKTORY), (22, Origin::FAKTORY)]
@@ -44,19 +44,19 @@ fn each_protocol_has_its_own_jobs_in_their_own_order() {
     broker.says(21, take(["q"]), ["21 took j3.1"]);
     broker.says(11, take(["q"]), ["11 took j4.1"]);
     broker.says(11, take(["q"]), ["11 took j1.1"]);
-    // One that comes back comes back to its own place, among its own.
+    // A job that comes back returns to its own position among the jobs of its protocol.
     broker.says(11, release(1, false), ["11 done"]);
     broker.says(11, take(["q"]), ["11 took j1.2"]);
     broker.says(21, take(["q"]), ["21 took j2.1"]);
     broker.says(21, take(["q"]), ["21 empty"]);
-    // Whoever says nothing of what it speaks gets all.
+    // A client without a protocol gets all jobs.
     broker.says(21, release(3, false), ["21 done"]);
     broker.says(4, take(["q"]), ["4 took j3.2"]);
     broker.says(4, take(["q"]), ["4 took j5.1"]);
 }
 
 #[test]
-fn one_that_has_nothing_to_take_goes_on_to_its_other_queues() {
+fn a_take_skips_queues_without_visible_jobs() {
     let table = [Select::ListOrder, Select::BestPriority, Select::RoundRobin, Select::Weighted];
     for select in table {
         let mut broker = broker();
@@ -67,8 +67,8 @@ fn one_that_has_nothing_to_take_goes_on_to_its_other_queues() {
 }
 
 #[test]
-fn nobody_is_handed_or_woken_for_what_it_does_not_see() {
-    // Who waits and how, and who of them is served by a Gearman job and then by a Faktory one.
+fn no_client_is_served_or_woken_for_jobs_it_does_not_see() {
+    // The way of waiting, and which client gets a Gearman job and then a Faktory one.
     let served = |broker: &mut Broker, expected: [&str; 2]| {
         for (job, expected) in [gearman("q"), faktory("q")].into_iter().zip(expected) {
             let said: Vec<_> = broker.hear(1, job).into_iter().filter(|(client, _)| client.0 != 1).collect();
@@ -76,7 +76,7 @@ fn nobody_is_handed_or_woken_for_what_it_does_not_see() {
             assert_eq!(words(&said).join(", "), expected);
         }
     };
-    // Blocked: Faktory's came first.
+    // Blocked: Faktory's client came first.
     let mut waiting = broker();
     waiting.says(21, take(["q"]).forever(), []);
     waiting.says(11, take(["q"]).forever(), []);
@@ -100,7 +100,7 @@ fn nobody_is_handed_or_woken_for_what_it_does_not_see() {
         waiting.says(client, credit(1), []);
     }
     served(&mut waiting, ["11 took j1.1", "21 took j2.1"]);
-    // One that sees all counts as on its way to any of them, and what it leaves is for the others.
+    // A client that sees all jobs counts as on its way to any of them. The jobs that it leaves are for the others.
     let mut waiting = broker();
     for client in [4, 11] {
         waiting.says(client, serve("q"), []);
@@ -112,42 +112,42 @@ fn nobody_is_handed_or_woken_for_what_it_does_not_see() {
 }
 
 #[test]
-fn strays_are_those_that_none_of_their_own_serves() {
+fn strays_are_jobs_that_no_client_of_their_audience_serves() {
     let strays =
         |origin| Ability { queue: name("default"), weight: 0, lease: LeaseTerms::CONNECTION, strays: Some(origin) };
     let mut broker = broker();
-    // Gearman's are served, by a worker that sees no other.
+    // Gearman's jobs are served, by a worker that sees no others.
     broker.says(11, serve("q"), []);
     broker.says(1, gearman("q"), ["1 new j1"]);
     broker.says(1, faktory("q"), ["1 new j2"]);
     broker.says(1, faktory("q"), ["1 new j3"]);
     broker.says(21, Command::Serve(strays(Origin::FAKTORY)), []);
     broker.says(21, credit(1), ["21 took j2.1"]);
-    // One of another protocol asks for them in vain.
+    // A client of another protocol gets none of them.
     broker.says(12, Command::Serve(strays(Origin::FAKTORY)), []);
     broker.says(12, credit(1), []);
     broker.says(21, credit(1), ["21 took j3.1"]);
-    // Now that nobody serves Gearman's they are strays as well, for those who ask for them.
+    // Now that no client serves Gearman's jobs, they are strays too, for clients that take them.
     broker.says(11, unserve("q", false), []);
     broker.says(21, credit(1), []);
     broker.says(4, Command::Serve(strays(Origin::GEARMAN)), []);
     broker.says(4, credit(1), ["4 took j1.1"]);
-    // Each waits for its own: the first in line is nothing to the other.
+    // Each protocol has its own first job; the other's first job does not matter.
     broker.says(1, gearman("q"), ["1 new j4"]);
     broker.says(1, faktory("q"), ["1 new j5", "21 took j5.1"]);
-    // Together again they are strays of the first in line.
+    // When bridged again, the queue's strays have the protocol of the first job.
     broker.says(1, bridge(&["q"]), ["1 done"]);
     broker.says(1, faktory("q"), ["1 new j6"]);
     broker.says(4, credit(1), ["4 took j4.1", "12 took j6.1"]);
 }
 
 #[test]
-fn a_queue_is_parted_and_put_together_while_it_is_used() {
+fn a_queue_is_bridged_and_isolated_again_while_in_use() {
     let mut broker = broker();
     broker.says(21, take(["q"]).forever(), []);
     broker.says(1, gearman("q"), ["1 new j1"]);
     broker.says(1, gearman("q"), ["1 new j2"]);
-    // It waits for others; now there are none.
+    // It waits for jobs of others; now there are none.
     broker.says(1, bridge(&["q"]), ["21 took j1.1", "1 done"]);
     broker.says(21, serve("q"), []);
     broker.says(21, Command::Sleep, ["21 woken"]);
@@ -155,7 +155,7 @@ fn a_queue_is_parted_and_put_together_while_it_is_used() {
     broker.says(11, Command::Sleep, ["11 woken"]);
     broker.says(12, serve("q"), []);
     broker.says(1, bridge(&[]), ["1 done"]);
-    // The one that was woken for what it no longer sees.
+    // The client that was woken for jobs that it no longer sees.
     broker.says(21, take_served(), ["21 empty"]);
     broker.says(21, release(1, false), ["21 done"]);
     broker.says(12, take_served(), ["12 took j1.2"]);
@@ -163,7 +163,7 @@ fn a_queue_is_parted_and_put_together_while_it_is_used() {
 }
 
 #[test]
-fn counts_and_limits_are_those_of_the_name() {
+fn counts_and_limits_cover_all_protocols_of_a_queue() {
     let mut broker = broker();
     broker.says(1, limit("q", 2), ["1 done"]);
     broker.says(1, gearman("q"), ["1 new j1"]);
@@ -173,14 +173,14 @@ fn counts_and_limits_are_those_of_the_name() {
     let [(_, Event::Queues { rows, .. })] = events.as_slice() else { panic!("{events:?}") };
     let ready: Vec<_> = rows.iter().map(|row| (row.ready.iter().sum::<u32>(), row.bridged)).collect();
     assert_eq!(ready, [(2, false)]);
-    // A listing has them in the order of the whole, whoever asks.
+    // A listing has the jobs in the order of the whole queue, for any client.
     broker.says(1, list_jobs(in_queue("q", PlaceKind::Ready)), ["1 jobs j2 j1"]);
     broker.says(21, remove_queue("q", false), ["21 done"]);
     assert_eq!(broker.engine.job_count(), 0);
 }
 
 #[test]
-fn a_cycle_queue_is_its_own_protocols_already() {
+fn a_cycle_queue_is_never_bridged() {
     let mut broker = Broker::new();
     broker.says(1, create("c", QueueKind::Cycle), ["1 done"]);
     broker.says(1, bridge(&["*"]), ["1 done"]);
@@ -189,13 +189,13 @@ fn a_cycle_queue_is_its_own_protocols_already() {
     broker.says(11, take_round("c"), ["11 took j1.2"]);
 }
 
-// ---- no words ------------------------------------------------------------------------------------------------------
+// ---- conversion errors ---------------------------------------------------------------------------------------------
 
 fn misfit(job: u64, proof: Proof) -> Command {
     Command::Misfit { job: id(job), proof, why: name("conversion: no") }
 }
 
-/// The place of a job, how often it was delivered, and its failures.
+/// The state of a job, its deliveries, and its failures.
 #[expect(clippy::unwrap_used, reason = "that is how a test fails")]
 fn place(broker: &Broker, job: u64) -> (PlaceKind, u32, u32) {
     let job = broker.engine.job(windlass_engine::JobId(job)).unwrap();
@@ -203,14 +203,14 @@ fn place(broker: &Broker, job: u64) -> (PlaceKind, u32, u32) {
 }
 
 #[test]
-fn a_job_without_words_for_one_protocol_waits_at_its_place_for_another() {
+fn after_a_conversion_error_a_job_waits_at_its_position_for_another_protocol() {
     let mut broker = broker();
     broker.says(1, faktory("b"), ["1 new j1"]);
     broker.says(1, faktory("b"), ["1 new j2"]);
     broker.says(11, take(["b"]), ["11 took j1.1"]);
     broker.says(11, misfit(1, Proof::Connection), ["11 done"]);
     assert_eq!(place(&broker, 1), (PlaceKind::Ready, 1, 0));
-    // That protocol never sees it again, and has the others.
+    // That protocol never sees the job again, but gets the others.
     broker.says(12, take(["b"]), ["12 took j2.1"]);
     broker.says(11, take(["b"]).forever(), []);
     broker.says(11, Command::Unwait, []);
@@ -219,7 +219,7 @@ fn a_job_without_words_for_one_protocol_waits_at_its_place_for_another() {
     broker.says(12, Command::Unwait, []);
     broker.says(12, credit(1), []);
     broker.says(12, Command::Unwait, []);
-    // For another it is the first still.
+    // For another protocol it is still the first.
     broker.says(12, release(2, false), ["12 done"]);
     broker.says(21, take(["b"]), ["21 took j1.2"]);
     let totals = broker.engine.head().totals;
@@ -227,7 +227,7 @@ fn a_job_without_words_for_one_protocol_waits_at_its_place_for_another() {
 }
 
 #[test]
-fn one_that_waits_with_words_for_it_gets_it_at_once() {
+fn after_a_conversion_error_a_waiting_client_of_another_protocol_gets_the_job() {
     let mut broker = broker();
     for foreground in [false, true] {
         broker.says(11, take(["b"]).forever(), []);
@@ -241,14 +241,14 @@ fn one_that_waits_with_words_for_it_gets_it_at_once() {
 }
 
 #[test]
-fn what_nobody_can_have_is_kept_for_a_person() {
-    // Isolated: there is but one protocol.
+fn a_job_that_no_protocol_can_express_is_dead_lettered() {
+    // Isolated: there is only one protocol.
     let mut broker = broker();
     broker.says(1, faktory("q").retry(25, Backoff::None), ["1 new j1"]);
     broker.says(21, take(["q"]), ["21 took j1.1"]);
     broker.says(21, misfit(1, Proof::Connection), ["21 done"]);
     assert_eq!(place(&broker, 1), (PlaceKind::Dead, 1, 0));
-    // Bridged: all have been asked.
+    // Bridged: all protocols have tried.
     broker.hear(31, Command::Open(ClientInfo { origin: Some(Origin::EVENTMQ), ..ClientInfo::default() }));
     broker.says(1, gearman("b"), ["1 new j2"]);
     for (round, (client, expected)) in
@@ -260,13 +260,13 @@ fn what_nobody_can_have_is_kept_for_a_person() {
     }
     let failure = broker.engine.job(windlass_engine::JobId(2)).unwrap().extra.as_deref().unwrap().failure.clone();
     assert_eq!(&*failure.unwrap().kind, MISFIT);
-    // Tried again, it is tried with all of them.
+    // A retry tries all protocols again.
     broker.hear(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue));
     broker.says(21, take(["b"]), ["21 took j2.4"]);
 }
 
 #[test]
-fn another_body_or_codec_may_have_words() {
+fn a_new_body_or_codec_clears_conversion_errors() {
     let changes: [fn() -> Command; 2] = [
         || Command::Replace { job: id(1), body: name("b") },
         || Command::RuleQueue { queue: name("b"), rules: QueueRules { codec: Codec::Json, ..QueueRules::default() } },
@@ -282,7 +282,7 @@ fn another_body_or_codec_may_have_words() {
 }
 
 #[test]
-fn a_bridge_that_goes_leaves_each_its_own() {
+fn after_the_bridge_is_removed_each_protocol_sees_its_own_jobs() {
     let mut broker = broker();
     broker.says(1, faktory("b-x"), ["1 new j1"]);
     broker.says(11, take(["b-x"]), ["11 took j1.1"]);
@@ -292,7 +292,7 @@ fn a_bridge_that_goes_leaves_each_its_own() {
     broker.says(21, take(["b-x"]), ["21 took j1.2"]);
 }
 
-// ---- what is said of it --------------------------------------------------------------------------------------------
+// ---- notices -------------------------------------------------------------------------------------------------------
 
 fn notices(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec<Notice> {
     let mut turn = Turn::new(Timestamp(broker.now), 1);
@@ -305,7 +305,7 @@ fn notice(queue: &'static str, kind: NoticeKind) -> Notice {
 }
 
 #[test]
-fn jobs_that_wait_beside_workers_of_others_are_told_of_once_a_minute() {
+fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
     let mut broker = broker();
     let unserved = notice("q", NoticeKind::Unserved { jobs: Origin::FAKTORY, workers: vec![Origin::GEARMAN] });
     assert_eq!(notices(&mut broker, 1, faktory("q")), []);
@@ -314,20 +314,20 @@ fn jobs_that_wait_beside_workers_of_others_are_told_of_once_a_minute() {
     broker.now += 60_000;
     assert_eq!(notices(&mut broker, 1, gearman("q")), std::slice::from_ref(&unserved));
     broker.now += 60_000;
-    // As soon as one of their own has come, it is as it should be.
+    // Once a client of their own protocol has come, there is no notice.
     assert_eq!(notices(&mut broker, 21, take(["q"])), []);
     assert_eq!(notices(&mut broker, 1, faktory("q")), []);
-    // In a bridged queue it always is.
+    // A bridged queue never gets one.
     assert_eq!(notices(&mut broker, 11, serve("b")), []);
     assert_eq!(notices(&mut broker, 1, faktory("b")), []);
-    // Whoever waits in FETCH counts as well.
+    // A client that waits in FETCH counts as well.
     assert_eq!(notices(&mut broker, 1, gearman("r")), []);
     let waits = notices(&mut broker, 22, take(["r"]).forever());
     assert_eq!(waits, [notice("r", NoticeKind::Unserved { jobs: Origin::GEARMAN, workers: vec![Origin::FAKTORY] })]);
 }
 
 #[test]
-fn a_job_without_words_is_told_of() {
+fn a_conversion_error_gives_a_notice() {
     let mut broker = broker();
     broker.hear(1, faktory("b"));
     broker.hear(11, take(["b"]));
@@ -340,10 +340,10 @@ fn a_job_without_words_is_told_of() {
     assert_eq!(notices(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", true)]);
 }
 
-// ---- whose turn it is ----------------------------------------------------------------------------------------------
+// ---- fairness between protocols ------------------------------------------------------------------------------------
 
 #[test]
-fn between_protocols_whoever_has_waited_longest_is_first_whatever_weights_say() {
+fn between_protocols_the_longest_wait_is_served_first_regardless_of_weights() {
     let heavy = |weight| Ability { queue: name("b"), weight, lease: LeaseTerms::CONNECTION, strays: None };
     let mut broker = broker();
     for client in [31, 32] {
@@ -359,6 +359,7 @@ fn between_protocols_whoever_has_waited_longest_is_first_whatever_weights_say() 
         let all = broker.hear(1, gearman("b"));
         all.iter().filter(|(client, _)| client.0 != 1).map(|(client, _)| client.0).collect::<Vec<_>>()
     };
-    // Faktory's first; then EventMQ's heaviest; then Faktory's second, who came before the next turn of the other's.
+    // Faktory's client first; then EventMQ's heaviest; then Faktory's second, which waited before the next turn of EventMQ's
+    // other.
     assert_eq!([21, 32, 31, 22, 31].map(|_| said(&mut broker)), [[21], [32], [31], [22], [31]]);
 }

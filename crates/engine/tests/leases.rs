@@ -1,4 +1,4 @@
-//! Leases: who holds a job, until when, and who may end it.
+//! Leases: which client holds a job, until when, and which may end the lease.
 
 mod common;
 
@@ -22,17 +22,17 @@ fn held() -> Broker {
 }
 
 #[test]
-fn who_may_finish() {
+fn which_proofs_may_finish_a_job() {
     let table = [
         ("its connection", 1, 1, Proof::Connection, "1 finished j1"),
         ("another connection", 2, 1, Proof::Connection, "2 refused: lease not held"),
-        ("whoever has the token", 2, 1, token(1), "2 finished j1"),
+        ("any client with the token", 2, 1, token(1), "2 finished j1"),
         ("not with another token", 1, 1, token(2), "1 refused: lease not held"),
-        ("anybody, where the protocol says so", 2, 1, Proof::AnyLease, "2 finished j1"),
-        ("a time-bound lease is no connection's", 1, 2, Proof::Connection, "1 refused: lease not held"),
+        ("any client, if the protocol allows it", 2, 1, Proof::AnyLease, "2 finished j1"),
+        ("a time-bound lease has no connection", 1, 2, Proof::Connection, "1 refused: lease not held"),
         ("a time-bound lease by token", 3, 2, token(1), "3 finished j2"),
-        ("a job nobody holds", 1, 3, Proof::AnyLease, "1 refused: lease not held"),
-        ("a job that is not there", 1, 9, Proof::AnyLease, "1 refused: job unknown"),
+        ("a job that is not leased", 1, 3, Proof::AnyLease, "1 refused: lease not held"),
+        ("an unknown job", 1, 9, Proof::AnyLease, "1 refused: job unknown"),
     ];
     for (name, client, job, proof, expected) in table {
         let said = common::words(&held().hear(client, finish_by(job, proof)));
@@ -60,7 +60,7 @@ fn a_stale_token_ends_nothing() {
 }
 
 #[test]
-fn what_ends_with_a_connection_and_what_does_not() {
+fn connection_bound_leases_end_with_their_connection() {
     let mut broker = held();
     broker.says(1, Command::Close, []);
     assert_eq!(broker.place(1), "ready");
@@ -69,7 +69,7 @@ fn what_ends_with_a_connection_and_what_does_not() {
 }
 
 #[test]
-fn a_lease_that_runs_out() {
+fn an_expired_lease_has_the_effect_of_its_terms() {
     let table = [
         ("is a failure", FAIL, "retrying 1100", 1),
         ("is a lost worker", REQUEUE, "ready", 0),
@@ -91,7 +91,7 @@ fn a_lease_that_runs_out() {
 }
 
 #[test]
-fn where_a_lost_job_comes_back() {
+fn a_lost_job_returns_to_its_position_or_to_the_front() {
     for (on_expiry, expected) in [(REQUEUE, [2, 1, 3, 4]), (OnExpiry::Front, [1, 2, 3, 4])] {
         let mut broker = Broker::new();
         broker.hear(4, push("q"));
@@ -105,7 +105,7 @@ fn where_a_lost_job_comes_back() {
 }
 
 #[test]
-fn extending() {
+fn extend_moves_the_end_of_a_lease_within_the_limit() {
     let table = [
         ("later", 2_000, false, "leased until 2000"),
         ("earlier", 1_200, false, "leased until 1200"),
@@ -137,7 +137,7 @@ fn a_lease_extended_into_the_past_ends_at_once() {
     broker.says(2, take(["q"]), ["2 took j1.2"]);
 }
 
-/// Everything due is done in the order in which it fell due, a lease whose end was moved included.
+/// Everything due runs in the order in which it fell due, including a lease whose end was moved.
 #[test]
 fn an_extended_lease_ends_in_its_turn() {
     let mut broker = Broker::new();
@@ -151,7 +151,7 @@ fn an_extended_lease_ends_in_its_turn() {
 }
 
 #[test]
-fn how_long_a_lease_is() {
+fn a_lease_lasts_as_the_taker_or_the_job_asks_within_the_limit() {
     let table = [
         ("what the taker asks", push("q"), 500, "1 took j1.1 until 1500"),
         ("what the job asks", push("q").lease_ms(70), 500, "1 took j1.1 until 1070"),
@@ -163,7 +163,7 @@ fn how_long_a_lease_is() {
         let said = common::words(&broker.hear(1, take(["q"]).for_ms(ms, FAIL)));
         assert_eq!(said, [expected], "{name}");
     }
-    // One that ended as it began would go round for ever, from credit to credit, within one tick.
+    // A lease that ends as it begins would loop from credit to credit within one tick.
     let mut broker = Broker::new();
     broker.hear(1, serve_on("q", 0, timed(0, REQUEUE)));
     broker.says(1, common::credit(u32::MAX), []);
@@ -171,12 +171,12 @@ fn how_long_a_lease_is() {
     broker.at(1_001, ["1 took j1.2 until 1002"]);
 }
 
-/// A job's own wish for its lease, on terms that let it count and on others.
+/// A job's own lease time, on terms that respect it and on others.
 #[test]
-fn what_a_wish_means() {
+fn a_jobs_own_lease_time_applies_as_the_terms_allow() {
     let bound = LeaseTerms::CONNECTION;
     let timed = LeaseTerms { wish: None, ..timed(500, REQUEUE) };
-    // The terms, the end of the lease, and what that means.
+    // The terms, the end of the lease, and what happens then.
     let table = [
         ("connection-bound, and it does not count", bound, "1 took j1.1", "leased", 0),
         (
@@ -188,7 +188,7 @@ fn what_a_wish_means() {
         ),
         ("time-bound, and it does not count", timed, "1 took j1.1 until 1500", "leased until 1500", 0),
         (
-            "not what else it would mean",
+            "time-bound, and it is a failure",
             LeaseTerms { wish: Some(FAIL), ..timed },
             "1 took j1.1 until 1070",
             "retrying 2070",
@@ -204,12 +204,12 @@ fn what_a_wish_means() {
         broker.at(1_070, []);
         assert_eq!(broker.place(1), place, "{name}");
         assert_eq!(broker.engine.job(JobId(1)).map(|job| job.failures), Some(failures), "{name}");
-        // Whatever the lease says of time, this one ends with its connection.
+        // Whatever its end, this lease ends with its connection.
         broker.says(1, Command::Close, []);
         let left = if lease.connection_bound { place.replace("leased", "ready") } else { place.into() };
         assert_eq!(broker.place(1), left, "{name}");
     }
-    // A job that wishes for nothing gets what the taker asks.
+    // A job without a lease time of its own gets the taker's.
     let mut broker = Broker::new();
     broker.hear(4, push("q"));
     broker.hear(1, serve_on("q", 0, LeaseTerms { lease_ms: Some(90), on_expiry: REQUEUE, wish: Some(FAIL), ..bound }));
@@ -221,11 +221,11 @@ fn what_a_wish_means() {
 #[test]
 fn a_worker_whose_connection_was_lost_may_finish_late() {
     let late = || finish_by(1, Proof::Late);
-    // j1 has been with client 1, and this happened then.
+    // j1 was leased to client 1, and then this happened.
     type Then = fn(&mut Broker);
     let table: [(&str, Then, &str); 7] = [
         ("it is ready", |_| {}, "2 finished j1"),
-        ("somebody has it", |broker| drop(broker.hear(3, take(["q"]))), "2 refused: lease not held"),
+        ("another client has it", |broker| drop(broker.hear(3, take(["q"]))), "2 refused: lease not held"),
         (
             "it failed since and is retrying",
             |broker| {
@@ -276,9 +276,9 @@ fn a_worker_whose_connection_was_lost_may_finish_late() {
     }
 }
 
-/// Only the good news may be late: the rest is refused, and so is everything about a job that waits for its time.
+/// Only a success may be late. Other late reports are refused, and so is any for a job that is scheduled.
 #[test]
-fn what_may_not_be_late() {
+fn only_a_success_may_be_late() {
     let mut broker = Broker::new();
     broker.hear(4, push("q"));
     broker.hear(4, push("q").not_before(9_000));
@@ -299,7 +299,7 @@ fn what_may_not_be_late() {
 }
 
 #[test]
-fn giving_up_an_ability_may_give_back_the_jobs() {
+fn unserve_may_give_back_the_jobs() {
     for (requeue, place) in [(true, "ready"), (false, "leased")] {
         let mut broker = Broker::new();
         broker.hear(1, common::serve("q"));
@@ -311,7 +311,7 @@ fn giving_up_an_ability_may_give_back_the_jobs() {
 }
 
 #[test]
-fn listeners_hear_the_worker_and_the_end() {
+fn listeners_are_notified_of_progress_and_the_end() {
     let mut broker = Broker::new();
     broker.says(1, push("q").listen(), ["1 new j1"]);
     broker.says(2, push("r").listen(), ["2 new j2"]);
@@ -321,7 +321,7 @@ fn listeners_hear_the_worker_and_the_end() {
     broker.says(3, tell(1, progress), ["1 told j1 3/4", "3 done"]);
     broker.says(2, tell(1, data("no right")), ["2 refused: lease not held"]);
     broker.says(3, finish(1), ["1 ended j1 succeeded result", "3 finished j1"]);
-    // Whoever listens to another job heard nothing.
+    // Listeners of another job receive nothing.
     broker.says(3, take(["r"]), ["3 took j2.1"]);
     broker.says(3, fail(2), ["2 ended j2 failed oops", "3 failed j2, discarded"]);
 }
@@ -356,10 +356,10 @@ fn a_job_sent_on_credit_is_held_on_the_terms_of_the_ability() {
 }
 
 #[test]
-fn who_would_be_interrupted_by_a_stop() {
+fn a_stop_interrupts_connection_bound_leases_and_listeners() {
     let mut broker = Broker::new();
     assert!(broker.engine.is_at_rest());
-    // What waits, and what is leased by time, is still there afterwards.
+    // Waiting jobs and time-bound leases are still there afterwards.
     broker.hear(4, push("q"));
     broker.hear(4, push("q"));
     broker.says(1, take(["q"]).for_ms(500, FAIL), ["1 took j1.1 until 1500"]);

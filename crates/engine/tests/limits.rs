@@ -1,4 +1,4 @@
-//! Limits on how much there may be, judged before anything is done.
+//! Limits, checked before anything is done.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{Broker, limit, pause, push, serve, take};
 use windlass_engine::{Clash, Command, Event, Limits, Priority};
 
 #[test]
-fn how_much_there_may_be() {
+fn pushes_beyond_a_limit_are_refused() {
     type Case = (&'static str, fn(&mut Limits), fn() -> Command, &'static str);
     let table: [Case; 8] = [
         ("jobs", |l| l.jobs_max = 1, || push("q").into(), "1 refused: daemon holds 1 jobs, limit 1"),
@@ -68,7 +68,7 @@ fn listeners() {
 }
 
 #[test]
-fn what_is_neither_kept_nor_waited_for() {
+fn a_job_neither_durable_nor_listened_to_is_refused() {
     let mut broker = Broker::new();
     broker.says(1, push("q").with(|job| job.durable = false), ["1 refused: out of place"]);
     assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
@@ -84,13 +84,13 @@ fn a_queue_may_be_full_at_one_priority_and_not_at_another() {
     broker.says(1, push("q").priority(1), ["1 refused: queue holds 0 jobs, limit 0"]);
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(1, push("q").priority(9), ["1 new j2"]);
-    // Whatever their priority, it holds two.
+    // It holds two jobs, whatever their priority.
     broker.says(1, push("q"), ["1 refused: queue holds 2 jobs, limit 2"]);
     broker.says(1, push("q").priority(9), ["1 new j3"]);
 }
 
 #[test]
-fn what_counts_as_held() {
+fn dead_jobs_and_clashes_do_not_count_against_the_limit() {
     let mut broker = Broker::new();
     broker.says(1, limit("q", 3), ["1 done"]);
     broker.hear(1, push("q").not_before(9_000));
@@ -98,10 +98,10 @@ fn what_counts_as_held() {
     broker.hear(1, push("q"));
     broker.says(2, take(["q"]), ["2 took j2.1"]);
     broker.says(1, push("q"), ["1 refused: queue holds 3 jobs, limit 3"]);
-    // The dead do not count.
+    // Dead jobs do not count.
     broker.hear(2, common::fail(2));
     broker.says(1, push("q"), ["1 new j4"]);
-    // Nor does a clash of keys need room.
+    // A clash of keys needs no room either.
     broker.hear(1, Command::Cancel(common::id(4)));
     broker.says(1, push("q").unique("k", Clash::Keep), ["1 new j5"]);
     broker.says(1, push("q").unique("k", Clash::Keep), ["1 kept j5"]);
@@ -115,9 +115,9 @@ fn a_limit_on_an_unknown_queue_makes_it_known_and_a_pause_does_not() {
     broker.says(1, common::list_queues(), ["1 queues q"]);
 }
 
-/// Some workers say what they serve before each job, on one connection for ever.
+/// Some workers register their queues before each job, on one connection without end.
 #[test]
-fn the_same_queue_may_be_served_again_and_again() {
+fn a_queue_may_be_registered_any_number_of_times() {
     let mut broker = Broker::limited(|limits| limits.abilities_max = 3);
     for _ in 0..100 {
         broker.says(1, serve("q"), []);

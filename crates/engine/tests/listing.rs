@@ -53,12 +53,12 @@ fn filters() {
         ("done", placed(PlaceKind::Done), &[5]),
         ("ready in a queue", in_queue("q", PlaceKind::Ready), &[7]),
         ("dead in another queue", in_queue("r", PlaceKind::Dead), &[]),
-        ("in a queue nobody knows", in_queue("x", PlaceKind::Ready), &[]),
+        ("in an unknown queue", in_queue("x", PlaceKind::Ready), &[]),
         ("of a protocol", Filter { origin: Some(Origin::FAKTORY), ..all() }, &[7]),
         ("of one name, both of it", with_names(["a"]), &[1, 3]),
         ("of names, one of them twice", with_names(["b", "a", "b"]), &[1, 2, 3]),
         ("of a name, and dead", Filter { place: Some(PlaceKind::Dead), ..with_names(["a"]) }, &[1]),
-        ("of a name nobody has", with_names(["x"]), &[]),
+        ("of an unknown name", with_names(["x"]), &[]),
         ("that pass a test", Filter { test: Some(odd), ..all() }, &[6, 8]),
     ];
     let mut broker = one_everywhere();
@@ -67,7 +67,7 @@ fn filters() {
     }
 }
 
-/// Goes through a listing with pages of this size.
+/// Reads a listing with pages of this size.
 fn walk(broker: &mut Broker, filter: &Filter, limit: u32) -> Vec<u64> {
     let (mut jobs, mut after) = (Vec::new(), Cursor::default());
     for _ in 0..10_000 {
@@ -92,7 +92,7 @@ fn pages_show_every_row_once_and_in_order() {
             push("q").priority(u8::try_from(1 + n % 9).unwrap()).named(if n % 2 == 0 { "even" } else { "odd" }),
         );
         broker.hear(1, push("s").not_before(9_000 - n * 7));
-        // All at the same standing but for their order of insertion.
+        // All have the same sort key except for their order of insertion.
         broker.hear(1, push("c").cycle().front());
     }
     let by_three = |rest: u64| (0..60).map(move |n| n * 3 + rest).collect::<Vec<u64>>();
@@ -124,7 +124,7 @@ fn a_page_is_never_longer_than_the_limit() {
 
 /// A filter that matches little does not look at everything at once.
 #[test]
-fn a_page_may_be_empty_and_not_the_last() {
+fn an_empty_page_may_have_a_successor() {
     let mut broker = Broker::new();
     for _ in 0..100 {
         broker.hear(1, push("q"));
@@ -157,7 +157,7 @@ fn bulk_changes() {
 }
 
 #[test]
-fn what_is_killed_or_discarded_has_ended_for_its_listeners() {
+fn kill_and_discard_notify_listeners_of_the_end() {
     for action in [Mutation::Kill, Mutation::Discard] {
         let mut broker = Broker::new();
         broker.says(2, push("q").listen(), ["2 new j1"]);
@@ -165,9 +165,9 @@ fn what_is_killed_or_discarded_has_ended_for_its_listeners() {
     }
 }
 
-/// The dead set is in the journal: what is not kept is not buried.
+/// The dead-letter queue is journalled: a job that is not durable does not enter it.
 #[test]
-fn a_foreground_job_is_not_buried() {
+fn a_killed_foreground_job_is_removed() {
     let mut broker = Broker::new();
     broker.says(2, push("q").foreground(), ["2 new j1"]);
     broker.says(1, mutate(all(), Mutation::Kill), ["2 ended j1 cancelled", "1 mutated 1"]);
@@ -205,7 +205,7 @@ fn one_queue() {
 }
 
 #[test]
-fn a_barrier_changes_nothing_and_is_not_to_be_told_early() {
+fn a_barrier_changes_nothing_and_acknowledges() {
     let mut broker = Broker::new();
     let events = broker.hear(1, Command::Barrier);
     let [(_, event)] = events.as_slice() else { panic!("{events:?}") };
@@ -224,7 +224,7 @@ fn clients_in_order_of_their_numbers() {
 }
 
 #[test]
-fn figures_add_up() {
+fn stats_add_up() {
     let mut broker = one_everywhere();
     broker.hear(3, take(["x"]).forever());
     broker.hear(1, Command::Cancel(JobRef::Id(windlass_engine::JobId(8))));

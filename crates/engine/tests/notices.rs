@@ -1,4 +1,4 @@
-//! What an operator is to know of: one notice of each kind in a turn, with an example and a count.
+//! Notices for an operator: one of each kind in a turn, with an example and a count.
 
 mod common;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use common::*;
 use windlass_engine::{Backoff, Clash, Command, NoticeKind, Proof, Refusal};
 
-/// What was noticed since the last time: kind, how often, and of the first its queue, name and failure.
+/// The notices since the last call: the kind, the count, and the first one's queue, name and failure.
 fn noticed(broker: &mut Broker) -> Vec<(NoticeKind, u64, String)> {
     let shown = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
     let rows = broker.notices.drain(..);
@@ -15,7 +15,7 @@ fn noticed(broker: &mut Broker) -> Vec<(NoticeKind, u64, String)> {
 }
 
 #[test]
-fn a_job_that_goes_to_the_dead_set() {
+fn a_dead_lettered_job_gives_a_notice() {
     let mut broker = Broker::new();
     broker.hear(1, push("mail").named("first").retry(1, Backoff::None));
     for failures in [0, 1] {
@@ -24,7 +24,7 @@ fn a_job_that_goes_to_the_dead_set() {
         broker.hear(2, fail(1));
     }
     assert_eq!(noticed(&mut broker), [(NoticeKind::Buried, 1, "mail first oops".to_owned())]);
-    // Whoever wants no retries wants no dead set either.
+    // A job without retries does not enter the dead-letter queue.
     broker.hear(1, push("mail").retry(0, Backoff::None));
     broker.hear(2, take(["mail"]));
     broker.hear(2, fail(2));
@@ -32,7 +32,7 @@ fn a_job_that_goes_to_the_dead_set() {
 }
 
 #[test]
-fn a_job_whose_workers_were_lost_too_often() {
+fn a_job_whose_workers_were_lost_too_often_gives_a_notice() {
     let table = [(3, NoticeKind::Buried), (0, NoticeKind::LostForGood)];
     for (failures_max, kind) in table {
         let mut broker = Broker::new();
@@ -47,7 +47,7 @@ fn a_job_whose_workers_were_lost_too_often() {
 }
 
 #[test]
-fn a_job_its_worker_cannot_have() {
+fn a_conversion_error_gives_a_notice() {
     let mut broker = Broker::new();
     broker.hear(1, push("mail"));
     broker.hear(2, take(["mail"]));
@@ -60,7 +60,7 @@ fn a_job_its_worker_cannot_have() {
 }
 
 #[test]
-fn jobs_that_expire_in_one_turn_are_one_notice() {
+fn jobs_that_expire_in_one_turn_give_one_notice() {
     let mut broker = Broker::new();
     for name in ["first", "second", "third"] {
         broker.hear(1, push("mail").named(name).expires(2_000));
@@ -70,7 +70,7 @@ fn jobs_that_expire_in_one_turn_are_one_notice() {
 }
 
 #[test]
-fn jobs_that_are_not_taken() {
+fn refused_jobs_give_notices() {
     let mut broker = Broker::limited(|limits| limits.name_bytes_max = 8);
     broker.hear(1, limit("mail", 1));
     for _ in 0..3 {
@@ -82,14 +82,14 @@ fn jobs_that_are_not_taken() {
     broker.hear(1, push("much too long a name"));
     let too_long = NoticeKind::Refused(Refusal::NameTooLong { given: 20, limit: 8 });
     assert_eq!(noticed(&mut broker), [(too_long, 1, "much too long a name  ".to_owned())]);
-    // That a job is there already is what its producer asked to be told.
+    // `NotUnique` is the answer that its producer asked for.
     broker.hear(1, push("other").unique("k", Clash::Refuse));
     broker.says(1, push("other").unique("k", Clash::Refuse), ["1 refused: job not unique"]);
     assert_eq!(noticed(&mut broker), []);
 }
 
 #[test]
-fn runs_of_a_schedule_that_are_not_unique() {
+fn refused_runs_of_a_schedule_give_notices() {
     let mut broker = Broker::new();
     broker.hear(1, push("mail").unique("k", Clash::Refuse));
     broker.hear(1, every(1_000, push("mail").unique("k", Clash::Refuse)).key("nightly"));

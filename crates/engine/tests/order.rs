@@ -1,4 +1,4 @@
-//! The order in which jobs are taken: inside a queue, and among queues.
+//! The order in which jobs are taken: within a queue, and among queues.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{Broker, finish, push, release, serve, serve_on, take, take_served};
 use windlass_engine::{LeaseTerms, Select};
 
 #[test]
-fn inside_a_queue() {
+fn jobs_of_a_queue_are_taken_by_priority_then_age() {
     type Case = (&'static str, Vec<common::Push>, &'static [u64]);
     let table: Vec<Case> = vec![
         ("first in, first out", vec![push("q"), push("q"), push("q")], &[1, 2, 3]),
@@ -62,7 +62,7 @@ fn a_job_released_to_the_front_is_next() {
 
 /// Jobs 1 to 4 are in a, b, a, b: normal, urgent, urgent, normal.
 #[test]
-fn among_queues() {
+fn each_selection_orders_queues() {
     let table: [(&str, Select, &[u64]); 4] = [
         ("all of the first in the list", Select::ListOrder, &[3, 1, 2, 4]),
         ("the most urgent, then the oldest", Select::BestPriority, &[2, 3, 1, 4]),
@@ -101,7 +101,7 @@ fn round_robin_goes_on_behind_the_queue_it_served_last() {
 }
 
 #[test]
-fn a_paused_queue_is_passed_over() {
+fn a_paused_queue_is_skipped() {
     let mut broker = Broker::new();
     broker.hear(1, push("a"));
     broker.hear(1, push("b"));

@@ -1,4 +1,4 @@
-//! Jobs that were somewhere else before: their place, their failures and their times come with them.
+//! Imported jobs: their state, their failures and their times come with them.
 
 mod common;
 
@@ -22,13 +22,13 @@ fn leased(until: u64) -> Option<Place> {
 }
 
 #[test]
-fn it_is_where_it_was() {
+fn an_imported_job_keeps_its_state() {
     let table = [
         (None, "ready"),
         (Some(Place::Retrying(Timestamp(3_000))), "retrying 3000"),
         (Some(Place::Dead(Timestamp(4_000))), "dead until 4000"),
         (leased(5_000), "leased until 5000"),
-        // No longer than anything may be leased here.
+        // Not longer than the longest lease here.
         (leased(u64::MAX - 1), "leased until 61000"),
     ];
     for (place, expected) in table {
@@ -42,7 +42,7 @@ fn it_is_where_it_was() {
 }
 
 #[test]
-fn what_is_over_is_due_at_once() {
+fn an_imported_time_in_the_past_is_due_at_once() {
     let mut broker = Broker::new();
     broker.says(1, been(Some(Place::Retrying(Timestamp(10))), 1), ["1 new j1"]);
     broker.says(1, been(Some(Place::Dead(Timestamp(10))), 1), ["1 new j2"]);
@@ -52,13 +52,13 @@ fn what_is_over_is_due_at_once() {
 }
 
 #[test]
-fn its_failures_count() {
+fn imported_failures_count() {
     let mut broker = Broker::new();
     broker.hear(1, been(None, 1));
     let said = broker.hear(2, take(["q"]));
     let Some((_, Event::Taken { job, .. })) = said.first() else { panic!("{said:?}") };
     assert_eq!((job.failures, job.token, job.ready_at), (1, Token(2), Timestamp(700)));
-    // Two retries, and one of them is used.
+    // Two retries, one of them used.
     let said = broker.hear(2, fail(1));
     assert!(matches!(said[..], [(_, Event::Failed { fate: Fate::Retried(_), .. })]), "{said:?}");
     broker.at(1_500, []);
@@ -70,7 +70,7 @@ fn its_failures_count() {
 }
 
 #[test]
-fn the_worker_that_has_it_may_end_it() {
+fn the_worker_of_an_imported_lease_may_end_it() {
     let mut broker = Broker::new();
     broker.hear(1, been(leased(5_000), 0).named("jid"));
     assert_eq!(broker.engine.job_named(b"jid").map(|job| job.attempts), Some(1));
@@ -81,7 +81,7 @@ fn the_worker_that_has_it_may_end_it() {
 }
 
 #[test]
-fn what_cannot_have_been_is_refused() {
+fn an_impossible_past_is_refused() {
     let mut broker = Broker::new();
     for place in [Place::Ready, Place::Scheduled(Timestamp(9)), Place::Shelved, Place::Done(Timestamp(9))] {
         broker.says(1, been(Some(place), 0), ["1 refused: out of place"]);

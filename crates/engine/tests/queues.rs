@@ -1,4 +1,4 @@
-//! Queues: how they come to be known, pause, and go.
+//! Queues: how they become known, pause, and are removed.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn the_kind_of_a_queue_does_not_change() {
 }
 
 #[test]
-fn removing() {
+fn remove_queue_removes_its_ready_jobs() {
     let mut broker = Broker::new();
     broker.says(1, remove_queue("q", false), ["1 refused: queue unknown"]);
     broker.says(1, push("q").listen(), ["1 new j1"]);
@@ -54,7 +54,7 @@ fn removing() {
 }
 
 #[test]
-fn a_queue_in_use_is_removed_only_when_it_must() {
+fn a_queue_in_use_is_removed_only_by_force() {
     let mut broker = Broker::new();
     broker.hear(1, push("q"));
     broker.hear(2, serve("q"));
@@ -63,7 +63,7 @@ fn a_queue_in_use_is_removed_only_when_it_must() {
     broker.says(2, unserve("q", false), []);
     broker.says(3, remove_queue("q", true), ["3 refused: queue in use"]);
     broker.says(3, remove_queue("q", false), ["3 done"]);
-    // What is worked on is worked on to its end.
+    // A leased job runs to its end.
     broker.says(3, list_queues(), ["3 queues"]);
     broker.says(2, common::finish(1), ["2 finished j1"]);
     assert_eq!(broker.engine.queues().count(), 0);
@@ -80,7 +80,7 @@ fn a_removed_queue_shows_again_when_a_job_of_it_is_ready() {
 }
 
 #[test]
-fn a_paused_queue_takes_in_and_gives_nothing_out() {
+fn a_paused_queue_accepts_jobs_and_hands_out_none() {
     let mut broker = Broker::new();
     broker.hear(1, serve("q"));
     broker.says(1, pause("q", true), ["1 done"]);
@@ -101,7 +101,7 @@ fn removing_a_queue_ends_its_pause_and_its_limits() {
 }
 
 #[test]
-fn a_number_is_used_again_once_everything_of_it_is_gone() {
+fn a_queue_number_is_reused_once_its_jobs_are_gone() {
     let mut broker = Broker::new();
     broker.hear(1, push("a"));
     let number = broker.engine.queues().next().unwrap().image().id;

@@ -1,4 +1,4 @@
-//! What failures and lost workers mean: retries, back-off, the dead set.
+//! Failures and lost workers: retries, back-off, the dead-letter queue.
 
 mod common;
 
@@ -7,7 +7,7 @@ use windlass_engine::{Backoff, Command, Event, Fate, LOSSES, Limits, Mutation, P
 
 const DEAD_MS: u64 = 180 * 86_400_000;
 
-/// Takes j1 and fails it, now.
+/// Takes j1 and fails it at once.
 fn fail_once(broker: &mut Broker) -> String {
     broker.hear(2, take(["q"]));
     let said = common::words(&broker.hear(2, fail(1)));
@@ -56,7 +56,7 @@ fn how_long_it_waits_before_the_next_try() {
     }
 }
 
-/// Faktory's: n^4 + 15 + dice(0..30) * (n + 1) seconds.
+/// Faktory's back-off: n^4 + 15 + dice(0..30) * (n + 1) seconds.
 #[test]
 fn faktorys_back_off_stays_in_its_bounds() {
     let mut seen = std::collections::BTreeSet::new();
@@ -81,7 +81,7 @@ fn faktorys_back_off_stays_in_its_bounds() {
 }
 
 #[test]
-fn a_retried_job_stands_behind_those_who_came_meanwhile() {
+fn a_retried_job_stands_behind_jobs_that_came_meanwhile() {
     let mut broker = Broker::new();
     broker.hear(1, push("q").retry(3, Backoff::Fixed(10)));
     fail_once(&mut broker);
@@ -91,7 +91,7 @@ fn a_retried_job_stands_behind_those_who_came_meanwhile() {
 }
 
 #[test]
-fn losing_workers_is_counted_apart_from_failing() {
+fn lost_workers_are_counted_separately_from_failures() {
     let mut broker = Broker::new();
     broker.hear(1, push("q").losses(2).retry(1, Backoff::None).listen());
     for client in [2, 3] {
@@ -101,12 +101,12 @@ fn losing_workers_is_counted_apart_from_failing() {
         let ended = common::words(&broker.hear(client, Command::Close));
         assert_eq!(ended, if client == 3 { vec!["1 ended j1 lost".to_owned()] } else { Vec::new() });
     }
-    // It has retries, so it belongs to those that are kept.
+    // It has retries, so it is kept.
     assert_eq!(broker.place(1), format!("dead until {}", 1_000 + DEAD_MS));
 }
 
 #[test]
-fn the_dead_can_be_seen_requeued_and_are_forgotten_in_time() {
+fn dead_jobs_can_be_listed_and_requeued_and_expire() {
     let mut broker = Broker::limited(|limits: &mut Limits| limits.dead_ms = 5_000);
     broker.hear(1, push("q").retry(-1, Backoff::None).named("a"));
     assert_eq!(fail_once(&mut broker), "2 failed j1, buried until 6000");
@@ -121,7 +121,7 @@ fn the_dead_can_be_seen_requeued_and_are_forgotten_in_time() {
 }
 
 #[test]
-fn the_last_failure_is_told_to_the_next_worker() {
+fn the_next_worker_receives_the_last_failure() {
     let mut broker = Broker::new();
     broker.hear(1, push("q").retry(3, Backoff::None));
     fail_once(&mut broker);
@@ -144,7 +144,7 @@ fn results_are_kept_as_long_as_asked() {
     broker.says(1, Command::Look(by_name("r")), ["1 sees nothing"]);
 }
 
-/// Takes the job and is gone; the client is opened again.
+/// Takes the job and closes the connection. The client is then opened again.
 fn lose(broker: &mut Broker, client: u64) -> Vec<String> {
     broker.hear(client, take(["q"]));
     let said = common::words(&broker.hear(client, Command::Close));
@@ -154,8 +154,8 @@ fn lose(broker: &mut Broker, client: u64) -> Vec<String> {
 }
 
 #[test]
-fn a_job_that_workers_are_lost_with_waits_longer_each_time_and_then_is_dead() {
-    // What is not kept when it fails is kept here: somebody has to see it.
+fn a_job_that_loses_workers_waits_longer_each_time_and_then_is_dead() {
+    // A job whose policy would discard it is kept here, so that an operator can see it.
     for failures_max in [0, 25] {
         let mut broker = Broker::new();
         broker.hear(1, push("q").retry(failures_max, Backoff::None).listen());
@@ -174,7 +174,7 @@ fn a_job_that_workers_are_lost_with_waits_longer_each_time_and_then_is_dead() {
         let failure = job.extra.as_deref().unwrap().failure.clone().unwrap();
         assert_eq!((&*failure.kind, &*failure.message), (LOSSES, &b"5 workers were lost with it"[..]));
         assert_eq!((job.failures, broker.engine.head().totals.lost), (0, 5));
-        // Tried again it begins from the start.
+        // A retry begins from the start.
         broker.hear(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue));
         lose(&mut broker, 2);
         assert_eq!(broker.place(1), "ready");
@@ -195,7 +195,7 @@ fn deliveries_that_were_given_back_are_not_lost() {
 }
 
 #[test]
-fn zero_is_any_number_of_workers_and_a_jobs_own_limit_comes_first() {
+fn a_losses_limit_of_zero_is_none_and_the_jobs_own_limit_comes_first() {
     let mut broker = Broker::limited(|limits: &mut Limits| (limits.losses_max, limits.loss_pause_ms) = (0, 0));
     broker.hear(1, push("q"));
     broker.hear(1, push("r").losses(7));

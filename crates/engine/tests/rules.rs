@@ -1,4 +1,4 @@
-//! The rules of a queue, and jobs that their worker's protocol cannot have.
+//! The rules of a queue, and jobs that their worker's protocol cannot express.
 
 #![expect(clippy::panic, reason = "that is how a test fails")]
 
@@ -28,13 +28,13 @@ fn rows(broker: &mut Broker) -> Vec<QueueRow> {
 const JSON: QueueRules = QueueRules { codec: Codec::Json, retry: None, body_bytes_max: None };
 
 #[test]
-fn rules_are_kept_for_a_queue_that_nobody_knows_as_yet() {
+fn rules_are_kept_for_an_unknown_queue() {
     let mut broker = Broker::new();
     broker.says(1, rule("q", JSON), ["1 done"]);
     assert_eq!(rows(&mut broker), [], "it is not made known");
     broker.says(1, push("q"), ["1 new j1"]);
     assert_eq!(rows(&mut broker).first().map(|row| row.rules), Some(JSON));
-    // With a job that is looked at, and one that is taken.
+    // Jobs are looked at and taken with the rule.
     let events = broker.hear(1, look(1));
     let [(_, Event::Looked { job: Some(view), .. })] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(view.codec, Codec::Json);
@@ -42,17 +42,17 @@ fn rules_are_kept_for_a_queue_that_nobody_knows_as_yet() {
     let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(job.codec, Codec::Json);
     broker.says(1, finish(1), ["1 finished j1"]);
-    // It outlasts the queue, as a throttle does, until it is taken back.
+    // The rule outlasts the queue, as a throttle does, until it is removed.
     broker.says(1, remove_queue("q", false), ["1 done"]);
     assert_eq!(broker.engine.queues().next().map(|queue| queue.image().rules()), Some(JSON));
     broker.says(1, rule("q", QueueRules::default()), ["1 done"]);
     assert_eq!(broker.engine.queues().count(), 0);
     broker.says(1, rule("q", QueueRules::default()), ["1 done"]);
-    assert_eq!(broker.engine.queues().count(), 0, "nothing is kept for no rule");
+    assert_eq!(broker.engine.queues().count(), 0, "a queue without rules is dropped");
 }
 
 #[test]
-fn a_name_that_is_no_name_and_one_queue_too_many_are_refused() {
+fn rules_for_an_invalid_name_or_beyond_the_queue_limit_are_refused() {
     let mut broker = Broker::limited(|limits| (limits.name_bytes_max, limits.queues_max) = (3, 1));
     broker.says(1, rule("long", JSON), ["1 refused: name of 4 bytes, limit 3"]);
     broker.says(1, rule("q", JSON), ["1 done"]);
@@ -61,7 +61,7 @@ fn a_name_that_is_no_name_and_one_queue_too_many_are_refused() {
 }
 
 #[test]
-fn a_body_that_is_too_long_is_refused_wherever_it_comes_in() {
+fn a_body_that_is_too_long_is_refused_in_every_command() {
     let refused = "1 refused: body of 4 bytes, limit of the queue 3";
     let limit = |queue, most| rule(queue, QueueRules { body_bytes_max: Some(most), ..QueueRules::default() });
     let mut broker = Broker::new();
@@ -73,14 +73,14 @@ fn a_body_that_is_too_long_is_refused_wherever_it_comes_in() {
     broker.says(1, push("q"), [refused]);
     broker.says(1, push("q").with(|job| job.body = name("bod")), ["1 new j3"]);
     broker.says(1, every(60_000, push("q")), [refused]);
-    // What is there already stays, but is not replaced.
+    // Existing jobs stay, but their bodies cannot be replaced.
     broker.says(1, Command::Replace { job: id(1), body: name("four") }, [refused]);
     broker.says(1, Command::Replace { job: id(1), body: name("") }, ["1 done"]);
     broker.says(1, take_round("c"), ["1 took j2.2"]);
     let repay =
         Command::Repay { job: id(2), proof: token(2), body: name("value"), to: windlass_engine::RepayTo::Front };
     broker.says(1, repay, ["1 refused: body of 5 bytes, limit of the queue 4"]);
-    // Nor does it come in with a batch.
+    // Batches do not bypass the limit either.
     let batch = windlass_engine::NewBatch {
         origin: Origin::FAKTORY,
         name: name("b"),
@@ -97,7 +97,7 @@ fn a_body_that_is_too_long_is_refused_wherever_it_comes_in() {
 }
 
 #[test]
-fn a_schedule_made_before_the_limit_runs_as_soon_as_it_may() {
+fn a_schedule_older_than_the_limit_runs_once_the_limit_allows() {
     let mut broker = Broker::new();
     broker.hear(1, every(1_000, push("q")));
     broker.hear(1, rule("q", QueueRules { body_bytes_max: Some(3), ..QueueRules::default() }));
@@ -109,7 +109,7 @@ fn a_schedule_made_before_the_limit_runs_as_soon_as_it_may() {
 }
 
 #[test]
-fn the_queue_says_what_failure_means_where_the_producer_did_not() {
+fn the_queues_retry_policy_applies_if_the_producer_set_none() {
     let twice = Retry { failures_max: 2, losses_max: 7, backoff: Backoff::Fixed(9) };
     let own = Retry { failures_max: 5, losses_max: 0, backoff: Backoff::None };
     let table = [
@@ -123,7 +123,7 @@ fn the_queue_says_what_failure_means_where_the_producer_did_not() {
         let job = || push("q").with(|job| (job.retry, job.retry_default) = (own, retry_default));
         broker.says(1, job(), ["1 new j1"]);
         assert_eq!(broker.engine.job(windlass_engine::JobId(1)).map(|job| job.retry), Some(expected), "{when}");
-        // A run asks when it runs, not when it is set.
+        // A schedule's run takes the rule when it runs, not when it is set.
         broker.hear(1, rule("q", QueueRules::default()));
         broker.hear(1, every(1_000, job()));
         broker.hear(1, rule("q", QueueRules { retry, ..JSON }));
@@ -134,8 +134,8 @@ fn the_queue_says_what_failure_means_where_the_producer_did_not() {
 }
 
 #[test]
-fn a_misfit_ends_where_a_person_sees_it() {
-    // Whatever its retry policy says, and whoever listens.
+fn a_job_with_a_conversion_error_is_dead_lettered() {
+    // This holds whatever the retry policy is, with or without listeners.
     for failures_max in [0, 25, -1] {
         let mut broker = Broker::new();
         broker.says(1, push("q").listen().retry(failures_max, Backoff::None), ["1 new j1"]);
@@ -150,7 +150,7 @@ fn a_misfit_ends_where_a_person_sees_it() {
         let totals = broker.engine.head().totals;
         assert_eq!((totals.misfits, totals.buried, totals.failed), (1, 1, 0));
         assert_eq!(broker.engine.head().origins, [(Origin::GEARMAN, totals)]);
-        // It can be tried again, by a worker that can have it.
+        // It can be tried again, by a worker that can take it.
         broker.hear(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue));
         broker.says(3, take(["q"]), ["3 took j1.2"]);
         broker.says(3, finish(1), ["3 finished j1"]);
@@ -158,7 +158,7 @@ fn a_misfit_ends_where_a_person_sees_it() {
 }
 
 #[test]
-fn a_misfit_that_is_not_kept_is_gone() {
+fn a_foreground_job_with_a_conversion_error_is_removed() {
     let mut broker = Broker::new();
     broker.says(1, push("q").foreground(), ["1 new j1"]);
     broker.says(2, take(["q"]), ["2 took j1.1"]);
@@ -169,7 +169,7 @@ fn a_misfit_that_is_not_kept_is_gone() {
 }
 
 #[test]
-fn only_its_worker_calls_a_job_a_misfit() {
+fn only_its_worker_may_report_a_conversion_error() {
     let mut broker = Broker::new();
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(2, misfit(1, Proof::AnyLease), ["2 refused: lease not held"]);
@@ -185,7 +185,7 @@ fn only_its_worker_calls_a_job_a_misfit() {
 }
 
 #[test]
-fn rules_and_what_they_mean_outlive_the_daemon() {
+fn rules_and_their_effects_survive_a_restart() {
     let mut broker = Broker::new();
     broker.hear(1, rule("q", JSON));
     for origin in [Origin::GEARMAN, Origin::FAKTORY] {

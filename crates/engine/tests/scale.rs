@@ -1,4 +1,4 @@
-//! A million jobs, a hundred thousand queues, ten thousand who wait: what must not grow with them does not.
+//! A million jobs, a hundred thousand queues, ten thousand waiting clients: shows which costs do not grow with them.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn a_million_jobs() {
     }
     assert_eq!(broker.engine.job_count() as u64, JOBS);
     broker.is_due_at(10_000);
-    // From the middle of everything: one job is one event and no more.
+    // From the middle of everything: one job is one event.
     let events = broker.hear(2, take(["q"]));
     let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((job.priority.value(), job.id.0), (9, 18));
@@ -34,7 +34,7 @@ fn a_million_jobs() {
     let events = broker.hear(1, Command::ListJobs { filter, after: Cursor::default(), limit: 1_000_000 });
     let [(_, Event::Jobs { rows, next: Some(_), .. })] = events.as_slice() else { panic!("a page") };
     assert_eq!(rows.len(), 200);
-    // And time moves what is due at it.
+    // Each tick moves only the jobs that are due.
     broker.at(10_000 + JOBS, []);
     assert_eq!(broker.engine.next_deadline().map(|Timestamp(at)| at), None);
 }
@@ -57,7 +57,7 @@ fn a_hundred_thousand_queues() {
         }
     }
     assert_eq!(rows_seen as u64, QUEUES);
-    // Nobody serves them: each credit brings the next stray, without a look at all the others.
+    // No client serves them: each credit brings the next stray, without a look at all the others.
     let lease = LeaseTerms::CONNECTION;
     let ability = Ability { queue: Bytes::from_static(b"default"), weight: 0, lease, strays: Some(Origin::GEARMAN) };
     broker.says(2, Command::Serve(ability), []);
@@ -77,7 +77,7 @@ fn a_hundred_thousand_queues() {
 }
 
 #[test]
-fn ten_thousand_who_wait() {
+fn ten_thousand_waiting_clients() {
     const CLIENTS: u64 = 10_000;
     let mut broker = Broker::new();
     for client in 10..10 + CLIENTS {
@@ -94,7 +94,7 @@ fn ten_thousand_who_wait() {
             }
         }
     }
-    // Each push is an answer to the producer, a job for one taker, and the sleepers before it woken at most once each.
+    // Each push is an answer to the producer, a job for one taker, and at most one wake-up for each sleeper before it.
     let mut woken = 0;
     for _ in 0..CLIENTS {
         let events = broker.hear(1, push("q"));
@@ -103,7 +103,7 @@ fn ten_thousand_who_wait() {
         assert!(count(|event| matches!(event, Event::Woken)) <= 1, "{events:?}");
         woken += count(|event| matches!(event, Event::Woken));
     }
-    // Nobody who takes directly is left, and nobody was woken twice.
+    // No direct taker is left, and no sleeper was woken twice.
     assert_eq!(woken as u64, CLIENTS.div_ceil(3));
     let ready = broker.engine.queues().map(|queue| queue.jobs(PlaceKind::Ready)).sum::<u32>();
     assert_eq!(u64::from(ready), CLIENTS.div_ceil(3), "as many as there are sleepers");

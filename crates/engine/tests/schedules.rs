@@ -1,4 +1,4 @@
-//! Schedules: set, replaced, run on their grid, late and in vain, to their end.
+//! Schedules: set, replaced, run on their grid, late, refused, and to their end.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn a_schedule_runs_on_its_grid() {
 }
 
 #[test]
-fn a_late_one_runs_once_and_keeps_its_grid() {
+fn a_late_schedule_runs_once_and_keeps_its_grid() {
     let mut broker = Broker::new();
     broker.hear(1, every(500, push("q")));
     broker.at(9_750, []);
@@ -38,7 +38,7 @@ fn a_late_one_runs_once_and_keeps_its_grid() {
 }
 
 #[test]
-fn whoever_waits_gets_the_job() {
+fn a_waiting_client_gets_the_job_of_a_run() {
     let mut broker = Broker::new();
     broker.says(2, take(["q"]).forever(), []);
     broker.hear(1, every(500, push("q")));
@@ -47,7 +47,7 @@ fn whoever_waits_gets_the_job() {
 }
 
 #[test]
-fn at_once_is_now_and_counts() {
+fn a_run_at_once_counts_as_a_run() {
     let mut broker = Broker::new();
     broker.says(1, every(500, push("q")).at_once().runs(2), ["1 schedule s1"]);
     broker.is_due_at(1_000);
@@ -59,7 +59,7 @@ fn at_once_is_now_and_counts() {
 }
 
 #[test]
-fn the_same_name_is_the_same_schedule() {
+fn setting_a_schedule_again_replaces_it() {
     let mut broker = Broker::new();
     broker.says(1, every(500, push("q")).key("k"), ["1 schedule s1"]);
     broker.now = 1_200;
@@ -133,7 +133,7 @@ fn times_in_the_template_are_counted_from_the_run() {
 }
 
 #[test]
-fn what_is_refused() {
+fn impossible_schedules_are_refused() {
     let mut broker = Broker::limited(|limits| {
         (limits.schedules_max, limits.name_bytes_max, limits.jobs_bytes_max) = (1, 8, 3_000);
     });
@@ -165,7 +165,7 @@ fn what_is_refused() {
 }
 
 #[test]
-fn a_number_is_never_both() {
+fn jobs_and_schedules_share_no_number() {
     let mut broker = Broker::new();
     broker.hear(1, every(500, push("q")));
     broker.says(1, Command::Cancel(JobRef::Id(JobId(1))), ["1 refused: job unknown"]);
@@ -175,7 +175,7 @@ fn a_number_is_never_both() {
 }
 
 #[test]
-fn removing_one_leaves_what_it_pushed() {
+fn removing_a_schedule_leaves_its_jobs() {
     let mut broker = Broker::new();
     broker.hear(1, every(500, push("q")));
     broker.at(1_500, []);
@@ -224,7 +224,7 @@ fn a_schedule_is_recalled_as_it_was() {
 }
 
 #[test]
-fn the_end_of_time_is_not_gone_round() {
+fn a_schedule_stops_at_the_end_of_time() {
     let mut broker = Broker::new();
     broker.now = u64::MAX - 10;
     broker.hear(1, every(100, push("q")).at_once());

@@ -1,4 +1,4 @@
-//! Strays: what is left in queues that nobody serves comes to those who take it in.
+//! Strays: jobs in queues that no client serves go to clients that take strays.
 
 mod common;
 
@@ -10,7 +10,7 @@ use windlass_engine::{
     Origin, PlaceKind, QueueKind, Select, Tag, Timestamp, Turn,
 };
 
-/// Serves a queue, and takes Gearman's strays in besides.
+/// Serves a queue, and also takes Gearman's strays.
 fn default(queue: &'static str) -> Command {
     weighing(queue, 0)
 }
@@ -24,16 +24,16 @@ fn other(queue: &'static str) -> common::Push {
     push(queue).with(|job| job.origin = Origin::FAKTORY)
 }
 
-/// What becomes of a job in `q`, where client 1 has a credit and takes strays in.
+/// The result for a job in `q`, where client 1 has a credit and takes strays.
 #[test]
-fn what_a_stray_is() {
-    // What happens before the push, the push, and who gets the job.
+fn which_jobs_are_strays() {
+    // The commands before the push, the push, and the client that gets the job.
     type Before = fn(&mut Broker);
     let table: [(&str, Before, common::Push, &str); 9] = [
-        ("nobody serves the queue", |_| {}, push("q"), "1 took j1.1"),
-        ("somebody serves it", |broker| drop(broker.hear(2, serve("q"))), push("q"), ""),
+        ("no client serves the queue", |_| {}, push("q"), "1 took j1.1"),
+        ("a client serves it", |broker| drop(broker.hear(2, serve("q"))), push("q"), ""),
         (
-            "somebody served it",
+            "a client served it before",
             |broker| {
                 broker.hear(2, serve("q"));
                 broker.hear(2, unserve("q", false));
@@ -41,7 +41,7 @@ fn what_a_stray_is() {
             push("q"),
             "1 took j1.1",
         ),
-        ("somebody waits at it", |broker| drop(broker.hear(2, take(["q"]).forever())), push("q"), "2 took j1.1"),
+        ("a client waits at it", |broker| drop(broker.hear(2, take(["q"]).forever())), push("q"), "2 took j1.1"),
         (
             "the queue is paused",
             |broker| {
@@ -63,7 +63,7 @@ fn what_a_stray_is() {
     ];
     for (when, before, job, expected) in table {
         let job: Command = job.into();
-        // The credit is there first, or the job.
+        // Either the credit comes first, or the job.
         for credit_first in [true, false] {
             let mut broker = Broker::new();
             broker.hear(1, default("default"));
@@ -80,7 +80,7 @@ fn what_a_stray_is() {
 }
 
 #[test]
-fn it_keeps_the_name_of_its_queue_and_is_held_on_the_terms_of_the_ability() {
+fn a_stray_keeps_its_queue_and_is_leased_on_the_terms_of_the_ability() {
     let mut broker = Broker::limited(|limits| limits.loss_pause_ms = 0);
     let lease = timed(500, OnExpiry::Requeue);
     let ability = Ability { queue: name("default"), weight: 0, lease, strays: Some(Origin::GEARMAN) };
@@ -89,7 +89,7 @@ fn it_keeps_the_name_of_its_queue_and_is_held_on_the_terms_of_the_ability() {
     let said = broker.hear(4, push("q"));
     let [_, (_, Event::Taken { job, .. })] = &said[..] else { panic!("{said:?}") };
     assert_eq!((&*job.queue, job.until), (&b"q"[..], Timestamp(1_500)));
-    // It comes back to its own queue, and to the credit that is left.
+    // It comes back to its own queue, and then to the remaining credit.
     broker.at(1_500, ["1 took j1.2 until 2000"]);
     broker.at(2_000, []);
     assert_eq!(broker.place(1), "ready");
@@ -97,9 +97,9 @@ fn it_keeps_the_name_of_its_queue_and_is_held_on_the_terms_of_the_ability() {
     broker.says(2, finish(1), ["2 finished j1"]);
 }
 
-/// Whatever moves the first job away, the next is looked at.
+/// However the first job goes away, the next one becomes the stray.
 #[test]
-fn the_one_behind_is_seen_when_the_first_is_gone() {
+fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
     type Away = fn(&mut Broker) -> Vec<(ClientId, Event)>;
     let table: [(&str, Away); 6] = [
         ("taken", |broker| broker.hear(2, take(["q"]))),
@@ -117,7 +117,7 @@ fn the_one_behind_is_seen_when_the_first_is_gone() {
     ];
     for (how, away) in table {
         let mut broker = Broker::new();
-        // Shared, the two stand one behind the other.
+        // In a bridged queue, the two are one behind the other.
         broker.hear(1, Command::Bridge(Box::new(Bridge::all())));
         broker.hear(1, default("default"));
         broker.hear(1, credit(1));
@@ -149,7 +149,7 @@ fn a_queue_becomes_stray_when_the_last_of_its_workers_goes() {
         assert_eq!(common::words(&broker.hear(3, goes)), ["1 took j1.1", "1 took j2.1"], "{how}");
         broker.engine.check();
     }
-    // What a worker that goes held is a stray as well.
+    // The jobs of a worker that leaves are strays as well.
     let mut broker = Broker::new();
     broker.hear(1, default("default"));
     broker.hear(1, credit(1));
@@ -160,7 +160,7 @@ fn a_queue_becomes_stray_when_the_last_of_its_workers_goes() {
 }
 
 #[test]
-fn what_is_let_go_of_is_handed_out_at_once() {
+fn a_stray_that_becomes_available_is_handed_out_at_once() {
     let table: [(&str, [Command; 2], &str); 4] = [
         ("resumed", [pause("q", true), pause("q", false)], "4 done"),
         ("throttled less", [throttle("q", Some(0), None, None), throttle("q", Some(1), None, None)], "4 done"),
@@ -177,7 +177,7 @@ fn what_is_let_go_of_is_handed_out_at_once() {
         assert_eq!(common::words(&broker.hear(4, after)), [done, "1 took j1.1"], "{how}");
         broker.engine.check();
     }
-    // A slot that is free again, of the queue or of the worker.
+    // A slot becomes free, of the queue or of the worker.
     for limit in [throttle("q", Some(1), None, None), throttle("q", None, Some(1), None)] {
         let mut broker = Broker::new();
         broker.hear(4, limit);
@@ -189,9 +189,9 @@ fn what_is_let_go_of_is_handed_out_at_once() {
     }
 }
 
-/// Strays stand in the queue of the ability, whatever the choice is made by.
+/// Strays are ordered as if they were in the ability's own queue, with every way of selection.
 #[test]
-fn which_comes_first() {
+fn strays_are_ordered_with_the_abilitys_own_queue() {
     // j1 and j4 are strays, j2 is in `default`, j3 and j5 are in `own`.
     let table = [
         (Select::BestPriority, [4, 1, 2, 3, 5]),
@@ -219,7 +219,7 @@ fn which_comes_first() {
 }
 
 #[test]
-fn the_heaviest_gets_it_and_equals_in_turn() {
+fn the_heaviest_ability_gets_the_stray_and_equals_take_turns() {
     let mut broker = Broker::new();
     for (client, weight) in [(1, 10), (2, 20), (3, 10)] {
         broker.hear(client, weighing("default", weight));
@@ -233,8 +233,8 @@ fn the_heaviest_gets_it_and_equals_in_turn() {
 }
 
 #[test]
-fn who_takes_no_strays() {
-    // Only credits bring them.
+fn which_clients_take_no_strays() {
+    // Only credits bring strays.
     let mut broker = Broker::new();
     broker.hear(1, default("default"));
     broker.hear(4, push("q"));
@@ -242,7 +242,7 @@ fn who_takes_no_strays() {
     broker.says(1, Command::Sleep, []);
     broker.says(4, push("q"), ["4 new j2"]);
     broker.says(1, credit(1), ["1 took j1.1"]);
-    // The ability is gone, but for another that takes them too, and then that is gone.
+    // The ability is removed while another still takes strays; then that one is removed too.
     broker.hear(1, credit(9));
     broker.hear(1, finish(1));
     broker.hear(1, default("more"));
@@ -252,19 +252,19 @@ fn who_takes_no_strays() {
     broker.says(4, push("q"), ["4 new j3", "1 took j3.1"]);
     broker.says(1, unserve("more", false), []);
     broker.says(4, push("q"), ["4 new j4"]);
-    // A worker that was asked to take no more.
+    // A worker was asked to take no more.
     broker.hear(1, default("more"));
     broker.hear(1, Command::Unwait);
     broker.hear(1, common::enlist("w"));
     broker.hear(1, common::signal("w", windlass_engine::WorkerState::Quiet));
     broker.says(1, credit(1), []);
-    // Without credits nothing comes.
+    // Without credits, no stray comes.
     broker.hear(3, default("default"));
     broker.says(4, push("r"), ["4 new j5"]);
     assert_eq!(broker.place(5), "ready");
 }
 
-/// Nothing of this is remembered: the jobs are there first, and the ability comes later.
+/// None of this is journalled: the jobs are there first, and the ability comes later.
 #[test]
 fn after_a_restart_strays_are_there_before_their_takers() {
     let mut broker = Broker::new();
@@ -286,7 +286,7 @@ fn after_a_restart_strays_are_there_before_their_takers() {
         engine.check();
     }
     assert_eq!(common::words(&turn.events), ["7 done", "7 took j3.1"]);
-    // A lease that ends with its connection is no news for the journal.
+    // A connection-bound lease is not journalled.
     assert!(!turn.changes.iter().any(|change| matches!(change, Change::JobMoved(_) | Change::JobPut(_))));
     engine.apply(client, Tag(2), common::mutate(placed(PlaceKind::Ready), Mutation::Discard), &mut turn);
     engine.check();

@@ -1,4 +1,4 @@
-//! Throttled queues: what may be worked on at once, and who is served when a slot is free.
+//! Throttled queues: how much may be worked on at once, and which client is served when a slot becomes free.
 
 #![expect(clippy::panic, reason = "that is how a test fails")]
 
@@ -9,7 +9,7 @@ use windlass_engine::{
     Command, Cursor, Engine, Event, Limits, Mutation, OnExpiry, Origin, PlaceKind, Proof, QueueKind, QueueRow, Throttle,
 };
 
-/// With a throttle on `q` and so many jobs in it.
+/// A broker with a throttle on `q` and this many jobs in it.
 fn throttled(jobs: u64, leased_max: Option<u32>, per_worker_max: Option<u32>, timeout_ms: Option<u64>) -> Broker {
     let mut broker = Broker::limited(|limits| limits.requeue_dead_workers = true);
     broker.says(1, throttle("q", leased_max, per_worker_max, timeout_ms), ["1 done"]);
@@ -19,7 +19,7 @@ fn throttled(jobs: u64, leased_max: Option<u32>, per_worker_max: Option<u32>, ti
     broker
 }
 
-/// For a minute, in the name of a worker.
+/// Takes for a minute, in the name of a worker.
 fn take_as(worker: &'static str) -> Wish {
     take(["q"]).worker(worker).for_ms(60_000, OnExpiry::Requeue)
 }
@@ -36,7 +36,7 @@ fn no_more_is_handed_out_than_there_are_slots() {
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     broker.says(3, take(["q"]), ["3 took j2.1"]);
     broker.says(4, take(["q"]), ["4 empty"]);
-    // One that lists other queues goes on to them.
+    // A take that lists other queues goes on to them.
     broker.says(1, push("other"), ["1 new j5"]);
     broker.says(4, take(["q", "other"]), ["4 took j5.1"]);
     let row = row(&mut broker).unwrap();
@@ -48,12 +48,12 @@ fn no_more_is_handed_out_than_there_are_slots() {
 }
 
 #[test]
-fn whoever_waits_first_is_served_the_moment_a_slot_is_free() {
+fn the_first_waiting_client_is_served_when_a_slot_becomes_free() {
     let flush = || Command::Flush { origin: Origin::GEARMAN, after: Cursor(1, 0), limit: 1 };
     let cancel = || Command::Cancel(id(1));
     let requeue = || mutate(placed(PlaceKind::Leased), Mutation::Requeue);
     let close = || Command::Close;
-    // What is asked by the client that has j1, and what comes of it while 3 and 4 wait and j2 is ready.
+    // The command of the client that has j1, and its effect while 3 and 4 wait and j2 is ready.
     let table: [(&str, Command, &[&str]); 8] = [
         ("finished", finish(1), &["2 finished j1", "3 took j2.1"]),
         ("failed", fail(1), &["2 failed j1, discarded", "3 took j2.1"]),
@@ -76,7 +76,7 @@ fn whoever_waits_first_is_served_the_moment_a_slot_is_free() {
 }
 
 #[test]
-fn what_time_ends_frees_a_slot_too() {
+fn a_lease_that_runs_out_frees_its_slot() {
     let mut broker = throttled(2, Some(1), None, None);
     broker.says(2, take(["q"]).for_ms(500, OnExpiry::Fail), ["2 took j1.1 until 1500"]);
     broker.says(3, take(["q"]).forever(), []);
@@ -94,10 +94,10 @@ fn what_time_ends_frees_a_slot_too() {
 fn each_worker_has_its_own_slots() {
     let mut broker = throttled(3, None, Some(1), None);
     broker.says(2, take_as("w"), ["2 took j1.1 until 61000"]);
-    // Over whatever connection.
+    // The connection does not matter.
     broker.says(3, take_as("w"), ["3 empty"]);
     broker.says(3, take_as("v"), ["3 took j2.1 until 61000"]);
-    // One that has no slot for now does not stand in the way of others.
+    // A worker without a free slot does not block others.
     broker.says(2, take_as("w").forever(), []);
     broker.says(3, take_as("v").forever(), []);
     broker.says(4, take_as("u").forever(), ["4 took j3.1 until 61000"]);
@@ -105,7 +105,7 @@ fn each_worker_has_its_own_slots() {
     broker.says(1, push("q"), ["4 took j4.1 until 61000", "1 new j4"]);
     broker.says(1, push("q"), ["1 new j5"]);
     broker.says(1, finish_by(2, Proof::AnyLease), ["1 finished j2", "3 took j5.1 until 61000"]);
-    // Nameless ones are one worker, connections are each their own.
+    // All takes without a name count as one worker; each connection counts as its own.
     let mut broker = throttled(5, None, Some(1), None);
     broker.says(2, take_as(""), ["2 took j1.1 until 61000"]);
     broker.says(3, take_as(""), ["3 empty"]);
@@ -123,7 +123,7 @@ fn a_slot_may_be_free_before_its_lease_ends() {
     broker.is_due_at(1_500);
     broker.at(1_500, ["2 took j2.1 until 61500"]);
     assert_eq!(broker.place(1), "leased until 61000");
-    // The first holds nothing any more that its end could free.
+    // The first lease holds no slot any more, so its end frees none.
     broker.says(3, take_as("v"), ["3 empty"]);
     broker.says(1, finish_by(1, Proof::AnyLease), ["1 finished j1"]);
     broker.says(3, take_as("v"), ["3 empty"]);
@@ -141,7 +141,7 @@ fn sleepers_are_woken_for_free_slots_only() {
     broker.says(1, push("q"), ["2 woken", "1 new j1"]);
     broker.says(1, push("q"), ["1 new j2"]);
     broker.says(2, take_served(), ["2 took j1.1"]);
-    // It is asleep again at once: there is work, and not for now.
+    // It sleeps again at once: there is work, but no slot.
     broker.says(2, Command::Sleep, []);
     broker.says(2, finish(1), ["2 finished j1", "3 woken"]);
 
@@ -172,7 +172,7 @@ fn credits_are_kept_for_free_slots() {
 }
 
 #[test]
-fn a_throttle_counts_what_is_worked_on_already_and_lifting_it_lets_all_go() {
+fn a_new_throttle_counts_existing_leases_and_its_removal_serves_all() {
     let mut broker = Broker::new();
     for _ in 0..5 {
         broker.hear(1, push("q"));
@@ -184,7 +184,7 @@ fn a_throttle_counts_what_is_worked_on_already_and_lifting_it_lets_all_go() {
     broker.says(2, take(["q"]).forever(), []);
     broker.says(3, take(["q"]), ["3 took j3.1"]);
     broker.says(3, take(["q"]).forever(), []);
-    // Another is another count; the same again changes nothing.
+    // Another throttle counts anew; the same throttle again changes nothing.
     broker.says(1, throttle("q", Some(4), Some(2), None), ["3 took j4.1", "1 done"]);
     broker.says(1, throttle("q", Some(4), Some(2), None), ["1 done"]);
     broker.at(5_000, []);
@@ -202,7 +202,7 @@ fn a_throttle_outlasts_its_queue() {
     broker.says(1, remove_queue("q", false), ["1 done"]);
     broker.says(1, unthrottle("q"), ["1 done"]);
     assert_eq!(broker.engine.queues().count(), 0);
-    // What is not there has none, and a name may be too long.
+    // An unknown queue has no throttle to remove, and a name may be too long.
     broker.says(1, unthrottle("nowhere"), ["1 done"]);
     assert_eq!(broker.engine.queues().count(), 0);
     let mut broker = Broker::limited(|limits| limits.name_bytes_max = 3);
@@ -210,7 +210,7 @@ fn a_throttle_outlasts_its_queue() {
 }
 
 #[test]
-fn a_queue_that_goes_round_is_throttled_like_any_other() {
+fn a_cycle_queue_is_throttled_like_any_other() {
     let mut broker = Broker::new();
     broker.hear(1, create("q", QueueKind::Cycle));
     broker.says(1, throttle("q", Some(1), None, None), ["1 done"]);

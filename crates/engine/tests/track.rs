@@ -1,4 +1,4 @@
-//! Jobs that are followed by their names, and names that several jobs have.
+//! Tracked jobs, and names that several jobs share.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn so_far(text: &'static str, percent: u32) -> Command {
     Command::Track { job: by_name(text), progress: Some((percent, 100)), text: None, until: None }
 }
 
-/// What following a name shows: the place, whether it ended well, when that last changed.
+/// The tracked view of a name: the state, whether it succeeded, and the time of its last change.
 fn seen(broker: &Broker, text: &'static str) -> String {
     let Some(job) = broker.engine.job_named(text.as_bytes()) else { return "unknown".into() };
     let Some(track) = job.extra.as_deref().and_then(|extra| extra.track) else { return "not tracked".into() };
@@ -32,7 +32,7 @@ fn progress(broker: &Broker, text: &'static str) -> Option<Progress> {
 }
 
 #[test]
-fn from_its_birth_to_some_time_after_its_end() {
+fn a_job_is_tracked_from_creation_until_some_time_after_its_end() {
     let mut broker = Broker::new();
     broker.says(1, push("q").named("a").track(KEEP_MS).retry(1, Backoff::Fixed(50)), ["1 new j1"]);
     assert_eq!(seen(&broker, "a"), "Ready at 1000");
@@ -48,7 +48,7 @@ fn from_its_birth_to_some_time_after_its_end() {
     broker.now = 1_300;
     broker.says(2, finish_by(1, Proof::AnyLease), ["2 finished j1"]);
     assert_eq!(seen(&broker, "a"), "Success at 1300");
-    // How far it had come is still known, and may be told even now; the end stays the end.
+    // The progress is still known, and may be set even now; the end does not change.
     assert_eq!(progress(&broker, "a").map(|so_far| so_far.numerator), Some(33));
     broker.now = 1_400;
     broker.says(3, so_far("a", 99), ["3 done"]);
@@ -59,7 +59,7 @@ fn from_its_birth_to_some_time_after_its_end() {
 }
 
 #[test]
-fn how_it_may_end() {
+fn each_end_of_a_tracked_job_is_shown() {
     let ends: [(&str, Push, Vec<Command>, &str); 8] = [
         ("finished", push("q"), vec![finish(1)], "Success at 1000"),
         ("failed, not kept", push("q"), vec![fail(1)], "Failed at 1000"),
@@ -81,19 +81,19 @@ fn how_it_may_end() {
 }
 
 #[test]
-fn one_that_ran_out_of_time_has_failed() {
+fn an_expired_job_is_shown_as_failed() {
     let mut broker = Broker::new();
     broker.says(1, push("q").named("a").track(KEEP_MS).expires(2_000), ["1 new j1"]);
     broker.at(2_000, []);
     assert_eq!(seen(&broker, "a"), "Failed at 2000");
-    // It is in no line and nobody gets it.
+    // It is in no ready queue, and no client gets it.
     broker.says(2, take(["q"]), ["2 empty"]);
     broker.says(1, mutate(placed(PlaceKind::Done), Mutation::Requeue), ["1 mutated 0"]);
     assert!(broker.engine.job(JobId(1)).is_some_and(|job| job.body().is_empty()));
 }
 
 #[test]
-fn what_is_not_said_stays_and_a_lease_only_gets_longer() {
+fn track_keeps_omitted_fields_and_only_extends_leases() {
     let mut broker = Broker::new();
     broker.says(1, push("q").named("a"), ["1 new j1"]);
     broker.says(2, take(["q"]).for_ms(500, OnExpiry::Fail), ["2 took j1.1 until 1500"]);
@@ -114,7 +114,7 @@ fn what_is_not_said_stays_and_a_lease_only_gets_longer() {
 }
 
 #[test]
-fn listeners_hear_it_while_somebody_works_on_it() {
+fn listeners_are_notified_of_progress_while_the_job_is_leased() {
     let mut broker = Broker::new();
     broker.says(1, push("q").named("a").listen(), ["1 new j1"]);
     broker.says(3, so_far("a", 1), ["3 done"]);
@@ -123,7 +123,7 @@ fn listeners_hear_it_while_somebody_works_on_it() {
 }
 
 #[test]
-fn a_name_again_means_the_one_that_is_worked_on_then_one_that_will_be() {
+fn a_shared_name_means_the_leased_job_then_a_waiting_one() {
     let mut broker = Broker::new();
     broker.says(1, push("q").named("a").track(KEEP_MS), ["1 new j1"]);
     assert_eq!(broker.drain("q"), [1]);
@@ -133,13 +133,13 @@ fn a_name_again_means_the_one_that_is_worked_on_then_one_that_will_be() {
     assert_eq!(seen(&broker, "a"), "Ready at 1001");
     broker.says(2, take(["q"]), ["2 took j2.1"]);
     broker.says(2, fail(2), ["2 failed j2, discarded"]);
-    // Both are over: the younger tells.
+    // Both are over: the younger one is shown.
     assert_eq!(seen(&broker, "a"), "Failed at 1001");
     broker.says(1, list_jobs(with_names(["a"])), ["1 jobs j1 j2"]);
 }
 
 #[test]
-fn of_jobs_with_one_name_in_flight_the_one_leased_first_is_meant_and_none_is_lost() {
+fn a_shared_name_means_the_job_leased_first_and_no_job_is_lost() {
     let by_jid = |command: fn(JobRef) -> Command| command(by_name("a"));
     let ack = || by_jid(|job| Command::Finish { job, proof: Proof::AnyLease, result: name("") });
     let nack = || by_jid(|job| Command::Fail { job, proof: Proof::AnyLease, failure: Box::default() });
@@ -149,7 +149,7 @@ fn of_jobs_with_one_name_in_flight_the_one_leased_first_is_meant_and_none_is_los
     for id in ["1 new j1", "1 new j2", "1 new j3", "1 new j4"] {
         broker.says(1, push("q").named("a").retry(3, Backoff::Fixed(10_000)), [id]);
     }
-    // The second is put back and so leased last.
+    // The second job is released, and so leased last.
     let lease = || take(["q"]).for_ms(60_000, OnExpiry::Fail);
     broker.says(2, lease(), ["2 took j1.1 until 61000"]);
     broker.says(2, lease(), ["2 took j2.1 until 61000"]);
@@ -160,14 +160,14 @@ fn of_jobs_with_one_name_in_flight_the_one_leased_first_is_meant_and_none_is_los
     broker.says(2, lease(), ["2 took j3.1 until 61002"]);
 
     broker.says(3, ack(), ["3 finished j1"]);
-    // No failure is counted for what is put back; it is the next to be taken.
+    // A release counts no failure; the job is the next to be taken.
     broker.says(3, requeue(), ["3 done"]);
     broker.says(3, nack(), ["3 failed j3, retried 11002"]);
     broker.says(3, nack(), ["3 refused: lease not held"]);
     assert_eq!(broker.engine.job(JobId(2)).map(|job| (job.failures, job.attempts)), Some((0, 2)));
     broker.says(2, lease(), ["2 took j2.3 until 61002"]);
     broker.says(2, lease(), ["2 took j4.1 until 61002"]);
-    // Leases that run out take their own job with them, whatever its name.
+    // Each lease that runs out takes its own job with it, whatever the job's name.
     broker.at(11_002, []);
     broker.says(2, lease(), ["2 took j3.2 until 71002"]);
     broker.at(61_002, []);

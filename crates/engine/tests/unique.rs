@@ -1,4 +1,4 @@
-//! Coalescing keys: the three answers to a clash, and when a key is let go.
+//! Coalescing keys: the three answers to a clash, and when a key is released.
 
 mod common;
 
@@ -8,7 +8,7 @@ use windlass_engine::{
 };
 
 #[test]
-fn three_answers() {
+fn a_clash_is_refused_kept_or_attached() {
     let table =
         [(Clash::Attach, "2 attached j1"), (Clash::Refuse, "2 refused: job not unique"), (Clash::Keep, "2 kept j1")];
     for (clash, expected) in table {
@@ -20,7 +20,7 @@ fn three_answers() {
 }
 
 #[test]
-fn what_makes_a_key_another() {
+fn keys_differ_by_queue_protocol_and_bytes() {
     let table = [
         ("another key", push("q").unique("l", Clash::Refuse)),
         ("another queue", push("r").unique("k", Clash::Refuse)),
@@ -34,7 +34,7 @@ fn what_makes_a_key_another() {
     }
 }
 
-/// Whether the key is held, asked by pushing again.
+/// Whether the key is held, tested by another push.
 fn is_held(broker: &mut Broker) -> bool {
     let said = common::words(&broker.hear(4, push("q").unique("k", Clash::Keep)));
     broker.engine.check();
@@ -42,9 +42,9 @@ fn is_held(broker: &mut Broker) -> bool {
 }
 
 #[test]
-fn when_a_key_is_let_go() {
+fn when_a_key_is_released() {
     let at = Timestamp(1_500);
-    // Held: at birth, after 1,500 ms, once taken, once given back, once finished.
+    // Held: on creation, after 1,500 ms, once taken, once released, once finished.
     let table = [
         (KeyUntil::End, [true, true, true, true, false]),
         (KeyUntil::Start, [true, true, false, false, false]),
@@ -73,9 +73,9 @@ fn when_a_key_is_let_go() {
     }
 }
 
-/// [`KeyUntil::Gone`]: what is done answers for those that come again, as long as it is kept.
+/// [`KeyUntil::Gone`]: a done job keeps its key as long as it is kept.
 #[test]
-fn a_result_that_is_kept_may_hold_the_key() {
+fn a_kept_result_may_hold_the_key() {
     for (until, keep_ms, held) in [(KeyUntil::Gone, 500, true), (KeyUntil::Gone, 0, false), (KeyUntil::End, 500, false)]
     {
         let mut broker = Broker::new();
@@ -90,14 +90,14 @@ fn a_result_that_is_kept_may_hold_the_key() {
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     broker.says(2, finish(1), ["1 ended j1 succeeded result", "2 finished j1"]);
     broker.at(1_499, []);
-    // It has ended, so that there is nothing more to hear.
+    // It has ended, so there is no more to receive.
     broker.says(1, again(Clash::Attach), ["1 attached j1"]);
     broker.says(1, again(Clash::Keep), ["1 kept j1"]);
     broker.says(1, again(Clash::Refuse), ["1 refused: job not unique"]);
     assert!(broker.engine.is_at_rest());
     broker.at(1_500, []);
     broker.says(1, again(Clash::Attach), ["1 new j2"]);
-    // Whoever is dead answers for nobody.
+    // A dead job holds no key.
     broker.says(2, mutate(placed(PlaceKind::Ready), Mutation::Kill), ["1 ended j2 cancelled", "2 mutated 1"]);
     broker.says(1, again(Clash::Keep), ["1 new j3"]);
 }
@@ -129,7 +129,7 @@ fn a_dead_job_that_is_requeued_takes_its_key_back_if_it_is_free() {
         let holder = if other { "1 sees j2 ready in q" } else { "1 sees j1 ready in q" };
         broker.says(1, Command::Look(by_key("q", "k")), [holder]);
         if other {
-            // It has none any more, and does not get it when the other ends.
+            // It lost its key, and does not get it back when the other job ends.
             broker.says(1, Command::Cancel(common::id(2)), ["1 done"]);
             broker.says(1, Command::Look(by_key("q", "k")), ["1 sees nothing"]);
         }
@@ -137,7 +137,7 @@ fn a_dead_job_that_is_requeued_takes_its_key_back_if_it_is_free() {
 }
 
 #[test]
-fn attaching_listens_once_for_each_time_it_was_asked() {
+fn each_attach_adds_a_listener() {
     let mut broker = Broker::new();
     let job = || push("q").unique("k", Clash::Attach).foreground();
     broker.says(1, job(), ["1 new j1"]);
@@ -152,7 +152,7 @@ fn attaching_listens_once_for_each_time_it_was_asked() {
 }
 
 #[test]
-fn a_promise_to_keep_outlives_the_listeners() {
+fn a_job_that_became_durable_outlives_its_listeners() {
     let mut broker = Broker::new();
     broker.says(1, push("q").unique("k", Clash::Attach).foreground(), ["1 new j1"]);
     broker.says(2, push("q").unique("k", Clash::Attach), ["2 attached j1"]);
@@ -178,14 +178,14 @@ fn names_may_be_unique_too() {
     broker.says(1, push("r").named("n"), ["1 new j2"]);
     let refused = push("s").named("n").with(|job| job.name_unique = true);
     broker.says(1, refused, ["1 refused: job not unique"]);
-    // A leased one before any other, else the oldest.
+    // A leased job before any other, else the oldest.
     broker.says(1, Command::Look(common::by_name("n")), ["1 sees j1 ready in q"]);
     broker.says(2, take(["r"]), ["2 took j2.1"]);
     broker.says(1, Command::Look(common::by_name("n")), ["1 sees j2 leased in r"]);
 }
 
 #[test]
-fn a_cycle_keeps_what_it_has() {
+fn a_clash_in_a_cycle_queue_keeps_the_entry() {
     let mut broker = Broker::new();
     broker.says(1, common::create("c", QueueKind::Cycle), ["1 done"]);
     broker.says(1, push("c").cycle().unique("k", Clash::Keep), ["1 new j1"]);

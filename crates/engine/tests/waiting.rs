@@ -1,4 +1,4 @@
-//! Waiting for work in its three shapes, and who is served when work comes.
+//! Waiting for work in three ways, and which client is served when work arrives.
 
 mod common;
 
@@ -18,19 +18,19 @@ fn takers_are_served_first_come_first_served() {
 }
 
 #[test]
-fn a_taker_waits_as_long_as_it_said() {
+fn a_blocked_take_ends_at_its_deadline() {
     let mut broker = Broker::new();
     broker.says(1, take(["q"]).until(1_500), []);
     broker.is_due_at(1_500);
     broker.at(1_499, []);
     broker.at(1_500, ["1 empty"]);
-    // It waits no more.
+    // It no longer waits.
     broker.says(2, push("q"), ["2 new j1"]);
     broker.says(1, take(["r"]).until(1_500), ["1 empty"]);
 }
 
 #[test]
-fn what_is_due_comes_before_what_is_asked() {
+fn due_events_come_before_the_command() {
     let mut broker = Broker::new();
     broker.says(1, take(["q"]).until(1_500), []);
     broker.now = 1_500;
@@ -38,7 +38,7 @@ fn what_is_due_comes_before_what_is_asked() {
 }
 
 #[test]
-fn one_who_waits_until_a_time_may_not_wait_again() {
+fn a_client_with_a_deadline_may_not_block_again() {
     let mut broker = Broker::new();
     broker.says(1, take(["q"]).until(9_000), []);
     broker.says(1, take(["r"]), ["1 refused: out of place"]);
@@ -50,7 +50,7 @@ fn one_who_waits_until_a_time_may_not_wait_again() {
 }
 
 #[test]
-fn one_who_waits_for_ever_may_wait_again_and_each_wait_has_its_turn() {
+fn a_client_without_a_deadline_may_block_again_and_each_take_has_its_turn() {
     let mut broker = Broker::new();
     broker.says(1, take(["q"]).forever(), []);
     broker.says(1, take(["q", "r"]).forever(), []);
@@ -80,7 +80,7 @@ fn all_waits_of_a_client_end_with_it() {
 }
 
 #[test]
-fn work_comes_from_everywhere() {
+fn every_way_that_a_job_becomes_ready_serves_a_waiting_client() {
     let mut broker = Broker::new();
     broker.hear(4, push("q"));
     broker.says(3, take(["q"]), ["3 took j1.1"]);
@@ -123,7 +123,7 @@ fn asleep(sleepers: &[u64]) -> Broker {
 }
 
 #[test]
-fn a_job_wakes_one() {
+fn a_job_wakes_one_sleeper() {
     let mut broker = asleep(&[2, 1]);
     broker.says(3, push("q"), ["2 woken", "3 new j1"]);
     broker.says(3, push("q"), ["1 woken", "3 new j2"]);
@@ -146,7 +146,7 @@ fn one_push_with_ten_thousand_asleep_wakes_one() {
 }
 
 #[test]
-fn whoever_falls_asleep_beside_work_is_woken_at_once_every_time() {
+fn a_client_that_sleeps_beside_work_is_woken_at_once_every_time() {
     let mut broker = asleep(&[]);
     broker.hear(1, serve("q"));
     broker.hear(2, push("q"));
@@ -188,7 +188,7 @@ fn a_sleeper_is_replaced_when_it_leaves() {
 }
 
 #[test]
-fn a_sleeper_hears_of_abilities_it_gains_and_not_of_those_it_loses() {
+fn a_sleeper_is_woken_for_gained_abilities_and_not_for_lost_ones() {
     let mut broker = asleep(&[1]);
     broker.says(1, serve("r"), []);
     broker.says(1, unserve("q", false), []);
@@ -211,7 +211,7 @@ fn credits_are_spent_one_a_job() {
 }
 
 #[test]
-fn the_heavier_first_then_each_in_its_turn() {
+fn the_heavier_client_is_served_first_and_equals_take_turns() {
     let mut broker = Broker::new();
     for (client, weight) in [(1, 0), (2, 5), (3, 5)] {
         broker.hear(client, serve_on("q", weight, LeaseTerms::CONNECTION));
@@ -233,7 +233,7 @@ fn credits_withdrawn_are_not_spent() {
     broker.says(4, push("q"), ["4 new j1"]);
 }
 
-/// A client may block for one queue and have credits at another: neither pays for the other.
+/// A client may block on one queue and have credits for another: each wait has its own account.
 #[test]
 fn credits_and_a_blocked_take_side_by_side() {
     let mut broker = Broker::new();
@@ -256,16 +256,16 @@ fn a_taker_does_not_wait_for_a_sleeper_that_may_never_come() {
 }
 
 #[test]
-fn no_work_is_left_while_somebody_could_take_it() {
+fn no_job_waits_while_a_client_could_take_it() {
     let mut broker = asleep(&[1, 2, 3]);
     for _ in 0..2 {
         broker.hear(4, push("q"));
     }
-    // Two are awake, one of them takes both jobs.
+    // Two are awake, and one of them takes both jobs.
     broker.says(1, take_served(), ["1 took j1.1"]);
     broker.says(1, take_served(), ["1 took j2.1"]);
     broker.says(2, take_served(), ["2 empty"]);
     broker.says(2, Command::Sleep, []);
-    // Both come back: the one that slept on, and the one that went back to sleep.
+    // Both come back: the one that kept sleeping, and the one that went back to sleep.
     broker.says(1, Command::Close, ["3 woken", "2 woken"]);
 }

@@ -1,4 +1,4 @@
-//! What a listing or a bulk change costs in one visit does not grow with what there is: counted, not timed.
+//! The cost of a listing or a bulk change in one visit does not depend on how much there is. Counted, not timed.
 #![expect(clippy::panic, clippy::wildcard_enum_match_arm, reason = "that is how a test fails")]
 
 mod common;
@@ -11,17 +11,17 @@ use windlass_engine::{Backoff, Command, Cursor, Event, Filter, Mutation, NewJob,
 /// Rows and changes of one page.
 const PAGE: u64 = 100;
 
-/// A command that goes through something, from a cursor on.
+/// A command that reads pages, from a cursor on.
 type Walk = (&'static str, fn(Cursor) -> Command);
 
-/// What one command may cost: a page of rows, each with what may be spent on finding it, and the command itself.
+/// The most that one command may cost: a page of rows, each with its search, and the command itself.
 const WORK_MAX: u64 = PAGE * (64 + 64) + 1_000;
 
 fn limited() -> Broker {
     Broker::limited(|limits| limits.page_max = 100)
 }
 
-/// Asks, and says where to go on and what it has cost.
+/// Runs a command, and returns where to go on and what it cost.
 fn cost(broker: &mut Broker, command: Command) -> (Option<Cursor>, u64) {
     let before = broker.engine.work();
     let events = broker.hear(1, command);
@@ -38,7 +38,7 @@ fn cost(broker: &mut Broker, command: Command) -> (Option<Cursor>, u64) {
     (next, broker.engine.work() - before)
 }
 
-/// Goes through it to the end: how many visits that took, and what the longest cost.
+/// Runs the command to the end. Returns the number of visits, and the cost of the longest.
 fn walk(broker: &mut Broker, command: impl Fn(Cursor) -> Command) -> (u64, u64) {
     let (mut visits, mut most, mut after) = (0, 0, Cursor::default());
     loop {
@@ -89,7 +89,7 @@ fn a_hundred_thousand_queues() {
     assert!(cost(&mut broker, Command::Stats).1 <= 100);
     let (visits, most) = walk(&mut broker, flush);
     assert!(visits >= QUEUES / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
-    // Numbers that nobody has any more are looked at in parts, too.
+    // Unused numbers are skipped in parts, too.
     broker.hear(1, Command::CreateQueue { queue: "last".into(), kind: QueueKind::Work });
     let (visits, most) = walk(&mut broker, list_queues);
     assert!(visits > 10 && most <= WORK_MAX, "{visits} visits of {most}");
@@ -105,7 +105,7 @@ fn a_hundred_thousand_jobs() {
     }
     let table: [Walk; 6] = [
         ("all", |after| list(all(), after)),
-        ("of nobody", |after| list(Filter { origin: Some(Origin::EVENTMQ), ..all() }, after)),
+        ("of a protocol without jobs", |after| list(Filter { origin: Some(Origin::EVENTMQ), ..all() }, after)),
         ("ready", |after| list(in_queue("q", PlaceKind::Ready), after)),
         ("leased", |after| list(placed(PlaceKind::Leased), after)),
         ("killed", |after| Command::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX }),
@@ -117,14 +117,14 @@ fn a_hundred_thousand_jobs() {
     }
     let (visits, most) = walk(&mut broker, flush);
     assert!(visits > JOBS / 2 / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
-    // What is left is spread over the slab; then nothing is left.
+    // The remaining jobs are spread over the slab; then none is left.
     let (_, most) = walk(&mut broker, |after| discard(placed(PlaceKind::Dead), after));
     assert!(most <= WORK_MAX, "{most}");
     assert_eq!(broker.engine.job_count(), 0);
 }
 
 #[test]
-fn a_slab_that_is_nearly_empty_is_gone_through_in_parts() {
+fn a_nearly_empty_slab_is_read_in_parts() {
     let mut broker = limited();
     (0..50_000).for_each(|_| drop(broker.hear(1, push("q"))));
     for n in (1..=50_000).filter(|n| n % 1_000 != 0) {
@@ -164,7 +164,7 @@ fn clients_with_many_abilities_are_listed_in_parts() {
     }
     let (visits, most) = walk(&mut broker, list_clients);
     assert!(visits > 10 && most <= WORK_MAX, "{visits} visits of {most}");
-    // Its rows have each of them once, those named last in the first.
+    // Its rows name each queue once, and the first row has those named last.
     let (mut named, mut after) = (Vec::new(), Cursor::default());
     loop {
         let events = broker.hear(1, list_clients(after));
@@ -183,7 +183,7 @@ fn clients_with_many_abilities_are_listed_in_parts() {
 }
 
 #[test]
-fn the_dead_are_gone_through_in_parts_whatever_is_asked_of_them() {
+fn every_command_on_dead_jobs_runs_in_parts() {
     let mut broker = limited();
     for _ in 0..2_000 {
         broker.hear(1, push("q").retry(-1, Backoff::None).with(|job| job.body = vec![7; 2_000].into()));
@@ -210,7 +210,7 @@ fn busy_client(broker: &mut Broker, many: u64) {
 }
 
 #[test]
-fn the_end_of_a_busy_connection_comes_in_parts() {
+fn a_busy_connection_closes_in_parts() {
     const MANY: u64 = 1_001;
     for command in [Command::Close, Command::UnserveAll { requeue: true }] {
         let mut broker = limited();
@@ -222,7 +222,7 @@ fn the_end_of_a_busy_connection_comes_in_parts() {
             let more = broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut turn);
             let work = broker.engine.work() - before;
             assert!(work <= 2 * WORK_MAX, "{command:?}, part {parts}: {work}");
-            // Anybody may come between, and finds everything in order.
+            // Another client may come between, and finds a consistent engine.
             broker.engine.tick(&mut turn);
             broker.engine.check();
             if !more {
@@ -237,7 +237,7 @@ fn the_end_of_a_busy_connection_comes_in_parts() {
         broker.hear(3, command.clone());
         assert!(broker.engine.work() - before <= WORK_MAX, "{command:?}");
         broker.engine.check();
-        // All that was held is back, and what was followed by nobody else is gone.
+        // All leased jobs are back, and jobs without other followers are removed.
         let count = |place| broker.engine.queues().map(|queue| queue.jobs(place)).sum::<u32>();
         assert_eq!(count(PlaceKind::Leased), 0, "{command:?}");
         let followed = if matches!(command, Command::Close) { 0 } else { MANY };

@@ -1,4 +1,4 @@
-//! Workers known by name: they span connections, beat, and are asked to go.
+//! Workers known by name: they span connections, send heartbeats, and can be asked to terminate.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn a_connection_belongs_to_one_worker_and_a_worker_has_a_name() {
 }
 
 #[test]
-fn states_only_move_on() {
+fn a_worker_state_never_moves_back() {
     use WorkerState::{Quiet, Running, Terminate};
     let table = [
         (Running, Running, "2 beaten Running"),
@@ -60,7 +60,7 @@ fn states_only_move_on() {
 }
 
 #[test]
-fn a_signal_is_for_one_or_for_all() {
+fn a_signal_moves_one_worker_or_all() {
     let mut broker = Broker::new();
     broker.hear(1, enlist("v"));
     broker.hear(2, enlist("w"));
@@ -73,7 +73,7 @@ fn a_signal_is_for_one_or_for_all() {
 }
 
 #[test]
-fn a_quiet_worker_is_given_nothing_however_it_waits() {
+fn a_quiet_worker_is_given_no_job_however_it_waits() {
     type Wait = (&'static str, fn(&mut Broker));
     let waits: [Wait; 3] = [
         ("blocked", |broker| broker.says(1, take(["q"]).forever(), [])),
@@ -101,7 +101,7 @@ fn a_quiet_worker_is_given_nothing_however_it_waits() {
 }
 
 #[test]
-fn what_a_quiet_worker_was_woken_for_is_for_another() {
+fn a_job_for_which_a_quiet_worker_was_woken_wakes_another() {
     let mut broker = Broker::new();
     for client in [1, 2, 3] {
         broker.hear(client, serve("q"));
@@ -114,7 +114,7 @@ fn what_a_quiet_worker_was_woken_for_is_for_another() {
 }
 
 #[test]
-fn a_quiet_worker_waits_as_long_as_it_said() {
+fn a_quiet_workers_take_ends_at_its_deadline() {
     let mut broker = Broker::new();
     broker.hear(1, enlist("w"));
     broker.says(1, take(["q"]).until(2_000), []);
@@ -123,7 +123,7 @@ fn a_quiet_worker_waits_as_long_as_it_said() {
 }
 
 #[test]
-fn the_dismissed_are_given_nothing() {
+fn dismissed_clients_are_given_no_job() {
     let mut broker = Broker::new();
     broker.hear(1, enlist("w"));
     broker.says(1, take(["q"]).forever(), []);
@@ -132,7 +132,7 @@ fn the_dismissed_are_given_nothing() {
 }
 
 #[test]
-fn what_a_dead_worker_held() {
+fn time_bound_leases_of_a_dead_worker_run_on_unless_configured_otherwise() {
     for (requeue, place) in [(false, "leased until 501000"), (true, "ready")] {
         let mut broker = Broker::limited(|limits| limits.requeue_dead_workers = requeue);
         broker.hear(1, enlist("w"));
@@ -145,7 +145,7 @@ fn what_a_dead_worker_held() {
 }
 
 #[test]
-fn what_a_silent_worker_held_is_for_another_at_once_where_that_is_wanted() {
+fn a_silent_workers_jobs_are_requeued_at_once_if_configured() {
     let mut broker = Broker::limited(|limits| limits.requeue_dead_workers = true);
     for client in [1, 2] {
         broker.hear(client, enlist("w"));
@@ -154,16 +154,16 @@ fn what_a_silent_worker_held_is_for_another_at_once_where_that_is_wanted() {
     let wish = || take(["q"]).for_ms(500_000, OnExpiry::Fail);
     broker.says(1, wish().worker("w"), ["1 took j1.1 until 501000"]);
     broker.says(4, wish().worker("v").forever(), []);
-    // One of two connections is not the worker's death.
+    // The worker outlives one of its two connections.
     broker.says(1, Command::Close, []);
     broker.at(1_000 + BEAT_MS - 1, []);
     assert_eq!(broker.place(1), "leased until 501000");
     broker.at(1_000 + BEAT_MS, ["2 dismissed", "4 took j1.2 until 561000"]);
-    // No failure is counted for it.
+    // It counts as no failure.
     assert_eq!(broker.engine.job(windlass_engine::JobId(1)).map(|job| job.failures), Some(0));
 }
 
-/// A worker of Faktory's by name, with a job of its own and one of Gearman's that somebody waits for.
+/// A named Faktory worker that holds a job of its own protocol and one of Gearman's that has a listener.
 fn worker_with_two_jobs() -> Broker {
     use windlass_engine::{Bridge, ClientInfo, Origin};
     let mut broker = Broker::new();
@@ -186,7 +186,7 @@ fn jobs_of_other_protocols_come_back_with_the_end_of_a_named_worker() {
     broker.hear(21, Command::Close);
     assert!(broker.place(1).starts_with("leased"), "its own runs on");
     assert_eq!(broker.place(2), "ready");
-    // And when it is silent for too long.
+    // The same when its heartbeats stop.
     let mut broker = worker_with_two_jobs();
     broker.now += 60_000;
     broker.hear(1, Command::Stats);

@@ -1,4 +1,4 @@
-//! Commands in few words.
+//! Short constructors of commands.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -13,10 +13,10 @@ pub(crate) fn name(text: &'static str) -> Bytes {
 
 // ---- schedules -----------------------------------------------------------------------------------------------------
 
-/// A schedule to be set.
+/// A schedule to set.
 pub(crate) struct Set(pub(crate) NewSchedule);
 
-/// Runs this job every so many milliseconds.
+/// Runs this job at an interval in milliseconds.
 pub(crate) fn every(interval_ms: u64, job: Push) -> Set {
     recurring(Recurrence::Every { interval_ms }, job)
 }
@@ -78,7 +78,7 @@ pub(crate) fn list_schedules(after: u64, limit: u32) -> Command {
 
 // ---- jobs in -------------------------------------------------------------------------------------------------------
 
-/// A job to be pushed, Gearman's unless it says otherwise.
+/// A job to push; Gearman's by default.
 pub(crate) struct Push(pub(crate) NewJob);
 
 pub(crate) fn push(queue: &'static str) -> Push {
@@ -111,7 +111,7 @@ impl Push {
         self.with(|job| job.listen = true)
     }
 
-    /// Not kept, only listened to.
+    /// Not durable, only listened to.
     pub(crate) fn foreground(self) -> Self {
         self.with(|job| (job.durable, job.listen) = (false, true))
     }
@@ -165,7 +165,7 @@ impl std::convert::From<Push> for Command {
 
 // ---- jobs out ------------------------------------------------------------------------------------------------------
 
-/// A wish to take: connection-bound, in the order listed, without waiting.
+/// A take: connection-bound, in the order listed, without waiting.
 pub(crate) struct Wish(pub(crate) Take);
 
 pub(crate) fn take<const N: usize>(queues: [&'static str; N]) -> Wish {
@@ -180,7 +180,7 @@ pub(crate) fn take_round(queue: &'static str) -> Wish {
     Wish(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
 }
 
-/// From what the client serves.
+/// From the queues that the client serves.
 pub(crate) fn take_served() -> Wish {
     Wish(Take { from: From::Abilities, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
 }
@@ -310,12 +310,12 @@ pub(crate) fn create(queue: &'static str, kind: QueueKind) -> Command {
     Command::CreateQueue { queue: name(queue), kind }
 }
 
-/// At most so many jobs at a submit of any priority.
+/// At most this many jobs when a job of any priority is submitted.
 pub(crate) fn limit(queue: &'static str, jobs_max: u32) -> Command {
     Command::LimitQueue { queue: name(queue), jobs_max: [Some(jobs_max); Priority::COUNT] }
 }
 
-/// At most so many at once in all, so many of one worker, each for so long.
+/// The limits: leases in total, leases of one worker, and the timeout.
 pub(crate) fn throttle(
     queue: &'static str,
     leased_max: Option<u32>,

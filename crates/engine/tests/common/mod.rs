@@ -1,7 +1,7 @@
-//! Scenarios in few words: commands are built, answers are read as lines of text.
+//! Short scenarios: functions build commands, and events are compared as lines of text.
 //!
-//! `broker.says(1, push("mail").priority(9), ["1 new j1"])` asks as client 1 and expects exactly these events, in this
-//! order, whomever they are for. A job is `j1`, the lease of its first delivery `j1.1`. Times are plain milliseconds.
+//! `broker.says(1, push("mail").priority(9), ["1 new j1"])` runs a command as client 1 and expects exactly these events, in
+//! this order, for any client. `j1` is a job, `j1.1` the lease of its first delivery. Times are plain milliseconds.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![expect(clippy::panic, reason = "that is how a test fails")]
 
@@ -15,13 +15,13 @@ use windlass_engine::{
 pub(crate) use asks::*;
 pub(crate) use words::words;
 
-/// An engine, a clock that stands still until it is told, and clients called 1, 2, 3…
+/// An engine, a clock that only moves when set, and clients called 1, 2, 3…
 pub(crate) struct Broker {
     pub(crate) engine: Engine,
     pub(crate) now: u64,
     /// How far the wall clock is ahead of `now`.
     pub(crate) skew_ms: i64,
-    /// What was noticed, turn by turn.
+    /// All notices, turn by turn.
     pub(crate) notices: Vec<Notice>,
     tags: u64,
     turns: u64,
@@ -33,7 +33,7 @@ impl Broker {
         Self::limited(|_| {})
     }
 
-    /// The same, with limits of its own.
+    /// The same, with changed limits.
     pub(crate) fn limited(change: impl FnOnce(&mut Limits)) -> Self {
         let mut limits = Limits::default();
         change(&mut limits);
@@ -49,7 +49,7 @@ impl Broker {
         self.hear(client, Command::Open(ClientInfo::default()));
     }
 
-    /// Asks and gives the events as they are.
+    /// Runs a command and returns its events.
     pub(crate) fn hear(&mut self, client: u64, command: impl Into<Command>) -> Vec<(ClientId, Event)> {
         self.tags += 1;
         let mut turn = self.turn();
@@ -65,7 +65,7 @@ impl Broker {
         turn
     }
 
-    /// Asks, and expects these answers and no others.
+    /// Runs a command, and expects exactly these events.
     #[track_caller]
     pub(crate) fn says<const N: usize>(&mut self, client: u64, command: impl Into<Command>, expected: [&str; N]) {
         let said = self.hear(client, command);
@@ -73,7 +73,7 @@ impl Broker {
         assert_eq!(words(&said), expected);
     }
 
-    /// Moves the clock and expects that this falls due and nothing else.
+    /// Moves the clock, and expects exactly these events to fall due.
     #[track_caller]
     pub(crate) fn at<const N: usize>(&mut self, now: u64, expected: [&str; N]) {
         self.now = now;
@@ -84,13 +84,13 @@ impl Broker {
         assert_eq!(words(&turn.events), expected);
     }
 
-    /// Expects nothing to be due before `at`, and something then.
+    /// Expects that nothing is due before `at`, and something then.
     #[track_caller]
     pub(crate) fn is_due_at(&self, at: u64) {
         assert_eq!(self.engine.next_deadline(), Some(Timestamp(at)));
     }
 
-    /// Where a job is: `ready`, `leased`, …, `gone`; with its time where the place has one.
+    /// The state of a job: `ready`, `leased`, …, `gone`; with its time if the state has one.
     pub(crate) fn place(&self, job: u64) -> String {
         match self.engine.job(JobId(job)).map(|job| &job.place) {
             None => "gone".into(),
@@ -105,7 +105,7 @@ impl Broker {
         }
     }
 
-    /// Takes from a queue until it is empty, finishing each: the numbers of the jobs, in order.
+    /// Takes from a queue until it is empty, and finishes each job. Returns the numbers of the jobs, in order.
     pub(crate) fn drain(&mut self, queue: &'static str) -> Vec<u64> {
         let mut jobs = Vec::new();
         loop {

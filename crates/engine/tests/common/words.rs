@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::{ClientId, Cursor, End, Event, Fate, JobView, Note, Pushed, Schedule, Taken, Timestamp};
 
-/// One line an event: the client it is for, what it says.
+/// One line per event: the client it is for, and its content.
 pub(crate) fn words(events: &[(ClientId, Event)]) -> Vec<String> {
     events.iter().map(|(client, event)| format!("{} {}", client.0, word(event))).collect()
 }
