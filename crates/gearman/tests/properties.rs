@@ -1,5 +1,5 @@
-//! What must hold for any bytes from any number of connections: where TCP cuts them does not matter, and noise harms
-//! nobody. The engine checks itself after every call.
+//! What must hold for any bytes from any number of connections: cuts by TCP do not matter, and noise does no harm. The engine
+//! checks itself after every call.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "that is how a test fails")]
 
 use std::fmt;
@@ -16,19 +16,19 @@ use windlass_gearman::wire::{
 };
 use windlass_testkit::memory::MemoryHub;
 
-/// Connections, in the beginning.
+/// Number of connections at the start.
 const PEERS: usize = 3;
 
-/// What happens to the server.
+/// An input of the server.
 #[derive(Clone)]
 enum Move {
-    /// A peer says something.
+    /// A peer sends bytes.
     Say(usize, Vec<u8>),
-    /// A peer is gone, and another takes its place.
+    /// A peer disconnects, and another takes its place.
     Replace(usize),
-    /// A peer closes its side, and is heard no more.
+    /// A peer closes its side and sends nothing more.
     HalfClose(usize),
-    /// So many milliseconds pass.
+    /// Milliseconds pass.
     Wait(u64),
 }
 
@@ -37,13 +37,13 @@ impl fmt::Debug for Move {
         match self {
             Self::Say(peer, bytes) => write!(f, "{peer} says {}", bytes.escape_ascii()),
             Self::Replace(peer) => write!(f, "{peer} is replaced"),
-            Self::HalfClose(peer) => write!(f, "{peer} has said all"),
+            Self::HalfClose(peer) => write!(f, "{peer} closes its side"),
             Self::Wait(ms) => write!(f, "{ms} ms"),
         }
     }
 }
 
-/// Few of everything, so that peers meet.
+/// Few functions, so that peers meet.
 fn function() -> impl Strategy<Value = Bytes> {
     prop_oneof![Just("f"), Just("g"), Just("")].prop_map(Bytes::from)
 }
@@ -81,7 +81,7 @@ fn submit() -> impl Strategy<Value = Request> {
     })
 }
 
-/// Any minute, or one that comes soon, or nonsense.
+/// Any minute, one that comes soon, or an invalid one.
 fn schedule(minute: &'static str) -> Box<Schedule> {
     let any = Bytes::from_static(b"*");
     let (hour, day_of_month, month, day_of_week) = (any.clone(), any.clone(), any.clone(), any);
@@ -144,7 +144,7 @@ fn line() -> impl Strategy<Value = AdminRequest> {
     ]
 }
 
-/// One message, or noise; what is broken usually ends its connection.
+/// One message, or noise; an invalid message usually ends its connection.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         30 => request().prop_map(|request| encoded(|out| request.encode(out))),
@@ -182,7 +182,7 @@ fn prefix() -> HandlePrefix {
     HandlePrefix::new(b"H:here").unwrap()
 }
 
-/// A server and what its peers have heard so far, those that are gone included.
+/// A server, and the bytes that its peers have received, disconnected peers included.
 struct World {
     hub: MemoryHub,
     settings: Arc<Settings>,
@@ -195,7 +195,7 @@ impl World {
         let hub = MemoryHub::new(Limits::default(), Timestamp(START_S * 1_000), 7);
         let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), heard: Vec::new() };
         (0..PEERS).for_each(|peer| world.greet(peer));
-        // Somebody to work, so that jobs are not only queued.
+        // One worker, so that jobs are not only queued.
         for function in ["f", "g"].map(Bytes::from) {
             world.hub.send(world.peers[0], &encoded(|out| Request::CanDo { function: function.clone() }.encode(out)));
         }
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// Everything in order; what is said is cut at these places, wherever they fall.
+    /// Plays all moves in order. Bytes sent are cut at these places, wherever they fall.
     fn play(mut self, moves: &[Move], cuts: &[Index]) -> Vec<String> {
         for next in moves {
             match next {
@@ -246,7 +246,7 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[Index]) -> impl Iterator<Item = &'a [u8]>
     starts.zip(ends).map(|(start, end)| &bytes[start..end])
 }
 
-/// The same, said a byte at a time.
+/// The same moves, with bytes sent one at a time.
 fn single_bytes(moves: &[Move]) -> Vec<Move> {
     let bytes = |next: &Move| match next {
         Move::Say(peer, bytes) => bytes.iter().map(|byte| Move::Say(*peer, vec![*byte])).collect(),
@@ -260,9 +260,9 @@ fn settings(requeue: bool, round_robin: bool, job_retries: u32) -> Settings {
     Settings { on_timeout, round_robin, job_retries, frame_bytes_max: 4_096, ..Settings::new(prefix()) }
 }
 
-/// What was once found to depend on cuts.
+/// Cases whose outcome once depended on cuts.
 #[test]
-fn cuts_that_mattered_once() {
+fn cuts_do_not_matter_in_past_failures() {
     let handle = Bytes::copy_from_slice(&prefix().handle(1));
     let job = Submission { function: Bytes::from("f"), unique: Bytes::new(), workload: Bytes::new() };
     let submit = Request::Submit { job, priority: Priority::Normal, background: false };
@@ -297,13 +297,13 @@ proptest! {
     }
 
     #[test]
-    fn not_even_between_all_bytes(moves in moves()) {
+    fn single_bytes_give_the_same_result(moves in moves()) {
         let world = || World::new(settings(false, false, 0));
         prop_assert_eq!(world().play(&moves, &[]), world().play(&single_bytes(&moves), &[]));
     }
 
     #[test]
-    fn noise_harms_nobody(noise in vec((0..PEERS, vec(prop_oneof![Just(0), Just(b'\n'), any::<u8>()], 0..200)), 0..20)) {
+    fn noise_does_no_harm(noise in vec((0..PEERS, vec(prop_oneof![Just(0), Just(b'\n'), any::<u8>()], 0..200)), 0..20)) {
         let moves: Vec<Move> = noise.into_iter().map(|(peer, bytes)| Move::Say(peer, bytes)).collect();
         World::new(settings(false, false, 0)).play(&moves, &[]);
     }

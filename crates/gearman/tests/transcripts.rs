@@ -1,6 +1,6 @@
 //! Plays every conversation in `tests/transcripts` in memory: sessions on one engine, with a clock that jumps.
 //!
-//! The same files are for a daemon over TCP, but for scenes that move the clock.
+//! The same files can be played against a daemon over TCP, except scenes that move the clock.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
 mod speech;
@@ -13,7 +13,7 @@ use windlass_gearman::wire::HandlePrefix;
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
 
-/// Epoch seconds at which every scene begins; transcripts that speak of times know it.
+/// Epoch seconds at which every scene begins; transcripts with times rely on it.
 const START_S: u64 = 1_700_000_000;
 
 windlass_testkit::transcripts! {
@@ -70,7 +70,7 @@ fn settings(scene: &Scene) -> Settings {
             ("on_timeout", "\"fail\"") => settings.on_timeout = OnTimeout::Fail,
             ("on_timeout", "\"requeue\"") => settings.on_timeout = OnTimeout::Requeue,
             ("timeout_unit", "\"s\"") => settings.timeout_unit = TimeoutUnit::Seconds,
-            other => panic!("{}: no setting {other:?}", scene.name),
+            other => panic!("{}: unknown setting {other:?}", scene.name),
         }
     }
     settings

@@ -1,4 +1,4 @@
-//! What transcripts cannot say: the frames around a request, and what ends a bare connection.
+//! What transcripts cannot express: the frames around a request, and the errors that end a bare connection.
 #![expect(clippy::unwrap_used, reason = "that is how a test fails")]
 
 use std::sync::{Arc, Mutex};
@@ -64,17 +64,17 @@ fn every_part_before_the_last_is_echoed() {
 }
 
 #[test]
-fn a_bare_connection_is_not_among_those_that_shake_hands() {
+fn a_bare_connection_does_not_count_as_a_handshake() {
     let mut server = Server::new(1);
     let (bare, silent) = (server.open(), server.open());
-    assert_eq!(*server.told.lock().unwrap(), [Close::Evicted], "the one that had said nothing");
+    assert_eq!(*server.told.lock().unwrap(), [Close::Evicted], "the connection that had sent nothing");
     assert_eq!(server.say(silent, b"\x0b"), "11");
     assert_eq!(server.roster.count(), (0, 0));
-    assert_eq!(server.say(bare, b"\x0b\x01\x0b"), "11010000000011", "it is the driver that ends it");
+    assert_eq!(server.say(bare, b"\x0b\x01\x0b"), "11010000000011", "the driver ends the connection");
 }
 
 #[test]
-fn what_ends_a_bare_connection() {
+fn invalid_requests_end_a_bare_connection() {
     let table: [(&[u8], &str, Reason); 3] = [
         (b"\x0b\x0d\x0b", "110b020d", Reason::Protocol("unknown request".into())),
         (b"\x09\0\0\0\x65", "", Reason::Limit("frame_bytes_max")),
@@ -89,17 +89,13 @@ fn what_ends_a_bare_connection() {
 }
 
 #[test]
-fn a_greeting_without_an_end_is_not_waited_for() {
+fn an_incomplete_greeting_times_out() {
     let mut server = Server::new(9);
     let peer = server.open();
-    assert!(server.say(peer, b"\xff").starts_with("ff"), "we greet as soon as we know what is spoken");
+    assert!(server.say(peer, b"\xff").starts_with("ff"), "the server greets as soon as the transport is known");
     server.hub.advance_ms(5_000);
     assert_eq!(server.hub.end_of(peer), Some(&Reason::TimedOut("handshake")));
     let silent = server.open();
     server.hub.advance_ms(60_000);
-    assert_eq!(
-        server.hub.end_of(silent),
-        None,
-        "who has said nothing may be a bare client that has nothing to say yet"
-    );
+    assert_eq!(server.hub.end_of(silent), None, "a silent client may be a bare client that has no request yet");
 }

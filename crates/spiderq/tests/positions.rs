@@ -1,5 +1,5 @@
-//! Where entries go, against the algorithm written down the slow way: more than 100,000 random requests over many lives of a daemon, which
-//! is stopped in order or killed again and again, and goes on from its journal.
+//! Compares where entries go with a slow, literal version of the algorithm: more than 100,000 random requests over many lives of
+//! a daemon. The daemon is stopped in order or killed again and again, and continues from its journal.
 //!
 //! Spec: `spiderq-protocol`, "Lend" and "Repay".
 #![expect(clippy::unwrap_used, reason = "that is how a test fails")]
@@ -19,7 +19,7 @@ use windlass_zmtp::Roster;
 const REQUESTS: u32 = 120_000;
 const KEYS: u64 = 60;
 
-/// An entry that waits or is lent. `came` is for first in, first out among equals.
+/// An entry, queued or lent. `came` keeps equal entries first in, first out.
 #[derive(Clone, Debug)]
 struct Entry {
     key: u64,
@@ -33,11 +33,11 @@ struct Lease {
     entry: Entry,
     lend_key: u64,
     until: u64,
-    /// Of two that end together the one that was added first goes first.
+    /// Of two leases that end together, the entry added first goes first.
     added: u64,
 }
 
-/// The algorithm as it is written; `values` has every key there is, and when it was added.
+/// The algorithm as the specification states it. `values` holds every key, with the time it was added.
 #[derive(Debug)]
 struct Model {
     serial: u64,
@@ -67,7 +67,7 @@ impl Model {
         (0..self.queue.len()).min_by_key(|at| self.queue.get(*at).map(|entry| (entry.priority, entry.came)))
     }
 
-    /// The key that is lent.
+    /// The key of the next entry to lend.
     fn lend(&mut self) -> Option<u64> {
         Some(self.queue.get(self.first()?)?.key)
     }
@@ -148,7 +148,7 @@ impl Daemon {
         assert!(self.visit(&mut out).is_empty());
     }
 
-    /// What is answered to a request.
+    /// The reply to a request.
     fn ask(&mut self, request: Request<'_>) -> BytesMut {
         let (mut input, mut out) = (BytesMut::new(), Outbox::default());
         request.encode(&mut input);
@@ -199,11 +199,11 @@ impl Daemon {
 }
 
 #[test]
-fn entries_go_where_the_algorithm_says_whatever_befalls_the_daemon() {
+fn entries_go_where_the_algorithm_puts_them_through_stops_and_crashes() {
     let mut dice = Dice::new(5);
     let mut daemon = Daemon::new();
     let mut model = Model { serial: 1, came: 0, queue: Vec::new(), lent: Vec::new(), values: BTreeMap::new() };
-    // Every lease there ever was, as far as it is remembered: a stale lend key must never fit.
+    // Leases ever granted, as many as the test keeps: a stale lend key must never match.
     let mut leases: Vec<(u64, u64)> = Vec::new();
     let mut restarts = 0;
     for step in 0..REQUESTS {
@@ -255,7 +255,7 @@ fn entries_go_where_the_algorithm_says_whatever_befalls_the_daemon() {
             }
         };
         assert_eq!(Reply::decode(&said), Ok((expected, said.len())), "{at}");
-        // Older ones are no longer tried; there are few leases at a time.
+        // The oldest leases are dropped. Only a few leases are open at a time.
         if leases.len() > 4_000 {
             drop(leases.drain(..2_000));
         }

@@ -1,5 +1,4 @@
-//! What must hold for any bytes: what was encoded decodes to the same, where the stream is cut does not matter, and noise harms
-//! nobody.
+//! What must hold for any bytes: decoding reverses encoding, cuts of the stream do not matter, and noise does no harm.
 #![expect(clippy::indexing_slicing, reason = "that is how a test fails")]
 
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use windlass_spiderq::wire::{Cut, Dialect, Mode, Patience, Reply, Request, Statu
 use windlass_testkit::memory::MemoryHub;
 use windlass_zmtp::{Message, Peer, Role, Roster};
 
-/// What a request is made of: which, two strings, two numbers, and a choice.
+/// The ingredients of a request: its kind, two strings, two numbers and a choice.
 type Seed = (u8, Vec<u8>, Vec<u8>, u64, u64, u8);
 
 fn seeds() -> impl Strategy<Value = Vec<Seed>> {
@@ -56,7 +55,7 @@ fn hub() -> (MemoryHub, ClientId) {
     (hub, peer)
 }
 
-/// What is answered to bytes that come in pieces of these lengths.
+/// The replies to bytes that arrive in pieces of these lengths.
 fn answered(stream: &[u8], pieces: &[usize]) -> (BytesMut, String) {
     let (mut hub, peer) = hub();
     let mut rest = stream;
@@ -76,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_encoded_decodes_to_the_same(seeds in seeds(), mode in any::<bool>()) {
+    fn decoding_reverses_encoding(seeds in seeds(), mode in any::<bool>()) {
         for seed in &seeds {
             let mut request = request(seed);
             let bytes = encoded(&request);
@@ -99,7 +98,7 @@ proptest! {
     #[test]
     fn where_a_bare_stream_is_cut_does_not_matter(seeds in seeds(), pieces in vec(1..30usize, 1..9), noise in vec(any::<u8>(), 0..30)) {
         let mut stream = BytesMut::new();
-        // A Ping counts when it is read, and so before a Stats that came with it is answered.
+        // A Ping is counted as soon as it is read, before a Stats in the same piece is answered.
         let said = seeds.iter().filter(|seed| seed.0 != 10);
         said.for_each(|seed| request(seed).encode(&mut stream));
         stream.extend(noise.iter().filter(|byte| **byte != 0x0B));
@@ -107,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn every_message_that_blocks_nobody_is_answered_once(seeds in seeds(), pieces in vec(1..30usize, 1..9)) {
+    fn every_message_but_a_blocking_lend_is_answered_once(seeds in seeds(), pieces in vec(1..30usize, 1..9)) {
         let mut client = Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer)));
         let mut stream = BytesMut::new();
         client.open(Timestamp(0), &mut stream);
@@ -133,10 +132,10 @@ proptest! {
     }
 
     #[test]
-    fn noise_harms_nobody(noise in vec(any::<u8>(), 0..300), greeted in any::<bool>(), dialect in any::<bool>()) {
+    fn noise_does_no_harm(noise in vec(any::<u8>(), 0..300), greeted in any::<bool>(), dialect in any::<bool>()) {
         let dialect = if dialect { Dialect::V1_3 } else { Dialect::V1_4 };
         if let Ok(request) = Request::decode(&noise, dialect) {
-            // What it means is what it begins with.
+            // The request is encoded as the beginning of the noise.
             prop_assert!(noise.starts_with(&encoded(&request)), "{request:?}");
         }
         let mut stream = BytesMut::new();

@@ -1,5 +1,5 @@
-//! Plays every conversation in `tests/transcripts` in memory, with a clock that jumps: over ZMTP, and bare unless a scene says that it is
-//! for ZMTP only.
+//! Plays every conversation in `tests/transcripts` in memory, with a clock that jumps: over ZMTP and bare, unless a scene is
+//! marked as ZMTP only.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
 mod speech;
@@ -60,7 +60,7 @@ fn settings(scene: &Scene) -> Settings {
             ("frame_bytes_max", bytes) => settings.frame_bytes_max = bytes.parse().unwrap(),
             ("lends_max", lends) => settings.lends_max = lends.parse().unwrap(),
             ("zmtp_only", "true") => {}
-            other => panic!("{}: no setting {other:?}", scene.name),
+            other => panic!("{}: unknown setting {other:?}", scene.name),
         }
     }
     settings

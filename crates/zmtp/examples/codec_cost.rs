@@ -1,5 +1,5 @@
-//! What the codec costs: messages of three small parts, read (with the argument `read`) or read and answered, nothing
-//! else. Run it with `--release`, under `time`.
+//! Measures the cost of the codec: messages of three small parts, read (with the argument `read`), or read and answered. Run it
+//! with `--release`, under `time`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const NOW: Timestamp = Timestamp(0);
 const MESSAGES: u32 = 20_000_000;
 
 fn main() {
-    // What a reader finds at once: 64 messages.
+    // What one read of a socket may return: 64 messages.
     let message = Message::new([&b""[..], b"cookie00", b"\x0b"]);
     let batch = message.frames().repeat(64);
     let (mut dealer, mut peer) =

@@ -1,8 +1,8 @@
-//! Answers every message with itself, or publishes what it is sent: for trying the peer by hand with somebody else's client.
-//! One thread for each connection, blocking; not how the daemon does it.
+//! Answers every message with itself, or publishes to subscribers: for trying the peer by hand with any client. One blocking
+//! thread for each connection, unlike the daemon.
 //!
-//! `cargo run -p windlass-zmtp --example echo -- ADDRESS [router|pub] [USER:PASSWORD] [PING_IDLE_MS]`. It says on standard
-//! output where it listens, and what it hears. A `pub` sends `TOPIC 1`, `TOPIC 2`, … as `[TOPIC, number]`, for each topic subscribed to.
+//! `cargo run -p windlass-zmtp --example echo -- ADDRESS [router|pub] [USER:PASSWORD] [PING_IDLE_MS]`. It prints its address and
+//! what it receives. A `pub` sends `[TOPIC, number]` for 1, 2 and 3 to each subscriber of a topic.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -43,7 +43,7 @@ fn serve(mut stream: TcpStream, settings: Arc<Settings>, roster: &Arc<Roster>) -
     let now = || Timestamp(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX));
     let hang_up: HangUp = match stream.try_clone() {
         Ok(stream) => Arc::new(move |close| {
-            println!("told to close: {close}");
+            println!("closing: {close}");
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }),
         Err(_) => return Ok(()),

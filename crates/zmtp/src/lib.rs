@@ -1,15 +1,15 @@
-//! ZMTP 3.1, ZeroMQ's transport, for whoever speaks a protocol over it: one side of a connection, without a socket.
+//! ZMTP 3.1, ZeroMQ's transport: one side of a connection, without a socket.
 //!
-//! **Contract.** Bytes of one connection in, events out; messages in, bytes out. No socket, no clock, no thread. No byte a
-//! peer can send makes it panic, and a length is judged when it has been read, before anything is allocated for it.
+//! **Contract.** Bytes of one connection in, events out; messages in, bytes out. No socket, no clock, no thread. No input makes
+//! it panic. Every length is checked as soon as it is read, before anything is allocated for it.
 //!
 //! **Reading order.** [`wire`], the codec: [`wire::Greeting`], [`wire::Header`], [`wire::Command`], [`wire::Metadata`].
-//! [`Message`], which is one view of the buffer it was read from. [`Peer`], the connection: greeting, handshake, traffic,
-//! heartbeats; its [`Settings`] and why it may end, [`Close`]. [`Roster`], what the connections of one listener
-//! share: who is still shaking hands, and who has which identity. [`Subscriptions`], what one subscriber wants.
+//! [`Message`], one view of its read buffer. [`Peer`], the connection: greeting, handshake, traffic, heartbeats; its
+//! [`Settings`], and [`Close`], why it ends. [`Roster`], what the connections of one listener share: handshakes and identities.
+//! [`Subscriptions`], the topics of one subscriber.
 //!
-//! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. Whatever is to be
-//! sent is appended to the caller's buffer, so that everything said in one visit leaves in one write.
+//! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. All output is appended to
+//! the caller's buffer, so that everything sent in one visit leaves in one write.
 //!
 //! Spec: ZeroMQ RFC 37 (ZMTP 3.1); RFC 23 and 15 (3.0 and 2.0, older peers), 24 (PLAIN), 28 (identities), 29 (subscriptions).
 

@@ -1,61 +1,61 @@
 //! A message: one or more parts, kept as the frames they came in, headers included.
 //!
-//! So reading one costs one view of the read buffer, whatever the number of its parts; handing it on, or echoing the parts
-//! before its last, is one copy.
+//! Reading a message costs one view of the read buffer, whatever the number of its parts. Forwarding it, or echoing the parts
+//! before its last, costs one copy.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::wire::{Flags, Header};
 
-/// From here on the bytes of a part are kept as a view of the buffer they were read into, if that has nothing else in it.
+/// A part this large is kept as a view of its read buffer, if the buffer holds nothing else.
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
 
-/// A whole message. Its memory is that of the buffer it was read from: what is to outlive the visit is
-/// taken out with [`Message::keep`].
+/// A whole message. It shares the memory of its read buffer. Take out with [`Message::keep`] what must outlive the visit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     frames: Bytes,
-    /// Where the last frame begins.
+    /// Offset of the last frame.
     last_at: usize,
     parts: usize,
-    /// The buffer was made for this message.
+    /// The buffer was allocated for this message.
     owned: bool,
 }
 
-/// The parts of a message that stand before its last, as frames. What a ROUTER has to repeat in front of its answer.
+/// The parts before the last part of a message, as frames. A ROUTER must repeat them in front of its answer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Envelope(Bytes);
 
 impl Message {
-    /// `frames` are those of one message, and no others.
+    /// `frames` must hold exactly one message.
     pub(crate) const fn of_frames(frames: Bytes, last_at: usize, parts: usize, owned: bool) -> Self {
         Self { frames, last_at, parts, owned }
     }
 
-    /// A message to be sent to many, put into frames once. Without a part it is one of one empty part.
+    /// A message for many receivers, encoded once. Without parts it has one empty part.
     pub fn new<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut frames = BytesMut::new();
         let (last_at, parts) = write_parts(parts, &mut frames);
         Self { frames: frames.freeze(), last_at, parts, owned: true }
     }
 
-    /// Every part, in order.
+    /// All parts, in order.
     #[must_use]
     pub fn parts(&self) -> Parts<'_> {
         Parts { frames: &self.frames, left: self.parts }
     }
 
-    /// The last part: what the message is about, for those who put an envelope around it.
+    /// The last part: the payload, for protocols that put an envelope in front of it.
     #[must_use]
     pub fn last(&self) -> &[u8] {
         let frames = self.frames.get(self.last_at..).unwrap_or_default();
         Parts { frames, left: 1 }.next().unwrap_or_default()
     }
 
-    /// What stands before the last part. Copied, if it is anything unusual: it may be kept for long.
+    /// The parts before the last. Copied, unless there are none or only the usual delimiter, because an envelope may be kept for
+    /// long.
     #[must_use]
     pub fn envelope(&self) -> Envelope {
-        /// The one empty part a REQ puts first.
+        /// The empty part that a REQ puts first.
         const DELIMITER: &[u8] = &[1, 0];
         match self.frames.get(..self.last_at).unwrap_or_default() {
             [] => Envelope::default(),
@@ -64,25 +64,25 @@ impl Message {
         }
     }
 
-    /// All of it as frames, headers included.
+    /// The whole message as frames, headers included.
     #[must_use]
     pub fn frames(&self) -> &[u8] {
         &self.frames
     }
 
-    /// The same, to be handed on: a view.
+    /// The whole message as frames, as a view.
     #[must_use]
     pub fn into_frames(self) -> Bytes {
         self.frames
     }
 
-    /// A part, or a piece of one, to be kept: a copy, or a view if it is large and the buffer has little else in it.
+    /// A part, or a piece of one, that may be kept: a view if it is large and the buffer holds little else, otherwise a copy.
     #[must_use]
     pub fn keep(&self, piece: &[u8]) -> Bytes {
         if self.owned && piece.len() >= LARGE_BYTES { self.view(piece) } else { Bytes::copy_from_slice(piece) }
     }
 
-    /// The same for the visit only: a view, and so it holds on to the whole read buffer. A copy of what is not of this message.
+    /// A view for the duration of the visit: it keeps the whole read buffer alive. Bytes outside this message are copied.
     #[must_use]
     pub fn view(&self, piece: &[u8]) -> Bytes {
         if let Some(at) = (piece.as_ptr() as usize).checked_sub(self.frames.as_ptr() as usize)
@@ -95,14 +95,14 @@ impl Message {
 }
 
 impl Envelope {
-    /// The parts as frames, each with the mark that more follow.
+    /// The parts as frames. Each has the flag that more parts follow.
     #[must_use]
     pub fn frames(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Parts of a message, one after the other.
+/// Iterates over the parts of a message.
 #[derive(Clone, Debug)]
 pub struct Parts<'a> {
     frames: &'a [u8],
@@ -129,7 +129,7 @@ impl<'a> Iterator for Parts<'a> {
 
 impl ExactSizeIterator for Parts<'_> {}
 
-/// Appends a message. Says where its last frame begins, seen from where it begins itself, and how many there are.
+/// Appends a message. Returns the offset of its last frame from the message's start, and the number of frames.
 pub(crate) fn write_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>, out: &mut BytesMut) -> (usize, usize) {
     let begin = out.len();
     let mut parts = parts.into_iter();
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_and_frames() {
+    fn parts_and_frames_of_messages() {
         let long = [7; 300];
         let table: [(&[&[u8]], &str); 5] = [
             (&[], "0000"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_large_and_alone_is_kept_without_a_copy() {
+    fn only_a_large_part_alone_in_its_buffer_is_kept_as_a_view() {
         let body = vec![1; LARGE_BYTES + 10];
         let message = Message::new([&b"head"[..], &body]);
         let piece = &message.last()[4..];

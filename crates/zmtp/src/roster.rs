@@ -1,11 +1,12 @@
-//! What the connections of one listener share: who is still shaking hands, and who has which identity.
+//! What the connections of one listener share: which of them are in the handshake, and which has which identity.
 //!
-//! It can be used from any thread. Whoever is to go is told by its own [`HangUp`], outside the lock.
+//! It can be used from any thread. A connection that must end is notified through its own [`HangUp`], outside the lock.
 //!
-//! Spec: RFC 28, "The ROUTER Socket Type", RFC 37, "The Identity Property". RFC 28 leaves open what becomes of two with the same
-//! identity. Here the newer connection takes it over and the older one is closed, as in libzmq with `ZMQ_ROUTER_HANDOVER`, because the
-//! older one is mostly dead. If both live, the older peer connects again at once, and the two would close each other for ever:
-//! after some takeovers in a row the newcomer is served beside the other, without the identity.
+//! Spec: RFC 28, "The ROUTER Socket Type", RFC 37, "The Identity Property". RFC 28 does not define the case of two peers with the
+//! same identity. Here the newer connection takes the identity over and the older one is closed, as in libzmq with
+//! `ZMQ_ROUTER_HANDOVER`, because the older one is usually dead. If both are alive, the older peer reconnects at once, and the
+//! two would close each other for ever. So after some takeovers in a row the newcomer is served without the identity, beside the
+//! other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,12 +17,12 @@ use windlass_engine::Timestamp;
 
 use crate::Close;
 
-/// An identity is taken over at most so often …
+/// Maximum number of takeovers of an identity within [`TAKEOVERS_WINDOW_MS`].
 const TAKEOVERS_MAX: u32 = 3;
-/// … in so many milliseconds. Peers that live come back sooner: libzmq's after 100 ms.
+/// In milliseconds. Peers that are alive reconnect sooner: libzmq's after 100 ms.
 const TAKEOVERS_WINDOW_MS: u64 = 10_000;
 
-/// Makes one connection end, for this reason. May be called from another connection's thread, and more than once.
+/// Closes one connection for the given reason. May be called from another connection's thread, and more than once.
 pub type HangUp = Arc<dyn Fn(Close) + Send + Sync>;
 
 /// The connections of one listener.
@@ -35,21 +36,21 @@ pub struct Roster {
 struct Inner {
     /// The number of the next connection.
     next: u64,
-    /// Those still shaking hands, oldest first.
+    /// Connections in the handshake, oldest first.
     pending: BTreeMap<u64, HangUp>,
     named: HashMap<Bytes, Holder>,
-    /// The identity that was made up last.
+    /// The number of the identity that was generated last.
     made_up: u32,
 }
 
-/// Who has an identity.
+/// The connection that has an identity.
 struct Holder {
     number: u64,
     hang_up: HangUp,
     takeovers: Takeovers,
 }
 
-/// How often an identity was taken over lately.
+/// Recent takeovers of an identity.
 #[derive(Clone, Copy, Default)]
 struct Takeovers {
     since: Timestamp,
@@ -65,14 +66,14 @@ pub struct Seat {
 }
 
 impl Roster {
-    /// A listener where so many may be shaking hands at the same time.
+    /// The roster of a listener with at most this many handshakes at the same time.
     #[must_use]
     pub fn new(handshakes_max: usize) -> Arc<Self> {
         Arc::new(Self { handshakes_max, inner: Mutex::default() })
     }
 
-    /// A connection has been accepted. If too many are shaking hands, the oldest of them is told to go: a peer that means
-    /// it needs a moment, one that does not could keep all others out.
+    /// Adds a connection that has just been accepted. If there are too many handshakes, closes the oldest: an honest peer needs
+    /// only a moment, and a silent one must not keep all others out.
     #[must_use]
     pub fn enter(self: &Arc<Self>, hang_up: HangUp) -> Seat {
         let mut inner = self.lock();
@@ -87,7 +88,7 @@ impl Roster {
         Seat { roster: Arc::clone(self), number, identity: None }
     }
 
-    /// How many are shaking hands, and how many have an identity.
+    /// The number of connections in the handshake, and the number of identities.
     #[must_use]
     pub fn count(&self) -> (usize, usize) {
         let inner = self.lock();
@@ -100,9 +101,9 @@ impl Roster {
 }
 
 impl Seat {
-    /// The handshake is done. Gives the connection the identity it asked for, and tells the one that had it to go. Makes one up
-    /// (0 and a number) if it asked for none, or for one that was taken over too often lately. `None` if it has been told to go
-    /// itself meanwhile.
+    /// Ends the handshake and returns the connection's identity. That is `wanted`, and a connection that had it is closed. If
+    /// `wanted` is `None` or was taken over too often recently, the identity is generated: 0 and a number. `None` if this
+    /// connection has been closed meanwhile.
     pub fn settle(&mut self, wanted: Option<Bytes>, now: Timestamp) -> Option<Bytes> {
         let mut inner = self.roster.lock();
         let hang_up = inner.pending.remove(&self.number)?;
@@ -117,7 +118,7 @@ impl Seat {
         Some(identity)
     }
 
-    /// What the connection is called, once it is settled.
+    /// The connection's identity, once it is settled.
     #[must_use]
     pub const fn identity(&self) -> Option<&Bytes> {
         self.identity.as_ref()
@@ -129,20 +130,20 @@ impl Drop for Seat {
         let mut inner = self.roster.lock();
         let hang_up = match &self.identity {
             None => inner.pending.remove(&self.number),
-            // Another may have taken it over.
+            // Another connection may have taken the identity over.
             Some(identity) if inner.named.get(identity).is_some_and(|holder| holder.number == self.number) => {
                 inner.named.remove(identity).map(|holder| holder.hang_up)
             }
             Some(_) => None,
         };
         drop(inner);
-        // What it holds on to is not for the lock.
+        // Dropped outside the lock, because it may own anything.
         drop(hang_up);
     }
 }
 
 impl Inner {
-    /// The identity for a connection that wants this one, and how often it was taken over lately, this time included.
+    /// The identity for a connection that asks for `wanted`, with its recent takeovers, this one included.
     fn claim(&mut self, wanted: Option<Bytes>, now: Timestamp) -> (Bytes, Takeovers) {
         let Some(wanted) = wanted else { return (self.make_up(), Takeovers::default()) };
         let Some(holder) = self.named.get(&wanted) else { return (wanted, Takeovers::default()) };
@@ -156,7 +157,7 @@ impl Inner {
         }
     }
 
-    /// An identity nobody has.
+    /// An identity that no connection has.
     fn make_up(&mut self) -> Bytes {
         loop {
             self.made_up = self.made_up.wrapping_add(1);
@@ -186,7 +187,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_000_000);
 
-    /// What connections were told, in order, by the names the test gave them.
+    /// The reasons that connections were closed for, in order, with the names the test gave them.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<(&'static str, Close)>>>);
 
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(new.settle(id(), NOW), id());
         assert_eq!(log.take(), [("old", Close::Displaced)]);
         drop(old);
-        assert_eq!(roster.count(), (0, 1), "the one that was displaced takes nothing with it");
+        assert_eq!(roster.count(), (0, 1), "dropping the displaced connection keeps the identity");
         assert_eq!(new.identity(), id().as_ref());
         drop(new);
         assert_eq!(roster.count(), (0, 0));
@@ -228,7 +229,7 @@ mod tests {
             let identity = seat.settle(id(), now);
             (seat, identity)
         };
-        // Each comes back as soon as it is closed.
+        // Each peer reconnects as soon as it is closed.
         let mut seats = vec![settle("peer", NOW).0];
         for _ in 0..TAKEOVERS_MAX {
             let (seat, identity) = settle("peer", NOW);
@@ -237,7 +238,7 @@ mod tests {
         }
         let (beside, identity) = settle("beside", NOW.after_ms(TAKEOVERS_WINDOW_MS - 1));
         assert_eq!((identity.as_deref(), log.take()), (Some(&[0, 0, 0, 0, 1][..]), vec![]));
-        // Later the holder may have died.
+        // After the window the holder may be dead.
         let (_late, identity) = settle("late", NOW.after_ms(TAKEOVERS_WINDOW_MS));
         assert_eq!((identity, log.take()), (id(), vec![("peer", Close::Displaced)]));
         drop((seats, beside));
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn those_without_a_name_are_numbered() {
+    fn peers_without_an_identity_get_numbers() {
         let (roster, log) = (Roster::new(9), Log::default());
         let mut seats = Vec::new();
         for expected in [[0, 0, 0, 0, 1], [0, 0, 0, 0, 2], [0, 0, 0, 0, 3]] {
@@ -253,7 +254,7 @@ mod tests {
             assert_eq!(seat.settle(None, NOW).as_deref(), Some(&expected[..]));
             seats.push(seat);
         }
-        // Once round: the numbers that are still in use are passed over.
+        // After the numbers wrap, those still in use are skipped.
         roster.lock().made_up = u32::MAX;
         let mut seat = roster.enter(log.hang_up("late"));
         assert_eq!(seat.settle(None, NOW).as_deref(), Some(&[0, 0, 0, 0, 0][..]));
@@ -275,13 +276,13 @@ mod tests {
         assert_eq!((log.take(), roster.count()), (vec![], (2, 1)));
         drop(third);
         let _fifth = roster.enter(log.hang_up("fifth"));
-        assert_eq!(log.take(), [], "one that left made room");
+        assert_eq!(log.take(), [], "the third left and made room");
         drop((first, second, fourth));
         assert_eq!(roster.count(), (1, 0));
     }
 
     #[test]
-    fn hanging_up_may_come_back_to_the_roster() {
+    fn a_hang_up_may_call_the_roster() {
         let roster = Roster::new(1);
         let again = Arc::clone(&roster);
         let _first = roster.enter(Arc::new(move |_| assert_eq!(again.count(), (1, 0))));

@@ -1,4 +1,4 @@
-//! What one subscriber wants: prefixes of messages, each as often as it asked for it.
+//! The topics of one subscriber: prefixes of messages, each with the number of times it was subscribed to.
 //!
 //! Spec: RFC 37, "The Publish-Subscribe Pattern": "Subscriptions SHALL be additive and SHALL NOT be idempotent".
 
@@ -17,7 +17,7 @@ pub struct Subscriptions {
     bytes_max: usize,
 }
 
-/// A subscriber wants more topics than it may.
+/// A subscriber has too many topics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}: {allowed} allowed")]
 pub struct TooMany {
@@ -28,13 +28,13 @@ pub struct TooMany {
 }
 
 impl Subscriptions {
-    /// None yet, and at most so many topics with so many bytes together.
+    /// No topics yet. At most `topics_max` topics, with at most `bytes_max` bytes together.
     #[must_use]
     pub const fn new(topics_max: usize, bytes_max: usize) -> Self {
         Self { topics: BTreeMap::new(), bytes: 0, topics_max, bytes_max }
     }
 
-    /// One more subscription.
+    /// Adds one subscription.
     ///
     /// # Errors
     /// There are too many; nothing has changed.
@@ -56,7 +56,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// One less. What was never asked for is no error.
+    /// Removes one subscription. A topic that was never subscribed to is not an error.
     pub fn cancel(&mut self, topic: &[u8]) {
         let Some(count) = self.topics.get_mut(topic) else { return };
         *count -= 1;
@@ -66,11 +66,11 @@ impl Subscriptions {
         }
     }
 
-    /// Whether a message whose first part is this is wanted.
+    /// Whether a message with this first part matches a topic.
     #[must_use]
     pub fn wants(&self, first_part: &[u8]) -> bool {
-        // The greatest topic not after `text` is a prefix of it, or every topic that is one is also a prefix of what the two have
-        // in common, which is shorter than that topic. So the search goes on there.
+        // Let T be the greatest topic not after `text`. T is a prefix of `text`, or every topic that is one is also a prefix of
+        // the common beginning of T and `text`. That beginning is shorter than T, so the search continues with it.
         let mut text = first_part;
         loop {
             let range = (Bound::Unbounded, Bound::Included(text));
@@ -83,13 +83,13 @@ impl Subscriptions {
         }
     }
 
-    /// How many different topics there are.
+    /// The number of different topics.
     #[must_use]
     pub fn len(&self) -> usize {
         self.topics.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no topics.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.topics.is_empty()
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes() {
+    fn topics_match_as_prefixes() {
         let table: [(&[&str], &str, bool); 9] = [
             (&[], "", false),
             (&[], "a", false),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_counted() {
+    fn subscriptions_to_a_topic_are_counted() {
         let mut subscriptions = of(&["a", "a", "b"]);
         assert_eq!(subscriptions.len(), 2);
         subscriptions.cancel(b"a");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_limited() {
+    fn topics_are_limited() {
         let mut subscriptions = Subscriptions::new(2, 10);
         subscriptions.add("1234".into()).unwrap();
         assert_eq!(subscriptions.add("1234567".into()), Err(TooMany { what: "topic_bytes_max", allowed: 10 }));
@@ -154,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_the_slow_way(topics in vec("[ab]{0,4}", 0..6), text in "[ab]{0,6}") {
+        fn the_search_equals_a_linear_search(topics in vec("[ab]{0,4}", 0..6), text in "[ab]{0,6}") {
             let mut subscriptions = Subscriptions::new(100, 1_000);
             topics.iter().for_each(|topic| subscriptions.add(topic.clone().into()).unwrap());
             prop_assert_eq!(subscriptions.wants(text.as_bytes()), topics.iter().any(|topic| text.starts_with(topic.as_str())));

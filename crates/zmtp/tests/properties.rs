@@ -1,4 +1,4 @@
-//! What must hold for any bytes: what was sent arrives, where the stream is cut does not matter, and noise does no harm.
+//! What must hold for any bytes: sent messages arrive, cuts of the stream do not matter, and noise does no harm.
 #![expect(clippy::indexing_slicing, reason = "that is how a test fails")]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use windlass_zmtp::{Close, Event, Limits, Login, Mechanism, Message, Peer, Role,
 
 const NOW: Timestamp = Timestamp(1);
 
-/// Small, so that tests reach them.
+/// Small, so that the tests reach them.
 const LIMITS: Limits = Limits {
     frame_bytes_max: 400,
     message_bytes_max: 600,
@@ -28,7 +28,7 @@ fn settings(role: Role, plain: bool) -> Arc<Settings> {
     Arc::new(Settings { limits: LIMITS, mechanism, ..Settings::new(role) })
 }
 
-/// All a stream comes to.
+/// Everything that a stream leads to.
 #[derive(Debug, PartialEq)]
 struct Heard {
     events: Vec<Event>,
@@ -49,13 +49,13 @@ fn hear<'a>(settings: &Arc<Settings>, pieces: impl IntoIterator<Item = &'a [u8]>
                 Ok(Some(event)) => events.push(event),
                 Ok(None) => break,
                 Err(close) => {
-                    assert_eq!(peer.read(NOW, &mut input, &mut said), Err(close.clone()), "an error is for ever");
+                    assert_eq!(peer.read(NOW, &mut input, &mut said), Err(close.clone()), "an error is permanent");
                     return Heard { events, said, close: Some(close), wanted: peer.bytes_wanted() };
                 }
             }
         }
-        assert!(input.capacity() <= capacity, "it reserved what was only announced");
-        // Bodies of one message, a header for each, and the command that may stand among them.
+        assert!(input.capacity() <= capacity, "the peer reserved memory for announced bytes");
+        // The bodies of one message, a header for each part, and a command among them.
         assert!(input.len() <= LIMITS.message_bytes_max + LIMITS.parts_max * 9 + 8_192 + 9);
     }
     Heard { events, said, close: None, wanted: peer.bytes_wanted() }
@@ -77,7 +77,7 @@ fn bytes(bytes_max: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..=bytes_max)
 }
 
-/// What may stand in a stream behind the greeting: mostly frames, some of which cannot be.
+/// A piece of a stream after the greeting: usually a frame, sometimes an invalid one.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let flags = prop_oneof![Just(Flags::MORE), Just(Flags::LAST)];
     let body = prop_oneof![4 => bytes(20), 2 => bytes(300), 1 => bytes(450)];
@@ -110,7 +110,7 @@ fn introduction(role: Role, plain: bool) -> Vec<u8> {
     }
 }
 
-/// A stream, mostly with a handshake that goes well.
+/// A stream, usually with a valid handshake.
 fn stream() -> impl Strategy<Value = (Role, bool, Vec<u8>)> {
     let role = prop_oneof![3 => Just(Role::Router), 2 => Just(Role::Pub)];
     let broken = prop_oneof![12 => Just(None), 1 => any::<(Index, u8)>().prop_map(Some)];
@@ -141,11 +141,11 @@ proptest! {
     }
 
     #[test]
-    fn what_is_missing_is_missing((role, plain, stream) in stream(), cut in any::<Index>(), byte: u8) {
+    fn one_byte_less_than_wanted_yields_no_event((role, plain, stream) in stream(), cut in any::<Index>(), byte: u8) {
         let settings = settings(role, plain);
         let start = &stream[..cut.index(stream.len() + 1)];
         let heard = hear(&settings, [start]);
-        // One byte less than is wanted brings nothing new but an end.
+        // One byte less than required yields no new event; it may end the connection.
         let more = vec![byte; heard.wanted.saturating_sub(1)];
         let longer = hear(&settings, [start, &more]);
         prop_assert_eq!(longer.events, heard.events);
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn a_dealer_is_called_what_it_says(identity in vec(1_u8.., 0..=255)) {
+    fn a_dealer_gets_the_identity_it_sends(identity in vec(1_u8.., 0..=255)) {
         let (mut dealer, mut said) = (Peer::new(settings(Role::Dealer, false)), BytesMut::new());
         dealer.open_as(Bytes::copy_from_slice(&identity), NOW, &mut said);
         let heard = hear(&settings(Role::Router, false), [&*said]);

@@ -1,17 +1,17 @@
-//! Conversations as bytes, played against a peer in memory; each line of them twice: in one piece, and byte by byte.
+//! Conversations as bytes, played against a peer in memory. Each line is played twice: in one piece, and byte by byte.
 //!
-//! A scene begins with `scene NAME`; a `#` begins a comment. Then, one on a line:
-//!
+//! A scene begins with `scene NAME`; a `#` begins a comment. Then, one per line:
 //! - `role router|pub|dealer`, `plain USER PASSWORD`, `limit NAME NUMBER`, `time NAME MILLISECONDS`: settings
-//! - `> BYTES`: what we are to have said since the last `>`, all of it
-//! - `< BYTES`: what the peer says
-//! - `= EVENT`: what those above are to hear next
-//! - `send PART | PART…`: they say something
+//! - `> BYTES`: everything our side has sent since the last `>`
+//! - `< BYTES`: the peer sends these bytes
+//! - `= EVENT`: the next event of our side
+//! - `send PART | PART…`: our side sends a message
 //! - `wait MILLISECONDS`, `excuse`: time passes; the silence was ours
-//! - `wanted NUMBER`: what is missing at least of what has begun
-//! - `close REASON`: it is over
+//! - `wanted NUMBER`: minimum number of bytes missing
+//! - `close REASON`: the connection is over
 //!
-//! Bytes are two hexadecimal digits, `"text"`, or either followed by `*COUNT`. What nobody asked about is an error.
+//! Bytes are two hexadecimal digits, `"text"`, or either followed by `*COUNT`. Output and events that the scene does not expect
+//! are errors.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
 use std::collections::VecDeque;
@@ -177,7 +177,11 @@ impl Scene {
                     Ok(Some(event)) => self.events.push_back(told(&event)),
                     Ok(None) => break,
                     Err(close) => {
-                        assert_eq!(self.open().read(now, &mut input, &mut out), Err(close.clone()), "for ever");
+                        assert_eq!(
+                            self.open().read(now, &mut input, &mut out),
+                            Err(close.clone()),
+                            "an error is permanent"
+                        );
                         assert_eq!(self.open().next_deadline(), None);
                         self.over = Some(Reason::from(close).to_string());
                         break;
@@ -191,7 +195,7 @@ impl Scene {
         }
     }
 
-    /// Ticks whenever a deadline has come on the way.
+    /// Ticks at every deadline on the way.
     fn wait(&mut self, ms: u64) {
         let end = self.now.after_ms(ms);
         let mut out = self.out.split();
@@ -211,9 +215,9 @@ impl Scene {
     }
 
     fn is_settled(&self, at: &str) {
-        assert_eq!(self.events.front(), None, "{at}: an event nobody asked about");
-        assert_eq!(hex::encode(&self.out), "", "{at}: something was said");
-        assert_eq!(self.over, None, "{at}: it is over");
+        assert_eq!(self.events.front(), None, "{at}: an unexpected event");
+        assert_eq!(hex::encode(&self.out), "", "{at}: unexpected output");
+        assert_eq!(self.over, None, "{at}: the connection is over");
     }
 }
 
@@ -237,7 +241,7 @@ fn told(event: &Event) -> String {
     }
 }
 
-/// Text, or how much of what it is.
+/// Short bytes as text; long ones as their first byte and their length.
 fn shown(bytes: &[u8]) -> String {
     match bytes.first() {
         Some(first) if bytes.len() > 32 => format!("{first:02x}*{}", bytes.len()),

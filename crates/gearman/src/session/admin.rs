@@ -1,8 +1,8 @@
-//! Text commands: what each asks of the engine, and the one-line answers. Lists are in `listing`.
+//! Text commands: their commands for the engine, and the one-line answers. Lists are in `listing`.
 //!
 //! Spec: `PROTOCOL`, "Administrative Protocol"; commands it does not list are gearmand's.
 //!
-//! A command that needs the engine is a [`Task`]: until it is done nothing more is read, so that answers keep their order.
+//! A text command that needs the engine is a [`Task`]. Reading stops until it is done, so that answers keep their order.
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
@@ -30,17 +30,17 @@ pub(super) enum Task {
     Uniques,
     /// `show dead jobs`.
     Dead,
-    /// `requeue job`: looks for the job among the dead.
+    /// `requeue job`: searches the dead-letter queue for the job.
     Requeue(JobId),
-    /// The schedules among either of the two, behind the jobs.
+    /// The schedules at the end of `show jobs` or `show unique jobs`.
     Schedules { uniques: bool },
-    /// `drop function`: looks for the function, in any case; `found` is the first that differs in case only.
+    /// `drop function`: searches for the function, ignoring case. `found` is the first that differs in case only.
     Drop { wanted: Bytes, found: Option<QueueRow> },
-    /// `maxqueue`: looks for the function.
+    /// `maxqueue`: searches for the function.
     Limit { wanted: Bytes, limits: QueueLimits },
-    /// `cancel job`: looks whether it is a job Gearman knows, or a schedule.
+    /// `cancel job`: checks whether Gearman sees the job, or a schedule.
     Cancel(JobId),
-    /// The last step of a command: done, or refused.
+    /// The last step of a command: it succeeded, or was refused.
     Confirm,
 }
 
@@ -104,7 +104,7 @@ impl GearmanSession {
         self.begin(Task::Confirm, command, out);
     }
 
-    /// The last line of an answer; what had to wait for it follows.
+    /// Sends the last line of an answer, then the packets that waited for it.
     pub(super) fn answer(&mut self, reply: AdminReply<'_>, out: &mut Outbox) {
         reply.write(out.bytes());
         self.finish_task(out.bytes());
@@ -118,7 +118,7 @@ impl GearmanSession {
 
     // ---- the steps of a command ------------------------------------------------------------------------------------
 
-    /// A function was found, or none was. One that holds jobs is not dropped: they were promised to be run.
+    /// `None` if there is no such function. A function that holds jobs is not dropped: those jobs were acknowledged and must run.
     pub(super) fn found_to_drop(&mut self, row: Option<&QueueRow>, out: &mut Outbox) {
         match row {
             None => self.answer(AdminReply::FunctionNotFound, out),
@@ -127,7 +127,7 @@ impl GearmanSession {
         }
     }
 
-    /// A function nobody knows has no limit, and saying so is no error.
+    /// An unknown function cannot have a limit. That is not an error.
     pub(super) fn found_to_limit(&mut self, row: Option<&QueueRow>, limits: QueueLimits, out: &mut Outbox) {
         match row {
             None => self.answer(AdminReply::Done, out),
@@ -177,7 +177,7 @@ impl GearmanSession {
             | Refusal::OutOfPlace
             | Refusal::Unavailable
             | Refusal::Unknown => {
-                // In the form of gearmand's own: a code, and a sentence with its blanks replaced.
+                // gearmand's form: a code, and a sentence with its blanks replaced.
                 let sentence = why.to_string().replace(' ', "+");
                 out.bytes().extend_from_slice(format!("ERR QUEUE_ERROR {sentence}\r\n").as_bytes());
                 self.finish_task(out.bytes());
@@ -186,7 +186,7 @@ impl GearmanSession {
     }
 }
 
-/// 7–9 are high, 4–6 normal, 1–3 low; 0 is no limit.
+/// 7–9 are high, 4–6 normal, 1–3 low; 0 means no limit.
 fn by_priority(limits: QueueLimits) -> [Option<u32>; Priority::COUNT] {
     let [high, normal, low] = [limits.high, limits.normal, limits.low].map(|jobs| (jobs > 0).then_some(jobs));
     [high, high, high, normal, normal, normal, low, low, low]

@@ -1,6 +1,6 @@
-//! A background job that another server kept: what it becomes here, as if it had been submitted to us.
+//! Converts a background job of another server, as if it had been submitted here.
 //!
-//! Not here: where it was kept, and reading it from there.
+//! Not here: reading that server's storage.
 
 use windlass_engine::NewJob;
 
@@ -8,10 +8,10 @@ use super::Settings;
 use super::submit::{Manner, new_job};
 use crate::wire::{FUNCTION_BYTES_MAX, Priority, Submission, UNIQUE_BYTES_MAX};
 
-/// Why a job could not have been submitted as it is.
+/// Why a job could not have been submitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// No worker could be told of it.
+    /// The job could not be assigned to any worker.
     #[error("function name of {bytes} bytes, {FUNCTION_BYTES_MAX} allowed")]
     FunctionTooLarge {
         /// Its length.
@@ -29,7 +29,7 @@ pub enum Unfit {
     /// A NUL ends an id in a packet.
     #[error("a NUL in the unique id")]
     UniqueWithNul,
-    /// No packet can hold it, nor could it be handed out.
+    /// Too large for a packet: the job could neither be submitted nor assigned.
     #[error("workload of {bytes} bytes, gearman.frame_bytes_max is {limit}")]
     WorkloadTooLarge {
         /// Its length.
@@ -40,12 +40,12 @@ pub enum Unfit {
 }
 
 impl Settings {
-    /// A background job as SUBMIT_JOB_BG and its sisters make it, or one that is not to run before a time in seconds
-    /// since 1970 (0 = at once).
+    /// A background job as SUBMIT_JOB_BG and its variants make it. It does not run before `run_at_s`, in seconds since 1970 (0 =
+    /// at once).
     ///
     /// # Errors
     ///
-    /// No packet could have brought it.
+    /// The job does not fit into a packet.
     pub fn adopt(&self, job: Submission, priority: Priority, run_at_s: u64) -> Result<NewJob, Unfit> {
         self.check_fit(&job)?;
         Ok(new_job(self, job, Manner { priority, ..Manner::at(run_at_s) }))
@@ -67,7 +67,7 @@ impl Settings {
     }
 }
 
-/// What SUBMIT_JOB_BG has around its three arguments: the header and two NULs.
+/// The bytes of a SUBMIT_JOB_BG beside its three arguments: the header and two NULs.
 const PACKET_BYTES: usize = crate::wire::HEADER_BYTES + 2;
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_what_a_submit_would_have_made_it() {
+    fn a_converted_job_equals_a_submitted_one() {
         let job = adopt(b"f", b"id", b"work", 7).unwrap();
         assert_eq!((&job.queue[..], &job.body[..], job.priority), (&b"f"[..], &b"work"[..], Urgency::clamped(7)));
         assert_eq!(job.unique.map(|unique| unique.key), Some(Bytes::from_static(b"id")));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_packet_can_bring_is_refused() {
+    fn jobs_that_fit_into_no_packet_are_refused() {
         type Case = (&'static [u8], &'static [u8], &'static [u8], Unfit);
         let table: [Case; 5] = [
             (&[b'f'; 8193], b"", b"", Unfit::FunctionTooLarge { bytes: 8193 }),

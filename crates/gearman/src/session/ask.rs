@@ -1,6 +1,6 @@
-//! What a command was for, folded into its tag, so that the answer can be put into the right words without remembering anything.
+//! The purpose of a command, encoded in its tag. So the session can answer in the right form without storing anything.
 //!
-//! Not here: those words (`refusal`, and the file of each topic).
+//! Not here: the answers (`refusal`, and the file of each topic).
 
 use windlass_engine::{JobId, Tag};
 
@@ -9,32 +9,32 @@ use crate::wire::AssignForm;
 /// The purpose of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// CAN_DO and its like, SET_CLIENT_ID, PRE_SLEEP: nothing is said on success.
+    /// CAN_DO and its variants, SET_CLIENT_ID, PRE_SLEEP: no answer on success.
     Worker,
-    /// WORK_COMPLETE, WORK_FAIL, WORK_STATUS: nothing is said on success.
+    /// WORK_COMPLETE, WORK_FAIL, WORK_STATUS: no answer on success.
     Result,
-    /// WORK_DATA, WORK_WARNING: nothing is said on success.
+    /// WORK_DATA, WORK_WARNING: no answer on success.
     Data,
-    /// WORK_EXCEPTION: nothing is said on success.
+    /// WORK_EXCEPTION: no answer on success.
     Exception,
-    /// SUBMIT_JOB and its like.
+    /// SUBMIT_JOB and its variants.
     Submit,
-    /// GRAB_JOB and its like.
+    /// GRAB_JOB and its variants.
     Grab(AssignForm),
-    /// A step of a text command; which one is the session's state.
+    /// A step of a text command. The session's state contains which one.
     Admin,
-    /// OPTION_REQ, which takes effect behind everything before it.
+    /// OPTION_REQ, which takes effect after everything before it.
     Option,
     /// GET_STATUS of a job.
     Status(JobId),
-    /// GET_STATUS_UNIQUE: of which id, the session knows.
+    /// GET_STATUS_UNIQUE. The session keeps the ids.
     StatusUnique,
 }
 
-/// Bits of a tag that say what; the job's number is above them.
+/// Bits of a tag that hold the purpose. The job's number is above them.
 const KIND_BITS: u32 = 4;
 
-/// Numbers from here on fit into no tag. The engine counts from 1 and never comes near.
+/// Numbers from here on do not fit into a tag. The engine's numbers begin at 1 and never come near.
 pub(super) const JOB_NUMBER_END: u64 = 1 << (63 - KIND_BITS);
 
 impl Ask {
@@ -55,7 +55,7 @@ impl Ask {
         }
     }
 
-    /// `None` for a tag that no session of ours gave.
+    /// `None` for a tag that is not from a session.
     pub(super) const fn of(tag: Tag) -> Option<Self> {
         let number = tag.number();
         Some(match number & ((1 << KIND_BITS) - 1) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tag_is_understood() {
+    fn every_tag_is_decoded() {
         let asks = [
             (Ask::Worker, false),
             (Ask::Result, false),

@@ -1,4 +1,4 @@
-//! What a client asks besides submitting: GET_STATUS, GET_STATUS_UNIQUE, OPTION_REQ.
+//! A client's other requests: GET_STATUS, GET_STATUS_UNIQUE, OPTION_REQ.
 //!
 //! Spec: `PROTOCOL`, "GET_STATUS …", "STATUS_RES …", "OPTION_REQ", "OPTION_RES".
 
@@ -10,11 +10,11 @@ use super::ask::{Ask, JOB_NUMBER_END};
 use super::{GearmanSession, unique};
 use crate::wire::{ErrorReply, Response, Status, is_exceptions};
 
-/// The engine counts from 1.
+/// The engine's numbers begin at 1.
 const NO_JOB: JobId = JobId(0);
 
 impl GearmanSession {
-    /// A handle that is not ours is unknown, and sent back as it came.
+    /// A handle of another server is unknown. It is sent back unchanged.
     pub(super) fn get_status(&self, handle: &[u8], out: &mut Outbox) {
         match self.job(handle).filter(|job| job.0 < JOB_NUMBER_END) {
             Some(job) => out.command(Ask::Status(job).tag(), Command::Look(JobRef::Id(job))),
@@ -22,14 +22,14 @@ impl GearmanSession {
         }
     }
 
-    /// A schedule is known as long as it is kept, and never runs: its jobs do.
+    /// A schedule is known as long as it exists. It is never running; its jobs are.
     pub(super) fn tell_status(&self, id: JobId, view: Option<&JobView>, schedule: Option<&Schedule>, out: &mut Outbox) {
         let of_schedule = schedule.map(|_| Status { known: true, ..Status::default() });
         let status = view.map(|view| status(&view.job)).or(of_schedule).unwrap_or_default();
         Response::StatusRes { handle: &self.handle(id), status }.encode(out.bytes());
     }
 
-    /// An id that is none leads to no job. Others are told of by the answer's order: they fit into no tag.
+    /// An invalid id matches no job. A valid id does not fit into a tag; the order of the answers identifies it.
     pub(super) fn get_status_unique(&mut self, unique: &Bytes, out: &mut Outbox) {
         match unique::key(unique, b"") {
             Some(key) => {
@@ -49,8 +49,8 @@ impl GearmanSession {
         Response::StatusResUnique { unique: &unique, status, clients }.encode(out.bytes());
     }
 
-    /// What was asked before may still bring an exception, which is told by the rule of its time: so the option waits for
-    /// an answer of the engine's, whichever, to take its place.
+    /// Commands sent before may still yield an exception, which must follow the option's old value. So the option waits for an
+    /// answer of the engine, which takes its place in the order.
     pub(super) fn set_option(&mut self, name: Bytes, out: &mut Outbox) {
         if !is_exceptions(&name) {
             ErrorReply::UNKNOWN_OPTION.encode(out.bytes());
@@ -83,8 +83,8 @@ fn status(job: &Job) -> Status {
     }
 }
 
-/// Whether a job is one that Gearman knows: one that was finished, or that only an operator can bring back, is gone,
-/// and what is in a `cycle` queue is no job.
+/// Whether Gearman sees the job. A finished job is gone. So is a dead or parked job, which only an operator can bring back. An
+/// entry of a `cycle` queue is not a job.
 pub(super) fn is_live(job: &Job) -> bool {
     let waits_or_runs = match job.place.kind() {
         PlaceKind::Ready | PlaceKind::Leased | PlaceKind::Scheduled | PlaceKind::Retrying => true,

@@ -1,5 +1,5 @@
-//! `show dead jobs` and `requeue job`: what was given up, of whatever protocol, and trying it again. gearmand has neither, for
-//! it keeps no such jobs.
+//! `show dead jobs` and `requeue job`: lists the dead-letter queue, of all protocols, and retries one of its jobs. gearmand has
+//! neither, because it keeps no such jobs.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::GearmanSession;
 use super::admin::Task;
 use crate::wire::AdminReply;
 
-/// Jobs looked at in one round.
+/// Jobs searched per round.
 const PAGE: u32 = 200;
 
-/// Every job that was given up.
+/// Matches all jobs of the dead-letter queue.
 pub(super) fn filter() -> Filter {
     Filter { place: Some(PlaceKind::Dead), ..Filter::default() }
 }
@@ -35,7 +35,7 @@ impl GearmanSession {
         .write(out.bytes());
     }
 
-    /// The dead are gone through for it: they are not found by number.
+    /// Searches the dead-letter queue, which has no index by number.
     pub(super) fn requeue(&mut self, job: JobId, after: Cursor, out: &mut Outbox) {
         let test = Some(Test(Arc::new(move |candidate| candidate.id == job)));
         let filter = Filter { test, ..filter() };

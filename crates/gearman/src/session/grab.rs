@@ -1,4 +1,4 @@
-//! GRAB_JOB, GRAB_JOB_UNIQ, GRAB_JOB_ALL: a job for a worker, or NO_JOB. Never a wait.
+//! GRAB_JOB, GRAB_JOB_UNIQ, GRAB_JOB_ALL: answered at once, with a job or with NO_JOB.
 //!
 //! Spec: `PROTOCOL`, "GRAB_JOB …", "JOB_ASSIGN …", "NO_JOB".
 
@@ -27,7 +27,7 @@ impl GearmanSession {
         let workload = match windlass_bridge::workload(&job.into()) {
             Ok(workload) => workload,
             Err(misfit) => {
-                // There are no words for it here: it waits for others. The worker wants another.
+                // Gearman cannot express this job: it waits for workers of other protocols. Take another one.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
                 out.command(Ask::Worker.tag(), Command::Misfit { job, proof, why: misfit.to_string().into() });
                 return self.take(tag, out);

@@ -1,10 +1,10 @@
-//! Lists in text: `status`, `prioritystatus`, `workers`, `show jobs`, `show unique jobs`, `show dead jobs`. And looking for one function.
+//! Lists in text: `status`, `prioritystatus`, `workers`, `show jobs`, `show unique jobs`, `show dead jobs`. Also the search for
+//! one function.
 //!
 //! Spec: `PROTOCOL`, "Administrative Protocol"; the order of rows is not specified.
 //!
-//! The engine gives a list a page at a time, so that no list stalls the others. What changes in between may be missing
-//! or shown twice, as in any list of a server that goes on working; but no function is shown twice. The lines of a page go out
-//! before the next is asked for.
+//! The engine returns a list in pages, so that no list stalls other connections. A row that changes meanwhile may be missing or
+//! shown twice, but no function is shown twice. The lines of a page are sent before the next page is requested.
 
 use bytes::BytesMut;
 use windlass_engine::{ClientRow, Command, Cursor, Filter, JobView, Origin, PlaceKind, QueueKind, QueueRow, Schedule};
@@ -15,11 +15,11 @@ use super::client::is_live;
 use super::{GearmanSession, NAMELESS, dead, unique};
 use crate::wire::{AdminReply, worker_row_begin, worker_row_end, worker_row_functions};
 
-/// Rows asked for at once.
+/// Rows per page.
 const PAGE_ROWS: u32 = 200;
 
 impl Task {
-    /// Asks for the page behind `after`.
+    /// Requests the page after `after`.
     fn page(&self, after: Cursor) -> Command {
         let limit = PAGE_ROWS;
         match self {
@@ -84,12 +84,12 @@ impl GearmanSession {
         }
         match next {
             Some(_) => self.turn_page(task, next, out),
-            // The schedules follow, as one more page.
+            // The schedules follow, as further pages.
             None => self.turn_page(Task::Schedules { uniques }, Some(Cursor::default()), out),
         }
     }
 
-    /// A schedule is shown as a background job that never went out.
+    /// A schedule is shown as a background job that was never handed out.
     pub(super) fn schedules(&mut self, rows: &[Schedule], next: Option<Cursor>, out: &mut Outbox) {
         let Some(task) = self.task.take() else { return };
         for schedule in rows {
@@ -108,7 +108,7 @@ impl GearmanSession {
         let Some(Task::Workers { amid_row }) = self.task.take() else { return };
         let mut amid_row = amid_row;
         for row in rows.iter().filter(|row| concerns_gearman(row)) {
-            // The client that a page ended with may be gone.
+            // The last client of the previous page may be gone.
             if amid_row && !row.is_continued {
                 worker_row_end(out.bytes());
             }
@@ -128,7 +128,7 @@ impl GearmanSession {
         self.begin(task, command, out);
     }
 
-    /// Goes on with the list, or ends it.
+    /// Requests the next page, or ends the list.
     fn turn_page(&mut self, task: Task, next: Option<Cursor>, out: &mut Outbox) {
         match next {
             Some(after) => {
@@ -139,7 +139,7 @@ impl GearmanSession {
         }
     }
 
-    /// How often it came back is how often it went out, but for the time that has not ended yet.
+    /// A job returned as often as it was handed out. A lease that is still open does not count.
     fn job_row(&self, view: &JobView, out: &mut BytesMut) {
         let job = &view.job;
         let retries = u64::from(job.attempts).saturating_sub(u64::from(job.lease().is_some()));
@@ -158,7 +158,7 @@ fn status_row(row: &QueueRow, out: &mut BytesMut) {
     .write(out);
 }
 
-/// 7–9 are high, 4–6 normal, 1–3 low. Jobs whose time has not come are counted as normal, which in Gearman they are.
+/// 7–9 are high, 4–6 normal, 1–3 low. Delayed jobs count as normal, which is their priority in Gearman.
 fn priority_row(row: &QueueRow, out: &mut BytesMut) {
     let [high, normal, low] = [0, 3, 6].map(|lane| row.ready.iter().skip(lane).take(3).map(|n| u64::from(*n)).sum());
     let later: u64 = [PlaceKind::Scheduled, PlaceKind::Retrying].map(|place| u64::from(row.jobs(place))).iter().sum();
@@ -166,13 +166,13 @@ fn priority_row(row: &QueueRow, out: &mut BytesMut) {
     AdminReply::PriorityStatusRow { function: &row.name, high, normal, low, workers: row.workers.into() }.write(out);
 }
 
-/// Connections of other protocols are shown where they count as workers in `status`.
+/// Connections of other protocols are shown if they count as workers in `status`.
 fn concerns_gearman(row: &ClientRow) -> bool {
     row.origin == Some(Origin::GEARMAN) || !row.abilities.is_empty()
 }
 
-/// The last function registered comes first, as in gearmand. Only a Gearman peer may have chosen to have no name; what
-/// is missing otherwise (a name elsewhere, the address of a Unix socket) must not make a column less.
+/// The function registered last comes first, as in gearmand. A Gearman peer may set an empty id. Any other missing value (the id
+/// of another protocol's connection, the address of a Unix socket) is shown as `-`, so that every row has all its columns.
 fn client_row(row: &ClientRow, out: &mut BytesMut) {
     let foreign = row.origin != Some(Origin::GEARMAN);
     let id = if foreign && row.label.is_empty() { NAMELESS } else { &row.label };

@@ -1,11 +1,11 @@
-//! One connection: what each request means to the engine, and what each event means to the peer.
+//! One connection: turns requests into commands for the engine, and the engine's events into packets.
 //!
-//! Reading order: this file, where every packet of the specification has a line; then the topics: `submit`, `schedule`,
-//! `worker`, `grab`, `work`, `client`, and `admin` and `listing` for text lines. What every topic uses: `ask` (how an
-//! answer finds its question), `unique` (what a unique id means), `refusal` (refusals in Gearman's words).
+//! Reading order: this file, where every packet of the specification has a line; then the topics: `submit`, `schedule`, `worker`,
+//! `grab`, `work`, `client`, and `admin` and `listing` for text lines. What every topic uses: `ask` (how an answer finds its
+//! question), `unique` (unique ids), `refusal` (refusals as Gearman errors).
 //!
-//! Invariants: answers leave in the order of their requests, which is the outbox's doing, not ours; nothing a job keeps
-//! holds on to the buffer it was read into; a text command is answered without a packet in its midst.
+//! Invariants: answers leave in the order of their requests; the outbox ensures that, not this module. A job never keeps its read
+//! buffer alive. No packet is sent between the lines of a text answer.
 //!
 //! Spec: `PROTOCOL`, all of it.
 
@@ -40,58 +40,58 @@ use crate::wire::{Frames, Handle, Message, Packet, Request, Response};
 use ask::Ask;
 use submit::Manner;
 
-/// What `workers` shows of a connection that has not named itself.
+/// The id that `workers` shows for a connection without SET_CLIENT_ID.
 const NAMELESS: &[u8] = b"-";
 
-/// Jobs a connection may have asked for and not got yet, before no more is read of what it sends: they come with
-/// workloads, so a few bytes of requests must not make all of them leave at once.
+/// Unanswered grabs of a connection after which reading stops. Answers carry workloads, so a few bytes of requests must not
+/// release all of them at once.
 const GRABS_OPEN_MAX: u32 = 64;
 
-/// Unique ids a connection may have asked for and not heard of yet: they are remembered until then.
+/// Unanswered GET_STATUS_UNIQUE of a connection after which reading stops. Their ids are kept until they are answered.
 const UNIQUES_OPEN_MAX: usize = 64;
 
-/// Bytes for clients that may wait for the end of a text listing.
+/// Bytes for clients that may wait for the end of a text list.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// From here on a body gets memory of its own while it is read, and is kept without being copied.
+/// A body this large is read into a buffer of its own, and kept without a copy.
 const LARGE_BYTES: usize = 256 << 10;
 
-/// One Gearman connection: client, worker and administrator at once, as it pleases.
+/// One Gearman connection: client, worker and administrator in one.
 #[derive(Debug)]
 pub struct GearmanSession {
     settings: Arc<Settings>,
-    /// Until the connection is open.
+    /// Sent to the engine when the connection opens; empty afterwards.
     info: ClientInfo,
-    /// How the log names this worker, and what it has been warned of.
+    /// What log lines contain about this worker, and which warnings were logged.
     about: worker::About,
     frames: Frames,
-    /// Packets and lines it has sent.
+    /// Number of packets and lines received.
     messages: u64,
-    /// WORK_EXCEPTION is understood.
+    /// The peer understands WORK_EXCEPTION.
     exceptions: bool,
-    /// The option that is about to be set, as it was named. Nothing more is read until it is.
+    /// The name of the option that is being set. Reading stops until it is set.
     option: Option<Bytes>,
-    /// The job whose exception this worker sent last, until it asks for another.
+    /// The job of this worker's last WORK_EXCEPTION, until the worker asks for another job.
     excepted: Option<JobId>,
-    /// Unique ids whose status is asked for, in order.
+    /// Unique ids of unanswered GET_STATUS_UNIQUE, in order.
     uniques_open: VecDeque<Bytes>,
-    /// Grabs without an answer.
+    /// Number of unanswered grabs.
     grabs_open: u32,
-    /// The text command being answered. Nothing more is read until it is.
+    /// The text command being answered. Reading stops until it is done.
     task: Option<admin::Task>,
-    /// Some lines of the answer are out, and more will follow.
+    /// Some lines of the answer were sent, and more will follow.
     amid_lines: bool,
-    /// Packets that may not stand among them.
+    /// Packets that wait for the end of the list.
     held: BytesMut,
-    /// The buffer was made for the body that is being read.
+    /// The buffer was allocated for the body that is being read.
     dedicated: bool,
-    /// The packet at hand came in such a buffer.
+    /// The current packet came in such a buffer.
     owned: bool,
-    /// Something unread is in the buffer.
+    /// The buffer holds unread bytes.
     unread: bool,
     /// The peer has closed its side.
     eof: bool,
-    /// The connection is to end: nothing that was sent behind the reason counts.
+    /// The connection is ending: nothing sent after the reason counts.
     over: bool,
 }
 
@@ -139,7 +139,7 @@ impl GearmanSession {
         }
     }
 
-    /// The specification's table of contents.
+    /// Every packet of the specification.
     fn request(&mut self, request: Request, out: &mut Outbox) {
         match request {
             // "Client/Worker Requests"
@@ -170,7 +170,7 @@ impl GearmanSession {
             Request::WorkFail { handle } => self.work_fail(&handle, out),
             Request::WorkException { handle, data } => self.work_exception(&handle, &data, out),
             Request::SetClientId { id } => self.set_client_id(id, out),
-            // Not implemented by any server; a promise that costs us nothing to accept.
+            // No server implements it. Accepting it costs nothing.
             Request::AllYours => {}
         }
     }
@@ -193,7 +193,7 @@ impl GearmanSession {
             Event::Done { .. } => self.admin_done(out),
             Event::Mutated { changed, next, .. } => self.requeued(changed, next, out),
             Event::Dismissed => self.end(Reason::Dismissed, out),
-            // Answers to what is never asked here, or asked with a silent tag.
+            // Answers to commands that this session never sends, or sends with a silent tag.
             Event::Finished { .. }
             | Event::Failed { .. }
             | Event::Stats { .. }
@@ -231,28 +231,28 @@ impl GearmanSession {
         self.settings.handle_prefix.handle(job.0)
     }
 
-    /// The job a handle names, if this daemon could have given it out.
+    /// The job that a handle names; `None` if this daemon cannot have assigned the handle.
     fn job(&self, handle: &[u8]) -> Option<JobId> {
         self.settings.handle_prefix.parse(handle).map(JobId)
     }
 
-    /// Bytes that outlive the buffer they came in.
+    /// Bytes that outlive their read buffer.
     fn keep(&self, bytes: &Bytes) -> Bytes {
         if self.owned && bytes.len() >= LARGE_BYTES { bytes.clone() } else { Bytes::copy_from_slice(bytes) }
     }
 
-    /// Where packets go that answer nothing: behind the list in text, if a part of one is out.
+    /// The buffer for packets that are not answers. While a text list is partly sent, they wait for its end.
     fn unasked<'a>(&'a mut self, out: &'a mut Outbox) -> &'a mut BytesMut {
         if self.amid_lines { &mut self.held } else { out.bytes() }
     }
 
-    /// Whether nothing more is to be read until an answer has come.
+    /// Whether reading must stop until an answer has come.
     fn must_wait(&self) -> bool {
         let many = self.grabs_open >= GRABS_OPEN_MAX || self.uniques_open.len() >= UNIQUES_OPEN_MAX;
         self.over || self.task.is_some() || self.option.is_some() || many
     }
 
-    /// Moves the beginning of a large body into a buffer of its own, where it grows as the rest comes.
+    /// Moves the beginning of a large body into a buffer of its own. The buffer grows as the rest arrives.
     fn dedicate(&mut self, input: &mut BytesMut) {
         if !self.dedicated && self.frames.bytes_wanted() >= LARGE_BYTES {
             *input = BytesMut::from(&**input);
@@ -265,7 +265,7 @@ impl GearmanSession {
         out.hang_up(reason);
     }
 
-    /// The peer has closed its side, and everything it sent before has been answered or soon will be.
+    /// Ends the connection if the peer has closed its side and every request before that is answered or soon will be.
     fn leave_if_done(&mut self, out: &mut Outbox) {
         if self.eof && !self.unread && !self.must_wait() {
             self.end(Reason::PeerClosed, out);
@@ -290,7 +290,7 @@ impl Session for GearmanSession {
                 Err(error) => self.end(Reason::Protocol(error.to_string()), out),
             }
         }
-        // Nothing is read behind an end; a message that was cut short by the peer's own stays so.
+        // Nothing after an end is read. The peer's end can leave a message cut short; no more bytes will complete it.
         if self.over || (self.eof && !self.must_wait()) {
             input.clear();
         }
@@ -320,7 +320,7 @@ impl Session for GearmanSession {
 
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
         self.eof = true;
-        // What is left when nothing holds us up is the beginning of a message.
+        // If reading is not held up, the remaining bytes are an incomplete message.
         self.unread &= self.must_wait();
         self.leave_if_done(out);
     }

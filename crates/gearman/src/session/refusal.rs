@@ -1,17 +1,17 @@
-//! The engine's refusals in Gearman's words. Packets that are refused for their form alone are the codec's (`wire::refusal`).
+//! Maps the engine's refusals to Gearman's errors. The codec refuses malformed packets itself (`wire::refusal`).
 //!
-//! Rules: `PROTOCOL`, "ERROR", names no code; those with a counterpart in gearmand are gearmand's.
+//! Rules: `PROTOCOL`, "ERROR", names no code. Errors that gearmand also has are identical to gearmand's.
 
 use windlass_engine::Refusal;
 
 use super::ask::Ask;
 use crate::wire::ErrorReply;
 
-/// A worker's function name with a NUL in it: no job can be submitted to it, and none could be assigned.
+/// A worker's function name contains a NUL: no job could be submitted to it or assigned.
 pub(super) const FUNCTION_WITH_NUL: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Function name holds a NUL" };
 pub(super) const FUNCTIONS_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", text: "Too many functions" };
-/// A workload longer than the function's queue takes.
+/// A workload longer than the function's queue allows.
 pub(super) const WORKLOAD_TOO_LARGE: ErrorReply =
     ErrorReply { code: "ARGUMENT_TOO_LARGE", text: "Workload is too large for this function" };
 pub(super) const WRONG_KIND: ErrorReply =
@@ -22,7 +22,7 @@ pub(super) const SCHEDULES_FULL: ErrorReply = ErrorReply { code: "QUEUE_ERROR", 
 pub(super) const NEVER_DUE: ErrorReply =
     ErrorReply { code: "INVALID_ARGUMENTS", text: "Schedule never comes due: no month of it has such a day" };
 
-/// What to answer to a packet that could not be granted.
+/// The answer to a refused packet.
 pub(super) const fn reply(ask: Ask, why: Refusal) -> ErrorReply {
     match why {
         Refusal::UnknownJob | Refusal::NotHeld => not_held(ask),
@@ -47,7 +47,7 @@ pub(super) const fn reply(ask: Ask, why: Refusal) -> ErrorReply {
     }
 }
 
-/// What to answer to a worker who speaks of a job it does not hold: one text for each kind of packet.
+/// The answer to a worker that reports on a job it does not hold: one text for each kind of packet.
 pub(super) const fn not_held(ask: Ask) -> ErrorReply {
     match ask {
         Ask::Data => ErrorReply::JOB_NOT_FOUND_FOR_DATA,

@@ -1,8 +1,8 @@
 //! SUBMIT_JOB_SCHED: a background job at recurring times.
 //!
-//! Spec: `PROTOCOL`, "SUBMIT_JOB_SCHED": five numbers, days of the week from Monday. It names no server that does it, so
-//! what it leaves open is decided here: an empty field and `*` are any, lists, ranges, steps and names are taken as in a
-//! crontab, times are UTC, and the handle is the schedule's. Each run is a job of its own, with a handle of its own.
+//! Spec: `PROTOCOL`, "SUBMIT_JOB_SCHED": five numbers, days of the week from Monday. No other server implements it, so its open
+//! points are decided here. An empty field and `*` match any value. Lists, ranges, steps and names work as in a crontab. Times
+//! are UTC. The handle is the schedule's. Each run is a job of its own, with a handle of its own.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -31,7 +31,7 @@ impl GearmanSession {
     }
 }
 
-/// What makes two schedules one: the function, and what makes two jobs of it one.
+/// The identity of a schedule: the function, and the key that its jobs coalesce by.
 fn key(job: &Submission) -> Option<Bytes> {
     let unique = unique::key(&job.unique, &job.workload)?;
     let digest = Sha256::new().chain_update(&job.function).chain_update(b"\0").chain_update(&unique).finalize();

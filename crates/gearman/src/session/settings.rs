@@ -1,50 +1,50 @@
-//! What an operator can set about Gearman. Where the values come from is the server's business.
+//! What an operator can configure about Gearman. The server reads the values from its configuration.
 //!
-//! Rules: the options of gearmand's command line that change what a peer sees; each default is gearmand's unless it says otherwise.
+//! Rules: the options of gearmand's command line that change what a peer sees. Each default is gearmand's unless noted otherwise.
 
 use crate::wire::{HandlePrefix, LINE_BYTES_MAX_DEFAULT, Limits};
 
-/// One set of rules for all connections of a listener.
+/// The settings that all connections of a listener share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Largest packet taken, header included, in bytes. A larger one ends the connection.
+    /// Largest packet accepted, header included, in bytes. A larger one ends the connection.
     pub frame_bytes_max: usize,
-    /// Longest text line taken, in bytes without its LF. A longer one ends the connection.
+    /// Longest text line accepted, in bytes without its LF. A longer one ends the connection.
     pub line_bytes_max: usize,
-    /// What every job handle of this daemon starts with. Handles of jobs already made change with it.
+    /// The prefix of this daemon's job handles. Changing it changes the handles of existing jobs.
     pub handle_prefix: HandlePrefix,
-    /// What `version` answers behind `OK`.
+    /// The answer to `version`, after `OK`.
     pub version_text: String,
-    /// What `verbose` answers behind `OK`: the name of the log level.
+    /// The answer to `verbose`, after `OK`: the name of the log level.
     pub verbosity_text: String,
-    /// What `getpid` answers behind `OK`.
+    /// The answer to `getpid`, after `OK`.
     pub pid: u32,
-    /// How often a job may be handed out before a lost worker makes it fail for good; 0 = no limit (`--job-retries`).
+    /// How often a job is handed out before a lost worker makes it fail for good; 0 = no limit (`--job-retries`).
     pub job_retries: u32,
-    /// Background jobs that failed go to the dead set, where an operator finds them. gearmand forgets them.
+    /// Failed background jobs go to the dead-letter queue, for an operator. gearmand forgets them.
     pub keep_failed: bool,
-    /// What the end of CAN_DO_TIMEOUT means for a job.
+    /// What happens to a job when its CAN_DO_TIMEOUT ends.
     pub on_timeout: OnTimeout,
-    /// What the number in CAN_DO_TIMEOUT counts.
+    /// The unit of CAN_DO_TIMEOUT.
     pub timeout_unit: TimeoutUnit,
-    /// Among functions with jobs of equal priority each has its turn, instead of the oldest job (`--round-robin`).
+    /// Functions with jobs of equal priority take turns; otherwise the oldest job comes first (`--round-robin`).
     pub round_robin: bool,
-    /// Connections hear WORK_EXCEPTION without asking for it (`--exceptions`).
+    /// Connections receive WORK_EXCEPTION without enabling the option (`--exceptions`).
     pub exceptions: bool,
-    /// The text command `shutdown` stops the daemon. Otherwise it is no command, as in gearmand since 1.1.
+    /// The text command `shutdown` stops the daemon. Otherwise it is an unknown command, as in gearmand since 1.1.
     pub shutdown: bool,
 }
 
-/// What becomes of a job whose worker took longer than it said it would.
+/// What happens to a job that exceeds its worker's timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnTimeout {
-    /// It has failed, and its clients are told: the specification's rule, and the default.
+    /// The job fails and its clients are notified: the specification's rule, and the default.
     Fail,
-    /// It goes back to its place and nobody is told: what gearmand does.
+    /// The job returns to its old position and no client is notified: gearmand's behaviour.
     Requeue,
 }
 
-/// What the number in CAN_DO_TIMEOUT counts.
+/// The unit of CAN_DO_TIMEOUT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeoutUnit {
     /// Milliseconds: the specification, gearmand and libgearman; the default.
@@ -54,7 +54,7 @@ pub enum TimeoutUnit {
 }
 
 impl Settings {
-    /// The defaults, for a daemon whose handles start with this.
+    /// The default settings for a daemon with this prefix of handles.
     #[must_use]
     pub fn new(handle_prefix: HandlePrefix) -> Self {
         Self {

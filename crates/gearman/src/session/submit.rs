@@ -1,7 +1,7 @@
-//! SUBMIT_JOB and its sisters, SUBMIT_JOB_EPOCH, SUBMIT_REDUCE_JOB: a job in, a handle out.
+//! SUBMIT_JOB and its variants, SUBMIT_JOB_EPOCH, SUBMIT_REDUCE_JOB: a job in, a handle out.
 //!
-//! Spec: `PROTOCOL`, "SUBMIT_JOB …", "SUBMIT_JOB_EPOCH", "SUBMIT_REDUCE_JOB …", "JOB_CREATED". A foreground job lives
-//! with the clients that wait for it and is not kept on disk; a background job is on disk before its handle is sent.
+//! Spec: `PROTOCOL`, "SUBMIT_JOB …", "SUBMIT_JOB_EPOCH", "SUBMIT_REDUCE_JOB …", "JOB_CREATED". A foreground job lives with its
+//! waiting clients and is not written to disk. A background job is on disk before its handle is sent.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -13,7 +13,7 @@ use super::ask::Ask;
 use super::{GearmanSession, Settings, unique};
 use crate::wire::{Priority, Response, Submission};
 
-/// How a job is submitted, its words aside.
+/// The properties of a submission beside function, id and workload.
 pub(super) struct Manner {
     pub(super) priority: Priority,
     pub(super) background: bool,
@@ -26,7 +26,7 @@ impl Manner {
         Self { priority, background, reducer: Bytes::new(), not_before: None }
     }
 
-    /// Background and normal priority; a time of 0, or one that has passed, means at once.
+    /// Background, normal priority. A time of 0, or one in the past, means at once.
     pub(super) fn at(seconds: u64) -> Self {
         let not_before = (seconds > 0).then(|| Timestamp(seconds.saturating_mul(1_000)));
         Self { not_before, ..Self::new(Priority::Normal, true) }
@@ -39,14 +39,14 @@ impl Manner {
 
 impl GearmanSession {
     pub(super) fn submit(&self, job: Submission, manner: Manner, out: &mut Outbox) {
-        // A small workload is the engine's to copy.
+        // The engine copies a small workload itself.
         let large = job.workload.len() > Payload::COPY_MAX;
         let workload = if large { self.keep(&job.workload) } else { job.workload };
         let new = new_job(&self.settings, Submission { workload, ..job }, manner);
         out.command(Ask::Submit.tag(), Command::Push(Box::new(new)));
     }
 
-    /// The job to be, with a workload that outlives the buffer it came in.
+    /// The new job, with a workload that outlives its read buffer.
     pub(super) fn new_job(&self, job: Submission, manner: Manner) -> NewJob {
         let job = Submission { workload: self.keep(&job.workload), ..job };
         new_job(&self.settings, job, manner)
@@ -58,7 +58,7 @@ impl GearmanSession {
     }
 }
 
-/// The job that a submission asks for.
+/// The new job of a submission.
 pub(super) fn new_job(settings: &Settings, job: Submission, manner: Manner) -> NewJob {
     let Submission { function, unique, workload } = job;
     let clash = |key| Unique { key, clash: Clash::Attach, until: KeyUntil::End };
@@ -70,13 +70,13 @@ pub(super) fn new_job(settings: &Settings, job: Submission, manner: Manner) -> N
         unique: unique::key(&unique, &workload).map(clash),
         not_before: manner.not_before,
         retry: retry(settings, manner.background),
-        // The protocol has no word for it.
+        // The protocol cannot express a retry policy.
         retry_default: true,
         ..NewJob::new(Origin::GEARMAN, function, workload)
     }
 }
 
-/// Gearman has three priorities of the engine's nine.
+/// Gearman has three priorities, the engine nine.
 const fn urgency(priority: Priority) -> Urgency {
     match priority {
         Priority::High => Urgency::clamped(7),
@@ -85,7 +85,7 @@ const fn urgency(priority: Priority) -> Urgency {
     }
 }
 
-/// A failure is final; only a background job has nobody but an operator to tell it to.
+/// A failure is final. No client waits for a background job, so if configured it is kept for an operator.
 const fn retry(settings: &Settings, background: bool) -> Retry {
     let failures_max = if background && settings.keep_failed { -1 } else { 0 };
     Retry { failures_max, losses_max: settings.job_retries, backoff: Backoff::None }

@@ -1,5 +1,5 @@
-//! What transcripts cannot bring about: lists of several pages with the world moving in between, limits that guard
-//! memory, a store that fails. Conversations are in `tests/transcripts`.
+//! Cases that transcripts cannot produce: lists of several pages with changes in between, limits that guard memory, a store that
+//! fails. Conversations are in `tests/transcripts`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::wire::{AssignForm, ErrorReply, HandlePrefix, Priority as Urgency, Req
 
 const NOW: Timestamp = Timestamp(1);
 
-/// A session and what it has been given, with the driver's part played by hand.
+/// A session and its input. The test plays the driver's part.
 struct Bench {
     session: GearmanSession,
     input: BytesMut,
@@ -48,11 +48,11 @@ impl Bench {
         self.session.on_event(NOW, event, &mut self.out);
     }
 
-    /// What it wants of the engine; it must not say anything.
+    /// The commands for the engine; the session must not send bytes.
     fn commands(&mut self) -> Vec<(Tag, Command)> {
         let command = |item| match item {
             Item::Command(tag, command) => (tag, command),
-            Item::Bytes(bytes) => panic!("said {bytes:?}"),
+            Item::Bytes(bytes) => panic!("sent {bytes:?}"),
         };
         self.out.drain().map(command).collect()
     }
@@ -63,11 +63,11 @@ impl Bench {
         commands.remove(0)
     }
 
-    /// What it says; it must not want anything.
+    /// The bytes for the peer; the session must not have commands for the engine.
     fn said(&mut self) -> String {
         let bytes = |item| match item {
             Item::Bytes(bytes) => bytes,
-            Item::Command(..) => panic!("wants {item:?}"),
+            Item::Command(..) => panic!("unexpected {item:?}"),
         };
         self.out.drain().map(bytes).map(|bytes| bytes.escape_ascii().to_string()).collect()
     }
@@ -112,12 +112,12 @@ fn page(tag: Tag, names: &[&'static str], next: Option<u64>) -> Event {
 }
 
 #[test]
-fn packets_do_not_stand_among_the_lines_of_a_list() {
+fn packets_wait_for_the_end_of_a_list() {
     let mut bench = Bench::new();
     bench.say(b"status\nversion\n");
     let (tag, command) = bench.command();
     assert!(matches!(command, Command::ListQueues { after: Cursor(0, 0), .. }));
-    // Nothing is out yet.
+    // No line has been sent yet.
     bench.event(Event::Woken);
     assert_eq!(bench.said(), response(&Response::Noop));
     bench.event(page(tag, &["f", "g"], Some(7)));
@@ -131,7 +131,7 @@ fn packets_do_not_stand_among_the_lines_of_a_list() {
     let data = response(&Response::WorkData { handle: b"H:here:3", data: b"d" });
     let fail = response(&Response::WorkFail { handle: b"H:here:3" });
     assert_eq!(bench.said(), format!(r"h\t0\t0\t0\n.\n{data}{fail}"));
-    // The command behind it has waited.
+    // The next command has waited for the end of the list.
     bench.say(b"");
     assert_eq!(bench.said(), format!(r"OK {}\n", env!("CARGO_PKG_VERSION")));
     bench.event(Event::Woken);
@@ -153,7 +153,7 @@ fn packets_that_wait_for_a_list_are_bounded() {
 }
 
 #[test]
-fn a_function_is_looked_for_through_all_pages() {
+fn a_function_is_searched_for_on_all_pages() {
     let drop = |typed: &[u8], second: &[&'static str]| {
         let mut bench = Bench::new();
         bench.say(typed);
@@ -163,7 +163,7 @@ fn a_function_is_looked_for_through_all_pages() {
         bench.event(page(tag, second, None));
         bench
     };
-    // Its own case on a later page goes before another case on an earlier one.
+    // An exact match on a later page takes precedence over another case on an earlier one.
     let mut bench = drop(b"drop function foo\n", &["y", "foo"]);
     let (_, Command::RemoveQueue { queue, only_idle: true }) = bench.command() else { panic!("another command") };
     assert_eq!(queue, "foo");
@@ -175,12 +175,12 @@ fn a_function_is_looked_for_through_all_pages() {
     let mut bench = drop(b"maxqueue foo 3\n", &["foo"]);
     let (_, Command::LimitQueue { queue, jobs_max }) = bench.command() else { panic!("another command") };
     assert_eq!((&*queue, jobs_max), (&b"foo"[..], [Some(3); 9]));
-    // Exact, other than to drop.
+    // All other commands match exactly.
     assert_eq!(drop(b"maxqueue foo 3\n", &["y"]).said(), r"OK\r\n");
 }
 
 #[test]
-fn what_the_engine_refuses_is_said_in_each_command_s_words() {
+fn each_command_has_its_own_error_for_a_refusal() {
     let full = Refusal::QueueFull { held: 2, limit: 2 };
     let submission = |function: &'static str| {
         let (unique, workload) = (Bytes::new(), Bytes::new());
@@ -224,7 +224,7 @@ fn what_the_engine_refuses_is_said_in_each_command_s_words() {
 }
 
 #[test]
-fn text_commands_that_cannot_be_done_are_answered_in_a_line() {
+fn a_refused_text_command_is_answered_in_one_line() {
     let table = [
         (Refusal::QueueInUse, r"ERR there are still connected workers or executing clients\r\n"),
         (Refusal::UnknownQueue, r"ERR function not found\r\n"),
@@ -263,8 +263,8 @@ fn grabs_without_an_answer_are_bounded() {
 }
 
 #[test]
-fn the_end_of_the_peer_s_words_waits_for_what_they_ask() {
-    // A list, a command behind it that has not been read, and a packet that was cut short.
+fn end_of_input_waits_for_open_answers() {
+    // A list, an unread command after it, and a packet cut short.
     let mut bench = Bench::new();
     bench.say(b"status\nworkers\n\0REQ");
     bench.session.on_eof(NOW, &mut bench.out);
@@ -306,7 +306,7 @@ fn the_end_of_the_peer_s_words_waits_for_what_they_ask() {
 }
 
 #[test]
-fn what_failure_means_is_left_to_the_queue() {
+fn retries_are_left_to_the_queue() {
     for background in [true, false] {
         let mut bench = Bench::new();
         let job =
@@ -318,7 +318,7 @@ fn what_failure_means_is_left_to_the_queue() {
 }
 
 #[test]
-fn what_a_job_keeps_does_not_keep_the_buffer_it_came_in() {
+fn a_job_does_not_keep_its_read_buffer_alive() {
     let submit = |bytes: usize| Request::Submit {
         job: Submission {
             function: Bytes::from_static(b"f"),
@@ -332,19 +332,19 @@ fn what_a_job_keeps_does_not_keep_the_buffer_it_came_in() {
         (_, Command::Push(job)) => job.body,
         other => panic!("{other:?}"),
     };
-    // One that the engine does not copy, among others in the buffer.
+    // A workload that the engine does not copy, with others in the buffer.
     let mut bench = Bench::new();
     let bytes = Payload::COPY_MAX + 1;
     bench.say(&[encoded(&submit(bytes)), encoded(&Request::Echo { data: Bytes::new() })].concat());
     let Some(Item::Command(_, Command::Push(job))) = bench.out.drain().next() else { panic!("no push") };
     assert_eq!(job.body.try_into_mut().unwrap().capacity(), bytes);
-    // A large one that came at once.
+    // A large workload that came at once.
     let mut bench = Bench::new();
     bench.say(&encoded(&submit(LARGE_BYTES)));
     let kept = body(&mut bench);
     bench.input = BytesMut::new();
     assert_eq!(kept.try_into_mut().unwrap().capacity(), LARGE_BYTES);
-    // A large one that came in pieces: its buffer has nothing else in it.
+    // A large workload that came in pieces: its buffer holds nothing else.
     let mut bench = Bench::new();
     let frame = encoded(&submit(LARGE_BYTES));
     bench.say(&[&encoded(&Request::Echo { data: Bytes::from(vec![0; 50_000]) }), &frame[..2_000]].concat());

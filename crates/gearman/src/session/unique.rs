@@ -1,7 +1,7 @@
-//! What a unique id means: the key jobs coalesce by, and how the id is found again when a worker asks for it.
+//! Unique ids: the key that jobs coalesce by, and how to recover the id when a worker asks for it.
 //!
-//! Rules: `PROTOCOL`, "SUBMIT_JOB" (coalescing), and gearmand for the two ids that are not ids: an empty one never
-//! coalesces, and `-` stands for the workload, among jobs submitted with `-` only.
+//! Rules: `PROTOCOL`, "SUBMIT_JOB" (coalescing), and gearmand for two special values: an empty id never coalesces, and `-` stands
+//! for the workload, among jobs submitted with `-` only.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -10,11 +10,11 @@ use windlass_engine::Origin;
 /// The id that stands for the workload.
 const WORKLOAD: &[u8] = b"-";
 
-/// Workloads up to here are their own key; longer ones are known by a hash, whose key is longer than any of these.
+/// A workload up to this length is its own key. A longer one is identified by a hash, whose key is longer than any of these.
 const WORKLOAD_BYTES_MAX: usize = 31;
 
-/// The key a submission coalesces by, if it does. No id has a NUL in it, so the keys of workloads, which start with
-/// one, meet no others.
+/// The key that a submission coalesces by; `None` if it does not coalesce. The keys of workloads start with a NUL. No id contains
+/// a NUL, so the two never collide.
 pub(super) fn key(unique: &Bytes, workload: &[u8]) -> Option<Bytes> {
     match unique.as_ref() {
         b"" => None,
@@ -25,9 +25,9 @@ pub(super) fn key(unique: &Bytes, workload: &[u8]) -> Option<Bytes> {
     }
 }
 
-/// What the engine keeps with a job and gives back to us: nothing for most.
+/// The bytes that the engine stores with a job for this module; empty for most jobs.
 ///
-/// Its first byte is 1 if the id was `-` and there is no key to tell so, else 0; the rest is the reducer.
+/// The first byte is 1 if the id was `-` but the job has no key that shows it, else 0. The rest is the reducer.
 pub(super) fn meta(unique: &[u8], workload: &[u8], reducer: &[u8]) -> Bytes {
     let keyless = unique == WORKLOAD && workload.is_empty();
     match (keyless, reducer) {
@@ -37,7 +37,7 @@ pub(super) fn meta(unique: &[u8], workload: &[u8], reducer: &[u8]) -> Bytes {
     }
 }
 
-/// The id as it was submitted. A job of another protocol has none that Gearman knows.
+/// The id as submitted; empty for a job of another protocol.
 pub(super) fn submitted<'a>(origin: Origin, key: &'a [u8], meta: &[u8]) -> &'a [u8] {
     match (key.first(), meta.first()) {
         _ if origin != Origin::GEARMAN => b"",
@@ -46,7 +46,7 @@ pub(super) fn submitted<'a>(origin: Origin, key: &'a [u8], meta: &[u8]) -> &'a [
     }
 }
 
-/// The reducer as it was submitted, empty if there was none.
+/// The reducer as submitted; empty if there was none.
 pub(super) fn reducer(origin: Origin, meta: &[u8]) -> &[u8] {
     if origin == Origin::GEARMAN { meta.get(1..).unwrap_or_default() } else { b"" }
 }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_meet_only_their_equals() {
+    fn only_equal_workloads_coalesce() {
         let dash = Bytes::from_static(b"-");
         let hashed = key(&dash, &[7; 32]).unwrap();
         let workloads: [&[u8]; 5] = [b"a", b"b", &[7; 31], &[7; 32], &hashed[1..]];

@@ -1,9 +1,9 @@
-//! WORK_STATUS, WORK_DATA, WORK_WARNING, WORK_COMPLETE, WORK_FAIL, WORK_EXCEPTION, from a worker to the engine and
-//! from the engine to the clients that wait.
+//! WORK_STATUS, WORK_DATA, WORK_WARNING, WORK_COMPLETE, WORK_FAIL, WORK_EXCEPTION, from a worker to the engine and from the
+//! engine to the waiting clients.
 //!
-//! Spec: `PROTOCOL`, "Worker Requests" and "Client Responses". A worker hears nothing unless it does not hold the job.
-//! Where it is vague: an exception ends the job, and each client gets exactly one packet of it, WORK_EXCEPTION if it
-//! asked for those, else WORK_FAIL.
+//! Spec: `PROTOCOL`, "Worker Requests" and "Client Responses". A worker receives no answer unless it does not hold the job. The
+//! specification is vague on exceptions. Here an exception ends the job, and each client receives exactly one packet for it:
+//! WORK_EXCEPTION if it enabled that option, else WORK_FAIL.
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{Command, End, Failure, JobId, JobRef, Note, Origin, Proof};
@@ -13,15 +13,15 @@ use super::ask::Ask;
 use super::{GearmanSession, refusal};
 use crate::wire::{Response, status_number};
 
-/// What a failure is put down as (`Failure::kind`).
+/// The [`Failure::kind`] of a WORK_FAIL.
 const FAIL: &[u8] = b"GearmanFail";
 const EXCEPTION: &[u8] = b"GearmanException";
 
-/// Longest numerator or denominator that is forwarded as the worker wrote it; of longer ones only the number is.
-/// 20 digits hold any 64-bit number.
+/// Longest numerator or denominator that is forwarded verbatim. A longer one is forwarded as the number it stands for. 20 digits
+/// hold any 64-bit number.
 const STATUS_NUMBER_BYTES_MAX: usize = 20;
 
-/// From the worker.
+/// Packets from the worker.
 impl GearmanSession {
     pub(super) fn work_status(&self, handle: &[u8], numerator: &[u8], denominator: &[u8], out: &mut Outbox) {
         let verbatim = numerator.len().max(denominator.len()) <= STATUS_NUMBER_BYTES_MAX;
@@ -43,7 +43,7 @@ impl GearmanSession {
         self.report(handle, Ask::Result, out, |job| Command::Finish { job, proof: Proof::Connection, result });
     }
 
-    /// Perl workers send it behind their exception as well, where it is too late to mean anything.
+    /// Perl workers also send it after their WORK_EXCEPTION, when the job has already failed. That WORK_FAIL is ignored.
     pub(super) fn work_fail(&mut self, handle: &[u8], out: &mut Outbox) {
         let job = self.job(handle);
         if job.is_some() && self.excepted == job {
@@ -67,7 +67,7 @@ impl GearmanSession {
         self.report(handle, ask, out, |job| Command::Tell { job, proof: Proof::Connection, note });
     }
 
-    /// Only the connection that holds a job may speak of it, and a handle that is not ours is held by nobody.
+    /// Only the connection that holds a job may report on it. No connection holds a job with a handle of another server.
     fn report(&self, handle: &[u8], ask: Ask, out: &mut Outbox, command: impl FnOnce(JobRef) -> Command) {
         match self.job(handle) {
             Some(job) => out.command(ask.tag(), command(JobRef::Id(job))),
@@ -76,7 +76,7 @@ impl GearmanSession {
     }
 }
 
-/// To a client that waits.
+/// Packets to a waiting client.
 impl GearmanSession {
     pub(super) fn told(&mut self, job: JobId, note: &Note, out: &mut Outbox) {
         let handle: &[u8] = &self.handle(job);
@@ -107,7 +107,8 @@ impl GearmanSession {
     }
 }
 
-/// A Gearman worker's numbers as it wrote them; those of others, who may have said a sentence instead, as numbers.
+/// Sends a Gearman worker's numbers verbatim. A worker of another protocol may have sent text instead; then the plain numbers are
+/// sent.
 fn status(handle: &[u8], numbers: (u32, u32), raw: &[u8], out: &mut BytesMut) {
     let mut parts = raw.splitn(2, |byte| *byte == 0);
     if let (Some(numerator), Some(denominator)) = (parts.next(), parts.next())

@@ -1,6 +1,6 @@
-//! What a worker says of itself: CAN_DO, CAN_DO_TIMEOUT, CANT_DO, RESET_ABILITIES, SET_CLIENT_ID, PRE_SLEEP.
+//! A worker's description of itself: CAN_DO, CAN_DO_TIMEOUT, CANT_DO, RESET_ABILITIES, SET_CLIENT_ID, PRE_SLEEP.
 //!
-//! Spec: `PROTOCOL`, "Worker Requests". None of these is answered; PRE_SLEEP is followed by one NOOP, now or later.
+//! Spec: `PROTOCOL`, "Worker Requests". None of these has an answer. PRE_SLEEP is followed by one NOOP, now or later.
 
 use bytes::Bytes;
 use windlass_engine::{Ability, ClientInfo, Command, LeaseTerms, OnExpiry};
@@ -9,19 +9,19 @@ use windlass_session::Outbox;
 use super::ask::Ask;
 use super::{GearmanSession, NAMELESS, OnTimeout, TimeoutUnit, refusal};
 
-/// gearmand's shortest timeout: smaller ones are meant in seconds by old workers, and become this.
+/// gearmand's shortest timeout. Smaller numbers come from old workers that count seconds, and are raised to this.
 const TIMEOUT_MS_MIN: u64 = 1_000;
 
-/// Functions of one connection whose timeouts are warned of. Whoever has more gets the point from these.
+/// Number of functions of one connection whose timeouts are logged. More warnings would not help.
 const WARNED_MAX: usize = 16;
 
-/// What the log says of a worker.
+/// What log lines contain about a worker.
 #[derive(Debug)]
 pub(super) struct About {
     address: Box<str>,
-    /// As it named itself.
+    /// The name from SET_CLIENT_ID.
     id: Bytes,
-    /// Functions whose timeouts have been warned of.
+    /// Functions whose timeouts were logged.
     warned: Vec<Bytes>,
 }
 
@@ -30,7 +30,7 @@ impl About {
         Self { address: info.address.clone(), id: Bytes::from_static(NAMELESS), warned: Vec::new() }
     }
 
-    /// Remembers that a function is warned of. Says no if it has been, or if there have been too many.
+    /// Records that a function's timeout is logged. Returns false if it was before, or if there are too many.
     fn is_new(&mut self, function: &Bytes) -> bool {
         let new = self.warned.len() < WARNED_MAX && !self.warned.contains(function);
         if new {
@@ -41,7 +41,7 @@ impl About {
 }
 
 impl GearmanSession {
-    /// The specification counts milliseconds, Perl's workers count seconds: the operator knows what the fleet means.
+    /// The specification counts milliseconds, Perl's workers count seconds. The operator configures the unit.
     pub(super) fn can_do_timeout(&mut self, function: Bytes, given: u64, out: &mut Outbox) {
         let timeout_ms = match self.settings.timeout_unit {
             TimeoutUnit::Milliseconds => given,
@@ -60,7 +60,7 @@ impl GearmanSession {
         self.can_do(function, timeout_ms, out);
     }
 
-    /// `timeout_ms` 0 is no timeout.
+    /// `timeout_ms` 0 means no timeout.
     pub(super) fn can_do(&self, function: Bytes, timeout_ms: u64, out: &mut Outbox) {
         if function.contains(&0) {
             return refusal::FUNCTION_WITH_NUL.encode(out.bytes());
@@ -76,7 +76,7 @@ impl GearmanSession {
         out.command(Ask::Worker.tag(), Command::Serve(Ability { queue: function, weight: 0, lease, strays: None }));
     }
 
-    /// What it holds of the function is requeued: a worker that cannot do it will not finish it.
+    /// Requeues the function's jobs that the worker holds: it will not finish them.
     pub(super) fn cant_do(function: Bytes, out: &mut Outbox) {
         out.command(Ask::Worker.tag(), Command::Unserve { queue: function, requeue: true });
     }

@@ -1,12 +1,12 @@
-//! Takes a body apart at its NULs. How many arguments a packet has is the caller's to know.
+//! Splits a body at its NULs. The caller determines the number of arguments.
 //!
-//! Spec: `PROTOCOL`, "Binary Packet" (the last argument is whatever is left, NULs included).
+//! Spec: `PROTOCOL`, "Binary Packet" (the last argument is the whole rest, NULs included).
 
-/// What is left of a body. Every method returns `None` when the NUL it needs is missing.
+/// The unread rest of a body. A method returns `None` if the NUL it needs is missing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arguments<'a> {
     rest: &'a [u8],
-    /// How many arguments there were, the one that has no end included.
+    /// Number of arguments in the body, the last one included.
     pub(super) found: usize,
 }
 
@@ -15,7 +15,7 @@ impl<'a> Arguments<'a> {
         Self { rest: body, found: 1 }
     }
 
-    /// The next argument, which a NUL must end.
+    /// The next argument, which a NUL ends.
     pub(super) fn terminated(&mut self) -> Option<&'a [u8]> {
         let end = self.rest.iter().position(|byte| *byte == 0)?;
         let (argument, rest) = self.rest.split_at_checked(end)?;
@@ -30,7 +30,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// An argument that stands alone in its packet but that peers like to end with a NUL, as C strings.
+/// The only argument of a packet, up to its first NUL. Some peers send it as a C string.
 pub(super) fn until_nul(argument: &[u8]) -> &[u8] {
     argument.split(|byte| *byte == 0).next().unwrap_or_default()
 }

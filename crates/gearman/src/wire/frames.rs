@@ -1,20 +1,19 @@
-//! Cuts the stream of one connection into packets and text lines, which may follow each other in any
-//! order. It does not ask what a packet means; a packet with wrong arguments or the wrong direction
-//! is still a packet, and the session answers it.
+//! Cuts the stream of one connection into packets and text lines, in any order. Packets are not interpreted: one with wrong
+//! arguments or the wrong direction is still a packet, and the session answers it.
 //!
-//! Spec: `PROTOCOL`, "Binary Packet" and "Administrative Protocol" (the first byte decides). What ends
-//! a connection is what ends it at gearmand: a false magic, an unknown type, an endless line.
+//! Spec: `PROTOCOL`, "Binary Packet" and "Administrative Protocol" (the first byte decides). The same errors end a connection as
+//! in gearmand: a wrong magic, an unknown type, an endless line.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::LINE_BYTES_MAX_DEFAULT;
 use super::packet::{HEADER_BYTES, Kind, Magic, Packet};
 
-/// No frame is larger, whatever the configuration says: sizes on the wire have 32 bits, and a body
-/// that came in must go out again with a longer header.
+/// Upper bound of every configured limit: sizes on the wire have 32 bits, and a body that came in must go out again with a longer
+/// header.
 pub const FRAME_BYTES_CEILING: usize = 1 << 30;
 
-/// What a peer may make us buffer.
+/// How much a peer may make us buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Largest packet, header included. [`FRAME_BYTES_CEILING`] at most.
@@ -30,7 +29,7 @@ impl Limits {
     }
 }
 
-/// What a connection sends, one after the other.
+/// A message of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// A binary packet of either direction and a known type.
@@ -39,24 +38,24 @@ pub enum Message {
     Line(Bytes),
 }
 
-/// The stream cannot be followed any further: hang up without a word.
+/// The stream cannot be read any further: hang up without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The first byte was NUL, but neither `\0REQ` nor `\0RES` came of it.
+    /// The first byte was NUL, but the magic is neither `\0REQ` nor `\0RES`.
     #[error("byte {offset} of a packet's magic is {byte:#04x}")]
     BadMagic {
         /// Which of the four bytes is wrong, from 0.
         offset: usize,
-        /// What it is.
+        /// Its value.
         byte: u8,
     },
-    /// The specification has no such packet type.
+    /// A packet type that the specification does not list.
     #[error("unknown packet type {}", kind.0)]
     UnknownKind {
         /// The type as sent.
         kind: Kind,
     },
-    /// The header announces more than we are willing to hold.
+    /// The header announces a larger packet than allowed.
     #[error("{kind} packet of {frame_bytes} bytes, {frame_bytes_max} allowed")]
     FrameTooLarge {
         /// The packet's type.
@@ -66,7 +65,7 @@ pub enum DecodeError {
         /// The limit.
         frame_bytes_max: usize,
     },
-    /// This many bytes of text and no line feed.
+    /// Too many bytes of text without a line feed.
     #[error("text line of more than {line_bytes_max} bytes")]
     LineTooLong {
         /// The limit.
@@ -74,26 +73,26 @@ pub enum DecodeError {
     },
 }
 
-/// The decoder of one connection. It remembers how far it has looked into the buffer, so it must be
-/// given the same buffer every time, with bytes added at the end and none taken away.
+/// The decoder of one connection. It records how much of the buffer it has read. So it must be given the same buffer every time,
+/// with bytes added at the end and none taken away.
 #[derive(Debug, Clone)]
 pub struct Frames {
     limits: Limits,
     stage: Stage,
     bytes_wanted: usize,
-    /// Counts the bytes that were looked at, so a test can tell linear work from quadratic.
+    /// Number of bytes read, so that a test can distinguish linear from quadratic work.
     #[cfg(test)]
     pub(super) bytes_examined: usize,
 }
 
-/// How far the message at the front of the buffer has been understood.
+/// State of the message at the front of the buffer.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// Nothing is known about it.
+    /// No byte was read yet.
     Start,
     /// It is text, and no LF is among its first `scanned` bytes.
     Line { scanned: usize },
-    /// It is a packet whose header was good and has been taken out of the buffer.
+    /// It is a packet. Its header was valid and has been taken out of the buffer.
     Body(Header),
 }
 
@@ -116,11 +115,11 @@ impl Frames {
         }
     }
 
-    /// Takes the next message out of `input`; `None` when there is none yet. Bodies and lines are views
-    /// into `input`'s memory, not copies.
+    /// Takes the next message out of `input`; `None` if it is incomplete. Bodies and lines are views of `input`'s memory, not
+    /// copies.
     ///
     /// # Errors
-    /// The connection is to be closed. Asking again gives the same error again.
+    /// The connection must be closed. Further calls return the same error.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Message>, DecodeError> {
         loop {
             match self.stage {
@@ -138,10 +137,9 @@ impl Frames {
         }
     }
 
-    /// After a `None` from [`decode`](Self::decode): how many more bytes the message that has begun needs at
-    /// least. 0 between messages, 1 in a text line, else exactly what is missing of the header or of the
-    /// body. Never more than `frame_bytes_max`, so a reader may reserve it at once — or in steps, if it
-    /// does not want to pay for what a peer merely announces.
+    /// After a `None` from [`decode`](Self::decode): the minimum number of bytes that the incomplete message still needs. 0
+    /// between messages, 1 in a text line, else exactly the missing part of the header or of the body. Never more than
+    /// `frame_bytes_max`. A reader may reserve that many at once, or in steps so that an announcement alone costs no memory.
     pub const fn bytes_wanted(&self) -> usize {
         self.bytes_wanted
     }
@@ -157,7 +155,7 @@ impl Frames {
         Some(message)
     }
 
-    /// Judges as much of the header as is there, and takes it out once it is whole.
+    /// Checks as much of the header as has come, and takes it out once it is whole.
     fn header(&mut self, input: &mut BytesMut) -> Result<Option<Header>, DecodeError> {
         self.examined(input.len().min(HEADER_BYTES));
         let magic = magic(input)?;
@@ -183,7 +181,7 @@ impl Frames {
         if input.len() < body_bytes {
             return self.want(body_bytes - input.len());
         }
-        // Most packets of a worker have no body; a view of nothing would still cost a shared buffer.
+        // Most packets of a worker have no body. An empty view would still cost a shared buffer.
         let body = match body_bytes {
             0 => Bytes::new(),
             _ => input.split_to(body_bytes).freeze(),
@@ -191,7 +189,7 @@ impl Frames {
         self.found(Message::Packet(Packet { magic, kind, body }))
     }
 
-    /// Looks for the LF in what came since the last time, never further than a line may reach.
+    /// Searches the new bytes for the LF, never further than the longest line.
     fn line(&mut self, input: &mut BytesMut, scanned: usize) -> Result<Option<Message>, DecodeError> {
         let line_bytes_max = self.limits.line_bytes_max;
         let end = input.len().min(line_bytes_max.saturating_add(1));
@@ -220,7 +218,7 @@ impl Frames {
     fn examined(&mut self, _bytes: usize) {}
 }
 
-/// The magic once all four bytes are there; wrong bytes are an error as soon as they are seen.
+/// The magic, once all four bytes have come. A wrong byte is an error as soon as it has come.
 fn magic(input: &[u8]) -> Result<Option<Magic>, DecodeError> {
     let mut found = None;
     for (offset, &byte) in input.iter().take(4).enumerate() {

@@ -1,4 +1,4 @@
-//! Job handles: `prefix:number`. Which number belongs to which job is not known here.
+//! Job handles: `prefix:number`.
 //!
 //! Spec: `PROTOCOL`, "Binary Packet" (64 bytes with the NUL) and its example `H:lap:1`.
 
@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use super::number::Decimal;
 use super::{HANDLE_BYTES_MAX, HANDLE_PREFIX_BYTES_MAX};
 
-/// What every handle of this server starts with, such as `H:lap`.
+/// The beginning of every handle of this server, such as `H:lap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandlePrefix {
     /// The prefix and its colon.
@@ -20,7 +20,7 @@ pub struct HandlePrefix {
 /// Why a configured prefix cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HandlePrefixError {
-    /// There would be nothing before the colon.
+    /// Nothing before the colon.
     #[error("handle prefix is empty")]
     Empty,
     /// With a large number the handle would not fit into 64 bytes.
@@ -32,18 +32,18 @@ pub enum HandlePrefixError {
     /// A NUL, blank or control byte would cut handles short on the wire or on a text line.
     #[error("byte {byte:#04x} at offset {offset} of the handle prefix")]
     Unprintable {
-        /// Where it is, from 0.
+        /// Its position, from 0.
         offset: usize,
-        /// What it is.
+        /// Its value.
         byte: u8,
     },
 }
 
 impl HandlePrefix {
-    /// A prefix as configured, without the colon that follows it.
+    /// A configured prefix, without the colon that follows it.
     ///
     /// # Errors
-    /// It is empty, longer than [`HANDLE_PREFIX_BYTES_MAX`], or holds blanks or control bytes.
+    /// It is empty, longer than [`HANDLE_PREFIX_BYTES_MAX`], or contains blanks or control bytes.
     pub fn new(prefix: &[u8]) -> Result<Self, HandlePrefixError> {
         let bytes = prefix.len();
         match prefix.iter().position(|byte| !fits_in_handle(*byte)) {
@@ -57,8 +57,7 @@ impl HandlePrefix {
         }
     }
 
-    /// gearmand's own prefix, `H:` and the name of the machine. A name too long is cut, and bytes that
-    /// no handle may hold become dashes.
+    /// gearmand's own prefix, `H:` and the name of the machine. A long name is cut, and invalid bytes become dashes.
     pub fn of_host(name: &[u8]) -> Self {
         let name = name.iter().map(|byte| if fits_in_handle(*byte) { *byte } else { b'-' });
         Self::of(b"H:".iter().copied().chain(name).take(HANDLE_PREFIX_BYTES_MAX))
@@ -83,8 +82,8 @@ impl HandlePrefix {
         out.extend_from_slice(Decimal::new(number).bytes());
     }
 
-    /// The number of a handle that this prefix could have written; one NUL after it is forgiven, as
-    /// clients do send it. A leading zero or sign, or a number beyond 64 bits, is no handle of ours.
+    /// The number of a handle that has this prefix. Accepts one NUL after it, because clients send that. `None` for a leading
+    /// zero or sign, or a number beyond 64 bits.
     pub fn parse(&self, handle: &[u8]) -> Option<u64> {
         let handle = handle.strip_suffix(b"\0").unwrap_or(handle);
         let digits = handle.strip_prefix(&*self.start)?;
@@ -110,7 +109,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The lengths of prefix and number are bounded so that nothing is ever dropped here.
+    /// Prefix and number have bounded lengths, so no byte is ever dropped.
     fn push(&mut self, byte: u8) {
         if let Some(slot) = self.bytes.get_mut(self.len) {
             *slot = byte;

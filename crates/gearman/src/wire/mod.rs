@@ -1,14 +1,14 @@
 //! The codec: bytes to messages and back. Pure: no sockets, no clock, no engine.
 //!
-//! In reading order: [`packet`] is the header and the numbers of the packet types, [`frames`] cuts a
-//! stream into packets and text lines, [`request`] and [`response`] are what packets say, [`refusal`]
-//! is every ERROR packet there is, [`handle`] is the job handle, [`admin`] the text protocol.
+//! In reading order: [`packet`] is the header and the numbers of the packet types, [`frames`] cuts a stream into packets and text
+//! lines, [`request`] and [`response`] are the contents of packets, [`refusal`] is every constant ERROR packet, [`handle`] is the
+//! job handle, [`admin`] the text protocol.
 //!
-//! Invariants: a body is never copied while it is read, no byte of a stream is looked at twice because
-//! it came in small pieces, and nothing is allocated because a peer said that it will send it.
+//! Invariants: a body is never copied while it is read. No byte of a stream is read again because later bytes came in small
+//! pieces. An announced length alone allocates nothing.
 //!
-//! Spec: gearmand's `PROTOCOL`, all of it. The limits below that it does not name are gearmand's own;
-//! where a limit was a defect there (a unique of 64 bytes loses its last one) it works here.
+//! Spec: gearmand's `PROTOCOL`, all of it. Limits below that it does not name are gearmand's own. If such a limit is a defect in
+//! gearmand (a unique of 64 bytes loses its last one), it works here.
 
 pub mod admin;
 mod arguments;
@@ -39,15 +39,15 @@ pub const HANDLE_BYTES_MAX: usize = 63;
 pub const HANDLE_PREFIX_BYTES_MAX: usize = HANDLE_BYTES_MAX - 1 - 20;
 /// Longest unique id; a longer one is refused.
 pub const UNIQUE_BYTES_MAX: usize = 64;
-/// Longest reducer name, which gearmand measures by the rule for uniques.
+/// Longest reducer name; gearmand applies the limit for uniques.
 pub const REDUCER_BYTES_MAX: usize = 64;
-/// Longest function name: what still fits into gearmand's receive buffer.
+/// Longest function name that fits into gearmand's receive buffer.
 pub const FUNCTION_BYTES_MAX: usize = 8192;
 /// Longest option name; a longer one cannot be the name of any option.
 pub const OPTION_BYTES_MAX: usize = 63;
-/// What is kept of a client id; the rest is dropped, not refused.
+/// Longest client id. The rest is cut off, not refused.
 pub const CLIENT_ID_BYTES_MAX: usize = 127;
-/// Longest text line without its ending, unless configured: gearmand's receive buffer.
+/// Default for the longest text line without its ending: gearmand's receive buffer.
 pub const LINE_BYTES_MAX_DEFAULT: usize = 8192;
-/// Most words on a text line; one more and the connection is closed.
+/// Most words on a text line. One more closes the connection.
 pub const ADMIN_WORDS_MAX: usize = 8;

@@ -1,8 +1,7 @@
-//! Decimal numbers: written without allocating, and read as leniently as gearmand's C reads them.
-//! Not for handles, whose number has exactly one spelling; those are in `handle`.
+//! Decimal numbers: written without allocating, and parsed as leniently as in gearmand's C. Handles are parsed in `handle`,
+//! because each of their numbers has exactly one spelling.
 //!
-//! Rules: C's `atoi` and `strtoll` (leading blanks, one sign, digits, anything after them ignored),
-//! minus their overflow.
+//! Rules: C's `atoi` and `strtoll` (leading blanks, one sign, digits, anything after them ignored), minus their overflow.
 
 /// The decimal digits of a number, kept inline.
 #[derive(Debug, Clone, Copy)]
@@ -31,8 +30,7 @@ impl Decimal {
     }
 }
 
-/// The number at the start of `text`: 0 when there is none or it is negative, `None` when it does not
-/// fit.
+/// The number at the start of `text`. 0 if there is no number or it is negative, `None` if it is too large.
 pub(super) fn leading_number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii_start();
     if text.first() == Some(&b'-') {
@@ -45,8 +43,8 @@ pub(super) fn leading_number(text: &[u8]) -> Option<u64> {
         .try_fold(0u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
 }
 
-/// What a numerator or denominator of WORK_STATUS counts as: the number it starts with, 0 for anything
-/// else, the largest for larger ones.
+/// The value of a numerator or denominator of WORK_STATUS: the number it starts with, 0 if it starts with none, and the maximum
+/// if it is too large.
 pub fn status_number(text: &[u8]) -> u32 {
     let number = leading_number(text).unwrap_or(u64::MAX);
     u32::try_from(number).unwrap_or(u32::MAX)

@@ -1,8 +1,8 @@
-//! Every ERROR packet there is: a code, a NUL and a text. When to send which is the session's to
-//! decide, except for those that a packet earns by its form (`request::RequestError`).
+//! Every constant ERROR packet: a code, a NUL and a text. The session chooses which to send, except for malformed packets
+//! (`request::RequestError`).
 //!
-//! Spec: `PROTOCOL`, "ERROR", which names no code. These are gearmand's, to the byte; the last three
-//! are ours, for packets that gearmand leaves without an answer.
+//! Spec: `PROTOCOL`, "ERROR", which names no code. These are gearmand's, to the byte. The last three are ours, for packets that
+//! gearmand does not answer.
 
 use bytes::BytesMut;
 
@@ -13,14 +13,14 @@ use super::response::Response;
 pub struct ErrorReply {
     /// Upper-case code.
     pub code: &'static str,
-    /// Sentence for people.
+    /// A sentence for people.
     pub text: &'static str,
 }
 
 impl ErrorReply {
-    /// A packet with `\0RES` in front came in.
+    /// The packet's magic is `\0RES`.
     pub const INVALID_MAGIC: Self = Self::new("INVALID_MAGIC", "Request magic expected");
-    /// A packet of a type that only a server sends came in.
+    /// Only servers send this packet type.
     pub const INVALID_COMMAND: Self = Self::new("INVALID_COMMAND", "Command not expected");
     /// A unique, or a reducer, is longer than 64 bytes.
     pub const UNIQUE_TOO_LARGE: Self = Self::new("ARGUMENT_TOO_LARGE", "Unique value too large");
@@ -42,9 +42,9 @@ impl ErrorReply {
         Self::new("JOB_NOT_FOUND", "An exception was received for a job that does not exist");
     /// A body has fewer NULs than its type needs; gearmand reads on into the next packet instead.
     pub const TOO_FEW_ARGUMENTS: Self = Self::new("INVALID_ARGUMENTS", "Packet has too few arguments");
-    /// An epoch that no clock will reach; gearmand sends nothing.
+    /// An epoch beyond 63 bits; gearmand sends nothing.
     pub const EPOCH_OUT_OF_RANGE: Self = Self::new("INVALID_ARGUMENTS", "Epoch time out of range");
-    /// A function name that would not fit into gearmand's buffer; gearmand hangs up.
+    /// A function name too long for gearmand's buffer; gearmand hangs up.
     pub const FUNCTION_TOO_LARGE: Self = Self::new("ARGUMENT_TOO_LARGE", "Function name too large");
 
     const fn new(code: &'static str, text: &'static str) -> Self {

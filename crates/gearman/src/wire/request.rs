@@ -1,10 +1,8 @@
-//! What a packet asks for: every request of the specification, and how it is written; how it is read is
-//! in `parse`. Whether the request
-//! is sensible on this connection is the session's to judge; whether it has the arguments it must have,
-//! and none longer than they may be, is judged here.
+//! Every request of the specification, and how it is written; `parse` parses it. Missing and overlong arguments are errors here.
+//! The session decides whether the request makes sense on its connection.
 //!
-//! Spec: `PROTOCOL`, the sections "… Requests". Where arguments run short, gearmand waits for a NUL in
-//! the packets that follow; here only the one packet fails.
+//! Spec: `PROTOCOL`, the sections "… Requests". If arguments are missing, gearmand searches the packets that follow for a NUL;
+//! here only the one packet fails.
 
 mod parse;
 
@@ -16,22 +14,21 @@ use super::packet::{Kind, Magic, write_packet};
 use super::refusal::ErrorReply;
 use super::{FUNCTION_BYTES_MAX, HANDLE_BYTES_MAX, OPTION_BYTES_MAX, REDUCER_BYTES_MAX, UNIQUE_BYTES_MAX};
 
-/// A request. Its fields are views into the packet's body, so whoever keeps a field for long should
-/// copy it when it is small and the body is large.
+/// A request. Its fields are views of the packet's body: copy a small field of a large body before keeping it for long.
 ///
 /// The derived `Debug` shows workloads: log [`kind`](Self::kind) instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// CAN_DO.
     CanDo {
-        /// Any bytes, NULs included, here and in the two below; may be empty.
+        /// Any bytes, NULs included, also in the two variants below; may be empty.
         function: Bytes,
     },
     /// CAN_DO_TIMEOUT.
     CanDoTimeout {
         /// As in `CanDo`, but a NUL ends it.
         function: Bytes,
-        /// Milliseconds a job may take; 0 for no limit, and for what is no positive number.
+        /// Milliseconds a job may take. 0 for no limit, and for anything but a positive number.
         timeout_ms: u64,
     },
     /// CANT_DO.
@@ -47,45 +44,44 @@ pub enum Request {
     AllYours,
     /// GRAB_JOB, GRAB_JOB_UNIQ, GRAB_JOB_ALL.
     Grab(AssignForm),
-    /// SUBMIT_JOB and its five sisters.
+    /// SUBMIT_JOB and its five variants.
     Submit {
-        /// What to run.
+        /// The job.
         job: Submission,
-        /// Normal unless the type says `_HIGH` or `_LOW`.
+        /// Normal, unless the packet type contains `_HIGH` or `_LOW`.
         priority: Priority,
         /// `_BG`: the client does not wait for the result.
         background: bool,
     },
     /// SUBMIT_JOB_SCHED: background, normal priority.
     SubmitSched {
-        /// What to run.
+        /// The job.
         job: Submission,
-        /// When.
+        /// The times of its runs.
         schedule: Box<Schedule>,
     },
     /// SUBMIT_JOB_EPOCH: background, normal priority.
     SubmitEpoch {
-        /// What to run.
+        /// The job.
         job: Submission,
-        /// Seconds since 1970 before which it must not run; 0 for what is no positive number.
+        /// Seconds since 1970 before which it must not run. 0 for anything but a positive number.
         when_s: u64,
     },
     /// SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND: normal priority.
     SubmitReduce {
-        /// What to run.
+        /// The job.
         job: Submission,
-        /// The function that puts the parts together.
+        /// The function that combines the parts.
         reducer: Bytes,
-        /// The fourth argument that libgearman sends and the specification does not know: empty or
-        /// opaque. `None` in the three-argument form, which a body has when there is no NUL after its
-        /// third.
+        /// A fourth argument that libgearman sends and the specification does not define: empty or opaque. `None` in the
+        /// three-argument form: the body has no NUL after its third argument.
         aggregate: Option<Bytes>,
         /// The client does not wait for the result.
         background: bool,
     },
-    /// WORK_STATUS; see [`status_number`](super::status_number) for what the two count as.
+    /// WORK_STATUS; see [`status_number`](super::status_number) for the values of its numbers.
     WorkStatus {
-        /// As the worker sent it; a long one is simply not found. So in all WORK packets but WORK_FAIL.
+        /// As the worker sent it; a handle that is too long matches no job. The same in all WORK packets but WORK_FAIL.
         handle: Bytes,
         /// Forwarded to clients verbatim.
         numerator: Bytes,
@@ -94,45 +90,45 @@ pub enum Request {
     },
     /// WORK_DATA.
     WorkData {
-        /// Whose.
+        /// The job's handle.
         handle: Bytes,
         /// Opaque.
         data: Bytes,
     },
     /// WORK_WARNING.
     WorkWarning {
-        /// Whose.
+        /// The job's handle.
         handle: Bytes,
         /// Opaque.
         data: Bytes,
     },
     /// WORK_COMPLETE.
     WorkComplete {
-        /// Whose.
+        /// The job's handle.
         handle: Bytes,
         /// Opaque.
         data: Bytes,
     },
     /// WORK_EXCEPTION.
     WorkException {
-        /// Whose.
+        /// The job's handle.
         handle: Bytes,
         /// Opaque.
         data: Bytes,
     },
     /// WORK_FAIL.
     WorkFail {
-        /// Bare: cut at the NUL that some workers append and that breaks clients.
+        /// The job's handle, cut at the NUL that some workers append and that breaks clients.
         handle: Bytes,
     },
     /// GET_STATUS.
     GetStatus {
-        /// Cut at its first NUL, ready to be sent back.
+        /// Cut at its first NUL, so that it can be sent back.
         handle: Bytes,
     },
     /// GET_STATUS_UNIQUE.
     GetStatusUnique {
-        /// Cut at its first NUL, ready to be sent back.
+        /// Cut at its first NUL, so that it can be sent back.
         unique: Bytes,
     },
     /// ECHO_REQ.
@@ -152,29 +148,29 @@ pub enum Request {
     },
 }
 
-/// What every kind of submission has.
+/// The arguments that all submissions share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
     /// Any bytes but NUL; may be empty.
     pub function: Bytes,
-    /// Any bytes but NUL; empty and `-` have meanings of their own.
+    /// Any bytes but NUL. Empty and `-` have special meanings.
     pub unique: Bytes,
     /// Opaque.
     pub workload: Bytes,
 }
 
-/// Which of the three queues of a function a job goes to.
+/// The priority of a job among those of its function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Priority {
     /// `_HIGH`.
     High,
-    /// Neither.
+    /// Neither `_HIGH` nor `_LOW`.
     Normal,
     /// `_LOW`.
     Low,
 }
 
-/// How much of a job a worker wants to be told.
+/// How much of a job a worker asks to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AssignForm {
     /// GRAB_JOB, answered by JOB_ASSIGN.
@@ -200,10 +196,10 @@ pub struct Schedule {
     pub day_of_week: Bytes,
 }
 
-/// The packet is refused and the connection goes on: answer with [`reply`](Self::reply).
+/// The packet is refused and the connection continues: answer with [`reply`](Self::reply).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// It calls itself a response.
+    /// Its magic is that of a response.
     #[error("{kind} with the magic of a response")]
     ResponseMagic {
         /// Its type.
@@ -220,9 +216,9 @@ pub enum RequestError {
     TooFewArguments {
         /// Its type.
         kind: Kind,
-        /// How many there are.
+        /// The number of arguments present.
         found: usize,
-        /// How many there must be.
+        /// The number of arguments required.
         needed: usize,
     },
     /// The limit is [`UNIQUE_BYTES_MAX`].
@@ -237,7 +233,7 @@ pub enum RequestError {
         /// Its length.
         bytes: usize,
     },
-    /// The limit is [`HANDLE_BYTES_MAX`], judged in WORK_FAIL and GET_STATUS.
+    /// The limit is [`HANDLE_BYTES_MAX`]. Applies to WORK_FAIL and GET_STATUS.
     #[error("handle of {bytes} bytes, {HANDLE_BYTES_MAX} allowed")]
     HandleTooLarge {
         /// Its length.
@@ -261,7 +257,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The ERROR packet that tells the peer.
+    /// The ERROR packet that answers the error.
     pub const fn reply(&self) -> ErrorReply {
         match self {
             Self::ResponseMagic { .. } => ErrorReply::INVALID_MAGIC,
@@ -276,13 +272,13 @@ impl RequestError {
     }
 }
 
-/// Whether an OPTION_REQ names the one option there is: any case, a NUL behind it forgiven.
+/// Whether an OPTION_REQ names the only option: case is ignored, and a NUL after it accepted.
 pub fn is_exceptions(name: &[u8]) -> bool {
     until_nul(name).eq_ignore_ascii_case(b"exceptions")
 }
 
 impl Request {
-    /// The packet type it travels as.
+    /// The packet type of the request.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::CanDo { .. } => Kind::CAN_DO,
@@ -313,7 +309,7 @@ impl Request {
         }
     }
 
-    /// Appends the packet, as clients and workers send it. Arguments that a NUL ends must not hold one.
+    /// Appends the packet, as clients and workers send it. An argument that a NUL ends must not contain one.
     pub fn encode(&self, out: &mut BytesMut) {
         let mut packet = |arguments: &[&[u8]]| write_packet(out, Magic::Request, self.kind(), arguments);
         match self {
@@ -351,7 +347,7 @@ impl Request {
             Self::SubmitReduce { job, reducer, aggregate: Some(aggregate), .. } => {
                 packet(&[&job.function, &job.unique, reducer, aggregate, &job.workload]);
             }
-            // A workload with a NUL in it would be taken apart in the three-argument form.
+            // In the three-argument form a NUL in the workload would split it.
             Self::SubmitReduce { job, reducer, .. } if job.workload.contains(&0) => {
                 packet(&[&job.function, &job.unique, reducer, b"", &job.workload]);
             }

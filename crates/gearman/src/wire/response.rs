@@ -1,5 +1,4 @@
-//! What the server says, written, and read back for load generators and tests. When to say what is the
-//! session's to decide.
+//! The server's responses: written, and parsed for load generators and tests. The session decides when to send them.
 //!
 //! Spec: `PROTOCOL`, the sections "… Responses".
 
@@ -9,8 +8,8 @@ use super::arguments::Arguments;
 use super::number::{Decimal, status_number};
 use super::packet::{Kind, Magic, Packet, write_packet};
 
-/// A response; it borrows what it says. Arguments that a NUL ends must not hold one. Handles are bare,
-/// which WORK_FAIL depends on: with a NUL behind the handle it is lost on stock clients.
+/// A response, borrowing its contents. An argument that a NUL ends must not contain one. Handles are written without a NUL: with
+/// a NUL in WORK_FAIL, stock clients do not recognize the handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Response<'a> {
     /// NOOP.
@@ -19,23 +18,23 @@ pub enum Response<'a> {
     NoJob,
     /// JOB_CREATED.
     JobCreated {
-        /// New, or that of the job it was attached to.
+        /// The handle of the new job, or of the job it joined.
         handle: &'a [u8],
     },
     /// JOB_ASSIGN.
     JobAssign {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
-        /// The job's.
+        /// The job's function.
         function: &'a [u8],
         /// Opaque.
         workload: &'a [u8],
     },
     /// JOB_ASSIGN_UNIQ.
     JobAssignUniq {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
-        /// The job's.
+        /// The job's function.
         function: &'a [u8],
         /// As submitted: `-` stays `-`.
         unique: &'a [u8],
@@ -44,20 +43,20 @@ pub enum Response<'a> {
     },
     /// JOB_ASSIGN_ALL.
     JobAssignAll {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
-        /// The job's.
+        /// The job's function.
         function: &'a [u8],
         /// As submitted: `-` stays `-`.
         unique: &'a [u8],
-        /// The job's, not empty.
+        /// The job's reducer, not empty.
         reducer: &'a [u8],
         /// Opaque.
         workload: &'a [u8],
     },
     /// WORK_STATUS.
     WorkStatus {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
         /// As the worker sent it.
         numerator: &'a [u8],
@@ -66,51 +65,51 @@ pub enum Response<'a> {
     },
     /// WORK_DATA.
     WorkData {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
         /// Opaque.
         data: &'a [u8],
     },
     /// WORK_WARNING.
     WorkWarning {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
         /// Opaque.
         data: &'a [u8],
     },
     /// WORK_COMPLETE.
     WorkComplete {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
         /// Opaque.
         data: &'a [u8],
     },
     /// WORK_EXCEPTION.
     WorkException {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
         /// Opaque.
         data: &'a [u8],
     },
     /// WORK_FAIL.
     WorkFail {
-        /// The job's, bare.
+        /// The job's handle, without a NUL.
         handle: &'a [u8],
     },
     /// STATUS_RES.
     StatusRes {
-        /// The handle that was asked for.
+        /// The handle from the request.
         handle: &'a [u8],
-        /// How it is.
+        /// The job's status.
         status: Status,
     },
     /// STATUS_RES_UNIQUE.
     StatusResUnique {
-        /// The unique that was asked for; gearmand's answer to what the specification calls a handle.
+        /// The unique id from the request. The specification calls it a handle, but gearmand sends this.
         unique: &'a [u8],
-        /// How it is.
+        /// The job's status.
         status: Status,
-        /// Foreground submissions attached to the job.
+        /// Number of foreground submissions attached to the job.
         clients: u32,
     },
     /// ECHO_RES.
@@ -123,32 +122,32 @@ pub enum Response<'a> {
         /// Verbatim.
         name: &'a [u8],
     },
-    /// ERROR; the server's own are [`ErrorReply`](super::ErrorReply)'s constants.
+    /// ERROR; the server's own errors are [`ErrorReply`](super::ErrorReply)'s constants.
     Error {
         /// Upper case.
         code: &'a [u8],
-        /// For people.
+        /// A sentence for people.
         text: &'a [u8],
     },
 }
 
-/// How a job is; the default is what is said of an unknown one.
+/// A job's status; the default is that of an unknown job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
-    /// The server has it.
+    /// The server has the job.
     pub known: bool,
-    /// A worker has it.
+    /// A worker has the job.
     pub running: bool,
-    /// Of the last WORK_STATUS of this attempt, else 0.
+    /// From the last WORK_STATUS of this attempt, else 0.
     pub numerator: u32,
-    /// Of the last WORK_STATUS of this attempt, else 0.
+    /// From the last WORK_STATUS of this attempt, else 0.
     pub denominator: u32,
 }
 
 /// The packet is not a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
-    /// It calls itself a request, or no server sends this type.
+    /// Its magic is that of a request, or no server sends its type.
     #[error("{kind} is not a response")]
     NotAResponse {
         /// Its type.
@@ -159,13 +158,13 @@ pub enum ResponseError {
     TooFewArguments {
         /// Its type.
         kind: Kind,
-        /// How many there are.
+        /// The number of arguments present.
         found: usize,
     },
 }
 
 impl<'a> Response<'a> {
-    /// The packet type it travels as.
+    /// The packet type of the response.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Noop => Kind::NOOP,
@@ -226,11 +225,11 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Reads a packet that a server sent. Handles are as the server wrote them; gearmand appends a NUL to
-    /// some of those in WORK_FAIL.
+    /// Parses a packet that a server sent. Handles are returned as the server wrote them; gearmand appends a NUL to some of those
+    /// in WORK_FAIL.
     ///
     /// # Errors
-    /// The packet is no response of the specification.
+    /// The packet is not a response of the specification.
     pub fn parse(packet: &'a Packet) -> Result<Self, ResponseError> {
         let kind = packet.kind;
         if packet.magic != Magic::Response {

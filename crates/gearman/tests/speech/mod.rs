@@ -1,9 +1,8 @@
-//! Gearman for transcripts: packets and text lines as words, from the peer's side. Written apart from the crate's codec,
-//! so that a mistake there does not hide behind the same mistake here.
+//! The vocabulary of transcripts, from the peer's side: packets and text lines as words. Independent of the crate's codec, so
+//! that a mistake there cannot cancel out here.
 //!
-//! `KIND a b c` is a request whose arguments are separated by NULs; `RES:KIND` has the magic of a response, and a number
-//! stands for a kind that has no name. `text "…"` is text as it is, line ends included; a line of the server's is
-//! heard as `text` too.
+//! `KIND a b c` is a request whose arguments are separated by NULs. `RES:KIND` has the magic of a response. A number stands for
+//! an unnamed kind. `text "…"` is verbatim text, line ends included; a line from the server is also `text`.
 //!
 //! Spec: `PROTOCOL`, "Binary Packet" and the sections "… Responses".
 
@@ -15,7 +14,7 @@ pub(crate) struct Gearman;
 
 const HEADER_BYTES: usize = 12;
 
-/// What servers send, and how many arguments it has.
+/// The packets that servers send, and their number of arguments.
 const RESPONSES: [(&str, usize); 17] = [
     ("NOOP", 0),
     ("NO_JOB", 0),
@@ -46,7 +45,7 @@ impl Speech for Gearman {
             Some(name) => (b"\0RES", name),
             None => (b"\0REQ", verb),
         };
-        let kind = number_of(name).ok_or_else(|| format!("{name} is no packet type"))?;
+        let kind = number_of(name).ok_or_else(|| format!("unknown packet type {name}"))?;
         Ok(Said { bytes: packet(magic, kind, &arguments.join(&0)), whole: true })
     }
 

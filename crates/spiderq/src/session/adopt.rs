@@ -1,22 +1,22 @@
-//! An entry that another spiderq kept: what it becomes here.
+//! Converts an entry of another spiderq server.
 //!
-//! Not here: where it was kept, and reading it from there. That server's database has keys and values, and nothing of their
-//! order, so an entry is as `Add` makes it.
+//! Not here: reading that server's database. The database has keys and values but not their order, so the entry becomes what
+//! `Add` makes.
 
 use bytes::Bytes;
 use windlass_engine::{Clash, KeyUntil, NewJob, Origin, QueueKind, Unique};
 
 use super::Settings;
 
-/// Why an entry cannot be had as it is.
+/// Why an entry cannot be converted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// No message could bring it, and no `Lend` could hand it out.
+    /// Too large for a message: neither `Add` could bring it nor `Lend` hand it out.
     #[error("key and value of {bytes} bytes, zmtp.message_bytes_max is {limit}")]
     TooLarge {
-        /// Both together.
+        /// Length of key and value together.
         bytes: usize,
-        /// The largest message.
+        /// The largest message allowed.
         limit: usize,
     },
 }
@@ -26,7 +26,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// No `Add` could have brought it.
+    /// The entry is too large for any `Add`.
     pub fn adopt(&self, key: Bytes, value: Bytes) -> Result<NewJob, Unfit> {
         let (bytes, limit) = (key.len().saturating_add(value.len()), self.frame_bytes_max);
         if bytes > limit {
@@ -35,7 +35,7 @@ impl Settings {
         Ok(self.entry(key, value))
     }
 
-    /// What `Add` makes, at the tail.
+    /// An entry as `Add` makes it, at the tail.
     pub(super) fn entry(&self, key: Bytes, value: Bytes) -> NewJob {
         NewJob {
             kind: QueueKind::Cycle,
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_message_could_bring_is_not_taken() {
+    fn an_entry_larger_than_a_message_is_refused() {
         let settings = Settings { frame_bytes_max: 8, ..Settings::new("q".into()) };
         assert!(settings.adopt("cat".into(), "small".into()).is_ok());
         let unfit = settings.adopt("cat".into(), "larger".into()).unwrap_err();

@@ -1,4 +1,4 @@
-//! What the engine says, as the reply it is.
+//! Turns the engine's events into replies.
 
 use windlass_engine::{Event, JobView, PlaceKind, Pushed, QueueRow, Tag, Taken};
 use windlass_session::{Outbox, Reason};
@@ -31,7 +31,7 @@ impl SpiderqSession {
                 (None, reply) | (_, reply @ Reply::Trouble(_)) => self.say(&envelope, &reply, out),
                 (Some(what), reply) => self.answer(what, &envelope, &reply, out),
             },
-            // Answers to what is never asked here.
+            // Answers to commands that this session never sends.
             Event::Finished { .. }
             | Event::Failed { .. }
             | Event::Woken
@@ -74,7 +74,7 @@ impl SpiderqSession {
         self.answer(Counted::Lookup, envelope, &reply, out);
     }
 
-    /// The queue was looked at: for `Count`, or for `Stats` to be answered in its turn.
+    /// Answers `Count` from the queue's row. For `Stats` the row serves only to keep the reply in its order.
     fn counted(&mut self, ask: Ask, row: Option<&QueueRow>, envelope: &Envelope, out: &mut Outbox) {
         if ask == Ask::Count {
             let ready = row.map_or(0, |row| row.jobs(PlaceKind::Ready));
@@ -87,13 +87,13 @@ impl SpiderqSession {
         self.say(envelope, &reply, out);
     }
 
-    /// A reply that counts.
+    /// Sends a reply, and counts it for `Stats`.
     pub(super) fn answer(&mut self, what: Counted, envelope: &Envelope, reply: &Reply<'_>, out: &mut Outbox) {
         self.settings.counters.count(what);
         self.say(envelope, reply, out);
     }
 
-    /// A reply that does not.
+    /// Sends a reply without counting it.
     pub(super) fn say(&mut self, envelope: &Envelope, reply: &Reply<'_>, out: &mut Outbox) {
         if let Err(reason) = self.transport.say(envelope, reply, out) {
             self.end(reason, out);
@@ -101,7 +101,7 @@ impl SpiderqSession {
     }
 }
 
-/// As what an answer counts.
+/// The counter that an answer increments; `None` for `Flush`, which has none.
 const fn counted(ask: Ask) -> Option<Counted> {
     match ask {
         Ask::Count => Some(Counted::Count),

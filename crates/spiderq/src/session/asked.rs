@@ -1,47 +1,47 @@
-//! What the engine has been asked and has not answered, and the envelopes the answers go into.
+//! Questions that the engine has not answered yet, and the envelopes for their answers.
 //!
-//! Answers come in the order of the questions, but for blocking `Lend`s that found nothing: those are passed by, and answered
-//! whenever there is something.
+//! Answers come in the order of the questions. The exception is a blocking `Lend` that finds nothing: later answers pass it by,
+//! and its own answer comes when an entry is available.
 
 use std::collections::VecDeque;
 
 use windlass_engine::Tag;
 use windlass_zmtp::Envelope;
 
-/// What a command was for; it is part of its tag.
+/// What a command is for. Its tag contains this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
     Count,
     Add,
     Update,
-    /// A `Lend` that blocks.
+    /// A blocking `Lend`.
     Lend,
-    /// A `Lend` that does not.
+    /// A non-blocking `Lend`.
     Poll,
     Repay,
     Heartbeat,
-    /// `Stats`, to be answered with the counters of 1.3.
+    /// `Stats`, answered with the counters of 1.3.
     Stats,
-    /// The same with those of 1.4.
+    /// `Stats`, answered with the counters of 1.4.
     StatsNew,
     Lookup,
     Flush,
     Remove,
 }
 
-/// Bits of a tag that say what; above them stands which.
+/// Bits of a tag that hold the [`Ask`]. The question's number is above them.
 const KIND_BITS: u32 = 4;
 
-/// Questions without an answer.
+/// Unanswered questions.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// In order.
+    /// Questions that no later answer has passed by, in order.
     open: VecDeque<Question>,
-    /// Blocking lends that others have passed by, in order.
+    /// Blocking lends that later answers have passed by, in order.
     passed: VecDeque<Question>,
-    /// How many there are that block, in both.
+    /// Number of blocking lends in both queues.
     lends: usize,
-    /// How many there were, ever.
+    /// Number of questions ever asked.
     count: u64,
 }
 
@@ -53,7 +53,7 @@ struct Question {
 }
 
 impl Asked {
-    /// One more. The tag is for the command.
+    /// Adds a question and returns the tag for its command.
     pub(super) fn push(&mut self, ask: Ask, envelope: Envelope) -> Tag {
         self.count += 1;
         self.lends += usize::from(ask == Ask::Lend);
@@ -63,7 +63,7 @@ impl Asked {
         tag
     }
 
-    /// The answer to this one has come: what it was, and where its answer goes. `None` if it was not asked here.
+    /// Removes the question with this tag. Returns its kind and the envelope for its answer; `None` if the tag is unknown.
     pub(super) fn take(&mut self, tag: Tag) -> Option<(Ask, Envelope)> {
         let question = if self.open.front().is_some_and(|first| first.tag.0 <= tag.0) {
             self.pass_to(tag)
@@ -82,17 +82,17 @@ impl Asked {
             if question.tag == tag {
                 return Some(question);
             }
-            debug_assert_eq!(question.ask, Ask::Lend, "only who waits for an entry is passed by");
+            debug_assert_eq!(question.ask, Ask::Lend, "only blocking lends are passed by");
             self.passed.push_back(question);
         }
     }
 
-    /// Blocking lends among them.
+    /// Number of unanswered blocking lends.
     pub(super) const fn lends(&self) -> usize {
         self.lends
     }
 
-    /// All others.
+    /// Number of all other unanswered questions.
     pub(super) fn others(&self) -> usize {
         self.open.len() + self.passed.len() - self.lends
     }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_pass_by_those_who_wait() {
+    fn answers_pass_by_blocking_lends() {
         let mut asked = Asked::default();
         let tags: Vec<Tag> = [Ask::Add, Ask::Lend, Ask::Lend, Ask::Count, Ask::Lend, Ask::Poll]
             .map(|ask| asked.push(ask, Envelope::default()))

@@ -1,26 +1,26 @@
-//! A request's frame, whichever way it came, and what of it may be kept.
+//! A request's frame, over ZMTP or bare, and which of its bytes may be kept.
 //!
-//! A key is copied by the engine, and so is a small value: views of the read buffer will do for them. A larger value would
-//! hold on to the whole buffer, so it is copied, unless the buffer was made for it.
+//! The engine copies keys and small values, so views of the read buffer are enough for them. A view of a larger value would keep
+//! the whole buffer alive. It is copied, unless the buffer was allocated for this request.
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::Payload;
 use windlass_zmtp::{Envelope, Message};
 
-/// From here on a bare request gets memory of its own while it is read.
+/// A bare request this large is read into a buffer of its own.
 pub(super) const LARGE_BYTES: usize = 256 << 10;
 
-/// Where a request's bytes are.
+/// A request's bytes.
 #[derive(Debug)]
 pub(super) enum Frame {
     /// The last part of a message.
     Message(Message),
-    /// All of these bytes; whether the buffer was made for them.
+    /// All bytes of a bare request, and whether the buffer was allocated for it.
     Bare(Bytes, bool),
 }
 
 impl Frame {
-    /// The request.
+    /// The request itself.
     pub(super) fn payload(&self) -> &[u8] {
         match self {
             Self::Message(message) => message.last(),
@@ -28,7 +28,7 @@ impl Frame {
         }
     }
 
-    /// What its answer repeats first.
+    /// The parts that the reply must repeat first.
     pub(super) fn envelope(&self) -> Envelope {
         match self {
             Self::Message(message) => message.envelope(),
@@ -36,7 +36,7 @@ impl Frame {
         }
     }
 
-    /// A piece of the payload, for a command that keeps none of it.
+    /// A view of a piece of the payload, for a command that does not keep it.
     pub(super) fn view(&self, piece: &[u8]) -> Bytes {
         match self {
             Self::Message(message) => message.view(piece),
@@ -44,7 +44,7 @@ impl Frame {
         }
     }
 
-    /// A piece of the payload, for a command that keeps what is not small.
+    /// A piece of the payload, for a command that keeps it unless it is small.
     pub(super) fn value(&self, piece: &[u8]) -> Bytes {
         match self {
             _ if piece.len() <= Payload::COPY_MAX => self.view(piece),
@@ -55,7 +55,7 @@ impl Frame {
     }
 }
 
-/// Moves the beginning of a large bare request into a buffer of its own, where it grows as the rest comes.
+/// Moves the beginning of a large bare request into a buffer of its own. The buffer grows as the rest arrives.
 pub(super) fn dedicate(input: &mut BytesMut) {
     *input = BytesMut::from(&**input);
 }

@@ -1,10 +1,10 @@
-//! One connection: what each request means to the engine, and what each event means to the peer.
+//! One connection: turns requests into commands for the engine, and the engine's events into replies.
 //!
 //! Reading order: this file, where every request has a line; `answer`, where every event has one. What they use: `transport`
 //! (ZMTP or bare), `frame` (a request's bytes), `asked` (how an answer finds its question), `refusal`, `settings`.
 //!
-//! Invariants: replies leave in the order of their requests, which is the outbox's doing, not ours; only a `Lend` that blocks is
-//! passed by, because nobody knows when its answer comes. Nothing an entry keeps holds on to the buffer it was read into.
+//! Invariants: replies leave in the order of their requests; the outbox ensures that, not this module. Only a blocking `Lend` is
+//! passed by, because its answer may come at any time. An entry never keeps the read buffer alive that its request came in.
 //!
 //! Spec: `spiderq-protocol`, all of it.
 
@@ -35,35 +35,35 @@ use frame::{Frame, LARGE_BYTES, dedicate};
 use settings::Counted;
 use transport::{Transport, ZMTP_FIRST_BYTE};
 
-/// Requests that may be without an answer before no more are read, blocking lends apart.
+/// Unanswered requests after which the session stops reading. Blocking lends do not count.
 const ASKED_MAX: usize = 512;
 
-/// One spiderq connection. Its first byte tells whether it is spoken over ZMTP or bare.
+/// One spiderq connection. The first byte shows whether the peer uses ZMTP or bare frames.
 #[derive(Debug)]
 pub struct SpiderqSession {
     settings: Arc<Settings>,
-    /// Until the connection is open.
+    /// Sent to the engine when the connection opens; empty afterwards.
     info: ClientInfo,
-    /// Among those who may have to shake hands. A bare peer leaves it.
+    /// The connection's place among those in a handshake. A bare peer gives it up.
     seat: Option<Seat>,
     transport: Transport,
-    /// Bare requests it has sent.
+    /// Number of bare requests received.
     messages: u64,
     asked: Asked,
-    /// The dialect that the peer's requests have shown. What has shown 1.4 stays there.
+    /// The dialect that the peer's requests have shown. Once it is 1.4 it stays 1.4.
     shown: Option<Dialect>,
-    /// It has given an `Add` a mode, so it will give one to each.
+    /// The peer has sent an `Add` with a mode, so every later `Add` must have one.
     gives_modes: bool,
-    /// Something unread is in the buffer.
+    /// The buffer holds unread bytes.
     unread: bool,
     /// The peer has closed its side.
     eof: bool,
-    /// The connection is to end: nothing that was sent behind the reason counts.
+    /// The connection is ending: nothing sent after the reason counts.
     over: bool,
 }
 
 impl SpiderqSession {
-    /// A connection that has just been accepted, and its seat in the listener's roster.
+    /// A connection that has just been accepted, with its seat in the listener's roster.
     #[must_use]
     pub fn new(settings: Arc<Settings>, info: ClientInfo, seat: Seat) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl SpiderqSession {
 
     // ---- bytes to frames -------------------------------------------------------------------------------------------
 
-    /// Takes the next request. Says whether there was one.
+    /// Takes the next request. Returns whether there was one.
     fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) -> bool {
         match self.transport {
             Transport::Unknown => self.greeted(now, input.first().copied(), out),
@@ -101,7 +101,7 @@ impl SpiderqSession {
                 Transport::Zmtp(Box::new(peer))
             }
             Some(_) if self.settings.zmtp.mechanism != Mechanism::Null => {
-                self.end(Reason::Protocol("a bare request where a password is wanted".to_owned()), out);
+                self.end(Reason::Protocol("a bare request, but a password is required".to_owned()), out);
                 return false;
             }
             Some(_) => {
@@ -121,7 +121,7 @@ impl SpiderqSession {
                     self.end(Close::Evicted.into(), out);
                 }
             }
-            // A publisher's business.
+            // Only publishers use these.
             Ok(Some(windlass_zmtp::Event::Subscribe(_) | windlass_zmtp::Event::Cancel(_))) => {}
             Ok(None) => return false,
             Err(close) => self.end(close.into(), out),
@@ -172,14 +172,14 @@ impl SpiderqSession {
             shown => shown,
         };
         match (frame, self.settings.dialect.or(known)) {
-            // Where requests stand back to back none can have a mode behind it.
+            // On a bare stream a byte after an `Add` is the next request, so no `Add` has a mode.
             (Frame::Bare(..), _) => Request::decode(frame.payload(), Dialect::V1_3),
             (Frame::Message(_), Some(dialect)) => Request::decode(frame.payload(), dialect),
             (Frame::Message(_), None) => Request::decode_either(frame.payload()),
         }
     }
 
-    /// Remembers what a request shows of its sender's dialect: for this connection, and for others of the listener.
+    /// Records the dialect that a request shows: for this connection, and for the listener's other connections.
     fn note_dialect(&mut self, request: &Request<'_>) {
         self.gives_modes |= matches!(request, Request::Add { mode: Some(_), .. });
         let Some(dialect) = request.dialect().filter(|_| self.shown != Some(Dialect::V1_4)) else { return };
@@ -188,7 +188,7 @@ impl SpiderqSession {
         }
     }
 
-    /// In which dialect the peer is told the counters.
+    /// The dialect of the counters that `Stats` returns to this peer.
     fn stats_dialect(&self) -> Dialect {
         let bare = matches!(self.transport, Transport::Bare { .. }).then_some(Dialect::V1_3);
         match (self.settings.dialect, self.shown) {
@@ -203,7 +203,7 @@ impl SpiderqSession {
 
     // ---- requests --------------------------------------------------------------------------------------------------
 
-    /// The specification's table of contents.
+    /// Every request of the specification.
     fn request(&mut self, now: Timestamp, request: Request<'_>, frame: &Frame, out: &mut Outbox) {
         match request {
             Request::Ping => self.answer(Counted::Ping, &frame.envelope(), &Reply::Pong, out),
@@ -231,7 +231,7 @@ impl SpiderqSession {
             }
             Request::Stats => {
                 let ask = if self.stats_dialect() == Dialect::V1_4 { Ask::StatsNew } else { Ask::Stats };
-                // What the queue looks like is not asked for: the answer is to come in its turn.
+                // The row is not needed. The engine's answer marks the place of the reply in its order.
                 self.ask(ask, frame, Command::LookQueue { queue: self.queue() }, out);
             }
             Request::Terminate => self.terminate(frame, out),
@@ -278,13 +278,13 @@ impl SpiderqSession {
         JobRef::Key { queue: self.queue(), origin: Origin::SPIDERQ, key: frame.view(key) }
     }
 
-    /// Asks the engine, and remembers what for.
+    /// Sends a command to the engine and records its purpose.
     fn ask(&mut self, ask: Ask, frame: &Frame, command: Command, out: &mut Outbox) {
         let tag = self.asked.push(ask, frame.envelope());
         out.command(tag, command);
     }
 
-    /// Whether nothing more is to be read until an answer has come.
+    /// Whether reading must stop until an answer has come.
     fn must_wait(&self) -> bool {
         self.over || self.asked.others() >= ASKED_MAX
     }
@@ -294,10 +294,10 @@ impl SpiderqSession {
         out.hang_up(reason);
     }
 
-    /// The peer has closed its side, and everything it sent before has been answered or soon will be.
+    /// Ends the connection if the peer has closed its side and every request before that is answered or soon will be.
     fn leave_if_done(&mut self, out: &mut Outbox) {
         if self.eof && !self.unread && !self.must_wait() {
-            // Whoever is gone wants no entry.
+            // A peer that has left must not be lent an entry.
             out.command(Tag::NONE, Command::Unwait);
             self.end(Reason::PeerClosed, out);
         }
@@ -320,7 +320,7 @@ impl Session for SpiderqSession {
 
     fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
         while !self.must_wait() && self.read(now, input, out) {}
-        // Nothing is read behind an end; a request that was cut short by the peer's own stays so.
+        // Nothing after an end is read. The peer's end can leave a request cut short; no more bytes will complete it.
         if self.over || (self.eof && !self.must_wait()) {
             input.clear();
         }
@@ -335,7 +335,7 @@ impl Session for SpiderqSession {
 
     fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
         if self.must_wait() {
-            // What it has to say may be in the buffer.
+            // The session is not reading, so the peer's bytes may be in the buffer.
             self.excuse(now);
         }
         let Transport::Zmtp(peer) = &mut self.transport else { return };
@@ -373,10 +373,10 @@ impl Session for SpiderqSession {
         }
     }
 
-    /// Whoever waits for an entry is still there to hear of what it asked before, but wants nothing more.
+    /// A client in a blocking `Lend` may still read the answers to its earlier requests, but must not be lent an entry any more.
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
         self.eof = true;
-        // What is left when nothing holds us up is the beginning of a request.
+        // If reading is not held up, the remaining bytes are an incomplete request.
         self.unread &= self.must_wait();
         self.leave_if_done(out);
     }

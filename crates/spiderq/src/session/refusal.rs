@@ -1,11 +1,11 @@
-//! The engine's refusals, where spiderq has a word for them and where it has none.
+//! Maps the engine's refusals to spiderq's replies.
 
 use windlass_engine::Refusal;
 
 use super::asked::Ask;
 use crate::wire::Reply;
 
-/// What `Trouble` says where the engine's own words are not good enough.
+/// The texts of `Trouble`.
 const UNAVAILABLE: &[u8] = b"store unavailable, nothing was done";
 const UNKNOWN: &[u8] = b"store failed, it may have been done or not";
 const JOBS_FULL: &[u8] = b"server is full";
@@ -16,7 +16,7 @@ const VALUE_TOO_LONG: &[u8] = b"value too long";
 const WRONG_KIND: &[u8] = b"queue of this listener is used for something else";
 const REFUSED: &[u8] = b"refused";
 
-/// What to answer to a request that could not be granted.
+/// The reply to a request that was refused.
 pub(super) const fn reply(ask: Ask, why: Refusal) -> Reply<'static> {
     match (ask, why) {
         (Ask::Update | Ask::Repay, Refusal::UnknownJob | Refusal::NotHeld | Refusal::UnknownQueue) => Reply::NotFound,

@@ -1,5 +1,5 @@
-//! What an operator can set about spiderq, and what the connections of a listener count together. Where the values come from
-//! is the server's business.
+//! What an operator can configure about spiderq, and what the connections of a listener count together. The server reads the
+//! values from its configuration.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,39 +9,40 @@ use windlass_zmtp::Role;
 
 use crate::wire::{Counts, Dialect};
 
-/// One set of rules for all connections of a listener. Each listener has a `cycle` queue of its own.
+/// The settings that all connections of a listener share. Each listener has a `cycle` queue of its own.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The queue's name. It is made when a connection first needs it; nothing is served if a queue of the other kind has
-    /// this name.
+    /// The queue's name. The queue is created when a connection first needs it. If a `work` queue has this name, requests are
+    /// refused.
     pub queue: Bytes,
-    /// What is spoken. `None`: each client's requests show it. In [`Dialect::V1_3`] a client that shows that it speaks 1.4 gets the
+    /// The dialect. `None`: each client's requests show it. In [`Dialect::V1_3`] a client that shows that it speaks 1.4 gets the
     /// ten counters of 1.4 from then on.
     pub dialect: Option<Dialect>,
-    /// Clients may stop the daemon. Otherwise `Terminate` is no request, and is answered so.
+    /// Whether clients may stop the daemon. Otherwise `Terminate` is answered as an unknown request.
     pub terminate: bool,
-    /// What a connection has been lent goes back to its own place when the connection ends. Such leases do not outlast the
-    /// daemon. Otherwise leases end with time only, and another connection may repay.
+    /// An entry returns to its old position when the connection that borrowed it ends. Such leases do not outlast the daemon.
+    /// Otherwise leases end only by time, and another connection may repay the entry.
     pub release_on_disconnect: bool,
-    /// The longest key or value of a bare request, in bytes. A longer one ends the connection. Over ZMTP its limits count.
+    /// Longest key or value of a bare request, in bytes. A longer one ends the connection. Over ZMTP the limits of `zmtp` apply
+    /// instead.
     pub frame_bytes_max: usize,
-    /// Blocking `Lend`s of one connection that may wait at once. One more ends the connection.
+    /// Blocking `Lend`s of one connection that may wait at the same time. One more ends the connection.
     pub lends_max: usize,
-    /// For peers that greet as ZMTP does.
+    /// For peers that send a ZMTP greeting.
     pub zmtp: Arc<windlass_zmtp::Settings>,
-    /// What its connections count together.
+    /// Counters that the listener's connections share.
     pub counters: Arc<Counters>,
 }
 
-/// Requests that were answered since the listener is there: `Stats`. Errors are not counted. And the dialect that was seen last,
-/// for clients that ask for `Stats` before they have shown theirs.
+/// Requests answered since the listener started, for `Stats`. Errors are not counted. Also holds the dialect seen last, for
+/// clients that send `Stats` before their requests have shown a dialect.
 #[derive(Debug, Default)]
 pub struct Counters {
     counts: [AtomicU64; 10],
     saw_1_3_last: AtomicBool,
 }
 
-/// What is counted, in the order of the counters of 1.4.
+/// The counters, in the order of 1.4.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Counted {
     Ping,
@@ -57,7 +58,7 @@ pub(super) enum Counted {
 }
 
 impl Settings {
-    /// The defaults, for a listener with this queue.
+    /// The default settings for a listener with this queue.
     #[must_use]
     pub fn new(queue: Bytes) -> Self {
         Self {
@@ -84,7 +85,7 @@ impl Counters {
         self.saw_1_3_last.store(dialect == Dialect::V1_3, Ordering::Relaxed);
     }
 
-    /// The dialect that was seen last; 1.4 before any was, since every public client speaks it.
+    /// The dialect seen last. Until one is seen it is 1.4, which every public client speaks.
     pub(super) fn seen_last(&self) -> Dialect {
         if self.saw_1_3_last.load(Ordering::Relaxed) { Dialect::V1_3 } else { Dialect::V1_4 }
     }

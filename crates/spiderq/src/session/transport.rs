@@ -1,35 +1,35 @@
-//! What carries requests and replies: ZMTP, or nothing at all. The first byte tells.
+//! The transport of requests and replies: ZMTP or bare. The first byte shows which.
 
 use windlass_session::{Outbox, Reason};
 use windlass_zmtp::{Envelope, Peer, Unsent};
 
 use crate::wire::Reply;
 
-/// The first byte of every ZMTP greeting. No request begins so.
+/// The first byte of every ZMTP greeting. No request begins with it.
 pub(super) const ZMTP_FIRST_BYTE: u8 = 0xFF;
 
-/// How a peer talks.
+/// How a peer frames its requests.
 #[derive(Debug)]
 pub(super) enum Transport {
-    /// It has said nothing.
+    /// No byte has come yet.
     Unknown,
-    /// Messages.
+    /// ZMTP messages.
     Zmtp(Box<Peer>),
-    /// Frames back to back.
+    /// Bare frames, back to back.
     Bare {
-        /// The buffer was made for the request that is being read.
+        /// The buffer was allocated for the request that is being read.
         dedicated: bool,
-        /// Bytes that are missing of it at least.
+        /// Minimum number of bytes missing from that request.
         wanted: usize,
     },
 }
 
 impl Transport {
-    /// Puts a reply out.
+    /// Appends a reply.
     ///
     /// # Errors
     ///
-    /// The peer does not take what it asked for.
+    /// The peer does not read its replies, and the output buffer is full.
     pub(super) fn say(&self, envelope: &Envelope, reply: &Reply<'_>, out: &mut Outbox) -> Result<(), Reason> {
         match self {
             Self::Unknown | Self::Bare { .. } => reply.encode(out.bytes()),

@@ -1,74 +1,74 @@
-//! What is wrong with a request, as its sender is told.
+//! Errors in a request, as the server reports them to its sender.
 //!
-//! The specification's page has no such reply, but the server it describes has, and so has every client.
+//! The specification does not list these replies, but the server it describes sends them and every client reads them.
 
 use bytes::{BufMut, BytesMut};
 
 use super::reader::Short;
 
-/// What is wrong with a request: what was being read, and what was found. On the wire `0B`, the flaw, and the finding.
+/// An error in a request: which field was being read, and what was found. On the wire: `0B`, the flaw, the details.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// A field is cut short.
+    /// A field is too short.
     Short {
-        /// Which.
+        /// The field.
         flaw: Flaw,
-        /// Bytes it has.
+        /// Bytes the field needs.
         required: u32,
-        /// Bytes that are there.
+        /// Bytes present.
         given: u32,
     },
-    /// A byte that has no meaning where it stands.
+    /// An invalid byte.
     Unknown {
-        /// Where.
+        /// The field.
         flaw: Flaw,
         /// The byte.
         byte: u8,
     },
 }
 
-/// What is wrong: the number on the wire. Those that are not here are for replies that cannot be read.
+/// The number of an error on the wire. Numbers missing here stand for unreadable replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flaw(pub u8);
 
 impl Flaw {
-    /// Nothing at all.
+    /// The frame is empty.
     pub const EMPTY: Self = Self(1);
-    /// No such request.
+    /// Unknown request.
     pub const REQUEST: Self = Self(2);
     /// `Add`: length of the key, key, length of the value, value.
     pub const ADD: [Self; 4] = [Self(3), Self(4), Self(5), Self(6)];
-    /// `Add`: no mode.
+    /// `Add`: the mode is missing.
     pub const ADD_MODE: Self = Self(53);
-    /// `Add`: no such mode.
+    /// `Add`: unknown mode.
     pub const ADD_MODE_UNKNOWN: Self = Self(54);
-    /// `Lend`: no time-out.
+    /// `Lend`: the time-out is missing.
     pub const LEND_TIMEOUT: Self = Self(7);
-    /// `Lend`: no mode.
+    /// `Lend`: the mode is missing.
     pub const LEND_MODE: Self = Self(51);
-    /// `Lend`: no such mode.
+    /// `Lend`: unknown mode.
     pub const LEND_MODE_UNKNOWN: Self = Self(52);
-    /// `Repay`: no lend key.
+    /// `Repay`: the lend key is missing.
     pub const REPAY_LEND_KEY: Self = Self(8);
     /// `Repay`: length of the key, key, length of the value, value.
     pub const REPAY: [Self; 4] = [Self(9), Self(10), Self(11), Self(12)];
-    /// `Repay`: no status.
+    /// `Repay`: the status is missing.
     pub const REPAY_STATUS: Self = Self(13);
-    /// `Repay`: no such status.
+    /// `Repay`: unknown status.
     pub const REPAY_STATUS_UNKNOWN: Self = Self(14);
     /// `Update`: length of the key, key, length of the value, value.
     pub const UPDATE: [Self; 4] = [Self(39), Self(40), Self(41), Self(42)];
-    /// `Heartbeat`: no lend key.
+    /// `Heartbeat`: the lend key is missing.
     pub const HEARTBEAT_LEND_KEY: Self = Self(43);
     /// `Heartbeat`: length of the key, key.
     pub const HEARTBEAT: [Self; 2] = [Self(44), Self(45)];
-    /// `Heartbeat`: no time-out.
+    /// `Heartbeat`: the time-out is missing.
     pub const HEARTBEAT_TIMEOUT: Self = Self(46);
     /// `Lookup`: length of the key, key.
     pub const LOOKUP: [Self; 2] = [Self(47), Self(48)];
     /// `Remove`: length of the key, key.
     pub const REMOVE: [Self; 2] = [Self(57), Self(58)];
-    /// The server could not do what was asked. What is wrong stands behind it as bytes.
+    /// The server could not do what the request asked. The reason follows as text.
     pub const SERVER: Self = Self(36);
 }
 
@@ -77,7 +77,7 @@ impl Fault {
         Self::Short { flaw, required, given }
     }
 
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {

@@ -1,9 +1,9 @@
 //! The codec: requests and replies as bytes, in both dialects. Pure: no sockets, no clock, no engine.
 //!
-//! Reading order: [`Dialect`], [`Request`], [`Fault`] (what is wrong with one), [`Reply`]; `stream`, which cuts bare requests
-//! that stand back to back.
+//! Reading order: [`Dialect`], [`Request`], [`Fault`] (an invalid request), [`Reply`]; `stream`, which splits bare requests that
+//! stand back to back.
 //!
-//! Spec: `spiderq-protocol`. Numbers are big-endian; a key or a value is its length in four bytes and itself.
+//! Spec: `spiderq-protocol`. Numbers are big-endian. A key or a value is a length of four bytes followed by its bytes.
 
 mod fault;
 mod reader;

@@ -1,10 +1,10 @@
-//! One field after the other, from the front of a frame.
+//! Reads fields one after another from the front of a frame.
 
-/// What is left of a frame.
+/// The unread part of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
-/// A field wants more bytes than are there.
+/// A field needs more bytes than are left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Short {
     pub(super) required: u32,
@@ -16,7 +16,7 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    /// What has not been read.
+    /// The unread bytes.
     pub(super) const fn rest(self) -> &'a [u8] {
         self.0
     }
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// So many bytes.
+    /// Takes `required` bytes.
     pub(super) fn bytes(&mut self, required: u32) -> Result<&'a [u8], Short> {
         let split = usize::try_from(required).ok().and_then(|required| self.0.split_at_checked(required));
         let (bytes, rest) = split.ok_or_else(|| self.short(required))?;

@@ -1,6 +1,7 @@
-//! What a client is told.
+//! The server's replies.
 //!
-//! Spec: `spiderq-protocol`, "Reply" of each section; `Error`, `Removed` and `NotRemoved` are of the server it describes.
+//! Spec: `spiderq-protocol`, "Reply" of each section. `Error`, `Removed` and `NotRemoved` are not in the text, but the server it
+//! describes sends them.
 
 use bytes::{BufMut, BytesMut};
 
@@ -10,56 +11,56 @@ use super::{Dialect, Fault, Flaw, Reader};
 /// A reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
-    /// So many entries wait.
+    /// Number of queued entries.
     Counted(u32),
-    /// There is a new entry.
+    /// To `Add`: the entry was added.
     Added,
-    /// There was one with this key.
+    /// To `Add`: an entry with this key existed and was not changed.
     Kept,
-    /// It has the value.
+    /// To `Update`: the entry has the new value.
     Updated,
-    /// To `Update`: there is no such entry. To `Repay`: it is not lent, or under another lend key.
+    /// To `Update`: there is no such entry. To `Repay`: the entry is not lent, or lent under another lend key.
     NotFound,
-    /// An entry.
+    /// A lent entry.
     Lent {
-        /// To be said when it is given back.
+        /// Must be repeated in `Repay` and `Heartbeat`.
         lend_key: u64,
         /// Its key.
         key: &'a [u8],
         /// Its value.
         value: &'a [u8],
     },
-    /// It is where it goes.
+    /// To `Repay`: the entry is at its new position, or dropped.
     Repaid,
-    /// It is lent from now for so long.
+    /// To `Heartbeat`: the time-out runs anew from now.
     Heartbeaten,
-    /// It is not lent, or under another lend key.
+    /// To `Heartbeat`: the entry is not lent, or lent under another lend key.
     Skipped,
-    /// How often which requests were answered.
+    /// Number of answered requests by kind.
     StatsGot(Counts, Dialect),
-    /// What is wrong with the request.
+    /// The request is invalid.
     Error(Fault),
-    /// What is wrong with the server, in words.
+    /// The server could not do what the request asked, with a text.
     Trouble(&'a [u8]),
     /// The server is about to stop.
     Terminated,
     /// An entry's value.
     ValueFound(&'a [u8]),
-    /// There is no such entry.
+    /// There is no entry with this key.
     ValueNotFound,
-    /// Everything before is on the disk.
+    /// Everything before the `Flush` is on disk.
     Flushed,
-    /// Nothing is there to be lent.
+    /// To a non-blocking `Lend`: there is no entry to lend.
     QueueEmpty,
-    /// The server is there.
+    /// To `Ping`.
     Pong,
-    /// The entry is no more.
+    /// To `Remove`: the entry was removed.
     Removed,
-    /// There was none.
+    /// To `Remove`: there is no entry with this key.
     NotRemoved,
 }
 
-/// Requests that were answered, by kind.
+/// Number of answered requests, by kind.
 #[expect(missing_docs, reason = "each is named after its request")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
@@ -75,7 +76,7 @@ pub struct Counts {
     pub stats: u64,
 }
 
-/// These bytes are no reply.
+/// The bytes are not a valid reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadReply;
 
@@ -100,7 +101,7 @@ const REMOVED: u8 = 0x12;
 const NOT_REMOVED: u8 = 0x13;
 
 impl<'a> Reply<'a> {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         match self {
@@ -128,7 +129,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Appends it.
+    /// Appends the reply.
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u8(self.tag());
         match *self {
@@ -186,12 +187,12 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Reads the reply at the front of these bytes, and says how many it has: the client's side, for tests and load
-    /// generators. The counters must fill the rest, for their number tells the dialect.
+    /// Reads the reply at the front of these bytes, and returns it with its length: the client's side, for tests and load
+    /// generators. The counters must fill all remaining bytes, because their number shows the dialect.
     ///
     /// # Errors
     ///
-    /// It is none, or it is cut short.
+    /// The bytes are not a reply, or the reply is cut short.
     pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), BadReply> {
         let mut from = Reader::new(bytes);
         let reply = Self::read(&mut from).ok_or(BadReply)?;

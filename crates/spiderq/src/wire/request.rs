@@ -1,15 +1,15 @@
-//! What a client may ask.
+//! The client's requests.
 //!
-//! Spec: `spiderq-protocol`, "Request" of each section. Bytes behind a whole request mean nothing.
+//! Spec: `spiderq-protocol`, "Request" of each section. Bytes after a whole request are ignored.
 
 use bytes::{BufMut, BytesMut};
 
 use super::{Fault, Flaw, Reader};
 
-/// What is spoken.
+/// The dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// 1.3, and what of 1.4 cannot be mistaken: an `Add` behind which there is nothing but a mode, and `Remove`.
+    /// 1.3, and the parts of 1.4 that cannot be mistaken: an `Add` followed by exactly one mode, and `Remove`.
     V1_3,
     /// 1.4: an `Add` must have a mode.
     V1_4,
@@ -18,99 +18,99 @@ pub enum Dialect {
 /// A request, as a view of the frame it came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
-    /// How many entries wait.
+    /// Returns the number of queued entries.
     Count,
-    /// A new entry.
+    /// Adds an entry.
     Add {
         /// Its key.
         key: &'a [u8],
         /// Its value.
         value: &'a [u8],
-        /// Where it goes; only 1.4 says.
+        /// Where the entry goes; only in 1.4.
         mode: Option<Mode>,
     },
-    /// Another value for an entry.
+    /// Gives an entry another value.
     Update {
         /// Its key.
         key: &'a [u8],
-        /// The value.
+        /// The new value.
         value: &'a [u8],
     },
-    /// The next entry.
+    /// Borrows the next entry.
     Lend {
-        /// How long it is lent, in milliseconds.
+        /// Duration of the lease, in milliseconds.
         timeout_ms: u64,
-        /// What if there is none.
+        /// Whether to wait if there is no entry.
         patience: Patience,
     },
-    /// An entry is given back.
+    /// Returns a borrowed entry.
     Repay {
-        /// What it was lent under.
+        /// The key from `Lent`.
         lend_key: u64,
-        /// Its key.
+        /// The entry's key.
         key: &'a [u8],
-        /// Its value from now on.
+        /// The entry's new value.
         value: &'a [u8],
-        /// Where it goes.
+        /// Where the entry goes.
         status: Status,
     },
-    /// An entry is needed for longer, or shorter.
+    /// Changes the end of a lease, to later or earlier.
     Heartbeat {
-        /// What it was lent under.
+        /// The key from `Lent`.
         lend_key: u64,
-        /// Its key.
+        /// The entry's key.
         key: &'a [u8],
-        /// From now, in milliseconds.
+        /// Duration from now, in milliseconds.
         timeout_ms: u64,
     },
-    /// How many requests of each kind there were.
+    /// Returns the number of requests of each kind.
     Stats,
-    /// The server is to stop.
+    /// Stops the server.
     Terminate,
-    /// An entry's value.
+    /// Returns an entry's value.
     Lookup {
-        /// Its key.
+        /// The entry's key.
         key: &'a [u8],
     },
-    /// An answer when all is on the disk.
+    /// Answered when everything before it is on disk.
     Flush,
-    /// An answer.
+    /// Answered at once.
     Ping,
-    /// An entry is to be no more. 1.4 only.
+    /// Removes an entry. 1.4 only.
     Remove {
-        /// Its key.
+        /// The entry's key.
         key: &'a [u8],
     },
 }
 
-/// Where a new entry goes.
+/// The position of a new entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Before all others but those that came there before.
+    /// Ahead of all other entries, but behind those added at the head before.
     Head,
-    /// Behind all others.
+    /// Behind all other entries.
     Tail,
 }
 
-/// What if there is nothing to lend.
+/// What to do if there is no entry to lend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// No answer until there is.
+    /// Wait for one.
     Block,
-    /// That is the answer.
+    /// Reply at once that the queue is empty.
     Poll,
 }
 
-/// Where an entry goes that is given back.
+/// The position of a repaid entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// Nearer the tail.
+    /// Nearer to the tail.
     Penalty,
-    /// Nearer the head.
+    /// Nearer to the head.
     Reward,
-    /// To the head.
+    /// At the head.
     Front,
-    /// Nowhere.
+    /// The entry leaves the queue.
     Drop,
 }
 
@@ -128,14 +128,14 @@ pub(super) const PING: u8 = 0x0B;
 pub(super) const REMOVE: u8 = 0x0C;
 
 impl<'a> Request<'a> {
-    /// The answer to a `Terminate` where clients may not: that there is no such request.
+    /// The answer to a `Terminate` that clients may not use: unknown request.
     pub const NO_TERMINATE: Fault = Fault::Unknown { flaw: Flaw::REQUEST, byte: TERMINATE };
 
     /// Reads one frame.
     ///
     /// # Errors
     ///
-    /// The first field that is not as it must be.
+    /// The first invalid field.
     pub fn decode(frame: &'a [u8], dialect: Dialect) -> Result<Self, Fault> {
         let mut from = Reader::new(frame);
         let request = match from.u8().map_err(|short| Fault::short(Flaw::EMPTY, short))? {
@@ -170,11 +170,11 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Reads one frame of a client whose dialect is not known: an `Add` without a mode is 1.3, everything else is 1.4.
+    /// Reads one frame of a client whose dialect is not known. An `Add` without a mode is 1.3; everything else is 1.4.
     ///
     /// # Errors
     ///
-    /// The first field that is not as it must be.
+    /// The first invalid field.
     pub fn decode_either(frame: &'a [u8]) -> Result<Self, Fault> {
         match Self::decode(frame, Dialect::V1_4) {
             Err(Fault::Short { flaw: Flaw::ADD_MODE, .. }) => Self::decode(frame, Dialect::V1_3),
@@ -182,7 +182,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The dialect that its sender must speak; `None` if both have it.
+    /// The dialect that the request shows; `None` if both dialects have it.
     #[must_use]
     pub const fn dialect(&self) -> Option<Dialect> {
         match self {
@@ -201,7 +201,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Appends it as its sender would.
+    /// Appends the request, as clients send it.
     pub fn encode(&self, out: &mut BytesMut) {
         match *self {
             Self::Count => out.put_u8(COUNT),
@@ -268,7 +268,7 @@ fn pair<'a>(
     Ok((bytes(from, [key_length, key])?, bytes(from, [value_length, value])?))
 }
 
-/// In 1.3 what stands behind an `Add` means nothing, unless it is a mode and nothing else.
+/// In 1.3 the bytes after an `Add` are ignored, unless they are exactly a mode.
 fn mode(mut from: Reader<'_>, dialect: Dialect) -> Result<Option<Mode>, Fault> {
     match (dialect, from.rest()) {
         (Dialect::V1_3, [1]) => Ok(Some(Mode::Head)),
@@ -300,7 +300,7 @@ fn status(from: &mut Reader<'_>) -> Result<Status, Fault> {
     }
 }
 
-/// Appends a key or a value. Nothing that is held in memory is longer than its length can say.
+/// Appends a key or a value. Strings in memory are never longer than the length field allows.
 pub(super) fn put(bytes: &[u8], out: &mut BytesMut) {
     out.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     out.put_slice(bytes);

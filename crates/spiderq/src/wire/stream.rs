@@ -1,36 +1,36 @@
-//! Bare requests, back to back on a stream: how long is the one at the front?
+//! Finds the end of the first request on a stream of bare requests.
 //!
-//! Only 1.3 can be cut so: whether a byte behind an `Add` is its mode or the next request, nobody can tell.
+//! Only dialect 1.3 can be split this way: a byte after an `Add` could be its mode or the next request.
 
 use super::request::{ADD, COUNT, FLUSH, HEARTBEAT, LEND, LOOKUP, PING, REMOVE, REPAY, STATS, TERMINATE, UPDATE};
 use super::{Fault, Flaw};
 
-/// What stands at the front.
+/// What is at the front of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// A whole request of so many bytes.
+    /// A whole request, with its length in bytes.
     Whole(usize),
-    /// The beginning of one that has so many bytes at least; more than there are.
+    /// The beginning of a request, with the minimum length of the whole. That is more than the stream holds.
     Begun(usize),
 }
 
-/// Why nothing can be cut off.
+/// Why the stream cannot be split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Uncut {
-    /// No request begins so; where the next begins nobody knows.
+    /// Not the beginning of a request, so the next request cannot be found either.
     Unknown(Fault),
-    /// A key or a value that is too long.
+    /// A key or a value exceeds the limit.
     TooLong,
 }
 
-/// The request at the front of a stream. No key and no value of more than `bytes_max` bytes is waited for.
+/// Finds the request at the front of a stream. Keys and values may have at most `bytes_max` bytes.
 ///
 /// # Errors
 ///
-/// Nothing that follows can be understood.
+/// The rest of the stream cannot be read.
 pub fn cut(stream: &[u8], bytes_max: usize) -> Result<Cut, Uncut> {
     let Some(tag) = stream.first() else { return Ok(Cut::Begun(1)) };
-    // Bytes before the first length, lengths with what they count, bytes behind.
+    // Bytes before the first length; number of strings with a length; bytes after them.
     let (before, vectors, behind) = match *tag {
         COUNT | STATS | TERMINATE | FLUSH | PING => (1, 0, 0),
         ADD | UPDATE => (1, 2, 0),

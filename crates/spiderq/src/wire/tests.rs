@@ -1,4 +1,4 @@
-//! Every frame as bytes: what the specification shows, every flaw a request may have, every dialect.
+//! Every frame as bytes: the specification's examples, every flaw of a request, both dialects.
 
 use bytes::BytesMut;
 
@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
     hex::encode(bytes)
 }
 
-/// What a request is answered for its form alone, or what it is.
+/// Decodes a request, and returns its `Debug` text or the bytes of the error reply.
 fn read(request: &str, dialect: Dialect) -> String {
     let request = bytes(request);
     match Request::decode(&request, dialect) {
@@ -75,7 +75,7 @@ const fn repay(status: Status) -> Request<'static> {
 }
 
 #[test]
-fn flaws() {
+fn every_flaw_has_its_number() {
     let table = [
         ("empty", "", "0b010000000100000000"),
         ("no such request", "00", "0b0200"),
@@ -116,7 +116,7 @@ fn flaws() {
 }
 
 #[test]
-fn a_mode_tells_the_dialects_apart() {
+fn the_mode_of_an_add_shows_the_dialect() {
     let (add, plain) = ("02 00000001 61 00000001 62", "Add { key: [97], value: [98], mode: None }");
     let head = "Add { key: [97], value: [98], mode: Some(Head) }";
     let tail = "Add { key: [97], value: [98], mode: Some(Tail) }";
@@ -126,7 +126,7 @@ fn a_mode_tells_the_dialects_apart() {
         ("02", tail, tail),
         ("09", plain, "0b3609"),
         ("00", plain, "0b3600"),
-        // Trailing bytes are ignored by both: for 1.3 these are some.
+        // Both dialects ignore trailing bytes. In 1.3 these are trailing bytes.
         ("01 ff", plain, head),
         ("02 02", plain, tail),
     ];
@@ -142,7 +142,7 @@ fn a_mode_tells_the_dialects_apart() {
 }
 
 #[test]
-fn replies() {
+fn replies_are_encoded_and_decoded() {
     let counts = Counts {
         ping: 9,
         count: 1,
@@ -191,7 +191,7 @@ fn replies() {
         assert_eq!(text(&out), text(&bytes(frame)), "{reply:?}");
         assert_eq!(reply.bytes(), out.len(), "{reply:?}");
         assert_eq!(Reply::decode(&out), Ok((reply, out.len())));
-        // Ten counters cut at the eighth are the eight of 1.3.
+        // The first eight of ten counters are a valid `Stats` reply of 1.3.
         for cut in (0..out.len()).filter(|cut| *cut != 65) {
             assert!(Reply::decode(&out[..cut]).is_err(), "{reply:?} cut at {cut}");
         }

@@ -1,4 +1,4 @@
-//! spiderq as transcripts write it.
+//! spiderq's vocabulary in transcripts.
 
 use bytes::{Bytes, BytesMut};
 use windlass_spiderq::wire::{Dialect, Mode, Patience, Reply, Request, Status};
@@ -93,7 +93,7 @@ fn words(reply: &Reply<'_>) -> Spoken {
 
 fn number(text: &[u8]) -> Result<u64, String> {
     let text = String::from_utf8_lossy(text);
-    text.parse().map_err(|_| format!("{text:?} is no number"))
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
 fn status(text: &[u8]) -> Result<Status, String> {

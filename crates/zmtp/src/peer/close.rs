@@ -1,38 +1,38 @@
-//! Why a connection ends: for the log, for the peer as far as the protocol has words, and for the session above.
+//! Why a connection ends: for the log, for the session, and for the peer if the protocol can express it.
 
 use windlass_session::Reason;
 
 use crate::wire::{BadFlags, GreetingError, Malformed};
 
-/// Why a connection is to be closed.
+/// Why a connection must be closed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Close {
-    /// It is not ZMTP, or too old a version.
+    /// Not ZMTP, or too old a version.
     #[error(transparent)]
     Greeting(#[from] GreetingError),
-    /// The two sides are set to different mechanisms.
+    /// The two sides have different mechanisms configured.
     #[error("peer's mechanism is {theirs:?}, ours is {ours}")]
     Mechanism {
-        /// Theirs.
+        /// The peer's.
         theirs: String,
         /// Ours.
         ours: String,
     },
-    /// A frame that cannot be.
+    /// A frame with invalid flags.
     #[error(transparent)]
     BadFlags(#[from] BadFlags),
-    /// A command that cannot be understood.
+    /// A malformed command.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// Something else was due in the handshake.
+    /// Something unexpected in the handshake.
     #[error("{found} while {due} was due")]
     Unexpected {
-        /// What came.
+        /// What came instead.
         found: String,
-        /// What was to come.
+        /// What was expected.
         due: &'static str,
     },
-    /// The two socket types have nothing to say to each other.
+    /// The two socket types cannot talk to each other.
     #[error("peer's socket type is not for {ours}")]
     SocketType {
         /// Ours.
@@ -44,32 +44,32 @@ pub enum Close {
         /// Its length.
         bytes: usize,
     },
-    /// A user or a password that is not right.
+    /// A wrong user or password.
     #[error("wrong user or password")]
     Credentials,
-    /// The peer said ERROR.
+    /// The peer sent ERROR.
     #[error("peer's error: {0}")]
     PeerError(String),
-    /// More than one of [`Limits`](super::Limits) allows.
+    /// The peer exceeded one of [`Limits`](super::Limits).
     #[error("{what}: {given}, {allowed} allowed")]
     Limit {
         /// The limit's name.
         what: &'static str,
-        /// What was announced.
+        /// The announced size or number.
         given: u64,
         /// The limit.
         allowed: usize,
     },
-    /// No end of the handshake in time.
+    /// The handshake took too long.
     #[error("no handshake in time")]
     HandshakeTimeout,
-    /// No sign of life after a PING.
+    /// The peer did not answer a PING.
     #[error("no answer to a ping")]
     PingTimeout,
-    /// Silence for longer than the peer itself said in a PING.
+    /// The peer was silent for longer than the time to live in its own PING.
     #[error("silent for longer than its ping allowed")]
     TtlExpired,
-    /// Many others came while it was still shaking hands.
+    /// Too many newer connections came while this one was in the handshake.
     #[error("gave way to newer handshakes")]
     Evicted,
     /// Another connection has taken its identity over.
@@ -78,10 +78,10 @@ pub enum Close {
 }
 
 impl Close {
-    /// What ERROR says of it; `None` if a peer has no use for it. Without blanks: "error-reason = short-size 0*255VCHAR".
+    /// The reason in ERROR; `None` if the peer has no use for it. Without blanks: "error-reason = short-size 0*255VCHAR".
     pub(super) const fn told(&self) -> Option<&'static [u8]> {
         match self {
-            // libzmq takes three digits for the status codes of RFC 27.
+            // libzmq reads three digits as a status code of RFC 27.
             Self::Credentials => Some(b"400"),
             Self::SocketType { .. } => Some(b"Invalid-Socket-Type"),
             Self::Identity { .. } => Some(b"Invalid-Identity"),

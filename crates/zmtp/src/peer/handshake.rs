@@ -1,4 +1,4 @@
-//! The security mechanisms: from the greeting to the peer's metadata, one function for each command that is due.
+//! The security mechanisms: from the greeting to the peer's metadata, with one function for each expected command.
 //!
 //! Spec: RFC 37, "The NULL Security Mechanism" and "Connection Metadata"; RFC 24.
 
@@ -12,28 +12,28 @@ use crate::wire::{Command, Metadata, SocketType};
 /// The longest identity.
 const IDENTITY_BYTES_MAX: usize = 255;
 
-/// What the mechanism waits for.
+/// The command that the mechanism expects.
 #[derive(Debug)]
 pub(super) enum Step {
     /// NULL: the peer's metadata.
     NullReady,
-    /// PLAIN: who it is.
+    /// PLAIN: user and password.
     PlainHello,
     /// PLAIN: the metadata of this user.
     PlainInitiate { user: Bytes },
 }
 
-/// What there is to know of a peer once it may talk.
+/// The result of the handshake.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ready {
     /// The peer's socket type.
     pub socket_type: SocketType,
-    /// How it wants to be called, if it may be called so: at most 255 bytes, the first of which is not 0. See
+    /// The identity the peer asks for, if it is allowed: at most 255 bytes, the first of which is not 0. See
     /// [`Seat::settle`](crate::Seat::settle).
     pub identity: Option<Bytes>,
-    /// As whom it logged in; `None` without a mechanism that asks.
+    /// The user that logged in; `None` with a mechanism that has no users.
     pub user: Option<Bytes>,
-    /// Everything else it said of itself, in order.
+    /// All other metadata of the peer, in order.
     pub metadata: Vec<(Bytes, Bytes)>,
 }
 
@@ -45,7 +45,7 @@ impl Peer {
         }
     }
 
-    /// One command further. The peer's introduction, if it was the last.
+    /// Handles one command. Returns the result of the handshake after its last command.
     pub(super) fn shake(&mut self, body: &[u8], now: Timestamp, out: &mut BytesMut) -> Result<Option<Ready>, Close> {
         let command = Command::parse(body)?;
         if let Command::Error(reason) = command {
@@ -96,7 +96,7 @@ impl Peer {
         Ok(Ready { socket_type, identity, user, metadata: others })
     }
 
-    /// An identity's length, if it may have it.
+    /// Returns an identity's length, or an error if it is too long.
     pub(super) const fn check_identity_bytes(bytes: usize) -> Result<usize, Close> {
         if bytes > IDENTITY_BYTES_MAX { Err(Close::Identity { bytes }) } else { Ok(bytes) }
     }

@@ -1,7 +1,7 @@
-//! Signs of life: PING when a peer has been silent, and the time after which it counts as gone.
+//! Heartbeats: PING when a peer has been silent, and the time after which it counts as gone.
 //!
-//! Whatever comes is a sign of life. Deadlines move lazily: what is heard only moves a time, and the deadline that was
-//! announced is looked at again when it has come.
+//! Any bytes from the peer count as a sign of life. Deadlines move lazily: a read only updates a timestamp, and the deadline that
+//! was announced is recomputed when it arrives.
 //!
 //! Spec: RFC 37, "Connection Heartbeating".
 
@@ -11,18 +11,18 @@ use windlass_engine::Timestamp;
 use super::{Close, Peer, Settings, Stage};
 use crate::wire::Command;
 
-/// What there is to know about a peer's pulse.
+/// The state of a peer's heartbeats.
 #[derive(Debug, Default)]
 pub(super) struct Heart {
     began_at: Timestamp,
     heard_at: Timestamp,
-    /// When it was asked for a sign of life, if it owes us one.
+    /// When our PING was sent, while it is unanswered.
     pinged_at: Option<Timestamp>,
-    /// What it said in its last PING: it is gone if it is silent for longer, in milliseconds; 0 = it need not talk.
+    /// The time to live from the peer's last PING, in milliseconds: the peer is gone if it is silent for longer; 0 = no limit.
     ttl_ms: u64,
 }
 
-/// What is to be done at a deadline.
+/// The action at a deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Due {
     Ping,
@@ -41,12 +41,12 @@ impl Heart {
         self.pinged_at = None;
     }
 
-    /// The peer asked for a sign of life, and named a time, in tenths of a second.
+    /// The peer sent a PING with this time to live, in tenths of a second.
     pub(super) fn was_pinged(&mut self, ttl_ds: u16) {
         self.ttl_ms = u64::from(ttl_ds) * 100;
     }
 
-    /// What is due next, and when, once the handshake is done.
+    /// The next deadline and its action, once the handshake is done.
     fn next(&self, settings: &Settings, pings: bool) -> Option<(Timestamp, Due)> {
         let ttl = (self.ttl_ms > 0).then(|| (self.heard_at.after_ms(self.ttl_ms), Due::TtlExpired));
         let ping = match self.pinged_at {
@@ -61,7 +61,7 @@ impl Heart {
 }
 
 impl Peer {
-    /// When [`Peer::tick`] is to be called next, if ever.
+    /// When [`Peer::tick`] must be called next; `None` if never.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         match self.stage {
@@ -73,10 +73,10 @@ impl Peer {
         }
     }
 
-    /// A deadline has come, or may have.
+    /// Acts on a deadline that has come. Does nothing before the deadline.
     ///
     /// # Errors
-    /// It is over: the peer took too long.
+    /// The peer took too long; the connection is over.
     pub fn tick(&mut self, now: Timestamp, out: &mut BytesMut) -> Result<(), Close> {
         if self.next_deadline().is_none_or(|at| at > now) {
             return Ok(());
@@ -96,8 +96,9 @@ impl Peer {
         Err(close)
     }
 
-    /// Nothing was read from this peer until now, on purpose: its silence is no sign of death. For a driver that stops
-    /// reading from a peer that does not take its answers, to be called when it begins again, and before a tick meanwhile.
+    /// Reading from this peer was suspended on purpose until now: its silence must not count as a missed heartbeat. For a driver
+    /// that stops reading from a peer that does not read its answers. Call it when reading begins again, and before a tick
+    /// meanwhile.
     pub const fn excuse(&mut self, now: Timestamp) {
         self.heart.heard(now);
     }

@@ -1,8 +1,8 @@
 //! One connection: greeting, handshake, then messages and commands as they come.
 //!
-//! Reading order: this file, what a connection goes through; `handshake`, one function for each mechanism; `traffic`, frames to
-//! messages; `heartbeat`, who has to say something when; `send`, messages to frames; `version2`, how peers of ZMTP 2.0 begin;
-//! `settings` and `close`.
+//! Reading order: this file, the stages of a connection; `handshake`, one function for each mechanism; `traffic`, frames to
+//! messages; `heartbeat`, PING and the time-outs; `send`, messages to frames; `version2`, the handshake of ZMTP 2.0; `settings`
+//! and `close`.
 //!
 //! Spec: RFC 37, "Overall Behavior".
 
@@ -32,9 +32,9 @@ use traffic::Frames;
 
 /// The other side of one connection.
 ///
-/// [`Peer::open`] once; [`Peer::read`] again and again when bytes have come, until there is nothing more to be had or it
-/// is over; [`Peer::tick`] when [`Peer::next_deadline`] has come. Each of them may append to `out` what the peer
-/// is to be told, and so does everything that sends. After an error all that is left to do is to send `out` and hang up.
+/// Call [`Peer::open`] once. Call [`Peer::read`] when bytes have come, again and again until it returns `None` or an error. Call
+/// [`Peer::tick`] when [`Peer::next_deadline`] has come. Each of them, and every function that sends, may append output for the peer
+/// to `out`. After an error, send `out` and hang up.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -42,7 +42,7 @@ use traffic::Frames;
 /// # use windlass_engine::Timestamp;
 /// use windlass_zmtp::{Close, Event, Peer, Role, Settings};
 ///
-/// /// Answers every request with one byte, whatever envelope it came in.
+/// /// Answers every request with one byte, and repeats its envelope.
 /// fn on_bytes(peer: &mut Peer, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<(), Close> {
 ///     while let Some(event) = peer.read(now, input, out)? {
 ///         if let Event::Message(message) = event {
@@ -72,41 +72,41 @@ pub struct Peer {
     stage: Stage,
     frames: Frames,
     heart: Heart,
-    /// Bytes of input that were there, and stayed, the last time.
+    /// Length of `input` after the last call of [`Peer::read`].
     left_bytes: usize,
-    /// The peer understands PING: it speaks 3.1 at least.
+    /// The peer understands PING: it speaks 3.1 or later.
     pings: bool,
-    /// The peer may send commands between messages: it speaks 3.0 at least.
+    /// The peer may send commands between messages: it speaks 3.0 or later.
     commands: bool,
 }
 
-/// How far a connection has come.
+/// The stages of a connection.
 #[derive(Debug)]
 enum Stage {
     /// The peer's version is not known yet.
     Signature,
-    /// It is 3.0 or later, and the 64 bytes are not there yet.
+    /// The peer speaks 3.0 or later, and its 64 bytes have not all come yet.
     Greeting,
-    /// It is 2.0: socket type and identity are not there yet.
+    /// The peer speaks 2.0, and its socket type and identity have not come yet.
     GreetingV2,
     /// Commands of the mechanism.
     Handshake(Step),
     /// Messages.
     Traffic,
-    /// Nothing more.
+    /// The connection is over.
     Over(Close),
 }
 
-/// What a peer has to say to whoever uses the connection.
+/// What a peer delivers to the user of the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The handshake is done: once, and before everything else.
+    /// The handshake is done. Comes once, before all other events.
     Ready(Box<Ready>),
     /// A message. A [`Role::Pub`] gets none.
     Message(Message),
-    /// The peer wants messages that begin with this. Only a [`Role::Pub`] hears of it.
+    /// The peer subscribes to messages that begin with this. Only for a [`Role::Pub`].
     Subscribe(Bytes),
-    /// It does not want them any more.
+    /// The peer cancels one subscription.
     Cancel(Bytes),
 }
 
@@ -125,28 +125,29 @@ impl Peer {
         }
     }
 
-    /// Greets, as far as all versions agree: a peer that says the first ten bytes and waits must hear something.
+    /// Sends the beginning of a greeting that all versions share: a peer may send ten bytes and wait for ours.
     pub fn open(&mut self, now: Timestamp, out: &mut BytesMut) {
         self.open_as(Bytes::new(), now, out);
     }
 
-    /// Greets as somebody: a [`Role::Dealer`] says this identity, if it is not empty. At most 255 bytes; the other roles have none.
+    /// Sends a greeting with an identity: a [`Role::Dealer`] sends this one, if it is not empty. At most 255 bytes. The other
+    /// roles have none.
     pub fn open_as(&mut self, identity: Bytes, now: Timestamp, out: &mut BytesMut) {
         self.heart.begin(now);
         Greeting::encode_signature(out);
         if self.settings.role.is_client() {
-            // A client of ours speaks 3.1 whatever the other side speaks.
+            // Our client speaks 3.1, whatever the other side speaks.
             self.greeting().encode_rest(out);
             // "The client SHALL send a READY command and then wait for a READY command in reply."
             Command::Ready(Metadata { identity, ..self.settings.metadata() }).encode(out);
         }
     }
 
-    /// Takes the next thing out of `input`: always the same buffer, with bytes added at its end and none taken away. `None` when
-    /// there is none yet.
+    /// Takes the next event out of `input`. It must always be the same buffer, with bytes added at its end and none taken away.
+    /// `None` if there is no event yet.
     ///
     /// # Errors
-    /// It is over. Asking again gives the same again.
+    /// The connection is over. Further calls return the same error.
     pub fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
         if input.len() > self.left_bytes {
             self.heart.heard(now);
@@ -160,33 +161,33 @@ impl Peer {
         found
     }
 
-    /// How many more bytes are needed at least before [`Peer::read`] can take the next thing; 0 between messages. Never more
-    /// than a frame may have. For a reader that would reserve them, or has stopped reading.
+    /// Minimum number of further bytes before [`Peer::read`] can return the next event; 0 between messages. Never more than a
+    /// frame may have. For a reader that reserves memory, or has stopped reading.
     #[must_use]
     pub fn bytes_wanted(&self) -> usize {
         match self.stage {
             Stage::Signature => SIGNATURE_BYTES.saturating_sub(self.left_bytes),
             Stage::Greeting => GREETING_BYTES.saturating_sub(self.left_bytes),
-            // Its length is known only with its last frame's header; it is short.
+            // Its length is only known from its last header. It is short.
             Stage::GreetingV2 => 0,
             Stage::Handshake(_) | Stage::Traffic => self.frames.bytes_wanted(),
             Stage::Over(_) => 0,
         }
     }
 
-    /// How many whole messages have come. Commands between the parts of one are none: they do not bring it to its end.
+    /// Number of whole messages received. Commands between the parts of a message do not count: they do not complete it.
     #[must_use]
     pub const fn messages(&self) -> u64 {
         self.frames.messages()
     }
 
-    /// Bytes of a message that is not whole and stand no longer in the buffer it is read into.
+    /// Bytes of an incomplete message that were moved out of the read buffer.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.frames.held_bytes()
     }
 
-    /// Whether the handshake is done, and it is not over.
+    /// Whether the handshake is done and the connection is not over.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
         matches!(self.stage, Stage::Traffic)
@@ -223,7 +224,7 @@ impl Peer {
         }
     }
 
-    /// Ours, as 3.1 has it.
+    /// Our greeting, as 3.1 defines it.
     fn greeting(&self) -> Greeting {
         let mechanism = self.settings.mechanism();
         Greeting::new(mechanism.name(), mechanism.is_server())
@@ -247,7 +248,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Nothing counts from here on. A peer amid a handshake is told why, if the protocol has a word for it.
+    /// Ends the connection. A peer in the handshake receives an ERROR, if the protocol has one for the reason.
     fn end(&mut self, close: &Close, out: &mut BytesMut) {
         if let (Stage::Handshake(_), Some(reason)) = (&self.stage, close.told()) {
             Command::Error(reason).encode(out);

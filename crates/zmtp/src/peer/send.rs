@@ -1,4 +1,4 @@
-//! Messages to frames. Everything is appended to the caller's buffer, whole messages at a time, and nothing is ever waited for.
+//! Messages to frames. Whole messages are appended to the caller's buffer, and nothing ever blocks.
 
 use bytes::BytesMut;
 
@@ -6,19 +6,19 @@ use super::Peer;
 use crate::message::{Envelope, Message, write_parts};
 use crate::wire::{Flags, Header};
 
-/// Why a message was not appended. Nothing of it was.
+/// Why a message was not appended. No part of it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unsent {
-    /// The handshake is not done, or it is over.
+    /// The handshake is not done, or the connection is over.
     #[error("not connected")]
     NotReady,
-    /// The peer does not take what waits for it. A publisher drops the message; others had better hang up.
+    /// Too many bytes are waiting for the peer. A publisher drops the message; other callers should hang up.
     #[error("outbound_bytes_max")]
     Full,
 }
 
 impl Peer {
-    /// Appends a message of these parts; without any, of one empty part.
+    /// Appends a message of these parts. Without parts it has one empty part.
     ///
     /// # Errors
     /// [`Unsent`]: there is no peer, or no room.
@@ -33,7 +33,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Appends a message as it is: one that came from another peer, or goes to many.
+    /// Appends a message unchanged: one from another peer, or one for many.
     ///
     /// # Errors
     /// [`Unsent`]: there is no peer, or no room.
@@ -60,7 +60,7 @@ impl Peer {
         Header::encode(Flags::LAST, payload_bytes, out);
         let begin = out.len();
         write(out);
-        debug_assert_eq!(out.len() - begin, payload_bytes, "a payload of another length than was said");
+        debug_assert_eq!(out.len() - begin, payload_bytes, "the payload differs from its announced length");
         Ok(())
     }
 

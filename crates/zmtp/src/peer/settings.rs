@@ -1,77 +1,76 @@
-//! What an operator can set, and what the protocol above decides. Where the values come from is the server's business.
+//! What an operator can configure, and what the protocol above decides. The server reads the values from its configuration.
 
 use bytes::Bytes;
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::wire::{Metadata, SocketType};
 
-/// One set of rules for all connections of a listener.
+/// The settings that all connections of a listener share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Which side of which pattern this is.
+    /// The pattern, and the side of it.
     pub role: Role,
-    /// How peers prove who they are. Peers must be set to the same.
+    /// How peers authenticate. Peers must have the same mechanism configured.
     pub mechanism: Mechanism,
-    /// What a peer may make us hold.
+    /// How much a peer may make us hold.
     pub limits: Limits,
-    /// How long the greeting and the handshake may take together, in milliseconds.
+    /// Time for greeting and handshake together, in milliseconds.
     pub handshake_ms: u64,
-    /// Silence after which a peer is asked for a sign of life, in milliseconds; 0 = never. Peers older than 3.1 never are.
+    /// Silence after which a peer receives a PING, in milliseconds; 0 = never. Peers older than 3.1 never receive one.
     pub ping_idle_ms: u64,
-    /// How long it may take to give one, in milliseconds.
+    /// Time to answer the PING, in milliseconds.
     pub ping_timeout_ms: u64,
 }
 
-/// Which side of which pattern is played.
+/// The side of a pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Hears whom it will and answers whom it will; for REQ, DEALER and ROUTER.
+    /// Receives from any peer and answers any peer; for REQ, DEALER and ROUTER.
     Router,
-    /// Tells those who subscribed; for SUB and XSUB.
+    /// Publishes to subscribers; for SUB and XSUB.
     Pub,
-    /// The connecting side of a ROUTER, for tests and load generators. Always NULL, whatever
-    /// the mechanism is set to.
+    /// The connecting side of a ROUTER, for tests and load generators. Always uses NULL, whatever `mechanism` is.
     Dealer,
 }
 
-/// A security mechanism, and what it needs to know. This side is always its server.
+/// A security mechanism with its data. This side is always its server.
 ///
-/// CURVE would be a third: its handshake is one more function in `handshake`, and its MESSAGE commands become frames
-/// where `traffic` reads commands, and frames become they where `send` writes them.
+/// CURVE would be a third. Its handshake would be one more function in `handshake`. Its MESSAGE commands would become frames
+/// where `traffic` reads commands, and frames would become MESSAGE commands where `send` writes them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mechanism {
-    /// Everybody is let in.
+    /// No authentication.
     Null,
-    /// Those are let in who know a password. It travels in the clear.
+    /// A user and a password, which travel in clear text.
     Plain(Vec<Login>),
 }
 
-/// A user, and what proves it. Its `Debug` text shows no password.
+/// A user and the password. Its `Debug` text omits the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// At most 255 bytes, or nobody can say it.
+    /// At most 255 bytes, the longest string in a HELLO.
     pub user: Bytes,
-    /// The same.
+    /// At most 255 bytes.
     pub password: Bytes,
 }
 
-/// What a peer may make us hold, in bytes unless it says otherwise.
+/// How much a peer may make us hold, in bytes unless noted otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Largest body of one frame of a message.
     pub frame_bytes_max: usize,
     /// Largest sum of the bodies of one message.
     pub message_bytes_max: usize,
-    /// Parts of one message.
+    /// Number of parts of one message.
     pub parts_max: usize,
     /// Largest body of a command, and so the longest topic.
     pub command_bytes_max: usize,
-    /// What may wait in the buffer that is sent from.
+    /// Bytes that may wait in the output buffer.
     pub outbound_bytes_max: usize,
 }
 
 impl Settings {
-    /// The defaults, without security.
+    /// The default settings, without authentication.
     #[must_use]
     pub fn new(role: Role) -> Self {
         Self {
@@ -88,7 +87,7 @@ impl Settings {
         if self.role.is_client() { &Mechanism::Null } else { &self.mechanism }
     }
 
-    /// What is said of ourselves.
+    /// Our own metadata.
     pub(super) fn metadata(&self) -> Metadata {
         Metadata { socket_type: Some(self.role.socket_type()), ..Metadata::default() }
     }
@@ -103,7 +102,8 @@ impl Role {
         }
     }
 
-    /// Spec: RFC 37, the table in "The Socket-Type Property". REP is not in it for a ROUTER.
+    /// Whether this role may talk to the peer's socket type. Spec: RFC 37, the table in "The Socket-Type Property". It lists no
+    /// REP for a ROUTER.
     pub(super) const fn serves(self, peer: SocketType) -> bool {
         match self {
             Self::Router => matches!(peer, SocketType::Req | SocketType::Dealer | SocketType::Router),
@@ -125,13 +125,13 @@ impl Mechanism {
         }
     }
 
-    /// Whether it has a server at all: "If the mechanism does not specify roles, as-server SHOULD be zero".
+    /// Whether the mechanism has a server: "If the mechanism does not specify roles, as-server SHOULD be zero".
     pub(super) const fn is_server(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 }
 
-/// Whether one of `logins` is this one. Takes the same time whichever it is, and if it is none.
+/// Whether `logins` contains this user and password. Takes the same time whichever login matches, and if none does.
 pub(super) fn is_known(logins: &[Login], user: &[u8], password: &[u8]) -> bool {
     let fits = |login: &Login| login.user.ct_eq(user) & login.password.ct_eq(password);
     logins.iter().fold(Choice::from(0), |any, login| any | fits(login)).into()

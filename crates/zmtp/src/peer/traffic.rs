@@ -1,12 +1,12 @@
 //! Frames to messages, and the commands between them.
 //!
-//! A message stays where it was read until its last frame is there, and is then one view of that buffer. No frame's header
-//! is read again when more bytes come, except that of the one that is being waited for.
+//! A message stays in its read buffer until its last frame has come. Then it is one view of that buffer. Arriving bytes cause no
+//! frame's header to be read again, except that of the incomplete frame.
 //!
-//! Commands may stand between the frames of a message: libzmq's heartbeats do, if they fall due while it sends one. They are
-//! answered, and the message is put together around them.
+//! Commands may stand between the frames of a message: libzmq sends its heartbeats there if they fall due in the middle. They are
+//! answered, and the message is assembled around them.
 //!
-//! Spec: RFC 37, "Framing", "The Publish-Subscribe Pattern", and 23 for subscriptions that are messages.
+//! Spec: RFC 37, "Framing", "The Publish-Subscribe Pattern", and RFC 23 for subscriptions that are messages.
 
 use bytes::{Bytes, BytesMut};
 
@@ -14,26 +14,26 @@ use super::{Close, Event, Limits, Peer, Role};
 use crate::message::{LARGE_BYTES, Message};
 use crate::wire::{Command, HEADER_BYTES_MAX, Header};
 
-/// The largest command of a handshake. With it a peer may introduce itself at length before its limits count.
+/// The largest command in a handshake. A peer may send that much metadata before its own limits apply.
 const HANDSHAKE_COMMAND_BYTES_MAX: usize = 8 << 10;
 
-/// The cutter of frames, and what it knows of the message at the front of the buffer.
+/// Splits the stream into frames. Holds the state of the message at the front of the buffer.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// Frames of it that had to be moved because a command stood behind them.
+    /// Frames of the message that were moved out of the buffer because a command followed them.
     moved: BytesMut,
-    /// Bytes of it at the front of the buffer that have been looked at: whole frames.
+    /// Bytes of the message at the front of the buffer that were read already: whole frames.
     seen_bytes: usize,
     parts: usize,
     body_bytes: usize,
     bytes_wanted: usize,
-    /// The buffer was made for it.
+    /// The buffer was allocated for this message.
     dedicated: bool,
-    /// Whole messages so far.
+    /// Number of whole messages so far.
     messages: u64,
 }
 
-/// What stands in the buffer.
+/// What was found in the buffer.
 enum Found {
     Command(Bytes),
     Message(Message),
@@ -52,7 +52,7 @@ impl Frames {
         self.moved.capacity()
     }
 
-    /// The body of the next command, where nothing but commands may come.
+    /// The body of the next command. Used where only commands are allowed.
     pub(super) fn next_command(&mut self, input: &mut BytesMut) -> Result<Option<Bytes>, Close> {
         let Some(header) = self.header(input)? else { return Ok(None) };
         if !header.flags.is_command() {
@@ -88,7 +88,7 @@ impl Frames {
         }
     }
 
-    /// The header behind what has been looked at.
+    /// The header of the next unread frame.
     fn header(&mut self, input: &BytesMut) -> Result<Option<Header>, Close> {
         let rest = input.get(self.seen_bytes..).unwrap_or_default();
         let header = Header::decode(rest)?;
@@ -99,8 +99,8 @@ impl Frames {
         Ok(header)
     }
 
-    /// Whether the frame behind what has been looked at is whole. If it is not, and large, the message moves into a buffer
-    /// of its own, where it grows as the rest comes.
+    /// Whether the next unread frame is whole. If it is incomplete and large, the message moves into a buffer of its own, which
+    /// grows as the rest arrives.
     fn is_there(&mut self, input: &mut BytesMut, frame_bytes: usize) -> bool {
         self.bytes_wanted = (self.seen_bytes + frame_bytes).saturating_sub(input.len());
         if self.bytes_wanted >= LARGE_BYTES && !self.dedicated {
@@ -110,7 +110,7 @@ impl Frames {
         self.bytes_wanted == 0
     }
 
-    /// Takes a command out, once it is whole, from between the frames of a message if need be.
+    /// Takes a command out once it is whole. It may stand between the frames of a message.
     fn command(&mut self, input: &mut BytesMut, header: Header, body_bytes: usize) -> Option<Bytes> {
         let frame_bytes = header.header_bytes + body_bytes;
         if !self.is_there(input, frame_bytes) {
@@ -123,7 +123,7 @@ impl Frames {
         Some(input.split_to(frame_bytes).freeze().slice(header.header_bytes..))
     }
 
-    /// Takes the message out whose last frame begins at `last_at` in the buffer.
+    /// Takes out the message. `last_at` is the offset of its last frame in the buffer.
     fn message(&mut self, input: &mut BytesMut, last_at: usize) -> Message {
         let next = Self { messages: self.messages + 1, ..Self::default() };
         let Self { mut moved, seen_bytes, parts, dedicated, .. } = std::mem::replace(self, next);
@@ -137,18 +137,18 @@ impl Frames {
     }
 }
 
-/// `given` as a size, if it is allowed.
+/// Converts `given` to a size, or fails if it exceeds `allowed`.
 #[inline]
 fn within(what: &'static str, given: u64, allowed: usize) -> Result<usize, Close> {
     match usize::try_from(given) {
-        // Room for a header must be left, or sums would not fit.
+        // Leaves room for a header, so that sums cannot overflow.
         Ok(size) if size <= allowed && size <= usize::MAX - HEADER_BYTES_MAX => Ok(size),
         _ => Err(Close::Limit { what, given, allowed }),
     }
 }
 
 impl Peer {
-    /// Commands are answered, until there is something for those above.
+    /// Takes messages and answers commands, until there is an event for the caller.
     pub(super) fn traffic(&mut self, input: &mut BytesMut, out: &mut BytesMut) -> Result<Option<Event>, Close> {
         let limits = self.limits();
         while let Some(found) = self.frames.next(input, &limits)? {
@@ -170,7 +170,7 @@ impl Peer {
         if self.settings.role != Role::Pub {
             return Some(Event::Message(message));
         }
-        // ZMTP 3.0: "a message consisting of a single frame that begins with 1 or 0". A publisher discards all others.
+        // ZMTP 3.0: "a message consisting of a single frame that begins with 1 or 0". A publisher discards all other messages.
         let mut parts = message.parts();
         let event = match (parts.len(), parts.next()?.split_first()?) {
             (1, (1, topic)) => Event::Subscribe(Bytes::copy_from_slice(topic)),
@@ -186,7 +186,7 @@ impl Peer {
             Command::Ping { ttl_ds, context } => {
                 self.heart.was_pinged(ttl_ds);
                 Command::Pong(context).encode(out);
-                // A flood of them must not pile up answers.
+                // Bounds the answers to a flood of PINGs.
                 within("outbound_bytes_max", out.len() as u64, self.settings.limits.outbound_bytes_max)?;
             }
             Command::Subscribe(topic) if publisher => {
@@ -194,7 +194,7 @@ impl Peer {
             }
             Command::Cancel(topic) if publisher => return Ok(Some(Event::Cancel(Bytes::copy_from_slice(topic)))),
             Command::Error(reason) => return Err(Close::PeerError(reason.escape_ascii().to_string())),
-            // PONG has done all it can by coming. The rest means nothing here, or nothing any more.
+            // Reading a PONG has already reset the heartbeat. The other commands mean nothing after the handshake.
             Command::Pong(_)
             | Command::Subscribe(_)
             | Command::Cancel(_)
@@ -207,7 +207,7 @@ impl Peer {
         Ok(None)
     }
 
-    /// A publisher hears of topics only, and they are no longer than a command.
+    /// A publisher receives only topics, which are no longer than a command.
     fn limits(&self) -> Limits {
         let limits = self.settings.limits;
         let topic_frame_bytes_max = limits.command_bytes_max.saturating_add(1);

@@ -1,5 +1,5 @@
-//! Peers that speak ZMTP 2.0: libzmq 3 and what was written beside it. After the signature each side says its socket type and its
-//! identity; then come frames as in 3.x, but no commands, so no heartbeats and no password.
+//! Peers that speak ZMTP 2.0: libzmq 3 and its contemporaries. After the signature each side sends its socket type and its
+//! identity. Then come frames as in 3.x, but no commands, so there are no heartbeats and no password.
 //!
 //! Spec: RFC 15, "Framing" and "Version Negotiation".
 
@@ -14,20 +14,20 @@ use crate::wire::{Flags, Header, Metadata, SIGNATURE_BYTES, SocketType};
 const TYPE_BYTES: usize = SIGNATURE_BYTES + 1;
 
 impl Peer {
-    /// The peer's signature says 2.0: says the rest of a greeting as that version has it.
+    /// Sends the rest of a 2.0 greeting, to a peer whose signature shows 2.0.
     pub(super) fn greet_v2(&mut self, out: &mut BytesMut) -> Result<(), Close> {
         if *self.settings.mechanism() != Mechanism::Null {
             let ours = self.greeting().mechanism_text();
             return Err(Close::Mechanism { theirs: "none, as in ZMTP 2.0".to_owned(), ours });
         }
         out.put_u8(self.settings.role.socket_type().number());
-        // No identity of ours.
+        // An empty identity.
         Header::encode(Flags::LAST, 0, out);
         self.stage = Stage::GreetingV2;
         Ok(())
     }
 
-    /// The peer's socket type and identity, once they are there.
+    /// The peer's socket type and identity, once they have come.
     pub(super) fn greeted_v2(&mut self, now: Timestamp, input: &mut BytesMut) -> Result<Option<Ready>, Close> {
         let Some((greeting, rest)) = input.split_at_checked(TYPE_BYTES) else { return Ok(None) };
         let socket_type = greeting.last().copied().and_then(SocketType::numbered);
@@ -36,7 +36,7 @@ impl Peer {
             return Err(Close::Unexpected { found: "another frame".to_owned(), due: "an identity" });
         }
         let bytes = usize::try_from(header.body_bytes).unwrap_or(usize::MAX);
-        // Judged before its bytes have come.
+        // Checked before its bytes have come.
         let identity_bytes = Self::check_identity_bytes(bytes)?;
         let whole_bytes = TYPE_BYTES + header.header_bytes + identity_bytes;
         if input.len() < whole_bytes {

@@ -1,48 +1,48 @@
-//! Commands: what the two implementations say to each other between the messages of those who use them.
+//! Commands: what two ZMTP implementations send each other between messages.
 //!
-//! Spec: RFC 37, "Commands", "The NULL Security Mechanism", "The Publish-Subscribe Pattern", "Connection Heartbeating";
-//! RFC 24 for PLAIN's.
+//! Spec: RFC 37, "Commands", "The NULL Security Mechanism", "The Publish-Subscribe Pattern", "Connection Heartbeating"; RFC 24
+//! for PLAIN's.
 
 use bytes::{BufMut, BytesMut};
 
 use super::frame::{Flags, Header};
 use super::{Malformed, Metadata};
 
-/// The longest context of a PING; what is longer is cut, as libzmq does.
+/// The longest context of a PING. A longer one is cut, as in libzmq.
 pub const PING_CONTEXT_BYTES_MAX: usize = 16;
 
-/// One command. Views of the frame it was read from.
+/// One command, as views of the frame it was read from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command<'a> {
-    /// NULL: here is my metadata. PLAIN: the last word of the handshake.
+    /// NULL: the sender's metadata. PLAIN: the last command of the handshake.
     Ready(Metadata),
-    /// It is over, and why, for the log.
+    /// The connection is over. The reason is for the log.
     Error(&'a [u8]),
-    /// PLAIN: who I am.
+    /// PLAIN: user and password.
     Hello {
         /// User name.
         user: &'a [u8],
         /// Password.
         password: &'a [u8],
     },
-    /// PLAIN: you may go on.
+    /// PLAIN: the login succeeded.
     Welcome,
-    /// PLAIN: here is my metadata.
+    /// PLAIN: the sender's metadata.
     Initiate(Metadata),
-    /// Say something.
+    /// Asks for a sign of life.
     Ping {
-        /// In tenths of a second: hang up if nothing comes for so long after this; 0 = never.
+        /// Time to live, in tenths of a second: hang up if nothing comes for this long after the PING; 0 = never.
         ttl_ds: u16,
-        /// To be sent back.
+        /// Must be sent back in PONG.
         context: &'a [u8],
     },
-    /// Something.
+    /// The answer to a PING, with its context.
     Pong(&'a [u8]),
-    /// I want what begins with this.
+    /// Subscribes to messages that begin with this.
     Subscribe(&'a [u8]),
-    /// I want it no more.
+    /// Cancels one subscription.
     Cancel(&'a [u8]),
-    /// A command that has no meaning here.
+    /// An unknown command.
     Unknown {
         /// Its name.
         name: &'a [u8],
@@ -53,7 +53,7 @@ impl<'a> Command<'a> {
     /// Reads the body of a command frame.
     ///
     /// # Errors
-    /// It has no name, or its data are not what the name promises.
+    /// It has no name, or its data do not match the name.
     pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let (name, data) = short_string(body).ok_or(Malformed { what: "command" })?;
         Ok(match name {
@@ -106,18 +106,18 @@ fn ping_context(context: &[u8]) -> &[u8] {
     context.get(..PING_CONTEXT_BYTES_MAX).unwrap_or(context)
 }
 
-/// A string behind a byte that counts it, and what follows.
+/// Splits off a string preceded by its length in one byte. Returns it and the rest.
 pub(super) fn short_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*length))
 }
 
-/// A string that nothing follows.
+/// The string, if nothing follows it.
 fn alone<'a>(found: Option<(&'a [u8], &'a [u8])>) -> Option<&'a [u8]> {
     found.filter(|(_, rest)| rest.is_empty()).map(|(string, _)| string)
 }
 
-/// As much of a string as one byte can count.
+/// Cuts a string to the length that one byte can express.
 fn short(string: &[u8]) -> &[u8] {
     string.get(..usize::from(u8::MAX)).unwrap_or(string)
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_on_the_wire() {
+    fn commands_are_encoded_and_parsed() {
         let table: [(Command<'_>, &[u8]); 8] = [
             (Command::Error(b"400"), b"\x04\x0a\x05ERROR\x03400"),
             (Command::Hello { user: b"ann", password: b"pw" }, b"\x04\x0d\x05HELLO\x03ann\x02pw"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one() {
+    fn malformed_commands_are_refused() {
         let table: [(&[u8], &str); 9] = [
             (b"", "command"),
             (b"\x00", "command"),
@@ -190,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_is_not_invalid() {
+    fn an_unknown_command_is_not_malformed() {
         assert_eq!(Command::parse(b"\x04JOINgroup"), Ok(Command::Unknown { name: b"JOIN" }));
         assert_eq!(Command::parse(b"\x04ping"), Ok(Command::Unknown { name: b"ping" }));
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
+    fn long_strings_are_cut() {
         let ping = Command::parse(b"\x04PING\0\x010123456789abcdefgh");
         assert_eq!(ping, Ok(Command::Ping { ttl_ds: 1, context: b"0123456789abcdef" }));
         let reason = [b'x'; 300];

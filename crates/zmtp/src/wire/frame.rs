@@ -1,6 +1,6 @@
 //! The header of a frame: flags, and a length in one byte or in eight.
 //!
-//! Spec: RFC 37, "Framing". A length is only read here; which one is too long is for whoever has limits to say.
+//! Spec: RFC 37, "Framing". The codec accepts any length. Its callers check limits.
 
 use bytes::{BufMut, BytesMut};
 
@@ -19,7 +19,7 @@ impl Flags {
     pub const MORE: Self = Self(1);
     /// A command.
     pub const COMMAND: Self = Self(4);
-    /// The length has eight bytes; not for whoever writes, who cannot choose.
+    /// The length has eight bytes. Private, because the length alone decides it when a header is written.
     const LONG: u8 = 2;
 
     /// Whether more parts of the message follow.
@@ -46,27 +46,27 @@ impl Flags {
     }
 }
 
-/// A reserved bit is set, or a command is to be continued.
+/// A reserved bit is set, or a command has the flag for more parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("frame with flags {0:#04x}")]
 pub struct BadFlags(pub u8);
 
-/// A frame without its body.
+/// The header of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What it is.
+    /// The kind of frame.
     pub flags: Flags,
-    /// Its announced length: any number at all.
+    /// The announced length of the body. A peer can send any number.
     pub body_bytes: u64,
-    /// Bytes of the header itself.
+    /// Length of the header itself.
     pub header_bytes: usize,
 }
 
 impl Header {
-    /// The header at the front of `input`; `None` while it is not all there.
+    /// The header at the front of `input`; `None` until all of it has come.
     ///
     /// # Errors
-    /// The flags make no sense, which the first byte shows.
+    /// The flags are invalid; the first byte shows it.
     #[inline]
     pub fn decode(input: &[u8]) -> Result<Option<Self>, BadFlags> {
         let Some((&first, rest)) = input.split_first() else { return Ok(None) };
@@ -79,7 +79,7 @@ impl Header {
         Ok(length.map(|(body_bytes, header_bytes)| Self { flags, body_bytes, header_bytes }))
     }
 
-    /// How many bytes are missing of a header that is not all there.
+    /// The number of bytes missing from an incomplete header.
     #[must_use]
     pub fn bytes_missing(input: &[u8]) -> usize {
         let long = input.first().is_some_and(|byte| Flags(*byte).is_long());
@@ -87,7 +87,7 @@ impl Header {
         header_bytes.saturating_sub(input.len())
     }
 
-    /// Appends the header of a frame whose body the caller appends next, in the shortest form.
+    /// Appends the header in its shortest form. The caller appends the body next.
     #[inline]
     pub fn encode(flags: Flags, body_bytes: usize, out: &mut BytesMut) {
         out.reserve(HEADER_BYTES_MAX + body_bytes);
@@ -99,7 +99,7 @@ impl Header {
         }
     }
 
-    /// Bytes of a frame with a body of so many.
+    /// The length of a frame with a body of this length.
     #[must_use]
     pub const fn frame_bytes(body_bytes: usize) -> usize {
         let header_bytes = if body_bytes <= u8::MAX as usize { HEADER_BYTES_SHORT } else { HEADER_BYTES_MAX };
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_as_they_come() {
+    fn headers_are_decoded() {
         let found =
             |flags, body_bytes, header_bytes| Ok(Some(Header { flags: Flags(flags), body_bytes, header_bytes }));
         let table = [
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_of_one() {
+    fn the_missing_bytes_of_a_header_are_counted() {
         for (bytes, missing) in [("", 2), ("00", 1), ("02", 8), ("0200000000000001", 1), ("0000", 0), ("0400ff", 0)] {
             assert_eq!(Header::bytes_missing(&hex::decode(bytes).unwrap()), missing, "{bytes}");
         }

@@ -1,7 +1,7 @@
-//! The first 64 bytes of either side: that it is ZMTP, which version, and which security mechanism.
+//! The first 64 bytes of either side: signature, version and security mechanism.
 //!
-//! Spec: RFC 37, "Version Negotiation"; RFC 15 for ZMTP 2.0. Which version is spoken is decided by the first 11 bytes of
-//! either side, so a server says no more than those until it has the peer's: the byte behind them means something else in 2.0.
+//! Spec: RFC 37, "Version Negotiation"; RFC 15 for ZMTP 2.0. The first 11 bytes of either side decide the version. A server sends
+//! only those until it has the peer's, because the byte after them has another meaning in 2.0.
 
 use bytes::{BufMut, BytesMut};
 
@@ -12,38 +12,38 @@ pub const MECHANISM_BYTES_MAX: usize = 20;
 
 /// The first byte of every greeting.
 const SIGNATURE: u8 = 0xFF;
-/// The byte that tells ZMTP 2 and later from a long frame of ZMTP 1.0, by its lowest bit.
+/// Offset of the byte whose lowest bit separates ZMTP 2 and later from a long frame of ZMTP 1.0.
 const VERSIONED_AT: usize = 9;
 const MAJOR_AT: usize = 10;
-/// Bytes of the signature and the major version, which every version from 2.0 on has.
+/// Bytes of the signature and the major version. Every version since 2.0 has them.
 pub const SIGNATURE_BYTES: usize = MAJOR_AT + 1;
-/// The version spoken here.
+/// Our version.
 const VERSION: [u8; 2] = [3, 1];
 
-/// What one side says first.
+/// The greeting of one side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
     /// Major and minor version.
     pub version: [u8; 2],
-    /// The mechanism's name, filled up with NUL.
+    /// The mechanism's name, padded with NUL.
     pub mechanism: [u8; MECHANISM_BYTES_MAX],
     /// Whether the sender is the server of the mechanism.
     pub as_server: bool,
 }
 
-/// No conversation can come of it.
+/// Why a greeting cannot be accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GreetingError {
-    /// It does not begin like a greeting.
+    /// The first byte is not that of a greeting.
     #[error("first byte is {byte:#04x}, not that of a greeting")]
     NotZmtp {
-        /// How it begins.
+        /// The first byte.
         byte: u8,
     },
-    /// ZMTP 1.0, which had no version.
+    /// ZMTP 1.0, which has no version number.
     #[error("peer speaks ZMTP 1.0")]
     Unversioned,
-    /// A version between 1.0 and 2.0, which never was.
+    /// A version between 1.0 and 2.0. None was released.
     #[error("peer's version byte is {major}, at least 1 is needed")]
     Version {
         /// The byte.
@@ -51,7 +51,7 @@ pub enum GreetingError {
     },
 }
 
-/// What the first [`SIGNATURE_BYTES`] of a peer tell.
+/// The version that the first [`SIGNATURE_BYTES`] of a peer announce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Revision {
     /// ZMTP 2.0, the bytes 1 and 2: a socket type and an identity follow.
@@ -61,7 +61,7 @@ pub enum Revision {
 }
 
 impl Greeting {
-    /// Ours, with this mechanism; what is longer than [`MECHANISM_BYTES_MAX`] is cut.
+    /// Our greeting with this mechanism. A name longer than [`MECHANISM_BYTES_MAX`] is cut.
     #[must_use]
     pub fn new(mechanism: &[u8], as_server: bool) -> Self {
         let mut name = [0; MECHANISM_BYTES_MAX];
@@ -69,17 +69,17 @@ impl Greeting {
         Self { version: VERSION, mechanism: name, as_server }
     }
 
-    /// Whether a connection that begins with this byte may be ZMTP at all. No request of bare spiderq begins so.
+    /// Whether a ZMTP connection may begin with this byte. No request of bare spiderq begins with it.
     #[must_use]
     pub const fn is_begun_by(first: u8) -> bool {
         first == SIGNATURE
     }
 
-    /// Which version a peer speaks whose bytes begin with `input`; `None` while that is not told. What is wrong is noticed
-    /// with the byte that is.
+    /// The version of a peer whose bytes begin with `input`; `None` until it is known. An invalid byte is reported as soon as it
+    /// has come.
     ///
     /// # Errors
-    /// The connection is to be closed.
+    /// The connection must be closed.
     pub fn revision(input: &[u8]) -> Result<Option<Revision>, GreetingError> {
         match input.first() {
             Some(&byte) if !Self::is_begun_by(byte) => return Err(GreetingError::NotZmtp { byte }),
@@ -96,7 +96,7 @@ impl Greeting {
         }
     }
 
-    /// The greeting of a peer of [`Revision::V3`] at the front of `input`; `None` while it is not all there.
+    /// The greeting of a peer of [`Revision::V3`] at the front of `input`; `None` until all of it has come.
     #[must_use]
     pub fn decode(input: &[u8]) -> Option<Self> {
         let (version, rest) = input.get(MAJOR_AT..GREETING_BYTES)?.split_first_chunk()?;
@@ -113,13 +113,13 @@ impl Greeting {
         out.put_slice(&[0x7F, major]);
     }
 
-    /// Appends all 64 bytes, for a side that will not speak 2.0.
+    /// Appends all 64 bytes, for a side that does not speak 2.0.
     pub fn encode(&self, out: &mut BytesMut) {
         Self::encode_signature(out);
         self.encode_rest(out);
     }
 
-    /// Appends what follows the signature for a peer of [`Revision::V3`].
+    /// Appends the bytes after the signature, for a peer of [`Revision::V3`].
     pub fn encode_rest(&self, out: &mut BytesMut) {
         let [_, minor] = self.version;
         out.reserve(GREETING_BYTES - SIGNATURE_BYTES);
@@ -129,7 +129,7 @@ impl Greeting {
         out.put_bytes(0, 31);
     }
 
-    /// The mechanism's name as text, for whoever reads the log.
+    /// The mechanism's name as text, for the log.
     #[must_use]
     pub fn mechanism_text(&self) -> String {
         let end = self.mechanism.iter().position(|byte| *byte == 0).unwrap_or(MECHANISM_BYTES_MAX);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn its_bytes() {
+    fn a_greeting_is_encoded_and_decoded() {
         let text = format!("ff00000000000000007f03014e554c4c{}", "00".repeat(48));
         assert_eq!(hex::encode(ours()), text);
         let mut plain = BytesMut::new();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_only_with_its_last_byte() {
+    fn a_greeting_is_whole_only_with_its_last_byte() {
         let bytes = ours();
         for end in 0..GREETING_BYTES {
             assert_eq!(Greeting::decode(&bytes[..end]), None, "{end} bytes");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say() {
+    fn greetings_of_other_versions() {
         let with = |at: usize, byte: u8| {
             let mut bytes = ours();
             bytes[at] = byte;

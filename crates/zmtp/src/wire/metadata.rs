@@ -1,6 +1,6 @@
-//! What a peer says of itself at the end of the handshake: names and values.
+//! A peer's metadata at the end of the handshake: names and values.
 //!
-//! Spec: RFC 37, "Connection Metadata". Names do not mind their case; of a name that comes twice the last counts.
+//! Spec: RFC 37, "Connection Metadata". Names are case-insensitive. If a name comes twice, the last value counts.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -13,38 +13,38 @@ const IDENTITY: &[u8] = b"Identity";
 /// Bytes of a property beside its name and its value.
 const PROPERTY_BYTES: usize = 5;
 
-/// Properties one peer may have beside those that have a meaning here.
+/// Maximum number of a peer's other properties: those without a meaning here.
 const OTHERS_MAX: usize = 64;
 
 /// Properties of one peer. They own their bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Metadata {
-    /// Which pattern it follows; `None` if it does not say, or says something else.
+    /// The peer's pattern; `None` if it is missing or unknown.
     pub socket_type: Option<SocketType>,
-    /// How it wants to be called; empty if it does not care.
+    /// The identity the peer asks for; empty if it does not ask for one.
     pub identity: Bytes,
-    /// Everything else, in order.
+    /// All other properties, in order.
     pub others: Vec<(Bytes, Bytes)>,
 }
 
-/// A socket type that has something to do with those spoken here.
+/// A socket type that can talk to one of our roles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SocketType {
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     Req,
-    /// Answers one after the other.
+    /// Answers requests one after another.
     Rep,
-    /// Asks without waiting.
+    /// Sends requests without waiting.
     Dealer,
-    /// Answers whom it will.
+    /// Addresses its answers to any peer.
     Router,
-    /// Tells all who subscribed.
+    /// Publishes to all subscribers.
     Pub,
-    /// The same, and hears of subscriptions.
+    /// Publishes, and receives subscriptions.
     XPub,
     /// Subscribes.
     Sub,
-    /// Subscribes for others.
+    /// Subscribes on behalf of others.
     XSub,
 }
 
@@ -67,7 +67,7 @@ impl SocketType {
         }
     }
 
-    /// The type with this number in the greeting of ZMTP 2.0, which also knows types that have nothing to do with us.
+    /// The type with this number in the greeting of ZMTP 2.0. `None` for types that cannot talk to ours.
     #[must_use]
     pub const fn numbered(number: u8) -> Option<Self> {
         Some(match number {
@@ -143,7 +143,7 @@ impl Metadata {
         self.properties().map(|(name, value)| PROPERTY_BYTES + name.len() + value.len()).sum()
     }
 
-    /// Appends the properties. Names of more than 255 bytes and values of more than 4 GiB have no form on the wire.
+    /// Appends the properties. Names are limited to 255 bytes and values to 4 GiB by the wire format.
     pub(super) fn encode(&self, out: &mut BytesMut) {
         for (name, value) in self.properties() {
             out.put_u8(u8::try_from(name.len()).unwrap_or(u8::MAX));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_libzmq_sends() {
+    fn metadata_of_libzmq_is_parsed() {
         let bytes = b"\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\x02w1";
         let metadata =
             Metadata { socket_type: Some(SocketType::Dealer), identity: Bytes::from_static(b"w1"), others: Vec::new() };
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_mind_their_case_and_the_last_counts() {
+    fn names_are_case_insensitive_and_the_last_value_counts() {
         let metadata =
             Metadata::parse(b"\x08IDENTITY\0\0\0\x01a\x08identity\0\0\0\0\x0bsocket-type\0\0\0\x03REQ").unwrap();
         assert_eq!((metadata.socket_type, &*metadata.identity), (Some(SocketType::Req), &b""[..]));
     }
 
     #[test]
-    fn others_are_kept() {
+    fn other_properties_are_kept() {
         let bytes = b"\x08Identity\0\0\0\0\x03X-a\0\0\0\x01b\x03X-c\0\0\0\0";
         let metadata = Metadata::parse(bytes).unwrap();
         assert_eq!(metadata.others, [("X-a".into(), "b".into()), ("X-c".into(), "".into())]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_socket_type_is_none() {
+    fn an_unknown_socket_type_is_none() {
         for name in ["PUSH", "dealer", ""] {
             assert_eq!(SocketType::named(name.as_bytes()), None, "{name}");
         }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_malformed() {
+    fn metadata_cut_short_is_malformed() {
         let bytes = b"\x03X-a\0\0\0\x02bc";
         assert_eq!(Metadata::parse(&[]), Ok(Metadata::default()));
         for end in 1..bytes.len() {

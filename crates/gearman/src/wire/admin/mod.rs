@@ -1,8 +1,7 @@
-//! The text protocol on the same port: what a line asks for and every line of an answer. The state that
-//! answers report is the session's to gather.
+//! The text protocol on the same port: parses lines into commands and writes the lines of answers. The session supplies the data
+//! of an answer.
 //!
-//! Spec: `PROTOCOL`, "Administrative Protocol"; commands and replies that it does not list are
-//! gearmand's, to the byte.
+//! Spec: `PROTOCOL`, "Administrative Protocol"; commands and replies that it does not list are gearmand's, to the byte.
 
 mod reply;
 mod request;

@@ -1,27 +1,27 @@
-//! Every line that answers a text command, to the byte. Not which of them to send.
+//! Writes every line that answers a text command, to the byte. The session chooses which to send.
 //!
-//! Spec: `PROTOCOL`, "Administrative Protocol", for the lists; the rest as gearmand words it. Lists end
-//! their lines with LF, refusals and acknowledgements with CRLF.
+//! Spec: `PROTOCOL`, "Administrative Protocol", for the lists; all other lines are worded as gearmand's. Lists end their lines
+//! with LF, refusals and acknowledgements with CRLF.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::wire::number::Decimal;
 
-/// One line. Lists are rows followed by [`End`](Self::End). Names are written as they are: a name with a
-/// tab or a line feed in it makes a confusing row, here as in gearmand.
+/// One line. Lists are rows followed by [`End`](Self::End). Names are written unescaped: a name with a tab or a line feed breaks
+/// its row, as in gearmand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminReply<'a> {
-    /// Of `version`.
+    /// The answer to `version`.
     Version {
         /// Such as `1.1.20`.
         version: &'a str,
     },
-    /// Of `getpid`.
+    /// The answer to `getpid`.
     Pid {
-        /// This process.
+        /// The daemon's process id.
         pid: u32,
     },
-    /// Of `verbose`.
+    /// The answer to `verbose`.
     Verbosity {
         /// Such as `INFO`.
         level: &'a str,
@@ -30,18 +30,18 @@ pub enum AdminReply<'a> {
     End,
     /// A row of `status`.
     StatusRow {
-        /// Its name.
+        /// The function's name.
         function: &'a [u8],
         /// Jobs queued or running.
         total: u64,
         /// Jobs running.
         running: u64,
-        /// Workers that can.
+        /// Workers that registered the function.
         workers: u64,
     },
     /// A row of `prioritystatus`.
     PriorityStatusRow {
-        /// Its name.
+        /// The function's name.
         function: &'a [u8],
         /// Jobs queued, not running.
         high: u64,
@@ -49,65 +49,65 @@ pub enum AdminReply<'a> {
         normal: u64,
         /// Jobs queued, not running.
         low: u64,
-        /// Workers that can.
+        /// Workers that registered the function.
         workers: u64,
     },
     /// A row of `show jobs`.
     JobRow {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
-        /// How often it came back from a worker.
+        /// How often the job came back from a worker.
         retries: u64,
-        /// Cancelled or abandoned, and not yet forgotten.
+        /// The job was cancelled or abandoned, and is not forgotten yet.
         ignored: bool,
-        /// A background job; gearmand heads the column "queued".
+        /// Whether it is a background job; gearmand heads the column "queued".
         background: bool,
     },
     /// A row of `show unique jobs`.
     UniqueRow {
-        /// May be empty.
+        /// The job's unique id; may be empty.
         unique: &'a [u8],
     },
-    /// A row of `show dead jobs`. What is no plain ASCII in it is escaped, and a long message is cut.
+    /// A row of `show dead jobs`. Bytes outside printable ASCII are escaped, and a long message is cut.
     DeadRow {
-        /// The job's.
+        /// The job's handle.
         handle: &'a [u8],
-        /// The protocol it was submitted in.
+        /// The protocol that the job was submitted in.
         origin: &'a str,
-        /// Its queue.
+        /// The job's queue.
         function: &'a [u8],
-        /// How often it failed.
+        /// How often the job failed.
         failures: u64,
-        /// What its last failure is called.
+        /// The kind of the last failure.
         kind: &'a [u8],
-        /// And what was said of it.
+        /// The message of the last failure.
         message: &'a [u8],
     },
-    /// `cancel`, `requeue`, `create`, `drop` or `maxqueue` was done, `shutdown` will be.
+    /// `cancel`, `requeue`, `create`, `drop` or `maxqueue` succeeded, or `shutdown` was accepted.
     Done,
-    /// Of [`AdminError::UnknownCommand`](super::AdminError::UnknownCommand).
+    /// The answer to [`AdminError::UnknownCommand`](super::AdminError::UnknownCommand).
     UnknownCommand {
         /// As typed.
         verb: &'a [u8],
     },
-    /// Of [`AdminError::WrongArguments`](super::AdminError::WrongArguments).
+    /// The answer to [`AdminError::WrongArguments`](super::AdminError::WrongArguments).
     WrongArguments {
         /// As typed.
         verb: &'a [u8],
     },
-    /// Of [`AdminError::UnknownShow`](super::AdminError::UnknownShow).
+    /// The answer to [`AdminError::UnknownShow`](super::AdminError::UnknownShow).
     UnknownShow,
-    /// Of [`AdminError::UnknownCancel`](super::AdminError::UnknownCancel).
+    /// The answer to [`AdminError::UnknownCancel`](super::AdminError::UnknownCancel).
     UnknownCancel,
-    /// `cancel job` found none.
+    /// `cancel job` or `requeue job` found no such job.
     UnknownJob,
-    /// `drop function` found none.
+    /// `drop function` found no such function.
     FunctionNotFound,
     /// `drop function` found workers or running jobs.
     FunctionBusy,
 }
 
-/// So much of a failure's message is shown.
+/// Longest message in `show dead jobs`, in bytes.
 const DEAD_MESSAGE_BYTES_MAX: usize = 200;
 
 impl AdminReply<'_> {
@@ -158,12 +158,12 @@ impl AdminReply<'_> {
     }
 }
 
-/// Begins a row of `workers`: any connection. `address` has no port; `id` is `-` until the peer sets one.
+/// Begins a row of `workers`, for one connection. `address` has no port; `id` is `-` until the peer sets one.
 pub fn worker_row_begin(out: &mut BytesMut, fd: u64, address: &str, id: &[u8]) {
     join(out, &[Decimal::new(fd).bytes(), b" ", address.as_bytes(), b" ", id, b" :"]);
 }
 
-/// Goes on with it: functions it can perform, in the order given (gearmand: the last registered first).
+/// Continues the row with functions of the connection, in the given order (gearmand: the last registered first).
 pub fn worker_row_functions<F>(out: &mut BytesMut, functions: F)
 where
     F: IntoIterator,
@@ -174,7 +174,7 @@ where
     }
 }
 
-/// Ends it.
+/// Ends the row.
 pub fn worker_row_end(out: &mut BytesMut) {
     out.put_u8(b'\n');
 }

@@ -1,7 +1,7 @@
-//! Reads a text line as a command. Not the answers.
+//! Parses a text line into a command.
 //!
-//! Spec: `PROTOCOL`, "Administrative Protocol". Verbs and keywords in any case; runs of blanks count as
-//! one, except that a line must not start with one.
+//! Spec: `PROTOCOL`, "Administrative Protocol". Verbs and keywords are case-insensitive. Several blanks count as one, except that
+//! a line must not start with one.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -28,9 +28,9 @@ pub enum AdminRequest {
     ShowJobs,
     /// `show unique jobs`: the unique of every job.
     ShowUniqueJobs,
-    /// `show dead jobs`, which gearmand has not: every job that was given up, of whatever protocol.
+    /// `show dead jobs`, which gearmand does not have: the jobs of the dead-letter queue, of all protocols.
     ShowDeadJobs,
-    /// `requeue job HANDLE`, which gearmand has not: one of those is to be tried again.
+    /// `requeue job HANDLE`, which gearmand does not have: retries a job of the dead-letter queue.
     RequeueJob {
         /// As typed.
         handle: Bytes,
@@ -42,29 +42,29 @@ pub enum AdminRequest {
     },
     /// `create function NAME`.
     CreateFunction {
-        /// Whole, unlike gearmand's after a bare LF.
+        /// The whole name; gearmand loses its last byte before a bare LF.
         function: Bytes,
     },
     /// `drop function NAME`.
     DropFunction {
-        /// To be found in any case, as gearmand does.
+        /// Matched ignoring case, as in gearmand.
         function: Bytes,
     },
     /// `maxqueue NAME [N | HIGH NORMAL LOW]`.
     MaxQueue {
-        /// Exact.
+        /// Matched exactly.
         function: Bytes,
-        /// What may be queued.
+        /// The new limits.
         limits: QueueLimits,
     },
-    /// `shutdown [graceful]`: gearmand's until 1.0, and an unknown command since.
+    /// `shutdown [graceful]`: a command of gearmand until 1.0, and unknown since.
     Shutdown {
-        /// Let who is connected finish first.
+        /// Wait for the connected clients to finish.
         graceful: bool,
     },
 }
 
-/// Jobs that a function may have in all when one more of a priority is submitted; 0 for no limit.
+/// The total number of jobs that a function may have when a job of each priority is submitted; 0 for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueLimits {
     /// For high priority.
@@ -75,35 +75,35 @@ pub struct QueueLimits {
     pub low: u32,
 }
 
-/// A line that is no command: answer with [`reply`](Self::reply), or close where it has none.
+/// An invalid line. Answer with [`reply`](Self::reply), or close the connection if it returns `None`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
-    /// No answer: close the connection.
+    /// Close the connection without an answer.
     #[error("more than {ADMIN_WORDS_MAX} words on a text line")]
     TooManyWords,
-    /// No such verb; also `show`, `cancel` and `cancel job` with nothing behind, `shutdown` with anything but `graceful`,
-    /// and an empty line.
+    /// Unknown verb. Also `show`, `cancel` and `cancel job` without further words, `shutdown` with anything but `graceful`, and
+    /// an empty line.
     #[error("unknown text command {verb:?}")]
     UnknownCommand {
-        /// As typed, without what follows it.
+        /// As typed, without the words after it.
         verb: Bytes,
     },
-    /// The verb exists, and wants other arguments.
+    /// The verb exists, but requires other arguments.
     #[error("wrong arguments for text command {verb:?}")]
     WrongArguments {
         /// As typed.
         verb: Bytes,
     },
-    /// `show` of something else.
+    /// `show` with unknown arguments.
     #[error("unknown arguments for show")]
     UnknownShow,
-    /// `cancel` of something else.
+    /// `cancel` with unknown arguments.
     #[error("unknown arguments for cancel")]
     UnknownCancel,
 }
 
 impl AdminError {
-    /// The line that tells the peer; `None` where the connection is to be closed without one.
+    /// The line that answers the error; `None` if the connection must be closed without an answer.
     pub fn reply(&self) -> Option<AdminReply<'_>> {
         match self {
             Self::TooManyWords => None,
@@ -116,7 +116,7 @@ impl AdminError {
 }
 
 impl AdminRequest {
-    /// Reads a line, without its ending, as [`Message::Line`](crate::wire::Message::Line) has it.
+    /// Parses a line, without its ending, as [`Message::Line`](crate::wire::Message::Line) contains it.
     ///
     /// # Errors
     /// See [`AdminError`]; only one of them ends the connection.
@@ -150,8 +150,8 @@ impl AdminRequest {
         }
     }
 
-    /// Appends the command and CRLF, with which every server reads the last word whole. Names must hold
-    /// neither blanks nor line feeds.
+    /// Appends the command and CRLF: with CRLF every server reads the whole last word. Names must not contain blanks or line
+    /// feeds.
     pub fn encode(&self, out: &mut BytesMut) {
         let mut line = |words: &[&[u8]]| out.put_slice(&words.join(&b' '));
         match self {
@@ -180,7 +180,7 @@ impl AdminRequest {
     }
 }
 
-/// The verb and the words behind it. The verb is empty when the line starts with a blank.
+/// The verb and the words after it. The verb is empty when the line starts with a blank.
 fn words(line: &[u8]) -> Result<(&[u8], Vec<&[u8]>), AdminError> {
     let mut words = line.split(|byte| *byte == b' ');
     let verb = words.next().unwrap_or_default();
@@ -201,7 +201,8 @@ fn show(arguments: &[&[u8]]) -> Result<AdminRequest, AdminError> {
     }
 }
 
-/// One size is for all priorities; of more, each is for its own, and a priority without one has no limit.
+/// A single size applies to all priorities. With more sizes each applies to its own priority, and a priority without one has no
+/// limit.
 fn limits(sizes: &[&[u8]]) -> QueueLimits {
     let size = |at: usize| sizes.get(at).map_or(0, |size| status_number(size));
     match sizes {

@@ -1,6 +1,6 @@
-//! Reads requests out of packets. Not what they are or how they are written; that is the parent module.
+//! Parses packets into requests. The requests and their encoding are in the parent module.
 //!
-//! Spec: `PROTOCOL`, the sections "… Requests"; leniency as in gearmand, whose limits these are.
+//! Spec: `PROTOCOL`, the sections "… Requests". Leniency and limits are gearmand's.
 
 use bytes::Bytes;
 
@@ -13,10 +13,10 @@ use crate::wire::{
 };
 
 impl Request {
-    /// Reads a packet. Extra bytes in packets without arguments are ignored, as gearmand does.
+    /// Parses a packet. Extra bytes in packets without arguments are ignored, as in gearmand.
     ///
     /// # Errors
-    /// The packet is to be answered with [`RequestError::reply`]; the connection goes on.
+    /// The packet must be answered with [`RequestError::reply`]; the connection continues.
     pub fn parse(packet: &Packet) -> Result<Self, RequestError> {
         let kind = packet.kind;
         if packet.magic == Magic::Response {
@@ -71,8 +71,8 @@ impl Request {
     }
 }
 
-/// How many arguments a body must have, opaque data at the end counted as one. A single argument is
-/// always there: it is the body. So is the handle of `WORK_DATA` and its like, which may stand alone.
+/// The number of arguments a body must have. Opaque data at the end counts as one. A packet with one argument always has it: the
+/// body. `WORK_DATA` and its variants may consist of the handle alone.
 const fn arguments_needed(kind: Kind) -> usize {
     match kind {
         Kind::SUBMIT_JOB_SCHED => 8,
@@ -89,7 +89,7 @@ const fn arguments_needed(kind: Kind) -> usize {
     }
 }
 
-/// The arguments of one packet, taken from the front as views into its body.
+/// The arguments of one packet, taken from the front as views of its body.
 struct Fields<'a> {
     packet: &'a Packet,
     arguments: Arguments<'a>,
@@ -177,7 +177,7 @@ impl Fields<'_> {
         Ok(Request::WorkStatus { handle, numerator, denominator: self.rest() })
     }
 
-    /// A handle and opaque data. Without a NUL there is no data: Perl's worker leaves it out where it has nothing to say, or 0.
+    /// A handle and opaque data. Without a NUL the data is empty: Perl's worker omits it if the result is nothing, or 0.
     fn work(mut self) -> (Bytes, Bytes) {
         self.terminated().map_or_else(|_| (self.rest(), Bytes::new()), |handle| (handle, self.rest()))
     }

@@ -64,7 +64,7 @@ fn every_command_is_understood() {
     }
 }
 
-/// As a running gearmand answered them.
+/// The answers of a running gearmand.
 #[test]
 fn every_other_line_is_answered() {
     let incomplete = "ERR INVALID_ARGUMENTS An+incomplete+set+of+arguments+was+sent+to+this+command+";

@@ -1,4 +1,4 @@
-//! Cutting a stream into messages, and what ends it.
+//! Cutting a stream into messages, and the errors that end it.
 
 use bytes::{Bytes, BytesMut};
 
@@ -44,7 +44,7 @@ fn messages_follow_each_other_in_any_mixture() {
 }
 
 #[test]
-fn what_cannot_be_followed_ends_the_connection() {
+fn an_unreadable_stream_ends_the_connection() {
     let unknown = |kind| DecodeError::UnknownKind { kind: Kind(kind) };
     let too_large = |frame_bytes| DecodeError::FrameTooLarge {
         kind: Kind::SUBMIT_JOB_BG,
@@ -79,7 +79,7 @@ fn what_cannot_be_followed_ends_the_connection() {
 }
 
 #[test]
-fn limits_include_what_is_exactly_as_large() {
+fn messages_of_exactly_the_limit_are_accepted() {
     let body_bytes_max = LIMITS.frame_bytes_max - HEADER_BYTES;
     let packet = decode_whole(&frame(b"\0REQ", 16, &vec![0; body_bytes_max]));
     assert_eq!((packet.messages.len(), packet.error), (1, None));
@@ -97,7 +97,7 @@ fn limits_include_what_is_exactly_as_large() {
 }
 
 #[test]
-fn no_configuration_lifts_the_ceiling() {
+fn the_ceiling_bounds_every_configured_limit() {
     let limits = Limits { frame_bytes_max: usize::MAX, line_bytes_max: usize::MAX };
     let header = |body_bytes: usize| {
         let size = u32::try_from(body_bytes).unwrap();
@@ -112,7 +112,7 @@ fn no_configuration_lifts_the_ceiling() {
 }
 
 #[test]
-fn says_how_much_it_still_needs() {
+fn the_decoder_returns_how_many_bytes_it_still_needs() {
     let cases: &[(&str, &[u8], usize)] = &[
         ("nothing", b"", 0),
         ("between messages", b"version\n", 0),
@@ -150,7 +150,7 @@ fn a_large_body_in_small_pieces_is_linear_work_and_one_allocation() {
     input.extend_from_slice(&piece);
     let Ok(Some(Message::Packet(packet))) = frames.decode(&mut input) else { panic!("no packet") };
     assert_eq!((packet.body.len(), packet.body.as_ptr()), (BODY_BYTES, memory), "copied");
-    assert_eq!(frames.bytes_examined, HEADER_BYTES, "a body is not looked at");
+    assert_eq!(frames.bytes_examined, HEADER_BYTES, "the decoder does not scan bodies");
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn a_prefix_that_would_break_handles_is_refused() {
 }
 
 #[test]
-fn any_machine_has_a_prefix() {
+fn every_host_name_gives_a_valid_prefix() {
     let long = format!("H:{}:7", "n".repeat(40));
     let cases: &[(&str, &[u8], &str)] = &[
         ("usual", b"lap", "H:lap:7"),

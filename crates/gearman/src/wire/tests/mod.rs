@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{DecodeError, Frames, Kind, Limits, Magic, Message, Packet};
 
-/// Small, so that tests reach them.
+/// Small, so that the tests reach them.
 const LIMITS: Limits = Limits { frame_bytes_max: 64 * 1024, line_bytes_max: 100 };
 
 fn packet(magic: Magic, kind: u32, body: &[u8]) -> Packet {
@@ -25,7 +25,7 @@ fn frame(magic: &[u8; 4], kind: u32, body: &[u8]) -> Vec<u8> {
     [magic.as_slice(), &kind.to_be_bytes(), &size.to_be_bytes(), body].concat()
 }
 
-/// What a stream decodes to when it arrives in these pieces, and what was left of it.
+/// The result of decoding a stream that arrives in these pieces, and the unread rest.
 #[derive(Debug, PartialEq)]
 struct Decoded {
     messages: Vec<Message>,
@@ -43,7 +43,7 @@ fn decode<'a>(limits: Limits, pieces: impl IntoIterator<Item = &'a [u8]>) -> Dec
                 Ok(Some(message)) => messages.push(message),
                 Ok(None) => break,
                 Err(error) => {
-                    assert_eq!(frames.decode(&mut input), Err(error), "an error is for ever");
+                    assert_eq!(frames.decode(&mut input), Err(error), "an error is permanent");
                     return Decoded { messages, error: Some(error) };
                 }
             }

@@ -1,5 +1,5 @@
-//! What must hold for any bytes: what was encoded decodes to the same, where the stream is cut does not
-//! matter, and noise neither panics nor allocates past the limit.
+//! What must hold for any bytes: decoding reverses encoding, cuts of the stream do not matter, and noise neither panics nor
+//! allocates past the limit.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
@@ -12,13 +12,13 @@ use crate::wire::{
     Submission,
 };
 
-/// Anything, with the bytes that matter more often than chance would have them.
+/// Any bytes, with significant ones more often than by chance.
 fn bytes(bytes_max: usize) -> impl Strategy<Value = Bytes> {
     let byte = prop_oneof![3 => any::<u8>(), 1 => Just(0), 1 => Just(b'\n'), 1 => Just(b' ')];
     vec(byte, 0..=bytes_max).prop_map(Bytes::from)
 }
 
-/// Anything that a NUL may end.
+/// Any argument that a NUL may end.
 fn argument(bytes_max: usize) -> impl Strategy<Value = Bytes> {
     vec(1..=u8::MAX, 0..=bytes_max).prop_map(Bytes::from)
 }
@@ -138,7 +138,7 @@ fn status() -> impl Strategy<Value = Status> {
     })
 }
 
-/// Bytes as a stream may hold them: messages, pieces of messages and noise, all run together.
+/// A stream: messages, pieces of messages and noise.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         4 => request().prop_map(|request| encoded(|out| request.encode(out))),
@@ -163,7 +163,7 @@ fn encoded(encode: impl Fn(&mut BytesMut)) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Reads a message, and asserts that what it was read as is written and read the same way again.
+/// Parses a message, writes the result, and asserts that parsing that again gives the same.
 fn read_twice(message: &Message) {
     match message {
         Message::Line(line) => {
@@ -262,7 +262,7 @@ proptest! {
 
     #[test]
     fn noise_does_no_harm(stream in stream()) {
-        // `decode` itself asserts that nothing is allocated and the hint keeps to the limit.
+        // `decode` itself asserts that nothing is allocated and that the hint stays within the limit.
         let Decoded { messages, .. } = decode_whole(&stream);
         let bytes: usize = messages.iter().map(|message| match message {
             Message::Packet(packet) => packet.body.len(),

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::{decode, decode_one};
 use crate::wire::{AssignForm, Limits, Message, Packet, Priority, Request, Response, Submission};
 
-/// What one frame of the example says.
+/// The content of one frame of the example.
 #[derive(Debug)]
 enum Said {
     ToServer(Request),

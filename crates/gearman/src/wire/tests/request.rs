@@ -1,4 +1,4 @@
-//! What packets ask for, and how those are refused that ask for nothing.
+//! Parsing requests, and refusing malformed ones.
 
 use bytes::{Bytes, BytesMut};
 
@@ -24,7 +24,7 @@ fn parse(kind: u32, body: &[u8]) -> Result<Request, RequestError> {
     Request::parse(&packet(Magic::Request, kind, body))
 }
 
-/// One line per request of the specification. Each must also be written as it was read.
+/// One line per request of the specification. Each is parsed and then written again.
 #[test]
 fn every_request_is_read_and_written() {
     let cases: &[(u32, &[u8], Request)] = &[
@@ -103,7 +103,7 @@ fn reduce(aggregate: Option<&[u8]>, workload: &[u8], background: bool) -> Reques
     Request::SubmitReduce { job, reducer: b(b"r"), aggregate: aggregate.map(b), background }
 }
 
-/// What peers send besides.
+/// Deviations that real peers send.
 #[test]
 fn sloppy_requests_are_understood() {
     let id = [b'i'; 127];
@@ -170,7 +170,7 @@ fn arguments_that_run_short_fail_one_packet() {
 }
 
 #[test]
-fn what_a_worker_says_may_be_a_handle_alone() {
+fn a_work_packet_may_be_a_handle_alone() {
     let (handle, data) = (Bytes::from_static(b"H:lap:1"), Bytes::new());
     assert_eq!(parse(13, b"H:lap:1"), Ok(Request::WorkComplete { handle: handle.clone(), data: data.clone() }));
     assert_eq!(parse(25, b"H:lap:1"), Ok(Request::WorkException { handle: handle.clone(), data: data.clone() }));
@@ -222,7 +222,7 @@ fn arguments_too_large_fail_one_packet() {
 }
 
 #[test]
-fn what_only_servers_send_is_refused() {
+fn packets_of_servers_are_refused() {
     for kind in [5, 6, 8, 10, 11, 17, 19, 20, 27, 31, 40, 42] {
         let error = RequestError::NotARequest { kind: Kind(kind) };
         assert_eq!(parse(kind, b"h\0f\0u\0r\0d"), Err(error));
@@ -235,7 +235,7 @@ fn what_only_servers_send_is_refused() {
 }
 
 #[test]
-fn refusals_are_told_in_gearmans_words() {
+fn refusals_have_the_text_of_gearmand() {
     let kind = Kind::SUBMIT_JOB;
     let cases: &[(RequestError, &str, &str)] = &[
         (RequestError::ResponseMagic { kind }, "INVALID_MAGIC", "Request magic expected"),

@@ -1,11 +1,11 @@
-//! What the server says, to the byte.
+//! The server's responses, to the byte.
 
 use bytes::BytesMut;
 
 use super::{decode_one, packet};
 use crate::wire::{ErrorReply, Kind, Magic, Response, ResponseError, Status};
 
-/// One line per response of the specification. Each must also be read as it was written.
+/// One line per response of the specification. Each is written and then parsed again.
 #[test]
 fn every_response_is_written_and_read() {
     let (handle, function, unique) = (b"H:lap:1".as_slice(), b"f".as_slice(), b"u".as_slice());
@@ -47,7 +47,7 @@ fn every_response_is_written_and_read() {
 }
 
 #[test]
-fn what_is_no_response_is_told_apart() {
+fn packets_that_are_not_responses_are_refused() {
     let not = |kind| ResponseError::NotAResponse { kind: Kind(kind) };
     let few = |kind, found| ResponseError::TooFewArguments { kind: Kind(kind), found };
     let cases: &[(Magic, u32, &[u8], ResponseError)] = &[
@@ -70,7 +70,7 @@ fn what_is_no_response_is_told_apart() {
 }
 
 #[test]
-fn refusals_of_a_session_are_gearmans() {
+fn refusals_of_a_session_are_those_of_gearmand() {
     let cases: &[(ErrorReply, &[u8])] = &[
         (ErrorReply::QUEUE_FULL, b"QUEUE_ERROR\0Job queue is full"),
         (ErrorReply::QUEUE_ERROR, b"QUEUE_ERROR\0QUEUE_ERROR"),
