@@ -244,7 +244,7 @@ fn what_cannot_be_taken_is_named_and_tried_again() {
     let said = printed(&import(dir.path(), &redis, &["--set", "limits.jobs_max=9"]), 5);
     for line in [
         "queue \"q:default\", job 3 left: jid \"lost-12345678\": it says its queue is \"elsewhere\"\n",
-        "this is no reservation\n",
+        "not a reservation\n",
         "not taken: key \"retrying\", which is none of a Faktory's jobs\n",
         "not taken: key \"list\"",
         "daemon holds 9 jobs, limit 9",

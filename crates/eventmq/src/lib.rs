@@ -1,14 +1,14 @@
-//! EventMQ: everything that Windlass knows about one protocol, in one room.
+//! EventMQ's protocol eMQP: wire format, sessions and publishing.
 //!
-//! **Contract.** Bytes of one connection in, bytes for that connection out. Nothing here opens a socket, reads a
-//! clock or touches a disk, and no byte a peer can send makes it panic or hold more memory than its limits allow.
-//! Identifiers, queues' names and bodies are bytes, never text.
+//! **Contract.** Bytes of one connection in, bytes for that connection out. This crate opens no socket, reads no clock and
+//! touches no disk. No byte from a peer makes it panic or hold more memory than its limits allow. Identifiers, names of queues
+//! and bodies are bytes, never text.
 //!
-//! **Reading order.** [`wire`], the codec: [`wire::Packet`] is one message, and the rest of the module what stands in its
-//! frames. [`session`], one connection: what each message means to the engine, and each of the engine's events to the peer.
-//! [`publish`], messages with a topic, which never see the engine.
+//! **Reading order.** [`wire`], the codec: [`wire::Packet`] is one message, and the rest of the module parses its frames.
+//! [`session`], one connection: it turns each message into engine commands and each event of the engine into a message.
+//! [`publish`], messages with a topic, which bypass the engine.
 //!
-//! Spec: `eventmq-protocol.rst` (eMQP/1.0), and where it is silent or wrong what the released programs (0.3.13) do.
+//! Spec: `eventmq-protocol.rst` (eMQP/1.0). Where it is silent or wrong: the behaviour of the released programs (0.3.13).
 
 pub mod publish;
 pub mod session;

@@ -1,7 +1,8 @@
-//! Publish and subscribe: messages with a topic, in from anybody who publishes, out to all who want it now. Nothing is kept.
+//! Publish and subscribe: any client publishes messages with a topic, current subscribers of the topic get them. Nothing is
+//! stored.
 //!
-//! A message is put into frames once and posted to every subscriber that wants its topic. Who has no room for it misses it, as
-//! with every PUB socket.
+//! A message is encoded once and posted to every subscriber of its topic. A subscriber without room for the message misses it,
+//! as with every PUB socket.
 //!
 //! Spec: "eMQP / Publisher"; ZeroMQ RFC 29 for the PUB side.
 
@@ -13,7 +14,7 @@ use windlass_engine::{ClientInfo, Command, Event, Origin, Tag, Timestamp};
 use windlass_session::{Outbox, Post, Reason, Session};
 use windlass_zmtp::{Close, Message, Peer, Seat, Subscriptions};
 
-/// Everybody who subscribes, wherever they are connected.
+/// All subscribers of the daemon.
 #[derive(Debug, Default)]
 pub struct Exchange {
     subscribers: RwLock<Subscribers>,
@@ -25,7 +26,7 @@ struct Subscribers {
     all: BTreeMap<u64, Arc<Subscriber>>,
 }
 
-/// Who it is and what it wants.
+/// A subscriber's topics, and the way to its connection.
 #[derive(Debug)]
 struct Subscriber {
     topics: Mutex<Subscriptions>,
@@ -33,7 +34,7 @@ struct Subscriber {
 }
 
 impl Exchange {
-    /// Sends a message to all who want its topic.
+    /// Sends a message to all subscribers of its topic.
     pub fn publish(&self, topic: &[u8], text: &[u8]) {
         let subscribers = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
         let mut wanting = subscribers.all.values().filter(|subscriber| subscriber.wants(topic)).peekable();
@@ -43,7 +44,7 @@ impl Exchange {
         let frames = Message::new([topic, text]).into_frames();
         for subscriber in wanting {
             if !subscriber.line.post(frames.clone()) {
-                tracing::debug!("a subscriber misses a message: it has too many to take");
+                tracing::debug!("a subscriber misses a message: its mailbox is full");
             }
         }
     }
@@ -58,7 +59,7 @@ impl Exchange {
 
     fn leave(&self, number: u64) {
         let gone = self.subscribers.write().unwrap_or_else(PoisonError::into_inner).all.remove(&number);
-        // What it holds on to is not for the lock.
+        // Free it outside of the lock.
         drop(gone);
     }
 }
@@ -69,16 +70,16 @@ impl Subscriber {
     }
 }
 
-/// What an operator can set about subscribers.
+/// Options of subscribers.
 #[derive(Debug, Clone)]
 pub struct PublishSettings {
     /// Topics of one subscriber.
     pub topics_max: usize,
-    /// And their bytes together.
+    /// Bytes of these topics together.
     pub topic_bytes_max: usize,
     /// The transport, in the role of a PUB.
     pub zmtp: Arc<windlass_zmtp::Settings>,
-    /// Where messages come from.
+    /// The source of messages.
     pub exchange: Arc<Exchange>,
 }
 
@@ -86,18 +87,19 @@ pub struct PublishSettings {
 #[derive(Debug)]
 pub struct SubscriberSession {
     settings: Arc<PublishSettings>,
-    /// Until the connection is open.
+    /// Used when the connection opens.
     info: ClientInfo,
     seat: Seat,
     peer: Peer,
     subscriber: Arc<Subscriber>,
-    /// Its number in the exchange, once it is connected.
+    /// Its number in the exchange, once connected.
     entered: Option<u64>,
     over: bool,
 }
 
 impl SubscriberSession {
-    /// A connection that has just been accepted, its seat in the listener's roster, and the way to it.
+    /// A session for a connection that was just accepted. `seat` is its place in the listener's registry, `line` the way to its
+    /// mailbox.
     #[must_use]
     pub fn new(settings: Arc<PublishSettings>, info: ClientInfo, seat: Seat, line: Arc<dyn Post>) -> Self {
         let topics = Subscriptions::new(settings.topics_max, settings.topic_bytes_max);
@@ -121,7 +123,7 @@ impl SubscriberSession {
                 self.entered = Some(self.settings.exchange.enter(&self.subscriber));
             }
             windlass_zmtp::Event::Subscribe(topic) => {
-                // The frame is part of the read buffer, which must not live on in it.
+                // Copied, because the frame is a slice of the read buffer and would keep it alive.
                 let topic = Bytes::copy_from_slice(&topic);
                 let added = self.subscriber.topics.lock().unwrap_or_else(PoisonError::into_inner).add(topic);
                 if let Err(too_many) = added {
@@ -131,7 +133,7 @@ impl SubscriberSession {
             windlass_zmtp::Event::Cancel(topic) => {
                 self.subscriber.topics.lock().unwrap_or_else(PoisonError::into_inner).cancel(&topic);
             }
-            // A PUB hears none.
+            // A PUB ignores messages.
             windlass_zmtp::Event::Message(_) => {}
         }
     }
@@ -172,7 +174,7 @@ impl Session for SubscriberSession {
         input.clear();
     }
 
-    /// The engine has nothing to tell a subscriber.
+    /// A subscriber sends no commands, so there are no events for it.
     fn on_event(&mut self, _now: Timestamp, _event: Event, _out: &mut Outbox) {}
 
     fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {

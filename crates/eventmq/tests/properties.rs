@@ -1,4 +1,4 @@
-//! What must hold for any bytes: what was written is read as the same, and noise harms nobody.
+//! Properties for all bytes: a written message is read as the same message, and noise does no harm.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use windlass_zmtp::{Event, Message, Peer, Role, Settings};
 
 const NOW: Timestamp = Timestamp(1);
 
-/// What a message is made of: which, its identifier, and five frames.
+/// The parts of a message: its kind, its identifier, and five frames.
 type Seed = (u8, Vec<u8>, [Vec<u8>; 5]);
 
-/// Something that means something somewhere, or noise.
+/// A frame with a meaning, or noise.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let word = prop::sample::select(vec![
         "",
@@ -75,7 +75,7 @@ fn packet((which, id, [a, b, c, d, e]): &Seed) -> Packet<'_> {
     Packet { id, command }
 }
 
-/// Two peers that have shaken hands: the client, and what it may append to.
+/// Two peers after the handshake: the client, and its outgoing bytes.
 fn connected(server: &mut Peer) -> (Peer, BytesMut) {
     let mut client = Peer::new(Arc::new(Settings::new(Role::Dealer)));
     let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
@@ -88,7 +88,7 @@ fn connected(server: &mut Peer) -> (Peer, BytesMut) {
 
 proptest! {
     #[test]
-    fn what_was_sent_arrives(seed in seed()) {
+    fn sent_messages_arrive(seed in seed()) {
         let packet = packet(&seed);
         let mut server = Peer::new(Arc::new(Settings::new(Role::Router)));
         let (client, mut to_server) = connected(&mut server);
@@ -100,14 +100,14 @@ proptest! {
     }
 
     #[test]
-    fn what_was_written_is_read(seed in seed()) {
+    fn written_messages_are_read_as_the_same(seed in seed()) {
         let packet = packet(&seed);
         let message = Message::new(packet.frames());
         prop_assert_eq!(Packet::decode(&message).unwrap(), packet);
     }
 
     #[test]
-    fn what_was_read_is_written_in_one_form(frames in vec(frame(), 0..12)) {
+    fn messages_in_any_form_are_written_in_one_form(frames in vec(frame(), 0..12)) {
         let head = [&b""[..], b"eMQP/1.0"];
         for message in [
             Message::new(frames.iter().map(Vec::as_slice)),
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_in_a_frame_harms_nobody(frame in frame()) {
+    fn noise_in_a_frame_does_no_harm(frame in frame()) {
         if let Ok(queues) = queues(&frame) {
             prop_assert!(queues.len() <= QUEUES_MAX);
         }

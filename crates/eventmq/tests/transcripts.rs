@@ -1,5 +1,5 @@
-//! Plays every conversation in `tests/transcripts` in memory, with a clock that jumps. It begins at 1700000000.000, which is a
-//! Tuesday, 22:13:20.
+//! Plays every transcript in `tests/transcripts` in memory, with a clock that jumps. It begins at 1700000000.000, a Tuesday,
+//! 22:13:20.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
 mod speech;
@@ -42,8 +42,8 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
     })
 }
 
-/// Keys and values as in the daemon's configuration; times are in milliseconds. Nobody is taken for dead unless a scene says
-/// when.
+/// Keys and values as in the daemon's configuration; times are in milliseconds. Unless a scene sets a time-out, no peer counts
+/// as dead.
 fn settings(scene: &Scene) -> Settings {
     let mut settings = Settings { heartbeat_timeout_ms: 0, nudge_ms: 0, ..Settings::new() };
     for (key, value) in &scene.settings {

@@ -1,14 +1,14 @@
-//! Faktory's work protocol (FWP): everything that Windlass knows about it, in one room.
+//! Faktory's work protocol (FWP): wire format and sessions.
 //!
-//! **Contract.** Bytes of one connection in, bytes for that connection out. Nothing here opens a socket, reads a clock or
-//! touches a disk, and no byte a peer can send makes it panic or hold more memory than its limits allow. Random numbers
-//! are handed in.
+//! **Contract.** Bytes of one connection in, bytes for that connection out. This crate opens no socket, reads no clock and
+//! touches no disk. No byte from a peer makes it panic or hold more memory than its limits allow. The caller supplies the
+//! random numbers.
 //!
-//! **Reading order.** [`wire`], the codec: [`wire::Lines`] cuts a stream into lines, [`wire::Request`] says what a line
-//! asks for, [`wire::Unit`] is a job, [`wire::reply`] writes answers. Then [`session`], one connection: what each verb
-//! means to the engine, and what each of the engine's events means to the peer.
+//! **Reading order.** [`wire`], the codec: [`wire::Lines`] cuts a stream into lines, [`wire::Request`] parses a line into a
+//! command, [`wire::Unit`] is a job, [`wire::reply`] writes replies. Then [`session`], one connection: it turns each verb into
+//! engine commands and each event of the engine into a reply.
 //!
-//! Spec: the Faktory project's `protocol-specification.md`, and what deployed servers do where it is silent.
+//! Spec: the Faktory project's `protocol-specification.md`. Where it is silent: the behaviour of deployed servers.
 
 pub mod session;
 pub mod wire;

@@ -1,5 +1,5 @@
-//! The canonical form of JSON against values that are spelled in every way there is: equal values have one form, and
-//! different ones have two. The values are made first and never read back from a text, so the model shares no code with it.
+//! The canonical form of JSON, checked with random spellings: equal values have the same form, different values have different
+//! forms. The test makes the values first and never reads them back from a text, so the model shares no code with the crate.
 #![expect(clippy::indexing_slicing, clippy::panic, reason = "that is how a test fails")]
 #![expect(clippy::cast_possible_truncation, reason = "the numbers are small")]
 
@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use windlass_faktory::wire::canonical;
 use windlass_testkit::dice::Dice;
 
-/// A value, apart from how it is written.
+/// A value, independent of its spelling.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Plain(&'static str),
-    /// `0.digits × 10^exponent`, the digits beginning and ending with none that is 0; 0 has none.
+    /// `0.digits × 10^exponent`. The digits neither begin nor end with 0; the number 0 has none.
     Number {
         negative: bool,
         digits: String,
@@ -70,7 +70,7 @@ fn spell_text(text: &str, dice: &mut Dice, out: &mut String) {
     out.push('"');
 }
 
-/// With the point anywhere near the digits, zeros around them, and the exponent that makes up for that.
+/// Places the point anywhere near the digits, pads with zeros, and adjusts the exponent.
 fn spell_number(negative: bool, digits: &str, exponent: i64, dice: &mut Dice, out: &mut String) {
     let (before, after) = (dice.below(4), dice.below(4));
     let all = "0".repeat(before as usize) + digits + &"0".repeat(after as usize);
@@ -88,7 +88,7 @@ fn spell_number(negative: bool, digits: &str, exponent: i64, dice: &mut Dice, ou
         out.push('.');
         out.push_str(fraction);
     }
-    // What was to be 0.digits has been written `point - before` places further left.
+    // The point stands `point - before` places further right than in `0.digits`.
     let exponent = exponent - (point as i64 - before as i64);
     if exponent != 0 || dice.chance(20) {
         let e = dice.one_of(["e", "E"]);
@@ -117,7 +117,7 @@ fn spell(value: &Value, dice: &mut Dice, out: &mut String) {
     blank(dice, out);
 }
 
-/// In any order, now and then with a member that another one of its name follows.
+/// Members in any order; sometimes an earlier member has the same name.
 fn spell_object(members: &BTreeMap<String, Value>, dice: &mut Dice, out: &mut String) {
     let mut shuffled: Vec<_> = members.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     for at in (1..shuffled.len()).rev() {
@@ -156,7 +156,7 @@ proptest! {
         let ((one, first), (other, second)) = (form(&value, &mut dice), form(&value, &mut dice));
         prop_assert_eq!(&first, &second, "seed {}: {} and {}", seed, one, other);
         prop_assert_eq!(&first, &String::from_utf8(canonical(&first)).unwrap(), "seed {}: its own form", seed);
-        prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&first).is_ok(), "seed {}: {} is no JSON", seed, first);
+        prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&first).is_ok(), "seed {}: {} is not JSON", seed, first);
     }
 
     #[test]
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_harms_nobody(text in r#"[\[\]{}:,"\\u0-9eE.+\-a-f \n]{0,40}"#) {
+    fn noise_does_no_harm(text in r#"[\[\]{}:,"\\u0-9eE.+\-a-f \n]{0,40}"#) {
         drop(canonical(&text));
     }
 }

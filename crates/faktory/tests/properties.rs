@@ -1,5 +1,5 @@
-//! What must hold for all bytes: where TCP cuts the stream does not matter, noise harms nobody, and what goes in as JSON
-//! comes out as the same JSON.
+//! Properties for all inputs: the cuts that TCP makes in the stream do not matter, noise does no harm, and JSON comes out with
+//! the same values as it went in.
 #![expect(clippy::indexing_slicing, reason = "that is how a test fails")]
 
 use std::fmt;
@@ -15,20 +15,21 @@ use windlass_faktory::session::{FaktorySession, Settings};
 use windlass_faktory::wire::{Glob, Lines, Mutate, Request, Text, Unit};
 use windlass_testkit::memory::MemoryHub;
 
-/// Where it matters who is served first there is one: what comes in pieces leaves the others time between them.
+/// Peers of the other tests. Tests that depend on the order between peers use one, because split input gives other peers a
+/// turn.
 const PEERS: usize = 3;
 const START: Timestamp = Timestamp(1_700_000_000_000);
 
-/// What happens to the server.
+/// A step of a test.
 #[derive(Clone)]
 enum Move {
-    /// A peer says something.
+    /// A peer sends bytes.
     Say(usize, Vec<u8>),
-    /// A peer is gone, and another takes its place.
+    /// A peer disconnects, and another one connects.
     Replace(usize),
-    /// A peer closes its side, and is heard no more.
+    /// A peer closes its side and sends nothing more.
     HalfClose(usize),
-    /// So many milliseconds pass.
+    /// Milliseconds pass.
     Wait(u64),
 }
 
@@ -43,7 +44,7 @@ impl fmt::Debug for Move {
     }
 }
 
-// ---- what peers say: few of everything, so that they meet ------------------------------------------------------------
+// ---- input: few different values, so that they collide ---------------------------------------------------------------
 
 fn jid() -> impl Strategy<Value = String> {
     (0..6u32).prop_map(|n| format!("jid0000{n}"))
@@ -125,7 +126,7 @@ fn moves(peers: usize) -> impl Strategy<Value = Vec<Move>> {
 
 // ---- a server ----------------------------------------------------------------------------------------------------------
 
-/// A server and what its peers have heard so far, those that are gone included.
+/// A server, and the bytes that each peer has received, closed connections included.
 struct World {
     hub: MemoryHub,
     settings: Arc<Settings>,
@@ -155,7 +156,7 @@ impl World {
         }
     }
 
-    /// Everything in order; what is said is cut at these places, wherever they fall.
+    /// Plays the moves in order. `cuts` are the places where input is split.
     fn play(mut self, moves: &[Move], cuts: &[Index]) -> Vec<String> {
         for next in moves {
             match next {
@@ -190,7 +191,7 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[Index]) -> impl Iterator<Item = &'a [u8]>
     starts.zip(ends).map(|(start, end)| &bytes[start..end])
 }
 
-/// The same, said a byte at a time.
+/// The same moves, one byte at a time.
 fn single_bytes(moves: &[Move]) -> Vec<Move> {
     let bytes = |next: &Move| match next {
         Move::Say(peer, bytes) => bytes.iter().map(|byte| Move::Say(*peer, vec![*byte])).collect(),
@@ -201,7 +202,7 @@ fn single_bytes(moves: &[Move]) -> Vec<Move> {
 
 // ---- JSON --------------------------------------------------------------------------------------------------------------
 
-/// Any JSON, written in any way that is allowed.
+/// Random JSON in a random valid spelling.
 fn json(depth: u32) -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
@@ -234,23 +235,23 @@ proptest! {
     }
 
     #[test]
-    fn not_even_between_all_bytes(moves in moves(1)) {
+    fn cuts_between_all_bytes_do_not_matter(moves in moves(1)) {
         prop_assert_eq!(World::new().play(&moves, &[]), World::new().play(&single_bytes(&moves), &[]));
     }
 
     #[test]
-    fn many_get_along(moves in moves(PEERS)) {
+    fn concurrent_peers_do_no_harm(moves in moves(PEERS)) {
         World::new().play(&moves, &[]);
     }
 
     #[test]
-    fn noise_harms_nobody(noise in vec((0..PEERS, vec(prop_oneof![Just(b' '), Just(b'\n'), Just(b'{'), any::<u8>()], 0..200)), 0..20)) {
+    fn noise_does_no_harm(noise in vec((0..PEERS, vec(prop_oneof![Just(b' '), Just(b'\n'), Just(b'{'), any::<u8>()], 0..200)), 0..20)) {
         let moves: Vec<Move> = noise.into_iter().map(|(peer, bytes)| Move::Say(peer, bytes)).collect();
         World::new().play(&moves, &[]);
     }
 
     #[test]
-    fn lines_are_what_stands_between_their_ends(lines in vec("[a-z\r ]{0,9}", 0..9), cuts in vec(any::<Index>(), 0..9)) {
+    fn lines_are_cut_at_line_ends(lines in vec("[a-z\r ]{0,9}", 0..9), cuts in vec(any::<Index>(), 0..9)) {
         let whole = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let (mut decoder, mut input, mut found) = (Lines::default(), BytesMut::new(), Vec::new());
         for piece in pieces(whole.as_bytes(), &cuts) {
@@ -264,7 +265,7 @@ proptest! {
         prop_assert!(input.is_empty());
     }
 
-    /// What a worker gets is the JSON that was sent, and a second reading of it gives the same text again.
+    /// A worker gets the JSON that was sent, and parsing the text again gives the same text.
     #[test]
     fn jobs_come_out_as_they_went_in(args in vec(json(3), 0..4), custom in proptest::option::of(json(2)), jobtype in "\\PC{1,8}") {
         let args = format!("[ {} ]", args.join(" , "));
@@ -287,9 +288,9 @@ proptest! {
         prop_assert_eq!(Text::of(&Unit::parse(&again).unwrap(), ""), body);
     }
 
-    /// We take what serde_json takes, and the words for the rest are Go's.
+    /// The crate accepts the same text as serde_json, and returns Go's error for the rest.
     #[test]
-    fn whatever_is_no_json_has_an_error(text in "\\PC{0,40}", json in json(2), cut in any::<Index>()) {
+    fn invalid_json_has_an_error(text in "\\PC{0,40}", json in json(2), cut in any::<Index>()) {
         for text in [text, json[..(0..=cut.index(json.len() + 1)).rev().find(|at| json.is_char_boundary(*at)).unwrap()].to_owned()] {
             let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
             if let Err(error) = Unit::parse(&text) {
@@ -303,7 +304,7 @@ proptest! {
         }
     }
 
-    /// A glob matches as the plainest definition of one does.
+    /// A glob matches as a naive implementation does.
     #[test]
     fn globs_match_as_defined(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
         fn matches(pattern: &[u8], text: &[u8]) -> bool {

@@ -1,6 +1,6 @@
-//! Plays every conversation in `tests/transcripts` in memory: sessions on one engine, with a clock that jumps.
+//! Plays every transcript in `tests/transcripts` in memory: sessions on one engine, with a clock that jumps.
 //!
-//! The same files are for a daemon over TCP, but for scenes that move the clock or set something.
+//! A daemon can play the same files over TCP, except scenes that move the clock or change a setting.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "that is how a test fails")]
 
 mod speech;
@@ -15,7 +15,7 @@ use windlass_session::{Outbox, Session};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
 
-/// Epoch milliseconds at which every scene begins; transcripts that speak of times know it: 2023-11-14T22:13:20Z.
+/// The time at which every scene begins, in milliseconds since the epoch: 2023-11-14T22:13:20Z. Transcripts rely on it.
 const START: Timestamp = Timestamp(1_700_000_000_000);
 
 windlass_testkit::transcripts! {
@@ -57,7 +57,7 @@ fn play(name: &str) {
 fn wire(scene: &Scene) -> MemoryWire<'static> {
     let (settings, limits) = settings(scene);
     let settings = Arc::new(settings);
-    // Foreseeable dice, so that a transcript can know the salt.
+    // Predictable dice, because transcripts contain the salt.
     let dice = Cell::new(0);
     let greet = move |info| -> Box<dyn windlass_session::Session> {
         dice.set(dice.get() + 1);
@@ -89,7 +89,7 @@ fn configured_schedules(scene: &Scene) -> impl Iterator<Item = NewSchedule> + '_
     cron.map(schedule)
 }
 
-/// `set throttle QUEUE concurrency=1 worker=2 timeout_ms=3`, each of them or not.
+/// `set throttle QUEUE concurrency=1 worker=2 timeout_ms=3`; each value is optional.
 fn configured_throttles(scene: &Scene) -> impl Iterator<Item = Command> + '_ {
     scene.settings.iter().filter(|(key, _)| key == "throttle").map(|(_, text)| {
         let mut words = text.split(' ');
@@ -107,7 +107,7 @@ fn configured_throttles(scene: &Scene) -> impl Iterator<Item = Command> + '_ {
     })
 }
 
-/// A connection of the server's own, which sets what is configured.
+/// An internal connection that applies the configuration.
 #[derive(Debug)]
 struct Operator(ClientInfo, Vec<Command>);
 

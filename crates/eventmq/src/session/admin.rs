@@ -1,4 +1,4 @@
-//! What administrators ask for. Not in the specification.
+//! Administrators' commands. Not in the specification.
 
 use windlass_engine::{Command, Cursor, PlaceKind, QueueKind, QueueRow};
 use windlass_session::{Outbox, Stop};
@@ -8,7 +8,7 @@ use super::asked::Ask;
 use super::directory::text;
 use crate::wire::{self, Status};
 
-/// Queues asked for at once.
+/// Queues in one page.
 const PAGE: u32 = 256;
 
 impl EventmqSession {
@@ -24,7 +24,7 @@ impl EventmqSession {
         out.command(tag, Command::ListQueues { after, limit: PAGE });
     }
 
-    /// A page of queues for it.
+    /// Adds a page of queues to the report.
     pub(super) fn status_page(
         &mut self,
         mut report: Box<Status>,
@@ -59,7 +59,8 @@ impl EventmqSession {
         self.say(wire::Command::Reply { text: json.as_bytes(), of: None }, out);
     }
 
-    /// `DISCONNECT`. Where the daemon may be stopped so, everybody is told goodbye when it stops; elsewhere it is a goodbye.
+    /// `DISCONNECT`. If the configuration allows it, this stops the daemon, which then sends `KBYE` to all peers. Otherwise it
+    /// ends the sender's registration only.
     pub(super) fn disconnect(&mut self, id: &[u8], out: &mut Outbox) {
         if self.settings.disconnect {
             self.say(wire::Command::Ack { of: id }, out);

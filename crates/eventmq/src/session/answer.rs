@@ -1,4 +1,4 @@
-//! What each event of the engine means to the peer.
+//! Turns each event of the engine into messages for the peer.
 
 use std::borrow::Cow;
 
@@ -37,7 +37,7 @@ impl EventmqSession {
             Event::Ended { job, end } => self.ended(job, &end, out),
             Event::Refused { tag, why } => self.refused(tag, why, out),
             Event::Dismissed => self.end(Reason::Dismissed, out),
-            // eMQP has no progress; the rest answers what we never ask.
+            // eMQP has no progress; the other events answer commands that this session never sends.
             Event::Told { .. }
             | Event::Empty { .. }
             | Event::Woken
@@ -54,7 +54,7 @@ impl EventmqSession {
         }
     }
 
-    /// A request is kept, or was.
+    /// A request's job is stored, or equals a job that was stored before.
     fn pushed(&mut self, id: &[u8], job: JobId, listen: bool, how: Pushed, out: &mut Outbox) {
         self.accepted(id, out);
         if !listen {
@@ -68,7 +68,7 @@ impl EventmqSession {
         self.awaited.insert(job, id);
     }
 
-    /// A request came again: if its job is done already, this is what came of it.
+    /// An equal job was stored before: if it is done, send its result now.
     fn looked(&mut self, id: &[u8], view: Option<&JobView>, out: &mut Outbox) {
         let Some(JobView { job, .. }) = view.filter(|view| view.job.place.kind() == PlaceKind::Done) else { return };
         self.awaited.remove(&job.id);
@@ -79,20 +79,20 @@ impl EventmqSession {
         self.say(Command::Reply { text: &text, of: Some(id) }, out);
     }
 
-    /// What was asked for with this identifier is kept.
+    /// A request or schedule is stored.
     fn accepted(&mut self, id: &[u8], out: &mut Outbox) {
         self.say(Command::Reply { text: id, of: None }, out);
     }
 
-    /// A job has ended, and its client wanted to know.
+    /// A job has ended, and its client has requested a reply.
     fn ended(&mut self, job: JobId, end: &End, out: &mut Outbox) {
         let Some(id) = self.awaited.remove(&job) else { return };
         let text: Cow<'_, [u8]> = match end {
-            // A worker's own words, as they came.
+            // EventMQ workers' results are sent verbatim.
             End::Succeeded { result, by } => {
                 windlass_bridge::result(by.unwrap_or(Origin::EVENTMQ), Origin::EVENTMQ, result)
             }
-            // A worker of Gearman's may fail without a word.
+            // A Gearman worker may fail without a message.
             End::Failed(failure) if failure.message.is_empty() => value_text(&failure.kind).into(),
             End::Failed(failure) => value_text(&failure.message).into(),
             End::TimedOut => value_text(b"TimeoutError").into(),
@@ -103,16 +103,16 @@ impl EventmqSession {
         self.say(Command::Reply { text: &text, of: Some(&id) }, out);
     }
 
-    /// Nobody is told what was not done: no answer is the answer. But removing what is not there is as good as done.
+    /// A refused command gets no reply. But removing an unknown schedule counts as done.
     fn refused(&mut self, tag: Tag, why: Refusal, out: &mut Outbox) {
         match self.asked.take(tag) {
             Some(Ask::Plan { id }) if why == Refusal::UnknownSchedule => self.accepted(&id, out),
-            // A peer that goes on and on is not to fill the log.
+            // One warning for each connection, so that a peer cannot fill the log.
             Some(Ask::Request { id, .. } | Ask::Plan { id } | Ask::Look { id }) if !self.refused => {
                 self.refused = true;
-                tracing::warn!(%why, id = %id.escape_ascii(), "refused, and maybe more of this connection");
+                tracing::warn!(%why, id = %id.escape_ascii(), "refused a command; later refusals are debug messages");
             }
-            Some(_) | None => tracing::debug!(%why, "refused"),
+            Some(_) | None => tracing::debug!(%why, "refused a command"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine has been asked and has not answered. It answers in the order of the questions.
+//! Commands that the engine has not answered yet. It answers them in order.
 
 use std::collections::VecDeque;
 
@@ -10,26 +10,26 @@ use crate::wire::Status;
 /// What a command was for.
 #[derive(Debug)]
 pub(super) enum Ask {
-    /// A request's job, of this identifier. Its client may want to hear of the end.
+    /// A request's job with this identifier. `listen`: its client has requested the result.
     Request { id: Bytes, listen: bool },
-    /// A job that was there already, for the request with this identifier: it may be done.
+    /// The result of an equal job that was stored before this request.
     Look { id: Bytes },
-    /// A schedule set or removed, by the message with this identifier.
+    /// A `SCHEDULE` or `UNSCHEDULE` with this identifier.
     Plan { id: Bytes },
-    /// A page of queues, for the report to whoever asked with this identifier.
+    /// A page of queues for this report.
     Status { report: Box<Status> },
 }
 
-/// Questions without an answer, in order.
+/// Commands without an answer, in order.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     open: VecDeque<(Tag, Ask)>,
-    /// How many there were, ever.
+    /// Commands sent so far.
     count: u64,
 }
 
 impl Asked {
-    /// One more. The tag is for the command.
+    /// Adds a command, and returns its tag.
     pub(super) fn push(&mut self, ask: Ask) -> Tag {
         self.count += 1;
         let tag = Tag(self.count);
@@ -37,13 +37,13 @@ impl Asked {
         tag
     }
 
-    /// The answer to this one has come: what it was. `None` if it was not asked here.
+    /// Removes the command with this tag. `None` if this session did not send it.
     pub(super) fn take(&mut self, tag: Tag) -> Option<Ask> {
         let at = self.open.iter().position(|(open, _)| *open == tag)?;
         self.open.remove(at).map(|(_, ask)| ask)
     }
 
-    /// How many there are.
+    /// Commands without an answer.
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }

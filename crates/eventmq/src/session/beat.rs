@@ -1,46 +1,46 @@
-//! Who has to say something when: heartbeats to a worker or scheduler, its own signs of life, and the nudge.
+//! Timers of one worker or scheduler: heartbeats in both directions, and the nudge.
 //!
-//! The stock `JobManager` waits up to a second for a message before it looks whether a job has finished. One that has jobs
-//! and no credit is told something for no other reason than to wake it up: soon after it was given a job, and then ever
-//! more rarely, so that long jobs cost little.
+//! The stock `JobManager` waits up to a second for a message before it checks whether a job has finished. So a worker that has
+//! jobs and no credit gets extra heartbeats (nudges) to wake it: soon after it was given a job, then less and less often, so
+//! that long jobs cost little.
 
 use windlass_engine::Timestamp;
 
 use super::Settings;
 
-/// The times that count, of one worker or scheduler.
+/// The timers of one worker or scheduler.
 #[derive(Debug)]
 pub(super) struct Beat {
-    /// It was heard last.
+    /// Time of its last message.
     heard_at: Timestamp,
-    /// It was sent a heartbeat last.
+    /// Time of the last heartbeat to it.
     said_at: Timestamp,
-    /// It got or did a job last.
+    /// Time when it last got or finished a job.
     worked_at: Timestamp,
 }
 
 impl Beat {
-    /// It has just informed, and is about to be sent its first heartbeat.
+    /// It has just registered and gets its first heartbeat now.
     pub(super) const fn new(now: Timestamp) -> Self {
         Self { heard_at: now, said_at: now, worked_at: now }
     }
 
-    /// It has said something, or could not.
+    /// It has sent a message, or the session could not read its messages.
     pub(super) fn heard(&mut self, now: Timestamp) {
         self.heard_at = now;
     }
 
-    /// It was sent a heartbeat.
+    /// A heartbeat was sent to it.
     pub(super) fn said(&mut self, now: Timestamp) {
         self.said_at = now;
     }
 
-    /// It got a job, or has done one.
+    /// It got or finished a job.
     pub(super) fn worked(&mut self, now: Timestamp) {
         self.worked_at = now;
     }
 
-    /// When it is to be taken for dead.
+    /// When it counts as dead.
     pub(super) fn dead_at(&self, settings: &Settings) -> Timestamp {
         match settings.heartbeat_timeout_ms {
             0 => Timestamp::NEVER,
@@ -48,13 +48,14 @@ impl Beat {
         }
     }
 
-    /// When it is to be sent a heartbeat; `busy` if it has jobs and no credit.
+    /// When its next heartbeat is due. `busy`: it has jobs and no credit.
     pub(super) fn due_at(&self, busy: bool, settings: &Settings) -> Timestamp {
         let regular = self.said_at.after_ms(settings.heartbeat_ms);
         if busy && settings.nudge_ms > 0 { regular.min(self.nudge_at(settings)) } else { regular }
     }
 
-    /// A quarter of the time it has been busy after the last one.
+    /// The time of the next nudge. The pause before it is a quarter of the time from the last job to the last heartbeat, within
+    /// `nudge_ms` and `nudge_ms_max`.
     fn nudge_at(&self, settings: &Settings) -> Timestamp {
         let last = self.said_at.max(self.worked_at);
         let pause_ms = last.ms_since(self.worked_at) / 4;

@@ -1,4 +1,4 @@
-//! What clients ask for: jobs now, and jobs again and again.
+//! Clients' commands: single jobs and schedules.
 //!
 //! Spec: "eMQP / Client".
 
@@ -13,7 +13,7 @@ use super::{EventmqSession, Scheduler, ignored};
 use crate::wire::{Plan, Request};
 
 impl EventmqSession {
-    /// `REQUEST`. Answered when the job is kept, and again with its result if that was asked for.
+    /// `REQUEST`. A first reply follows when the job is durable, a second one with the result if the client has requested it.
     pub(super) fn request(&mut self, id: &[u8], request: &Request<'_>, message: &Message, out: &mut Outbox) {
         let (id, listen) = (message.view(id), request.headers.reply_requested());
         let job = NewJob {
@@ -26,7 +26,7 @@ impl EventmqSession {
         out.command(tag, Command::Push(Box::new(job)));
     }
 
-    /// `SCHEDULE`. The engine runs it, or a stock scheduler is told.
+    /// `SCHEDULE`. For the engine, or for a stock scheduler if so configured.
     pub(super) fn schedule(&mut self, id: &[u8], plan: &Plan<'_>, message: &Message, out: &mut Outbox) {
         if self.settings.scheduler == Scheduler::External {
             return self.forward(message);
@@ -34,13 +34,13 @@ impl EventmqSession {
         let request = Request { queue: plan.queue, headers: plan.headers, job: plan.job };
         match new_schedule(plan, self.settings.job(&request, message)) {
             Ok(Some(schedule)) => self.plan(id, Command::SetSchedule(Box::new(schedule)), message, out),
-            // It is to run no times.
+            // No runs at all: the same as removing the schedule.
             Ok(None) => self.unschedule(id, plan, message, out),
             Err(why) => ignored(&why),
         }
     }
 
-    /// `UNSCHEDULE`. What it has pushed already stays.
+    /// `UNSCHEDULE`. Jobs that were pushed already remain.
     pub(super) fn unschedule(&mut self, id: &[u8], plan: &Plan<'_>, message: &Message, out: &mut Outbox) {
         if self.settings.scheduler == Scheduler::External {
             return self.forward_to_all(message);
@@ -59,7 +59,7 @@ impl EventmqSession {
         out.command(tag, command);
     }
 
-    /// A schedule goes to the scheduler that came last.
+    /// Sends a schedule to the newest scheduler.
     fn forward(&self, message: &Message) {
         let scheduler = self.settings.directory.newest_scheduler();
         if !scheduler.is_some_and(|scheduler| scheduler.post(Bytes::copy_from_slice(message.frames()))) {
@@ -67,12 +67,12 @@ impl EventmqSession {
         }
     }
 
-    /// Any scheduler may have it.
+    /// Sends the message to all schedulers, because any of them may have the schedule.
     fn forward_to_all(&self, message: &Message) {
         let frames = Bytes::copy_from_slice(message.frames());
         for scheduler in self.settings.directory.schedulers() {
             if !scheduler.post(frames.clone()) {
-                tracing::debug!("a scheduler misses an UNSCHEDULE: it has too much to take");
+                tracing::debug!("a scheduler misses an UNSCHEDULE: its mailbox is full");
             }
         }
     }

@@ -1,6 +1,7 @@
-//! What the connections of the daemon know of each other: workers and schedulers for those who ask, and the way to a scheduler.
+//! A directory of the daemon's workers and schedulers, for administrators' reports and for messages to schedulers.
 //!
-//! Everything here is volatile and for people, but for the way to a scheduler. Counters are atomic: nobody waits for whoever looks.
+//! Its contents are volatile, and for people, except the way to a scheduler. Counters are atomic, so that reports do not delay
+//! workers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,10 +13,10 @@ use windlass_session::Post;
 
 use crate::wire::{Queue, Schedulers, Status, Worker, Workers};
 
-/// Queues whose finished jobs are counted; of others nothing is known.
+/// Queues that have counters. Others are not counted.
 const TALLIES_MAX: usize = 4_096;
 
-/// All connections of the daemon that informed of themselves.
+/// All registered workers and schedulers of the daemon.
 #[derive(Debug, Default)]
 pub struct Directory {
     inner: Mutex<Inner>,
@@ -23,9 +24,9 @@ pub struct Directory {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The number of the next that comes.
+    /// The number of the next entry.
     next: u64,
-    /// In the order they came.
+    /// In order of registration.
     entries: BTreeMap<u64, Arc<Entry>>,
     tallies: BTreeMap<Bytes, Arc<Tally>>,
 }
@@ -34,7 +35,7 @@ struct Inner {
 #[derive(Debug)]
 struct Entry {
     identity: Bytes,
-    /// None is a scheduler's.
+    /// `None` for a scheduler.
     queues: Option<Vec<Queue>>,
     line: Arc<dyn Post>,
     heard_ms: AtomicU64,
@@ -42,7 +43,7 @@ struct Entry {
     processed: AtomicU64,
 }
 
-/// A connection's own entry, until it is dropped.
+/// A connection's own entry. Dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct Listed {
     directory: Arc<Directory>,
@@ -50,7 +51,7 @@ pub(super) struct Listed {
     entry: Arc<Entry>,
 }
 
-/// What became of the jobs of one queue. Latencies are from the moment a worker got a job to its answer.
+/// Counters of one queue's finished jobs. Latency is the time from a worker's request to its reply.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     processed: AtomicU64,
@@ -59,7 +60,7 @@ pub(super) struct Tally {
 }
 
 impl Directory {
-    /// A worker with these queues, or a scheduler with `None`.
+    /// Registers a worker with these queues, or a scheduler with `None`.
     pub(super) fn enter(
         self: &Arc<Self>,
         identity: Bytes,
@@ -83,7 +84,7 @@ impl Directory {
         Listed { directory: Arc::clone(self), number, entry }
     }
 
-    /// The counters of a queue; those of nobody if there are too many.
+    /// The counters of a queue. If there are too many queues, counters that no report includes.
     pub(super) fn tally(&self, queue: &Bytes) -> Arc<Tally> {
         let mut inner = self.lock();
         if let Some(tally) = inner.tallies.get(queue) {
@@ -96,19 +97,19 @@ impl Directory {
         tally
     }
 
-    /// The scheduler that came last.
+    /// The scheduler that registered last.
     pub(super) fn newest_scheduler(&self) -> Option<Arc<dyn Post>> {
         let inner = self.lock();
         inner.entries.values().rev().find(|entry| entry.queues.is_none()).map(|entry| Arc::clone(&entry.line))
     }
 
-    /// Every scheduler.
+    /// All schedulers.
     pub(super) fn schedulers(&self) -> Vec<Arc<dyn Post>> {
         let inner = self.lock();
         inner.entries.values().filter(|entry| entry.queues.is_none()).map(|entry| Arc::clone(&entry.line)).collect()
     }
 
-    // ---- for those who ask -----------------------------------------------------------------------------------------
+    // ---- reports ---------------------------------------------------------------------------------------------------
 
     /// `ROUTER_SHOW_WORKERS`.
     pub(super) fn report_workers(&self) -> Workers {
@@ -139,7 +140,7 @@ impl Directory {
         Schedulers { schedulers: schedulers.map(|entry| (text(&entry.identity), entry.heard())).collect() }
     }
 
-    /// What `STATUS` tells besides how many jobs are where, which the engine knows.
+    /// Adds the finished jobs to `STATUS`. The engine has the other counters.
     pub(super) fn report_counters(&self, status: &mut Status) {
         let inner = self.lock();
         for (queue, tally) in &inner.tallies {
@@ -154,30 +155,30 @@ impl Directory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing that holds this lock can panic half way through a change.
+        // No code panics half-way through a change under this lock.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Entry {
-    /// In Unix seconds.
+    /// Time of its last message in Unix seconds.
     fn heard(&self) -> f64 {
         std::time::Duration::from_millis(self.heard_ms.load(Ordering::Relaxed)).as_secs_f64()
     }
 }
 
 impl Listed {
-    /// A sign of life.
+    /// Records a message.
     pub(super) fn heard(&self, now: Timestamp) {
         self.entry.heard_ms.store(now.0, Ordering::Relaxed);
     }
 
-    /// Jobs it can take at once.
+    /// Records how many more jobs it can take.
     pub(super) fn set_slots(&self, slots: u32) {
         self.entry.slots.store(slots, Ordering::Relaxed);
     }
 
-    /// It has done one more.
+    /// Counts a finished job.
     pub(super) fn processed(&self) {
         self.entry.processed.fetch_add(1, Ordering::Relaxed);
     }
@@ -186,13 +187,13 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         let entry = self.directory.lock().entries.remove(&self.number);
-        // What it holds on to is not for the lock.
+        // Free it outside of the lock.
         drop(entry);
     }
 }
 
 impl Tally {
-    /// One more job is done; a worker had it for so long.
+    /// Counts a finished job. `latency_ms` is how long a worker had it.
     pub(super) fn count(&self, latency_ms: u64) {
         self.processed.fetch_add(1, Ordering::Relaxed);
         self.latency_ms.store(latency_ms, Ordering::Relaxed);
@@ -200,7 +201,7 @@ impl Tally {
     }
 }
 
-/// Names for people: what is no UTF-8 is shown as well as can be.
+/// A name for people. Invalid UTF-8 is replaced.
 pub(super) fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }

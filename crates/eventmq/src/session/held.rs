@@ -1,41 +1,41 @@
-//! What a worker has been given, and what it is ready for.
+//! A worker's jobs and credits.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
 use windlass_engine::{JobId, Timestamp};
 
-/// The jobs a connection works on, by the identifier of their request.
+/// The jobs of a connection, by the identifier of their request.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    // The identifiers are chosen by peers: a table whose hash they cannot guess.
+    // Peers choose the identifiers, so the hash must be unpredictable.
     jobs: HashMap<Bytes, HeldJob>,
-    /// Jobs whose identifier another job of this worker has as well: two queues were sent the same.
+    /// Older jobs with the same identifier as another job in `jobs`: from two queues.
     shadowed: Vec<(Bytes, HeldJob)>,
 }
 
-/// One of them.
+/// A worker's job.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct HeldJob {
-    /// Its number.
+    /// The job's number.
     pub(super) job: JobId,
-    /// The queue it came from.
+    /// Its queue.
     pub(super) queue: Bytes,
-    /// When it was given.
+    /// When the worker got it.
     pub(super) since: Timestamp,
-    /// Somebody wants the result.
+    /// A client awaits the result.
     pub(super) heard: bool,
 }
 
 impl Held {
-    /// One more.
+    /// Adds a job.
     pub(super) fn insert(&mut self, id: Bytes, job: HeldJob) {
         if let Some(before) = self.jobs.insert(id.clone(), job) {
             self.shadowed.push((id, before));
         }
     }
 
-    /// The worker has answered for one. Of two with the same identifier it is the one that was given last.
+    /// Removes a job that has ended. Of several jobs with this identifier, the newest.
     pub(super) fn take(&mut self, id: &[u8]) -> Option<HeldJob> {
         let (id, job) = self.jobs.remove_entry(id)?;
         if let Some(at) = self.shadowed.iter().rposition(|(shadowed, _)| *shadowed == id) {
@@ -45,41 +45,41 @@ impl Held {
         Some(job)
     }
 
-    /// The identifier of the only one, if there is only one.
+    /// The identifier of the only job; `None` if there are none or several.
     pub(super) fn only(&self) -> Option<Bytes> {
         if self.len() == 1 { self.jobs.keys().next().cloned() } else { None }
     }
 
-    /// How many there are.
+    /// Number of jobs.
     pub(super) fn len(&self) -> usize {
         self.jobs.len() + self.shadowed.len()
     }
 }
 
-/// What a worker is ready for. The engine is told of so much of it that jobs and credits together stay within a bound; it
-/// hears of the rest when jobs are done.
+/// A worker's credits. The engine gets only so many of them that jobs and credits together stay within `jobs_max`; it gets the
+/// rest when jobs have ended.
 #[derive(Debug, Default)]
 pub(super) struct Credits {
-    /// How often it was ready, and got no job for it.
+    /// Credits that no job has used.
     open: u32,
-    /// How many of these the engine knows.
+    /// The part of `open` that the engine has.
     lent: u32,
 }
 
 impl Credits {
-    /// The worker is ready for one more.
+    /// Adds a credit.
     pub(super) fn add(&mut self) {
         self.open = self.open.saturating_add(1);
     }
 
-    /// It got a job.
+    /// A job uses a credit.
     pub(super) fn spend(&mut self) {
         self.open = self.open.saturating_sub(1);
         self.lent = self.lent.saturating_sub(1);
     }
 
-    /// How many more the engine is to be told of, when so many jobs are held and there may be so many together. From now
-    /// on it knows them.
+    /// How many more credits to send to the engine, with `held` jobs and a limit of `jobs_max` for both together. They count as
+    /// sent.
     pub(super) fn lend(&mut self, held: usize, jobs_max: u32) -> u32 {
         let room = jobs_max.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX));
         let more = self.open.min(room).saturating_sub(self.lent);
@@ -87,7 +87,7 @@ impl Credits {
         more
     }
 
-    /// How often it was ready, and got no job for it.
+    /// Credits that no job has used.
     pub(super) const fn open(&self) -> u32 {
         self.open
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_jobs_with_the_same_identifier_none_is_forgotten() {
+    fn two_jobs_with_the_same_identifier_are_both_kept() {
         let mut jobs = Held::default();
         for (id, job) in [("a", 1), ("b", 2), ("a", 3), ("a", 4)] {
             jobs.insert(id.into(), held(job));
@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_knows_of_no_more_credits_than_may_be() {
+    fn jobs_and_credits_stay_within_the_limit() {
         let mut credits = Credits::default();
         (0..10).for_each(|_| credits.add());
         assert_eq!((credits.lend(0, 4), credits.lend(0, 4), credits.open()), (4, 0, 10));
         credits.spend();
         assert_eq!((credits.lend(1, 4), credits.lend(0, 4), credits.open()), (0, 1, 9));
-        // A job that came though nothing was ready for it any more.
+        // A job that arrives without a credit left.
         (0..20).for_each(|_| credits.spend());
         assert_eq!((credits.open(), credits.lend(0, 4)), (0, 0));
     }

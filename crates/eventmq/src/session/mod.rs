@@ -1,14 +1,13 @@
-//! One connection: what each message means to the engine, and what each event means to the peer.
+//! One connection: turns each message into engine commands and each event into messages.
 //!
-//! Reading order: this file, where every message has a line; `client`, `worker` and `admin`, what they do; `answer`, where
-//! every event has one. What they use: `rules` (headers to terms), `schedule`, `held` (a worker's jobs and credits), `beat`
-//! (heartbeats and the nudge), `asked`, `msgid`, `directory` (who else is there), `settings`.
+//! Reading order: this file dispatches every message to `client`, `worker` or `admin`; `answer` handles every event. They use
+//! `rules` (headers to a job's terms), `schedule`, `held` (a worker's jobs and credits), `beat` (heartbeats and the nudge),
+//! `asked`, `msgid`, `directory` (workers and schedulers of the daemon), `settings`.
 //!
-//! Any listener serves every role, and what a peer is shows in what it says: whoever informs of itself is a worker or a
-//! scheduler, everybody else a client.
+//! Any listener serves every role. A peer that sends `INFORM` is a worker or a scheduler; all other peers are clients.
 //!
-//! Invariants: a job is acknowledged to its client when it is durable, and not before; a worker's jobs are leased to its
-//! connection, and go back with it. A message that cannot be read ends nothing and counts as a sign of life.
+//! Invariants: a job is acknowledged to its client when it is durable, and not before. A worker's jobs are leased to its
+//! connection, and go back when it ends. An unreadable message ends nothing and counts as a sign of life.
 //!
 //! Spec: `eventmq-protocol.rst`, all of it.
 
@@ -44,58 +43,58 @@ use directory::{Listed, Tally};
 use held::{Credits, Held};
 use msgid::MessageIds;
 
-/// Questions to the engine that may be without an answer before no more is read.
+/// Unanswered commands to the engine at which the session stops reading.
 const ASKED_MAX: usize = 1_024;
 
 /// One EventMQ connection.
 #[derive(Debug)]
 pub struct EventmqSession {
     settings: Arc<Settings>,
-    /// Until the connection is open.
+    /// Used when the connection opens.
     info: ClientInfo,
-    /// Its identity, among those of its listener.
+    /// Its identity, registered with its listener.
     seat: Seat,
-    /// The way to this connection, for others.
+    /// The way to this connection's mailbox, for other connections.
     line: Arc<dyn Post>,
     peer: Peer,
     ids: MessageIds,
     role: Role,
-    /// A worker's or a scheduler's.
+    /// The timers of a worker or scheduler.
     beat: Option<Beat>,
     credits: Credits,
-    /// Jobs it works on. They stay when it is no worker any more: it may still answer for them.
+    /// The worker's jobs. They stay when it is no longer a worker, because it may still reply.
     held: Held,
-    /// Requests whose end their client wants to hear of.
+    /// Jobs whose results the client has requested, with the identifiers of the requests.
     awaited: HashMap<JobId, Bytes, foldhash::fast::RandomState>,
-    /// The counters of the queue its last finished job came from.
+    /// The queue of its last finished job, and the queue's counters.
     tally: Option<(Bytes, Arc<Tally>)>,
     asked: Asked,
-    /// Something it asked for was refused, which it cannot know: that is in the log.
+    /// The engine has refused a command, and the log has a warning. eMQP has no error reply.
     refused: bool,
-    /// Something unread is in the buffer.
+    /// The buffer has unread bytes.
     unread: bool,
     /// The peer has closed its side.
     eof: bool,
-    /// The connection is to end: nothing that was sent behind the reason counts.
+    /// The connection is ending: the session ignores further input.
     over: bool,
 }
 
-/// What a peer has said it is.
+/// A peer's role.
 #[derive(Debug)]
 enum Role {
-    /// Nothing.
+    /// The default.
     Client,
-    /// It takes jobs.
+    /// Takes jobs.
     Worker(Listed),
-    /// It runs schedules.
+    /// Runs schedules.
     Scheduler(Listed),
-    /// It said goodbye.
+    /// Has sent `KBYE`.
     Gone,
 }
 
 impl EventmqSession {
-    /// A connection that has just been accepted, its seat in the listener's roster, and the way to it. `dice` are random:
-    /// what it says is identified by them.
+    /// A session for a connection that was just accepted. `seat` is its place in the listener's registry, `line` the way to its
+    /// mailbox. `dice` is random, for identifiers of messages.
     #[must_use]
     pub fn new(settings: Arc<Settings>, info: ClientInfo, seat: Seat, line: Arc<dyn Post>, dice: u64) -> Self {
         Self {
@@ -121,7 +120,7 @@ impl EventmqSession {
 
     // ---- messages --------------------------------------------------------------------------------------------------
 
-    /// Takes the next message. Says whether there was one.
+    /// Handles the next message. Returns whether there was one.
     fn read(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) -> bool {
         match self.peer.read(now, input, out.bytes()) {
             Ok(Some(windlass_zmtp::Event::Message(message))) => match Packet::decode(&message) {
@@ -133,7 +132,7 @@ impl EventmqSession {
                     self.end(Close::Evicted.into(), out);
                 }
             }
-            // A publisher's business.
+            // Subscriptions concern publishers only.
             Ok(Some(windlass_zmtp::Event::Subscribe(_) | windlass_zmtp::Event::Cancel(_))) => {}
             Ok(None) => return false,
             Err(close) => self.end(close.into(), out),
@@ -141,14 +140,14 @@ impl EventmqSession {
         true
     }
 
-    /// The specification's table of contents.
+    /// Dispatches a message, in the order of the specification.
     fn packet(&mut self, now: Timestamp, packet: Packet<'_>, message: &Message, out: &mut Outbox) {
         let id = packet.id;
         match packet.command {
             Command::Request(request) => self.request(id, &request, message, out),
             Command::Ready => self.ready(),
             Command::Reply { text, of } => self.reply(now, text, of, message, out),
-            // It was heard, as every message is.
+            // Every message counts as a sign of life; these do nothing else.
             Command::Heartbeat { .. } | Command::Hello => {}
             Command::Inform { queues, kind } => self.inform(now, id, queues, kind, out),
             Command::Kbye => self.quit(out),
@@ -159,21 +158,21 @@ impl EventmqSession {
             Command::Status => self.status(out),
             Command::ShowWorkers => self.show_workers(out),
             Command::ShowSchedulers => self.show_schedulers(out),
-            // Nobody informs of itself to a peer.
+            // The daemon never sends `INFORM`, so this answers nothing.
             Command::Ack { .. } => {}
-            Command::Unknown { name } => ignored(&format_args!("{} is no command", name.escape_ascii())),
+            Command::Unknown { name } => ignored(&format_args!("unknown command {}", name.escape_ascii())),
         }
     }
 
     // ---- shared ----------------------------------------------------------------------------------------------------
 
-    /// Says something of our own.
+    /// Sends a message with a new identifier.
     fn say(&mut self, command: Command<'_>, out: &mut Outbox) {
         let id = self.ids.next();
         self.say_as(&id, command, out);
     }
 
-    /// Says something under an identifier that exists.
+    /// Sends a message with this identifier.
     fn say_as(&mut self, id: &[u8], command: Command<'_>, out: &mut Outbox) {
         match self.peer.send(Packet { id, command }.frames(), out.bytes()) {
             Ok(()) | Err(Unsent::NotReady) => {}
@@ -189,7 +188,7 @@ impl EventmqSession {
         self.say(Command::Heartbeat { time: time.as_bytes() }, out);
     }
 
-    /// It lives.
+    /// Records a sign of life.
     fn heard(&mut self, now: Timestamp, wall: Timestamp) {
         if let Some(beat) = &mut self.beat {
             beat.heard(now);
@@ -199,12 +198,12 @@ impl EventmqSession {
         }
     }
 
-    /// Whether it works on something, and can be given no more.
+    /// Whether it has jobs and no credit.
     fn is_busy(&self) -> bool {
         matches!(self.role, Role::Worker(_)) && self.credits.open() == 0 && self.held.len() > 0
     }
 
-    /// Whether nothing more is to be read until an answer has come.
+    /// Whether the session must wait for an answer before it reads more.
     fn must_wait(&self) -> bool {
         self.over || self.asked.len() >= ASKED_MAX
     }
@@ -214,7 +213,7 @@ impl EventmqSession {
         out.hang_up(reason);
     }
 
-    /// The peer has closed its side, and everything it sent before has been read.
+    /// Ends the connection when the peer has closed its side and all its messages have been read.
     fn leave_if_done(&mut self, out: &mut Outbox) {
         if self.eof && !self.unread && !self.must_wait() {
             self.end(Reason::PeerClosed, out);
@@ -222,7 +221,7 @@ impl EventmqSession {
     }
 }
 
-/// What a peer has sent in vain: eMQP has no word for it.
+/// Logs a message that has no effect. eMQP has no error reply.
 fn ignored(why: &dyn fmt::Display) {
     tracing::debug!(%why, "ignored a message");
 }
@@ -240,7 +239,7 @@ impl Session for EventmqSession {
             self.heard(now, out.wall(now));
         }
         self.lend_credits(out);
-        // Nothing is read behind an end; a message that was cut short by the peer's own stays so.
+        // Nothing is read after the end. A message that the peer cut short by closing stays unread.
         if self.over || (self.eof && !self.must_wait()) {
             input.clear();
         }
@@ -255,7 +254,7 @@ impl Session for EventmqSession {
 
     fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
         if self.must_wait() {
-            // What it has to say may be in the buffer.
+            // The session has stopped reading, so the peer's silence does not count.
             self.excuse(now);
         }
         if let Err(close) = self.peer.tick(now, out.bytes()) {
@@ -299,10 +298,10 @@ impl Session for EventmqSession {
         }
     }
 
-    /// Whoever has asked for something is gone, but what it sent before is done.
+    /// A peer that has closed its side gets no replies, but what it has sent is done.
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
         self.eof = true;
-        // What is left when nothing holds us up is the beginning of a message.
+        // Unless a command holds up reading, the rest is an incomplete message.
         self.unread &= self.must_wait();
         self.leave_if_done(out);
     }

@@ -1,11 +1,11 @@
-//! Identifiers for what we say ourselves: UUIDs of version 4 to look at, unique without asking anybody.
+//! Identifiers for the daemon's own messages, in the form of UUIDs of version 4. They are unique without coordination.
 
-/// A connection's row of identifiers.
+/// A connection's sequence of identifiers.
 #[derive(Debug)]
 pub(super) struct MessageIds {
-    /// The first half of the UUID, its version in place.
+    /// The first half of the UUID, with its version.
     high: u64,
-    /// How many there were.
+    /// Identifiers made so far.
     count: u64,
 }
 
@@ -13,19 +13,19 @@ pub(super) struct MessageIds {
 const TEXT_BYTES: usize = 36;
 
 impl MessageIds {
-    /// A row that begins with these random bits.
+    /// A sequence that starts with these random bits.
     pub(super) const fn new(dice: u64) -> Self {
         Self { high: dice & !0xF000 | 0x4000, count: 0 }
     }
 
-    /// The next one.
+    /// The next identifier.
     pub(super) fn next(&mut self) -> [u8; TEXT_BYTES] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        /// A dash stands behind so many digits.
+        /// Numbers of digits before each dash.
         const DASHES: [usize; 4] = [8, 12, 16, 20];
 
         self.count += 1;
-        // The variant of RFC 9562 in the two highest bits.
+        // The two highest bits are the variant of RFC 9562.
         let low = self.count & (u64::MAX >> 2) | 1 << 63;
         let bits = u128::from(self.high) << 64 | u128::from(low);
         let mut text = [b'-'; TEXT_BYTES];

@@ -1,7 +1,7 @@
-//! What a request's headers mean for its job.
+//! Turns a request's headers into the terms of its job.
 //!
-//! Spec: "Headers". What the wire cannot tell nobody can act on: an exception comes back like any result, so only a lost
-//! worker, a time-out and a worker's own `TimeoutError` are failures.
+//! Spec: "Headers". On the wire an exception looks like any result, so without `failure_values` only three events count as
+//! failures: a lost worker, a time-out and a worker's own `TimeoutError`.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use super::Settings;
 use crate::wire::{Headers, Request};
 
 impl Settings {
-    /// The job of a request, or the template of a schedule's runs. It has no key, and nobody listens to it.
+    /// The job of a request, or the template of a schedule's runs. It has no key, and no client awaits its end.
     pub(super) fn job(&self, request: &Request<'_>, message: &Message) -> NewJob {
         let Request { queue, headers, job } = *request;
         NewJob {
@@ -25,15 +25,14 @@ impl Settings {
         }
     }
 
-    /// A request that comes again, with the identifier it had, is the same job: as long as it is not done, or for a while
-    /// after that.
+    /// Requests with the same identifier are the same job until it ends, and for `dedup_ms` after its end.
     pub(super) fn unique(&self, id: Bytes) -> Option<Unique> {
         let until = if self.dedup_ms > 0 { KeyUntil::Gone } else { KeyUntil::End };
         (!id.is_empty()).then_some(Unique { key: id, clash: Clash::Attach, until })
     }
 
-    /// `guarantee` is somebody else's word that the job gets done: where a person can see it if it fails for good, or if too
-    /// many workers were lost with it.
+    /// With `guarantee` the job must stay visible to an operator: it goes to the dead-letter queue if it fails for good, or if
+    /// too many workers were lost with it.
     fn retry(&self, headers: Headers<'_>) -> Retry {
         let guarantee = headers.guarantee();
         let failures_max = match headers.retry_count() {
@@ -45,7 +44,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// What a result says of a failure, if it is one by the rules of its queue.
+    /// The text of a failure, if the queue's patterns match this result.
     pub(super) fn failure<'a>(&self, queue: &[u8], result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let patterns = self.failure_values.get(queue)?;
         let value = windlass_bridge::result(Origin::EVENTMQ, Origin::GEARMAN, result);
@@ -58,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_become_terms() {
+    fn headers_set_the_terms_of_a_job() {
         let settings = Settings { losses_max: 3, timeout_grace_ms: 500, ..Settings::new() };
         let careless = Settings { keep_failed: false, ..settings.clone() };
         let table: [(&str, &Settings, i32, u32, Option<u64>); 7] = [
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn some_results_are_failures() {
+    fn results_that_match_failure_values_are_failures() {
         let patterns = vec![Bytes::from_static(b"Error*"), Bytes::from_static(b"false")];
         let settings = Settings { failure_values: [(Bytes::from_static(b"q"), patterns)].into(), ..Settings::new() };
         let table = [
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_name_cannot_be_known_again() {
+    fn a_request_without_identifier_has_no_key() {
         let settings = Settings::new();
         assert_eq!(settings.unique(Bytes::new()), None);
         assert_eq!(

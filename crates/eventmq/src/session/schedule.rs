@@ -1,7 +1,7 @@
-//! A `SCHEDULE` as the engine's schedule: which job it is for, when it runs and how often. Pure.
+//! Turns a `SCHEDULE` into a schedule of the engine: the job, the times and the number of runs. Pure.
 //!
-//! Spec: "eMQP / Scheduler"; what `interval`, `nohaste` and `run_count` mean is the released scheduler's. An interval of 0 is
-//! a second, which is how often that one looks.
+//! Spec: "eMQP / Scheduler". `interval`, `nohaste` and `run_count` mean the same as to the released scheduler. An interval of 0
+//! counts as one second, the released scheduler's period.
 
 use bytes::Bytes;
 use windlass_engine::{NewJob, NewSchedule, Recurrence};
@@ -9,28 +9,27 @@ use windlass_session::cron::{CronError, croniter};
 
 use crate::wire::{self, Fault, Plan, Runs, When};
 
-/// Why nothing is scheduled. No peer is told: eMQP has no error.
+/// Why a message schedules nothing. Only the log shows it: eMQP has no error reply.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Unscheduled {
-    /// The message does not say which job, or when.
+    /// The job or the time is missing or invalid.
     #[error(transparent)]
     Plan(#[from] Fault),
-    /// The cron expression is none.
-    #[error("the cron expression is not understood: {0}")]
+    /// The cron expression is invalid.
+    #[error("invalid cron expression: {0}")]
     Cron(#[from] CronError),
-    /// It is one, for a day that never comes.
+    /// The cron expression names a day that never comes.
     #[error("the cron expression never comes due: {when}")]
     NeverDue {
-        /// What was understood of it.
+        /// The parsed expression.
         when: windlass_engine::Cron,
     },
 }
 
-/// The schedule a message asks for. `template` is what each run is made from; `None` if it is to run no time at all
-/// (`run_count:0`), which leaves the job without a schedule.
+/// The schedule for a message. `template` is the job of each run. `None` for `run_count:0`, which removes the job's schedule.
 ///
 /// # Errors
-/// See [`Unscheduled`]. What was scheduled before stays as it is.
+/// See [`Unscheduled`]. An earlier schedule of the job remains.
 pub(super) fn new_schedule(plan: &Plan<'_>, template: NewJob) -> Result<Option<NewSchedule>, Unscheduled> {
     let key = schedule_key(plan)?;
     let recurrence = recurrence(plan.when()?)?;
@@ -49,10 +48,10 @@ pub(super) fn new_schedule(plan: &Plan<'_>, template: NewJob) -> Result<Option<N
     }))
 }
 
-/// The name of a job's schedule among those of EventMQ: the 20 bytes of its [`wire::Identity`].
+/// The key of a job's schedule, unique in EventMQ: the 20 bytes of its [`wire::Identity`].
 ///
 /// # Errors
-/// A body that is no job.
+/// The body is not a job.
 pub(super) fn schedule_key(plan: &Plan<'_>) -> Result<Bytes, Fault> {
     wire::identity(plan.job).map(|identity| Bytes::copy_from_slice(&identity.0))
 }
@@ -91,7 +90,7 @@ mod tests {
         NewJob { meta: Bytes::from_static(b"timeout:7"), ..job }
     }
 
-    /// When it runs, whether at once, and how often.
+    /// Its recurrence, whether it runs at once, and how often.
     fn shown(plan: &Plan<'_>) -> String {
         match new_schedule(plan, template()) {
             Ok(Some(new)) => {
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn when_and_how_often() {
+    fn times_and_numbers_of_runs() {
         let table = [
             ("", "60", "", "60000 ms, at once, for ever"),
             ("nohaste", "60", "", "60000 ms, later, for ever"),
@@ -128,12 +127,12 @@ mod tests {
             ("run_count:0", "-1", "30 4 * * *", "nothing"),
             ("", "soon", "", "the interval is not a whole number of seconds"),
             ("", "-1", "", "an interval below 0 stands for a cron expression, and there is none"),
-            ("", "-1", "61 4 * * *", "the cron expression is not understood: minute: 61 is not between 0 and 59"),
+            ("", "-1", "61 4 * * *", "invalid cron expression: minute: 61 is not between 0 and 59"),
             (
                 "run_count:0",
                 "-1",
                 "x",
-                "the cron expression is not understood: 1 fields, but minute, hour, day of month, month and day of week are needed",
+                "invalid cron expression: 1 fields, but minute, hour, day of month, month and day of week are needed",
             ),
             ("", "-1", "0 0 30 2 *", "the cron expression never comes due: 0 0 30 2 *"),
         ];
@@ -143,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn each_run_is_the_job_as_it_came_and_what_was_there_before_is_replaced() {
+    fn each_run_is_the_job_verbatim_and_a_new_schedule_replaces_the_old() {
         let new = new_schedule(&plan("", "60", ""), template()).unwrap().unwrap();
         assert_eq!(new.job, template());
         assert!(!new.keep_grid);
     }
 
     #[test]
-    fn only_the_job_itself_says_which_schedule_it_is() {
+    fn the_job_alone_identifies_the_schedule() {
         let key = |plan: &Plan<'_>| new_schedule(plan, template()).unwrap().unwrap().key;
         let one = plan("", "60", "");
         assert_eq!(key(&one), Some(Bytes::copy_from_slice(&wire::identity(JOB).unwrap().0)));

@@ -1,4 +1,4 @@
-//! What an operator can set about EventMQ, and what all its connections share. Where the values come from is the server's business.
+//! Options of EventMQ, and the state that all its connections share. The server reads the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,60 +10,60 @@ use windlass_zmtp::Role;
 use super::directory::Directory;
 use crate::publish::Exchange;
 
-/// One set of rules for all connections of a listener. The listeners of one daemon share [`Directory`] and [`Exchange`].
+/// The options of a listener. The listeners of one daemon share [`Directory`] and [`Exchange`].
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// `DISCONNECT` stops the daemon. Otherwise it is the goodbye of whoever sent it, and no more.
+    /// `DISCONNECT` stops the daemon. Otherwise it only ends the sender's registration.
     pub disconnect: bool,
-    /// Between two heartbeats to a worker or scheduler, in milliseconds.
+    /// Milliseconds between two heartbeats to a worker or scheduler.
     pub heartbeat_ms: u64,
-    /// A worker or scheduler that says nothing for so long is taken for dead; 0 = never. The jobs of a worker go to others then.
+    /// Silence in milliseconds after which a worker or scheduler counts as dead, and its jobs go to other workers; 0 = never.
     pub heartbeat_timeout_ms: u64,
-    /// Between two extra heartbeats to a worker that has jobs and no credit: the stock `JobManager` looks at finished
-    /// jobs only when a message comes. 0 = none. The longer a job takes the rarer they become.
+    /// Milliseconds before the first extra heartbeat to a worker that has jobs and no credit: the stock `JobManager` checks for
+    /// finished jobs only when a message comes. 0 = none. The longer a job takes, the longer the intervals become.
     pub nudge_ms: u64,
-    /// They do not become rarer than this.
+    /// The longest of these intervals.
     pub nudge_ms_max: u64,
-    /// A job nobody answers for within this time goes to another worker, in milliseconds; 0 = never. Does not count for
-    /// jobs with a `timeout`.
+    /// Milliseconds without a reply after which a job goes to another worker; 0 = never. Does not apply to jobs with a
+    /// `timeout`.
     pub lease_ms: u64,
-    /// How long after a job's `timeout` its worker may still say so, in milliseconds. Then the broker says it.
+    /// Milliseconds after a job's `timeout` in which its worker may still report it. Then the daemon fails the job.
     pub timeout_grace_ms: u64,
-    /// How a worker's next job is chosen when several of its queues have one.
+    /// How to choose a worker's next job if several of its queues have one.
     pub select: Select,
-    /// Workers of this queue also take jobs from queues nobody serves; empty = nobody does.
+    /// Workers of this queue also take jobs from queues without workers; empty = no fallback.
     pub fallback: Bytes,
-    /// Jobs and credits of one worker together; what it is ready for beyond that waits.
+    /// Jobs and credits of one worker together. Further credits wait.
     pub jobs_max: u32,
-    /// A job that fails for good is kept in the dead set. With `guarantee` it always is.
+    /// Keep jobs that fail for good in the dead-letter queue. Jobs with `guarantee` are always kept.
     pub keep_failed: bool,
-    /// By queue: patterns ([`windlass_engine::matches`]) of results that are failures. The wire cannot tell an exception from
-    /// a result.
+    /// By queue: patterns ([`windlass_engine::matches`]) of results that count as failures. On the wire an exception looks like
+    /// any result.
     pub failure_values: BTreeMap<Bytes, Vec<Bytes>>,
-    /// Workers may be given bodies that are no UTF-8. A stock one goes down with all it has in hand.
+    /// Workers accept bodies that are not UTF-8. A stock worker fails on one, with all its jobs.
     pub binary_workers: bool,
-    /// Workers that may be lost with a job before it fails for good, each time being done again at once; 0 = what holds for
-    /// jobs of all protocols ([`windlass_engine::Limits::losses_max`]), as it does with `guarantee`.
+    /// Workers that may be lost with a job before it fails for good; each time it runs again at once. 0 = the limit for jobs of
+    /// all protocols ([`windlass_engine::Limits::losses_max`]), which also applies to `guarantee`.
     pub losses_max: u32,
-    /// A request with the identifier of one that has ended is not done again for so long, in milliseconds; 0 = only as long
-    /// as that one has not ended.
+    /// Milliseconds after a job's end in which a request with the same identifier does not run again; 0 = such a request is the
+    /// same job only until it ends.
     pub dedup_ms: u64,
-    /// Who runs schedules.
+    /// The scheduler to use.
     pub scheduler: Scheduler,
     /// The transport, in the role of a ROUTER.
     pub zmtp: Arc<windlass_zmtp::Settings>,
-    /// Who else is there.
+    /// Workers and schedulers of the daemon.
     pub directory: Arc<Directory>,
-    /// Where what is published goes.
+    /// The destination of published messages.
     pub exchange: Arc<Exchange>,
 }
 
-/// Who runs schedules.
+/// The scheduler to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduler {
-    /// The engine. Stock schedulers may connect, and are told of nothing.
+    /// The engine. Stock schedulers may connect, but get nothing.
     Embedded,
-    /// The stock scheduler that connected last. Without one, schedules are dropped.
+    /// The stock scheduler that registered last. Without one, schedules are dropped.
     External,
 }
 
@@ -94,7 +94,7 @@ impl Settings {
         }
     }
 
-    /// The lease every job is given to a worker under.
+    /// The terms of every lease.
     pub(super) fn lease(&self) -> LeaseTerms {
         LeaseTerms {
             lease_ms: Some(self.lease_ms).filter(|ms| *ms > 0),

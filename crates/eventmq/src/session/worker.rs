@@ -1,6 +1,6 @@
-//! What workers and schedulers say, and how a worker gets its jobs.
+//! Workers' and schedulers' messages, and the jobs sent to workers.
 //!
-//! A worker's `READY` is a credit: the engine sends as many jobs as it has credits, unasked. Every request goes out with
+//! A worker's `READY` is a credit: the engine sends as many jobs as the worker has credits. Every request goes out with
 //! `reply-requested`, so every job has an exact end.
 //!
 //! Spec: "eMQP / Worker", "eMQP / Scheduler", "Heartbeating".
@@ -15,17 +15,17 @@ use super::held::HeldJob;
 use super::{EventmqSession, Role, ignored};
 use crate::wire::{self, Headers, PeerKind, Queue, Request};
 
-/// What the stock `JobManager` says when a job has taken too long.
+/// The stock `JobManager`'s result for a job that has exceeded its time.
 const TIME_OUT: &[u8] = b"TimeoutError";
 
-/// The kind of failure that a result is which the queue's rules say is one.
+/// The kind of failure of a result that matches `failure_values`.
 const FAILURE_VALUE: &[u8] = b"FailureValue";
 
-/// So much of it is kept.
+/// Bytes kept of such a result.
 const MESSAGE_BYTES_MAX: usize = 1_000;
 
 impl EventmqSession {
-    /// `INFORM`. What it informed of before does not count any more.
+    /// `INFORM`. Replaces the peer's earlier registration.
     pub(super) fn inform(&mut self, now: Timestamp, id: &[u8], queues: &[u8], kind: PeerKind<'_>, out: &mut Outbox) {
         let queues = match kind {
             PeerKind::Worker => match wire::queues(queues) {
@@ -33,7 +33,7 @@ impl EventmqSession {
                 Err(fault) => return ignored(&fault),
             },
             PeerKind::Scheduler => None,
-            PeerKind::Other(name) => return ignored(&format_args!("{} cannot inform", name.escape_ascii())),
+            PeerKind::Other(name) => return ignored(&format_args!("unknown role {}", name.escape_ascii())),
         };
         self.quit(out);
         for queue in queues.iter().flatten() {
@@ -49,7 +49,7 @@ impl EventmqSession {
         self.heartbeat(now, out);
     }
 
-    /// A queue it takes jobs from. Weights keep their order, whatever their sign.
+    /// A subscription to a queue. Weights are shifted, so that negative ones keep their order.
     fn ability(&self, queue: &Queue) -> Ability {
         let weight = queue.weight.clamp(i32::MIN.into(), i32::MAX.into()) - i64::from(i32::MIN);
         let is_fallback = !self.settings.fallback.is_empty() && self.settings.fallback == queue.name;
@@ -61,14 +61,14 @@ impl EventmqSession {
         }
     }
 
-    /// `READY`. From whoever has not informed it means nothing.
+    /// `READY`. Ignored unless the peer is a worker.
     pub(super) fn ready(&mut self) {
         if matches!(self.role, Role::Worker(_)) {
             self.credits.add();
         }
     }
 
-    /// Tells the engine what a worker is ready for, once for all that was read.
+    /// Sends new credits to the engine, once for all messages that were read.
     pub(super) fn lend_credits(&mut self, out: &mut Outbox) {
         let Role::Worker(listed) = &self.role else { return };
         let credits = self.credits.lend(self.held.len(), self.settings.jobs_max);
@@ -78,10 +78,10 @@ impl EventmqSession {
         listed.set_slots(self.credits.open());
     }
 
-    /// A job for a worker.
+    /// Sends a job to the worker.
     pub(super) fn taken(&mut self, now: Timestamp, job: Taken, out: &mut Outbox) {
         let Role::Worker(listed) = &self.role else {
-            // It has said goodbye meanwhile.
+            // It has sent `KBYE` meanwhile.
             let job = JobRef::Id(job.id);
             return out.command(Tag::NONE, Command::Release { job, proof: Proof::Connection, front: false });
         };
@@ -90,7 +90,7 @@ impl EventmqSession {
         let body = match windlass_bridge::message(&(&job).into(), self.settings.binary_workers) {
             Ok(body) => body,
             Err(misfit) => {
-                // There are no words for it here: it waits for others. The worker is ready for another.
+                // EventMQ cannot express this job: return it for workers of other protocols, and keep the credit.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
                 out.command(Tag::NONE, Command::Misfit { job, proof, why: misfit.to_string().into() });
                 self.credits.add();
@@ -108,7 +108,7 @@ impl EventmqSession {
         self.held.insert(id, HeldJob { job: job.id, queue: job.queue, since: now, heard: job.heard });
     }
 
-    /// `REPLY`: a job has ended. The specification's has no identifier: it is for the only job there is.
+    /// `REPLY`: a job has ended. The specification's form has no identifier; it is valid if the worker has one job only.
     pub(super) fn reply(
         &mut self,
         now: Timestamp,
@@ -118,7 +118,7 @@ impl EventmqSession {
         out: &mut Outbox,
     ) {
         let only = if of.is_none() { self.held.only() } else { None };
-        let Some(of) = of.or(only.as_deref()) else { return ignored(&"a REPLY to nothing") };
+        let Some(of) = of.or(only.as_deref()) else { return ignored(&"a REPLY without a job") };
         let Some(held) = self.held.take(of) else {
             return out.command(Tag::NONE, late(text, of, message));
         };
@@ -153,7 +153,7 @@ impl EventmqSession {
         }
     }
 
-    /// `KBYE`, and whatever ends what a peer has informed of. The jobs it has are still its own.
+    /// Ends a peer's registration, for `KBYE` or a new `INFORM`. The peer keeps its jobs.
     pub(super) fn quit(&mut self, out: &mut Outbox) {
         if matches!(self.role, Role::Worker(_)) {
             out.command(Tag::NONE, Command::UnserveAll { requeue: false });
@@ -165,8 +165,8 @@ impl EventmqSession {
     }
 }
 
-/// A worker answers for a job that it does not hold any more: its connection was lost, or the daemon started again. If nobody
-/// else works on it, it is done.
+/// A reply for a job that the worker no longer holds: its connection was lost, or the daemon was restarted. It finishes the job
+/// unless another worker has it.
 fn late(text: &[u8], of: &[u8], message: &Message) -> Command {
     let number = std::str::from_utf8(of).ok().and_then(jid::number_of);
     let job = match number {

@@ -1,68 +1,68 @@
-//! What is wrong with a message. No peer is told: eMQP has no error. It is for the log, and for whoever counts.
+//! Errors in messages, for the log and for counters: eMQP has no error reply.
 
-/// Why a message, or one of its frames, cannot be read. Whoever reads it ignores the message; the connection lives on.
+/// Why a message, or one of its frames, is invalid. The session ignores such a message and goes on.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
-    /// The first frame is to be empty, as that of every message.
+    /// The first frame is not empty.
     #[error("the first frame is not empty: this is not eMQP")]
     NoDelimiter,
-    /// Every message has a delimiter, a version, a command and an identifier.
+    /// The message lacks a delimiter, a version, a command or an identifier.
     #[error("{given} frames: a message has at least 4")]
     NoCommand {
-        /// Frames that are there.
+        /// Frames of the message.
         given: usize,
     },
-    /// A frame that the command needs is not there.
+    /// The command needs more frames.
     #[error("{command} has {given} frames: at least {required} are needed")]
     Short {
-        /// Which command.
+        /// The command.
         command: &'static str,
-        /// Frames it needs, those of every message included.
+        /// Frames it needs, the head included.
         required: usize,
-        /// Frames that are there.
+        /// Frames of the message.
         given: usize,
     },
-    /// `SCHEDULE` as the specification has it, which says nowhere when the job is to run.
-    #[error("SCHEDULE has {given} frames: without an interval nobody knows when the job is to run")]
+    /// `SCHEDULE` in the specification's form, which lacks the interval.
+    #[error("SCHEDULE has {given} frames: the interval is missing")]
     NoInterval {
-        /// Frames that are there.
+        /// Frames of the message.
         given: usize,
     },
-    /// An interval that is no number of seconds.
+    /// The interval is not a number of seconds.
     #[error("the interval is not a whole number of seconds")]
     Interval,
-    /// The interval says that there is a cron expression, and there is none.
+    /// The interval requires a cron expression, and there is none.
     #[error("an interval below 0 stands for a cron expression, and there is none")]
     NoCron,
-    /// `INFORM` with queues that are no list of weights and names.
+    /// `INFORM` with queues that are not a list of weights and names.
     #[error("the queues are not a list of [weight, \"name\"], from byte {at}")]
     Queues {
-        /// Where it ceases to be one, in bytes.
+        /// Offset of the error in bytes.
         at: usize,
     },
     /// `INFORM` with more queues than [`super::QUEUES_MAX`].
     #[error("more than {max} queues")]
     TooManyQueues {
-        /// How many there may be.
+        /// The limit.
         max: usize,
     },
-    /// A body that is no JSON, or nested too deep.
+    /// The body is not JSON, or nested too deep.
     #[error("the body is not JSON, or nested deeper than {depth_max}, from byte {at}")]
     Json {
-        /// Where it ceases to be, in bytes.
+        /// Offset of the error in bytes.
         at: usize,
-        /// How deep it may be nested.
+        /// The limit of nesting.
         depth_max: usize,
     },
-    /// A body too long to be worked on.
-    #[error("a job to be scheduled has {given} bytes: at most {max} are taken")]
+    /// The body is too long to be parsed.
+    #[error("a scheduled job has {given} bytes: the limit is {max}")]
     JobTooLong {
-        /// How many there may be.
+        /// The limit in bytes.
         max: usize,
-        /// How many there are.
+        /// Its length in bytes.
         given: usize,
     },
-    /// A body that is JSON, but not `["run", {…}]`.
-    #[error("the body is not a list of a word and a job")]
+    /// The body is JSON, but not `["run", {…}]`.
+    #[error("the body is not a list with a job in its second place")]
     NotAJob,
 }

@@ -1,26 +1,26 @@
-//! A request's headers: comma-separated words, some with a number. What no header says is nobody's business and is kept.
+//! A request's headers: comma-separated words, some with a number. Unknown headers are ignored, and passed on.
 //!
 //! Spec: "Headers"; `run_count` is the released scheduler's.
 
 use std::borrow::Cow;
 
-/// Headers as they came. What is read of them is looked for each time.
+/// Headers in the client's spelling. Each query searches them again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Headers<'a>(pub &'a [u8]);
 
-/// How often a schedule is to run.
+/// Runs of a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Runs {
-    /// For ever.
+    /// No limit.
     Endless,
-    /// So many times in all, the one at once included.
+    /// This many in all, the one at once included.
     Count(u64),
 }
 
 const REPLY_REQUESTED: &[u8] = b"reply-requested";
 
 impl<'a> Headers<'a> {
-    /// Every header: its name and, behind a colon, its value, without the blanks around them. Empty ones are left out.
+    /// Every header: its name and, behind a colon, its value, both without blanks around them. Empty headers are skipped.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
         self.0.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty()).map(|word| {
             let mut halves = word.splitn(2, |byte| *byte == b':');
@@ -28,49 +28,49 @@ impl<'a> Headers<'a> {
         })
     }
 
-    /// Whether the sender wants to hear how the job ended. True wherever the word stands, as in the released programs.
+    /// Whether the sender has requested a reply. True wherever the word stands, as in the released programs.
     #[must_use]
     pub fn reply_requested(self) -> bool {
         self.0.windows(REPLY_REQUESTED.len()).any(|window| window == REPLY_REQUESTED)
     }
 
-    /// How long the job may take, in seconds; `None` if nothing is said, or 0, which is up to the worker (300 s).
+    /// The job's limit in seconds; `None` if absent or 0, which leaves it to the worker (300 s).
     #[must_use]
     pub fn timeout_secs(self) -> Option<u64> {
         self.number(b"timeout").and_then(|secs| u64::try_from(secs).ok()).filter(|secs| *secs > 0)
     }
 
-    /// How often a job that failed is to be tried again. Nothing, or less than nothing, is 0.
+    /// Retries of a failed job; 0 if absent or negative.
     #[must_use]
     pub fn retry_count(self) -> u64 {
         self.number(b"retry-count").and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
     }
 
-    /// Whether anything is said of what follows when the job fails.
+    /// Whether a header concerns the job's failure.
     #[must_use]
     pub fn says_retry(self) -> bool {
         self.guarantee() || self.has(b"retry-count")
     }
 
-    /// Whether somebody is to see to it that the job is done.
+    /// Whether the job has `guarantee`.
     #[must_use]
     pub fn guarantee(self) -> bool {
         self.has(b"guarantee")
     }
 
-    /// Whether a schedule's first run is to wait for its time.
+    /// Whether a schedule's first run waits for its time.
     #[must_use]
     pub fn nohaste(self) -> bool {
         self.has(b"nohaste")
     }
 
-    /// How often a schedule is to run; nothing, or less than nothing, is for ever.
+    /// Runs of a schedule; no limit if absent or negative.
     #[must_use]
     pub fn run_count(self) -> Runs {
         self.number(b"run_count").and_then(|count| u64::try_from(count).ok()).map_or(Runs::Endless, Runs::Count)
     }
 
-    /// The same with `reply-requested`: what the client wrote, and the word behind it if it is not there.
+    /// The client's headers with `reply-requested`, which is appended if absent.
     #[must_use]
     pub fn with_reply_requested(self) -> Cow<'a, [u8]> {
         if self.reply_requested() {
@@ -86,13 +86,13 @@ impl<'a> Headers<'a> {
         self.iter().any(|(found, _)| found == name)
     }
 
-    /// The first readable number of this name. One that is too large to be counted is as large as can be.
+    /// The first valid number of this name. Numbers that are too large saturate.
     fn number(self, name: &[u8]) -> Option<i64> {
         self.iter().filter(|(found, _)| *found == name).find_map(|(_, value)| number(value?))
     }
 }
 
-/// A whole number in decimal, blanks around it, cut to what fits.
+/// A decimal integer with optional blanks around it. Saturates.
 pub(super) fn number(text: &[u8]) -> Option<i64> {
     let text = text.trim_ascii();
     let (negative, digits) = match text.split_first()? {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_headers_say() {
+    fn meaning_of_headers() {
         type Said = (bool, Option<u64>, u64, bool, bool, Runs);
         let nothing: Said = (false, None, 0, false, false, Runs::Endless);
         let table: [(&str, &str, Said); 13] = [
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_own_bytes_stay() {
+    fn the_clients_own_bytes_are_kept() {
         let table = [
             ("", "reply-requested"),
             ("reply-requested", "reply-requested"),

@@ -1,5 +1,5 @@
-//! The queues a worker informs of, in both forms: JSON as the released programs send it, and the specification's
-//! comma-separated lists, `[40, 'email'],[10, 'default']`.
+//! A worker's queues in `INFORM`, in two forms: JSON as the released programs send it, and the specification's comma-separated
+//! lists, `[40, 'email'],[10, 'default']`.
 //!
 //! Spec: "eMQP / Worker".
 
@@ -7,22 +7,22 @@ use super::Fault;
 use super::headers::number;
 use super::scanner::{Scanner, Unexpected};
 
-/// How many queues one worker may have.
+/// Queues of one worker.
 pub const QUEUES_MAX: usize = 1_024;
 
-/// A queue a worker takes jobs from.
+/// A worker's queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Queue {
-    /// Jobs go to the worker with the greatest weight for their queue that is free.
+    /// Jobs go to the free worker with the greatest weight for their queue.
     pub weight: i64,
     /// Its name, in any bytes.
     pub name: Vec<u8>,
 }
 
-/// Reads the queues of an `INFORM`, in their order. A frame without anything is the one queue `default`; `[]` is none.
+/// Parses the queues of an `INFORM`, in their order. An empty frame is the one queue `default`; `[]` is no queue.
 ///
 /// # Errors
-/// Anything else than lists of a whole number and a name, or too many of them.
+/// The frame is not a list of integers and names, or it has too many of them.
 pub fn queues(frame: &[u8]) -> Result<Vec<Queue>, Fault> {
     let mut from = Scanner::new(frame);
     if from.peek().is_none() {
@@ -33,10 +33,10 @@ pub fn queues(frame: &[u8]) -> Result<Vec<Queue>, Fault> {
     if is_full { Err(Fault::TooManyQueues { max: QUEUES_MAX }) } else { Ok(queues) }
 }
 
-/// Says whether there are more than there may be; then the rest was not read.
+/// Returns whether there are too many queues; then the rest is not parsed.
 fn read(from: &mut Scanner<'_>, queues: &mut Vec<Queue>) -> Result<bool, Unexpected> {
     from.take(b'[')?;
-    // JSON has a list around the lists; the specification has not.
+    // JSON has a list around the lists, the specification's form has not.
     let mut in_list = from.peek() == Some(b'[');
     let is_json = in_list || from.peek() == Some(b']');
     if is_json && !in_list {
@@ -54,7 +54,7 @@ fn read(from: &mut Scanner<'_>, queues: &mut Vec<Queue>) -> Result<bool, Unexpec
         if !from.takes(b',') {
             break;
         }
-        // The first bracket of the specification's form has been taken already, those of its other lists have not.
+        // In the specification's form the first bracket has been read before the loop; those of the other lists have not.
         in_list = true;
     }
     if is_json {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_queues() {
+    fn invalid_lists_of_queues() {
         let table = [
             (r#"{"a":1}"#, 0),
             ("default", 0),

@@ -1,4 +1,4 @@
-//! What has to be known of a job's body, which is the client's and is otherwise handed on as it came.
+//! The parts of a job's body that the daemon reads. Otherwise it passes a body on verbatim.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use sha1::{Digest, Sha1};
 use super::Fault;
 use super::python::Value;
 
-/// A body that is to be scheduled may have so many bytes: reading it takes a multiple of them for a moment.
+/// Bytes of a body in a schedule. Parsing takes a multiple of them for a moment.
 pub const JOB_BYTES_MAX: usize = 8 << 20;
 
-/// Which job a schedule is for: SHA-1 of what is called and with what. Queue, headers and interval are no part of it, so a
-/// `SCHEDULE` of the same job replaces the one before. Shown in hexadecimal.
+/// The identity of a scheduled job: SHA-1 of its callable and arguments. Queue, headers and interval are not part of it, so a
+/// `SCHEDULE` of the same job replaces the earlier one. Displayed in hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity(pub [u8; 20]);
 
@@ -21,13 +21,13 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The identity of the job in a body, the same that the released scheduler gives it. What the job does not say counts as
-/// `null` (there the released scheduler fails).
+/// The identity of the job in a body, the same as the released scheduler's. A missing key counts as `null` (the released
+/// scheduler fails then).
 ///
 /// # Errors
-/// A body that is too long, no JSON, or not a list with a job in its second place.
+/// The body is too long, not JSON, or not a list with a job in its second place.
 pub fn identity(body: &[u8]) -> Result<Identity, Fault> {
-    /// In the order they are written in.
+    /// In the order of the text.
     const KEYS: [&str; 6] = ["args", "callable", "class_args", "class_kwargs", "kwargs", "path"];
 
     if body.len() > JOB_BYTES_MAX {
@@ -41,7 +41,7 @@ pub fn identity(body: &[u8]) -> Result<Identity, Fault> {
     Ok(Identity(Sha1::digest(&text).into()))
 }
 
-/// What a worker would reply whose job ended with these words: `{"value": "…"}`, as the released programs write it.
+/// A worker's reply with this text as the value: `{"value": "…"}`, in the spelling of the released programs.
 #[must_use]
 pub fn value_text(words: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
@@ -50,11 +50,11 @@ pub fn value_text(words: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Whether a worker's `REPLY` says that it gave up on the job when its time was over. An exception of that name cannot be told
-/// from it, for nothing else says that a job failed.
+/// Whether a `REPLY` reports that the worker has stopped the job at its time limit. An exception of the same name looks the
+/// same: eMQP has no other report of failure.
 #[must_use]
 pub fn is_time_out(reply: &[u8]) -> bool {
-    /// Blanks and all. Longer ones are results, and are not read.
+    /// Bytes with blanks. Longer texts are results, and are not parsed.
     const BYTES_MAX: usize = 64;
 
     if reply.len() > BYTES_MAX {
@@ -68,7 +68,7 @@ pub fn is_time_out(reply: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The released scheduler's own test has it.
+    /// From the released scheduler's own test.
     const JOB: &str = r#"{"args": [33, "asdf"], "callable": "do_the_thing", "class_args": [0],
         "class_kwargs": {"apple": false, "donkey": true}, "kwargs": {"alpha": "\u03b1", "zeta": "Z"}, "path": "test"}"#;
 
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_job() {
+    fn bodies_without_a_job() {
         for body in ["{}", "[]", "[\"run\"]", "[{}]", "[\"run\",[]]", "1"] {
             assert_eq!(identity(body.as_bytes()), Err(Fault::NotAJob), "{body}");
         }

@@ -1,11 +1,10 @@
 //! The codec: eMQP's messages as frames. Pure: no sockets, no clock, no engine.
 //!
-//! Reading order: [`Packet`] and its [`Command`], [`Fault`] (what is wrong with one); then what stands in single frames:
-//! [`Headers`], [`queues`], [`When`], [`identity`], [`is_time_out`]; last what administrators are told, [`Status`],
-//! [`Workers`], [`Schedulers`].
+//! Reading order: [`Packet`] and its [`Command`], [`Fault`] (its errors); then single frames: [`Headers`], [`queues`],
+//! [`When`], [`identity`], [`is_time_out`]; last the reports for administrators, [`Status`], [`Workers`], [`Schedulers`].
 //!
-//! Reading is lenient: more frames than are known are ignored, and both the specification's and the released programs' forms
-//! are understood. Writing is exact: the released programs' form, always.
+//! Reading is lenient: extra frames are ignored, and both the specification's and the released programs' forms are accepted.
+//! Writing is exact: always the released programs' form.
 //!
 //! Spec: `eventmq-protocol.rst`. Released programs are those of 0.3.13.
 

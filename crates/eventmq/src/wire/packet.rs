@@ -1,10 +1,10 @@
-//! One message: what stands in which of its frames.
+//! One message, and the meaning of its frames.
 //!
-//! Every message begins with an empty frame, the version, a command and the message's identifier; the frames of the ROUTER's
-//! identity are not part of it. The version is not looked at, as the released router does not.
+//! Every message begins with an empty frame, the version, a command and the message's identifier. The frames of the ROUTER's
+//! identity are not part of it. The version is not checked, as in the released router.
 //!
-//! Spec: "Global Frames" to "eMQP / Publisher". Where the released programs have other frames, theirs are written and both
-//! are read.
+//! Spec: "Global Frames" to "eMQP / Publisher". Where the released programs have other frames, both forms are read, and theirs
+//! is written.
 
 use std::{array, iter};
 
@@ -16,129 +16,129 @@ use super::{Fault, Headers};
 /// A message and its identifier, which may be any bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
-    /// What its sender calls it. A request has the same on its whole way.
+    /// The sender's identifier of the message. A request keeps it on its whole way.
     pub id: &'a [u8],
-    /// What it says.
+    /// The command.
     pub command: Command<'a>,
 }
 
-/// What a message says.
+/// A command with its frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command<'a> {
-    /// A worker or a scheduler introduces itself.
+    /// A worker or a scheduler registers.
     Inform {
         /// A worker's queues, for [`super::queues`].
         queues: &'a [u8],
-        /// What it is.
+        /// Worker or scheduler.
         kind: PeerKind<'a>,
     },
-    /// To whoever informed: it was heard.
+    /// Confirms an `INFORM`.
     Ack {
-        /// The identifier of its `INFORM`.
+        /// The identifier of the `INFORM`.
         of: &'a [u8],
     },
-    /// A sign of life, both ways.
+    /// A sign of life, in both directions.
     Heartbeat {
-        /// The sender's clock in Unix seconds, as text. Nothing if it was left out.
+        /// The sender's clock in Unix seconds, as text. Empty if absent.
         time: &'a [u8],
     },
-    /// A worker can take one job more.
+    /// A worker can take one more job.
     Ready,
     /// A job: from a client or scheduler, and on to a worker.
     Request(Request<'a>),
-    /// A job's result from a worker; from here that a request was taken, a result, or a report.
+    /// From a worker: a job's result. From the daemon: the acceptance of a request, a result, or a report.
     Reply {
         /// A worker's result as JSON, `{"value": …}`; to a client the identifier of its request, or a result; to an
         /// administrator JSON.
         text: &'a [u8],
-        /// The identifier of the request that the result is for.
+        /// The identifier of the request that the result belongs to.
         of: Option<&'a [u8]>,
     },
-    /// A job is to run again and again. Replaces what the same job had before.
+    /// Runs a job repeatedly. Replaces an earlier schedule of the same job.
     Schedule(Plan<'a>),
-    /// A job is to run no more. Only the job itself counts.
+    /// Removes a job's schedule. All fields but the job are ignored.
     Unschedule(Plan<'a>),
-    /// A message for all who subscribed to its topic.
+    /// A message for all subscribers of its topic.
     Publish {
-        /// What subscriptions are compared with, from its beginning.
+        /// Subscriptions match a prefix of it.
         topic: &'a [u8],
         /// The message.
         text: &'a [u8],
     },
-    /// The receiver is to end.
+    /// Asks the receiver to stop.
     Disconnect,
-    /// The sender goes. The specification calls it `KBAI`, which is understood too.
+    /// The sender leaves. The specification calls it `KBAI`, which is also accepted.
     Kbye,
-    /// An administrator asks for counters: [`super::Status`].
+    /// An administrator requests counters: [`super::Status`].
     Status,
-    /// An administrator asks for the workers: [`super::Workers`].
+    /// An administrator requests the workers: [`super::Workers`].
     ShowWorkers,
-    /// An administrator asks for the schedulers: [`super::Schedulers`].
+    /// An administrator requests the schedulers: [`super::Schedulers`].
     ShowSchedulers,
-    /// An administrator is there. Wants no answer.
+    /// An administrator has connected. Gets no reply.
     Hello,
-    /// Something else. Not an error: nobody answers it.
+    /// An unknown command. Not an error: it is ignored.
     Unknown {
         /// The command.
         name: &'a [u8],
     },
 }
 
-/// Who informs.
+/// The role in an `INFORM`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerKind<'a> {
-    /// It takes jobs.
+    /// Takes jobs.
     Worker,
-    /// It is told of schedules, and sends their jobs when it is time.
+    /// Receives schedules, and sends their jobs when they are due.
     Scheduler,
-    /// Something else, which gets no answer.
+    /// An unknown role, which gets no reply.
     Other(&'a [u8]),
 }
 
-/// A job and where it goes.
+/// A job and its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
     /// Name of the queue.
     pub queue: &'a [u8],
-    /// Its headers, as they were written.
+    /// The headers, verbatim.
     pub headers: Headers<'a>,
-    /// JSON, `["run", {…}]`. Handed on verbatim.
+    /// JSON, `["run", {…}]`. Passed on verbatim.
     pub job: &'a [u8],
 }
 
-/// A job, and when it is to run.
+/// A job and its schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan<'a> {
-    /// Name of the queue it is to run in.
+    /// Name of the queue of its runs.
     pub queue: &'a [u8],
-    /// Its headers, as they were written.
+    /// The headers, verbatim.
     pub headers: Headers<'a>,
-    /// Seconds as text; below 0 `cron` counts.
+    /// Seconds as text; if negative, `cron` counts.
     pub interval: &'a [u8],
-    /// JSON, `["run", {…}]`. [`super::identity`] says which job it is.
+    /// JSON, `["run", {…}]`. [`super::identity`] identifies the job.
     pub job: &'a [u8],
-    /// A cron expression of five fields, in UTC, or nothing.
+    /// A cron expression of five fields, in UTC, or empty.
     pub cron: &'a [u8],
 }
 
-/// When a job is to run.
+/// The times of a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When<'a> {
-    /// Every so many seconds from when it was scheduled. 0 is possible; what it means is up to the scheduler.
+    /// At this interval from the time of scheduling. 0 is possible; its meaning is up to the scheduler.
     Every {
         /// Seconds between two runs.
         secs: u64,
     },
-    /// When this cron expression says, which has not been looked at.
+    /// By this cron expression, which was not parsed.
     Cron(&'a [u8]),
 }
 
-/// A message's frames in their order, as [`windlass_zmtp::Peer::send`] takes them.
+/// A message's frames in order, as [`windlass_zmtp::Peer::send`] takes them.
 pub type Frames<'a> = iter::Take<array::IntoIter<&'a [u8], FRAMES_MAX>>;
 
 /// The longest messages are `SCHEDULE` and `UNSCHEDULE`.
 const FRAMES_MAX: usize = 9;
-/// Frames every message has.
+/// Frames of every message.
 const HEAD: usize = 4;
 const VERSION: &[u8] = b"eMQP/1.0";
 
@@ -160,10 +160,10 @@ const SHOW_SCHEDULERS: &str = "ROUTER_SHOW_SCHEDULERS";
 const HELLO: &str = "HELLO";
 
 impl<'a> Packet<'a> {
-    /// Reads a message. Frames beyond those that are known are ignored.
+    /// Parses a message. Extra frames are ignored.
     ///
     /// # Errors
-    /// What is missing; see [`Fault`]. Nothing is said about the contents of frames.
+    /// Missing frames; see [`Fault`]. The contents of frames are not checked.
     pub fn decode(message: &'a Message) -> Result<Self, Fault> {
         let mut parts = message.parts();
         let given = parts.len();
@@ -180,7 +180,7 @@ impl<'a> Packet<'a> {
         Ok(Self { id, command: Command::read(name, frames, given)? })
     }
 
-    /// What is to be sent for it: every frame, from the empty one on.
+    /// All frames of the message, from the empty one on.
     pub fn frames(&self) -> Frames<'a> {
         let (name, body, count) = self.command.body();
         let [a, b, c, d, e] = body;
@@ -189,7 +189,7 @@ impl<'a> Packet<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// `frames` are those behind the head, empty where there are none; `given` counts all that came.
+    /// `frames` are those behind the head, empty if absent; `given` counts all frames of the message.
     fn read(name: &'a [u8], frames: [&'a [u8]; FRAMES_MAX - HEAD], given: usize) -> Result<Self, Fault> {
         let needs = |command: &'static str, required: usize| {
             if given >= required { Ok(()) } else { Err(Fault::Short { command, required, given }) }
@@ -219,7 +219,7 @@ impl<'a> Command<'a> {
                 needs(SCHEDULE, 8)?;
                 Self::Schedule(Plan { queue: a, headers: Headers(b), interval: c, job: d, cron: e })
             }
-            // The specification's form. When it ran no longer matters.
+            // The specification's form. It lacks the interval, which does not matter here.
             UNSCHEDULE if given == 7 => {
                 Self::Unschedule(Plan { queue: a, headers: Headers(b), interval: b"-1", job: c, cron: b"" })
             }
@@ -229,7 +229,7 @@ impl<'a> Command<'a> {
             }
             PUBLISH => {
                 needs(PUBLISH, 6)?;
-                // With headers in the client's form, of which none means anything here.
+                // The client's form has headers; all of them are ignored.
                 Self::Publish { topic: a, text: if given == 6 { b } else { c } }
             }
             DISCONNECT => Self::Disconnect,
@@ -242,7 +242,7 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// Its name, the frames behind the head, and how many of them there are.
+    /// The command's name, the frames behind the head, and their number.
     fn body(self) -> (&'a [u8], [&'a [u8]; FRAMES_MAX - HEAD], usize) {
         let none: &[u8] = b"";
         let alone = |name: &'static str| (name.as_bytes(), [none; FRAMES_MAX - HEAD], 0);
@@ -289,10 +289,10 @@ impl<'a> PeerKind<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// When the job is to run.
+    /// The times of the schedule.
     ///
     /// # Errors
-    /// An interval that is no whole number, or one below 0 without a cron expression.
+    /// The interval is not an integer, or negative without a cron expression.
     pub fn when(&self) -> Result<When<'a>, Fault> {
         let secs = number(self.interval).ok_or(Fault::Interval)?;
         match u64::try_from(secs) {
@@ -307,7 +307,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A clock's reading as a heartbeat has it: Unix seconds and three digits behind the point.
+/// A time for a heartbeat: Unix seconds and three decimal places.
 #[must_use]
 pub fn unix_seconds(unix_ms: u64) -> String {
     format!("{}.{:03}", unix_ms / 1_000, unix_ms % 1_000)
@@ -317,7 +317,7 @@ pub fn unix_seconds(unix_ms: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Frames with blanks between them; `-` is an empty one.
+    /// Frames from words; `-` is an empty frame.
     fn message(text: &str) -> Message {
         Message::new(text.split(' ').map(|frame| if frame == "-" { b"" } else { frame.as_bytes() }))
     }
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing() {
+    fn messages_with_missing_frames() {
         let short = |command, required, given| Fault::Short { command, required, given };
         let table = [
             ("-", Fault::NoCommand { given: 1 }),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn when_jobs_run() {
+    fn times_of_schedules() {
         type Case = (&'static [u8], &'static [u8], Result<When<'static>, Fault>);
         let table: [Case; 9] = [
             (b"60", b"", Ok(When::Every { secs: 60 })),

@@ -1,17 +1,18 @@
-//! JSON as Python reads it, and as its `json.dumps(…, sort_keys=True)` writes it: a schedule's identity is made of that text.
+//! JSON as Python reads it, and as its `json.dumps(…, sort_keys=True)` writes it: the text that a schedule's identity is made
+//! of.
 
 use std::collections::BTreeMap;
 
 use super::Fault;
 use super::scanner::{Scanner, Unexpected};
 
-/// A value, as far as writing it again needs it.
+/// A value, with all that is needed to write it again.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Value<'a> {
-    /// A constant or a whole number, which are written as they were read.
+    /// A constant or an integer, which keeps its spelling.
     Word(&'a [u8]),
     Float(f64),
-    /// Bytes that need not be UTF-8.
+    /// Any bytes; need not be UTF-8.
     Text(Vec<u8>),
     List(Vec<Self>),
     /// The last of two equal keys counts.
@@ -19,11 +20,11 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// How deep values may be nested, the outermost one included.
+    /// Levels of nesting, the outermost value included.
     pub(super) const DEPTH_MAX: usize = 128;
     pub(super) const NULL: Self = Self::Word(b"null");
 
-    /// Reads a whole text.
+    /// Parses a whole text.
     pub(super) fn read(text: &'a [u8]) -> Result<Self, Fault> {
         let mut from = Scanner::new(text);
         let value = Self::read_at(&mut from, Self::DEPTH_MAX);
@@ -60,7 +61,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Appends it as Python does: keys sorted, a blank behind every comma and colon, nothing but ASCII.
+    /// Appends the value as Python does: keys sorted, a blank behind every comma and colon, ASCII only.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Word(word) => out.extend_from_slice(word),
@@ -88,7 +89,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Calls `each` where an item is to stand, between these brackets.
+/// Calls `each` for every item, between these brackets.
 fn items<'a>(
     from: &mut Scanner<'a>,
     [open, close]: [u8; 2],
@@ -106,7 +107,7 @@ fn items<'a>(
     }
 }
 
-/// A constant or a number, of JSON or of those that Python adds.
+/// A constant or a number, of JSON or of Python's extensions.
 fn word(word: &[u8]) -> Result<Value<'_>, Unexpected> {
     if matches!(word, b"null" | b"true" | b"false" | b"NaN" | b"Infinity" | b"-Infinity") {
         return Ok(Value::Word(word));
@@ -120,7 +121,7 @@ fn word(word: &[u8]) -> Result<Value<'_>, Unexpected> {
     if rest.is_empty() {
         return Ok(Value::Word(if word == b"-0" { b"0" } else { word }));
     }
-    // Rust reads more than JSON has behind the whole digits: `1.`, and nothing else.
+    // Rust parses floats that JSON has not: only `1.`, with or without an exponent.
     if rest == b"." || rest.starts_with(b".e") || rest.starts_with(b".E") {
         return Err(Unexpected);
     }
@@ -134,7 +135,7 @@ fn separate(index: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// A number with as few digits as tell it from all others, in Python's form.
+/// The shortest number that parses as this one, in Python's form.
 fn repr(number: f64) -> String {
     if !number.is_finite() {
         return if number.is_nan() {
@@ -152,20 +153,21 @@ fn repr(number: f64) -> String {
         let behind_point = i32::try_from(behind_point).unwrap_or_default().saturating_sub(exponent).max(1);
         return format!("{number:.*}", usize::try_from(behind_point).unwrap_or_default());
     }
-    // Not the shortest form itself: of two that are equally near Rust takes the greater there, Python the even one.
+    // Formatted again to this length: of two equally near numbers Rust's shortest form is the greater one, Python's the even
+    // one.
     let text = format!("{number:.behind_point$e}");
     let (mantissa, _) = text.split_once('e').unwrap_or((&text, ""));
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// How many digits stand before the exponent, and the exponent.
+/// The number of digits before the exponent, and the exponent.
 fn scientific(text: &str) -> (usize, i32) {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     (mantissa.bytes().filter(u8::is_ascii_digit).count(), exponent.parse().unwrap_or_default())
 }
 
-/// Appends a string in quotes. Bytes that are no UTF-8 become what Python makes of them where it keeps them: `\udc80` and on.
+/// Appends a string in quotes. Invalid UTF-8 becomes surrogates, as in Python's `surrogateescape`: `\udc80` and on.
 fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {
@@ -198,7 +200,7 @@ fn unit(code: u16, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Expectations are Python's (3.11).
+    /// The expected texts are from Python 3.11.
     #[test]
     fn as_python_writes() {
         let table = [
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json() {
+    fn invalid_json() {
         let bad = [
             "",
             "nul",

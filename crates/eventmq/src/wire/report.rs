@@ -1,4 +1,4 @@
-//! What administrators are told: JSON in a `REPLY`. Not in the specification; the keys are the released router's.
+//! Reports for administrators: JSON in a `REPLY`. Not in the specification; the keys are the released router's.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,26 +8,26 @@ use serde::Serialize;
 /// Counters by queue, or by worker. Latencies are in milliseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Status {
-    /// Requests that workers have and have not answered.
+    /// Leased jobs.
     pub inflight: Members,
-    /// How long the last request took.
+    /// Latency of the last request.
     pub latency_ms: BTreeMap<String, u64>,
-    /// How long the slowest took.
+    /// Latency of the slowest request.
     pub latency_ms_max: BTreeMap<String, u64>,
-    /// Requests that wait for a worker.
+    /// Ready jobs.
     pub waiting: Members,
-    /// Requests that are done, by queue.
+    /// Finished requests, by queue.
     pub processed: BTreeMap<String, u64>,
-    /// Requests that are done, by worker.
+    /// Finished requests, by worker.
     pub processed_by_worker: BTreeMap<String, u64>,
 }
 
-/// Counters by name, written one by one: there may be very many. No name may come twice.
+/// Counters by name, written one by one because there may be very many. Names must be unique.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Members(String);
 
 impl Members {
-    /// One more.
+    /// Adds a counter.
     pub fn add(&mut self, name: &str, count: u64) {
         let Self(text) = self;
         if !text.is_empty() {
@@ -39,13 +39,13 @@ impl Members {
     }
 }
 
-/// All workers, and who serves which queue.
+/// All workers, and the workers of each queue.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Workers {
     /// By identity.
     #[serde(rename = "connected_workers")]
     pub workers: BTreeMap<String, Worker>,
-    /// By queue: weight and identity of those that serve it, the next one first.
+    /// By queue: weight and identity of its workers; the greatest weight first.
     #[serde(rename = "connected_queues")]
     pub queues: BTreeMap<String, Vec<(i64, String)>>,
 }
@@ -53,9 +53,9 @@ pub struct Workers {
 /// One worker.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Worker {
-    /// Weight and name of its queues, as it informed of them.
+    /// Weight and name of its queues, as in its `INFORM`.
     pub queues: Vec<(i64, String)>,
-    /// When it was heard last, in Unix seconds.
+    /// Time of its last message, in Unix seconds.
     #[serde(rename = "hb")]
     pub heard: f64,
     /// Jobs it can take at once.
@@ -65,18 +65,18 @@ pub struct Worker {
 /// All schedulers.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Schedulers {
-    /// By identity: when each was heard last, in Unix seconds.
+    /// By identity: time of the last message, in Unix seconds.
     #[serde(rename = "connected_schedulers", serialize_with = "heard")]
     pub schedulers: BTreeMap<String, f64>,
 }
 
-/// Each an object of its own, as that of a worker.
+/// Each as an object, like that of a worker.
 fn heard<S: serde::Serializer>(schedulers: &BTreeMap<String, f64>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(schedulers.iter().map(|(identity, heard)| (identity, BTreeMap::from([("hb", heard)]))))
 }
 
 impl Status {
-    /// The text of the answer to `STATUS`.
+    /// The reply to `STATUS`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let Self { inflight, latency_ms, latency_ms_max, waiting, processed, processed_by_worker } = self;
@@ -102,7 +102,7 @@ impl Status {
 }
 
 impl Workers {
-    /// The text of the answer to `ROUTER_SHOW_WORKERS`.
+    /// The reply to `ROUTER_SHOW_WORKERS`.
     #[must_use]
     pub fn to_json(&self) -> String {
         json(self)
@@ -110,14 +110,14 @@ impl Workers {
 }
 
 impl Schedulers {
-    /// The text of the answer to `ROUTER_SHOW_SCHEDULERS`.
+    /// The reply to `ROUTER_SHOW_SCHEDULERS`.
     #[must_use]
     pub fn to_json(&self) -> String {
         json(self)
     }
 }
 
-/// Maps with names for keys, numbers and lists can always be written.
+/// Serializing cannot fail: keys are strings, values are numbers and lists.
 fn json(report: impl Serialize) -> String {
     serde_json::to_string(&report).unwrap_or_default()
 }

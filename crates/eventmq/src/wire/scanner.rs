@@ -1,13 +1,13 @@
-//! A cursor over JSON's small pieces: blanks, marks and strings. Bytes that are no UTF-8 are taken as they are.
+//! A cursor over JSON's tokens: blanks, marks and strings. Invalid UTF-8 is passed on unchanged.
 
-/// Where reading is. Whoever stops says so with [`Scanner::at`].
+/// The position of the cursor. After an error, [`Scanner::at`] is its offset.
 #[derive(Debug)]
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-/// What stands there is not what was to be read.
+/// The token is not the expected one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Unexpected;
 
@@ -16,31 +16,31 @@ impl<'a> Scanner<'a> {
         Self { text, at: 0 }
     }
 
-    /// How many bytes have been taken.
+    /// Bytes read so far.
     pub(super) const fn at(&self) -> usize {
         self.at
     }
 
-    /// The next byte that is no blank; `None` at the end.
+    /// The next byte that is not a blank; `None` at the end.
     pub(super) fn peek(&mut self) -> Option<u8> {
         let blanks = self.rest().iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
         self.at += blanks;
         self.rest().first().copied()
     }
 
-    /// Takes a byte, if it is this one.
+    /// Reads a byte if it is this one.
     pub(super) fn takes(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
         found
     }
 
-    /// Takes a byte that has to be this one.
+    /// Reads a byte that must be this one.
     pub(super) fn take(&mut self, byte: u8) -> Result<(), Unexpected> {
         if self.takes(byte) { Ok(()) } else { Err(Unexpected) }
     }
 
-    /// Takes a number or a word: letters, digits, signs and points.
+    /// Reads a number or a word: letters, digits, signs and points.
     pub(super) fn word(&mut self) -> &'a [u8] {
         self.peek();
         let rest = self.rest();
@@ -50,8 +50,8 @@ impl<'a> Scanner<'a> {
         word
     }
 
-    /// Takes a string that begins with this quote and ends with it, escapes undone. Half of a surrogate pair becomes the three
-    /// bytes it would have as a character, so that no two strings become one.
+    /// Reads a string in these quotes and resolves its escapes. Half of a surrogate pair becomes three bytes, as if it were a
+    /// character, so that different strings remain different.
     pub(super) fn string(&mut self, quote: u8) -> Result<Vec<u8>, Unexpected> {
         self.take(quote)?;
         let mut text = Vec::new();
@@ -116,7 +116,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Appends a code point as UTF-8 has it, halves of pairs too.
+/// Appends a code point as UTF-8, halves of surrogate pairs too.
 fn put(code: u32, text: &mut Vec<u8>) {
     if let Some(whole) = char::from_u32(code) {
         return text.extend_from_slice(whole.encode_utf8(&mut [0; 4]).as_bytes());

@@ -1,4 +1,4 @@
-//! eMQP as transcripts write it: a command, and the frames behind it.
+//! eMQP for transcripts: a command, and the frames behind it.
 
 use bytes::{Bytes, BytesMut};
 use windlass_session::{Dismiss, Post, Reason};
@@ -6,8 +6,8 @@ use windlass_testkit::transcript::{Said, Speech, Spoken};
 use windlass_zmtp::Message;
 use windlass_zmtp::wire::Header;
 
-/// Messages: the verb is the command, the arguments are the identifier and all frames behind it. `RAW` sends its arguments
-/// as they are, without a head.
+/// Messages: the verb is the command, the arguments are the identifier and the frames behind it. `RAW` sends its arguments
+/// verbatim, without a head.
 pub(crate) struct Emqp;
 
 impl Speech for Emqp {
@@ -37,11 +37,11 @@ impl Speech for Emqp {
     }
 
     fn barrier(&self, _number: u64) -> (Bytes, Spoken) {
-        panic!("eMQP has no message that is answered at once and by everybody")
+        panic!("eMQP has no message that every peer answers at once")
     }
 }
 
-/// The way to a connection that takes nothing.
+/// A way to a connection that accepts no messages.
 #[derive(Debug)]
 pub(crate) struct NoLine;
 

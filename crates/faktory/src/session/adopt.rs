@@ -1,7 +1,7 @@
-//! A job that another Faktory kept: what it becomes here.
+//! Converts a job that another Faktory server stored into a job of this engine.
 //!
-//! Not here: where it was kept, and reading it from there. Its text is what that server wrote: a work unit, or a reservation
-//! with a work unit in it.
+//! Reading the other server's storage happens elsewhere. The text of a job is as that server wrote it: a work unit, or a
+//! reservation that contains one.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -11,47 +11,47 @@ use super::Settings;
 use super::push::{Pushed, failures, new_job, readable};
 use crate::wire::{TimeError, Unit, UnitError, json, parse_time};
 
-/// Where a job was, and the time that goes with that.
+/// A job's state on the other server, with the time that belongs to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// In its queue.
+    /// Ready in its queue.
     Queued,
-    /// Not due before this time.
+    /// Scheduled: not due before this time.
     Scheduled(Timestamp),
-    /// It has failed, and is tried again at this time.
+    /// Failed; the next retry is at this time.
     Retrying(Timestamp),
-    /// It is not tried again, and kept until this time.
+    /// Dead; kept until this time.
     Dead(Timestamp),
-    /// A worker has it until this time. The text is the reservation's.
+    /// Leased to a worker until this time. The text is that of the reservation.
     Reserved(Timestamp),
 }
 
-/// Why a job cannot be had as it is.
+/// Why a job cannot be adopted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// No PUSH could bring it.
+    /// PUSH would reject the job.
     #[error("{0}")]
     Unit(#[from] UnitError),
-    /// Nor could a line hold it.
+    /// The job is longer than a line may be.
     #[error("a job of {bytes} bytes, faktory.line_bytes_max is {limit}")]
     TooLarge {
-        /// Its length.
+        /// Bytes of the job.
         bytes: usize,
-        /// The longest line.
+        /// Bytes a line may have.
         limit: usize,
     },
-    /// It should have a job in it.
-    #[error("this is no reservation")]
+    /// The text is not a reservation with a job in it.
+    #[error("not a reservation")]
     Reservation,
 }
 
 impl Settings {
-    /// A job as PUSH makes it, with all that became of it since; `now` and all times that come of it are the wall clock's. Its times and its failures are its own; a hold on a key
-    /// and an end of its usefulness count from when it was enqueued.
+    /// Converts a stored job: the same as PUSH, plus its history. `now` and all times derived from it are wall-clock times. The
+    /// job keeps its times and its failures. Its unique lock and its expiry count from the time it was enqueued.
     ///
     /// # Errors
     ///
-    /// No PUSH could have brought it.
+    /// PUSH would reject the job.
     pub fn adopt(&self, now: Timestamp, text: &[u8], standing: Standing) -> Result<NewJob, Unfit> {
         let limit = self.line_bytes_max;
         if text.len() > limit {
@@ -90,7 +90,7 @@ impl Settings {
     }
 }
 
-/// A job that somebody works on.
+/// A job that a worker has.
 struct Reservation<'a> {
     job: &'a str,
     wid: Vec<u8>,
@@ -105,7 +105,7 @@ impl<'a> Reservation<'a> {
     }
 }
 
-/// When it was enqueued, if that is said.
+/// The time in `enqueued_at`, if there is one.
 fn enqueued_at(text: &str) -> Option<Timestamp> {
     let [at] = json::members(text, &["enqueued_at"]).ok()?;
     time(&json::text(at?).ok()?)
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queued_job_keeps_what_it_is_and_was() {
+    fn a_queued_job_keeps_its_fields_and_its_history() {
         let job = adopt(QUEUED, Standing::Queued).unwrap();
         let past = job.past.unwrap();
         assert_eq!((&job.queue[..], job.name.as_deref()), (&b"q"[..], Some(&b"jid00000001"[..])));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn states() {
         let at = Timestamp(NOW.0 + 5_000);
         let place = |standing| adopt(QUEUED, standing).map(|job| (job.not_before, job.past.unwrap().place));
         assert_eq!(place(Standing::Scheduled(at)), Ok((Some(at), None)));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_from_the_push_counts_from_when_it_was_there() {
+    fn unique_locks_and_expiry_count_from_the_time_of_enqueuing() {
         let text = r#"{"jid":"jid00000001","jobtype":"T","args":[],"created_at":"2026-11-21T03:59:09Z","custom":{"unique_for":60,"expires_in":120}}"#;
         let job = adopt(text, Standing::Queued).unwrap();
         assert_eq!(job.unique.map(|unique| unique.until), Some(KeyUntil::EndOr(Timestamp(1_795_233_609_000))));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_push_can_bring_is_left() {
+    fn jobs_that_push_would_reject_are_errors() {
         let small = Settings { line_bytes_max: 9, ..Settings::new(NOW) };
         let error = small.adopt(NOW, QUEUED.as_bytes(), Standing::Queued).unwrap_err();
         assert_eq!(error.to_string(), format!("a job of {} bytes, faktory.line_bytes_max is 9", QUEUED.len()));

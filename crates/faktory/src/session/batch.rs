@@ -1,8 +1,8 @@
-//! BATCH: jobs that belong together, and what is pushed when they are through.
+//! BATCH: groups of jobs, and the callbacks pushed when a group has finished.
 //!
-//! Rules: the commercial edition's, as its clients' tests know them. A batch that is not committed within half an hour is
-//! forgotten (`faktory.batch_open_max`); one that was committed and is opened again pushes nothing for as long, or until it
-//! is committed once more. A callback that is given no name gets one.
+//! Rules: the commercial edition's, as its clients' tests show them. A batch that is not committed within half an hour
+//! (`faktory.batch_open_max`) is forgotten. A committed batch that is opened again holds its callbacks until the next commit,
+//! or for the same time. A callback without a name gets one.
 
 use std::borrow::Cow;
 
@@ -59,7 +59,7 @@ impl FaktorySession {
         }))
     }
 
-    /// A job for later, which knows the batch it is for.
+    /// A callback's job. Its `custom` contains the batch.
     fn callback(
         &self,
         at: Pushed,
@@ -82,7 +82,7 @@ impl FaktorySession {
         batch_name(&hash.first_chunk().copied().unwrap_or_default())
     }
 
-    /// As clients make them: 24 digits that nobody has chosen.
+    /// A random name in the form clients use: 24 hexadecimal digits.
     fn callback_jid(&self, bid: &str, role: &str) -> String {
         let [a, b] = self.dice;
         let hash = Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes());
@@ -107,7 +107,7 @@ impl FaktorySession {
     }
 }
 
-/// What to say of a batch that there is none.
+/// The error text for an unknown batch.
 pub(super) fn no_such(bid: &[u8]) -> String {
     format!("No such batch {}", readable(echo(bid)))
 }
@@ -140,7 +140,7 @@ fn text(batch: &BatchView) -> Vec<u8> {
     .write()
 }
 
-/// To the nanosecond where that is known: clients compare it with their own clocks just before and just after.
+/// In nanoseconds where they are known: clients' tests compare the time with their own clock just before and just after.
 fn created_at(batch: &BatchView) -> String {
     match <[u8; 8]>::try_from(batch.meta.as_ref()).map(u64::from_le_bytes) {
         Ok(ns @ 1..) => time_text_ns(ns),

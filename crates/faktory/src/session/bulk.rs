@@ -1,6 +1,7 @@
-//! PUSHB: many jobs in one line, one visit to the engine for as many as are kept in hand at once.
+//! PUSHB: many jobs in one line. The list goes to the engine in parts of bounded size, one visit for each part.
 //!
-//! Spec: deployed servers: an object of what went wrong, by the jobs' names, empty if nothing did.
+//! Spec: deployed servers. The reply is an object with an error text for each rejected job, by name; it is empty if all jobs
+//! were accepted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,17 +15,17 @@ use super::refusal;
 use super::{Answer, Ask, FaktorySession, Task};
 use crate::wire::{List, Unit, reply, texts_object};
 
-/// Jobs in hand at once: a longer list goes in part by part.
+/// Jobs in one part of a list.
 const PART_MAX: usize = 4_096;
 
-/// A list on its way in.
+/// A list that is being pushed.
 #[derive(Debug)]
 pub(super) struct Bulk {
-    /// All of it.
+    /// The whole list.
     text: Bytes,
-    /// Where the jobs begin that were not looked at yet.
+    /// Offset of the first job that was not read yet.
     rest: Option<usize>,
-    /// The names of those the engine has been asked to take, and their batches.
+    /// Names and batches of the jobs that the engine has not answered yet.
     asked: VecDeque<(Bytes, Option<Bytes>)>,
     wrong: BTreeMap<Bytes, String>,
 }
@@ -45,7 +46,7 @@ impl FaktorySession {
         }
     }
 
-    /// Asks for a part of the list.
+    /// Pushes one part of the list.
     fn push_part(&mut self, now: Timestamp, bulk: &mut Bulk, units: &[Unit<'_>], out: &mut Outbox) {
         let at = Pushed::at(now, out);
         for unit in units {
@@ -59,7 +60,7 @@ impl FaktorySession {
         }
     }
 
-    /// Goes on with the next part that there is anything to ask for, or answers.
+    /// Pushes the next part that contains a valid job, or writes the reply.
     fn go_on(&mut self, now: Timestamp, mut bulk: Box<Bulk>, out: &mut Outbox) {
         while bulk.asked.is_empty() {
             let Some(from) = bulk.rest else { return reply::bulk(&texts_object(&bulk.wrong), out.bytes()) };

@@ -1,6 +1,6 @@
-//! FETCH: one job for a worker, at once or within the wait.
+//! FETCH: one job for a worker, at once or after a wait.
 //!
-//! Spec: "`FETCH` Command". As on deployed servers all queues of the list are waited at, not only the first.
+//! Spec: "`FETCH` Command". As on deployed servers, FETCH waits for jobs of all queues of the list, not only of the first.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ use super::refusal;
 use super::{Answer, FaktorySession, Task};
 use crate::wire::{FailureText, Foreign, Text, is_queue_name, jid_of, number_of, reply, run_text};
 
-/// What a worker has for a job that says nothing of it.
+/// A worker's time for a job without `reserve_for`, in milliseconds.
 const RESERVE_MS: u64 = 1_800_000;
 
-/// What the engine puts down when a worker's time runs out, and what deployed servers call that.
+/// The engine's failure of an expired lease, and the message that deployed servers use for it.
 const EXPIRED: &[u8] = b"ReservationExpired";
 const EXPIRED_MESSAGE: &[u8] = b"job reservation expired";
 const EXPIRED_WORDS: &str = "Faktory job reservation expired";
@@ -29,7 +29,7 @@ impl FaktorySession {
         let Some(queues) = queues else {
             return reply::error("must call fetch with at least one queue", out.bytes());
         };
-        // What no queue can be called here has nothing to fetch, though it may be a queue elsewhere.
+        // Skip names that FWP does not allow, even if another protocol has such a queue.
         let queues = queues.into_iter().filter(|name| is_queue_name(name)).collect();
         self.take(Fetch { queues, until: now.after_ms(self.settings.fetch_wait_ms) }, out);
     }
@@ -51,7 +51,7 @@ impl FaktorySession {
         match answer {
             Ok(Event::Taken { job, .. }) => {
                 if let Err(misfit) = deliver(job, out) {
-                    // There are no words for it here: it waits for others. The worker goes on waiting for another.
+                    // FWP cannot express this job: return it for workers of other protocols, and wait for another one.
                     let (job, proof) = (JobRef::Id(job.id), Proof::Token(job.token));
                     out.command(Tag::NONE, Command::Misfit { job, proof, why: misfit.to_string().into() });
                     self.take(fetch, out);
@@ -62,7 +62,7 @@ impl FaktorySession {
         }
     }
 
-    /// The wait is over before its time.
+    /// Ends the wait early.
     pub(super) fn stop_fetching(&mut self, out: &mut Outbox) {
         self.task = None;
         self.asked.clear();
@@ -71,12 +71,12 @@ impl FaktorySession {
     }
 }
 
-/// What a FETCH wants.
+/// The parameters of a FETCH.
 #[derive(Debug)]
 pub(super) struct Fetch {
-    /// Where from, in this order.
+    /// Queues, in order of preference.
     queues: Vec<Bytes>,
-    /// How long it waits.
+    /// When the wait ends.
     until: Timestamp,
 }
 
@@ -102,8 +102,8 @@ fn deliver(job: &Taken, out: &mut Outbox) -> Result<(), Misfit> {
     Ok(())
 }
 
-/// A failure as a job's text has it. `tried_at` is when the job is, or was last, to be tried again, if the failure does not
-/// know; that is not told of a job that never was to be.
+/// The failure for a job's text. `tried_at` is the time of the next or the last retry; it counts if the failure has no such
+/// time itself. Jobs without retries have none.
 pub(super) fn failure_text(
     failure: Option<&Failure>,
     failures: u32,
@@ -125,11 +125,11 @@ pub(super) fn failure_text(
     })
 }
 
-/// A job, as far as its text depends on it.
+/// The parts of a job that its text depends on.
 pub(super) struct Source<'a> {
     pub(super) id: JobId,
     pub(super) origin: Origin,
-    /// It was given a name.
+    /// The producer gave the job a name.
     pub(super) named: bool,
     pub(super) queue: &'a [u8],
     pub(super) body: &'a [u8],
@@ -141,12 +141,12 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The text of a job: as it is kept, if it was pushed here; as if it had been, if it is the run of a schedule or another
-    /// protocol's.
+    /// The job's text. A job that was pushed here has its stored text. A job of another protocol, or a run of a schedule, gets
+    /// the text of an equivalent push.
     ///
     /// # Errors
     ///
-    /// It is another protocol's, and no worker of ours could make anything of it.
+    /// The job is of another protocol and cannot be converted.
     pub(super) fn text(&self) -> Result<Cow<'a, [u8]>, Misfit> {
         if self.origin != Origin::FAKTORY {
             return windlass_bridge::unit(&self.foreign()).map(|unit| Cow::Owned(self.text_of(&unit)));
@@ -157,7 +157,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The same to look at, whatever it is.
+    /// The job's text for display. It never fails.
     pub(super) fn shown(&self) -> Cow<'a, [u8]> {
         self.text().unwrap_or_else(|_| Cow::Owned(self.text_of(&windlass_bridge::unconverted(&self.foreign()))))
     }
@@ -182,7 +182,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The job that is meant by a name.
+/// The job with this name.
 pub(super) fn job_ref(jid: &str) -> JobRef {
     let named = || JobRef::Name(Bytes::copy_from_slice(jid.as_bytes()));
     number_of(jid).map_or_else(named, |number| JobRef::Id(JobId(number)))

@@ -1,7 +1,7 @@
-//! FLUSH: everything away that was pushed here, a bounded part of it in each visit to the engine.
+//! FLUSH: removes everything that was pushed over FWP, a bounded part in each visit to the engine.
 //!
-//! Rules: deployed servers, which clear all they keep. Here other protocols keep things too, and FLUSH leaves them alone:
-//! their jobs, and what was counted of them. Schedules stay, as they do there: they are configuration.
+//! Rules: deployed servers remove all they store. FLUSH leaves other protocols' jobs and counters alone. Schedules stay, as on
+//! deployed servers: they are configuration.
 
 use windlass_engine::{Command, Cursor, Event, Origin};
 use windlass_session::Outbox;

@@ -1,6 +1,7 @@
-//! HI and HELLO: who is there, and whether they know the password.
+//! HI and HELLO: the client's identity and its password.
 //!
-//! Spec: "Not Identified State", "`HELLO` Command". What is no HELLO is not answered, as by deployed servers.
+//! Spec: "Not Identified State", "`HELLO` Command". As on deployed servers, anything but HELLO closes the connection without a
+//! reply.
 
 use bytes::Bytes;
 use windlass_engine::{Command, Tag, Timestamp};
@@ -10,13 +11,13 @@ use super::settings::Counted;
 use super::{FaktorySession, Settings};
 use crate::wire::{Challenge, Hello, hi, password_matches, reply};
 
-/// Longest line taken before the client is known, in bytes.
+/// Bytes of the longest line before HELLO.
 pub(super) const HELLO_BYTES_MAX: usize = 64 << 10;
 
-/// Nothing that fails is told, so one tag does.
+/// The tag of the one command without a reply.
 const ENLIST: Tag = Tag::silent(1);
 
-/// What is open until the client has said HELLO.
+/// The state before HELLO.
 #[derive(Debug)]
 pub(super) struct Handshake {
     challenge: Option<Challenge>,
@@ -29,7 +30,7 @@ impl Handshake {
         Self { challenge, deadline: None }
     }
 
-    /// Speaks first.
+    /// Sends HI.
     pub(super) fn begin(&mut self, now: Timestamp, settings: &Settings, out: &mut Outbox) {
         self.deadline = Some(now.after_ms(settings.handshake_ms));
         out.bytes().extend_from_slice(hi(self.challenge.as_ref()).as_bytes());
@@ -41,7 +42,7 @@ impl Handshake {
 }
 
 impl FaktorySession {
-    /// The first line.
+    /// Handles the first line.
     pub(super) fn greeted(&mut self, handshake: &Handshake, line: &[u8], out: &mut Outbox) {
         let Some(hello) = std::str::from_utf8(line).ok().and_then(Hello::parse) else {
             return self.end(Reason::Protocol("no HELLO".to_owned()), out);
@@ -67,7 +68,7 @@ impl FaktorySession {
     }
 }
 
-/// What a worker says of itself, for those who look at workers: a line of text for each.
+/// A worker's description for the list of workers, one line for each property.
 fn about(hello: &Hello) -> Bytes {
     let labels = hello.labels.join(" ");
     format!("{}\n{}\n{labels}", hello.hostname.replace('\n', " "), hello.pid).into()

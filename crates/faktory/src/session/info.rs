@@ -1,12 +1,11 @@
-//! INFO: the figures, as an object that clients and the server's own pages read.
+//! INFO: the counters, as an object that clients and the server's own pages read.
 //!
-//! Rules: every key of deployed servers, and those of older ones that clients still look for (`default_size`). What is due
-//! is done when it is due here, not in rounds: there are no rounds to count, so `cycles` and `wall_time_sec` are 0. Queues
-//! are told whoever pushes to them, for anybody may fetch from them; all else is of jobs that were pushed here, which is
-//! what MUTATE and FLUSH reach.
+//! Rules: all keys of deployed servers, and `default_size` of older servers, which clients still read. Timers run when they are
+//! due and not in rounds, so `cycles` and `wall_time_sec` are 0. Queues count jobs of all protocols, because any client may
+//! fetch from them. All other counters are of jobs pushed over FWP, the same jobs that MUTATE and FLUSH reach.
 //!
-//! However many queues there are, nobody waits for them: they are asked for and written a page at a time, and what is written
-//! goes out in parts, with a turn for everybody else between two.
+//! INFO does not delay other clients, however many queues there are: it reads and writes them a page at a time, and sends the
+//! reply in parts. Other clients get their turn between two parts.
 
 use std::collections::{BTreeMap, btree_map};
 
@@ -19,23 +18,23 @@ use windlass_session::Outbox;
 use super::{Answer, Ask, FAKTORY_VERSION, FaktorySession, Task, refusal};
 use crate::wire::{Chore, InfoText, is_queue_name, queue_member, reply};
 
-/// Bytes of queues that go out at once.
+/// Bytes of queues in one part of the reply.
 const PART_BYTES: usize = 64 * 1024;
 
-/// What is known so far.
+/// The counters read so far.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     stats: Stats,
     queues: u64,
     waiting: u64,
     waiting_in_default: u64,
-    /// All queues so far and their text, in order of their names, as deployed servers tell them.
+    /// The text of each queue read so far, sorted by name as on deployed servers.
     members: BTreeMap<Bytes, Box<[u8]>>,
-    /// What the texts come to, with a comma behind each.
+    /// Bytes of these texts, each with a comma.
     bytes: usize,
 }
 
-/// An answer on its way out.
+/// A reply that is being sent.
 #[derive(Debug)]
 pub(super) struct Leaving {
     members: btree_map::IntoValues<Bytes, Box<[u8]>>,
@@ -69,7 +68,7 @@ impl FaktorySession {
         }
     }
 
-    /// All is known, and so is how long the answer is.
+    /// Starts the reply: all counters, and so its length, are known.
     fn begin_info(&mut self, now: Timestamp, gathered: Gathered, out: &mut Outbox) {
         let text = self.info_text(now, out.wall(now), &gathered);
         let (begin, mut end) = (text.before_queues(), text.after_queues());
@@ -79,7 +78,7 @@ impl FaktorySession {
         self.go_on_with_info(Leaving { members: gathered.members.into_values(), end }, out);
     }
 
-    /// Says a part. The engine is asked for next to nothing, for the sake of those who come between.
+    /// Sends one part. The trivial question to the engine lets other clients have their turn before the next part.
     pub(super) fn go_on_with_info(&mut self, mut leaving: Leaving, out: &mut Outbox) {
         let mut bytes = 0;
         while bytes < PART_BYTES {

@@ -1,8 +1,8 @@
-//! JOB: one job looked at, or taken back. Not specified, and not known to deployed servers.
+//! JOB: shows or cancels one job. Neither in the specification nor on deployed servers.
 //!
-//! `JOB GET jid` answers a bulk string, an object, or the null bulk string if there is no such job; `waits_for` in it are the
-//! protocols that have words for a job which others have none for; `JOB CANCEL jid` answers
-//! `OK`. Of several jobs with the same name the one that is worked on is meant, else the oldest.
+//! `JOB GET jid` returns an object as a bulk string, or the null bulk string for an unknown job. Its `waits_for` lists the
+//! protocols that can express the job, if some cannot. `JOB CANCEL jid` returns `OK`. If several jobs have the same name, the
+//! leased one counts, else the oldest.
 
 use bytes::Bytes;
 use windlass_engine::{Command, Event, JobView, Origin, PlaceKind, Unfit};
@@ -55,7 +55,7 @@ fn job_text(view: &JobView, skew_ms: i64) -> Vec<u8> {
         PlaceKind::Done if job.succeeded() == Some(true) => "success",
         PlaceKind::Done => "failed",
     };
-    // Only a job that turned out not to suit some waits for others.
+    // Empty unless a conversion of this job has failed.
     let others = Unfit::SHARING.into_iter().filter(|origin| job.unfit != Unfit::NONE && !job.unfit.has(*origin));
     let waits_for: Vec<&str> = others.map(windlass_bridge::origin_name).collect();
     JobText {

@@ -1,11 +1,11 @@
-//! One connection: what each verb means to the engine, and what each event means to the peer.
+//! One connection: turns each verb into engine commands and each event into a reply.
 //!
-//! Reading order: this file, where every verb has a line; then the topics: `handshake`, `push` and `bulk`, `fetch`, `work`
-//! (ACK, FAIL, REQUEUE, BEAT), `info`, `queues`, `mutate`, `flush`, `job`, `batch`, `track`. What every topic uses:
-//! `refusal` (refusals in Faktory's words).
+//! Reading order: this file dispatches every verb to its module: `handshake`, `push` and `bulk`, `fetch`, `work` (ACK, FAIL,
+//! REQUEUE, BEAT), `info`, `queues`, `mutate`, `flush`, `job`, `batch`, `track`. All of them use `refusal` (refusals in
+//! Faktory's words).
 //!
-//! Invariants: answers leave in the order of their commands, which is the outbox's doing, not ours; whatever takes more
-//! than one question to the engine, or waits, is a `Task`, and nothing behind it is read until it is done.
+//! Invariants: replies leave in the order of their commands; the outbox sees to that. A command that needs several answers of
+//! the engine, or waits, is a `Task`; the session reads nothing more until the task is done.
 //!
 //! Spec: `protocol-specification.md`, all of it.
 
@@ -39,100 +39,101 @@ use crate::wire::{Lines, Request, echo, reply};
 use handshake::Handshake;
 use settings::Counted;
 
-/// Of every command that is answered: answers come in the order of the commands.
+/// The tag of all commands with a reply: the engine answers in the order of the commands.
 const ASKED: Tag = Tag(1);
 
-/// One Faktory connection: producer, worker and administrator at once, as it pleases.
+/// One Faktory connection. It may produce, work and administer at the same time.
 #[derive(Debug)]
 pub struct FaktorySession {
     settings: Arc<Settings>,
-    /// Until the connection is open.
+    /// Used when the connection opens.
     info: ClientInfo,
     lines: Lines,
-    /// Lines it has sent.
+    /// Lines received.
     messages: u64,
-    /// Until the client has said HELLO.
+    /// Present until HELLO.
     handshake: Option<Handshake>,
-    /// Counted from HELLO on.
+    /// Present from HELLO on.
     counted: Option<Counted>,
-    /// The worker it belongs to, if it is one.
+    /// The worker's name, empty for a producer.
     wid: Bytes,
-    /// For names of batches, and how many it has made.
+    /// For salts and for names of batches, with the number of batches made so far.
     dice: [u64; 2],
     batches: u64,
-    /// What the engine has been asked and has not answered.
+    /// Commands that the engine has not answered yet.
     asked: VecDeque<Ask>,
-    /// What takes more than one answer. Nothing more is read until it is done.
+    /// The command that needs several answers. The session reads nothing until it is done.
     task: Option<Task>,
-    /// Something unread is in the buffer.
+    /// The buffer has unread bytes.
     unread: bool,
     /// The peer has closed its side.
     eof: bool,
-    /// The connection is to end: nothing that was sent behind the reason counts.
+    /// The connection is ending: the session ignores further input.
     over: bool,
 }
 
-/// What the engine says to what it was asked.
+/// The engine's answer to a command.
 type Answer = Result<Event, Refusal>;
 
-/// What the engine was asked.
+/// What a command to the engine was for.
 #[derive(Debug)]
 enum Ask {
-    /// To take a job in.
+    /// Push a job.
     Push {
-        /// The batch it joins, if it joins one.
+        /// The batch that the job joins.
         bid: Option<Bytes>,
     },
-    /// To finish a job.
+    /// Finish a job.
     Finish,
-    /// To take down that this job has failed, to take it back, or to forget it.
+    /// Fail, release or cancel this job.
     Report(Bytes),
-    /// To make, open or commit a batch.
+    /// Create, open or commit a batch.
     Batch {
-        /// Which.
+        /// Its name.
         bid: Bytes,
-        /// What is answered when that is done, if not OK.
+        /// The reply on success; OK if absent.
         said: Option<Bytes>,
-        /// The batch it is to be part of.
+        /// Its parent batch.
         parent: Option<Bytes>,
     },
-    /// To hear that this worker is alive.
+    /// Beat for this worker.
     Beat(Bytes),
-    /// Something for the task at hand.
+    /// A step of the current task.
     Step,
 }
 
-/// What takes more than one answer, or a long time.
+/// A command that needs several answers, or a long time.
 #[derive(Debug)]
 enum Task {
-    /// Waits for a job.
+    /// FETCH waits for a job.
     Fetch(fetch::Fetch),
-    /// A list of jobs.
+    /// PUSHB.
     Bulk(Box<bulk::Bulk>),
-    /// The figures.
+    /// INFO reads counters.
     Info(Box<info::Gathered>),
-    /// They are on their way out.
+    /// INFO sends them.
     Leaving(info::Leaving),
-    /// Queues are paused, resumed or removed.
+    /// QUEUE PAUSE, RESUME or REMOVE.
     Queues(Box<queues::Queues>),
-    /// How long jobs have waited.
+    /// QUEUE LATENCY.
     Latency(Box<queues::Latency>),
-    /// Everything goes.
+    /// FLUSH.
     Flush,
-    /// Jobs are changed.
+    /// MUTATE.
     Mutate(Box<mutate::Mutating>),
-    /// A job is looked at.
+    /// JOB GET.
     Look,
-    /// This job is looked at, for how far it is.
+    /// TRACK GET of this job.
     Track(Bytes),
-    /// This batch is looked at.
+    /// BATCH STATUS of this batch.
     Batch(Bytes),
-    /// So many answers mean nothing any more.
+    /// Ignores this many answers.
     Ignore(usize),
 }
 
 impl FaktorySession {
-    /// A connection that has just been accepted. The dice are for salts and names: nobody must be able to foresee them.
+    /// A session for a connection that was just accepted. `dice` are random numbers for salts and names; they must be
+    /// unpredictable.
     #[must_use]
     pub fn new(settings: Arc<Settings>, info: ClientInfo, dice: [u64; 2]) -> Self {
         let handshake = Some(Handshake::new(&settings, dice));
@@ -162,7 +163,7 @@ impl FaktorySession {
         }
     }
 
-    /// The specification's table of contents.
+    /// Dispatches a command, in the order of the specification.
     fn request(&mut self, now: Timestamp, request: Request, out: &mut Outbox) {
         if let Request::Unknown(verb) = &request {
             return reply::error([b"unknown command ", echo(verb)].concat(), out.bytes());
@@ -197,11 +198,11 @@ impl FaktorySession {
         }
     }
 
-    /// What the engine says, put beside what it was asked.
+    /// Matches an event of the engine with the command it answers.
     fn event(&mut self, now: Timestamp, event: Event, out: &mut Outbox) {
         match event.tag() {
             Some(ASKED) => {}
-            // Only HELLO asks without wanting an answer: the worker's name will not do.
+            // Only HELLO sends commands without a reply. The engine has refused the worker's name.
             Some(_) => return self.end(Reason::Limit("name_bytes_max"), out),
             None if event == Event::Dismissed => return self.end(Reason::Dismissed, out),
             None => return,
@@ -240,19 +241,19 @@ impl FaktorySession {
 
     // ---- shared ----------------------------------------------------------------------------------------------------
 
-    /// Asks the engine, and remembers what for.
+    /// Sends a command, and records what it is for.
     fn ask(&mut self, ask: Ask, command: Command, out: &mut Outbox) {
         self.asked.push_back(ask);
         out.command(ASKED, command);
     }
 
-    /// Asks the engine for something that a task needs.
+    /// Sends a task's command.
     fn begin(&mut self, task: Task, command: Command, out: &mut Outbox) {
         self.task = Some(task);
         self.ask(Ask::Step, command, out);
     }
 
-    /// Whether nothing more is to be read until an answer has come.
+    /// Whether the session must wait for an answer before it reads more.
     const fn must_wait(&self) -> bool {
         self.over || self.task.is_some()
     }
@@ -270,7 +271,7 @@ impl FaktorySession {
         out.hang_up(reason);
     }
 
-    /// The peer has closed its side, and everything it sent before has been answered or soon will be.
+    /// Ends the connection when the peer has closed its side and all its commands have been answered.
     fn leave_if_done(&mut self, out: &mut Outbox) {
         if self.eof && !self.unread && !self.must_wait() {
             self.end(Reason::PeerClosed, out);
@@ -299,7 +300,7 @@ impl Session for FaktorySession {
                 }
             }
         }
-        // Nothing is read behind an end; a line that was cut short by the peer's own stays so.
+        // Nothing is read after the end. A line that the peer cut short by closing stays unread.
         if self.over || (self.eof && !self.must_wait()) {
             input.clear();
         }
@@ -322,7 +323,7 @@ impl Session for FaktorySession {
         self.handshake.as_ref().filter(|_| !self.over)?.deadline()
     }
 
-    /// How long a line is shows when it ends.
+    /// A line's length is unknown until it ends.
     fn needs_bytes(&self) -> usize {
         usize::from(self.lines.is_midway())
     }
@@ -333,16 +334,16 @@ impl Session for FaktorySession {
 
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
         self.eof = true;
-        // Whoever is gone wants no job.
+        // A client that has closed its side gets no job.
         if matches!(self.task, Some(Task::Fetch(_))) {
             self.stop_fetching(out);
         }
-        // What is left when nothing holds us up is the beginning of a line.
+        // Unless a command holds up reading, the rest is an incomplete line.
         self.unread &= self.must_wait();
         self.leave_if_done(out);
     }
 
-    /// The answer to whatever a client says next, or waits for now.
+    /// Answers the client's pending or next command.
     fn on_shutdown(&mut self, _now: Timestamp, out: &mut Outbox) {
         if self.handshake.is_none() {
             reply::error("shutdown in progress", out.bytes());

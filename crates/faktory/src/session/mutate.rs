@@ -1,6 +1,6 @@
-//! MUTATE: something is done to every job of a set that matches, a bounded number of them in each visit to the engine.
+//! MUTATE: changes all jobs of a set that match a filter, a bounded number in each visit to the engine.
 //!
-//! Rules: deployed servers. The glob is held against the text as a worker would get it.
+//! Rules: deployed servers. The glob is matched with the text as a worker would get it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use super::push::readable;
 use super::{Answer, FaktorySession, Task, refusal};
 use crate::wire::{Glob, Mutate, MutateCmd, MutateTarget, Text, number_of, reply};
 
-/// Jobs changed in one visit. The engine looks at more, but not for long.
+/// Jobs changed in one visit. The engine examines more, within its own bound.
 const PAGE_JOBS: u32 = 100;
 
-/// Jobs asked for by name in one visit.
+/// Names in one visit.
 const NAMES_MAX: usize = 500;
 
-/// What is being done.
+/// A MUTATE in progress.
 #[derive(Debug)]
 pub(super) struct Mutating {
     filter: Filter,
     action: Mutation,
-    /// Names that are still to be asked for.
+    /// Names that remain.
     names: VecDeque<Bytes>,
-    /// Numbers of jobs that were named by us: asked for last, for the whole set must be gone through.
+    /// The numbers in names that the daemon gave. They come last, because they need a pass over the whole set.
     numbers: BTreeSet<u64>,
 }
 
@@ -90,26 +90,26 @@ impl FaktorySession {
 }
 
 impl Mutating {
-    /// On to the jobs whose names stand for numbers, if any was named.
+    /// Continues with jobs that are named by number, if there are any.
     fn turn_to_numbers(&mut self) {
         let numbers = std::mem::take(&mut self.numbers);
         self.filter.names.clear();
         if !numbers.is_empty() {
-            // Whoever names a job means it, whatever protocol it came by.
+            // An explicit name selects a job of any protocol.
             self.filter.origin = None;
             self.filter.test = Some(Test(Arc::new(move |job| job.name().is_empty() && numbers.contains(&job.id.0))));
         }
     }
 }
 
-/// What is asked of a job's text, if anything is.
+/// The test of a job's text, if the filter has one.
 fn test(regexp: Option<&str>, jobtype: Option<String>, skew_ms: i64) -> Option<Test> {
     let glob = regexp.map(|pattern| Glob::new(pattern.as_bytes()));
     if glob.is_none() && jobtype.is_none() {
         return None;
     }
     Some(Test(Arc::new(move |job| {
-        // Only jobs of ours are looked at, and their queue stands in their text.
+        // The filter admits only FWP's jobs, whose text contains the queue.
         let body = source(job, b"").shown();
         let Some(text) = Text::new(&body) else { return false };
         jobtype.as_deref().is_none_or(|jobtype| text.has_jobtype(jobtype))
@@ -117,7 +117,7 @@ fn test(regexp: Option<&str>, jobtype: Option<String>, skew_ms: i64) -> Option<T
     })))
 }
 
-/// What a job's text is made from.
+/// The source of a job's text.
 pub(super) fn source<'a>(job: &'a Job, queue: &'a [u8]) -> Source<'a> {
     Source {
         id: job.id,
@@ -133,7 +133,7 @@ pub(super) fn source<'a>(job: &'a Job, queue: &'a [u8]) -> Source<'a> {
     }
 }
 
-/// A job's text as a worker would get it, where the wall clock is so much ahead of the engine's.
+/// A job's text as a worker would get it. `skew_ms` is the wall clock minus the engine's.
 pub(super) fn whole(job: &Job, text: Text<'_>, skew_ms: i64) -> Vec<u8> {
     let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
     let tried_at = if let Place::Retrying(at) = job.place { at.shifted(skew_ms) } else { job.ready_at };
@@ -141,7 +141,7 @@ pub(super) fn whole(job: &Job, text: Text<'_>, skew_ms: i64) -> Vec<u8> {
     text.whole(failure.as_ref(), was_enqueued(job).then_some(job.ready_at.0))
 }
 
-/// Whether it ever was in its queue.
+/// Whether the job has ever been ready.
 const fn was_enqueued(job: &Job) -> bool {
     job.attempts > 0 || matches!(job.place, Place::Ready | Place::Leased(_))
 }

@@ -1,4 +1,4 @@
-//! PUSH: one job in.
+//! PUSH: one job.
 //!
 //! Spec: "`PUSH` Command", "Work units".
 
@@ -16,7 +16,7 @@ use super::{Answer, Ask, FaktorySession, Settings};
 use super::{refusal, track};
 use crate::wire::{Expires, Text, Unit, UnitError, Wishes, canonical, json, reply, time_text};
 
-/// Bytes of a key by which equal jobs know each other: enough that no two others do.
+/// Bytes of the hash that identifies a unique job: enough to rule out collisions.
 const KEY_BYTES: usize = 16;
 
 impl FaktorySession {
@@ -38,7 +38,7 @@ impl FaktorySession {
     }
 }
 
-/// When a job is pushed.
+/// The time of a push.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pushed {
     /// By the wall clock.
@@ -53,18 +53,18 @@ impl Pushed {
         Self { wall: out.wall(now), skew_ms: out.skew_ms() }
     }
 
-    /// When the wall clock showed this; what comes of it has the wall clock's times throughout.
+    /// A time of the wall clock. Times derived from it are the wall clock's too.
     pub(super) const fn by_wall(wall: Timestamp) -> Self {
         Self { wall, skew_ms: 0 }
     }
 }
 
-/// What a peer sent, as text. Bytes that are none become U+FFFD, as they do on deployed servers.
+/// A peer's bytes as text. As on deployed servers, invalid UTF-8 becomes U+FFFD.
 pub(super) fn readable(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// The job that a work unit, which stands somewhere in `line`, asks for.
+/// The job of a work unit. `line` contains the unit.
 pub(super) fn new_job(settings: &Settings, at: Pushed, line: &Bytes, unit: &Unit<'_>) -> Result<NewJob, UnitError> {
     let wishes = unit.judge()?;
     let body = Bytes::from(Text::of(unit, &time_text(at.wall.0)));
@@ -73,12 +73,12 @@ pub(super) fn new_job(settings: &Settings, at: Pushed, line: &Bytes, unit: &Unit
 }
 
 impl Settings {
-    /// What each run of a recurring job is made from, from a work unit that has no name and no times. Its own times count
-    /// from each run.
+    /// The template for the runs of a recurring job. The unit has neither a name nor times; expiry and unique locks count from
+    /// each run.
     ///
     /// # Errors
     ///
-    /// No PUSH could bring the job, or it has what only a run can have.
+    /// PUSH would reject the job, or it has a field that only a run can have.
     pub fn template(&self, text: &str) -> Result<NewJob, UnitError> {
         let unit = Unit::parse(text)?;
         let wishes = unit.judge_template()?;
@@ -87,7 +87,7 @@ impl Settings {
     }
 }
 
-/// What is asked for, whatever it is called.
+/// The job of a unit, without its name.
 fn asked_for(
     settings: &Settings,
     at: Pushed,
@@ -120,14 +120,14 @@ fn asked_for(
     }
 }
 
-/// How often a job with this failure has failed: once more than it was tried again.
+/// How often a job with this failure has failed: once more than it was retried.
 pub(super) fn failures(failure: &str) -> u32 {
     let found = json::members(failure, &["retry_count"]).ok();
     let count = found.and_then(|[count]| json::int(count?).ok()).unwrap_or(0);
     u32::try_from(count.max(0)).unwrap_or(u32::MAX - 1).saturating_add(1)
 }
 
-/// A text that stands in the line, without copying it; one that was unescaped is copied.
+/// A slice of `line` with this text, without a copy. A text outside of it (it had escapes) is copied.
 fn part_of(line: &Bytes, text: &str) -> Bytes {
     let (whole, part) = (line.as_ptr_range(), text.as_bytes().as_ptr_range());
     let inside = whole.start <= part.start && part.end <= whole.end;
@@ -139,7 +139,7 @@ fn retry(retries: i64) -> Retry {
     Retry { failures_max, losses_max: 0, backoff: Backoff::Faktory }
 }
 
-/// The time its worker has, if it is not what every worker has.
+/// The time for the job's worker, if it differs from the default.
 fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
     match reserve_for {
         0 => None,
@@ -147,9 +147,9 @@ fn lease_ms(settings: &Settings, reserve_for: i64) -> Option<u64> {
     }
 }
 
-/// Jobs are equal that do the same with the same arguments in the same queue, however those are spelled. What is journalled
-/// is the hash. Arguments that are their own canonical form, as most are, have the hash that older versions gave them; a key
-/// that one of those kept for others means nothing to new jobs, and ends in its time.
+/// Two jobs are equal if their jobtype, queue and values of `args` are equal, however they are spelled. The key is a hash; only
+/// the hash is journalled. Arguments in canonical form, as most are, have the same hash as in older versions. A key that an
+/// older version made of other arguments never matches a new job, and ends in its time.
 fn unique(settings: &Settings, unit: &Unit<'_>, wishes: &Wishes<'_>, from: Pushed) -> Option<Unique> {
     let end = from.wall.after_ms(wishes.unique_for_ms?).shifted(from.skew_ms.saturating_neg());
     let args = unit.args.unwrap_or_default();
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_that_says_nothing_of_retries_leaves_them_to_its_queue() {
+    fn a_job_without_retry_gets_the_default_of_its_queue() {
         let table = [("", true), (r#","retry":null"#, true), (r#","retry":25"#, false), (r#","Retry":0"#, false)];
         for (retry, expected) in table {
             let text = format!(r#"{{"jobtype":"t","args":[]{retry}}}"#);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_older_versions_hold_where_arguments_are_spelled_as_most_are() {
+    fn keys_of_older_versions_match_arguments_in_canonical_form() {
         let before = |args: &str| {
             let hash = Sha256::new().chain_update(b"t\0").chain_update(compact(args)).finalize();
             Bytes::copy_from_slice(hash.get(..KEY_BYTES).unwrap())
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_beyond_the_limit_count_as_they_are_spelled() {
+    fn arguments_beyond_the_limit_are_compared_by_their_text() {
         let settings = Settings { unique_args_bytes_max: 5, ..Settings::new(Timestamp(0)) };
         assert_eq!(key(&settings, "[1.0]"), key(&settings, "[1]"));
         assert_ne!(key(&settings, "[1.00]"), key(&settings, "[1]"));

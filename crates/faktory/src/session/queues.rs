@@ -1,6 +1,6 @@
-//! QUEUE: pausing, resuming and removing queues, and how long the next job of each has waited.
+//! QUEUE: pauses, resumes and removes queues, and reports how long the next job of each has waited.
 //!
-//! Rules: deployed servers; a queue nobody knows is no error. `*` is every queue there is, a page of them at a time.
+//! Rules: deployed servers. An unknown queue is not an error. `*` is all queues, a page at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,20 +11,20 @@ use windlass_session::Outbox;
 use super::{Answer, Ask, FaktorySession, Task, refusal};
 use crate::wire::{QueueRequest, echo, is_queue_name, reply, seconds_object};
 
-/// Queues looked at in one visit.
+/// Queues in one visit.
 const PAGE_ROWS: u32 = 200;
 
 const EVERY: &[u8] = b"*";
 
-/// What is being done to queues.
+/// A PAUSE, RESUME or REMOVE in progress.
 #[derive(Debug)]
 pub(super) struct Queues {
     what: What,
-    /// Those it is still to be done to.
+    /// Queues that remain.
     names: VecDeque<Bytes>,
-    /// Where the list of all goes on.
+    /// The next page of the list of all queues.
     next: Option<Cursor>,
-    /// What the engine was asked last.
+    /// The last command to the engine.
     asked: Asked,
 }
 
@@ -36,15 +36,15 @@ enum What {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
-    /// Which queues there are.
+    /// List queues.
     List,
-    /// To pause or resume so many.
+    /// Pause or resume; the number of answers that are due.
     Pause(usize),
-    /// To remove a queue. It goes at last when so many of its jobs are gone that one visit is enough for the rest.
+    /// Remove this queue. Its jobs go a page at a time, the queue itself with the last page.
     Remove(Bytes),
 }
 
-/// Ages being gathered.
+/// A LATENCY in progress.
 #[derive(Debug)]
 pub(super) struct Latency {
     asked: VecDeque<Bytes>,
@@ -79,7 +79,7 @@ impl FaktorySession {
         self.next_queue(Box::new(Queues { what, names, next, asked: Asked::List }), out);
     }
 
-    /// Goes on with the names at hand, then with the list, then answers.
+    /// Handles the next name, then the next page of the list; replies at the end.
     fn next_queue(&mut self, mut queues: Box<Queues>, out: &mut Outbox) {
         let what = queues.what;
         match (what, queues.names.len()) {
@@ -131,7 +131,7 @@ impl FaktorySession {
         self.next_queue(queues, out);
     }
 
-    /// Answers with what went wrong; what was asked besides is answered to nobody.
+    /// Replies with an error, and ignores the answers that are still due.
     fn give_up(&mut self, asked: &Asked, why: Refusal, out: &mut Outbox) {
         refusal::write(why, out.bytes());
         if let Asked::Pause(left @ 2..) = asked {

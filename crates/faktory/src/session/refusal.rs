@@ -1,19 +1,19 @@
 //! The engine's refusals in Faktory's words.
 //!
-//! Rules: deployed servers, where they have such a refusal; the code `ERR` otherwise.
+//! Rules: the texts of deployed servers where they have the same refusal, otherwise the code `ERR`.
 
 use bytes::BytesMut;
 use windlass_engine::Refusal;
 
 use crate::wire::reply;
 
-/// What to answer to a command that could not be granted.
+/// The error reply for a refused command.
 pub(super) fn write(why: Refusal, out: &mut BytesMut) {
     let (code, text) = words(why);
     reply::coded_error(code, text, out);
 }
 
-/// The same inside of an answer that is not an error: only codes of their own are named.
+/// The same text inside another reply, without the code `ERR`.
 pub(super) fn text(why: Refusal) -> String {
     match words(why) {
         ("ERR", text) => text,

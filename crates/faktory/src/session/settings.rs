@@ -1,46 +1,45 @@
-//! What an operator can set about Faktory, and what all its connections share. Where the values come from is the server's
-//! business.
+//! Options of FWP, and the state that all its connections share. The server reads the configuration.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use windlass_engine::Timestamp;
 
-/// The version of Faktory's that is spoken: clients look at it.
+/// The version of Faktory that the daemon reports; clients check it.
 pub const FAKTORY_VERSION: &str = "1.10.0";
 
-/// One set of rules for all connections of a listener.
+/// The options of a listener.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Longest line taken, in bytes without its end. A longer one ends the connection.
+    /// Bytes of the longest line, without its end. A longer line ends the connection.
     pub line_bytes_max: usize,
-    /// What every client must know; empty for nothing.
+    /// The password that clients must know; empty for none.
     pub password: String,
-    /// What INFO answers as `server.description`.
+    /// `server.description` in INFO.
     pub description: String,
-    /// The shortest time a worker has for a job, in seconds; a shorter wish is lengthened to this.
+    /// The shortest reservation in seconds. A shorter `reserve_for` is raised to it.
     pub reserve_min_s: u64,
-    /// The longest arguments, in bytes, that are compared by their values when a job is to be unique; longer ones by how they
-    /// are spelled.
+    /// Bytes of the longest arguments that a unique job compares by value. Longer ones are compared by their text.
     pub unique_args_bytes_max: usize,
-    /// How long a batch may be open, in milliseconds: one that is not committed by then is forgotten, and one that was committed
-    /// before goes on to its callbacks.
+    /// How long a batch may be open, in milliseconds. After that a batch that was never committed is forgotten, and one that was
+    /// opened again after a commit continues to its callbacks.
     pub batch_open_ms: u64,
     /// How long FETCH waits for a job, in milliseconds.
     pub fetch_wait_ms: u64,
-    /// How long a client may take to say HELLO, in milliseconds.
+    /// How long a client may take to send HELLO, in milliseconds.
     pub handshake_ms: u64,
-    /// Connections that have said HELLO; one more is told and hung up on.
+    /// Connections after HELLO. One more gets an error and is closed.
     pub connections_max: usize,
     /// Resident memory of the process, in megabytes.
     pub memory_mb: fn() -> u64,
-    /// The time of day in nanoseconds since the epoch, for what is told more exactly than the engine counts; 0 for unknown.
+    /// The wall clock in nanoseconds since the epoch, for times that are more exact than the engine's milliseconds; 0 for
+    /// unknown.
     pub clock_ns: fn() -> u64,
-    /// What connections count together.
+    /// The counters of all connections.
     pub shared: Arc<Shared>,
 }
 
-/// What all connections count together.
+/// The counters of all connections.
 #[derive(Debug)]
 pub struct Shared {
     started_at: Timestamp,
@@ -70,7 +69,7 @@ impl Settings {
 }
 
 impl Shared {
-    /// One command more.
+    /// Counts a command.
     pub(super) fn count_command(&self) {
         self.commands.fetch_add(1, Ordering::Relaxed);
     }
@@ -83,18 +82,18 @@ impl Shared {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Seconds since the server was started.
+    /// Seconds since the server started.
     pub(super) const fn uptime_s(&self, now: Timestamp) -> u64 {
         now.ms_since(self.started_at) / 1_000
     }
 }
 
-/// One of the connections that are counted, as long as it lives.
+/// Counts a connection while it lives.
 #[derive(Debug)]
 pub(super) struct Counted(Arc<Shared>);
 
 impl Counted {
-    /// Counts a connection, and says how many there are with it.
+    /// Counts a connection, and returns the number of connections with it.
     pub(super) fn new(shared: &Arc<Shared>) -> (Self, usize) {
         let others = shared.connections.fetch_add(1, Ordering::Relaxed);
         (Self(Arc::clone(shared)), others + 1)

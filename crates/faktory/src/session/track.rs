@@ -1,6 +1,6 @@
-//! TRACK: how far a job has come, told by its worker and asked for by anybody.
+//! TRACK: progress of a job. Its worker sets it, any client reads it.
 //!
-//! Rules: the commercial edition's. Only jobs with `custom.track` can be asked for; how they ended is known for half an hour.
+//! Rules: the commercial edition's. Only jobs with `custom.track` have progress; their end remains readable for half an hour.
 
 use bytes::Bytes;
 use windlass_engine::{Command, Event, JobView, PlaceKind, Timestamp};
@@ -12,10 +12,10 @@ use super::refusal;
 use super::{Answer, Ask, FaktorySession, Task};
 use crate::wire::{TrackSet, TrackText, echo, reply};
 
-/// How long how a job ended is known.
+/// How long a job's end remains readable, in milliseconds.
 pub(super) const KEEP_MS: u64 = 1_800_000;
 
-/// The longest a worker can have a job for, from when it says so.
+/// The longest extension of a reservation, in milliseconds from the command.
 const RESERVE_MS_MAX: u64 = 86_400_000;
 
 impl FaktorySession {
@@ -57,7 +57,7 @@ fn text(jid: &[u8], view: &JobView) -> Vec<u8> {
     let extra = job.extra.as_deref();
     let Some(track) = extra.and_then(|extra| extra.track) else { return unknown(jid).write() };
     let progress = extra.and_then(|extra| extra.progress.as_ref());
-    // A worker of another protocol counts as it likes.
+    // A worker of another protocol may count in other units.
     let percent = progress.and_then(|progress| {
         let hundredths = u64::from(progress.numerator) * 100;
         hundredths

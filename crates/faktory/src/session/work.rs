@@ -1,6 +1,6 @@
-//! ACK, FAIL, REQUEUE and BEAT: what a worker says of its jobs and of itself.
+//! ACK, FAIL, REQUEUE and BEAT: a worker's reports on its jobs and on itself.
 //!
-//! Spec: "Consumer Commands". Any connection may speak of any job that is leased; who took it does not matter.
+//! Spec: "Consumer Commands". Any connection may report on any leased job, even if another one took it.
 
 use bytes::Bytes;
 use windlass_engine::{Command, Event, Failure, Proof, Refusal, WorkerState};
@@ -19,7 +19,7 @@ impl FaktorySession {
         self.ask(Ask::Finish, finish, out);
     }
 
-    /// That nobody works on such a job is no error: somebody else may have been faster.
+    /// An unknown job, or one without a lease, is not an error: another client may have finished it first.
     pub(super) fn finished(answer: &Answer, out: &mut Outbox) {
         match answer {
             Err(why) if !is_unknown(*why) => refusal::write(*why, out.bytes()),
@@ -42,7 +42,7 @@ impl FaktorySession {
         self.ask(Ask::Report(failed.jid.into()), fail, out);
     }
 
-    /// A job that cannot be worked on here goes back to the front of its queue, and that costs it nothing.
+    /// Returns a job to the front of its queue. It costs no retry.
     pub(super) fn requeue(&mut self, text: &[u8], out: &mut Outbox) {
         let Some(JobName { jid }) = JobName::parse(&readable(text)) else { return invalid("REQUEUE", text, out) };
         let release = Command::Release { job: job_ref(&jid), proof: Proof::AnyLease, front: true };
@@ -70,7 +70,7 @@ impl FaktorySession {
         self.ask(Ask::Beat(worker.clone()), Command::Beat { worker, state }, out);
     }
 
-    /// "Unknown" is upper case, as it was once: Go's client looks for that.
+    /// "Unknown" is upper case, as on older servers: Go's client looks for it.
     pub(super) fn beaten(wid: &[u8], answer: &Answer, out: &mut Outbox) {
         match answer {
             Ok(Event::Beaten { state: WorkerState::Quiet, .. }) => reply::bulk(b"{\"state\":\"quiet\"}", out.bytes()),
@@ -88,7 +88,7 @@ const fn is_unknown(why: Refusal) -> bool {
     matches!(why, Refusal::UnknownJob | Refusal::NotHeld)
 }
 
-/// What was sent makes no sense, and is sent back for its sender to look at.
+/// Returns invalid text to its sender.
 fn invalid(verb: &str, text: &[u8], out: &mut Outbox) {
     reply::error([b"invalid ", verb.as_bytes(), b" ", echo(text)].concat(), out.bytes());
 }

@@ -1,6 +1,6 @@
-//! BATCH and TRACK: what they carry and what they answer.
+//! BATCH and TRACK: arguments and replies.
 //!
-//! Rules: the commercial edition's, as its clients' tests know them.
+//! Rules: the commercial edition's, as its clients' tests show them.
 
 use std::borrow::Cow;
 
@@ -9,24 +9,24 @@ use super::json::{self, Unexpected};
 use super::time::{parse_time, time_text};
 use super::unit::{Unit, UnitError};
 
-/// A batch to be.
+/// The argument of `BATCH NEW`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewBatch<'a> {
-    /// The batch it is part of; empty if it is part of none.
+    /// The parent batch; empty for none.
     pub parent_bid: String,
-    /// A sentence.
+    /// A text for people.
     pub description: String,
-    /// Pushed when all jobs have succeeded.
+    /// The callback for when all jobs have succeeded.
     pub success: Option<Unit<'a>>,
-    /// Pushed when all jobs were worked on.
+    /// The callback for when all jobs have run at least once.
     pub complete: Option<Unit<'a>>,
 }
 
 impl<'a> NewBatch<'a> {
-    /// Reads what stands behind `BATCH NEW`.
+    /// Parses the argument of `BATCH NEW`.
     ///
     /// # Errors
-    /// It is not understood.
+    /// Invalid JSON, or a value of a wrong kind.
     pub fn parse(text: &'a str) -> Result<Self, UnitError> {
         let fields = json::members(text, &["parent_bid", "description", "success", "complete"]);
         let [parent_bid, description, success, complete] = fields.map_err(|Unexpected| wrong(text))?;
@@ -49,8 +49,8 @@ fn wrong(text: &str) -> UnitError {
     UnitError::Json(go::explain(text, Type::Any).unwrap_or_else(|| "a batch is an object".to_owned()))
 }
 
-/// The `custom` of a job that is pushed when its batch has come to it: what its producer said, and which batch that was.
-/// That comes last, because the last of two equal keys counts.
+/// The `custom` of a callback: the producer's own, and behind it the batch. The batch is last because the last of two equal
+/// keys counts.
 #[must_use]
 pub fn callback_custom(custom: Option<&str>, bid: &str, role: &str) -> String {
     let mut out = b"{".to_vec();
@@ -67,31 +67,31 @@ pub fn callback_custom(custom: Option<&str>, bid: &str, role: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// What `BATCH STATUS` says.
+/// The reply to `BATCH STATUS`.
 #[derive(Debug, Clone)]
 pub struct BatchText<'a> {
-    /// The batch.
+    /// The batch's name.
     pub bid: Cow<'a, str>,
-    /// The batch it is part of.
+    /// The parent batch.
     pub parent_bid: Option<Cow<'a, str>>,
-    /// A sentence; empty for none.
+    /// A text for people; empty for none.
     pub description: Cow<'a, str>,
-    /// When it was made, in RFC 3339.
+    /// Time of creation in RFC 3339.
     pub created_at: String,
-    /// Jobs in it.
+    /// Jobs in the batch.
     pub total: u64,
-    /// Those that have not succeeded.
+    /// Jobs that have not succeeded.
     pub pending: u64,
-    /// Those that have failed.
+    /// Jobs that have failed.
     pub failed: u64,
-    /// Its `complete` callback: `""`, `"1"` for pushed, `"2"` for succeeded.
+    /// State of the `complete` callback: `""` for none yet, `"1"` for pushed, `"2"` for succeeded.
     pub complete_st: &'static str,
-    /// Its `success` callback.
+    /// State of the `success` callback.
     pub success_st: &'static str,
 }
 
 impl BatchText<'_> {
-    /// The object.
+    /// The JSON object.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let mut out = b"{\"bid\":".to_vec();
@@ -114,24 +114,24 @@ impl BatchText<'_> {
     }
 }
 
-/// What `TRACK SET` carries.
+/// The argument of `TRACK SET`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrackSet {
-    /// Which job.
+    /// The job's name.
     pub jid: String,
-    /// How far it is, of a hundred.
+    /// Progress in percent.
     pub percent: Option<u32>,
-    /// A sentence.
+    /// A text for people.
     pub desc: Option<String>,
-    /// Its worker wants time until then, in milliseconds since the epoch.
+    /// Extends the reservation to this time, in milliseconds since the epoch.
     pub reserve_until_ms: Option<u64>,
 }
 
-/// Bytes that are kept of a sentence.
+/// Bytes kept of `desc`.
 const DESC_BYTES_MAX: usize = 1_000;
 
 impl TrackSet {
-    /// `None` for anything that is no such object.
+    /// Parses the JSON object. `None` if it is not valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let [jid, percent, desc, until] = json::members(text, &["jid", "percent", "desc", "reserve_until"]).ok()?;
@@ -158,23 +158,23 @@ impl TrackSet {
     }
 }
 
-/// What `TRACK GET` says.
+/// The reply to `TRACK GET`.
 #[derive(Debug, Clone)]
 pub struct TrackText<'a> {
-    /// The job.
+    /// The job's name.
     pub jid: Cow<'a, str>,
-    /// How far it is, of a hundred.
+    /// Progress in percent.
     pub percent: Option<u32>,
-    /// A sentence; empty for none.
+    /// A text for people; empty for none.
     pub desc: Cow<'a, str>,
-    /// Where it is.
+    /// The job's state.
     pub state: &'static str,
-    /// When anything about it changed.
+    /// Time of the last change, in milliseconds since the epoch.
     pub updated_at_ms: Option<u64>,
 }
 
 impl TrackText<'_> {
-    /// The object.
+    /// The JSON object.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let mut out = b"{\"jid\":".to_vec();
@@ -192,7 +192,7 @@ impl TrackText<'_> {
     }
 }
 
-/// A name for a batch, of twelve bytes nobody can foresee.
+/// The name of a batch, made of twelve unpredictable bytes.
 #[must_use]
 pub fn batch_name(dice: &[u8; 12]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

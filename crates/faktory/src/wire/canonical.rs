@@ -1,28 +1,27 @@
-//! The canonical form of JSON: values that are equal have one text, however a client's library spells them.
+//! The canonical form of JSON: equal values have the same text, however clients spell them.
 //!
-//! Rules: blanks are dropped, strings are escaped as little as JSON allows, and numbers count by value, exactly: no float
-//! ever rounds them. Objects are sorted by their keys, and the last of two equal keys counts, as in every client's library.
-//! Numbers are written as ECMAScript writes them (`1`, `1.5`, `1e+21`), but with all their digits. So the text that most
-//! clients send is its own canonical form.
+//! Rules: blanks are dropped, strings have as few escapes as JSON allows, and numbers are compared by value, exactly: no float
+//! rounds them. Objects are sorted by key, and the last of two equal keys counts, as in every client's library. Numbers are
+//! written as in ECMAScript (`1`, `1.5`, `1e+21`), but with all their digits. So the text that most clients send is its own
+//! canonical form.
 //!
-//! Two passes: the first writes everything in its canonical spelling, where it stands; the second, which most values do not
-//! need, puts members of objects in order. It takes time in proportion to the text, but for the sorting, however deep the
-//! text is nested, and memory of a few times its length: the caller bounds that.
+//! Two passes: the first writes everything in its canonical spelling and keeps the order. The second, which most values do not
+//! need, sorts the members of objects. The time is proportional to the length of the text, but for the sorting, at any depth of
+//! nesting. The memory is a few times the length; the caller limits it.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::json::{escape_inner, string_end};
 
-/// Zeros that a number is written with instead of an exponent: as ECMAScript has it.
+/// Largest numbers of digits before the point, and of zeros behind it, of a number without an exponent. As in ECMAScript.
 const PLAIN_DIGITS: i64 = 21;
 const PLAIN_FRACTION_ZEROS: i64 = 6;
 
-/// Digits of an exponent that are reckoned with. A number with more of them is kept as it was written.
+/// Digits that an exponent may have. A number with more of them keeps its spelling.
 const EXPONENT_DIGITS_MAX: usize = 17;
 
-/// The canonical form of a value. That it is legal JSON must be known; of anything else something comes out, and nothing
-/// panics.
+/// The canonical form of a value. The value must be valid JSON; the result for other text is unspecified, but never a panic.
 #[must_use]
 pub fn canonical(value: &str) -> Vec<u8> {
     let mut form = Form { out: Vec::with_capacity(value.len()), ..Form::default() };
@@ -30,7 +29,7 @@ pub fn canonical(value: &str) -> Vec<u8> {
     if form.unsorted.is_empty() { form.out } else { form.in_order() }
 }
 
-/// A member of an object: where it stands in the text.
+/// The position of an object's member in the text.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     start: usize,
@@ -38,22 +37,22 @@ struct Member {
     end: usize,
 }
 
-/// An object whose members must be put in order.
+/// An object whose members are not in order.
 #[derive(Debug)]
 struct Unsorted {
-    /// With its brackets.
+    /// Includes the brackets.
     span: Range<usize>,
-    /// Its members in order, as a part of [`Form::ordered`].
+    /// Its sorted members: a range of [`Form::ordered`].
     members: Range<usize>,
 }
 
-/// What is open at some place in the text.
+/// An open array or object.
 #[derive(Debug, Clone, Copy)]
 enum Open {
     Array,
     Object {
         start: usize,
-        /// Its first in [`Form::members`].
+        /// Index of its first member in [`Form::members`].
         first: usize,
         /// The next string is a key.
         at_key: bool,
@@ -64,7 +63,7 @@ enum Open {
 struct Form {
     out: Vec<u8>,
     open: Vec<Open>,
-    /// Of the objects that are open.
+    /// Members of the open objects.
     members: Vec<Member>,
     ordered: Vec<Member>,
     unsorted: Vec<Unsorted>,
@@ -120,7 +119,7 @@ impl Form {
         }
     }
 
-    /// A value has ended: if it is a member's, so has that.
+    /// Ends a value, and the member that it belongs to.
     fn end_member(&mut self) {
         let end = self.out.len();
         if let (Some(Open::Object { .. }), Some(member)) = (self.open.last(), self.members.last_mut()) {
@@ -133,7 +132,7 @@ impl Form {
             self.open.pop();
             return self.out.push(bracket);
         };
-        // Of an object without any, the last member is another's.
+        // In an empty object the last member belongs to another object.
         if self.members.len() > first {
             self.end_member();
         }
@@ -143,7 +142,7 @@ impl Form {
         let key = |member: &Member| out.get(member.start..member.key_end).unwrap_or_default();
         let own = self.members.get_mut(first..).unwrap_or_default();
         if !own.is_sorted_by(|one, next| key(one) < key(next)) {
-            // Equal keys stay as they stood, and the last of them is taken.
+            // The sort is stable: the last of equal keys remains last.
             own.sort_by(|one, other| key(one).cmp(key(other)));
             let from = self.ordered.len();
             let nexts = own.iter().skip(1).map(Some).chain([None]);
@@ -158,7 +157,7 @@ impl Form {
     fn in_order(mut self) -> Vec<u8> {
         self.unsorted.sort_unstable_by_key(|object| object.span.start);
         let mut sorted = Vec::with_capacity(self.out.len());
-        // What is to be written, the next of it last.
+        // A stack of the parts that remain.
         let mut todo = vec![Todo::Part(0..self.out.len())];
         while let Some(next) = todo.pop() {
             let Todo::Part(part) = next else {
@@ -170,7 +169,7 @@ impl Form {
                 sorted.extend_from_slice(self.out.get(part).unwrap_or_default());
                 continue;
             };
-            // Up to its opening bracket; what remains begins with its closing one.
+            // Write up to the opening bracket; the remaining part begins with the closing one.
             sorted.extend_from_slice(self.out.get(part.start..=span.start).unwrap_or_default());
             todo.push(Todo::Part(span.end - 1..part.end));
             let members = self.ordered.get(members.clone()).unwrap_or_default();
@@ -190,7 +189,7 @@ enum Todo {
 
 // ---- strings -------------------------------------------------------------------------------------------------------
 
-/// What stands between the quotes.
+/// The text between the quotes.
 fn string_inner(mut inner: &[u8], out: &mut Vec<u8>) {
     while let Some(at) = memchr::memchr(b'\\', inner) {
         let (plain, escape) = inner.split_at(at);
@@ -198,7 +197,7 @@ fn string_inner(mut inner: &[u8], out: &mut Vec<u8>) {
         let (meant, bytes) = unescaped(escape);
         match meant {
             Meant::Char(char) => escape_inner(char.encode_utf8(&mut [0; 4]), out),
-            // Half a character: no text has it, so it stays an escape.
+            // Half of a surrogate pair is not a character: keep it as an escape.
             Meant::Half(code) => out.extend_from_slice(format!("\\u{code:04x}").as_bytes()),
         }
         inner = escape.get(bytes..).unwrap_or_default();
@@ -211,7 +210,7 @@ enum Meant {
     Half(u32),
 }
 
-/// What an escape at the front stands for, and how long it is.
+/// The meaning of an escape at the front, and its length.
 fn unescaped(escape: &[u8]) -> (Meant, usize) {
     let char = match escape.get(1) {
         Some(b'b') => '\u{8}',
@@ -226,7 +225,7 @@ fn unescaped(escape: &[u8]) -> (Meant, usize) {
     (Meant::Char(char), 2)
 }
 
-/// `\u` and four digits, or two of them that stand for one character together.
+/// `\u` and four digits, or a surrogate pair of two such escapes.
 fn unicode(escape: &[u8]) -> (Meant, usize) {
     let digits = |at: usize| {
         let digits = escape.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -248,11 +247,11 @@ const fn is_of_number(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')
 }
 
-/// A number, by its value.
+/// The canonical form of a number.
 fn number(text: &[u8]) -> Cow<'_, [u8]> {
     let (sign, unsigned): (&[u8], _) = text.strip_prefix(b"-").map_or((b"", text), |rest| (b"-", rest));
     let is_plain = unsigned.len() as i64 <= PLAIN_DIGITS && unsigned.iter().all(u8::is_ascii_digit);
-    // Most numbers; a lone 0 among them must have no sign.
+    // The common case. The number 0 must have no sign.
     if is_plain && (sign.is_empty() || unsigned != b"0") {
         return Cow::Borrowed(text);
     }
@@ -267,14 +266,14 @@ fn number(text: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(b"0");
     };
     let Some(exponent) = exponent_of(exponent) else { return Cow::Borrowed(text) };
-    // Where the point stands, counted from the first digit that is none of the leading zeros.
+    // Position of the point, counted from the first significant digit.
     let point = exponent + (point as i64) - (leading as i64);
     let mut out = sign.to_vec();
     put_number(significant, point, &mut out);
     Cow::Owned(out)
 }
 
-/// `None` if it is too long to be reckoned with.
+/// `None` if it has too many digits.
 fn exponent_of(text: &[u8]) -> Option<i64> {
     let Some((_, text)) = text.split_first() else { return Some(0) };
     let (sign, digits) = match text.split_first() {
@@ -287,7 +286,7 @@ fn exponent_of(text: &[u8]) -> Option<i64> {
     Some(sign * digits.iter().fold(0, |value, digit| value * 10 + i64::from(digit.wrapping_sub(b'0'))))
 }
 
-/// Digits of which neither the first nor the last is 0, and where the point stands among them.
+/// Writes digits that neither begin nor end with 0; `point` is the position of the point among them.
 fn put_number(digits: &[u8], point: i64, out: &mut Vec<u8>) {
     let many = digits.len() as i64;
     let zeros = |count: i64| std::iter::repeat_n(b'0', usize::try_from(count).unwrap_or(0));
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_value() {
+    fn spellings_of_one_value_have_one_form() {
         let table: [(&str, &[&str]); 17] = [
             ("[]", &["[ ]", " [\n]\t"]),
             (r#"["é"]"#, &[r#"["\u00e9"]"#, r#"[ "\u00E9" ]"#]),
@@ -341,7 +340,7 @@ mod tests {
             ("[1.234567890123456789012345e-300]", &["[1234567890123456789012345e-324]"]),
         ];
         for (one, others) in table {
-            // What stands on the left is its own form, but for what JSON lets nobody write plainly.
+            // The left spelling is its own canonical form, except for characters that JSON requires to be escaped.
             let expected = form(one);
             assert_eq!(form(&expected), expected);
             for other in others {
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_clients_send_is_its_own_form() {
+    fn common_spellings_are_canonical() {
         for text in
             [r#"[1,"two",{"a":[true,false,null],"b":{}},-3,4.5,1e+21,12345678901234567890]"#, "[]", r#"["é/\"\\\n"]"#]
         {
@@ -408,9 +407,9 @@ mod tests {
         }
     }
 
-    /// A form that copied an object once for each that it stands in would take minutes.
+    /// A form that copied an object once for each level around it would take minutes.
     #[test]
-    fn depth_costs_no_more_than_length() {
+    fn the_time_does_not_depend_on_depth() {
         let depth = 9_000;
         let text = r#"{"b":0,"a":"#.repeat(depth) + "\"" + &"x".repeat(1 << 20) + "\"" + &"}".repeat(depth);
         let sorted = r#"{"a":"#.repeat(depth) + "\"" + &"x".repeat(1 << 20) + "\"" + &r#","b":0}"#.repeat(depth);
@@ -418,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_is_too_strange() {
+    fn invalid_text_does_not_panic() {
         for text in [
             "",
             "\"",

@@ -1,12 +1,12 @@
-//! Patterns as Redis has them, which is what MUTATE's `regexp` is on deployed servers: `*`, `?`, `[a-z]`, `[^a-z]`, `\x`.
+//! Globs as in Redis, which deployed servers use for MUTATE's `regexp`: `*`, `?`, `[a-z]`, `[^a-z]`, `\x`.
 //!
-//! A pattern is cut at its stars; what stands between two of them is looked for from left to right and never looked for
-//! again, so a match takes at most the text's length times the pattern's.
+//! The stars cut a pattern into pieces. A match looks for each piece from left to right and never goes back, so it takes at
+//! most the length of the text times the length of the pattern.
 
 /// A pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
-    /// What stands between stars; one piece more than there are stars.
+    /// The pieces between the stars: one more than there are stars.
     pieces: Vec<Vec<Item>>,
 }
 
@@ -28,7 +28,7 @@ impl Item {
 }
 
 impl Glob {
-    /// Any text is a pattern.
+    /// Parses a pattern; any text is valid.
     #[must_use]
     pub fn new(pattern: &[u8]) -> Self {
         let mut pieces = vec![Vec::new()];
@@ -58,7 +58,7 @@ impl Glob {
         Self { pieces }
     }
 
-    /// Whether the whole text is as the pattern says.
+    /// Whether the pattern matches the whole text.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
         let Some((first, rest)) = self.pieces.split_first() else { return text.is_empty() };
@@ -78,7 +78,7 @@ impl Glob {
     }
 }
 
-/// What stands between brackets. One that is not closed goes to the end of the pattern.
+/// A class in brackets. Without a closing bracket it extends to the end of the pattern.
 fn class(rest: &mut &[u8]) -> Item {
     let mut take = || {
         let (byte, after) = rest.split_first()?;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spiteful_pattern_takes_no_time() {
+    fn a_hostile_pattern_is_fast() {
         let pattern = "*a".repeat(500) + "*b";
         assert!(!Glob::new(pattern.as_bytes()).matches("a".repeat(1_000_000).as_bytes()));
     }

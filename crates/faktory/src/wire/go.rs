@@ -1,25 +1,25 @@
-//! Why JSON was not taken, in the words of deployed servers, which are those of Go's `encoding/json`.
+//! Error texts for bad JSON, the same as those of deployed servers, which use Go's `encoding/json`.
 //!
-//! Only asked when something is wrong, so it takes its time. Go looks for mistakes of form in the whole text first, then
-//! for the first value of a wrong kind.
+//! This runs after an error only, so it need not be fast. Go looks for syntax errors in the whole text first, then for the
+//! first value of a wrong kind.
 
 use std::borrow::Cow;
 
 use super::json::DEPTH_MAX;
 
-/// What a value is decoded into there.
+/// The type into which Go decodes a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Type {
     Str,
     Int,
-    /// Of anything.
+    /// Any elements.
     Slice,
-    /// Of strings.
+    /// Elements that are strings.
     StrSlice,
-    /// Of anything, by strings.
+    /// Any values, by strings.
     Map,
     Struct(&'static Struct),
-    /// A list of these.
+    /// Elements of this struct.
     StructSlice(&'static Struct),
     Any,
 }
@@ -27,12 +27,12 @@ pub(crate) enum Type {
 /// A Go struct, as far as errors name it.
 #[derive(Debug)]
 pub(crate) struct Struct {
-    /// Its own name, and that with its package.
+    /// Its name, without and with its package.
     pub(crate) names: (&'static str, &'static str),
     pub(crate) fields: &'static [(&'static str, Type)],
 }
 
-/// A failure inside of a job.
+/// The failure in a job.
 const FAILURE: Struct = Struct {
     names: ("Failure", "client.Failure"),
     fields: &[
@@ -65,7 +65,7 @@ pub(crate) const JOB: Struct = Struct {
     ],
 };
 
-/// What MUTATE carries.
+/// The argument of MUTATE.
 pub(crate) const MUTATION: Struct = Struct {
     names: ("MutateOperation", "client.MutateOperation"),
     fields: &[("cmd", Type::Str), ("target", Type::Str), ("filter", Type::Struct(&FILTER))],
@@ -76,7 +76,7 @@ const FILTER: Struct = Struct {
     fields: &[("jids", Type::StrSlice), ("regexp", Type::Str), ("jobtype", Type::Str)],
 };
 
-/// What is wrong with a text that was to be of this type; `None` if nothing is that Go would know of.
+/// Go's error for a text that should have this type; `None` if Go accepts it.
 pub(crate) fn explain(text: &str, expected: Type) -> Option<String> {
     if let Err(error) = (Scanner { rest: text.as_bytes(), depth: 0 }).document() {
         return Some(error);
@@ -86,7 +86,7 @@ pub(crate) fn explain(text: &str, expected: Type) -> Option<String> {
     kinds.wrong
 }
 
-/// A Go string literal: what `%q` prints.
+/// A Go string literal, as `%q` prints it.
 pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::from('"');
     for c in text.chars() {
@@ -105,7 +105,7 @@ pub(crate) fn quote(text: &str) -> String {
 
 const END: &str = "unexpected end of JSON input";
 
-/// Looks for mistakes of form.
+/// Finds syntax errors.
 struct Scanner<'a> {
     rest: &'a [u8],
     depth: usize,
@@ -124,9 +124,9 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A whole value; not by recursion, because the peer chooses the depth.
+    /// Scans a whole value. Iterative, because the peer chooses the depth.
     fn value(&mut self) -> Scanned {
-        // What is open: true for an object.
+        // Open brackets: true for an object.
         let mut open: Vec<bool> = Vec::new();
         loop {
             self.blanks();
@@ -152,7 +152,7 @@ impl<'a> Scanner<'a> {
                 b'1'..=b'9' => self.digits_then_fraction()?,
                 byte => return bad(byte, "looking for beginning of value"),
             }
-            // Up to where the next value begins, closing whatever ends here.
+            // Go to the next value, and close the brackets that end here.
             loop {
                 let Some(object) = open.last().copied() else { return Ok(()) };
                 self.blanks();
@@ -278,7 +278,7 @@ impl<'a> Scanner<'a> {
         Ok(*byte)
     }
 
-    /// The text of the value at the front, which is well formed.
+    /// The text of the value at the front, which has valid syntax.
     fn take_value(&mut self) -> Result<&'a [u8], String> {
         self.blanks();
         let before = self.rest;
@@ -300,16 +300,16 @@ fn bad<T>(byte: u8, context: &str) -> Result<T, String> {
     Err(format!("invalid character {shown} {context}"))
 }
 
-/// Where a value stands.
+/// The position of a value.
 #[derive(Clone)]
 enum Path {
-    /// Nowhere in particular.
+    /// Outside of any struct.
     Value,
-    /// In the innermost struct of this name, under these keys.
+    /// In the innermost struct, which has this name, under these keys.
     Field(&'static str, String),
 }
 
-/// Looks for the first value of a wrong kind in a text that is well formed.
+/// Finds the first value of a wrong kind in a text with valid syntax.
 struct Kinds<'a> {
     scanner: Scanner<'a>,
     wrong: Option<String>,
@@ -390,7 +390,7 @@ impl Kinds<'_> {
     }
 }
 
-/// What a value is, if it is not what was expected. `null` is nothing, and goes anywhere.
+/// The kind of a value that differs from the expected kind. `null` fits all kinds.
 fn mismatch(text: &[u8], expected: Type) -> Option<String> {
     let first = text.first()?;
     let kind = match first {
@@ -415,7 +415,7 @@ fn mismatch(text: &[u8], expected: Type) -> Option<String> {
     (!fits).then(|| kind.to_owned())
 }
 
-/// A number of as many digits as a person reads.
+/// A number, cut to a readable length.
 fn clipped(number: &str) -> &str {
     number.get(..100).unwrap_or(number)
 }
@@ -425,7 +425,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_of_form_are_told_in_the_words_of_go() {
+    fn syntax_errors_have_the_texts_of_go() {
         let table = [
             ("", END),
             ("{", END),
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_wrong_kind_are_named_with_their_place() {
+    fn errors_name_the_position_of_a_value_of_a_wrong_kind() {
         let job = Type::Struct(&JOB);
         let table = [
             ("[]", job, "array into Go value of type client.Job"),

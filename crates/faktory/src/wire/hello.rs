@@ -1,40 +1,40 @@
-//! The handshake: what the server says first, what the client must answer, and the password between them.
+//! The handshake: HI, HELLO and the password.
 //!
-//! Spec: "Not Identified State", "`HELLO` Command". A client that does not say that it speaks version 2 hashes once.
+//! Spec: "Not Identified State", "`HELLO` Command". A client of a version below 2 hashes once.
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::json::{self, Unexpected};
 
-/// Where the count of rounds starts, and how many counts there are.
+/// The lowest number of rounds, and how many numbers there are.
 const ROUNDS_MIN: u32 = 4_000;
 const ROUNDS_COUNT: u64 = 4_096;
 
-/// Labels that are kept of a worker.
+/// Labels kept of a worker.
 const LABELS_MAX: usize = 100;
 
-/// What a client must hash with the password.
+/// The input of a client's password hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Challenge {
-    /// How often.
+    /// How often to hash.
     pub rounds: u32,
-    /// With what.
+    /// The salt.
     pub salt: String,
 }
 
 impl Challenge {
-    /// One that nobody can foresee, if nobody can foresee the dice.
+    /// A challenge, as unpredictable as the dice.
     #[must_use]
     pub fn new(dice: [u64; 2]) -> Self {
         let [salt, rounds] = dice;
         let rounds = ROUNDS_MIN + u32::try_from(rounds % ROUNDS_COUNT).unwrap_or(0);
-        // 63 bits, as many as clients have seen so far.
+        // 63 bits, as many as on deployed servers.
         Self { rounds, salt: format!("{:x}", salt >> 1) }
     }
 }
 
-/// The first thing the server says. Node's client cuts it at its first blank, so there is only one.
+/// The server's greeting. It has one blank only, because Node's client splits it at the first one.
 #[must_use]
 pub fn hi(challenge: Option<&Challenge>) -> String {
     match challenge {
@@ -43,25 +43,25 @@ pub fn hi(challenge: Option<&Challenge>) -> String {
     }
 }
 
-/// What a client says of itself.
+/// A client's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hello {
-    /// Its worker's name; empty for a client that only produces.
+    /// The worker's name; empty for a producer.
     pub wid: String,
-    /// Where it runs.
+    /// The worker's host.
     pub hostname: String,
-    /// Its process there.
+    /// The worker's process.
     pub pid: i64,
-    /// What it says it is good for.
+    /// The worker's labels.
     pub labels: Vec<String>,
-    /// The hash of the password and the salt, as hexadecimal digits.
+    /// The hash of the password and the salt, in hexadecimal.
     pub pwdhash: String,
-    /// The version it speaks; 0 if it does not say.
+    /// The version of the protocol; 0 if absent.
     pub version: u8,
 }
 
 impl Hello {
-    /// Reads the line a client must begin with. `None` if it is anything else, which is answered by hanging up.
+    /// Parses the first line. `None` if it is not a HELLO: the server then closes the connection.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let text = line.strip_prefix("HELLO ").filter(|text| text.starts_with('{'))?;
@@ -86,7 +86,7 @@ impl Hello {
     }
 }
 
-/// Whether a client knows the password. Takes as long whether it does or not.
+/// Whether a client has hashed the right password. Takes the same time if it has not.
 #[must_use]
 pub fn password_matches(password: &str, challenge: &Challenge, hello: &Hello) -> bool {
     let rounds = if hello.version < 2 { 1 } else { challenge.rounds };

@@ -1,6 +1,6 @@
-//! Objects that are only ever written: INFO's, and maps of text.
+//! Objects that are only written: INFO's, JOB's, and maps of text.
 //!
-//! INFO's object of queues may be long: it is written queue by queue, and the rest is what stands before and behind it.
+//! INFO's object of queues may be long. It is written queue by queue, between the text before it and the text behind it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,60 +10,60 @@ use bytes::Bytes;
 use super::json;
 use super::time::{clock_text, time_text};
 
-/// What INFO says.
+/// The reply to INFO.
 #[derive(Debug, Clone)]
 pub struct InfoText<'a> {
-    /// The time.
+    /// The time, in milliseconds since the epoch.
     pub now_ms: u64,
     /// Queues.
     pub queues: u64,
-    /// Jobs that wait in them.
+    /// Ready jobs of all queues.
     pub waiting: u64,
-    /// Those in the queue `default`.
+    /// Ready jobs of the queue `default`.
     pub waiting_in_default: u64,
-    /// Jobs that are not tried again, and those that have been forgotten.
+    /// Dead jobs, and those removed from the dead-letter queue so far.
     pub dead: Chore,
-    /// Jobs that will be, and those that were given another try.
+    /// Jobs that wait for a retry, and retries so far.
     pub retries: Chore,
-    /// Jobs whose time is to come, and those whose time has come.
+    /// Scheduled jobs, and those that have become due.
     pub scheduled: Chore,
-    /// Jobs being worked on, and those whose time for that ran out.
+    /// Leased jobs, and leases that have expired.
     pub working: Chore,
-    /// Workers known, and those that were taken for dead.
+    /// Registered workers, and those whose heartbeats have stopped.
     pub workers: Chore,
     /// Failures so far.
     pub total_failures: u64,
-    /// Jobs that were worked on so far, with or without success.
+    /// Jobs finished or failed so far.
     pub total_processed: u64,
-    /// How the server calls itself.
+    /// `server.description`.
     pub description: &'a str,
-    /// The version of Faktory's that is spoken.
+    /// The version of Faktory that the daemon reports.
     pub faktory_version: &'a str,
-    /// Our own.
+    /// The version of Windlass.
     pub windlass_version: &'a str,
     /// Seconds since the start.
     pub uptime_s: u64,
-    /// Connections open.
+    /// Open connections.
     pub connections: usize,
     /// Commands since the start.
     pub command_count: u64,
-    /// Resident memory.
+    /// Resident memory of the process, in megabytes.
     pub used_memory_mb: u64,
-    /// Jobs of all protocols that could not be put into the words of a worker's, ever. Deployed servers have no such thing.
+    /// Conversion errors so far, of jobs of all protocols. Not on deployed servers.
     pub misfits: u64,
 }
 
-/// What the server does by itself when it is due.
+/// Counters of one of the server's timed tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chore {
-    /// How many wait for it.
+    /// Jobs or workers that wait for it.
     pub size: u64,
-    /// To how many it was done.
+    /// Jobs or workers it has handled.
     pub done: u64,
 }
 
 impl InfoText<'_> {
-    /// The object up to its first queue, which [`queue_member`] writes like the others.
+    /// The object up to its first queue. [`queue_member`] writes each queue.
     #[must_use]
     pub fn before_queues(&self) -> String {
         format!(
@@ -74,7 +74,7 @@ impl InfoText<'_> {
         )
     }
 
-    /// What stands behind the last queue.
+    /// The object behind its last queue.
     #[must_use]
     pub fn after_queues(&self) -> String {
         let set = |Chore { size, done }: &Chore| {
@@ -124,7 +124,7 @@ impl InfoText<'_> {
     }
 }
 
-/// A queue, and how many jobs wait in it.
+/// A queue and its number of ready jobs.
 pub fn queue_member(name: &[u8], jobs: u64) -> Vec<u8> {
     let mut text = Vec::with_capacity(name.len() + 8);
     json::escape_into(&String::from_utf8_lossy(name), &mut text);
@@ -132,27 +132,27 @@ pub fn queue_member(name: &[u8], jobs: u64) -> Vec<u8> {
     text
 }
 
-/// What JOB GET says.
+/// The reply to JOB GET.
 #[derive(Debug, Clone)]
 pub struct JobText<'a> {
-    /// Where the job is.
+    /// The job's state.
     pub state: &'a str,
-    /// The job itself, as a worker would get it.
+    /// The job as a worker would get it.
     pub job: Option<&'a [u8]>,
     /// Deliveries.
     pub attempts: u32,
     /// Failures.
     pub failures: u32,
-    /// When its worker's time ends.
+    /// End of the lease, in milliseconds since the epoch.
     pub reserved_until_ms: Option<u64>,
-    /// What came of it.
+    /// The job's result.
     pub result: Option<&'a [u8]>,
-    /// Protocols whose workers can have it, if those of others cannot; empty if that is not known.
+    /// Protocols that can express the job, if others cannot; empty if unknown.
     pub waits_for: &'a [&'a str],
 }
 
 impl JobText<'_> {
-    /// The object.
+    /// The JSON object.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let Self { state, attempts, failures, .. } = self;
@@ -178,7 +178,7 @@ impl JobText<'_> {
     }
 }
 
-/// An object of spans of time in seconds.
+/// A JSON object of times in seconds.
 #[must_use]
 pub fn seconds_object(seconds: &BTreeMap<Bytes, f64>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -191,7 +191,7 @@ pub fn seconds_object(seconds: &BTreeMap<Bytes, f64>) -> Vec<u8> {
     out
 }
 
-/// An object of texts.
+/// A JSON object of texts.
 #[must_use]
 pub fn texts_object(texts: &BTreeMap<Bytes, String>) -> Vec<u8> {
     let mut out = Vec::new();

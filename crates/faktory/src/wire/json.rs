@@ -1,7 +1,7 @@
-//! What all of FWP's JSON has in common: objects whose keys match in any case, values that are kept as they were written.
+//! Shared parts of FWP's JSON: objects with case-insensitive keys, and values that keep their spelling.
 //!
-//! Rules: those of Go's `encoding/json`, which every deployed server has: the last of two equal keys counts, `null` says
-//! nothing, unknown keys are skipped.
+//! Rules: those of Go's `encoding/json`, which every deployed server uses. The last of two equal keys counts, `null` means
+//! absent, and unknown keys are skipped.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,14 +9,14 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// How deep values may be nested, the outermost one included. Go's own limit.
+/// Levels of nesting, the outermost value included. Go's own limit.
 pub(crate) const DEPTH_MAX: usize = 10_000;
 
-/// A value that is not of the kind that was expected, or no JSON at all. [`super::go`] finds the words for it.
+/// Invalid JSON, or a value of an unexpected kind. [`super::go`] finds the error text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unexpected;
 
-/// Calls `each` for every key of an object. `null` is an object without any.
+/// Calls `each` for every key of an object. `null` counts as an empty object.
 pub(crate) fn for_each<'a>(
     text: &'a str,
     each: impl FnMut(&str, &'a RawValue) -> Result<(), Unexpected>,
@@ -26,7 +26,7 @@ pub(crate) fn for_each<'a>(
     from.end().map_err(|_| Unexpected)
 }
 
-/// The values of some keys of an object, in any case; what is not there, or `null`, is `None`.
+/// The values of these keys of an object, in any case. A missing value, or `null`, is `None`.
 pub(crate) fn members<'a, const N: usize>(
     text: &'a str,
     names: &[&str; N],
@@ -37,7 +37,7 @@ pub(crate) fn members<'a, const N: usize>(
     Ok(found)
 }
 
-/// Calls `each` for every object of a list, with the values of some keys of it. `null` is an empty list.
+/// Calls `each` for every object of a list, with the values of these keys. `null` is an empty list.
 pub(crate) fn elements<'a, const N: usize>(
     text: &'a str,
     names: &[&str; N],
@@ -95,7 +95,7 @@ where
     }
 }
 
-/// Which of the names a key is.
+/// The index of a key among the names.
 pub(crate) fn place_of(key: &str, names: &[&str]) -> Option<usize> {
     let exact = names.iter().position(|name| *name == key);
     exact.or_else(|| names.iter().position(|name| name.eq_ignore_ascii_case(key)))
@@ -125,7 +125,7 @@ impl<'de, F: FnMut(&str, &'de RawValue) -> Result<(), Unexpected>> Visitor<'de> 
     }
 }
 
-/// A key, borrowed where it has no escapes.
+/// A key, borrowed if it has no escapes.
 struct Key<'a>(Cow<'a, str>);
 
 impl<'de> serde::Deserialize<'de> for Key<'de> {
@@ -147,7 +147,7 @@ impl<'de> serde::Deserialize<'de> for Key<'de> {
     }
 }
 
-/// A string, borrowed where it has no escapes.
+/// A string, borrowed if it has no escapes.
 pub(crate) fn text(value: &RawValue) -> Result<Cow<'_, str>, Unexpected> {
     let inner = value.get().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).ok_or(Unexpected)?;
     if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
@@ -156,19 +156,19 @@ pub(crate) fn text(value: &RawValue) -> Result<Cow<'_, str>, Unexpected> {
     serde_json::from_str(value.get()).map(Cow::Owned).map_err(|_| Unexpected)
 }
 
-/// An integer of 64 bits.
+/// A 64-bit integer.
 pub(crate) fn int(value: &RawValue) -> Result<i64, Unexpected> {
     value.get().parse().map_err(|_| Unexpected)
 }
 
-/// A number of any kind that is finite.
+/// A finite number.
 pub(crate) fn number(value: &RawValue) -> Result<f64, Unexpected> {
     let digits = value.get().bytes().next().is_some_and(|byte| byte == b'-' || byte.is_ascii_digit());
     let number: f64 = value.get().parse().map_err(|_| Unexpected)?;
     if digits && number.is_finite() { Ok(number) } else { Err(Unexpected) }
 }
 
-/// The first strings of a list, and how many it has in all; `null` among them is an empty one, as in Go.
+/// The first strings of a list, and the length of the whole list. As in Go, `null` in it is an empty string.
 pub(crate) fn texts(value: &RawValue, keep_max: usize) -> Result<(Vec<String>, usize), Unexpected> {
     struct Texts(usize);
     impl<'de> Visitor<'de> for Texts {
@@ -202,9 +202,9 @@ pub(crate) fn is_object(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
 
-/// Whether a value is nested deeper than [`DEPTH_MAX`] when it is itself `outside` levels deep.
+/// Whether a value at depth `outside` is nested deeper than [`DEPTH_MAX`].
 pub(crate) fn is_too_deep(value: &str, outside: usize) -> bool {
-    // A level takes a byte at least.
+    // A level takes at least one byte.
     if value.len() + outside <= DEPTH_MAX {
         return false;
     }
@@ -225,7 +225,7 @@ pub(crate) fn is_too_deep(value: &str, outside: usize) -> bool {
     deepest > DEPTH_MAX
 }
 
-/// Appends a value without the blanks between its parts; every string and every number stays as it was written.
+/// Appends a value without the blanks between its parts. Strings and numbers keep their spelling.
 pub(crate) fn compact_into(value: &str, out: &mut Vec<u8>) {
     let bytes = value.as_bytes();
     if memchr::memchr3(b' ', b'\n', b'\t', bytes).is_none() && memchr::memchr(b'\r', bytes).is_none() {
@@ -247,7 +247,7 @@ pub(crate) fn compact_into(value: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Where a string ends, its closing quote included; the opening one has been taken.
+/// The end of a string, behind its closing quote. `rest` begins behind the opening quote.
 pub(crate) fn string_end(rest: &[u8]) -> usize {
     let mut at = 0;
     while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(at..).unwrap_or_default()) {
@@ -260,7 +260,7 @@ pub(crate) fn string_end(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// How many bytes the value at the front takes.
+/// Bytes of the value at the front.
 pub(crate) fn value_end(text: &[u8]) -> usize {
     let mut at = 0;
     let mut depth = 0_usize;
@@ -281,7 +281,7 @@ pub(crate) fn value_end(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Appends a string in quotes, with no more escapes than JSON asks for.
+/// Appends a string in quotes, with no more escapes than JSON requires.
 pub(crate) fn escape_into(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     escape_inner(text, out);
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_end_where_they_end() {
+    fn ends_of_values() {
         let table = [
             ("1,2", 1),
             ("\"a,\\\"]\",2", 7),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_go_and_nothing_else() {
+    fn compacting_removes_blanks_only() {
         let table = [
             ("[1,2]", "[1,2]"),
             ("[ 1 ,\t2.0 ]", "[1,2.0]"),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_escaped_as_little_as_may_be() {
+    fn strings_have_as_few_escapes_as_possible() {
         let mut out = Vec::new();
         escape_into("a\"\\\n\u{1}</é\u{1f}", &mut out);
         assert_eq!(String::from_utf8_lossy(&out), "\"a\\\"\\\\\\n\\u0001</é\\u001f\"");

@@ -1,11 +1,11 @@
-//! Cuts the stream of one connection into lines. What a line says is `request`'s to know.
+//! Cuts the stream of one connection into lines. `request` parses them.
 //!
-//! Spec: "Client Protocol Sender …": commands end with CRLF. Deployed servers, and Ruby clients, take a bare LF as well;
-//! exactly one CR goes with it.
+//! Spec: "Client Protocol Sender …": commands end with CRLF. Like deployed servers, this accepts a bare LF, which Ruby's
+//! clients send. At most one CR belongs to the line end.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// A line is longer than lines may be: nothing behind its beginning can be understood.
+/// A line is longer than the limit. The rest of the stream cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("line of more than {line_bytes_max} bytes")]
 pub struct LineTooLong {
@@ -13,21 +13,20 @@ pub struct LineTooLong {
     pub line_bytes_max: usize,
 }
 
-/// The decoder of one connection. It remembers how far it has looked into the buffer, so it must be given the same buffer
-/// every time, with bytes added at the end and none taken away.
+/// The decoder of one connection. It remembers how far it has searched the buffer. So the caller must pass the same buffer each
+/// time, append bytes only, and remove none.
 #[derive(Debug, Clone, Default)]
 pub struct Lines {
     scanned: usize,
 }
 
 impl Lines {
-    /// Takes the next line out of `input`, without its end; `None` when there is none yet. It is a view into `input`'s
-    /// memory.
+    /// Takes the next line out of `input`, without its end; `None` if it is incomplete. The line shares `input`'s memory.
     ///
     /// # Errors
-    /// The line is too long. Asking again gives the same error again.
+    /// The line is too long. Each further call returns the same error.
     pub fn decode(&mut self, input: &mut BytesMut, line_bytes_max: usize) -> Result<Option<Bytes>, LineTooLong> {
-        // CR and LF do not count.
+        // The limit excludes CR and LF.
         let end = input.len().min(line_bytes_max.saturating_add(2));
         let unseen = input.get(self.scanned..end).unwrap_or_default();
         let Some(ahead) = memchr::memchr(b'\n', unseen) else {
@@ -49,7 +48,7 @@ impl Lines {
         Ok(Some(line.freeze()))
     }
 
-    /// Whether a line has begun and not ended, as far as the decoder has looked.
+    /// Whether the decoder has seen the beginning of a line but not its end.
     #[must_use]
     pub const fn is_midway(&self) -> bool {
         self.scanned > 0

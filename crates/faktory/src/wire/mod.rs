@@ -1,8 +1,8 @@
-//! The codec: bytes to requests, answers to bytes. Pure: no socket, no clock, no engine.
+//! The codec: bytes to requests, replies to bytes. Pure: no socket, no clock, no engine.
 //!
-//! Reading order: [`lines`](Lines) and [`request`](Request) (what a line asks) · [`unit`](Unit) (a job, and its text) ·
-//! `hello`, `report`, `mutate` (what the other verbs carry) · [`reply`] (RESP). What they share: `json`, `go` (the words of
-//! deployed servers for bad JSON), `canonical` (when two values are equal), `time`, `glob`.
+//! Reading order: [`lines`](Lines) and [`request`](Request) (commands) · [`unit`](Unit) (a job, and its text) · `hello`,
+//! `report`, `mutate` (arguments of the other verbs) · [`reply`] (RESP). Shared parts: `json`, `go` (error texts of deployed
+//! servers for bad JSON), `canonical` (equality of values), `time`, `glob`.
 
 mod batch;
 mod canonical;
@@ -36,10 +36,10 @@ pub use time::{TimeError, parse_time, time_text, time_text_ns};
 pub use unit::{Expires, List, Unit, UnitError, Wishes, is_queue_name};
 pub use windlass_session::jid::{jid_of, number_of};
 
-/// How much of what a peer sent is sent back to it in an error.
+/// Bytes of a peer's text that an error repeats.
 const ECHO_BYTES_MAX: usize = 1024;
 
-/// The beginning of what a peer sent, for an error to show.
+/// The beginning of a peer's text, for an error.
 pub(crate) fn echo(sent: &[u8]) -> &[u8] {
     sent.get(..ECHO_BYTES_MAX).unwrap_or(sent)
 }

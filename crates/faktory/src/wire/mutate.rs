@@ -1,68 +1,68 @@
-//! MUTATE: what to do to which jobs.
+//! MUTATE: an operation on all jobs of a set that match a filter.
 //!
-//! Rules: deployed servers', but for one: they split the line at blanks and refuse JSON that has any.
+//! Rules: deployed servers', with one difference: they split the line at blanks and so reject JSON with blanks.
 
 use super::go::{self, Type};
 use super::json::{self, Unexpected};
 
-/// Longest pattern that is looked for, in bytes. Nobody writes a longer one by hand.
+/// Bytes of the longest pattern; people write shorter ones.
 const REGEXP_BYTES_MAX: usize = 1_024;
 
-/// Jobs that can be named in one command.
+/// Jobs that one command can name.
 const JIDS_MAX: usize = 100_000;
 
-/// One command.
+/// The argument of MUTATE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mutate {
-    /// What to do.
+    /// The operation.
     pub cmd: MutateCmd,
-    /// To which set of jobs.
+    /// The set of jobs.
     pub target: MutateTarget,
-    /// To these only, if any is named.
+    /// Only the jobs with these names; empty for all.
     pub jids: Vec<String>,
-    /// To those only whose text matches this glob.
+    /// Only jobs whose text matches this glob.
     pub regexp: Option<String>,
-    /// To those only whose jobtype is this.
+    /// Only jobs of this jobtype.
     pub jobtype: Option<String>,
 }
 
-/// What to do.
+/// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MutateCmd {
-    /// Forget them all; nothing else counts.
+    /// Delete the whole set, whatever the filter.
     Clear,
-    /// To the dead set.
+    /// Move to the dead-letter queue.
     Kill,
-    /// Forget them.
+    /// Delete.
     Discard,
-    /// To their queues.
+    /// Move to their queues.
     Requeue,
 }
 
 /// A set of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MutateTarget {
-    /// Those whose time is to come.
+    /// Scheduled jobs.
     Scheduled,
-    /// Those that failed and will be tried again.
+    /// Failed jobs that wait for a retry.
     Retries,
-    /// Those that will not.
+    /// Dead jobs.
     Dead,
 }
 
-/// Why nothing is done. The text is the answer.
+/// Why a command is rejected. The text is sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadMutation {
-    /// It is no JSON, or something in it is of a wrong kind.
+    /// Invalid JSON, or a value of a wrong kind.
     #[error("{0}")]
     Json(String),
-    /// There is no such thing to do.
+    /// Unknown operation.
     #[error("unknown mutate operation")]
     Cmd,
-    /// There is no such set of jobs.
+    /// Unknown set.
     #[error("invalid target for mutation command")]
     Target,
-    /// Too many jobs are named.
+    /// Too many names.
     #[error("more than {JIDS_MAX} jids")]
     Jids,
     /// The pattern is too long.
@@ -71,10 +71,10 @@ pub enum BadMutation {
 }
 
 impl Mutate {
-    /// Reads what stands behind the verb.
+    /// Parses the argument.
     ///
     /// # Errors
-    /// It is not understood.
+    /// Invalid JSON, an unknown value, or a limit exceeded.
     pub fn parse(text: &str) -> Result<Self, BadMutation> {
         let expected = Type::Struct(&go::MUTATION);
         let fields = Fields::read(text).map_err(|Unexpected| {
@@ -101,7 +101,7 @@ impl Mutate {
             return Err(BadMutation::Regexp);
         }
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
-        // Whoever names jobs wants these, whatever else is said; to clear is to clear all.
+        // Names replace the rest of the filter; CLEAR ignores the whole filter.
         Ok(match (cmd, jids.is_empty()) {
             (MutateCmd::Clear, _) => Self { cmd, target, jids: Vec::new(), regexp: None, jobtype: None },
             (_, false) => Self { cmd, target, jids, regexp: None, jobtype: None },
@@ -115,7 +115,7 @@ struct Fields {
     cmd: String,
     target: String,
     jids: Vec<String>,
-    /// How many were named.
+    /// How many names there were.
     named: usize,
     regexp: String,
     jobtype: String,
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn errors_have_the_texts_of_deployed_servers() {
         let table = [
             ("", "unexpected end of JSON input"),
             ("x", "invalid character 'x' looking for beginning of value"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_names_jobs_wants_these() {
+    fn names_replace_the_rest_of_the_filter() {
         let parsed = |text| {
             let Mutate { cmd, target, jids, regexp, jobtype } = Mutate::parse(text).unwrap();
             (cmd, target, jids.len(), regexp.unwrap_or_default(), jobtype.unwrap_or_default())

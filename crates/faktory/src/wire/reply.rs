@@ -1,4 +1,4 @@
-//! Answers: RESP, as much of it as FWP uses.
+//! Replies: the parts of RESP that FWP uses.
 //!
 //! Spec: "Server Protocol Sender …": simple strings, errors, bulk strings and the null bulk string.
 
@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 /// The null bulk string.
 pub const NULL: &[u8] = b"$-1\r\n";
 
-/// What most commands are answered with.
+/// The reply to most commands.
 pub const OK: &[u8] = b"+OK\r\n";
 
 /// `+OK`.
@@ -15,7 +15,7 @@ pub fn ok(out: &mut BytesMut) {
     out.extend_from_slice(OK);
 }
 
-/// `$-1`: there is nothing.
+/// `$-1`, the null bulk string.
 pub fn null(out: &mut BytesMut) {
     out.extend_from_slice(NULL);
 }
@@ -28,7 +28,7 @@ pub fn bulk(bytes: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The beginning of a bulk string of so many bytes; they follow, and CRLF behind them.
+/// The head of a bulk string of this many bytes. The bytes and CRLF must follow.
 pub fn bulk_head(bytes: usize, out: &mut BytesMut) {
     out.put_u8(b'$');
     let mut digits = [0; 20];
@@ -41,7 +41,7 @@ pub fn error(text: impl AsRef<[u8]>, out: &mut BytesMut) {
     coded_error("ERR", text, out);
 }
 
-/// `-CODE …`. A line end in the text, which may be the peer's own, would end the answer: it becomes a blank.
+/// `-CODE …`. A line end in the text, which may be the peer's, would end the reply: it becomes a blank.
 pub fn coded_error(code: &str, text: impl AsRef<[u8]>, out: &mut BytesMut) {
     out.put_u8(b'-');
     out.extend_from_slice(code.as_bytes());

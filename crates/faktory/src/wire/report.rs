@@ -1,29 +1,29 @@
-//! What workers say of jobs and of themselves: `ACK`, `FAIL`, `REQUEUE`, `BEAT`.
+//! Workers' reports on jobs and on themselves: `ACK`, `FAIL`, `REQUEUE`, `BEAT`.
 //!
-//! Spec: "Consumer Commands", and the limits of deployed servers on what a failure may say.
+//! Spec: "Consumer Commands". The limits of a failure are those of deployed servers.
 
 use super::json::{self, Unexpected};
 
-/// How much is kept of a failure's class and message, in bytes, and of its backtrace, in lines.
+/// Limits of a failure: bytes of its class and message, lines of its backtrace.
 const ERRTYPE_BYTES_MAX: usize = 100;
 const MESSAGE_BYTES_MAX: usize = 1_000;
 const BACKTRACE_LINES_MAX: usize = 50;
-/// And of each line. Deployed servers know no limit.
+/// Bytes of each line of a backtrace. Deployed servers have no such limit.
 const BACKTRACE_LINE_BYTES_MAX: usize = 2_000;
 
 const UNKNOWN: &str = "unknown";
 
-/// `ACK`: a job was done.
+/// `ACK`: a job succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ack {
-    /// Which.
+    /// The job's name.
     pub jid: String,
-    /// What came of it. Not specified; for those who wait for one in another protocol, or ask for it later.
+    /// The job's result. Not specified: for clients of other protocols that wait for it, and for later commands.
     pub result: String,
 }
 
 impl Ack {
-    /// An object of strings with a `jid` among them; here keys match exactly. `None` for anything else.
+    /// Parses an object of strings that contains a `jid`. Keys are case-sensitive here. `None` if it is not valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (mut jid, mut result) = (None, String::new());
@@ -41,21 +41,21 @@ impl Ack {
     }
 }
 
-/// `FAIL`: a job has failed. What it says is cut to what is kept.
+/// `FAIL`: a job failed. The fields are cut to their limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
-    /// Which; empty if that was not said.
+    /// The job's name; empty if absent.
     pub jid: String,
-    /// A class of errors.
+    /// The class of the error.
     pub errtype: String,
-    /// A sentence.
+    /// The error's message.
     pub message: String,
     /// Lines of a stack trace.
     pub backtrace: Vec<String>,
 }
 
 impl Failed {
-    /// `None` for anything that is no such object.
+    /// Parses the JSON object. `None` if it is not valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::read(text).ok()
@@ -76,13 +76,13 @@ impl Failed {
     }
 }
 
-/// What was said, trimmed and cut; "unknown" if nothing was.
+/// Trims and cuts a text; "unknown" if it is empty.
 fn told(text: &str, bytes_max: usize) -> String {
     let text = text.trim();
     cut(if text.is_empty() { UNKNOWN.to_owned() } else { text.to_owned() }, bytes_max)
 }
 
-/// Cuts a text, where a character ends.
+/// Cuts a text at the end of a character.
 pub(super) fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let end = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -91,15 +91,15 @@ pub(super) fn cut(mut text: String, bytes_max: usize) -> String {
     text
 }
 
-/// `REQUEUE`: a job is given back.
+/// `REQUEUE`: a worker returns a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobName {
-    /// Which.
+    /// The job's name.
     pub jid: String,
 }
 
 impl JobName {
-    /// An object with a `jid`. `None` for anything else.
+    /// Parses an object with a `jid`. `None` if it is not valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let [jid] = json::members(text, &["jid"]).ok()?;
@@ -110,14 +110,14 @@ impl JobName {
 /// `BEAT`: a worker is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beat {
-    /// Which; empty if that was not said.
+    /// The worker's name; empty if absent.
     pub wid: String,
-    /// What it wants to be; empty if it does not say.
+    /// The state the worker requests; empty if absent.
     pub state: String,
 }
 
 impl Beat {
-    /// `None` for anything that is no such object.
+    /// Parses the JSON object. `None` if it is not valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let [wid, state, rss_kb] = json::members(text, &["wid", "current_state", "rss_kb"]).ok()?;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_cut_to_what_is_kept() {
+    fn failures_are_cut_to_their_limits() {
         let failed = |text: &str| Failed::parse(text).map(|f| (f.jid, f.errtype, f.message, f.backtrace.len()));
         let told = |jid: &str, errtype: &str, message: &str, lines| {
             Some((jid.to_owned(), errtype.to_owned(), message.to_owned(), lines))

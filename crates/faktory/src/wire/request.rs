@@ -1,86 +1,86 @@
-//! A line and what it asks for. Whether its arguments make sense is for those to say who read them.
+//! A line as a command. The handler of the command checks its arguments.
 //!
-//! Spec: "Client Commands". Verbs are upper case and end at the first blank; what stands behind `INFO`, `FLUSH` and `END`
-//! is not looked at.
+//! Spec: "Client Commands". Verbs are upper case and end at the first blank. Arguments of `INFO`, `FLUSH` and `END` are
+//! ignored.
 
 use bytes::Bytes;
 
-/// Queues named in one line.
+/// Queues in one line.
 const WORDS_MAX: usize = 10_000;
 
-/// One command.
+/// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// A job.
+    /// One job.
     Push(Bytes),
     /// A list of jobs.
     PushBulk(Bytes),
-    /// One job from the first of these queues that has one; `None` if none was named, not even with a blank.
+    /// Queues in order of preference; `None` if the line has no blank behind the verb.
     Fetch(Option<Vec<Bytes>>),
-    /// A job was done.
+    /// A job succeeded.
     Ack(Bytes),
-    /// A job has failed.
+    /// A job failed.
     Fail(Bytes),
-    /// A job is given back, unworked. Not specified.
+    /// A worker returns a job unfinished. Not specified.
     Requeue(Bytes),
     /// A worker is alive.
     Beat(Bytes),
-    /// The figures.
+    /// The server's counters.
     Info,
-    /// Everything away.
+    /// Remove everything.
     Flush,
-    /// Queues.
+    /// An operation on queues.
     Queue(QueueRequest),
-    /// Jobs in bulk; `None` if nothing was said of them, not even a blank.
+    /// An operation on many jobs; `None` if the line has no blank behind the verb.
     Mutate(Option<Bytes>),
-    /// One job. Not specified.
+    /// An operation on one job. Not specified.
     Job {
-        /// What to do: `GET` or `CANCEL`.
+        /// `GET` or `CANCEL`.
         verb: Bytes,
-        /// Which.
+        /// The job's name.
         jid: Bytes,
     },
-    /// Batches: an operation and what follows it.
+    /// An operation on a batch.
     Batch {
         /// `NEW`, `OPEN`, `COMMIT`, `STATUS`.
         verb: Bytes,
-        /// A batch, or what it is to be.
+        /// The batch's name, or its definition.
         rest: Bytes,
     },
-    /// Progress: an operation and what follows it.
+    /// An operation on progress.
     Track {
         /// `GET` or `SET`.
         verb: Bytes,
-        /// A job, or what to say of it.
+        /// The job's name, or its progress.
         rest: Bytes,
     },
-    /// Goodbye.
+    /// The client ends the connection.
     End,
-    /// A verb without what it needs: what deployed servers call an internal error.
+    /// A verb without its argument. Deployed servers reply with an internal error.
     Incomplete,
-    /// More words than anybody has queues.
+    /// Too many words.
     TooManyWords,
-    /// No such verb.
+    /// Unknown verb.
     Unknown(Bytes),
 }
 
-/// What to do to queues.
+/// An operation on queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueRequest {
-    /// Nothing is fetched from them.
+    /// Workers get no jobs from them.
     Pause(Vec<Bytes>),
-    /// Again it is.
+    /// Workers get jobs again.
     Resume(Vec<Bytes>),
-    /// They go, and what waits in them.
+    /// Delete the queues and their jobs.
     Remove(Vec<Bytes>),
-    /// How long the next job of each has waited.
+    /// Report how long the next job of each has waited.
     Latency(Vec<Bytes>),
-    /// There is no such thing to do.
+    /// Unknown operation.
     Unknown(Bytes),
 }
 
 impl Request {
-    /// Reads a line.
+    /// Parses a line.
     #[must_use]
     pub fn parse(line: &Bytes) -> Self {
         let (verb, rest) = cut(line);
@@ -123,7 +123,7 @@ impl Request {
             b"PAUSE" => QueueRequest::Pause,
             b"RESUME" => QueueRequest::Resume,
             b"REMOVE" => QueueRequest::Remove,
-            // Of no queue at all, if none is named.
+            // May be without names: then the reply is empty.
             b"LATENCY" => QueueRequest::Latency,
             _ => return Self::Queue(QueueRequest::Unknown(verb)),
         };
@@ -135,7 +135,7 @@ impl Request {
     }
 }
 
-/// What stands before the first blank, and what behind it, if there is one.
+/// The text before the first blank, and the text behind it, if there is a blank.
 fn cut(line: &Bytes) -> (Bytes, Option<Bytes>) {
     match memchr::memchr(b' ', line) {
         None => (line.clone(), None),
@@ -143,7 +143,7 @@ fn cut(line: &Bytes) -> (Bytes, Option<Bytes>) {
     }
 }
 
-/// Names between blanks; two blanks have none between them. `None` if there are too many.
+/// Words between blanks, without empty ones. `None` if there are too many.
 fn words(rest: &Bytes) -> Option<Vec<Bytes>> {
     let words = || rest.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     (words().count() <= WORDS_MAX).then(|| words().map(|word| rest.slice_ref(word)).collect())

@@ -1,5 +1,4 @@
-//! The text of a job that is made again and again: a job's text, but for its name and when it was made, which every run
-//! has of its own.
+//! The template of a recurring job: a job's text without name and time of creation, which differ for each run.
 //!
 //! ```text
 //! retry, custom?, queue, jobtype, args, reserve_for?, backtrace?, priority?
@@ -8,7 +7,7 @@
 use super::text::{put_text, skip};
 use super::time::time_text;
 
-/// The text of one run, as [`super::Text`] has it. `None` if this is no template.
+/// The text of one run, in the form of [`super::Text`]. `None` if `template` is not a template.
 #[must_use]
 pub fn run_text(template: &[u8], jid: &str, created_at_ms: u64) -> Option<Vec<u8>> {
     let mut jid_at = skip(template, 0, b"{\"retry\":")?;
@@ -44,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_has_no_run() {
+    fn run_text_rejects_other_texts() {
         let job = Text::of(&Unit::parse(r#"{"jid":"jid00000001","jobtype":"T","args":[]}"#).unwrap(), "");
         for text in [job.as_slice(), b"", b"{}", b"{\"retry\":1}", b"nonsense"] {
             assert_eq!(run_text(text, "jid00000002", 0), None, "{}", text.escape_ascii());

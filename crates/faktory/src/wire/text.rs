@@ -1,14 +1,14 @@
-//! The text of a job: how it is kept, and how it goes out.
+//! The text of a job: its stored form, and the form for workers.
 //!
-//! What is kept is one compact object whose fields stand in one order:
+//! The stored form is a compact object with its fields in this order:
 //!
 //! ```text
 //! retry, failure?, custom?, jid, queue, jobtype, created_at, at?, args, reserve_for?, backtrace?, priority?
 //! ```
 //!
-//! `failure` there is the producer's own, which a failure that happened here replaces. `enqueued_at` belongs behind
-//! `created_at` and is put in when the job goes out, with the failure, at places that are found by their order: nothing is
-//! parsed again. `priority`, which deployed servers drop, stands last, so that globs written for their text still match.
+//! `failure` is the producer's own; a failure that happened here replaces it. The form for workers adds the failure, and
+//! `enqueued_at` behind `created_at`. The fixed order shows where, so the text need not be parsed again. `priority`, which
+//! deployed servers drop, is last, so that globs written for deployed servers still match.
 
 use std::borrow::Cow;
 
@@ -22,30 +22,30 @@ use super::unit::Unit;
 
 const FAILURE: &[u8] = b",\"failure\":";
 
-/// A job's text, and where its parts are.
+/// A job's text, and the positions of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Text<'a> {
     body: &'a [u8],
-    /// Where a failure belongs.
+    /// Where a failure goes.
     failure_at: usize,
-    /// Where the producer's own failure ends.
+    /// End of the producer's own failure.
     failure_end: usize,
-    /// Where `enqueued_at` belongs.
+    /// Where `enqueued_at` goes.
     enqueued_at: usize,
     /// The jobtype, in quotes.
     jobtype: &'a [u8],
 }
 
-/// A failure, as a job's text shows it.
+/// A failure as a job's text shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureText<'a> {
-    /// When it failed first, in milliseconds since the epoch.
+    /// Time of the first failure, in milliseconds since the epoch.
     pub failed_at_ms: u64,
-    /// When it is tried again.
+    /// Time of the next retry, in milliseconds since the epoch.
     pub next_at_ms: Option<u64>,
-    /// A sentence.
+    /// The error's message.
     pub message: Cow<'a, str>,
-    /// A class of errors.
+    /// The class of the error.
     pub errtype: Cow<'a, str>,
     /// Lines of a stack trace.
     pub backtrace: Vec<Cow<'a, str>>,
@@ -55,25 +55,25 @@ pub struct FailureText<'a> {
     pub remaining: i64,
 }
 
-/// A job that another protocol's client submitted.
+/// A job of another protocol.
 #[derive(Debug, Clone, Copy)]
 pub struct Foreign<'a> {
-    /// Its name here.
+    /// Its name in FWP.
     pub jid: &'a str,
     /// Its queue.
     pub queue: &'a str,
-    /// What is to be done.
+    /// Its type.
     pub jobtype: &'a str,
-    /// With what: the JSON text of a list.
+    /// Its arguments, a JSON list.
     pub args: &'a str,
-    /// The JSON text of an object: where it comes from.
+    /// Its origin and other properties, a JSON object.
     pub custom: &'a str,
-    /// What failure means for it.
+    /// Its retries, as in [`Unit::retry`].
     pub retry: i64,
 }
 
 impl<'a> Text<'a> {
-    /// The text to keep of a job that [`Unit::judge`] has let pass. `created_at` is for producers that do not say.
+    /// The stored text of a job that [`Unit::judge`] has accepted. `created_at` is the default for producers that omit it.
     #[must_use]
     pub fn of(unit: &Unit<'_>, created_at: &str) -> Vec<u8> {
         let args = unit.args.unwrap_or("[]");
@@ -114,13 +114,13 @@ impl<'a> Text<'a> {
         out
     }
 
-    /// The text to keep of a job that is made again and again: see [`super::run_text`].
+    /// The stored text of a recurring job's template: see [`super::run_text`].
     #[must_use]
     pub fn template(unit: &Unit<'_>) -> Vec<u8> {
         Self::of(unit, "")
     }
 
-    /// The parts of a text that was kept. `None` if it is not one of ours.
+    /// The parts of a stored text. `None` if it is not in the stored form.
     #[must_use]
     pub fn new(body: &'a [u8]) -> Option<Self> {
         let mut at = skip(body, 0, b"{\"retry\":")?;
@@ -137,7 +137,7 @@ impl<'a> Text<'a> {
         Some(Self { body, failure_at, failure_end, enqueued_at, jobtype })
     }
 
-    /// Whether this is what is to be done.
+    /// Whether the job has this type.
     #[must_use]
     pub fn has_jobtype(&self, jobtype: &str) -> bool {
         let mut quoted = Vec::new();
@@ -145,13 +145,13 @@ impl<'a> Text<'a> {
         self.jobtype == quoted
     }
 
-    /// The object it is kept as.
+    /// The stored form.
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body
     }
 
-    /// Appends the text as it goes out, as a bulk string.
+    /// Appends the form for workers as a bulk string.
     pub fn deliver(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>, out: &mut BytesMut) {
         let parts = self.parts(failure, enqueued_at_ms);
         let parts = parts.each();
@@ -160,13 +160,13 @@ impl<'a> Text<'a> {
         out.put_slice(b"\r\n");
     }
 
-    /// The text as it would go out.
+    /// The form for workers.
     #[must_use]
     pub fn whole(&self, failure: Option<&FailureText<'_>>, enqueued_at_ms: Option<u64>) -> Vec<u8> {
         self.parts(failure, enqueued_at_ms).each().concat()
     }
 
-    /// When its producer says it failed first, in quotes.
+    /// Time of the first failure according to the producer, in quotes.
     fn own_failed_at(&self) -> Option<&'a [u8]> {
         let own = self.body.get(self.failure_at..self.failure_end)?.strip_prefix(FAILURE)?;
         let own = own.strip_prefix(b"{\"failed_at\":")?;
@@ -201,7 +201,8 @@ impl Parts<'_> {
 }
 
 impl FailureText<'_> {
-    /// With its key, and a comma before it. A job that came with a failure failed first when that says.
+    /// The member with its key and a comma before it. If the job came with a failure, `own_failed_at` is the time of its first
+    /// failure.
     fn member(&self, own_failed_at: Option<&[u8]>) -> Vec<u8> {
         let mut out = [FAILURE, b"{\"failed_at\":"].concat();
         match own_failed_at {
@@ -236,7 +237,7 @@ impl FailureText<'_> {
 }
 
 impl Foreign<'_> {
-    /// A text as if the job had been pushed here.
+    /// The stored text that a push of this job would have.
     #[must_use]
     pub fn text(&self, created_at_ms: u64) -> Vec<u8> {
         let unit = Unit {
@@ -258,13 +259,13 @@ impl Foreign<'_> {
     }
 }
 
-/// The place behind a key and its value.
+/// The position behind a key and its value.
 pub(super) fn skip(body: &[u8], at: usize, key: &[u8]) -> Option<usize> {
     let value = body.get(at..)?.strip_prefix(key)?;
     Some(at + key.len() + json::value_end(value))
 }
 
-/// A producer's failure, its fields in the order of deployed servers and nothing else. That it is well formed is known.
+/// A producer's failure: the known fields, in the order of deployed servers. It must be well formed.
 fn put_failure(failure: &str, out: &mut Vec<u8>) {
     const FIELDS: [&str; 7] = ["failed_at", "next_at", "message", "errtype", "backtrace", "retry_count", "remaining"];
     let found = json::members(failure, &FIELDS).unwrap_or_default();

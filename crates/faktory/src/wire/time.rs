@@ -1,45 +1,44 @@
-//! Times as RFC 3339 has them, to the nanosecond; and why one was not understood, in the words of deployed servers.
+//! Times in RFC 3339, to the nanosecond, and error texts of deployed servers for invalid ones.
 
-/// The layout those words name.
+/// The layout that the error texts name.
 const LAYOUT: &str = "2006-01-02T15:04:05.999999999Z07:00";
 
-/// A text that is no time.
+/// An invalid time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
-    /// From here on it is not what it should be.
+    /// A wrong form.
     #[error("parsing time {text} as \"{LAYOUT}\": cannot parse {rest} as \"{element}\"")]
     Form {
-        /// The whole, quoted.
+        /// The whole text, quoted.
         text: String,
-        /// What is left, quoted.
+        /// The rest of the text from the error on, quoted.
         rest: String,
-        /// What should stand there.
+        /// The expected element.
         element: &'static str,
     },
-    /// A number that its element does not have.
+    /// A number out of its range.
     #[error("parsing time {text}: {element} out of range")]
     Range {
-        /// The whole, quoted.
+        /// The whole text, quoted.
         text: String,
-        /// Which number.
+        /// The number's element.
         element: &'static str,
     },
-    /// Something stands behind it.
+    /// Text behind the time.
     #[error("parsing time {text}: extra text: {rest}")]
     Extra {
-        /// The whole, quoted.
+        /// The whole text, quoted.
         text: String,
-        /// What is left, quoted.
+        /// The text behind the time, quoted.
         rest: String,
     },
 }
 
-/// Milliseconds since the epoch, rounded up: what is not to happen before a time must not happen before it. Times before
-/// the epoch are 0.
+/// Milliseconds since the epoch. Rounded up, so that nothing happens before its time. Times before the epoch are 0.
 ///
 /// # Errors
 ///
-/// It is no time, or one that no calendar has.
+/// Wrong form, or not in the calendar.
 pub fn parse_time(text: &str) -> Result<u64, TimeError> {
     let quoted = || super::go::quote(text);
     let mut parser = Parser { text, rest: text };
@@ -102,7 +101,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Nanoseconds; digits beyond them are none.
+    /// Nanoseconds; further digits are ignored.
     fn fraction(&mut self) -> i64 {
         let Some(after) = self.rest.strip_prefix(['.', ',']) else { return 0 };
         let count = after.bytes().take_while(u8::is_ascii_digit).count();
@@ -140,19 +139,19 @@ impl Parser<'_> {
     }
 }
 
-/// A time in UTC, zeros at the end of its fraction left out.
+/// A time in UTC, its fraction without trailing zeros.
 #[must_use]
 pub fn time_text(ms: u64) -> String {
     written(ms / 1_000, ms % 1_000, 3)
 }
 
-/// A time in UTC to the nanosecond, zeros at the end of its fraction left out.
+/// A time in UTC to the nanosecond, its fraction without trailing zeros.
 #[must_use]
 pub fn time_text_ns(ns: u64) -> String {
     written(ns / 1_000_000_000, ns % 1_000_000_000, 9)
 }
 
-/// A time of so many seconds and a fraction of so many digits.
+/// A time from seconds and a fraction of this many digits.
 fn written(s: u64, fraction: u64, digits: usize) -> String {
     let (days, s) = (s / 86_400, s % 86_400);
     let (year, month, day) = date_of(i64::try_from(days).unwrap_or(0));
@@ -184,7 +183,7 @@ const fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from the first of March of year 0, where leap days come last, to the epoch.
+/// Days from 1 March of year 0 to the epoch. Years that begin in March have their leap day last.
 const EPOCH: i64 = 719_468;
 const DAYS_IN_400_YEARS: i64 = 146_097;
 
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_told_in_the_words_of_go() {
+    fn invalid_times_have_the_error_texts_of_go() {
         let form = |rest: &str, element: &str| {
             format!(" as \"2006-01-02T15:04:05.999999999Z07:00\": cannot parse \"{rest}\" as \"{element}\"")
         };

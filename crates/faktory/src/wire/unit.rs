@@ -1,7 +1,7 @@
-//! A job as a producer sends it: what it must have, what it may say, and the one text it becomes.
+//! A job as a producer sends it: required and optional fields.
 //!
-//! Spec: "Work units", and the order of checks of deployed servers. Of what a producer says, only these fields are kept.
-//! `args` and `custom` keep every string and number as it was written; nothing is rounded or sorted.
+//! Spec: "Work units". The order of checks is that of deployed servers. Fields that are not listed here are dropped. Strings
+//! and numbers in `args` and `custom` keep their spelling; nothing is rounded or sorted.
 
 use std::borrow::Cow;
 
@@ -12,21 +12,21 @@ use super::json::{self, Unexpected};
 use super::number_of;
 use super::time::{TimeError, parse_time};
 
-/// What a producer gets who says nothing of retries.
+/// Retries of a job that omits `retry`.
 const RETRY_DEFAULT: i64 = 25;
 
 /// The longest reservation, in seconds.
 const RESERVE_FOR_MAX: i64 = 86_400;
 
-/// The shortest name a job may have, in bytes.
+/// Bytes of the shortest name.
 const JID_BYTES_MIN: usize = 8;
 
-/// Jobs in one list: with it the time that reading it takes is bounded.
+/// Jobs in one list. Bounds the time to parse it.
 const LIST_MAX: usize = 100_000;
 
 const DEFAULT_QUEUE: &str = "default";
 
-/// The fields, in the order in which [`Unit::read`] takes them.
+/// The fields, in the order that [`Unit::read`] expects.
 const FIELDS: [&str; 13] = [
     "jid",
     "queue",
@@ -46,113 +46,113 @@ const FIELDS: [&str; 13] = [
 /// One job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit<'a> {
-    /// Its name.
+    /// The job's name.
     pub jid: Cow<'a, str>,
-    /// Where it is to wait.
+    /// The job's queue.
     pub queue: Cow<'a, str>,
-    /// What is to be done.
+    /// The job's type.
     pub jobtype: Cow<'a, str>,
-    /// With what: an array, as it was written; `None` if there was none.
+    /// The arguments, an array in the producer's spelling; `None` if absent.
     pub args: Option<&'a str>,
-    /// An object, as it was written, if there is anything in it.
+    /// A non-empty object in the producer's spelling.
     pub custom: Option<&'a str>,
-    /// A failure its producer knows of, as it was written.
+    /// An earlier failure, in the producer's spelling.
     pub failure: Option<&'a str>,
-    /// When it was made, as the producer says; empty if it does not.
+    /// Time of creation; empty if absent.
     pub created_at: Cow<'a, str>,
     /// Not before this time; empty for at once.
     pub at: Cow<'a, str>,
-    /// How many retries; 0 = none and forgotten, negative = none and kept.
+    /// Retries. 0: delete after the first failure; negative: no retry, to the dead-letter queue.
     pub retry: i64,
-    /// Its producer said how many.
+    /// The producer has sent `retry`.
     pub retry_given: bool,
-    /// Seconds a worker may take; 0 = as usual.
+    /// Seconds a worker has for the job; 0 for the default.
     pub reserve_for: i64,
-    /// Lines of a backtrace its producer wants kept. Only echoed.
+    /// Lines of a backtrace to keep. Only returned to workers.
     pub backtrace: i64,
     /// 1 to 9, 9 first.
     pub priority: Option<u8>,
 }
 
-/// What an otherwise legal job asks for that takes more than copying.
+/// The parsed options of a valid job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wishes<'a> {
-    /// Not before this, in milliseconds since the epoch.
+    /// Not before this time, in milliseconds since the epoch.
     pub at_ms: Option<u64>,
-    /// No other job like it for so many milliseconds.
+    /// Reject equal jobs for this many milliseconds.
     pub unique_for_ms: Option<u64>,
-    /// That holds only until a worker has it.
+    /// The unique lock ends when a worker gets the job.
     pub unique_until_start: bool,
-    /// Useless after this.
+    /// Drop the job after this.
     pub expires: Option<Expires>,
-    /// Its progress is wanted.
+    /// Keep its progress for TRACK.
     pub track: bool,
-    /// The batch it belongs to.
+    /// The batch it joins.
     pub bid: Option<Cow<'a, str>>,
 }
 
-/// When a job is useless.
+/// When a job expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expires {
-    /// After this time, in milliseconds since the epoch.
+    /// At this time, in milliseconds since the epoch.
     At(u64),
-    /// After so many milliseconds.
+    /// After this many milliseconds.
     In(u64),
 }
 
-/// Why a job is not taken. The text is the answer.
+/// Why a job is rejected. The text is sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// It is no JSON, or something in it is of a wrong kind.
+    /// Invalid JSON, or a value of a wrong kind.
     #[error("invalid JSON: {0}")]
     Json(String),
-    /// There are more of them than anybody pushes at once.
+    /// Too many jobs in one list.
     #[error("more than {LIST_MAX} jobs in one list")]
     TooMany,
-    /// Its name is missing or too short.
+    /// The name is missing or too short.
     #[error("jobs must have a reasonable jid parameter")]
     Jid,
-    /// Its name is one that only the daemon gives.
+    /// The name has a form that is reserved for the daemon.
     #[error("this jid is for jobs that were given none")]
     OursJid,
-    /// It has something that only each run of it can have.
-    #[error("a job that is made again and again must not have {0}")]
+    /// A template has this field, which only a run can have.
+    #[error("a recurring job must not have {0}")]
     NoTemplate(&'static str),
-    /// What is to be done is missing.
+    /// The jobtype is missing.
     #[error("jobs must have a jobtype parameter")]
     Jobtype,
-    /// Its arguments are missing.
+    /// The arguments are missing.
     #[error("jobs must have an args parameter")]
     Args,
-    /// It may not be kept so long.
+    /// The reservation is too long.
     #[error("jobs cannot be reserved for more than one day")]
     ReserveFor,
-    /// `at` is no time.
+    /// `at` is not a time.
     #[error("invalid timestamp for 'at': {text}: {error}")]
     At {
-        /// What it is, quoted.
+        /// The value, quoted.
         text: String,
-        /// Why not.
+        /// What is wrong with it.
         error: TimeError,
     },
-    /// No queue can have this name.
+    /// The queue's name is not valid.
     #[error("cannot get {name} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z")]
     Queue {
         /// The name, quoted.
         name: String,
     },
-    /// Something of `custom` that has a meaning here does not have a sensible one.
+    /// An option in `custom` has an invalid value.
     #[error("invalid custom parameter {key}: {reason}")]
     Custom {
-        /// Which.
+        /// The option.
         key: &'static str,
-        /// What it should be.
+        /// The values it accepts.
         reason: &'static str,
     },
 }
 
 impl<'a> Unit<'a> {
-    /// Reads one job; whether it may be taken is for [`Unit::judge`] to say.
+    /// Parses one job. [`Unit::judge`] checks it.
     ///
     /// # Errors
     /// [`UnitError::Json`].
@@ -161,7 +161,7 @@ impl<'a> Unit<'a> {
         found.map_err(|Unexpected| explained(text, Type::Struct(&go::JOB)))
     }
 
-    /// Checks the fields' kinds; `outside` is how many levels deep the job itself stands.
+    /// Checks the kinds of the fields. `outside` is the depth of the job itself.
     fn read(fields: [Option<&'a RawValue>; FIELDS.len()], outside: usize) -> Result<Self, Unexpected> {
         let [
             jid,
@@ -185,7 +185,7 @@ impl<'a> Unit<'a> {
             Some(_) => Err(Unexpected),
             None => Ok(None),
         };
-        // It is the server's to say, but it must be of the right kind.
+        // The server sets this field, but a producer's value must be of the right kind.
         text(enqueued_at)?;
         let queue = match text(queue)? {
             empty if empty.is_empty() => Cow::Borrowed(DEFAULT_QUEUE),
@@ -206,15 +206,15 @@ impl<'a> Unit<'a> {
             retry_given: retry.is_some(),
             reserve_for: int(reserve_for, 0)?,
             backtrace: int(backtrace, 0)?,
-            // Servers that do not know it take anything here.
+            // Invalid values are ignored: deployed servers do not have this field.
             priority: priority.and_then(|value| value.get().parse().ok()).filter(|value| (1..=9).contains(value)),
         })
     }
 
-    /// Judges the job in the order of deployed servers, and finds what it asks for.
+    /// Checks the job in the order of deployed servers, and parses its options.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error found.
     pub fn judge(&self) -> Result<Wishes<'a>, UnitError> {
         if self.jid.len() < JID_BYTES_MIN {
             return Err(UnitError::Jid);
@@ -225,10 +225,10 @@ impl<'a> Unit<'a> {
         self.judge_nameless()
     }
 
-    /// Judges a job that is made again and again: each run gets a name and times of its own.
+    /// Checks a recurring job's template, which must have neither a name nor times.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error found.
     pub fn judge_template(&self) -> Result<Wishes<'a>, UnitError> {
         let given = [
             ("jid", !self.jid.is_empty()),
@@ -268,20 +268,20 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// A list of jobs, a part at a time, so that a long one takes no more memory than a short one.
+/// A list of jobs in parts, so that a long list takes no more memory than a short one.
 #[derive(Debug)]
 pub struct List<'a> {
-    /// The first jobs of the list, at most as many as were asked for.
+    /// The first jobs of the list, at most as many as requested.
     pub first: Vec<Unit<'a>>,
-    /// Where the others begin in the text, if there are any.
+    /// Offset of the next job, if there is one.
     pub rest: Option<usize>,
 }
 
 impl<'a> List<'a> {
-    /// Reads a whole list and keeps the beginning of it.
+    /// Parses a whole list and keeps the beginning of it.
     ///
     /// # Errors
-    /// [`UnitError::Json`] if anything in the whole list is wrong.
+    /// [`UnitError::Json`] for an error anywhere in the list.
     pub fn parse(text: &'a str, keep_max: usize) -> Result<Self, UnitError> {
         let (mut first, mut count) = (Vec::new(), 0);
         let read = json::elements(text, &FIELDS, |fields| {
@@ -304,7 +304,7 @@ impl<'a> List<'a> {
         Ok(Self { first, rest })
     }
 
-    /// The next jobs of a list that was read before, from where the last part ended, and where the ones after that begin.
+    /// The next jobs of a list that [`List::parse`] has accepted, from the end of the last part.
     #[must_use]
     pub fn go_on(text: &'a str, from: usize, keep_max: usize) -> Self {
         let (mut first, mut at) = (Vec::new(), from);
@@ -317,7 +317,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// The element of a list that begins at this place, or behind the comma there, and where it ends.
+/// The element at this offset, or behind the comma there, and its end.
 fn element(text: &str, from: usize) -> Option<(&str, usize)> {
     let rest = text.get(from..)?;
     let value = rest.trim_start_matches([',', ' ', '\t', '\r', '\n']);
@@ -327,7 +327,7 @@ fn element(text: &str, from: usize) -> Option<(&str, usize)> {
     Some((value, begin + bytes))
 }
 
-/// Whether a queue may have this name here.
+/// Whether a queue may have this name in FWP.
 #[must_use]
 pub fn is_queue_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
@@ -353,11 +353,11 @@ fn check_failure(failure: &str) -> Result<(), Unexpected> {
     backtrace.map_or(Ok(()), |value| json::texts(value, 0).map(drop))
 }
 
-/// What `custom` asks for. Here keys match exactly.
+/// Parses the options in `custom`. Keys are case-sensitive here.
 fn wishes(custom: &str, at_ms: Option<u64>) -> Result<Wishes<'_>, UnitError> {
     let mut wishes = Wishes { at_ms, ..Wishes::default() };
     let mut wrong = None;
-    // That it is an object of legal JSON is known.
+    // `custom` is a valid object already.
     let _ = json::for_each(custom, |key, value| {
         wrong = wrong.take().or_else(|| wish(key, value, &mut wishes).err());
         Ok(())
@@ -401,7 +401,7 @@ fn wish<'a>(key: &str, value: &'a RawValue, wishes: &mut Wishes<'a>) -> Result<(
     Ok(())
 }
 
-/// A positive number of seconds, in milliseconds. A year is as good as for ever.
+/// A number of seconds, in milliseconds; `None` if it is negative. More than a century counts as a century.
 fn seconds(value: &RawValue) -> Option<u64> {
     const YEARS_MS: f64 = 100.0 * 365.0 * 86_400_000.0;
     let ms = json::number(value).ok().filter(|seconds| *seconds >= 0.0)? * 1_000.0;

@@ -1,14 +1,14 @@
-//! Faktory for transcripts: commands as they are, answers as words. Written apart from the crate's codec, so that a mistake
-//! there does not hide behind the same mistake here.
+//! FWP for transcripts: commands and replies as words. This does not use the crate's codec, so that a mistake in the codec
+//! shows.
 //!
-//! `VERB a b c` is a line: the verb and its arguments with a blank between them, and CRLF. `text "…" "…"` is text as it is,
-//! line ends included. Answers are `OK`, `HI {…}`, `ERR "…"` (or another code), `BULK …`, `NULL`.
+//! `VERB a b c` is a line: the verb and its arguments, separated by blanks, and CRLF. `text "…" "…"` sends text verbatim, line
+//! ends included. Replies are `OK`, `HI {…}`, `ERR "…"` (or another code), `BULK …`, `NULL`.
 //!
-//! A connection says HELLO as soon as it is made, as a worker if its name has an `@`: `W@w1` belongs to the worker `w1`.
-//! Those called `raw` say nothing by themselves.
+//! A new connection sends HELLO by itself. A name with `@` is a worker: `W@w1` belongs to the worker `w1`. Connections whose
+//! names begin with `raw` send no HELLO.
 //!
 //! Spec: "Commands and Responses".
-#![allow(dead_code, reason = "not everybody needs all of it")]
+#![allow(dead_code, reason = "not every test needs all of it")]
 
 use bytes::{Buf, Bytes, BytesMut};
 use windlass_testkit::transcript::{Heard, Said, Speech, Spoken, Wire};
@@ -70,7 +70,7 @@ fn cut(line: &Bytes) -> (String, Option<Bytes>) {
     }
 }
 
-/// Connections that say HELLO by themselves.
+/// Connections that send HELLO by themselves.
 pub(crate) struct Greeting<W>(pub(crate) W);
 
 impl<W: Wire> Wire for Greeting<W> {
