@@ -1,5 +1,5 @@
-//! Hostile bodies against the bridge: for workers of every protocol, under every codec. What comes out must be JSON where
-//! JSON is promised and no larger than its rule lets it be; a job that goes over and is pushed on must come back the same.
+//! Hostile bodies against the bridge: for workers of every protocol, under every codec. Output that must be JSON is JSON, and
+//! is not larger than its rule allows. A job that is converted and pushed on must come back the same.
 #![no_main]
 
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ struct Input<'a> {
     body: Body<'a>,
 }
 
-/// Bytes, or parts of what is looked for, so that the fuzzer need not find the rest.
+/// Bytes, or fragments that the bridge recognises, so that the fuzzer need not find them.
 #[derive(Debug, Arbitrary)]
 enum Body<'a> {
     Bytes(&'a [u8]),
@@ -46,7 +46,7 @@ fuzz_target!(|input: Input<'_>| {
             .map(Cow::into_owned);
         match codec {
             Codec::Text | Codec::Base64 => assert_eq!(back.as_deref(), Ok(&*body)),
-            // In a list of its own it is one level deeper, and in a job another.
+            // A list of its own makes it one level deeper, and a job another one.
             Codec::Json => assert!(back.is_err() || back.as_deref() == Ok(&*there.args)),
         }
     }
@@ -99,7 +99,7 @@ fn is_json(text: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(text).is_ok()
 }
 
-/// The body of the job that an FWP worker pushes who hands on what it was given.
+/// The body of a job in which an FWP worker pushes on its own input.
 fn pushed_on(unit: &Unit<'_>) -> Vec<u8> {
     let jobtype = quoted(&unit.jobtype);
     let head: [&[u8]; 5] = [b"{\"custom\":", &unit.custom, b",\"jobtype\":", jobtype.as_bytes(), b",\"args\":"];

@@ -1,5 +1,5 @@
-//! Any text as a configuration, with keys set over it as `--set` and the environment do: it is read or refused in words, and what
-//! was read is the same when it is written and read again.
+//! Any text as a configuration, with keys overridden as by `--set` and the environment. It is parsed or refused with a reason.
+//! A parsed configuration is the same after it was written and parsed again.
 #![no_main]
 
 use std::ffi::OsString;
@@ -32,14 +32,14 @@ fuzz_target!(|text: &str| {
         }
     }
     let Ok(config) = config.with(overrides) else { return };
-    // Files that are named are looked at, and there are files without an end.
+    // Named files are opened, and some files are endless.
     if !config.faktory.tls.is_on() && !config.gearman.tls.is_on() {
         let _ = config.check().map_err(|why| assert!(!why.to_string().is_empty()));
     }
     let _ = config.engine_limits();
     let _ = config::aliases(&config.queues);
-    assert!(config.spiderq.cycles().count() > 0, "the first cycle is always there");
-    // Some numbers of TOML's are not equal to themselves.
+    assert!(config.spiderq.cycles().count() > 0, "the first cycle always exists");
+    // Some of TOML's numbers (NaN) do not equal themselves.
     let Ok(written) = toml::to_string(&config) else { return };
     let again = Config::parse(Path::new("again"), &written).unwrap_or_else(|why| panic!("{written}\n{why}"));
     assert_eq!(toml::to_string(&again).ok(), Some(written));

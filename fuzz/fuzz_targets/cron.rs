@@ -1,18 +1,18 @@
-//! Any text as a cron expression, in all dialects, time zones included, and in Gearman's five fields: it is read or refused, and
-//! what was read comes due when it says, also when it is written and read again.
+//! Any text as a cron expression, in all dialects, including time zones, and in Gearman's five fields. It is parsed or refused.
+//! A parsed expression comes due at the announced time, also after it was written and parsed again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{Cron, Recurrence, Timestamp};
 use windlass_session::cron::{self, CronError, Week, croniter};
 
-/// Moments to go on from: the beginning, a leap day, a year's end, and the last there is.
+/// Start times: the beginning, a leap day, a year's end, and the last time possible.
 const MOMENTS: [u64; 5] = [0, 951_826_000_000, 1_798_761_599_999, 4_102_444_800_000, u64::MAX];
 
-/// What the clocks of a place differ from UTC's at most, and a good deal more.
+/// More than the greatest difference of a local clock from UTC.
 const DAYS_MS: u64 = 2 * 86_400_000;
 
-/// The rules of time zones end before all time does: the year 9000.
+/// The rules of time zones end before the range of timestamps: in the year 9000.
 const FAR: Timestamp = Timestamp(221_845_392_000_000);
 
 fuzz_target!(|bytes: &[u8]| {
@@ -48,8 +48,8 @@ fn recurs(when: Result<Recurrence, CronError>) {
                     next > Timestamp(moment) || next == Timestamp::NEVER,
                     "{cron} in {zone:?} after {moment}: {next:?}"
                 );
-                assert!(next == Timestamp::NEVER || cron.can_match(), "{cron} in {zone:?} comes due and cannot");
-                // Whatever a clock shows, it is two days at most from UTC's.
+                assert!(next == Timestamp::NEVER || cron.can_match(), "{cron} in {zone:?} comes due but cannot match");
+                // Any local clock differs from UTC by two days at most.
                 let latest = cron.next_after(Timestamp(moment).after_ms(DAYS_MS)).after_ms(DAYS_MS);
                 assert!(next <= latest || latest >= FAR, "{cron} in {zone:?} after {moment}: {next:?}");
             }
@@ -66,6 +66,6 @@ fn times(cron: &Cron) -> [Timestamp; MOMENTS.len()] {
 fn falls_due(cron: &Cron) {
     for (moment, next) in MOMENTS.into_iter().zip(times(cron)) {
         assert!(next > Timestamp(moment) || next == Timestamp::NEVER, "{cron} after {moment}: {next:?}");
-        assert!(next == Timestamp::NEVER || cron.can_match(), "{cron} comes due and cannot");
+        assert!(next == Timestamp::NEVER || cron.can_match(), "{cron} comes due but cannot match");
     }
 }

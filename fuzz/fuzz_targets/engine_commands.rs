@@ -1,6 +1,6 @@
-//! Any commands, from anybody, at any time, with any numbers in them: the engine never panics, its indexes agree after
-//! every one ([`Engine::check`]), nobody who has left is told anything, and asking twice is answered the same.
-//! Not whether it is the right answer: that is what the simulator is for.
+//! Any commands from any client at any time with any numbers. The engine never panics, its indexes agree after every command
+//! ([`Engine::check`]), a closed client receives no events, and the same query twice has the same answer. Not tested here:
+//! whether the answer is right; the simulator does.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ struct Input {
     asks: Vec<(Step, Ask)>,
 }
 
-/// Limits small enough to be met, or anything at all.
+/// Limits small enough to be reached, or any limits.
 #[derive(Debug, Arbitrary)]
 struct Limited {
     jobs_max: u8,
@@ -45,8 +45,8 @@ struct Limited {
     page_max: u8,
 }
 
-/// Who asks, how much later than the one before, whether to the end where one visit does a part only, and what somebody
-/// set the wall clock to.
+/// The client, the time since the previous command, whether a command that one visit does in part is continued to the end, and
+/// the new setting of the wall clock.
 #[derive(Debug, Arbitrary)]
 struct Step {
     client: u8,
@@ -69,7 +69,7 @@ enum Span {
 #[derive(Clone, Copy, Debug, Arbitrary)]
 struct Name(u8);
 
-/// A number mostly small, as those in use are.
+/// A mostly small number, like those in use.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 enum Number {
     Small(u8),
@@ -128,7 +128,7 @@ struct Gathered {
     parent: Option<Name>,
     complete: Option<Box<Born>>,
     success: Option<Box<Born>>,
-    /// Whether its callbacks are made to be what a batch takes.
+    /// Whether its callbacks are valid for a batch.
     fit: bool,
     expires: Span,
 }
@@ -143,7 +143,7 @@ struct Again {
     runs: Option<Number>,
 }
 
-/// Every span, every minute but for these bits, or any bits at all.
+/// Every span, every minute except for these bits, or any bits at all.
 #[derive(Clone, Copy, Debug, Arbitrary)]
 enum Often {
     Every(Span),
@@ -367,7 +367,7 @@ impl Again {
             Often::Zoned(n, bits) => Recurrence::Zoned(bits.cron(), zone(n)),
             Often::ZonedHourly(n, not) => Recurrence::Zoned(Cron { minutes: !not, ..Cron::ALWAYS }, zone(n)),
         };
-        // A template's times are counted from each run.
+        // A template's times are relative to each run.
         let job = self.job.job(Timestamp(20));
         let job = NewJob { durable: !self.at_once || job.durable, listen: self.keep_grid && job.listen, ..job };
         let (key, runs) = (self.key.map(Name::bytes), self.runs.map(Number::value));
@@ -399,13 +399,13 @@ fn kind(cycle: bool) -> QueueKind {
     if cycle { QueueKind::Cycle } else { QueueKind::Work }
 }
 
-/// Places whose clocks are changed by an hour, by half of one, by none, went over a day at once, or are not known.
+/// Zones with clock changes by an hour, by half an hour, by none, with a skipped day, and unknown zones.
 fn zone(n: u8) -> Zone {
     let names = ["Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia", "Middle/Earth"];
     Zone::named(names[usize::from(n) % names.len()]).unwrap_or(Zone::UNKNOWN)
 }
 
-/// What may stand for many queues.
+/// A pattern that may match many queues.
 fn pattern(n: u8) -> Bytes {
     let patterns: [&[u8]; 5] = [b"*", b"?", b"d*", b"*b", b"a*"];
     Bytes::from_static(patterns[usize::from(n) % patterns.len()])
@@ -540,7 +540,7 @@ impl Ask {
             Self::BatchCommit(batch) => Command::BatchCommit { batch: batch.bytes() },
             Self::LookBatch(batch) => Command::LookBatch { batch: batch.bytes() },
             Self::Flush(faktory, at, limit) => {
-                // One stage more than there are.
+                // One stage more than exist.
                 let after = at.map_or(Cursor::default(), |(stage, at)| Cursor((stage % 4).into(), at.value()));
                 Command::Flush { origin: origin(faktory), after, limit: limit.into() }
             }
@@ -583,7 +583,7 @@ impl Limited {
     }
 }
 
-/// What is done a part at a time, and is not through yet: what to ask for next.
+/// The next command, after a part of a command that is done in parts.
 fn rest(asked: &Command, events: &[(ClientId, Event)]) -> Option<Command> {
     let Some((_, Event::Mutated { next: Some(next), .. })) = events.last() else { return None };
     match asked {
@@ -599,7 +599,7 @@ fn begin(now: Timestamp, clock: Clock, seed: u64) -> Turn {
     turn
 }
 
-/// What is looked at and changes nothing must be answered the same the second time.
+/// A query changes nothing, so its second answer must be the same.
 fn same_twice(engine: &mut Engine, client: ClientId, (now, clock): (Timestamp, Clock)) {
     let mut look = || {
         let mut turn = begin(now, clock, 0);
@@ -607,10 +607,10 @@ fn same_twice(engine: &mut Engine, client: ClientId, (now, clock): (Timestamp, C
         turn.events.retain(|(_, event)| matches!(event, Event::Stats { .. }));
         turn.events
     };
-    assert_eq!(look(), look(), "asked twice, answered differently");
+    assert_eq!(look(), look(), "two answers to the same query");
 }
 
-/// Who leaves or stops serving does so part by part, if it is for much; whoever is there hears of it as of anything else.
+/// A client with many jobs leaves or stops serving in parts. Present clients receive the usual events.
 fn in_parts(engine: &mut Engine, client: ClientId, command: &Command, turn: &mut Turn) {
     engine.tick(turn);
     for parts in 0.. {
@@ -644,7 +644,7 @@ fuzz_target!(|input: Input| {
             engine.apply(client, tag, command.clone(), &mut turn);
             engine.check();
             for (told, event) in &turn.events {
-                assert!(*told == client || open.contains(told), "{event:?} for somebody who has left");
+                assert!(*told == client || open.contains(told), "{event:?} for a client that has left");
             }
             next = rest(&command, &turn.events).filter(|_| step.to_the_end);
         }

@@ -1,6 +1,6 @@
-//! Four EventMQ connections and a subscriber on one engine, said to by turns: noise, messages that mean something together, a
-//! jumping clock, peers that go. Nobody panics, the engine's indexes agree, whatever a peer hears can be read, and a worker gets
-//! no more jobs than it has asked for. Not whether they are the right ones: that is what transcripts are for.
+//! Four EventMQ connections and a subscriber on one engine, used in turn: noise, messages that have a meaning together, a
+//! jumping clock, peers that leave. It must not panic, the engine's indexes agree, all output can be decoded, and a worker gets
+//! no more jobs than it requested. Not tested here: whether they are the right ones; transcripts do.
 #![no_main]
 
 use std::sync::{Arc, Mutex};
@@ -40,7 +40,7 @@ enum Move {
 }
 
 const PEERS: usize = 4;
-/// What a connection takes from others before there is no room.
+/// Bytes that a connection accepts from others.
 const POSTED_BYTES_MAX: usize = 400;
 
 const IDS: [&[u8]; 4] = [b"a", b"b", b"c", b"\xff"];
@@ -59,7 +59,7 @@ const JOBS: [&[u8]; 2] = [b"[\"run\",{}]", b"[\"run\",{\"path\":\"p\"}]"];
 const CRONS: [&[u8]; 3] = [b"* * * * *", b"0 0 30 2 *", b"0 0 29 2 mon#5"];
 const INFORMED: [&[u8]; 5] = [b"", b"[]", b"[[10,\"q\"],[20,\"default\"]]", b"[1,'q']", b"[[-9,\"\"]]"];
 
-/// The way to a connection: what is posted waits here until the peer looks.
+/// A connection's mailbox: published bytes wait here until the peer reads them.
 #[derive(Debug, Default)]
 struct Line(Mutex<BytesMut>);
 
@@ -78,7 +78,7 @@ impl Post for Line {
     }
 }
 
-/// One that talks, and what it has heard.
+/// A peer that sends, and its received messages.
 struct Talker {
     client: ClientId,
     line: Arc<Line>,
@@ -106,7 +106,7 @@ impl Talker {
         talker
     }
 
-    /// Reads what has come: first what was sent, then what others posted, which is how the daemon would have it too.
+    /// Reads the output: first the session's, then publications of other connections, in the daemon's order.
     fn hear(&mut self, hub: &mut MemoryHub) {
         self.input.unsplit(hub.take_output(self.client));
         self.input.unsplit(self.line.0.lock().unwrap().split());
@@ -121,7 +121,7 @@ impl Talker {
             assert!(!matches!(packet.command, Command::Unknown { .. }), "{packet:?}");
             self.jobs += usize::from(matches!(packet.command, Command::Request(_)));
         }
-        // One that comes while the daemon stops may have half a greeting, and no more.
+        // A peer that connects while the daemon stops may receive half a greeting.
         let cut_off = !self.ready && hub.end_of(self.client).is_some();
         assert!(self.input.is_empty() || cut_off, "half a message");
         assert!(self.jobs <= self.credits, "more jobs than it can do");

@@ -1,5 +1,5 @@
-//! Hostile frames against the codec of EventMQ: what is read is written and read the same way again, and what is read of single
-//! frames keeps to its limits and can be said again.
+//! Hostile frames against the codec of EventMQ: a decoded message is encoded and decodes to the same message, and values
+//! decoded from single frames keep to the limits and can be encoded again.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -12,7 +12,7 @@ use windlass_zmtp::Message;
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {
-    /// A command that exists, so that its frames are read.
+    /// An existing command, so that its frames are decoded.
     command: Option<u8>,
     frames: Vec<&'a [u8]>,
     rest: &'a [u8],
@@ -64,7 +64,7 @@ fn contents(command: &Command<'_>) {
     }
 }
 
-/// Any frame, read as everything there is.
+/// Decodes any frame as every type.
 fn frame(text: &[u8]) {
     cron(text);
     headers(Headers(text));
@@ -74,7 +74,7 @@ fn frame(text: &[u8]) {
         assert_eq!(queues(&informed(&list)), Ok(list));
     }
     let known = identity(text);
-    // Other JSON of the same job has the same identity. Numbers can be written in ways that only Python tells apart.
+    // Other JSON of the same job has the same identity. Some spellings of numbers are distinguished only by Python.
     if let Ok(job) = serde_json::from_slice::<Value>(text)
         && !has_number(&job)
         && let Value::Array(call) = &job
@@ -103,7 +103,7 @@ fn cron(text: &[u8]) {
     }
 }
 
-/// Queues as a worker informs of them.
+/// Queues in a worker's `INFORM`.
 fn informed(queues: &[Queue]) -> Vec<u8> {
     let mut text = b"[".to_vec();
     for (index, queue) in queues.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Three Faktory connections on one engine, said to by turns: noise, lines of words that mean something together, a jumping
-//! clock, peers that go. Nobody panics, the engine's indexes agree, and whatever a peer hears is RESP. Not whether it is the
-//! right answer: that is what transcripts are for.
+//! Three Faktory connections on one engine, used in turn: noise, lines that have a meaning together, a jumping clock, peers
+//! that leave. It must not panic, the engine's indexes agree, and all output is RESP. Not tested here: whether the answers are
+//! right; transcripts do.
 #![no_main]
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ enum Move {
     Wait { ms: u32 },
 }
 
-/// What a job may say of itself.
+/// Optional fields of a job.
 const TRAITS: [&str; 14] = [
     r#","queue":"q""#,
     r#","retry":0"#,
@@ -44,7 +44,7 @@ const TRAITS: [&str; 14] = [
     r#","backtrace":1,"created_at":"x""#,
 ];
 
-/// `{}` is a jid.
+/// `{}` is replaced by a jid.
 const LINES: [&str; 32] = [
     "FETCH default q",
     "FETCH q",
@@ -91,7 +91,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        // Everything small, so that the fuzzer reaches it.
+        // All limits are small, so that the fuzzer reaches them.
         let limits = Limits {
             jobs_max: 20,
             jobs_bytes_max: 100_000,
@@ -151,7 +151,7 @@ impl World {
         self.hub.send(self.peers[usize::from(peer) % PEERS], bytes);
     }
 
-    /// Whatever was heard is RESP, whole.
+    /// All output is complete RESP.
     fn listen(&mut self, client: ClientId) {
         let heard = self.hub.take_output(client);
         let mut rest: &[u8] = &heard;

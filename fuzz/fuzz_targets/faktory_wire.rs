@@ -1,5 +1,5 @@
-//! Hostile bytes against Faktory's codec: lines are the same however the stream is cut; a job that is taken is kept as a text
-//! that reads as the same job again; what is refused is refused for a reason; no pattern takes long.
+//! Hostile bytes against Faktory's codec: lines are the same however the stream is cut; an accepted job is stored as a text
+//! that parses as the same job; a refused one has a reason; no pattern takes long.
 #![no_main]
 
 use std::borrow::Cow;
@@ -83,7 +83,7 @@ fuzz_target!(|input: Input<'_>| match input {
     }
 });
 
-/// All lines there are, and whether one was too long.
+/// All lines, and whether one was too long.
 fn lines<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Bytes>, bool) {
     let (mut decoder, mut input, mut lines) = (Lines::default(), BytesMut::new(), Vec::new());
     for piece in pieces {
@@ -100,7 +100,7 @@ fn lines<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Bytes>, bool) {
     (lines, false)
 }
 
-/// What a job that is taken is kept as reads as the same job.
+/// The stored text of an accepted job parses as the same job.
 fn kept(unit: &Unit<'_>) {
     if unit.judge().is_err() {
         return;
@@ -117,14 +117,14 @@ fn kept(unit: &Unit<'_>) {
     assert_eq!(Text::of(&again, ""), body, "kept again");
 }
 
-/// A run of a schedule is the job that its template is, under a name of its own.
+/// A run of a schedule equals the job of its template, under its own jid.
 fn run(unit: &Unit<'_>) {
     let text = run_text(&Text::template(unit), "jid00000001", 1_000).expect("one of ours");
     let named = Unit { jid: Cow::Borrowed("jid00000001"), ..unit.clone() };
     assert_eq!(text, Text::of(&named, &time_text(1_000)));
 }
 
-/// JSON is refused for what is in it, anything else for its form.
+/// JSON is refused for its contents, anything else for its form.
 fn explained(text: &str, error: &UnitError) {
     let UnitError::Json(words) = error else { return };
     let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();

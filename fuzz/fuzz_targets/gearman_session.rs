@@ -1,6 +1,6 @@
-//! Three Gearman connections on one engine, said to by turns: noise, packets of words that mean something together, text
-//! lines, a jumping clock, peers that go. Nobody panics, the engine's indexes agree, and whatever a peer hears can be
-//! read. Not whether it is the right answer: that is what transcripts are for.
+//! Three Gearman connections on one engine, used in turn: noise, packets with arguments that have a meaning together, text
+//! lines, a jumping clock, peers that leave. It must not panic, the engine's indexes agree, and all output can be decoded. Not
+//! tested here: whether the answers are right; transcripts do.
 #![no_main]
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ enum Move {
     Wait { ms: u16 },
 }
 
-/// What packets and lines are made of: few different ones, so that they meet.
+/// Elements of packets and lines: few different ones, so that they coincide.
 #[derive(Debug, Arbitrary)]
 enum Word {
     Function(bool),
@@ -76,7 +76,7 @@ impl Word {
     }
 }
 
-/// Everything small, so that the fuzzer reaches it.
+/// All limits are small, so that the fuzzer reaches them.
 const LIMITS: Limits = Limits {
     jobs_max: 20,
     jobs_bytes_max: 100_000,
@@ -110,7 +110,7 @@ struct World {
 
 impl World {
     fn new(input: &Input) -> Self {
-        let prefix = HandlePrefix::new(b"H:here").expect("a prefix as prefixes are");
+        let prefix = HandlePrefix::new(b"H:here").expect("a valid prefix");
         let settings = Settings {
             frame_bytes_max: 2_048,
             line_bytes_max: 200,
@@ -158,11 +158,11 @@ impl World {
         self.hub.send(self.peers[usize::from(peer) % PEERS], bytes);
     }
 
-    /// Whatever was heard is packets of a server's and lines, whole ones.
+    /// All output is a server's complete packets and lines.
     fn listen(&mut self, client: ClientId) {
         let mut heard: BytesMut = self.hub.take_output(client);
         let mut frames = Frames::new(wire::Limits { frame_bytes_max: 1 << 20, line_bytes_max: 1 << 20 });
-        while let Some(message) = frames.decode(&mut heard).expect("what was said can be read") {
+        while let Some(message) = frames.decode(&mut heard).expect("output can be decoded") {
             if let Message::Packet(packet) = message {
                 assert_eq!(packet.magic, Magic::Response);
                 Response::parse(&packet).expect("a response");

@@ -1,6 +1,5 @@
-//! Hostile bytes against the Gearman codec: any stream, cut anywhere, must decode to the same messages
-//! as in one piece, keep to the limits, and be read the same way again after it was written.
-//! Not what a session makes of the messages.
+//! Hostile bytes against the Gearman codec: any stream, cut anywhere, must decode to the same messages as in one piece and keep
+//! to the limits. A message that is written decodes to the same message. Not tested here: the session's use of the messages.
 #![no_main]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
@@ -13,7 +12,7 @@ use windlass_gearman::wire::{
 /// Small, so that the fuzzer reaches them.
 const LIMITS: Limits = Limits { frame_bytes_max: 4096, line_bytes_max: 256 };
 
-/// A stream and the sizes of the pieces it arrives in; what the sizes leave over is the last piece.
+/// A stream, and the sizes of its pieces; the rest is the last piece.
 #[derive(Debug)]
 struct Input<'a> {
     piece_bytes: &'a [u8],
@@ -70,7 +69,7 @@ fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Message>, Opti
     (messages, None)
 }
 
-/// What a message was read as must be written and read the same way again.
+/// A decoded message must be written and decode to the same message.
 fn read_twice(message: &Message) {
     match message {
         Message::Line(line) => {
@@ -110,7 +109,7 @@ fn read_twice(message: &Message) {
     }
 }
 
-/// A refused line is answered in one line, or not at all.
+/// A refused line is answered with one line, or not at all.
 fn refuse(error: &AdminError) {
     let mut out = BytesMut::new();
     if let Some(reply) = error.reply() {
@@ -120,7 +119,7 @@ fn refuse(error: &AdminError) {
     }
 }
 
-/// Whatever is taken for a handle is exactly the handle of that number.
+/// Bytes that are accepted as a handle are exactly the handle of that number.
 fn handle(bytes: &[u8]) {
     let prefix = HandlePrefix::of_host(b"");
     if let Some(number) = prefix.parse(bytes) {
@@ -133,7 +132,7 @@ fn handle(bytes: &[u8]) {
 fn rewritten(write: impl FnOnce(&mut BytesMut)) -> Message {
     let mut out = BytesMut::new();
     write(&mut out);
-    // A number that was cut short in what was read may be written with more digits.
+    // A number that was truncated in the input may be written with more digits.
     let limits = Limits { frame_bytes_max: 1 << 20, line_bytes_max: 1 << 20 };
     let message = Frames::new(limits).decode(&mut out).expect("what was written can be read");
     assert!(out.is_empty(), "more than one message was written");

@@ -1,5 +1,6 @@
-//! What the importers are given, as any bytes: lines of JSON, the records in them, jobs out of Faktory's Redis, rows of gearmand's SQLite queue, spiderq's
-//! snapshots. Each becomes jobs or is left with a reason, and what is taken goes through an engine that checks itself.
+//! Arbitrary bytes as the importers' input: lines of JSON, the records in them, jobs from Faktory's Redis, rows of gearmand's
+//! SQLite queue, spiderq's snapshots. Each becomes a job or is left with a reason. Imported jobs go through an engine that
+//! checks itself.
 #![no_main]
 #![allow(dead_code, unreachable_pub, reason = "the file of the binary that is included has more in it than this needs")]
 
@@ -25,7 +26,7 @@ mod snapshot;
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
     Jsonl(&'a [u8]),
-    /// Records that stand behind each other, for each of which there is a line.
+    /// Concatenated records. Each becomes a line.
     Records(&'a [u8]),
     Faktory(Vec<(&'a [u8], Stands, u64)>),
     Gearman(Vec<(&'a [u8], &'a [u8], &'a [u8], u8, u64)>),
@@ -89,7 +90,7 @@ fn take(jobs: impl Iterator<Item = NewJob>, importer: &mut Importer) {
     }
 }
 
-/// As `windlass salvage` writes them: three queues, and bodies that are short.
+/// Lines like those of `windlass salvage`: three queues, and short bodies.
 fn lines(records: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for (record, n) in Record::all(records).map_while(Result::ok).zip(0..) {
@@ -105,7 +106,7 @@ fn lines(records: &[u8]) -> Vec<u8> {
     text
 }
 
-/// As `windlass import jsonl` does: once to see how the jobs stand among each other, once to take them.
+/// Like `windlass import jsonl`: one pass to relate the jobs, one to import them.
 fn jsonl(text: &[u8], importer: &mut Importer) {
     let lines = || text.split(|byte| *byte == b'\n').map(Line::read);
     let mut ranks = Ranks::default();

@@ -1,7 +1,7 @@
-//! Any bytes as records, and as the commits of a log and the values of a table: noise, and a real store with any damage.
-//! Never a panic, never more memory than the bytes there are; what is opened holds together, and goes through commits and
-//! checkpoints again unchanged. Files are for `store_open` and `store_salvage`.
-//! Not whether a real store is recovered as it was: that is what the store's own tests are for.
+//! Arbitrary bytes as records, as the commits of a log and as the values of a table: noise, and a real store with any damage.
+//! It must not panic or allocate more than the input's size. An opened store is consistent, and goes through commits and
+//! checkpoints again unchanged. Files are for `store_open` and `store_salvage`. Not tested here: whether a real store recovers
+//! its exact state; the store's own tests do.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -19,13 +19,13 @@ use windlass_store::{
 
 #[derive(Arbitrary, Debug)]
 enum Input {
-    /// A row of records.
+    /// A sequence of records.
     Records(Vec<u8>),
     /// The commits of a log and the values of a table.
     Parts { commits: Vec<Vec<u8>>, values: BTreeMap<Vec<u8>, Vec<u8>> },
-    /// Records that are framed as they should be, as commits of a log.
+    /// Records with correct framing, as commits of a log.
     Commits(Vec<Vec<u8>>),
-    /// A real store in memory, of which values are changed.
+    /// A real store in memory with changed values.
     Table { steps: Vec<Step>, changes: Vec<(u8, u16, u8)> },
 }
 
@@ -49,7 +49,7 @@ fuzz_target!(|input: Input| match input {
     Input::Table { steps, changes } => table(&steps, &changes),
 });
 
-/// What decodes encodes to what decodes to the same.
+/// A decoded record encodes to bytes that decode to the same record.
 fn records(bytes: &[u8]) {
     for record in Record::all(bytes).map_while(Result::ok) {
         let mut again = Vec::new();
@@ -59,7 +59,7 @@ fn records(bytes: &[u8]) {
     }
 }
 
-/// The records at the front that can be read, each behind its length.
+/// The valid records at the front, each after its length.
 fn framed(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for record in Record::all(bytes).map_while(Result::ok) {
@@ -84,7 +84,7 @@ fn small() -> CheckpointLimits {
     CheckpointLimits { log_bytes: 1, keep_bytes: 500, table_floor_bytes: 10_000, table_multiple: 2 }
 }
 
-/// Opening says no, or makes an engine that holds together, and that comes out of the store again as it went in.
+/// Opening refuses, or makes a consistent engine that is the same after another round through the store.
 fn check(log: &MemoryLog, table: &MemoryTable) {
     let opened = |table: &MemoryTable| open_parts(log, Box::new(table.clone()), &small(), limits(), 1);
     let Ok((mut checkpointer, recovered)) = opened(table) else { return };
@@ -93,21 +93,21 @@ fn check(log: &MemoryLog, table: &MemoryTable) {
     let before = Fingerprint::of(&engine);
     let mut log = log.clone();
     if let Some(commit) = journal.cut(&engine) {
-        log.append(&commit).expect("nothing was told to fail");
+        log.append(&commit).expect("no fault is set");
         journal.committed(commit.seq());
     }
-    // A table whose checksums are right may still make no sense to a checkpoint.
+    // A table with correct checksums may still be invalid for a checkpoint.
     let _ = checkpointer.run(true);
     if let Ok((_, again)) = opened(table) {
         again.engine.check();
-        // Numbers that no head has told of are nothing an engine writes.
+        // An engine never writes numbers that no head covers.
         if again.engine.head().next_job > 1 {
             let _ = Fingerprint::of(&again.engine).differs_from(&before);
         }
     }
 }
 
-/// Jobs are pushed (by length of their bodies) and cancelled, a commit after each.
+/// Pushes jobs (by length of their bodies) and cancels them, with a commit after each.
 fn run(
     engine: &mut Engine,
     journal: &mut Journal,

@@ -1,6 +1,6 @@
-//! Three spiderq connections on one engine, said to by turns: noise, requests that mean something together, over ZMTP and bare, a
-//! jumping clock, peers that go. Nobody panics, the engine's indexes agree, and whatever a bare peer hears can be read. Not
-//! whether it is the right answer: that is what transcripts are for.
+//! Three spiderq connections on one engine, used in turn: noise, requests that have a meaning together, over ZMTP and bare, a
+//! jumping clock, peers that leave. It must not panic, the engine's indexes agree, and all output to a bare peer can be
+//! decoded. Not tested here: whether the answers are right; transcripts do.
 #![no_main]
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fuzz_target!(|input: Input| {
             let mut said = hub.take_output(*peer);
             while !input.zmtp[index] && !noisy[index] && !said.is_empty() {
                 let (reply, length) = Reply::decode(&said).expect("a reply");
-                // How many counters there are shows in nothing but their end.
+                // Only the end of the counters shows their number.
                 let length = if matches!(reply, Reply::StatsGot(..)) { said.len() } else { length };
                 drop(said.split_to(length));
             }

@@ -1,5 +1,5 @@
-//! Hostile bytes against the codec of spiderq: what is read is what it was written from, what is cut off a stream is whole, and
-//! every flaw can be told and understood.
+//! Hostile bytes against the codec of spiderq: an encoded message decodes to itself, a message cut off a stream is complete,
+//! and every flaw can be encoded and decoded.
 #![no_main]
 
 use bytes::BytesMut;
@@ -32,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
     while let Ok(Cut::Whole(length)) = cut(rest, BYTES_MAX) {
         let (request, behind) = rest.split_at(length);
-        // It is whole: if it is nothing all the same, a choice in it is none.
+        // The message is complete: if it is invalid all the same, one of its choices is unknown.
         if let Err(fault) = Request::decode(request, Dialect::V1_3) {
             assert!(matches!(fault, windlass_spiderq::wire::Fault::Unknown { .. }), "{fault:?}");
         }

@@ -1,5 +1,5 @@
-//! A data directory with any damage to its files: it is opened with all that was acknowledged, or not at all, and `verify`
-//! says the same before. Never a panic. What is opened goes on, and is found again.
+//! A data directory with any damage to its files. Opening either finds all acknowledged data or refuses, and `verify` reports
+//! the same before. It never panics. An opened store continues, and is found again.
 #![no_main]
 
 mod directory;
@@ -16,7 +16,7 @@ fuzz_target!(|input: Input| {
     let opened = match open(&config, limits(), 1) {
         Ok(opened) => opened,
         Err(why) => {
-            assert!(verdict.is_err(), "verify says nothing of {why}");
+            assert!(verdict.is_err(), "verify does not report {why}");
             return;
         }
     };

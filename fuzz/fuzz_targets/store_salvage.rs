@@ -1,5 +1,5 @@
-//! A data directory with any damage to its files: `salvage` and `verify` change nothing in it and never panic, what is said
-//! to be whole is all of it, no job is told of with a body it never had, and what was salvaged makes a store.
+//! A data directory with any damage to its files. `salvage` and `verify` change nothing in it and never panic. A store reported
+//! as whole is complete, no job has a body that it never had, and the salvaged data makes a store.
 #![no_main]
 
 mod directory;
@@ -12,17 +12,17 @@ use directory::{Input, contents, damaged, limits};
 fuzz_target!(|input: Input| {
     let (directory, _home, config) = damaged(&input);
     let before = contents(&config);
-    let found = salvage(&config).expect("nobody has it");
+    let found = salvage(&config).expect("no process holds it");
     found.export(&mut std::io::sink()).expect("a sink takes all");
     let verdict = verify(&config, limits());
-    assert!(contents(&config) == before, "to look changes nothing");
+    assert!(contents(&config) == before, "reading changes nothing");
     for (id, job) in &found.jobs {
         let known = directory.bodies.get(id).is_some_and(|bodies| bodies.iter().any(|body| *body == job.body()));
         assert!(known, "{id:?} never had this body");
     }
     assert_eq!(found.is_whole(), verdict.is_ok(), "{:?}, {verdict:?}", found.unreadable);
     if verdict.is_ok() {
-        assert!(found.jobs.keys().eq(directory.acknowledged.jobs.keys()), "all is there");
+        assert!(found.jobs.keys().eq(directory.acknowledged.jobs.keys()), "a job is missing");
         return;
     }
     let (again, _) = accept_loss(&config, limits(), 1).expect("there is room");

@@ -1,6 +1,6 @@
-//! Hostile bytes against a ZMTP peer: any stream, with or without a good handshake in front of it, cut anywhere, must come
-//! to the same events, the same words and the same end as in one piece, and keep to the limits. Then the same stream with
-//! time passing between the pieces, which must do no harm either.
+//! Hostile bytes against a ZMTP peer: any stream, with or without a valid handshake before it, cut anywhere, must result in the
+//! same events, the same output and the same end as in one piece, and keep to the limits. Then the same stream with time
+//! passing between the pieces, which must not fail either.
 #![no_main]
 
 use std::sync::Arc;
@@ -21,8 +21,8 @@ const LIMITS: Limits = Limits {
     outbound_bytes_max: 4_000,
 };
 
-/// The most that may wait in the buffer: what a message may have, with a header for each part and for the frame behind
-/// them, and a command, which is the longest in a handshake.
+/// The most bytes that may wait in the buffer: a message's limit, with a header for each part and for the next frame, and a
+/// command, which is longest in a handshake.
 const INPUT_BYTES_MAX: usize = 900 + 5 * 9 + 8_192;
 
 #[derive(Debug, Arbitrary)]
@@ -30,7 +30,7 @@ struct Input<'a> {
     role: u8,
     plain: bool,
     start: Start,
-    /// Sizes of the pieces the stream arrives in, and how long each is waited for; what they leave over is the last piece.
+    /// Sizes of the stream's pieces, and the wait before each; the rest is the last piece.
     pieces: Vec<(u8, u16)>,
     parts: Vec<Part<'a>>,
     rest: &'a [u8],
@@ -126,7 +126,7 @@ fn pieces<'a>(input: &Input<'_>, stream: &'a [u8]) -> Vec<(&'a [u8], u64)> {
     pieces
 }
 
-/// All a stream comes to.
+/// The outcome of a stream.
 #[derive(Debug, PartialEq)]
 struct Heard {
     events: Vec<Event>,
@@ -153,7 +153,7 @@ fn hear<'a>(settings: &Arc<Settings>, pieces: impl IntoIterator<Item = (&'a [u8]
             }
         }
         if let Err(close) = end {
-            assert_eq!(peer.read(now, &mut input, &mut said), Err(close.clone()), "an end is for ever");
+            assert_eq!(peer.read(now, &mut input, &mut said), Err(close.clone()), "an end is final");
             assert_eq!(peer.next_deadline(), None);
             return Heard { events, said, close: Some(close), wanted: peer.bytes_wanted() };
         }
@@ -166,7 +166,7 @@ fn hear<'a>(settings: &Arc<Settings>, pieces: impl IntoIterator<Item = (&'a [u8]
     Heard { events, said, close: None, wanted: peer.bytes_wanted() }
 }
 
-/// What a message was read as must be written and read the same way again.
+/// A decoded message must be written and decode to the same message.
 fn read_twice(event: &Event) {
     let Event::Message(message) = event else { return };
     assert!((1..=LIMITS.parts_max).contains(&message.parts().len()));

@@ -1,7 +1,7 @@
-//! How fast the store is, what it writes and takes up, and how long opening takes, on the disk under a directory.
+//! Measures the store on the disk under a directory: its speed, the bytes it writes and occupies, and how long opening takes.
 //!
-//! `cargo run --release -p windlass-store --example journal -- [commits|checkpoints|open] [dir]`; without a word all of
-//! them, under the present directory. `checkpoints SIZE COUNT` and `open COUNT` take other numbers.
+//! `cargo run --release -p windlass-store --example journal -- [commits|checkpoints|open] [dir]`. Without a name it runs all of
+//! them, under the current directory. `checkpoints SIZE COUNT` and `open COUNT` take other numbers.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl Daemon {
     fn on(home: &Path) -> Outcome<Self> {
         let limits = Limits { jobs_bytes_max: 1 << 40, jobs_max: 1 << 40, ..Limits::default() };
         let Opened { log, checkpointer, recovered, guard } = open(&StoreConfig::new(home), limits, 7)?;
-        // For as long as the process lives.
+        // Held while the process lives.
         std::mem::forget(guard);
         let mut turn = Turn::new(Timestamp(1_700_000_000_000), 7);
         let (mut engine, journal) = (recovered.engine, recovered.journal);
@@ -66,7 +66,7 @@ impl Daemon {
         self.turn.changes.clear();
         self.turn.events.clear();
         for _ in 0..count {
-            // Each body has memory of its own, as those that come from clients have.
+            // Each body has memory of its own, like the bodies of clients.
             let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"work"), Bytes::copy_from_slice(body));
             self.engine.apply(CLIENT, Tag(1), Command::Push(Box::new(job)), &mut self.turn);
         }
@@ -103,7 +103,7 @@ fn commits(home: &Path) -> Outcome {
     Ok(())
 }
 
-/// What checkpoints of jobs that all live cost.
+/// The cost of checkpoints of jobs that all live.
 fn checkpoints(home: &Path, size: u64, count: u64) -> Outcome {
     let mut daemon = Daemon::on(home)?;
     let body: Vec<u8> = (0..size).map(|n| (n.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0]).collect();
@@ -135,7 +135,7 @@ fn checkpoints(home: &Path, size: u64, count: u64) -> Outcome {
     Ok(())
 }
 
-/// How long it takes to open a store with so many jobs of 100 B, all in the table.
+/// Time to open a store with `count` jobs of 100 B, all in the table.
 fn opening(home: &Path, count: u64) -> Outcome {
     let mut daemon = Daemon::on(home)?;
     let mut left = count;
@@ -149,7 +149,7 @@ fn opening(home: &Path, count: u64) -> Outcome {
         daemon.checkpointer.run(true)?;
     }
     drop(daemon);
-    // The lock is held until the process ends: a copy is opened.
+    // The lock is held until the process ends, so a copy is opened.
     let copy = home.with_extension("copy");
     std::fs::create_dir_all(&copy)?;
     std::fs::rename(home.join("store"), copy.join("store"))?;
@@ -163,7 +163,7 @@ fn opening(home: &Path, count: u64) -> Outcome {
     Ok(())
 }
 
-/// Of all threads that there are.
+/// CPU time of all threads.
 fn cpu_seconds() -> Outcome<f64> {
     let mut nanoseconds = 0.0;
     for thread in std::fs::read_dir("/proc/self/task")? {
@@ -174,7 +174,7 @@ fn cpu_seconds() -> Outcome<f64> {
     Ok(nanoseconds / 1e9)
 }
 
-/// Bytes given to the system's writing calls.
+/// Bytes passed to the system's writing calls.
 fn written_bytes() -> Outcome<u64> {
     let text = std::fs::read_to_string("/proc/self/io")?;
     let line = text.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Data directories of version 0.1.0, which kept its journal in sled: read once, and taken over.
+//! Data directories of version 0.1.0, which stored its journal in sled: they are read once and taken over.
 //!
-//! Each commit of that version lies in values of at most 4 KiB under consecutive keys (`frame`, `replay`), and its last
-//! head counts the commits there are. sled's file is read by `sled_file`.
+//! Each commit of that version is split into values of at most 4 KiB under consecutive keys (`frame`, `replay`), and its last
+//! head counts the existing commits. sled's file is read by `sled_file`.
 
 mod frame;
 mod opening;
@@ -25,7 +25,7 @@ const CONF: &str = "conf";
 const TREE: &[u8] = b"journal";
 const SEGMENT_BYTES: usize = 8 << 20;
 
-/// Reads the journal in this folder. Returns what it adds up to, and the number of its last commit.
+/// Reads the journal in this folder. Returns its net effect, and the number of its last commit.
 ///
 /// # Errors
 ///
@@ -35,14 +35,14 @@ pub(crate) fn load(folder: &Path) -> Result<(Replay, u64), OpenError> {
     read(folder)
 }
 
-/// The same, and changes nothing.
+/// Like [`load`], but changes nothing.
 ///
 /// # Errors
 ///
-/// As [`load`]; and if that would have to put the journal back first to what it was before an opening.
+/// As [`load`]; also if the journal must first be restored to its state before an interrupted opening.
 pub(crate) fn load_as_it_is(folder: &Path) -> Result<(Replay, u64), OpenError> {
     if opening::was_cut_short(folder)? {
-        let what = "an opening was cut short: the next start puts the journal back to what it was before";
+        let what = "an opening was interrupted: the next start restores the journal's earlier state";
         return Err(Damage::of(folder, what).into());
     }
     read(folder)
@@ -66,8 +66,8 @@ fn read(folder: &Path) -> Result<(Replay, u64), OpenError> {
     Err(Damage::of(folder, what).into())
 }
 
-/// Whether commit `last_seq` can have been the last that was acknowledged: sled's log may end there because something in it
-/// is damaged. A commit was begun when the one before was acknowledged, so there may be traces of one more, not of two.
+/// Checks that commit `last_seq` can be the last acknowledged one: damage in sled's log may also end it early. A commit was
+/// begun only after the acknowledgement of the previous one, so there may be traces of one more commit, not of two.
 fn check_end(folder: &Path, file: &SledFile, last_seq: u64) -> Result<(), OpenError> {
     let mut newest = last_seq;
     file.for_each_value(&mut |value| {
@@ -77,7 +77,7 @@ fn check_end(folder: &Path, file: &SledFile, last_seq: u64) -> Result<(), OpenEr
     if newest <= last_seq + 1 {
         return Ok(());
     }
-    let what = "the journal is damaged: it ends before commits that it holds".to_owned();
+    let what = "the journal is damaged: it ends before commits whose traces it holds".to_owned();
     let loss = Some(Loss { first: last_seq + 1, last: newest - 1 });
     Err(Damage { path: folder.to_owned(), what, loss }.into())
 }
@@ -110,7 +110,7 @@ fn try_load(file: &SledFile, upto: Option<u64>) -> Result<Result<(Replay, u64), 
         Ok(torn) => torn,
         Err(why) => return Ok(Err(why)),
     };
-    // A commit that was torn may have removed what was superfluous: it is gone, and nothing is lost.
+    // A torn commit may have removed old values: then the count is lower, and nothing is lost.
     let expected = replay.head().and_then(|head| head.counted).filter(|_| torn.is_none());
     Ok(match expected.filter(|expected| *expected != count) {
         Some(expected) => Err(Refusal::Lost { expected: expected.commits, found: count.commits }),
@@ -131,7 +131,7 @@ fn take(replay: &mut Replay, whole: &Whole<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// As sled's own notes on its folder say; as the daemon was shipped, if they say nothing.
+/// The size in sled's own settings file, or the default of that version.
 fn segment_bytes(folder: &Path) -> usize {
     let notes = fs::read(folder.join(CONF)).unwrap_or_default();
     let text = String::from_utf8_lossy(&notes);
@@ -141,18 +141,18 @@ fn segment_bytes(folder: &Path) -> usize {
         .unwrap_or(SEGMENT_BYTES)
 }
 
-/// Is shown the records of a commit, or why a value cannot be read.
+/// Receives the records of a commit, or why a value cannot be read.
 pub(crate) type ShowCommit<'a> = dyn FnMut(Result<&[u8], String>) + 'a;
 
-/// Shows the records of every commit that is whole, and what is wrong with values that are not. Returns how many commits
-/// are missing, as far as the last one tells.
+/// Shows the records of every complete commit, and the damage of other values. Returns the number of missing commits, according
+/// to the last one.
 ///
 /// # Errors
 ///
 /// If nothing can be read.
 pub(crate) fn salvage(folder: &Path, show: &mut ShowCommit<'_>) -> Result<u64, Error> {
     let file = SledFile::open(&folder.join(DB), segment_bytes(folder))?;
-    // Of each value the last version counts. A removed one may be read again: then a later commit overrides it.
+    // Of each value the last version counts. A removed value may reappear: then a later commit overrides it.
     let mut values: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     file.for_each_leaf_entry(&mut |key, value, _| {
         if let Ok(key) = key.try_into().map(u64::from_be_bytes) {

@@ -1,19 +1,19 @@
-//! Checkpoints: what lives of a stretch of the log goes to the table, and then the log may forget.
+//! Checkpoints: copy live records from a range of the log to the table, so that the log may forget the range.
 //!
-//! A checkpoint touches neither the engine nor its lock, and no acknowledgement waits for it. Its steps, and what a power
-//! cut or an error leaves after each of them:
+//! A checkpoint does not touch the engine or its lock, and no acknowledgement waits for it. Its steps, and the state after a
+//! power cut or an error in each of them:
 //!
-//! 1. *Read* the log behind the table's point and keep the last word on each thing. Nothing is changed.
-//! 2. *Remove* what the checkpoint before this one left behind: it belongs to no point the log could still go back to.
-//! 3. *Write* pieces and pages of the next generation. In part or whole, the table is still at its old point: pages of the
-//!    next generation count as what they replaced, and going through the log again gives the same pages.
-//! 4. *Sync* them, write the *point*, and sync that. Before the last sync either point may be there; both are right.
-//! 5. The log *forgets* what lies before the **old** point. If the new point turns out to be unreadable at the next start,
-//!    the table is still at the old one, and the log still has what came after that.
+//! 1. *Read* the log after the table's point and keep the latest record of each subject. Nothing is changed.
+//! 2. *Remove* the keys that the previous checkpoint left behind. They belong to no point that the log could return to.
+//! 3. *Write* pieces and pages of the next generation. The table is still at its old point: pages of the next generation count
+//!    as the pages they replaced, and processing the log again gives the same pages.
+//! 4. *Sync* them, write the *point*, and sync that. Before the last sync either point may be on the disk; both are right.
+//! 5. The log *forgets* commits before the **old** point. If the new point cannot be read at the next start, the table is still
+//!    at the old one, and the log has all later commits.
 //!
-//! A table that another process has written is never opened for writing: the first checkpoint of a process builds a new one
-//! from the old one and the log, which takes the old one's place when it is whole and durable. So does one when the table
-//! takes up too much room for what lives in it.
+//! A table that another process wrote is never opened for writing. The first checkpoint of a process builds a new table from
+//! the old one and the log; it replaces the old one when it is complete and durable. A checkpoint also builds a new table when
+//! the table is too large for its live records.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -34,13 +34,13 @@ use crate::store::{Error, LogTail, Scan, Table};
 /// When checkpoints are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointLimits {
-    /// With so many bytes of log behind the table's point it is time for one.
+    /// A checkpoint is due with this many bytes of log after the table's point.
     pub log_bytes: u64,
-    /// The newest so many bytes are left for the next: much of what was pushed there is about to end.
+    /// The newest bytes of log, left to the next checkpoint: many of their jobs are about to end.
     pub keep_bytes: u64,
-    /// The table is built anew when it takes up more than so many bytes …
+    /// The table is rebuilt when it is larger than this, in bytes …
     pub table_floor_bytes: u64,
-    /// … and so many times what lives in it.
+    /// … and larger than this multiple of its live records.
     pub table_multiple: u64,
 }
 
@@ -50,22 +50,22 @@ impl Default for CheckpointLimits {
     }
 }
 
-/// Figures of a store, for whoever watches it. Shared with the thread that makes checkpoints.
+/// Figures of a store, for monitoring. Shared with the checkpoint thread.
 #[derive(Debug, Default)]
 pub struct StoreFigures {
-    /// Checkpoints that came to their end.
+    /// Completed checkpoints.
     pub checkpoints: AtomicU64,
-    /// How many of them built the table anew.
+    /// Checkpoints that rebuilt the table.
     pub rebuilds: AtomicU64,
-    /// The last commit that is in the table.
+    /// The last commit in the table.
     pub point: AtomicU64,
     /// Whole records in the table.
     pub records: AtomicU64,
     /// Bytes of records in the table.
     pub live_bytes: AtomicU64,
-    /// Bytes the table takes up.
+    /// Bytes of the table on disk.
     pub table_bytes: AtomicU64,
-    /// Bytes the log takes up.
+    /// Bytes of the log on disk.
     pub log_bytes: AtomicU64,
 }
 
@@ -75,18 +75,18 @@ pub struct Checkpointer {
     tail: Arc<dyn LogTail>,
     limits: CheckpointLimits,
     point: Point,
-    /// Which reading of a table that another process wrote is the right one.
+    /// Which candidate is right, of a table that another process wrote.
     candidate: usize,
-    /// Records and bytes in the table as it is, which an unfinished checkpoint may have changed.
+    /// Records and bytes of the table as it is; an unfinished checkpoint may have changed them.
     held: Held,
-    /// Keys to remove at the beginning of the next checkpoint, and of the one after that.
+    /// Keys to remove at the start of the next checkpoint, and of the one after it.
     garbage: Vec<Vec<u8>>,
     garbage_next: Vec<Vec<u8>>,
-    /// The log has forgotten what lies before this commit, as far as it knows.
+    /// The log has forgotten commits up to here, as far as known.
     forgotten: u64,
-    /// The table is to be built anew whatever its size.
+    /// Rebuild the table whatever its size.
     wants_rebuild: bool,
-    /// What the table holds after the first checkpoint, and nobody needs any more then.
+    /// A folder that the first checkpoint makes obsolete.
     superseded: Option<PathBuf>,
     figures: Arc<StoreFigures>,
 }
@@ -97,7 +97,7 @@ struct Held {
     bytes: u64,
 }
 
-/// Where checkpoints go on: what opening a store has found.
+/// Where checkpoints continue: the result of opening a store.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) point: Point,
@@ -133,7 +133,7 @@ impl Checkpointer {
         made
     }
 
-    /// What has been appended to the log.
+    /// The log, for reading.
     #[must_use]
     pub fn tail(&self) -> &dyn LogTail {
         &*self.tail
@@ -145,41 +145,40 @@ impl Checkpointer {
         Arc::clone(&self.figures)
     }
 
-    /// Whether so much has been appended since the last checkpoint that it is time for one. If all of that is still left for
-    /// the next, it is not.
+    /// Whether a checkpoint is due by the bytes appended since the last one, not counting those left to the next.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let much = || self.tail.bytes_behind(self.point.seq) >= self.limits.log_bytes;
         self.wants_rebuild || much() && self.tail.behind_bytes(self.limits.keep_bytes) > self.point.seq
     }
 
-    /// Whether a checkpoint is worth making while nothing else is going on.
+    /// Whether a checkpoint is worthwhile while the daemon is idle.
     #[must_use]
     pub fn is_worth_while(&self) -> bool {
         let behind = self.tail.bytes_behind(self.point.seq);
-        // To build a table anew for next to nothing only costs.
+        // Rebuilding a table for very few changes only costs.
         behind > 0 && (self.table.is_writable() || behind >= self.table.disk_bytes() / 4)
     }
 
-    /// Whether the log keeps what is in the table since the last checkpoint: one more lets it forget that, even if nothing was
-    /// committed since.
+    /// Whether the log still keeps commits that the last checkpoint put into the table. One more checkpoint lets the log forget
+    /// them, even if nothing was committed since.
     #[must_use]
     pub const fn holds_back(&self) -> bool {
         self.forgotten < self.point.seq
     }
 
-    /// From the next checkpoint on the table takes up no more room than it must.
+    /// Makes the next checkpoint rebuild the table at its smallest size.
     pub fn ask_for_rebuild(&mut self) {
         self.wants_rebuild = true;
     }
 
-    /// Removes a folder once a checkpoint has been made: what was in it is in the table then.
+    /// Removes a folder after the first checkpoint, when the table has its contents.
     pub(crate) fn remove_after_the_first(&mut self, folder: PathBuf) {
         self.superseded = Some(folder);
     }
 
-    /// Makes a checkpoint of what is behind the table's point: all of it, or, as long as there is more than enough, without
-    /// the newest part. Returns whether the table has come further.
+    /// Makes a checkpoint of the log after the table's point: of all of it, or without the newest part while there is more than
+    /// enough. Returns whether the table's point has advanced.
     ///
     /// # Errors
     ///
@@ -302,7 +301,7 @@ impl Checkpointer {
                 break (build.census, build.held);
             }
             if !built {
-                let what = "the table is not what it was when it was opened".to_owned();
+                let what = "the table has changed since it was opened".to_owned();
                 return Err(Error::Damaged { path: PathBuf::from("table"), what });
             }
             candidate += 1;
@@ -329,22 +328,22 @@ impl std::fmt::Debug for Checkpointer {
     }
 }
 
-/// Goes through the old table and the updates together, in order of keys.
+/// Merges the old table and the updates, in order of keys.
 struct Build<'a> {
     fetch: Fetch<'a>,
     updates: VecDeque<(Vec<u8>, &'a [Update])>,
     generation: u64,
-    /// The old table's point, and its census as far as it has been read.
+    /// The old table's point, and its census so far.
     old: Point,
     old_census: u64,
     census: u64,
     held: Held,
-    /// Large records of the page that was read last, which stay.
+    /// Large records of the last page read, which stay.
     keep: Vec<Large>,
 }
 
 impl Build<'_> {
-    /// Returns whether there is such a candidate.
+    /// Returns whether this candidate exists.
     fn from(&mut self, scan: &dyn Scan, candidate: usize) -> Result<bool, Error> {
         let mut failed = Ok(());
         let there = scan.each(candidate, &mut |key, value| match self.take(key, value) {
@@ -385,7 +384,7 @@ impl Build<'_> {
         }
     }
 
-    /// Writes the pages before this one that the old table does not have.
+    /// Writes the pages before this one that the old table lacks.
     fn new_pages(&mut self, before: Option<&[u8]>) -> Result<(), Error> {
         while self.updates.front().is_some_and(|(key, _)| before.is_none_or(|end| key.as_slice() < end)) {
             let Some((key, updates)) = self.updates.pop_front() else { break };
@@ -411,21 +410,21 @@ impl Build<'_> {
 
 // ---- one page ----------------------------------------------------------------------------------------------------------
 
-/// The updates of each page, by its key.
+/// The updates of each page, with its key.
 fn pages(updates: &[Update]) -> impl Iterator<Item = (Vec<u8>, &[Update])> {
     let key = |update: &Update| page_key(update.subject, update.number);
     let groups = updates.chunk_by(move |one, two| key(one) == key(two));
     groups.filter_map(move |group| Some((key(group.first()?), group)))
 }
 
-/// Gets records from the log, and puts large ones into the table.
+/// Fetches records from the log, and puts large ones into the table.
 struct Fetch<'a> {
     tail: &'a dyn LogTail,
     table: &'a mut dyn Table,
 }
 
 impl Fetch<'_> {
-    /// Appends the item that this record becomes. Returns it if it is large.
+    /// Appends the item for this record. Returns the record if it is large.
     fn put(&mut self, span: Span, out: &mut Vec<u8>) -> Result<(Option<Large>, u64), Error> {
         let mut record = Vec::new();
         self.tail.fetch(span.place, span.len, &mut record)?;
@@ -443,13 +442,13 @@ impl Fetch<'_> {
     }
 }
 
-/// What a page becomes.
+/// A page after the updates.
 #[derive(Debug, Default)]
 struct Merged {
     items: Vec<u8>,
     /// Large records it names.
     kept: Vec<Large>,
-    /// Large records it names no more.
+    /// Large records it no longer names.
     dropped: Vec<Large>,
     records: u64,
     records_before: u64,
@@ -477,8 +476,8 @@ impl Merged {
     }
 }
 
-/// The items of a page that an unfinished checkpoint has written, without what was born behind the point. Whether that still
-/// lives only the log knows; and what began and ended since is not among the updates.
+/// The items of a page that an unfinished checkpoint wrote, without those created after the point. Only the log shows whether
+/// those are still alive, and the updates omit entities created and deleted since.
 fn older(key: &[u8], page: &[u8], born_from: JobId) -> Result<Vec<u8>, Error> {
     let mut older = Vec::new();
     for item in items(page) {
@@ -497,7 +496,7 @@ const fn bytes_of(item: Item<'_>) -> u64 {
     }
 }
 
-/// The items of a page after the updates. Both are in order of numbers.
+/// The items of a page after the updates. Both inputs are in order of numbers.
 fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetch<'_>) -> Result<Merged, Error> {
     let mut merged = Merged::default();
     let mut updates = updates.iter().peekable();
@@ -528,13 +527,13 @@ fn merge(key: &[u8], old: &[u8], updates: &[Update], fetch: &mut Fetch<'_>) -> R
         }
         if let Some(update) = update {
             merged.write(update.whole, true, fetch)?;
-            // A part of what is not there is the last trace of something that is gone.
+            // A changed part without its record is the last trace of a deleted entity.
             if update.whole.is_some() || is_there {
                 merged.write(update.part, false, fetch)?;
             }
         }
     }
-    // After an error the same part of the log is gone through again, and finds its own large records.
+    // After an error the same range of the log is processed again, and finds its own large records.
     let Merged { dropped, kept, .. } = &mut merged;
     dropped.retain(|one| !kept.iter().any(|other| (other.number, other.place) == (one.number, one.place)));
     Ok(merged)

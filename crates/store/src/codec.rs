@@ -1,27 +1,26 @@
-//! Numbers and byte strings as the journal writes them: little varints, and a reader that trusts nothing.
+//! Numbers and byte strings in the journal's format: small varints, and a reader for untrusted bytes.
 //!
-//! Not here: what they mean (`record`). A number is LEB128 (seven bits a byte, low ones first), a signed one is
-//! zigzagged first, a byte string is its length and its bytes. Times are written one higher, so that
-//! [`Timestamp::NEVER`] takes one byte.
+//! Not here: their meaning (`record`). A number is LEB128 (seven bits a byte, low ones first), a signed one is zigzagged first,
+//! a byte string is its length and its bytes. Times are written one higher, so that [`Timestamp::NEVER`] takes one byte.
 
 use bytes::Bytes;
 use windlass_engine::Timestamp;
 
-/// Why bytes are not a record of this format. Whoever reads a journal acts on it.
+/// Why bytes are not a record of this format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end before the record does.
     #[error("the bytes end inside a record")]
     Short,
-    /// A kind of record this version does not know.
-    #[error("record kind {0} is not known to this version")]
+    /// The kind of record is unknown to this version.
+    #[error("unknown record kind {0}")]
     Kind(u8),
-    /// A field holds what the engine never writes.
-    #[error("{field} holds {value}, which no engine writes")]
+    /// A field has a value that the engine never writes.
+    #[error("{field} has the invalid value {value}")]
     Range {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: u64,
     },
 }
@@ -55,7 +54,7 @@ const fn low_byte(value: u64) -> u8 {
     value.to_le_bytes()[0]
 }
 
-/// Reads from the front of a slice. Nothing is allocated that is not there.
+/// Reads from the front of a slice. It never allocates more than the slice holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -124,7 +123,7 @@ impl<'a> Reader<'a> {
         self.slice(len)
     }
 
-    /// A byte string in memory of its own: what was read must not keep all that was read with it alive.
+    /// A byte string in memory of its own, so that it does not keep the rest of the input alive.
     pub(crate) fn owned(&mut self) -> Result<Bytes, DecodeError> {
         self.bytes().map(Bytes::copy_from_slice)
     }
@@ -155,19 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none() {
+    fn invalid_numbers_are_refused() {
         let too_long = [0x80; 11];
         let too_big = [255, 255, 255, 255, 255, 255, 255, 255, 255, 2];
         for bytes in [&too_long[..], &too_big[..]] {
             assert!(matches!(Reader::new(bytes).u64(), Err(DecodeError::Range { .. })), "{bytes:?}");
         }
         assert_eq!(Reader::new(&[0x80]).u64(), Err(DecodeError::Short));
-        assert_eq!(Reader::new(&[200, 1, 7]).bytes(), Err(DecodeError::Short), "a length beyond what is there");
+        assert_eq!(Reader::new(&[200, 1, 7]).bytes(), Err(DecodeError::Short), "a length beyond the end");
     }
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(n in any::<u64>(), i in any::<i64>(), t in any::<u64>(), b in any::<Vec<u8>>()) {
+        fn written_values_read_back(n in any::<u64>(), i in any::<i64>(), t in any::<u64>(), b in any::<Vec<u8>>()) {
             let mut out = Vec::new();
             put_u64(&mut out, n);
             put_i64(&mut out, i);

@@ -1,13 +1,14 @@
 //! A commit: the records of one write to the log.
 //!
-//! Taken from the journal under the engine's lock and framed without it: until then large bodies are shared, not copied.
+//! It is taken from the journal under the engine's lock and framed without the lock. Until then large bodies are shared, not
+//! copied.
 
 use bytes::Bytes;
 
 use crate::codec::put_u64;
 use crate::record::Tail;
 
-/// The records that become durable together. It is written once, and again as it is if that failed.
+/// The records that become durable together. A commit that fails is written again unchanged.
 #[derive(Clone, Debug)]
 pub struct Commit {
     pub(crate) seq: u64,
@@ -30,7 +31,7 @@ impl Piece {
 }
 
 impl Commit {
-    /// Its number. Commits are numbered one after the other for the life of the data directory.
+    /// Its number. Commits are numbered consecutively over the life of the data directory.
     #[must_use]
     pub const fn seq(&self) -> u64 {
         self.seq
@@ -42,8 +43,8 @@ impl Commit {
         self.pieces.iter().map(|piece| piece.bytes() as u64).sum()
     }
 
-    /// Appends the records, each behind its length, to `out`. Large tails are not copied: they go to `tails`, each with the
-    /// length that `out` has where it belongs.
+    /// Appends the records, each preceded by its length, to `out`. Large tails are not copied: they go to `tails`, each with
+    /// its offset in `out`.
     pub(crate) fn write_records(&self, out: &mut Vec<u8>, tails: &mut Vec<(usize, Bytes)>) {
         for piece in &self.pieces {
             put_u64(out, piece.bytes() as u64);
@@ -54,7 +55,7 @@ impl Commit {
         }
     }
 
-    /// The records, each behind its length, in one piece.
+    /// The records, each preceded by its length, in one piece.
     #[must_use]
     pub fn records(&self) -> Vec<u8> {
         let (mut out, mut tails) = (Vec::new(), Vec::new());
@@ -76,7 +77,7 @@ mod tests {
     use crate::log::records;
 
     #[test]
-    fn large_tails_stand_where_they_belong() {
+    fn large_tails_are_inserted_at_their_offsets() {
         let (mut arena, mut pieces, mut expected) = (vec![0xee; 3], Vec::new(), Vec::new());
         for (n, (inline, result, body)) in (1u8..).zip([(5, 0, 0), (300, 0, 2_000), (7, 9_000, 1), (1, 0, 0)]) {
             let tail = Tail { result: Bytes::from(vec![n; result]), body: Bytes::from(vec![n + 100; body]) };

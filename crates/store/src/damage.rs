@@ -1,4 +1,4 @@
-//! What keeps a store from being opened: an operator acts on it.
+//! Reasons not to open a store. They require the operator.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,23 +11,23 @@ pub enum OpenError {
     /// It cannot be read or written.
     #[error(transparent)]
     Store(#[from] Error),
-    /// It is not as it was left: something is missing, or would be if it were opened.
+    /// Data is missing, or would be lost by opening the store.
     #[error(transparent)]
     Damaged(#[from] Damage),
 }
 
-/// What of a store is not as it was left.
+/// Damage to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The file or folder where that was noticed.
+    /// The file or folder with the damage.
     pub path: PathBuf,
-    /// What is wrong there.
+    /// The damage.
     pub what: String,
-    /// The commits that are missing, if that is known.
+    /// The missing commits, if known.
     pub loss: Option<Loss>,
 }
 
-/// A stretch of commits.
+/// A range of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The first commit that is missing.

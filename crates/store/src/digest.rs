@@ -1,6 +1,7 @@
-//! What a stretch of the log adds up to: the last word on each thing, and nothing of what began and ended within it.
+//! The net effect of a range of the log: the latest state of each subject. A subject created and deleted within the range
+//! leaves nothing.
 //!
-//! Not here: putting it into the table (`checkpoint`).
+//! Not here: writing the result to the table (`checkpoint`).
 
 use std::ops::ControlFlow;
 
@@ -11,36 +12,36 @@ use crate::log::records;
 use crate::record::{Effect, Record, Subject, Tag};
 use crate::store::{Error, LogTail, Place};
 
-/// Records taken up at once: a digest takes 32 bytes for each.
+/// Records read at once, at most: a digest takes 32 bytes for each.
 const RECORDS_MAX: usize = 1 << 20;
 
-/// Where a record stands in the log, and how long it is.
+/// Position of a record in the log, and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub(crate) place: Place,
     pub(crate) len: usize,
 }
 
-/// What became of one thing.
+/// The net change of one subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Update {
     pub(crate) subject: Subject,
     pub(crate) number: u64,
-    /// What was there before is gone.
+    /// The earlier state is deleted.
     pub(crate) gone: bool,
-    /// What there is now, whole; `None`: nothing, or what was there before.
+    /// The record of the whole subject; `None`: unchanged or deleted.
     pub(crate) whole: Option<Span>,
-    /// The part that changed last.
+    /// The latest record of its changing part.
     pub(crate) part: Option<Span>,
 }
 
-/// The updates of a stretch of the log, by subject and number.
+/// The updates of a range of the log, ordered by subject and number.
 #[derive(Debug)]
 pub(crate) struct Digest {
     pub(crate) updates: Vec<Update>,
-    /// The last commit that was read; what was asked for, if nothing was.
+    /// The last commit that was read; `after` if none was read.
     pub(crate) seq: u64,
-    /// The next job's number after it; `None`: no commit was read.
+    /// The next job's number after that commit; `None`: no commit was read.
     pub(crate) next_job: Option<JobId>,
 }
 
@@ -54,8 +55,8 @@ struct Seen {
 }
 
 impl Digest {
-    /// Reads the commits behind `after` up to `upto`, or fewer if there is much in them. What has the number `born_from` or
-    /// a higher one is younger than commit `after`.
+    /// Reads the commits after `after` up to `upto`, or fewer if they hold many records. A number of at least `born_from` was
+    /// assigned after commit `after`.
     pub(crate) fn read(tail: &dyn LogTail, after: u64, upto: u64, born_from: JobId) -> Result<Self, Error> {
         let (mut seen, mut seq, mut head, mut damage) = (Vec::new(), after, None, None);
         tail.read(after, &mut |entry| {
@@ -91,7 +92,7 @@ impl Digest {
     }
 }
 
-/// What all records of one thing come to; `None`: it began and ended among them.
+/// The net effect of all records of one subject; `None`: it was created and deleted among them.
 fn fold(records: &[Seen], born_from: JobId) -> Option<Update> {
     let first = records.first()?;
     let mut update = Update { subject: first.subject, number: first.number, gone: false, whole: None, part: None };
@@ -99,7 +100,7 @@ fn fold(records: &[Seen], born_from: JobId) -> Option<Update> {
         let span = Span { place: record.place, len: record.len as usize };
         match record.effect {
             Effect::Whole => (update.whole, update.part) = (Some(span), None),
-            // Of what is gone there are no parts.
+            // A deleted subject has no parts.
             Effect::Part if update.gone && update.whole.is_none() => {}
             Effect::Part => update.part = Some(span),
             Effect::Gone => (update.gone, update.whole, update.part) = (true, None, None),

@@ -1,15 +1,15 @@
-//! The data directory: what is where in it, opening it, and making it.
+//! The data directory: its layout, opening it, and creating it.
 //!
 //! ```text
-//! lock             one process alone; says whether there has been a store
+//! lock             held by one process; records whether a store has existed
 //! store/log/       segment-1, segment-2, … and mark: the log
 //! store/table-N/   sled's folder: the table. The highest number counts
 //! store/building/  a table that is being built
-//! store.new/       a store that is being made, or taken over from version 0.1.0
+//! store.new/       a store that is being created, or taken over from version 0.1.0
 //! journal/         the journal of version 0.1.0, until the first checkpoint after it was taken over
 //! ```
 //!
-//! A store is made in `store.new` and moved to its place whole, so half a store is never found. A part that is missing is
+//! A store is created in `store.new` and renamed when it is complete, so a partial store is never found. A missing part is
 //! damage.
 
 use std::io;
@@ -36,14 +36,14 @@ const NEW_STORE: &str = "store.new";
 pub(crate) const LOG: &str = "log";
 pub(crate) const OLD_JOURNAL: &str = "journal";
 
-/// Where a store is, and how it is set up.
+/// Location and settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// The data directory. Made if it is not there.
+    /// The data directory. It is created if it does not exist.
     pub path: PathBuf,
-    /// Bytes of nodes sled keeps in memory.
+    /// Bytes of nodes that sled caches.
     pub cache_bytes: u64,
-    /// When checkpoints are made.
+    /// When to make checkpoints.
     pub checkpoints: CheckpointLimits,
     /// For tests: bytes of a segment of the log. 8 MiB otherwise.
     #[doc(hidden)]
@@ -72,16 +72,16 @@ impl StoreConfig {
     }
 }
 
-/// A store that is open.
+/// An open store.
 #[derive(Debug)]
 pub struct Opened {
     /// Takes commits.
     pub log: Box<dyn Log>,
     /// Makes checkpoints.
     pub checkpointer: Checkpointer,
-    /// What was in it.
+    /// The recovered engine and journal.
     pub recovered: Recovered,
-    /// Keeps other processes out for as long as it lives.
+    /// Keeps other processes out while it lives.
     pub guard: Guard,
 }
 
@@ -97,11 +97,11 @@ impl std::fmt::Debug for dyn Log {
     }
 }
 
-/// Opens the store in a directory, or makes one there. `seed` keys the engine's hash tables.
+/// Opens the store in a directory, or creates one there. `seed` keys the engine's hash tables.
 ///
 /// # Errors
 ///
-/// If another process has it, if the file system refuses, and if anything is missing that must be there.
+/// If another process holds the directory, if the file system fails, and if required data is missing.
 pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, OpenError> {
     let mut lock = Lock::take(&config.path)?;
     let store = config.path.join(STORE);
@@ -118,7 +118,7 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
     let (torn, last_seq) = (scanned.torn, scanned.last.0);
     let harmless = std::mem::take(&mut scanned.harmless);
     for damage in &harmless {
-        tracing::warn!(%damage, "the log is damaged, but nothing is lost: the table holds what stood there");
+        tracing::warn!(%damage, "the log is damaged, but nothing is lost: the table holds the damaged commits");
     }
     let log = FileLog::resume(&store.join(LOG), scanned, config.segment_bytes)?;
     if torn {
@@ -126,7 +126,7 @@ pub fn open(config: &StoreConfig, limits: Limits, seed: u64) -> Result<Opened, O
         tracing::warn!(seq, "the last entry of the log is torn; it was never acknowledged and is dropped");
     }
     table.tidy()?;
-    log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "no room could be set aside for the log"));
+    log.tail().make_room().unwrap_or_else(|error| tracing::warn!(%error, "cannot allocate disk space for the log"));
     let (mut checkpointer, mut recovered) =
         found.open(Box::new(table), log.tail(), &config.checkpoints, limits, seed)?;
     (recovered.report.torn, recovered.report.harmless) = (torn, harmless);
@@ -144,7 +144,7 @@ pub(crate) struct Read {
     pub(crate) scanned: Scanned,
 }
 
-/// Reads a store and changes nothing.
+/// Reads a store without changing it.
 pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError> {
     let log = store.join(LOG);
     if let Some(folder) = [store, &log].into_iter().find(|folder| !folder.is_dir()) {
@@ -161,7 +161,7 @@ pub(crate) fn read(config: &StoreConfig, store: &Path) -> Result<Read, OpenError
     Ok(Read { table, found, scanned })
 }
 
-/// A table, for reading. That its file is missing is damage.
+/// Opens a table for reading. A missing file is damage.
 fn scan_of(table: &SledTable) -> Result<Box<dyn Scan>, OpenError> {
     match table.scan() {
         Err(Error::Io { path, why, .. }) if why.kind() == io::ErrorKind::NotFound => Err(missing(&path)),
@@ -170,10 +170,10 @@ fn scan_of(table: &SledTable) -> Result<Box<dyn Scan>, OpenError> {
 }
 
 fn missing(path: &Path) -> OpenError {
-    Damage::of(path, "it is missing: starting without it would be starting with nothing").into()
+    Damage::of(path, "it is missing: a start without it would lose everything").into()
 }
 
-/// Makes a store: empty, or with what version 0.1.0 left.
+/// Creates a store: empty, or with the contents of version 0.1.0's journal.
 fn make(config: &StoreConfig, limits: &Limits, seed: u64) -> Result<(), OpenError> {
     let old = config.path.join(OLD_JOURNAL);
     let engine = if old.exists() {
@@ -190,7 +190,7 @@ fn make(config: &StoreConfig, limits: &Limits, seed: u64) -> Result<(), OpenErro
     make_with(config, engine.as_ref(), seed)
 }
 
-/// Makes a store that holds what an engine does, and moves it to its place.
+/// Creates a store with the contents of an engine, and renames it to its final place.
 fn make_with(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<(), OpenError> {
     make_new(config, engine, seed)?;
     rename(&config.path.join(NEW_STORE), &config.path.join(STORE))?;
@@ -198,7 +198,7 @@ fn make_with(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result
     Ok(())
 }
 
-/// Makes a store that holds what an engine does, and makes it durable.
+/// Creates a store with the contents of an engine, and makes it durable.
 fn make_new(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<(), OpenError> {
     let new = config.path.join(NEW_STORE);
     remove_folder(&new)?;
@@ -219,16 +219,16 @@ fn make_new(config: &StoreConfig, engine: Option<&Engine>, seed: u64) -> Result<
     Ok(())
 }
 
-/// A number nobody outside can guess.
+/// A number that outsiders cannot guess.
 fn random(seed: u64) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one((seed, std::process::id(), std::time::SystemTime::now())) | 1
 }
 
-/// Makes a store that holds what an engine does, and puts it in the place of the one that is there, or of the journal of
-/// version 0.1.0. Returns where that is then, for people to look at.
+/// Creates a store with the contents of an engine, in place of the existing one or of the journal of version 0.1.0. Returns the
+/// path to which the old data was moved, for inspection.
 ///
-/// At no time is there neither: a start in between would find that everything is missing, or begin with nothing.
+/// One of the two exists at all times. Otherwise a start in between would report that everything is missing, or begin empty.
 pub(crate) fn replace(config: &StoreConfig, engine: &Engine, seed: u64) -> Result<PathBuf, OpenError> {
     let (new, store) = (config.path.join(NEW_STORE), config.path.join(STORE));
     let old = config.path.join(OLD_JOURNAL);

@@ -1,8 +1,7 @@
-//! What was salvaged as lines of JSON: for people and scripts to read, and for `windlass import jsonl` to take back.
+//! Salvaged data as lines of JSON: for people and scripts to read, and for `windlass import jsonl` to take back.
 //!
-//! Each line stands for itself, so lines can be picked, left out and put together. The fields with names are for whoever
-//! reads them. What they leave out is in `record_base64`: the record that the store keeps, without the body, which has a
-//! field of its own. A line without a record is a new job.
+//! Lines are independent, so they can be selected, dropped and combined. The named fields are for readers. All other state is
+//! in `record_base64`: the stored record without the body, which has a field of its own. A line without a record is a new job.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,27 +12,27 @@ use crate::record::{Record, encode_queue};
 use crate::salvage::Salvage;
 
 impl Salvage {
-    /// Writes everything as lines of JSON, an object each. All times are the wall clock's, as it stood last.
+    /// Writes everything as lines of JSON, an object each. All times are wall-clock times, by the last known clock.
     ///
     /// First the queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0). Then, in the order of their numbers,
     ///
     /// * jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin`, `priority`, `place`, `ready_at_ms`,
     ///   `due_at_ms` (when it is scheduled or tried again; until when it is leased or kept), `attempts`, `failures`, `key`,
     ///   `name`, `failure`, `in_batch`, `meta_base64`, `body_base64`;
-    /// * schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not UTC) or `every_ms`, `next_at_ms`, `runs_left`, `key`,
-    ///   `unique`, `name`, `meta_base64`, `body_base64`;
+    /// * schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not UTC) or `every_ms`,
+    ///   `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`;
     /// * batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`, `parent`, `about`,
     ///   `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`, `success_queue`,
     ///   `success_body_base64`;
     ///
-    /// and last `next_number`, below which all numbers may have been given. Each but the last has `record_base64` besides. A
-    /// byte string that is not UTF-8 goes under its name with `_base64` behind it; what a thing lacks is left out.
+    /// and last `next_number`, the lower bound of unassigned numbers. Each line but the last also has `record_base64`. A byte
+    /// string that is not UTF-8 goes under its name with the suffix `_base64`. Missing fields are left out.
     ///
     /// # Errors
     ///
-    /// Whatever the writer says.
+    /// An error of the writer.
     pub fn export(&self, to: &mut dyn Write) -> io::Result<()> {
-        // Of two queues of one name the younger counts: the other one is gone.
+        // Of two queues with the same name the younger counts: the other was deleted.
         let skew_ms = self.head().map_or(0, |head| head.head.clock.skew_ms);
         let queues: BTreeMap<_, _> = self.queues.values().map(|image| (&image.name, image)).collect();
         for image in queues.into_values() {
@@ -56,7 +55,7 @@ impl Salvage {
         }
         if let Some(head) = self.head() {
             let mut line = Line::default();
-            // A daemon that was killed may have given numbers that it had only set aside.
+            // After a kill, numbers that were only reserved may have been assigned.
             let given = if head.clean { head.head.next_job } else { head.head.next_job.max(head.head.reserved) };
             line.number("next_number", given);
             to.write_all(line.finish().as_bytes())?;
@@ -65,7 +64,7 @@ impl Salvage {
     }
 }
 
-/// What stands among the jobs.
+/// An entity among the jobs.
 enum Thing<'a> {
     Schedule(&'a Schedule),
     Batch(&'a Batch),
@@ -202,7 +201,7 @@ fn schedule_line(schedule: &Schedule) -> String {
     line.finish()
 }
 
-/// What a place is called, and the time that belongs to it.
+/// The name of a place, and its time.
 fn place(place: &Place) -> (&'static str, Option<Timestamp>) {
     match place {
         Place::Ready => ("ready", None),
@@ -274,7 +273,7 @@ impl Line {
     }
 }
 
-/// Three bytes as four letters of base64 (RFC 4648), fewer bytes padded.
+/// Encodes three bytes as four letters of base64 (RFC 4648), fewer bytes padded.
 fn four_letters(bytes: &[u8]) -> [char; 4] {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bits = (0..3).fold(0, |bits, i| bits << 8 | u32::from(bytes.get(i).copied().unwrap_or_default()));

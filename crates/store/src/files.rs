@@ -1,4 +1,4 @@
-//! Files and folders: who may open them, and making them durable.
+//! Files and folders: their permissions, and making them durable.
 
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -11,22 +11,22 @@ use rustix::io::Errno;
 
 use crate::store::Error;
 
-/// Jobs are nobody else's business.
+/// Only the owner may read jobs.
 pub(crate) const FILE_MODE: u32 = 0o600;
 pub(crate) const FOLDER_MODE: u32 = 0o700;
 const LOCK: &str = "lock";
-/// What the lock file says once there has been a store, so that one that is missing is missed.
+/// Line of the lock file once a store has existed, so that a missing store is detected.
 const HAD_STORE: &str = "store";
-/// What the line begins with that says who has it.
+/// Prefix of the line that names the holding process.
 const PROCESS: &str = "process ";
 
-/// What a test is shown: what was done last, and to which file or folder. A sync that is about to begin fails as it says.
+/// Receives each step and its file or folder, in a test. A sync that is about to begin fails with the returned error.
 pub type Watch = Box<dyn FnMut(Step, &Path) -> io::Result<()>>;
 
 /// A step after which a test may cut the power.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// So many bytes of a file were written: from where on, and how many.
+    /// Bytes of a file were written: their offset, and their number.
     Put(u64, u64),
     /// Something was written.
     Written,
@@ -40,15 +40,15 @@ thread_local! {
     static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
 }
 
-/// For tests: shows every step of this thread from here on.
+/// For tests: reports every later step of this thread.
 #[doc(hidden)]
 pub fn watch_steps(watch: Option<Watch>) {
     WATCH.set(watch);
 }
 
-/// Shows a step to a test.
+/// Reports a step to a test.
 pub(crate) fn step(step: Step, path: &Path) {
-    // Only a sync fails as a test says.
+    // A test can only make a sync fail.
     let _ = show(step, path);
 }
 
@@ -63,21 +63,21 @@ pub(crate) fn sync(file: &File, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes durable what was written to a file, and as much of what is known about it as it takes to read that again.
+/// Makes a file's contents durable, with the metadata needed to read them.
 pub(crate) fn sync_data(file: &File, path: &Path) -> Result<(), Error> {
     show(Step::Syncing, path).and_then(|()| file.sync_data()).map_err(at("syncing", path))?;
     step(Step::Synced, path);
     Ok(())
 }
 
-/// Gives a file or a folder another name.
+/// Renames a file or a folder.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     fs::rename(from, to).map_err(at("naming", to))?;
     step(Step::Written, to);
     Ok(())
 }
 
-/// Two files or folders get each other's names, at once. Returns whether the file system can do that.
+/// Swaps the names of two files or folders, atomically. Returns whether the file system supports that.
 pub(crate) fn exchange(one: &Path, other: &Path) -> Result<bool, Error> {
     match renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {
         Ok(()) => {
@@ -89,13 +89,13 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Makes an I/O error say what was tried where.
+/// Adds the attempted operation and the path to an I/O error.
 pub(crate) fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_path_buf();
     move |why| Error::Io { doing, path, why }
 }
 
-/// The data directory, for one process alone.
+/// The data directory, held by one process.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -104,11 +104,11 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes it, making the directory if need be. It is given back with the process at the latest.
+    /// Locks the directory, and creates it if needed. The lock ends with the process at the latest.
     pub(crate) fn take(path: &Path) -> Result<Self, Error> {
         if !path.exists() {
             make_folder(path)?;
-            // Whoever made the parent sees to the parent's own entry.
+            // The creator of the parent makes the parent's own entry durable.
             path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(Ok(()), sync_entry)?;
         }
         let name = path.join(LOCK);
@@ -122,7 +122,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Takes it for reading alone: nothing is made, nothing written.
+    /// Locks the directory for reading: nothing is created or written.
     pub(crate) fn look(path: &Path) -> Result<Option<Self>, Error> {
         let name = path.join(LOCK);
         let mut file = match File::open(&name) {
@@ -134,12 +134,12 @@ impl Lock {
         Ok(Some(Self { file, name, had_store: text.lines().any(|line| line == HAD_STORE) }))
     }
 
-    /// Whether there has been a store in this directory.
+    /// Whether a store has existed in this directory.
     pub(crate) const fn had_store(&self) -> bool {
         self.had_store
     }
 
-    /// From now on there is one.
+    /// Records that a store exists from now on.
     pub(crate) fn has_store(&mut self) -> Result<(), Error> {
         if !self.had_store {
             self.write(true)?;
@@ -150,7 +150,7 @@ impl Lock {
     }
 
     fn write(&mut self, has_store: bool) -> Result<(), Error> {
-        // The line that must not be lost comes first: in whatever part the others are written, it stays as it is.
+        // The line that must survive comes first: it is intact however much of the others is written.
         let store = if has_store { format!("{HAD_STORE}\n") } else { String::new() };
         let text = format!("{store}{PROCESS}{}\n", std::process::id());
         let written = self.file.rewind().and_then(|()| self.file.write_all(text.as_bytes()));
@@ -161,7 +161,7 @@ impl Lock {
 /// Locks the file and reads it.
 fn lock(file: &mut File, path: &Path, name: &Path) -> Result<String, Error> {
     let locked = flock(&*file, FlockOperation::NonBlockingLockExclusive);
-    // Only a hint for people: without it they find out otherwise.
+    // Only a hint for operators.
     let mut text = String::new();
     let known = file.read_to_string(&mut text).is_ok();
     match locked {
@@ -175,7 +175,7 @@ fn lock(file: &mut File, path: &Path, name: &Path) -> Result<String, Error> {
     }
 }
 
-/// Makes a folder, and those it is in, for its owner alone.
+/// Creates a folder and its parents, for the owner alone.
 pub(crate) fn make_folder(path: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(at("making", path))
 }
@@ -197,7 +197,7 @@ pub(crate) fn sync_entry(path: &Path) -> Result<(), Error> {
     sync(&File::open(path).map_err(at("syncing", path))?, path)
 }
 
-/// Removes a folder with everything in it, if it is there.
+/// Removes a folder with its contents, if it exists.
 pub(crate) fn remove_folder(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -208,7 +208,7 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Bytes of the files in a folder and those in it.
+/// Bytes of the files in a folder and its subfolders.
 pub(crate) fn bytes(folder: &Path) -> u64 {
     let Ok(paths) = entries(folder) else { return 0 };
     let sizes = paths.into_iter().map(|path| match fs::symlink_metadata(&path) {
@@ -219,7 +219,7 @@ pub(crate) fn bytes(folder: &Path) -> u64 {
     sizes.sum()
 }
 
-/// What is in a folder; nothing, if it is not there.
+/// The contents of a folder; empty if the folder does not exist.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

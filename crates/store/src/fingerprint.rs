@@ -1,4 +1,4 @@
-//! What of an engine a journal keeps, so that two can be compared: for tests of recovery.
+//! The journalled part of an engine in a comparable form: for tests of recovery.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,26 +8,26 @@ use windlass_engine::{Batch, Engine, Head, Job, JobId, PlaceKind, QueueId, Queue
 use crate::journal::is_worth_remembering;
 use crate::record::Record;
 
-/// All that recovery must bring back, in a form that compares.
+/// Everything that recovery must restore.
 #[derive(Clone, PartialEq)]
 pub struct Fingerprint {
-    /// What is journalled of every durable job.
+    /// The journalled part of every durable job.
     pub jobs: BTreeMap<JobId, Job>,
-    /// Every queue that is known or holds durable jobs.
+    /// Every queue that is stored or holds durable jobs.
     pub queues: BTreeMap<QueueId, QueueImage>,
     /// Every schedule.
     pub schedules: BTreeMap<JobId, Schedule>,
     /// Every batch.
     pub batches: BTreeMap<JobId, Batch>,
-    /// The head's counters; its numbers only ever grow.
+    /// The head's counters. Its numbers only grow.
     pub head: Head,
 }
 
 impl Fingerprint {
-    /// An engine's.
+    /// The fingerprint of an engine.
     ///
-    /// Left out is what ends with the daemon (listeners, connection-bound leases and their deliveries), and what the
-    /// engine changes without saying so: progress.
+    /// It omits state that ends with the daemon (listeners, connection-bound leases and their deliveries), and state that the
+    /// engine changes without reporting it: progress.
     #[must_use]
     pub fn of(engine: &Engine) -> Self {
         let jobs = engine.jobs().filter(|job| job.durable).map(|job| (job.id, keepable(job))).collect();
@@ -44,7 +44,7 @@ impl Fingerprint {
     }
 }
 
-/// A job as it comes back from the journal.
+/// A job as the journal restores it.
 fn keepable(job: &Job) -> Job {
     let mut bytes = Vec::new();
     Record::Put(job.clone()).encode(&mut bytes);
@@ -68,7 +68,7 @@ impl fmt::Debug for Fingerprint {
 }
 
 impl Fingerprint {
-    /// The first difference between two, in words; `None` if there is none. Numbers handed out may have gone on.
+    /// A text with the first difference; `None` if there is none. Assigned numbers may have advanced.
     #[must_use]
     pub fn differs_from(&self, other: &Self) -> Option<String> {
         let ids = self.jobs.keys().chain(other.jobs.keys());

@@ -1,13 +1,13 @@
-//! The journal's bookkeeping beside the engine, under the same lock. No I/O: it gathers what the engine changed into
-//! commits, and a driver writes those to a [`crate::Log`].
+//! The journal's bookkeeping beside the engine, under the same lock. No I/O: it gathers the engine's changes into commits, and
+//! a driver writes them to a [`crate::Log`].
 //!
 //! ```text
 //! visit:     engine.apply(…); journal.append(&engine, &turn.changes)        under the lock
 //! commit:    lock { journal.cut(&engine) } → log.append(&commit) → lock { journal.committed(seq) }
 //! ```
 //!
-//! Changes name what changed; jobs are read from the engine and encoded at once, queues and the head when the commit is
-//! cut. One commit is on its way at a time, and the same commit is written again until it is on the disk.
+//! A change names its subject. Jobs are read from the engine and encoded at once, queues and the head when the commit is cut.
+//! One commit is in flight at a time, and is written again unchanged until it is on the disk.
 
 use std::collections::VecDeque;
 
@@ -22,20 +22,20 @@ use crate::record::{
     encode_queue, encode_queue_gone, encode_schedule,
 };
 
-/// A commit that has grown to so many bytes takes no more changes: the next begins.
+/// A commit of this size takes no more changes: the next one begins.
 const COMMIT_BYTES_MAX: u64 = 4 << 20;
 
-/// What is to be written next.
+/// The changes to write next.
 #[derive(Debug)]
 pub struct Journal {
     pending: Pending,
-    /// Commits that are complete and wait for the one that is on its way.
+    /// Complete commits that wait for the one in flight.
     full: VecDeque<Commit>,
-    /// The commit that is on its way, and its bytes.
+    /// Number and bytes of the commit in flight.
     in_flight: Option<(u64, u64)>,
-    /// Queues the log or an earlier commit knows.
+    /// Queues in the log or in an earlier commit.
     queues: HashSet<QueueId, FixedState>,
-    /// The next commit says that the daemon stopped in order.
+    /// The next commit records a clean shutdown.
     clean: bool,
 }
 
@@ -46,8 +46,8 @@ impl Journal {
         Self::resume(1, 1, std::iter::empty())
     }
 
-    /// The journal that goes on behind commit `next_seq - 1`, after which these queues are known and the next job is
-    /// `next_job`. It has something to write at once: that the daemon runs.
+    /// A journal that continues after commit `next_seq - 1`, when these queues existed and the next job was `next_job`. It has
+    /// a commit to write at once: it records that the daemon runs.
     pub(crate) fn resume(next_seq: u64, next_job: u64, queues: impl Iterator<Item = QueueId>) -> Self {
         let mut pending = Pending::new(next_seq, JobId(next_job));
         pending.touched = true;
@@ -56,7 +56,7 @@ impl Journal {
         Self { pending, full: VecDeque::new(), in_flight: None, queues: known, clean: false }
     }
 
-    /// Takes down what a visit to the engine changed. To be called before the next visit begins.
+    /// Records the changes of a visit to the engine. Call it before the next visit begins.
     pub fn append(&mut self, engine: &Engine, changes: &[Change]) {
         if changes.is_empty() {
             return;
@@ -79,18 +79,18 @@ impl Journal {
         self.pending.touched = true;
         self.clean = false;
         self.pending.tidy_if_cluttered();
-        // Not before the next visit's changes: queues and the head are read from the engine, which would be ahead of the
-        // jobs in this commit then, and a queue that is gone could be missing from it.
+        // Not before the next visit's changes: queues and the head are read from the engine, which would then be ahead of the
+        // jobs in this commit. A deleted queue could be missing from it.
         if self.pending.bytes() > COMMIT_BYTES_MAX {
             let commit = self.close(engine);
             self.full.push_back(commit);
-            // Whoever waits for what was appended waits for the pending commit.
+            // A client that waits for these changes waits for the pending commit.
             self.pending.touched = true;
         }
     }
 
-    /// Ends the pending commit if there is anything in it, so that what is appended next is in another: what is small does not
-    /// have to wait for what is large. Nothing may have changed since the last [`Journal::append`].
+    /// Ends the pending commit unless it is empty, so that later changes are in another commit: small changes need not wait for
+    /// a large one. Nothing may have changed since the last [`Journal::append`].
     pub fn begin_anew(&mut self, engine: &Engine) {
         if self.pending.touched {
             let commit = self.close(engine);
@@ -98,12 +98,12 @@ impl Journal {
         }
     }
 
-    /// Appends everything an engine holds, as if it were new: for a store that begins with what another one held. Hands
-    /// over each commit that is complete.
+    /// Appends the whole contents of an engine as new: for a store that starts with the contents of another. Passes each
+    /// complete commit to `write`.
     ///
     /// # Errors
     ///
-    /// What `write` returns, at once.
+    /// An error of `write`, at once.
     pub(crate) fn append_all<E>(
         &mut self,
         engine: &Engine,
@@ -121,7 +121,8 @@ impl Journal {
         write(&self.close(engine))
     }
 
-    /// Whether these changes are about a job that a commit before the pending one knows. Others come to nothing with the pending one.
+    /// Whether these changes are about a job that is in a commit before the pending one. Otherwise they may cancel out within
+    /// the pending commit.
     #[must_use]
     pub fn knows_any(&self, changes: &[Change]) -> bool {
         changes.iter().any(|change| match *change {
@@ -138,43 +139,43 @@ impl Journal {
         })
     }
 
-    /// Nothing was appended since the last commit that is complete.
+    /// Whether nothing was appended since the last complete commit.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         !self.pending.touched
     }
 
-    /// The number of the commit that what is appended now will be part of.
+    /// The number of the commit that changes appended now will be part of.
     #[must_use]
     pub const fn pending_seq(&self) -> u64 {
         self.pending.seq
     }
 
-    /// Bytes waiting to be cut, queues and head not counted.
+    /// Bytes that wait to be cut, without queues and head.
     #[must_use]
     pub const fn pending_bytes(&self) -> u64 {
         self.pending.bytes()
     }
 
-    /// Bytes of the commit that is on its way.
+    /// Bytes of the commit in flight.
     #[must_use]
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight.map_or(0, |(_, bytes)| bytes)
     }
 
-    /// Bytes that are not on the disk yet, as far as is known: all that was appended and not committed.
+    /// Bytes appended and not yet committed.
     #[must_use]
     pub fn uncommitted_bytes(&self) -> u64 {
         self.pending.bytes() + self.full.iter().map(Commit::bytes).sum::<u64>() + self.in_flight_bytes()
     }
 
-    /// Whether so much was appended that a commit is complete and waits to be cut.
+    /// Whether a complete commit waits to be cut.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         !self.full.is_empty()
     }
 
-    /// The next commit. `None` while one is on its way, and when there is nothing to write.
+    /// The next commit. `None` while one is in flight, and when there is nothing to write.
     pub fn cut(&mut self, engine: &Engine) -> Option<Commit> {
         if self.in_flight.is_some() {
             return None;
@@ -188,25 +189,25 @@ impl Journal {
         Some(commit)
     }
 
-    /// A commit is on the disk.
+    /// Records that a commit is on the disk.
     pub fn committed(&mut self, seq: u64) {
-        debug_assert_eq!(self.in_flight.map(|(seq, _)| seq), Some(seq), "another commit was on its way");
+        debug_assert_eq!(self.in_flight.map(|(seq, _)| seq), Some(seq), "another commit is in flight");
         self.in_flight = None;
     }
 
-    /// The daemon is about to stop in order (call [`Engine::settle_head`] first): the next commit, which there is now,
-    /// will say so unless something else happens after all.
+    /// Prepares a clean shutdown (call [`Engine::settle_head`] first): the next commit, which now exists in any case, records
+    /// it unless something else happens before.
     pub const fn stop_in_order(&mut self) {
         self.pending.touched = true;
         self.clean = true;
     }
 
-    /// Writes a job, a schedule or a batch whole.
+    /// Writes a whole job, schedule or batch.
     fn put(&mut self, what: &impl Entity) {
         self.pending.put(what.id(), |out| put_tail(what, out));
     }
 
-    /// Writes the part of it that changes; all of it, if it is new in the pending commit.
+    /// Writes its changing part, or all of it if it is new in the pending commit.
     fn moved(&mut self, what: &impl Entity) {
         let id = what.id();
         if self.pending.is_new(id) {
@@ -241,7 +242,7 @@ impl Default for Journal {
     }
 }
 
-/// What has a number, is written whole, and has a part that changes more often than the rest.
+/// An entity with a number that is written whole, or only in the part that changes often.
 pub(crate) trait Entity {
     fn id(&self) -> JobId;
     fn encode_whole(&self, inline_max: usize, out: &mut Vec<u8>) -> Tail;
@@ -291,13 +292,13 @@ impl Entity for Batch {
     }
 }
 
-/// Encodes something whole, but for a large tail.
+/// Encodes an entity whole, except for a large tail.
 fn put_tail(what: &impl Entity, out: &mut Vec<u8>) -> Option<Box<Tail>> {
     let tail = what.encode_whole(INLINE_BYTES_MAX, out);
     (tail.len() > 0).then(|| Box::new(tail))
 }
 
-/// A queue somebody merely waits for is nothing to remember.
+/// A queue that only waiting clients use is not worth storing.
 pub(crate) fn is_worth_remembering(queue: &Queue) -> bool {
     queue.image().known || PlaceKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
 }

@@ -1,8 +1,8 @@
-//! Durable memory: a log of what the engine changed, and a table of what lives.
+//! Durable storage: a log of what the engine changed, and a table of live records.
 //!
-//! Every visit to the engine leaves changes; [`Journal`] gathers them into commits, a [`Log`] keeps commits, a
-//! [`Checkpointer`] takes what lives of them to a [`Table`], and [`open`] makes an engine of both again. The journal is
-//! bookkeeping and does no I/O; a driver cuts commits from it and hands them to the log:
+//! Each visit to the engine produces changes. A [`Journal`] gathers them into commits, a [`Log`] stores the commits, a
+//! [`Checkpointer`] copies live records to a [`Table`], and [`open`] rebuilds the engine from both. The journal is bookkeeping
+//! and does no I/O. A driver cuts commits from it and appends them to the log:
 //!
 //! ```
 //! use bytes::Bytes;
@@ -35,21 +35,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A commit that fails is written again, the same, once [`Log::reopen`] succeeds: nothing of it or of a later one is
-//! acknowledged before.
+//! A failed commit is written again, unchanged, once [`Log::reopen`] succeeds. Until then neither it nor a later commit is
+//! acknowledged.
 //!
-//! Reading order: its README (what is where, and what a power cut can do) · [`Record`] (the facts) · [`Journal`] and
-//! `pending` (gathering them) · `log` · `page` (the table's values) · `digest`, `checkpoint` · `load`, `recover` ·
-//! `parts`, `directory` (opening).
+//! Reading order: the README (where data is at each moment, and what a power cut can do) · [`Record`] (the facts) · [`Journal`]
+//! and `pending` (gathering them) · `log` · `page` (the table's values) · `digest`, `checkpoint` · `load`, `recover` · `parts`,
+//! `directory` (opening).
 //!
 //! # Invariants
 //!
-//! * At most one record of a job, a schedule or a batch in a commit; the last one counts.
-//! * What is acknowledged is in the log, or in the table and before its point.
-//! * The log forgets only what lies before a point that was durable before the present one.
-//! * A table holds all of its point's pages and no others, or is not used: the census tells.
-//! * Anything that is missing is noticed when a store is opened, and nothing is started then.
-//! * A record that was ever written can be read for ever (`golden/`).
+//! * A commit holds at most one record of each job, schedule or batch: the last one.
+//! * Acknowledged changes are in the log, or in the table at or before its point.
+//! * The log forgets only commits before a point that was durable before the current point.
+//! * A table is used only if it holds exactly the pages of its point. The census verifies this.
+//! * Opening a store detects all missing data, and then starts nothing.
+//! * Every record ever written stays readable (`golden/`).
 
 mod before;
 mod checkpoint;

@@ -1,4 +1,4 @@
-//! Reading a table whole, and knowing that it is whole. Pure.
+//! Reads a whole table and verifies that it is complete. Pure.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -7,22 +7,22 @@ use crate::codec::DecodeError;
 use crate::page::{Item, Key, Large, Page, PageError, Point, items};
 use crate::store::{Error, Scan};
 
-/// What a table turned out to be.
+/// The result of reading a table.
 #[derive(Debug)]
 pub(crate) enum Loaded {
-    /// All that belongs to this point was shown.
+    /// All records of this point were shown.
     Whole(Point),
-    /// Something is missing or damaged: what was shown does not count.
+    /// Part of it is missing or damaged: the records shown do not count.
     Damaged(String),
-    /// There is no such candidate.
+    /// This candidate does not exist.
     None,
 }
 
-/// Shows every record of a table, in order of pages, and checks that they are all there.
+/// Shows every record of a table, in order of pages, and verifies that all of them exist.
 ///
 /// # Errors
 ///
-/// If the table cannot be read. A record that `show` cannot take is damage.
+/// If the table cannot be read. A record that `show` rejects is damage.
 pub(crate) fn load(
     scan: &dyn Scan,
     candidate: usize,
@@ -46,7 +46,7 @@ pub(crate) fn load(
     })
 }
 
-/// A record that has not been shown, because it or one before it is not complete.
+/// A record that cannot be shown yet: it or an earlier one is incomplete.
 enum Waiting {
     Record(Vec<u8>),
     Large { large: Large, bytes: Vec<u8>, pieces: u32 },
@@ -55,7 +55,7 @@ enum Waiting {
 struct Loader<'a> {
     show: &'a mut dyn FnMut(&[u8]) -> Result<(), DecodeError>,
     point: Option<Point>,
-    /// The head's page, which stands before the point.
+    /// The head's page, which precedes the point.
     head: Option<(Vec<u8>, Vec<u8>)>,
     census: u64,
     pages: u64,
@@ -111,21 +111,21 @@ impl Loader<'_> {
             }
             Waiting::Record(_) => None,
         });
-        // What no page names was left by a checkpoint, and is removed with the next.
+        // A piece that no page names was left by an earlier checkpoint. The next one removes it.
         let Some((bytes, pieces)) = here else { return Ok(()) };
         bytes.extend_from_slice(value);
         *pieces += 1;
         self.show_complete()
     }
 
-    /// Shows what waits, as far as it is complete.
+    /// Shows the waiting records that are complete.
     fn show_complete(&mut self) -> Result<(), String> {
         while let Some(waiting) = self.waiting.front() {
             let record = match waiting {
                 Waiting::Record(record) => record,
                 Waiting::Large { large, bytes, .. } if bytes.len() >= large.bytes => {
                     if !large.is(bytes) {
-                        return Err(format!("the large record of number {} is not as it was written", large.number));
+                        return Err(format!("the large record of number {} is damaged", large.number));
                     }
                     bytes
                 }
@@ -146,15 +146,12 @@ impl Loader<'_> {
     }
 
     fn end(&mut self) -> Result<Point, String> {
-        let Some(point) = self.point else { return Err("it does not say how far it has come".to_owned()) };
+        let Some(point) = self.point else { return Err("it has no point".to_owned()) };
         self.nothing_waits()?;
         if self.census == point.census {
             return Ok(point);
         }
         let pages = self.pages;
-        Err(format!(
-            "of its {} records some are missing or not the last ones ({pages} pages can be read)",
-            point.records
-        ))
+        Err(format!("some of its {} records are missing or outdated ({pages} pages can be read)", point.records))
     }
 }

@@ -1,7 +1,7 @@
-//! The log: commits one behind the other, each in an entry of its own.
+//! The log: a sequence of commits, each in an entry of its own.
 //!
-//! Reading order: `entry` (bytes on the disk) · `scan` (which entries count, and what is damage) · `file` (the log in
-//! segment files) · `room` (what it does with them) · `memory` (a log that fails on demand).
+//! Reading order: `entry` (bytes on the disk) · `scan` (which entries count, and what is damage) · `file` (the log in segment
+//! files) · `room` (file operations) · `memory` (a log that fails on demand).
 
 pub(crate) mod entry;
 pub(crate) mod file;
@@ -12,7 +12,7 @@ pub(crate) mod scan;
 
 use crate::codec::{DecodeError, Reader};
 
-/// The records of an entry: where each begins, counted from the first byte of the entry's records, and its bytes.
+/// The records of an entry: the offset of each within the entry's records, and its bytes.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(usize, &[u8]), DecodeError>> {
     let (mut reader, mut broken) = (Reader::new(bytes), false);
     std::iter::from_fn(move || {

@@ -1,7 +1,7 @@
-//! Pages: how jobs, queues and the head lie in the table. Pure.
+//! Pages: how the table stores jobs, queues and the head. Pure.
 //!
-//! The records of neighbouring numbers lie together in one value, so that those of a queue that is worked on in order live
-//! and die together. A record that is too large for that lies beside its page in pieces.
+//! Records of neighbouring numbers share one value, so that the jobs of a queue that is processed in order are stored and
+//! removed together. A record that is too large for that is stored beside its page, in pieces.
 //!
 //! ```text
 //! keys, in this order
@@ -14,33 +14,33 @@
 //! page     bytes 0..4    crc32 of the key and of all bytes from 4 on
 //!                4       version, 1
 //!                5..13   generation: the checkpoint that wrote it
-//!                13..21  weight of what it replaced, as of the checkpoint before
-//!                21..    items in order of numbers, of each number first the whole record, then the part that changed
+//!                13..21  weight of the page it replaced, as of the checkpoint before
+//!                21..    items in order of numbers; of each number first the whole record, then the part that changed
 //!
 //! item     varint 2 × length, record
-//!          or 1, kind of the record, varint number, place(8), varint length, crc32(4): it lies in pieces
+//!          or 1, kind of the record, varint number, place(8), varint length, crc32(4): it is stored in pieces
 //!
 //! point    bytes 0..4    crc32 of the key and of all bytes from 4 on
 //!                4       version, 1
 //!                5..     varints: generation, number of the last commit, id of the log, census, next job, records,
-//!                        bytes of them, number of the last commit of the point before (older points do not say that)
+//!                        bytes of them, number of the last commit of the point before (missing in older points)
 //! ```
 //! Numbers in values are little-endian.
 //!
-//! The *census* is the sum of the weights of all pages: it tells whether all of them are there and are the right ones. A
-//! page of the generation after the point's was written by a checkpoint that did not come to its end; it counts as what it
-//! replaced. Going through the same part of the log again gives the same page.
+//! The *census* is the sum of the weights of all pages: it verifies that the table has exactly the right pages. A page of the
+//! generation after the point's was written by an unfinished checkpoint, and counts as the page it replaced. Processing the
+//! same range of the log again gives the same page.
 
 use windlass_engine::JobId;
 
 use crate::codec::{DecodeError, Reader, put_u64};
 use crate::record::{COUNT_MAX, Effect, Subject, Tag};
 
-/// Numbers of a page: this many bits of a number say which it is on the page.
+/// The low bits of a number that select a record within its page.
 const PAGE_BITS: u32 = 5;
-/// A whole record of more bytes lies beside its page …
+/// A longer whole record is stored beside its page …
 const LARGE_BYTES: usize = 2 << 10;
-/// … and the part of one that changed. So a page has at most some 96 KiB.
+/// … and so is a longer changed part. So a page has at most some 96 KiB.
 const LARGE_PART_BYTES: usize = 1 << 10;
 /// Bytes of a piece of a large record, at most.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
@@ -50,18 +50,18 @@ const HEADER_BYTES: usize = 21;
 pub(crate) const HEAD_KEY: &[u8] = b"\0head";
 pub(crate) const POINT_KEY: &[u8] = b"\0point";
 
-/// What keeps a value of the table from being read.
+/// Why a value of the table cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum PageError {
     #[error("the checksum does not match")]
     Torn,
-    #[error("format version {0} is not known to this version")]
+    #[error("unknown format version {0}")]
     Version(u8),
     #[error(transparent)]
     Record(#[from] DecodeError),
 }
 
-/// The key of the page that something is on.
+/// The key of the page that holds this number.
 pub(crate) fn page_key(subject: Subject, number: u64) -> Vec<u8> {
     let kind = match subject {
         Subject::Head => return HEAD_KEY.to_vec(),
@@ -74,12 +74,12 @@ pub(crate) fn page_key(subject: Subject, number: u64) -> Vec<u8> {
     key
 }
 
-/// What a key is the key of.
+/// The meaning of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Key {
     Point,
     Page,
-    /// Piece `n` of the large record of `number` that stood at `place` in the log.
+    /// Piece `n` of the large record of `number` that was at `place` in the log.
     Piece {
         number: u64,
         place: u64,
@@ -107,7 +107,7 @@ fn piece_of(rest: &[u8]) -> Option<Key> {
     rest.is_empty().then_some(Key::Piece { number, place, n: u32::from_be_bytes(*n) })
 }
 
-/// A page, taken apart.
+/// A decoded page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Page<'a> {
     pub(crate) generation: u64,
@@ -117,7 +117,7 @@ pub(crate) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// A page where there is none.
+    /// Stands for a missing page.
     pub(crate) const NONE: Page<'static> = Page { generation: 0, replaced: 0, weight: 0, items: &[] };
 
     pub(crate) fn open(key: &[u8], value: &'a [u8]) -> Result<Self, PageError> {
@@ -128,13 +128,13 @@ impl<'a> Page<'a> {
         Ok(Self { generation, replaced, weight: weight(key, value, items), items })
     }
 
-    /// What it adds to the census of a point.
+    /// Its share of the census of a point.
     pub(crate) const fn weight_at(&self, generation: u64) -> u64 {
         if self.generation <= generation { self.weight } else { self.replaced }
     }
 }
 
-/// Writes a page. Returns it and its weight.
+/// Encodes a page. Returns it and its weight.
 pub(crate) fn seal_page(key: &[u8], generation: u64, replaced: u64, items: &[u8]) -> (Vec<u8>, u64) {
     let mut value = vec![0, 0, 0, 0, VERSION];
     value.extend(generation.to_le_bytes());
@@ -170,7 +170,7 @@ fn checksum(key: &[u8], value: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A page without items weighs nothing, as one that is not there.
+/// A page without items weighs nothing, like a missing page.
 fn weight(key: &[u8], value: &[u8], items: &[u8]) -> u64 {
     if items.is_empty() {
         return 0;
@@ -193,7 +193,7 @@ const fn mix(mut z: u64) -> u64 {
 pub(crate) enum Item<'a> {
     /// A record.
     Record(&'a [u8]),
-    /// A record that lies beside the page.
+    /// A record stored beside the page.
     Large(Large),
 }
 
@@ -202,14 +202,14 @@ pub(crate) enum Item<'a> {
 pub(crate) struct Large {
     kind: u8,
     pub(crate) number: u64,
-    /// Where it stood in the log: what tells it from an older one of the same number.
+    /// Its position in the log. It distinguishes the record from an older one of the same number.
     pub(crate) place: u64,
     pub(crate) bytes: usize,
     checksum: u32,
 }
 
 impl Large {
-    /// Whether a record lies beside its page. The head has no room there, and is never large.
+    /// Whether a record is stored beside its page. Never the head: it has no space there and is never large.
     pub(crate) const fn applies(record: &[u8], tag: Tag) -> bool {
         match (tag.subject, tag.effect) {
             (Subject::Head, _) => false,
@@ -218,7 +218,7 @@ impl Large {
         }
     }
 
-    /// The one that such a record becomes.
+    /// The reference to such a record.
     pub(crate) fn of(record: &[u8], tag: Tag, place: u64) -> Self {
         let kind = record.first().copied().unwrap_or_default();
         Self { kind, number: tag.number, place, bytes: record.len(), checksum: crc32fast::hash(record) }
@@ -244,7 +244,7 @@ impl Large {
         })
     }
 
-    /// What the record is about: its kind and number tell.
+    /// The record's tag, from its kind and number.
     fn tag(self) -> Result<Tag, DecodeError> {
         let mut front = vec![self.kind];
         put_u64(&mut front, self.number);
@@ -252,7 +252,7 @@ impl Large {
     }
 }
 
-/// The items of a page, each with its tag and the bytes it takes up there.
+/// The items of a page, each with its tag and its encoded bytes.
 pub(crate) fn items(bytes: &[u8]) -> impl Iterator<Item = Result<(Tag, Item<'_>, &[u8]), DecodeError>> {
     let (mut reader, mut broken) = (Reader::new(bytes), false);
     std::iter::from_fn(move || {
@@ -303,21 +303,21 @@ pub(crate) fn put_large(out: &mut Vec<u8>, large: Large) {
 /// How far a table has come: it holds everything up to a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Point {
-    /// Counts checkpoints.
+    /// Number of the checkpoint.
     pub(crate) generation: u64,
-    /// The last commit that is in it.
+    /// The last commit in the table.
     pub(crate) seq: u64,
     /// The log it belongs to.
     pub(crate) log: u64,
     /// The sum of the weights of its pages.
     pub(crate) census: u64,
-    /// The number of the first job that was born after it.
+    /// The number of the first job created after it.
     pub(crate) next_job: JobId,
-    /// Whole records in it.
+    /// Whole records in the table.
     pub(crate) records: u64,
-    /// Bytes of all records in it.
+    /// Bytes of all records in the table.
     pub(crate) bytes: u64,
-    /// The last commit that was in it at the point before. The log is kept back to there.
+    /// The last commit of the previous point. The log is kept back to there.
     pub(crate) before: u64,
 }
 
@@ -363,7 +363,7 @@ mod tests {
     use crate::record::encode_gone;
 
     #[test]
-    fn keys_stand_in_order_and_tell_what_they_are() {
+    fn keys_are_in_order_and_decode_to_their_meaning() {
         let job = Large { kind: 1, number: 0x1234, place: 7, bytes: PIECE_BYTES + 1, checksum: 0 };
         let queue = Large { kind: 4, number: 900, bytes: PIECE_BYTES, ..job };
         let mut keys = vec![HEAD_KEY.to_vec(), POINT_KEY.to_vec(), page_key(Subject::Queue, 900)];
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(Point::decode(&value), Ok(point));
         value.pop();
         seal(POINT_KEY, &mut value);
-        assert_eq!(Point::decode(&value), Ok(Point { before: 9, ..point }), "an older one does not say it");
+        assert_eq!(Point::decode(&value), Ok(Point { before: 9, ..point }), "an older point lacks it");
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(records in prop::collection::vec((0u64..1 << 40, any::<bool>()), 0..20)) {
+        fn written_items_read_back(records in prop::collection::vec((0u64..1 << 40, any::<bool>()), 0..20)) {
             let mut bytes = Vec::new();
             let mut expected = Vec::new();
             for (number, large) in records {
@@ -433,7 +433,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_page(key in any::<Vec<u8>>(), noise in any::<Vec<u8>>()) {
+        fn noise_does_not_decode_as_a_page(key in any::<Vec<u8>>(), noise in any::<Vec<u8>>()) {
             prop_assert!(Page::open(&key, &noise).is_err());
             prop_assert!(Point::decode(&noise).is_err());
             prop_assert!(items(&noise).count() <= noise.len());

@@ -1,6 +1,6 @@
-//! Opening a store from its two parts, wherever they are: what is behind the table's point comes from the log.
+//! Opening a store from its two parts, wherever they are stored: the log supplies the commits after the table's point.
 //!
-//! Not here: which files they are in (`directory`).
+//! Not here: the files they are in (`directory`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::page::Point;
 use crate::recover::{Recovered, Replay, load_table};
 use crate::store::{Entry, Log, LogTail, Scan, Table};
 
-/// Is shown a commit that is read back.
+/// Receives a commit that is read back.
 pub(crate) type ShowEntry<'a> = dyn FnMut(&Entry<'_>) -> Result<(), OpenError> + 'a;
 
-/// What a table and the log behind it come to.
+/// The combined contents of a table and the log after it.
 pub(crate) struct Found {
     pub(crate) replay: Replay,
     pub(crate) point: Point,
-    /// Which reading of the table is the right one.
+    /// Which candidate of the table is right.
     pub(crate) candidate: usize,
 }
 
 impl Found {
-    /// Reads a table, and what is behind its point: `behind` is called with that point, and shows every later commit in
-    /// order. Returns what it returned, too.
+    /// Reads a table and the log after its point. `behind` receives the point and shows every later commit in order. Also
+    /// returns what `behind` returned.
     pub(crate) fn read<T>(
         table: &dyn Scan,
         path: &Path,
@@ -37,7 +37,7 @@ impl Found {
         Ok((Self { replay, point, candidate }, read))
     }
 
-    /// Makes an engine of it, and what makes checkpoints from here on.
+    /// Builds the engine and the checkpointer.
     pub(crate) fn open(
         self,
         table: Box<dyn Table>,
@@ -58,7 +58,7 @@ impl Found {
 ///
 /// # Errors
 ///
-/// If one of them cannot be read, and if anything is missing that must be there.
+/// If a part cannot be read, and if required data is missing.
 pub fn open_parts(
     log: &dyn Log,
     table: Box<dyn Table>,
@@ -72,7 +72,7 @@ pub fn open_parts(
     found.open(table, tail, checkpoints, limits, seed)
 }
 
-/// Shows the commits behind `after`, each of which must be there.
+/// Shows the commits after `after`, all of which must exist.
 fn show_behind(tail: &dyn LogTail, after: u64, show: &mut ShowEntry<'_>) -> Result<(), OpenError> {
     let (mut last, mut shown) = (after, Ok(()));
     tail.read(after, &mut |entry| {

@@ -1,4 +1,4 @@
-//! The commit that is being gathered: one record at most for each job, encoded as it comes.
+//! The pending commit: at most one record for each job, encoded on arrival.
 //!
 //! Not here: when the commit is cut (`journal`).
 
@@ -9,27 +9,27 @@ use windlass_engine::{JobId, Numbered, QueueId};
 use crate::commit::{Commit, Piece};
 use crate::record::{Tail, encode_gone};
 
-/// A tail longer than this is shared with the engine until the commit is written, and copied without its lock, if at all.
+/// A longer tail is shared with the engine until the commit is written. If it is copied at all, the lock is not held.
 pub(crate) const INLINE_BYTES_MAX: usize = 1024;
-/// Bytes of overwritten records that may lie about before the rest is moved together.
+/// Bytes of overwritten records before the rest is compacted.
 const HOLES_BYTES_MAX: usize = 1 << 20;
-/// Records that came to nothing that may lie about.
+/// Number of void records before the rest is compacted.
 const VOIDS_MAX: usize = 4096;
-/// Room that is made for a commit before it is needed, at most.
+/// Capacity reserved for a commit in advance, at most.
 const ROOM_BYTES_MAX: usize = 1 << 20;
 const ROOM_RECORDS_MAX: usize = 1 << 13;
 const NO_RECORD: u32 = u32::MAX;
 
-/// What a record of the pending commit is.
+/// The kind of a record in the pending commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// A job, a schedule or a batch, whole.
+    /// A whole job, schedule or batch.
     Put,
-    /// The part of it that changes.
+    /// Its changing part.
     Moved,
-    /// It is gone.
+    /// Its deletion.
     Gone,
-    /// The record came to nothing.
+    /// A cancelled record.
     Void,
     /// A queue, or the head.
     Other,
@@ -54,17 +54,17 @@ impl Written {
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) seq: u64,
-    /// Something was appended, even if it has come to nothing since: somebody may wait for it.
+    /// Something was appended, even if it has cancelled out since: a client may wait for this commit.
     pub(crate) touched: bool,
-    /// Queues to be read from the engine when it is cut.
+    /// Queues to read from the engine at the cut.
     pub(crate) queues: BTreeSet<QueueId>,
-    /// Which record is about this job, schedule or batch.
+    /// The record of each job, schedule or batch.
     index: Numbered<u32>,
-    /// What has this number or a higher one was born in this commit: no other commit knows it.
+    /// This number and higher ones were assigned in this commit. No other commit has them.
     first_new: JobId,
     arena: Vec<u8>,
     records: Vec<Written>,
-    /// Bytes of records that stand.
+    /// Bytes of valid records.
     bytes: u64,
     holes: usize,
     voids: usize,
@@ -86,17 +86,17 @@ impl Pending {
         }
     }
 
-    /// Bytes of the records that stand.
+    /// Bytes of the valid records.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether it was born in this commit.
+    /// Whether it was created in this commit.
     pub(crate) fn is_born(&self, id: JobId) -> bool {
         id >= self.first_new
     }
 
-    /// Whether no other commit knows it.
+    /// Whether no other commit has it.
     pub(crate) fn is_new(&self, id: JobId) -> bool {
         self.is_born(id) || self.index.get(id).is_some_and(|index| self.kind(index) == Kind::Put)
     }
@@ -106,7 +106,7 @@ impl Pending {
         self.write(id, Kind::Put, encode);
     }
 
-    /// Writes the part of it that changes.
+    /// Writes its changing part.
     pub(crate) fn moved(&mut self, id: JobId, encode: impl FnOnce(&mut Vec<u8>)) {
         self.write(id, Kind::Moved, |out| {
             encode(out);
@@ -114,7 +114,7 @@ impl Pending {
         });
     }
 
-    /// Writes that it is gone. What was born in this commit comes to nothing.
+    /// Writes its deletion. Creation and deletion in this commit cancel out.
     pub(crate) fn gone(&mut self, id: JobId) {
         if id < self.first_new {
             self.write(id, Kind::Gone, |out| {
@@ -126,7 +126,7 @@ impl Pending {
         }
     }
 
-    /// Appends a record that is about no job.
+    /// Appends a record that is not about a job.
     pub(crate) fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         self.add(JobId(0), Kind::Other, |out| {
             encode(out);
@@ -134,7 +134,7 @@ impl Pending {
         });
     }
 
-    /// Moves together what stands, if too much lies about between it.
+    /// Compacts the records if too many bytes are unused.
     pub(crate) fn tidy_if_cluttered(&mut self) {
         let holes = self.holes > HOLES_BYTES_MAX && self.holes > self.arena.len() / 2;
         if holes || (self.voids > VOIDS_MAX && self.voids > self.records.len() / 2) {
@@ -142,7 +142,7 @@ impl Pending {
         }
     }
 
-    /// Ends the gathering and begins the next commit. From `first_new` on everything will be new there.
+    /// Returns the commit and begins the next. There, `first_new` and higher numbers are new.
     pub(crate) fn close(&mut self, first_new: JobId) -> Commit {
         let room = (self.arena.len().min(ROOM_BYTES_MAX), self.records.len().min(ROOM_RECORDS_MAX));
         let arena = std::mem::replace(&mut self.arena, Vec::with_capacity(room.0));
@@ -178,7 +178,7 @@ impl Pending {
         }
     }
 
-    /// Adds a record. Returns which it is.
+    /// Adds a record. Returns its index.
     fn add(&mut self, id: JobId, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) -> u32 {
         let at = self.arena.len();
         let tail = encode(&mut self.arena);
@@ -188,7 +188,7 @@ impl Pending {
         u32::try_from(self.records.len() - 1).unwrap_or(NO_RECORD)
     }
 
-    /// Writes a record anew, over itself if it fits there.
+    /// Rewrites a record, in place if it fits.
     fn rewrite(&mut self, index: u32, kind: Kind, encode: impl FnOnce(&mut Vec<u8>) -> Option<Box<Tail>>) {
         let Some(record) = self.records.get_mut(index as usize) else { return };
         self.bytes -= record.bytes() as u64;
@@ -208,7 +208,7 @@ impl Pending {
         self.bytes += record.bytes() as u64;
     }
 
-    /// A record comes to nothing.
+    /// Cancels a record.
     fn void(&mut self, index: u32) {
         let Some(record) = self.records.get_mut(index as usize) else { return };
         self.bytes -= record.bytes() as u64;
@@ -217,7 +217,7 @@ impl Pending {
         (record.kind, record.len, record.tail) = (Kind::Void, 0, None);
     }
 
-    /// Moves together what stands.
+    /// Compacts the records.
     fn tidy(&mut self) {
         let mut arena = Vec::with_capacity(self.arena.len() - self.holes);
         self.records.retain(|record| record.kind != Kind::Void);

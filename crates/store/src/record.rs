@@ -1,10 +1,10 @@
-//! Facts and their bytes: a job whole, a job's standing, a job gone, a queue, a queue gone, the head; a schedule whole, a
-//! schedule's next run; a batch whole, a batch's standing. Schedules and batches have numbers as jobs have, and are gone as
-//! they are.
+//! Facts and their bytes: a whole job, a job's standing, a job's deletion, a queue, a queue's deletion, the head; a whole
+//! schedule, a schedule's next run; a whole batch, a batch's standing. Schedules and batches share the numbers of jobs, and are
+//! deleted by the same record.
 //!
-//! Written by hand and never derived from the engine's types, so that renaming a field cannot break a disk. A record says
-//! itself where it ends; the bytes around records are `frame`'s business. What is here must be readable for ever: the
-//! files in `golden/` say so. A record that must change gets a new kind, and the old kind stays readable.
+//! The encoding is written by hand and never derived from the engine's types, so that renaming a field cannot break a disk. A
+//! record marks its own end; `frame` handles the bytes around records. The formats here must stay readable for ever: the files
+//! in `golden/` verify it. A record that must change gets a new kind, and the old kind stays readable.
 
 mod batch;
 mod job;
@@ -30,61 +30,61 @@ const MOVED: u8 = 2;
 const GONE: u8 = 3;
 const QUEUE_SET: u8 = 4;
 const QUEUE_GONE: u8 = 5;
-/// Without totals by origin: read, and written no more.
+/// Without totals by origin: read, but no longer written.
 const OLD_HEAD: u8 = 6;
 const SCHEDULE: u8 = 7;
 const NEXT_RUN: u8 = 8;
 const BATCH: u8 = 9;
 const BATCH_MOVED: u8 = 10;
-/// With a count and a checksum of the commits that a journal in sled held: read, and written no more.
+/// With a count and a checksum of the commits in a sled journal: read, but no longer written.
 const COUNTED_HEAD: u8 = 11;
 const HEAD: u8 = 12;
 
-/// Counts, numbers and ranks stay below this, so that going on counting from a journal never overflows.
+/// Counts, numbers and ranks stay below this, so that counting on from a journal never overflows.
 pub(crate) const COUNT_MAX: u64 = 1 << 63;
 
 /// One fact of the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// A job, whole. It stands for whatever was said of this job before.
+    /// A whole job. It replaces all earlier records of this job.
     Put(Job),
-    /// How a job stands now; the rest of it stays as it is.
+    /// How a job stands now; the rest of it is unchanged.
     Moved(Moved),
-    /// A job is gone, or a schedule, or a batch.
+    /// A job, a schedule or a batch is deleted.
     Gone(JobId),
     /// A queue, whole.
     QueueSet(QueueImage),
-    /// A queue is gone.
+    /// A queue is deleted.
     QueueGone(QueueId),
-    /// A schedule, whole. It stands for whatever was said of it before.
+    /// A whole schedule. It replaces all earlier records of this schedule.
     Schedule(Box<Schedule>),
-    /// When a schedule runs next; the rest of it stays as it is.
+    /// When a schedule runs next; the rest of it is unchanged.
     NextRun(NextRun),
-    /// A batch, whole. It stands for whatever was said of it before.
+    /// A whole batch. It replaces all earlier records of this batch.
     Batch(Box<Batch>),
-    /// How a batch stands; the rest of it stays as it is.
+    /// How a batch stands; the rest of it is unchanged.
     BatchMoved(BatchMoved),
-    /// The engine's own numbers; every commit has one.
+    /// The engine's own numbers. Every commit has one.
     Head(HeadRecord),
 }
 
-/// What the journal remembers besides jobs and queues.
+/// Journalled state besides jobs and queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadRecord {
     /// The engine's numbers.
     pub head: Head,
-    /// The daemon stopped in order after this commit.
+    /// The daemon stopped cleanly after this commit.
     pub clean: bool,
-    /// The commits there were, as version 0.1.0 counted them.
+    /// The commits that exist, as version 0.1.0 counted them.
     pub counted: Option<Counted>,
 }
 
-/// Which commits a journal of version 0.1.0 held.
+/// The commits in a journal of version 0.1.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// How many, with the commit that says so.
+    /// Their number, including the commit with this record.
     pub commits: u64,
-    /// The sum of a hash of each commit's number, wrapping.
+    /// The wrapping sum of a hash of each commit's number.
     pub census: u64,
 }
 
@@ -96,29 +96,29 @@ pub(crate) const fn census_share(seq: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What kind of thing a record is about.
+/// The kind of a record's subject.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Subject {
     /// The engine's own numbers.
     Head,
     /// A queue, by number.
     Queue,
-    /// A job, a schedule or a batch: they share their numbers.
+    /// A job, a schedule or a batch: they share one range of numbers.
     Entity,
 }
 
-/// What a record does to its subject.
+/// A record's effect on its subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
-    /// The subject, whole.
+    /// Replaces the whole subject.
     Whole,
-    /// The part of it that changes; the rest stays.
+    /// Replaces the part that changes; the rest is unchanged.
     Part,
-    /// The subject is gone.
+    /// Deletes the subject.
     Gone,
 }
 
-/// A record's first bytes: what it is about and what it does, without reading the rest.
+/// A record's subject and effect, decoded from its first bytes alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
     pub(crate) subject: Subject,
@@ -179,7 +179,7 @@ pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
     }
 }
 
-/// Each part that is there behind flags that say which are.
+/// Flags for the parts that exist, then these parts.
 fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
     let Throttle { leased_max, per_worker_max, timeout_ms } = *throttle;
     let parts = [leased_max.map(u64::from), per_worker_max.map(u64::from), timeout_ms];
@@ -187,7 +187,7 @@ fn encode_throttle(throttle: &Throttle, out: &mut Vec<u8>) {
     parts.into_iter().flatten().for_each(|part| put_u64(out, part));
 }
 
-/// The codec, then which of the rest there is, then that.
+/// The codec, flags for the rules that exist, then these rules.
 fn encode_rules(rules: &QueueRules, out: &mut Vec<u8>) {
     let QueueRules { codec, retry, body_bytes_max } = *rules;
     out.push(match codec {
@@ -230,7 +230,7 @@ pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
     }
 }
 
-/// `told`: misfits are, for there are some in one of the head's totals.
+/// `told`: whether `misfits` is written, because one of the head's totals has some.
 fn put_totals(totals: &Totals, told: bool, out: &mut Vec<u8>) {
     let Totals {
         pushed,
@@ -249,14 +249,14 @@ fn put_totals(totals: &Totals, told: bool, out: &mut Vec<u8>) {
         misfits,
     } = *totals;
     let first = [pushed, taken, succeeded, failed, buried, lost, expired, cancelled];
-    // What an old head had not.
+    // Fields that an old head lacks.
     let rest = [released, retried, purged, timed_out, dismissed];
     let misfits = Some(misfits).filter(|_| told);
     first.into_iter().chain(rest).chain(misfits).for_each(|n| put_u64(out, n));
 }
 
 impl Record {
-    /// The record at the front of the reader.
+    /// Decodes the record at the front of the reader.
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match from.u8()? {
             PUT => job::decode_put(from).map(Self::Put),
@@ -273,7 +273,7 @@ impl Record {
         }
     }
 
-    /// Every record of `bytes`, up to the first that cannot be read.
+    /// Every record of `bytes`, up to the first invalid one.
     pub fn all(bytes: &[u8]) -> impl Iterator<Item = Result<Self, DecodeError>> {
         let mut reader = Reader::new(bytes);
         let mut broken = false;
@@ -326,7 +326,7 @@ fn decode_queue(from: &mut Reader<'_>) -> Result<QueueImage, DecodeError> {
     Ok(QueueImage { id, name, kind, known, paused, jobs_max, throttle, rules, serial })
 }
 
-/// Earlier versions said with the first flag that protocols do not share the queue's jobs. Now that is up to the configuration.
+/// In earlier versions the first flag isolated the protocols from one another. Now the configuration decides.
 fn decode_rules(from: &mut Reader<'_>) -> Result<QueueRules, DecodeError> {
     let codec = match from.u8()? {
         0 => Codec::Text,
@@ -352,9 +352,9 @@ fn decode_head(from: &mut Reader<'_>, kind: u8) -> Result<HeadRecord, DecodeErro
     let old = kind == OLD_HEAD;
     let flags = from.below("the head's flags", if old { 4 } else { 16 })?;
     let misfits = flags & 4 != 0;
-    let starts = if flags & 2 != 0 { from.below("how often it was started", COUNT_MAX)? } else { 0 };
+    let starts = if flags & 2 != 0 { from.below("the start count", COUNT_MAX)? } else { 0 };
     let next_job = from.below("the next job's number", COUNT_MAX)?;
-    let reserved = from.below("the numbers set aside", COUNT_MAX)?;
+    let reserved = from.below("the reserved numbers", COUNT_MAX)?;
     let totals = read_totals(from, old, misfits)?;
     let mut origins = Vec::new();
     let count = if old { 0 } else { from.below("a count of origins", 257)? };
@@ -414,7 +414,7 @@ fn read_totals(from: &mut Reader<'_>, old: bool, misfits: bool) -> Result<Totals
     })
 }
 
-/// An option as a byte string's presence: the caller has written a bit that says so.
+/// Reads an optional byte string; `there` is the caller's flag bit.
 pub(crate) fn owned_if(from: &mut Reader<'_>, there: bool) -> Result<Option<Bytes>, DecodeError> {
     if there { from.owned().map(Some) } else { Ok(None) }
 }

@@ -1,6 +1,6 @@
-//! From a store back to an engine equal to the one that died, and to the journal that goes on where the old one stopped.
+//! Rebuilds from a store an engine equal to the last one, and the journal that continues after it.
 //!
-//! Not here: how a table is known to be whole (`load`), and a log to end where it does (`log::scan`).
+//! Not here: verifying that a table is complete (`load`), and finding the log's end (`log::scan`).
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use crate::record::{HeadRecord, Record};
 use crate::salvage::Salvage;
 use crate::store::{Entry, Scan};
 
-/// Jobs per page of those that are read: pages are given back one by one while the engine takes the jobs up.
+/// Jobs read per chunk. Chunks are freed one by one while the engine takes the jobs.
 const PAGE: usize = 1024;
-/// Numbers of queues that are taken up whatever the limit says: it may have been lowered since.
+/// Queue numbers accepted whatever the limit: the limit may have been lowered since.
 const QUEUES_MIN: u32 = 1 << 16;
 
-/// What was found in a store.
+/// The contents of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Jobs.
@@ -34,30 +34,30 @@ pub struct Report {
     pub schedules: u64,
     /// Batches.
     pub batches: u64,
-    /// The last commit that is in the table.
+    /// The last commit in the table.
     pub table_seq: u64,
     /// The last commit.
     pub last_seq: u64,
-    /// The daemon had stopped in order.
+    /// The daemon had stopped cleanly.
     pub clean: bool,
     /// The last entry of the log was torn, and is dropped: it was never acknowledged.
     pub torn: bool,
-    /// Damage by which nothing is lost: what stood there is in the table.
+    /// Damage that lost nothing: the table holds the damaged commits.
     pub harmless: Vec<Damage>,
 }
 
-/// An engine and its journal, as they were after the last commit.
+/// An engine and its journal, as of the last commit.
 #[derive(Debug)]
 pub struct Recovered {
-    /// As it was after the last commit.
+    /// The engine.
     pub engine: Engine,
-    /// Goes on behind the last commit. It has something to write at once.
+    /// Continues after the last commit. It has a commit to write at once.
     pub journal: Journal,
-    /// What was found.
+    /// The contents found.
     pub report: Report,
 }
 
-/// Reads a table into a new replay. Returns it with the table's point, and which candidate was the right one.
+/// Reads a table into a new replay. Returns the replay, the table's point, and the candidate that was right.
 pub(crate) fn load_table(scan: &dyn Scan, path: &std::path::Path) -> Result<(Replay, Point, usize), OpenError> {
     let mut first_damage = None;
     for candidate in 0.. {
@@ -77,7 +77,7 @@ pub(crate) fn load_table(scan: &dyn Scan, path: &std::path::Path) -> Result<(Rep
     Err(Damage::of(path, format!("the table of living jobs is damaged: {what}")).into())
 }
 
-/// What the records so far add up to.
+/// The net effect of all records so far.
 pub(crate) struct Replay {
     jobs: Vec<Vec<Option<Job>>>,
     count: u32,
@@ -101,7 +101,7 @@ impl Replay {
         }
     }
 
-    /// Takes up a commit.
+    /// Applies a commit.
     pub(crate) fn take(&mut self, entry: &Entry<'_>) -> Result<(), Damage> {
         let taken = records(entry.records).try_for_each(|record| -> Result<(), DecodeError> {
             let record = Record::decode(&mut Reader::new(record?.1))?;
@@ -119,7 +119,7 @@ impl Replay {
     pub(crate) fn apply(&mut self, record: Record) {
         match record {
             Record::Put(job) => self.put(job),
-            // Of what is gone an old standing may still be there.
+            // An old changed part of a deleted job may still exist.
             Record::Moved(moved) => {
                 if let Some(job) = self.job_mut(moved.job) {
                     moved.apply(job);
@@ -180,11 +180,11 @@ impl Replay {
         self.place_mut(index)?.as_mut()
     }
 
-    /// Hands everything to a new engine, after looking whether an engine can have been in this state. The journal goes on
-    /// behind commit `last_seq`.
+    /// Passes everything to a new engine, after checking that the state is consistent. The journal continues after commit
+    /// `last_seq`.
     pub(crate) fn build(self, limits: Limits, seed: u64, last_seq: u64) -> Result<Recovered, Damage> {
         let queues_max = limits.queues_max.max(QUEUES_MIN);
-        let nonsense = |what: String| Damage::of("", format!("the store contradicts itself: {what}"));
+        let nonsense = |what: String| Damage::of("", format!("the store is inconsistent: {what}"));
         check_queues(&self.queues, queues_max).map_err(nonsense)?;
         self.check_jobs().map_err(nonsense)?;
         self.check_schedules().map_err(nonsense)?;
@@ -226,7 +226,7 @@ impl Replay {
         let mut ranks = Vec::with_capacity(self.index.len());
         for job in self.jobs.iter().flatten().flatten() {
             let Some(queue) = self.queues.get(&job.queue) else {
-                return Err(format!("{:?} is in {:?}, which is not there", job.id, job.queue));
+                return Err(format!("{:?} is in {:?}, which does not exist", job.id, job.queue));
             };
             if job.cycle().is_some() != (queue.kind == QueueKind::Cycle) {
                 return Err(format!("{:?} does not fit the kind of {:?}", job.id, job.queue));
@@ -235,7 +235,7 @@ impl Replay {
         }
         ranks.sort_unstable();
         match ranks.windows(2).find(|pair| pair.first() == pair.last()) {
-            Some(pair) => Err(format!("rank {} is given twice", pair.first().unwrap_or(&0))),
+            Some(pair) => Err(format!("rank {} occurs twice", pair.first().unwrap_or(&0))),
             None => Ok(()),
         }
     }
@@ -276,10 +276,10 @@ impl Replay {
     }
 }
 
-/// What a batch's jobs may still add to its counts: those that have not run, those that have not succeeded.
+/// The most a batch's jobs can still add to its counts: jobs that have not run, and jobs that have not succeeded.
 type Open = BTreeMap<JobId, (u64, u64)>;
 
-/// Whether a batch can stand as it does.
+/// Checks that a batch is consistent.
 fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<(), String> {
     let (id, at) = (batch.id, &batch.standing);
     if unran > at.total - at.ran || open > at.total - at.succeeded {
@@ -294,7 +294,7 @@ fn check_batch(batch: &Batch, (unran, open): (u64, u64)) -> Result<(), String> {
     }
     let misplaced = |job: &windlass_engine::NewJob| job.kind != QueueKind::Work || !job.durable || job.listen;
     if [&batch.complete, &batch.success].into_iter().flatten().any(|job| misplaced(job)) {
-        return Err(format!("{id:?} has a callback that cannot be one"));
+        return Err(format!("{id:?} has an invalid callback"));
     }
     Ok(())
 }
@@ -312,7 +312,7 @@ fn check_queues(queues: &BTreeMap<QueueId, QueueImage>, queues_max: u32) -> Resu
     Ok(())
 }
 
-/// An engine of whatever was salvaged: what contradicts the rest is left out.
+/// An engine with the salvaged contents. Contradictory parts are left out.
 pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
     let mut engine = Engine::new(limits, seed);
     if let Some(head) = found.head() {
@@ -320,7 +320,7 @@ pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
     }
     let mut names = BTreeMap::new();
     for (id, image) in &found.queues {
-        // Of two queues of one name the younger counts: the other one is gone.
+        // Of two queues with the same name the younger counts: the other was deleted.
         names.insert(&image.name, *id);
     }
     let is_there = |id: QueueId| found.queues.get(&id).filter(|image| names.get(&image.name) == Some(&id));
@@ -330,7 +330,7 @@ pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
     for job in found.jobs.values() {
         let fits = is_there(job.queue).is_some_and(|queue| job.cycle().is_some() == (queue.kind == QueueKind::Cycle));
         let mut job = job.clone();
-        // A batch counts its jobs, and which of those are gone is not known: they go on without it.
+        // A batch counts its jobs, and it is unknown which were deleted. The jobs continue without it.
         if let Some(extra) = &mut job.extra {
             extra.member = None;
         }
@@ -354,7 +354,7 @@ pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
         tracing::warn!(
             jobs = left_out,
             batches,
-            "some of what can be read cannot be taken up: see the directory set aside"
+            "some readable records could not be restored: see the directory set aside"
         );
     }
     engine

@@ -1,10 +1,9 @@
-//! What can be said of a store that recovery refuses, and what can be read of it. Nothing is written to the store.
+//! Examines a store that recovery refuses, and reads as much of it as possible. Nothing is written to the store.
 //!
-//! Not here: the lines of JSON it becomes (`export`).
+//! Not here: export as lines of JSON (`export`).
 //!
-//! Nothing here trusts anything else to be there. Entries and pages that are damaged are passed over. What the table holds
-//! counts more than what the log still has of the time before the table's point. A job whose end was
-//! lost may be told of although it had ended: whoever reads the export decides.
+//! No part relies on another part. Damaged entries and pages are skipped. The table takes precedence over commits of the log
+//! before the table's point. A job whose end was lost may appear although it had ended: the reader of the export decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -27,20 +26,20 @@ use crate::sled_file::SledFile;
 use crate::store::{Error, Table as _};
 use crate::table::sled::{DB, SledTable};
 
-/// What [`verify`] found of a store that is in order.
+/// The result of [`verify`] for a store in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What starting the daemon would find.
+    /// The report that a start of the daemon would give.
     pub report: Report,
-    /// The journal of version 0.1.0 is there: the next start takes it over.
+    /// The journal of version 0.1.0 exists: the next start takes it over.
     pub before: bool,
 }
 
-/// Reads a store as starting the daemon would, and changes nothing.
+/// Reads a store as a start of the daemon would, and changes nothing.
 ///
 /// # Errors
 ///
-/// What would keep the daemon from starting.
+/// The reason why the daemon would not start.
 pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Verdict, OpenError> {
     let lock = Lock::look(&config.path)?;
     let store = config.path.join(STORE);
@@ -57,7 +56,7 @@ pub fn verify(config: &StoreConfig, limits: Limits) -> Result<Verdict, OpenError
     Ok(Verdict { report, before: false })
 }
 
-/// Reads a store as starting the daemon would.
+/// Reads a store as a start of the daemon would.
 fn read_strictly(config: &StoreConfig, store: &Path) -> Result<(), OpenError> {
     let Read { found, scanned, .. } = directory::read(config, store)?;
     found.replay.build(Limits::default(), 0, scanned.last.0)?;
@@ -69,49 +68,50 @@ fn read_strictly(config: &StoreConfig, store: &Path) -> Result<(), OpenError> {
 enum Reached {
     /// It holds all commits up to this one.
     Whole(u64),
-    /// It is damaged. What can be read of it is of this commit, or of later ones, of this log.
+    /// It is damaged. Its readable pages are of this commit of this log, or of later ones.
     AtLeast { seq: u64, log: u64 },
-    /// Nothing is known.
+    /// Unknown.
     Unknown,
 }
 
-/// What was saved, and what was not.
+/// The salvaged data, and the losses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Salvage {
-    /// Jobs by number, as they last stood.
+    /// Jobs by number, in their last state.
     pub jobs: BTreeMap<JobId, Job>,
-    /// Schedules by number, as they last stood.
+    /// Schedules by number, in their last state.
     pub schedules: BTreeMap<JobId, Schedule>,
-    /// Batches by number, as they last stood.
+    /// Batches by number, in their last state.
     pub batches: BTreeMap<JobId, Batch>,
     /// Queues by number.
     pub queues: BTreeMap<QueueId, QueueImage>,
     /// Commits of the log that were read.
     pub commits: u64,
-    /// Commits of the log that were not, although they should be there.
+    /// Commits of the log that should exist and were not read.
     pub commits_missing: u64,
-    /// What could not be read, and why.
+    /// The parts that could not be read, and why.
     pub unreadable: Vec<String>,
     head: Option<HeadRecord>,
-    /// Queues that are gone. One of them may be the only place that tells what the queue of a job was called.
+    /// Deleted queues. One of them may be the only source of the name of a job's queue.
     gone: BTreeSet<QueueId>,
 }
 
-/// Reads whatever can be read of a data directory, and changes nothing in it.
+/// Reads as much as possible of a data directory, and changes nothing in it.
 ///
 /// # Errors
 ///
-/// If a daemon has it, or nothing of a store is there.
+/// If a daemon holds the directory, or it contains no store.
 pub fn salvage(config: &StoreConfig) -> Result<Salvage, Error> {
     let _lock = Lock::look(&config.path)?;
     Ok(Salvage::of(config))
 }
 
-/// Makes a store of what can be read of this one, which is set aside. Returns what was read, and where the old one is.
+/// Creates a store from the readable part of this one, which is set aside. Returns the salvaged data, and the path of the old
+/// store.
 ///
 /// # Errors
 ///
-/// If a daemon has it, or the new one cannot be made.
+/// If a daemon holds the directory, or the new store cannot be created.
 pub fn accept_loss(config: &StoreConfig, limits: Limits, seed: u64) -> Result<(Salvage, PathBuf), OpenError> {
     let mut lock = Lock::take(&config.path)?;
     let found = Salvage::of(config);
@@ -122,7 +122,7 @@ pub fn accept_loss(config: &StoreConfig, limits: Limits, seed: u64) -> Result<(S
 }
 
 impl Salvage {
-    /// Whether everything is there that should be.
+    /// Whether nothing is missing.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.commits_missing == 0 && self.unreadable.is_empty()
@@ -152,8 +152,8 @@ impl Salvage {
         self.head.as_ref()
     }
 
-    /// Reads the table. Returns how far it has come. If the store is not in order, a whole table may be one of long ago, that damage
-    /// to what came later has brought to light: then what can be read of that counts.
+    /// Reads the table. Returns how far it has come. If the store is not in order, a complete table may be an outdated one that
+    /// damage to later writes has exposed. Then only its readable pages count.
     fn take_table(&mut self, config: &StoreConfig, store: &Path, is_in_order: bool) -> Reached {
         let table = match SledTable::open(config.table(store)) {
             Ok(Some(table)) => table,
@@ -177,7 +177,7 @@ impl Salvage {
                     let last = if is_in_order { None } else { later.take_pages(&file, config.table_segment_bytes) };
                     if let Some(last) = last.filter(|last| last.seq > point.seq) {
                         *self = later;
-                        self.cannot_read(&table.folder(), &"what it held last is damaged");
+                        self.cannot_read(&table.folder(), &"its last contents are damaged");
                         return Reached::AtLeast { seq: last.seq, log: last.log };
                     }
                     *self = found;
@@ -198,8 +198,7 @@ impl Salvage {
         Reached::Unknown
     }
 
-    /// Takes what can be read of a table's pages. Of each page the last version counts that is there. Returns the last point
-    /// that is there.
+    /// Takes the readable pages of a table. Of each page the last existing version counts. Returns the last existing point.
     fn take_pages(&mut self, path: &Path, segment_bytes: usize) -> Option<Point> {
         let mut point: Option<Point> = None;
         let mut pages: BTreeMap<Vec<u8>, (u64, Vec<u8>)> = BTreeMap::new();
@@ -261,9 +260,9 @@ impl Salvage {
         }
     }
 
-    /// Takes what can be read of the log behind the table. If that is damaged, the commits before its point are taken once
-    /// more, as far as there are all of them from some commit on: the last of them on each thing says what the table should.
-    /// Of what lies before a gap it would not be the last.
+    /// Takes the readable part of the log after the table. If the table is damaged, commits before its point are applied again
+    /// from the start of the unbroken range that reaches it: the last of them on each subject is what the table should hold.
+    /// Before a gap it would not be the last.
     fn take_log(&mut self, folder: &Path, table: Reached) {
         let (after, from) = match table {
             Reached::Whole(seq) => (seq, seq + 1),
@@ -306,7 +305,7 @@ impl Salvage {
         }
     }
 
-    /// Takes what can be read of the journal of version 0.1.0.
+    /// Takes the readable part of the journal of version 0.1.0.
     fn take_before(&mut self, folder: &Path) {
         let (mut commits, mut damaged) = (0, Vec::new());
         let read = crate::before::salvage(folder, &mut |part| match part {
@@ -326,7 +325,7 @@ impl Salvage {
         }
     }
 
-    /// Forgets queues that are gone, and of which no job is left.
+    /// Forgets deleted queues without jobs.
     fn forget_queues(&mut self) {
         let used: BTreeSet<QueueId> = self.jobs.values().map(|job| job.queue).collect();
         let gone = std::mem::take(&mut self.gone);

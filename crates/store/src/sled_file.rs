@@ -1,38 +1,36 @@
-//! sled's log, read without sled: nothing is written, nothing is trusted, and no bytes make it panic.
+//! Reads sled's log without sled: it writes nothing, trusts nothing, and never panics on any bytes.
 //!
-//! Opening a log with sled blanks and cuts off what sled takes for superfluous, and even reading with it writes: it
-//! splits and merges nodes on its way. This reads the file as it is, while sled has it open (after a flush, with nobody
-//! writing), after it was closed, and after a power cut.
+//! Opening a log with sled blanks and cuts off parts that sled considers unneeded. Even reading with sled writes: it splits and
+//! merges nodes on its way. This module reads the file as it is: while sled has it open (after a flush, without concurrent
+//! writes), after it was closed, and after a power cut.
 //!
-//! The log is a sequence of segments, each somewhere in the file; a segment that is free is used again, at the log's end.
-//! It holds messages: pages written anew, changes to pages, pages that are free. A page is its last image and the changes
-//! behind it. Where a message is in the log is its `lsn`; one byte of log is one `lsn`, so where it is in its segment
-//! follows from it.
+//! The log is a sequence of segments, each somewhere in the file. A free segment is reused at the log's end. Segments hold
+//! messages: pages written anew, changes to pages, freed pages. A page is its last image and the changes after it. A message's
+//! position in the log is its `lsn`. One byte of log is one `lsn`, so the `lsn` also determines the position in the segment.
 //!
-//! Reading order: `message` (segments, messages) · `node` (pages) · `index` (which messages make up which page) · `walk`
-//! (a tree in order of keys) · `salvage` (whatever can be read).
+//! Reading order: `message` (segments, messages) · `node` (pages) · `index` (which messages make up which page) · `walk` (a
+//! tree in order of keys) · `salvage` (everything readable).
 //!
 //! # What sled does to its file
 //!
-//! * After a flush everything written before is there; without, everything up to some point, if there is one writer. What
-//!   follows in the last segment is blank, or left from the segment's last use: then it says to be of another segment.
-//! * A segment that nothing needs is used again, or cut off, once what replaced the last of it was on the disk before
-//!   the header of a later segment was written. So what the log said at any `lsn` that is at most one segment before the
-//!   beginning of the last one, and not before sled opened it, can be read still. Further back, pages may be missing, or
-//!   be older than they were.
-//! * Free segments at the end of the file are cut off by another thread, maybe after the flush that freed them. Segments
-//!   are blanked only while sled opens the log: all that are free then, and what is behind the last message.
-//! * After a power cut there may be holes: a segment is filled by several writes, and any block of those that no sync
-//!   followed may be as it was before. What is behind a hole is read too; [`Index::tears`] says where to cut.
-//! * A log that is cut between any two messages holds trees that hold together: a node that is split is replaced after
-//!   its new neighbour is there, and one that is merged is freed after its neighbour has taken over its entries. But it
-//!   may end within a batch.
+//! * After a flush everything written before it is in the file. Without a flush, everything up to some point is, if there is
+//!   one writer. The rest of the last segment is blank, or left from the segment's previous use: then its messages carry
+//!   another segment's number.
+//! * An unneeded segment is reused or cut off once the replacement of its last page was on the disk before the header of a
+//!   later segment was written. So the log can still be read at any `lsn` that is at most one segment before the start of the
+//!   last one, and not before sled opened it. Further back, pages may be missing or outdated.
+//! * Another thread cuts off free segments at the end of the file, maybe after the flush that freed them. Segments are blanked
+//!   only while sled opens the log: all free segments, and everything after the last message.
+//! * A power cut may leave holes: several writes fill a segment, and any block of a write without a later sync may have its old
+//!   contents. Messages after a hole are read too; [`Index::tears`] returns where to cut.
+//! * A log cut between any two messages holds consistent trees: a split node is replaced after its new neighbour is written,
+//!   and a merged node is freed after its neighbour has taken over its entries. But the log may end within a batch.
 //!
 //! # What a reader must check
 //!
-//! Checksums tell what was not written so. They do not tell what is missing: behind a hole, a change may be applied to an
-//! image of its page that is too old, with a wrong beginning of its key if the page was split or used anew meanwhile. So
-//! a value must tell itself which key it belongs to, and the whole whether it is whole.
+//! Checksums detect altered data. They do not detect missing data: after a hole, a change may be applied to an outdated image
+//! of its page, with a wrong start of its key if the page was split or reused meanwhile. So a value must identify its own key,
+//! and the whole must verify its own completeness.
 
 mod index;
 mod message;
@@ -60,23 +58,23 @@ use self::walk::Walk;
 
 pub(crate) use self::walk::Gap;
 
-/// What sled takes for the size of a segment.
+/// Segment sizes that sled accepts.
 const SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 256..=16 << 20;
-/// What a page may take, with all changes to it: in the log, or in a file of its own.
+/// Limit of a page with all changes to it: in the log, or in a file of its own.
 const PAGE_BYTES_MAX: usize = 16 << 20;
-/// Places that are told of one by one.
+/// Places that are listed individually.
 const PLACES_MAX: usize = 64;
 const BLOBS: &str = "blobs";
 
-/// Who is shown entries: their keys and values.
+/// Receives the keys and values of entries.
 pub(crate) type Each<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
-/// Who is shown whatever was ever written: keys, values, and where in the log they were.
+/// Receives every entry ever written: key, value, and position in the log.
 pub(crate) type EachWritten<'a> = dyn FnMut(&[u8], &[u8], u64) -> ControlFlow<()> + 'a;
 
 /// sled's log, open for reading.
 ///
-/// Memory: a segment while its messages are read, a page while its entries are, and for an index some 100 bytes a page and
-/// 24 for each change behind its last image.
+/// Memory: one segment while its messages are read, one page while its entries are, and for an index some 100 bytes a page and
+/// 24 for each change after its last image.
 #[derive(Debug)]
 pub(crate) struct SledFile {
     file: File,
@@ -84,7 +82,7 @@ pub(crate) struct SledFile {
     segment_bytes: usize,
 }
 
-/// Places in the file that cannot be read: how many, and the first of them with what is wrong there.
+/// Unreadable places in the file: their number, and the first of them with their flaws.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
     pub(crate) total: u64,
@@ -107,15 +105,15 @@ impl Places {
 }
 
 impl SledFile {
-    /// Opens the file called `db` in sled's folder. The size of its segments is what sled was configured with.
+    /// Opens the file `db` in sled's folder. `segment_bytes` is the segment size that sled was configured with.
     ///
     /// # Errors
     ///
-    /// If it cannot be opened, and if no log of sled's has such segments.
+    /// If it cannot be opened, and if sled allows no such segment size.
     pub(crate) fn open(path: &Path, segment_bytes: usize) -> Result<Self, Error> {
         let path = path.to_path_buf();
         if !segment_bytes.is_power_of_two() || !SEGMENT_BYTES.contains(&segment_bytes) {
-            let what = format!("a log has no segments of {segment_bytes} bytes");
+            let what = format!("invalid segment size of {segment_bytes} bytes");
             return Err(Error::Damaged { path, what });
         }
         match File::open(&path) {
@@ -128,7 +126,7 @@ impl SledFile {
         Error::Io { doing: "reading", path: self.path.clone(), why }
     }
 
-    /// Fills a buffer as far as the file reaches.
+    /// Fills a buffer, as far as the file reaches.
     fn read<'a>(&self, offset: u64, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
         let mut filled = 0;
         while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -142,21 +140,21 @@ impl SledFile {
         Ok(buffer.get(..filled).unwrap_or_default())
     }
 
-    /// Where segments begin in the file, and their headers if they are as they were written.
+    /// Positions of segments in the file, with the intact headers.
     fn headers(&self) -> Result<Vec<(u64, Option<Segment>)>, Error> {
         let length = self.file.metadata().map_err(|why| self.failed(why))?.len();
         let last = length.saturating_sub(SEGMENT_HEADER_BYTES as u64 - 1);
         let mut headers = Vec::new();
         for offset in (0..last).step_by(self.segment_bytes) {
             let mut header = [0; SEGMENT_HEADER_BYTES];
-            // A header on a bad block is as good as a damaged one; a disk that is gone is found when messages are read.
+            // A header on a bad block counts as damaged. A failed disk is detected when messages are read.
             let read = self.read(offset, &mut header).is_ok();
             headers.push((offset, Segment::read(&header, offset, self.segment_bytes).filter(|_| read)));
         }
         Ok(headers)
     }
 
-    /// The contents of a message, wherever they are. Those in a file of their own are read into `buffer`.
+    /// The contents of a message. Contents in a file of their own are read into `buffer`.
     fn contents<'a>(&self, message: &Message<'a>, buffer: &'a mut Vec<u8>) -> Result<Result<&'a [u8], Flaw>, Error> {
         match message.blob() {
             None => Ok(Ok(message.body)),
@@ -165,7 +163,7 @@ impl SledFile {
         }
     }
 
-    /// What is in a file of its own.
+    /// The contents of a file of its own.
     fn blob<'a>(&self, id: u64, tag: u8, buffer: &'a mut Vec<u8>) -> Result<Result<&'a [u8], Flaw>, Error> {
         let path = self.path.with_file_name(BLOBS).join(id.to_string());
         let read = File::open(&path).and_then(|file| {
@@ -179,7 +177,7 @@ impl SledFile {
         match read {
             Ok(true) => Ok(blob(tag, buffer).ok_or(Flaw::Blob)),
             Ok(false) => Ok(Err(Flaw::Large)),
-            // It may also be removed, or not yet be whole, while sled is open.
+            // The file may be deleted or incomplete while sled is open.
             Err(why) if matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {
                 Ok(Err(Flaw::Blob))
             }
@@ -188,7 +186,7 @@ impl SledFile {
     }
 }
 
-/// What is in a file of its own, behind a checksum (of all that follows) and the kind.
+/// Decodes a file of its own: a checksum of the rest, the kind, the contents.
 fn blob(tag: u8, bytes: &[u8]) -> Option<&[u8]> {
     let (sum, rest) = bytes.split_first_chunk()?;
     let (kind, contents) = rest.split_first()?;

@@ -1,10 +1,9 @@
-//! The two parts of a store, and what can go wrong with them.
+//! The two parts of a store, and their errors.
 //!
-//! A [`Log`] takes commits, one write each, and is read back in order. A [`Table`] is an ordered map of bytes that holds
-//! what lives; only checkpoints write to it, and nobody waits for it. Nothing above these traits knows files.
+//! A [`Log`] takes commits, one write each, and is read back in order. A [`Table`] is an ordered map of bytes that holds the
+//! live records. Only checkpoints write to it, and no client waits for it. Code above these traits is independent of files.
 //!
-//! Not here: what is in a commit (`journal`, `record`), in a value of the table (`page`), and how both are read again
-//! (`recover`).
+//! Not here: the contents of a commit (`journal`, `record`) and of a table's value (`page`), and reading both back (`recover`).
 
 use std::io;
 use std::ops::ControlFlow;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 
 use crate::commit::Commit;
 
-/// Where a record stands in a log. Later records have higher places.
+/// Position of a record in a log. Later records have higher positions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Place(pub u64);
 
@@ -24,7 +23,7 @@ pub struct Entry<'a> {
     pub seq: u64,
     /// Where its records begin.
     pub place: Place,
-    /// Its records, each behind its length: [`crate::log::records`] takes them apart.
+    /// Its records, each preceded by its length: [`crate::log::records`] splits them.
     pub records: &'a [u8],
 }
 
@@ -34,200 +33,200 @@ pub trait Log: Send {
     ///
     /// # Errors
     ///
-    /// Nothing is known of the commit then: all, part or none of it may be there. The log takes nothing more until
-    /// [`Log::reopen`] succeeds; then the same commit is to be written again.
+    /// After an error the commit may be written in full, in part or not at all. The log accepts no commits until
+    /// [`Log::reopen`] succeeds. Then write the same commit again.
     fn append(&mut self, commit: &Commit) -> Result<(), Error>;
 
-    /// Makes a log that failed usable again, or says that it still is not.
+    /// Makes a failed log usable again.
     ///
     /// # Errors
     ///
-    /// What stands in the way still.
+    /// The reason why the log still cannot be used.
     fn reopen(&mut self) -> Result<(), Error>;
 
-    /// Marks that the daemon stops in order: whatever is missing at the end of the log from now on was lost.
+    /// Marks a clean shutdown: anything missing at the end of the log from now on was lost.
     ///
     /// # Errors
     ///
-    /// If that cannot be made durable.
+    /// If the mark cannot be made durable.
     fn close(&mut self) -> Result<(), Error>;
 
-    /// What has been appended, for whoever reads it back while commits go on.
+    /// The commits appended, for reading while new commits are written.
     fn tail(&self) -> Arc<dyn LogTail>;
 }
 
-/// What a log holds, read back while it is being written.
+/// Reads a log while it is being written.
 pub trait LogTail: Send + Sync {
-    /// The newest commit that is durable.
+    /// The newest durable commit.
     fn newest(&self) -> u64;
 
-    /// Bytes of the entries behind this commit.
+    /// Bytes of the entries after commit `seq`.
     fn bytes_behind(&self, seq: u64) -> u64;
 
-    /// The last commit with at least so many bytes of entries behind it; 0 if there is none.
+    /// The last commit with at least `bytes` bytes of entries after it; 0 if there is none.
     fn behind_bytes(&self, bytes: u64) -> u64;
 
-    /// Shows the durable commits behind `after`, in order, until told to stop.
+    /// Shows the durable commits after `after`, in order, until `each` breaks.
     ///
     /// # Errors
     ///
-    /// If one cannot be read, or is not as it was written.
+    /// If a commit cannot be read, or its checksum is wrong.
     fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error>;
 
-    /// Appends `len` bytes that stand at `place` to `into`. Places that go up are fetched with few reads.
+    /// Appends to `into` the `len` bytes at `place`. Fetching at ascending places takes few reads.
     ///
     /// # Errors
     ///
-    /// If they cannot be read.
+    /// If the bytes cannot be read.
     fn fetch(&self, place: Place, len: usize, into: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// Nothing up to this commit will be read again: its room may be used anew.
+    /// Frees the space of commits up to `upto`: they will not be read again.
     ///
     /// # Errors
     ///
-    /// If the room cannot be freed.
+    /// If the space cannot be freed.
     fn forget(&self, upto: u64) -> Result<(), Error>;
 
-    /// Bytes it takes up.
+    /// Bytes on disk.
     fn disk_bytes(&self) -> u64;
 
-    /// Bytes that can be appended without asking the disk for more.
+    /// Bytes that can be appended without allocating disk space.
     fn room_bytes(&self) -> u64;
 
-    /// Bytes that the disk could give besides.
+    /// Free bytes on the disk.
     fn free_bytes(&self) -> u64 {
         u64::MAX
     }
 
-    /// Takes from the disk what is missing to so many bytes of room, and keeps them until told otherwise: nobody else can
-    /// fill them then.
+    /// Allocates disk space until `bytes` bytes of entries fit, and keeps it until the next call, so that other programs cannot
+    /// fill it.
     ///
     /// # Errors
     ///
-    /// If the disk has not that much. What it has is taken.
+    /// If the disk has less. All that it has is allocated.
     fn reserve(&self, bytes: u64) -> Result<(), Error> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Sees to it that there is room, if the disk has it.
+    /// Allocates space for further entries if the disk has it.
     ///
     /// # Errors
     ///
-    /// If the disk has not.
+    /// If the disk has too little space.
     fn make_room(&self) -> Result<(), Error>;
 }
 
 /// An ordered map of bytes. One thread uses it.
 pub trait Table: Send {
-    /// What it holds, as it can be read now.
+    /// The present contents, for reading.
     ///
     /// # Errors
     ///
-    /// If it cannot be opened for reading.
+    /// If the table cannot be opened for reading.
     fn scan(&self) -> Result<Box<dyn Scan>, Error>;
 
-    /// Whether single values can be read and written. If not, it has to be built anew first.
+    /// Whether single values can be read and written. If not, the table must be rebuilt first.
     fn is_writable(&self) -> bool;
 
-    /// Begins an empty table. From now on values are read from and written to that.
+    /// Begins an empty table. From now on values are read from and written to the new table.
     ///
     /// # Errors
     ///
-    /// If it cannot be made.
+    /// If the table cannot be created.
     fn begin_anew(&mut self) -> Result<(), Error>;
 
-    /// The new table takes the place of the old one, durably, and the old one is gone.
+    /// Replaces the old table with the new one, durably, and deletes the old one.
     ///
     /// # Errors
     ///
-    /// If it cannot: the old one stays in its place.
+    /// If that fails. The old table stays in place.
     fn end_anew(&mut self) -> Result<(), Error>;
 
-    /// Gives up the new table, if one was begun, and whatever keeps the old one from being used after an error.
+    /// Abandons a new table that was begun, and any error state that blocks the old one.
     fn abandon(&mut self);
 
-    /// A value.
+    /// Returns a value.
     ///
     /// # Errors
     ///
-    /// If it cannot be read.
+    /// If the value cannot be read.
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Sets a value. It is durable after the next [`Table::sync`]; before that it may or may not survive.
+    /// Sets a value. It is durable after the next [`Table::sync`]. Before that, a power cut may lose it.
     ///
     /// # Errors
     ///
-    /// If it cannot be written.
+    /// If the value cannot be written.
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error>;
 
-    /// Removes a value, as durably as one is set.
+    /// Removes a value. The removal is durable after the next [`Table::sync`].
     ///
     /// # Errors
     ///
-    /// If it cannot be removed.
+    /// If the value cannot be removed.
     fn remove(&mut self, key: &[u8]) -> Result<(), Error>;
 
-    /// Makes durable what was set and removed.
+    /// Makes all changes so far durable.
     ///
     /// # Errors
     ///
-    /// If it cannot.
+    /// If the sync fails.
     fn sync(&mut self) -> Result<(), Error>;
 
-    /// Bytes it takes up.
+    /// Bytes on disk.
     fn disk_bytes(&self) -> u64;
 }
 
-/// Is shown a key and its value, and says whether to go on.
+/// Receives a key and its value, and returns whether to continue.
 pub type ShowPair<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// What a table held when the scan was made.
+/// The contents of a table when the scan was made.
 pub trait Scan {
-    /// Shows every key and value, in order of keys, until told to stop. After a power cut it may not be certain how much of
-    /// what was written last is there: then there are several candidates, 0 with all that can be read, the others with
-    /// less. Returns whether there is such a candidate.
+    /// Shows every key and value, in order of keys, until `each` breaks. After a power cut it can be uncertain how many of the
+    /// last writes survived. Then there are several candidates: 0 has everything that can be read, the others have less.
+    /// Returns whether this candidate exists.
     ///
     /// # Errors
     ///
-    /// If something cannot be read at all. What is merely damaged is left out.
+    /// If something cannot be read at all. Damaged values are left out.
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error>;
 }
 
-/// What is wrong with a store. The operator acts on it; until then nothing is acknowledged.
+/// An error of a store. It requires the operator; until then nothing is acknowledged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk, or the file system, does not do what it is asked to.
+    /// The disk or the file system failed.
     #[error("{doing} {path}: {why}", path = path.display())]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         doing: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         why: io::Error,
     },
-    /// Another process has the data directory.
+    /// Another process holds the data directory.
     #[error("{path} is in use by another process{holder}", path = path.display())]
     InUse {
         /// The data directory.
         path: PathBuf,
-        /// Who, if it left word.
+        /// That process, if it recorded its id.
         holder: String,
     },
-    /// What is on the disk is not what was written there.
+    /// The data on the disk differs from what was written.
     #[error("{path} is damaged: {what}", path = path.display())]
     Damaged {
         /// The data directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         what: String,
     },
-    /// The store failed before and has not been reopened.
+    /// The store has failed and has not been reopened.
     #[error("the store has failed and is not open")]
     Closed,
-    /// A fault that a test asked for.
-    #[error("a fault was asked for")]
+    /// A fault that a test requested.
+    #[error("a fault was injected")]
     Asked,
 }

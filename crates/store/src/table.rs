@@ -1,4 +1,4 @@
-//! Tables: the one in sled, and one in memory that loses what was not synced.
+//! Tables: the one in sled, and one in memory that loses writes that were not synced.
 
 pub(crate) mod memory;
 pub(crate) mod sled;

@@ -1,4 +1,4 @@
-//! Data directories with a log and a table, and what can happen to their files.
+//! Data directories with a log and a table, and damage to their files.
 #![allow(dead_code, reason = "each target that includes this needs a part of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +16,9 @@ use windlass_store::{CheckpointLimits, Fingerprint, Opened, Recovered, StoreConf
 
 #[derive(Arbitrary, Debug)]
 pub struct Input {
-    /// Which of the directories.
+    /// Selects the directory.
     directory: u8,
-    /// One at least, and not many: with many, something is always so bad that nothing else counts.
+    /// At least one, and few: with many changes one of them always dominates.
     first: Change,
     more: Vec<Change>,
 }
@@ -26,7 +26,7 @@ pub struct Input {
 /// Changes that count besides the first.
 const MORE_MAX: usize = 2;
 
-/// Something that happens to a file. Places are counted in what of it is not blank.
+/// A change to a file. Positions count only its part up to the trailing blanks.
 #[derive(Arbitrary, Debug)]
 enum Change {
     Byte {
@@ -44,7 +44,7 @@ enum Change {
         at: u32,
         len: u16,
     },
-    /// A part of a file stands somewhere else as well.
+    /// A part of a file is copied to another position.
     Copy {
         file: u8,
         from: u32,
@@ -64,19 +64,19 @@ enum Change {
     },
 }
 
-/// A file: its length, and what of it is not blank at the end.
+/// A file: its length, and its bytes without trailing blanks.
 #[derive(Clone, PartialEq, Debug)]
 struct Contents {
     len: u64,
     used: Vec<u8>,
 }
 
-/// A directory as it was left.
+/// A directory at the end of a run.
 pub struct Directory {
     folders: Vec<PathBuf>,
     files: BTreeMap<PathBuf, Contents>,
     pub acknowledged: Fingerprint,
-    /// The bodies that a job of each number ever had.
+    /// All bodies that the job of each number ever had.
     pub bodies: BTreeMap<JobId, Vec<Vec<u8>>>,
 }
 
@@ -97,7 +97,7 @@ fn home() -> TempDir {
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder")
 }
 
-/// One of a few directories, each left otherwise, with some damage. The changes of an input make sense to it alone.
+/// One of a few directories, each with another history, with some damage. An input's changes fit its directory alone.
 pub fn damaged(input: &Input) -> (&'static Directory, TempDir, StoreConfig) {
     static DIRECTORIES: OnceLock<Vec<Directory>> = OnceLock::new();
     let all = DIRECTORIES.get_or_init(|| (0..8).map(Directory::make).collect());
@@ -118,7 +118,7 @@ pub fn damaged(input: &Input) -> (&'static Directory, TempDir, StoreConfig) {
 }
 
 impl Directory {
-    /// Jobs are pushed, changed and cancelled, a commit after each, and a checkpoint after some.
+    /// Pushes, changes and cancels jobs, with a commit after each and a checkpoint after some.
     fn make(kind: u64) -> Self {
         let home = home();
         let config = config(home.path().join("data"));
@@ -168,7 +168,7 @@ impl Directory {
     }
 }
 
-/// What is in a directory.
+/// Reads the contents of a directory.
 fn read(root: &Path, folder: &Path, folders: &mut Vec<PathBuf>, files: &mut BTreeMap<PathBuf, Contents>) {
     for path in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a name").path()) {
         let name = path.strip_prefix(root).expect("it is below").to_owned();
@@ -184,7 +184,7 @@ fn read(root: &Path, folder: &Path, folders: &mut Vec<PathBuf>, files: &mut BTre
     }
 }
 
-/// The files of a directory, to see whether somebody changed them.
+/// The files of a directory, to detect changes.
 pub fn contents(config: &StoreConfig) -> impl PartialEq {
     let (mut folders, mut files) = (Vec::new(), BTreeMap::new());
     read(&config.path, &config.path, &mut folders, &mut files);
@@ -192,7 +192,7 @@ pub fn contents(config: &StoreConfig) -> impl PartialEq {
 }
 
 fn damage(change: &Change, files: &mut BTreeMap<PathBuf, Contents>) {
-    // The lock says nothing of jobs, and who has lost it has lost all there was.
+    // The lock holds no jobs, and is lost only with the whole directory.
     let names: Vec<PathBuf> = files.keys().filter(|name| name.starts_with("store")).cloned().collect();
     let name = |file: u8| names.get(usize::from(file) % names.len().max(1));
     let (Change::Byte { file, .. }

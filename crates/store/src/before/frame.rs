@@ -1,8 +1,8 @@
-//! The frame around a slice of a commit of version 0.1.0: which commit, which part of how many, and a checksum over all of it.
+//! The frame around a slice of a commit of version 0.1.0: the commit, the part and number of parts, and a checksum of it all.
 //!
-//! A commit's records, one behind the other, are cut into slices; each slice in its frame is one value of the store under
-//! a key of its own. Parts of a commit have consecutive keys, later commits higher ones. Not here: what the records say
-//! (`record`), and which values belong together (`replay`).
+//! A commit's records are concatenated and cut into slices. Each slice in its frame is one value under its own key. The parts
+//! of a commit have consecutive keys, and later commits higher ones. Not here: the meaning of records (`record`), and which
+//! values belong together (`replay`).
 //!
 //! ```text
 //! bytes 0..4    crc32 of the key (big-endian) and all bytes from 4 on
@@ -13,7 +13,7 @@
 //!       21..25  where the first record that begins in this slice begins; the slice's length if none does
 //!       25..    the slice
 //! ```
-//! Numbers are little-endian. Checksum and version stay where they are in every version to come.
+//! Numbers are little-endian. Checksum and version keep their positions in every later version.
 
 use crate::codec::DecodeError;
 use crate::record::COUNT_MAX;
@@ -25,21 +25,21 @@ const HEADER_BYTES: usize = 25;
 /// Why a value is not a frame of this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FrameError {
-    /// It is not as it was written.
+    /// It is damaged.
     #[error("the checksum does not match")]
     Torn,
-    /// It is as it was written, by a version this one does not know.
-    #[error("format version {0} is not known to this version")]
+    /// It is intact, but of an unknown version.
+    #[error("unknown format version {0}")]
     Version(u8),
-    /// It is as it was written, and makes no sense.
-    #[error("the frame contradicts itself")]
+    /// It is intact, but inconsistent.
+    #[error("the frame is inconsistent")]
     Nonsense,
-    /// It is as it was written, and its records cannot be read.
+    /// It is intact, but its records are invalid.
     #[error(transparent)]
     Record(#[from] DecodeError),
 }
 
-/// A value, taken apart.
+/// A decoded value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) seq: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) slice: &'a [u8],
 }
 
-/// Takes a value apart.
+/// Decodes a value.
 pub(crate) fn open(key: u64, value: &[u8]) -> Result<Frame<'_>, FrameError> {
     let (sum, rest) = value.split_first_chunk::<4>().ok_or(FrameError::Torn)?;
     if u32::from_le_bytes(*sum) != checksum(key, value) {
@@ -73,14 +73,14 @@ pub(crate) fn open(key: u64, value: &[u8]) -> Result<Frame<'_>, FrameError> {
     if sensible && placed { Ok(frame) } else { Err(FrameError::Nonsense) }
 }
 
-/// The number of the commit that a value is of, which is known to be as it was written, under whichever key.
+/// The commit number in a value that is known to be intact, under any key.
 pub(crate) fn seq(value: &[u8]) -> Option<u64> {
     let version = value.get(4)?;
     let seq = value.get(5..)?.first_chunk().copied().map(u64::from_le_bytes)?;
     (*version == VERSION && value.len() >= HEADER_BYTES && seq < COUNT_MAX).then_some(seq)
 }
 
-/// The checksum of a value under a key: a value that came to stand under another key is found too.
+/// The checksum of a value with its key, so that a value under another key is detected.
 fn checksum(key: u64, value: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&key.to_be_bytes());
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// Fills in the header that `value` has been given room for.
+    /// Fills in the header, for which `value` has space.
     fn seal(key: u64, seq: u64, (part, parts): (u32, u32), starts_at: u32, value: &mut [u8]) {
         let mut header = [0; HEADER_BYTES];
         let fields = [VERSION]
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_version_to_come_writes_is_told_from_damage() {
+    fn a_later_version_is_distinguished_from_damage() {
         let mut value = sealed(9, b"records");
         value[4] = 2;
         assert_eq!(open(9, &value), Err(FrameError::Torn));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_contradict_themselves() {
+    fn inconsistent_frames_are_refused() {
         for (part, parts, starts_at) in [(5, 5, 0), (0, 0, 0), (0, 1, 8), (10, 11, 0)] {
             let mut value = vec![0; HEADER_BYTES];
             value.extend_from_slice(b"records");
@@ -154,7 +154,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_frame(key in any::<u64>(), noise in any::<Vec<u8>>()) {
+        fn noise_does_not_decode_as_a_frame(key in any::<u64>(), noise in any::<Vec<u8>>()) {
             prop_assert!(open(key, &noise).is_err());
         }
     }

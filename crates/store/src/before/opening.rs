@@ -1,7 +1,7 @@
-//! What version 0.1.0 kept aside while sled opened its journal: if such an opening was cut short, it is put back first.
+//! Backups that version 0.1.0 made while sled opened its journal. After an interrupted opening they are restored first.
 //!
-//! The file `opening` beside sled's folder holds a checksum of the rest, the log's length, and pieces of files, each as
-//! the lengths of its name and bytes around its offset, its name, and its bytes.
+//! The file `opening` beside sled's folder holds a checksum of the rest, the log's length, and pieces of files. A piece is the
+//! lengths of its name and bytes around its offset, its name, and its bytes.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -17,20 +17,20 @@ const SNAPSHOT: &str = "snap.";
 const HALF_WRITTEN: &str = ".generating";
 const CHECKSUM_BYTES: usize = 4;
 
-/// Puts back what an opening that was cut short has spoilt, if there was one.
+/// Undoes an interrupted opening, if there was one.
 pub(super) fn mend(folder: &Path) -> Result<(), Error> {
     if put_back(folder, &kept(folder)?)? {
-        tracing::warn!("an opening was cut short: the journal is put back to what it was before");
+        tracing::warn!("an opening was interrupted: the journal's earlier state is restored");
     }
     Ok(())
 }
 
-/// Whether an opening was cut short.
+/// Whether an opening was interrupted.
 pub(super) fn was_cut_short(folder: &Path) -> Result<bool, Error> {
     Ok(is_whole(&kept(folder)?))
 }
 
-/// What was kept aside; nothing, if nothing was.
+/// The backup; empty if there is none.
 fn kept(folder: &Path) -> Result<Vec<u8>, Error> {
     let kept = folder.parent().unwrap_or(Path::new(".")).join(KEPT);
     match fs::read(&kept) {
@@ -43,7 +43,7 @@ fn is_whole(kept: &[u8]) -> bool {
     kept.len() > CHECKSUM_BYTES && kept.first_chunk::<CHECKSUM_BYTES>() == Some(&checksum(kept))
 }
 
-/// Puts back what was kept, and tells whether it could: what was not kept whole was never needed.
+/// Restores the backup, and returns whether it was complete: an incomplete one was never needed.
 fn put_back(folder: &Path, kept: &[u8]) -> Result<bool, Error> {
     let mut rest = kept.get(CHECKSUM_BYTES..).unwrap_or_default();
     if !is_whole(kept) {

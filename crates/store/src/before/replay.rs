@@ -1,28 +1,28 @@
-//! Values in order of their keys to whole commits: strict about everything but a torn last one.
+//! Assembles commits from values in order of their keys. Anything but a torn last commit is an error.
 
 use super::frame::{Frame, FrameError, open};
 use crate::record::COUNT_MAX;
 use crate::sled_file::Gap;
 
-/// Why a journal of version 0.1.0 is not taken up.
+/// Why a journal of version 0.1.0 is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     /// A commit that was on the disk is damaged.
     #[error("the journal is damaged at sequence {key}, after commit {after}, and more was written later: {why}")]
     Damaged {
-        /// The key of the first value that is not as it should be.
+        /// The key of the first damaged value.
         key: u64,
         /// The last whole commit before it.
         after: u64,
-        /// What is wrong with it.
+        /// Its damage.
         why: FrameError,
     },
     /// Commits are missing without a trace.
-    #[error("the journal has lost commits: {found} are there of {expected} (or others than there should be)")]
+    #[error("the journal has lost commits: found {found} of {expected}, or unexpected ones")]
     Lost {
-        /// Commits the last one says there are.
+        /// Number of commits according to the last one.
         expected: u64,
-        /// Commits that are there.
+        /// Number of commits found.
         found: u64,
     },
     /// Part of sled's tree cannot be read.
@@ -30,16 +30,16 @@ pub(super) enum Refusal {
     Gap(Gap),
 }
 
-/// What was left of the last commit.
+/// The remains of the last commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Torn {
-    /// Its number, if that can still be read.
+    /// Its number, if it can still be read.
     pub(super) seq: Option<u64>,
-    /// The keys of what is there of it, and of what it had begun to remove.
+    /// The keys of its existing values, and of the values that it had begun to remove.
     pub(super) keys: Vec<u64>,
 }
 
-/// A commit, whole.
+/// A complete commit.
 #[derive(Debug)]
 pub(crate) struct Whole<'a> {
     pub(crate) seq: u64,
@@ -47,20 +47,20 @@ pub(crate) struct Whole<'a> {
     pub(crate) records: &'a [u8],
 }
 
-/// Puts parts together.
+/// Assembles commits from their parts.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     open: Option<Open>,
     torn: Option<Torn>,
-    /// Commits of which the first parts are missing, and the keys of the others: a commit that was cut short may have
-    /// been removing them, the first parts first.
+    /// Commits without their first parts, and the keys of the others: an interrupted commit may have been removing them, first
+    /// parts first.
     remains: Vec<(u64, Vec<u64>)>,
     remain_seq: u64,
     last_seq: u64,
     records: Vec<u8>,
 }
 
-/// A commit of which the first parts are there.
+/// A commit whose first parts have been read.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     seq: u64,
@@ -70,7 +70,7 @@ struct Open {
 }
 
 impl Assembler {
-    /// Takes the next value; if it completes a commit, shows it.
+    /// Takes the next value, and shows the commit that it completes.
     pub(crate) fn push(
         &mut self,
         key: u64,
@@ -96,7 +96,7 @@ impl Assembler {
         let whole = match self.open {
             Some(open) if open.continues(key, &frame) => open,
             Some(open) => {
-                // A part is missing. What is there of it may be the last thing there is.
+                // A part is missing. The remaining parts may be the journal's last values.
                 self.tear(None, Some(open.seq));
                 return self.push_behind_tear(key, &frame);
             }
@@ -132,7 +132,7 @@ impl Assembler {
         shown
     }
 
-    /// Ends it. What is torn now is the last commit, which nobody was told of.
+    /// Ends the input. A torn commit is now the last one, which was never acknowledged.
     pub(crate) fn finish(mut self) -> Result<Option<Torn>, Refusal> {
         if let Some(open) = self.open {
             self.tear(None, Some(open.seq));
@@ -164,7 +164,7 @@ impl Assembler {
         self.last_seq
     }
 
-    /// A commit is torn: `key` is not as it should be, or a part is missing.
+    /// Marks a commit as torn: the value of `key` is damaged, or a part is missing.
     fn tear(&mut self, key: Option<u64>, seq: Option<u64>) {
         self.records.clear();
         let mut keys = Vec::new();
@@ -180,7 +180,7 @@ impl Assembler {
         }
     }
 
-    /// A good value behind a tear: more of the torn commit, or the proof that the tear is not the end.
+    /// An intact value after a tear: another part of the torn commit, or proof that the tear is not the end.
     fn push_behind_tear(&mut self, key: u64, frame: &Frame<'_>) -> Result<(), Refusal> {
         let Some(torn) = &mut self.torn else { return Ok(()) };
         let first_torn = torn.keys.first().copied().unwrap_or(key);

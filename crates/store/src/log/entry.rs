@@ -1,7 +1,7 @@
-//! The bytes of a log: segment headers, and entries behind them. Pure.
+//! The bytes of a log: segment headers, followed by entries. Pure.
 //!
 //! ```text
-//! segment   header, then entries, each beginning at a multiple of 8; behind the last one anything
+//! segment   header, then entries, each beginning at a multiple of 8; after the last one arbitrary bytes
 //!
 //! header    bytes 0..4    crc32 of the log's id and of bytes 4..64
 //!                 4..8    "WLS1"
@@ -17,12 +17,13 @@
 //!                 12..16  checksum of the entry before this one; 0 for the first of a log
 //!                 16..24  number of the commit
 //!                 24..28  crc32 of the log's id and of bytes 4..24
-//!                 28      1: zeros fill the entry up to the next multiple of 8. 0, in older entries: anything does
+//!                 28      1: zeros fill the entry up to the next multiple of 8. 0, in older entries: arbitrary bytes do
 //!                 29..32  zeros
-//!                 32..    the records, each behind its length (a varint)
+//!                 32..    the records, each after its length (a varint)
 //! ```
-//! Numbers are little-endian. The id is random and known to nobody else, so a client cannot send a body that reads as an
-//! entry, nor make a search for entries slow, and entries of another directory do not count. Magic and checksum stay where they are in every version to come.
+//! Numbers are little-endian. The id is random and secret. So a client cannot send a body that reads as an entry or slows a
+//! search for entries, and entries of another directory do not count. Magic and checksum keep their positions in every later
+//! version.
 
 use std::ops::Range;
 
@@ -32,9 +33,9 @@ const SEGMENT_MAGIC: [u8; 4] = *b"WLS1";
 const ENTRY_MAGIC: [u8; 4] = *b"WLE1";
 /// Entries begin at multiples of this.
 pub(crate) const ALIGNMENT: usize = 8;
-/// What an entry is filled with up to there.
+/// Padding of an entry up to that multiple.
 pub(crate) const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
-/// Where an entry says that it is filled with that.
+/// Position of the flag that marks a padded entry.
 const PADDED_AT: usize = 28;
 
 /// A log's id: random, and part of every checksum.
@@ -42,7 +43,7 @@ const PADDED_AT: usize = 28;
 pub(crate) struct LogId(pub(crate) u64);
 
 impl LogId {
-    /// A checksum that only this log's bytes have.
+    /// A checksum seeded with the id, so that only bytes of this log match.
     pub(crate) fn hasher(self) -> crc32fast::Hasher {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&self.0.to_le_bytes());
@@ -56,13 +57,13 @@ impl LogId {
     }
 }
 
-/// What a segment says of itself.
+/// The contents of a segment header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
     /// The commit of its first entry.
     pub(crate) first_seq: u64,
-    /// The checksum of the entry before that.
+    /// The checksum of the entry before that one.
     pub(crate) before: u32,
 }
 
@@ -81,7 +82,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header at the front of a segment, if it is one of this log.
+    /// The header at the start of a segment, if it belongs to this log.
     pub(crate) fn decode(id: LogId, bytes: &[u8]) -> Option<Self> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
         let whole = id.checksum(header.get(4..)?) == u32_at(header, 0)?;
@@ -91,26 +92,26 @@ impl SegmentHeader {
     }
 }
 
-/// An entry, whole: what it says, and where its records are.
+/// A complete entry: its header's fields, and the range of its records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) seq: u64,
     pub(crate) before: u32,
     pub(crate) checksum: u32,
-    /// Where its records stand in the segment.
+    /// Range of its records in the segment.
     pub(crate) records: Range<usize>,
-    /// What lies between it and the next one is as it was written. Nothing is lost if it is not.
+    /// The padding after it is intact. Damaged padding loses nothing.
     pub(crate) padded: bool,
 }
 
 impl Found {
-    /// Where the next entry begins.
+    /// Offset of the next entry.
     pub(crate) const fn end(&self) -> usize {
         self.records.end.next_multiple_of(ALIGNMENT)
     }
 }
 
-/// Fills in the header of an entry: `header` is its first bytes, `parts` all the bytes behind them. Returns its checksum.
+/// Fills in an entry's header. `header` is the entry's first bytes; `parts` are all bytes after them. Returns the checksum.
 pub(crate) fn seal<'a>(
     id: LogId,
     seq: u64,
@@ -131,7 +132,7 @@ pub(crate) fn seal<'a>(
     sum
 }
 
-/// The entry that begins at `at`, if a whole one does.
+/// The entry that begins at `at`, if it is complete.
 pub(crate) fn entry_at(id: LogId, segment: &[u8], at: usize) -> Option<Found> {
     let bytes = segment.get(at..)?;
     let header = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
@@ -151,7 +152,7 @@ pub(crate) fn entry_at(id: LogId, segment: &[u8], at: usize) -> Option<Found> {
     Some(Found { seq: u64_at(header, 16)?, before: u32_at(header, 12)?, checksum, records, padded })
 }
 
-/// The first whole entry at or behind `at` whose number is at least `seq`, and where it begins.
+/// The first complete entry at or after `at` whose number is at least `seq`, with its offset.
 pub(crate) fn next_entry(id: LogId, segment: &[u8], at: usize, seq: u64) -> Option<(usize, Found)> {
     let first = at.next_multiple_of(ALIGNMENT);
     let candidates = (first..segment.len()).step_by(ALIGNMENT);
@@ -159,7 +160,7 @@ pub(crate) fn next_entry(id: LogId, segment: &[u8], at: usize, seq: u64) -> Opti
     candidates.filter(|at| segment.get(at + 4..at + 8) == Some(&ENTRY_MAGIC)).find_map(found)
 }
 
-/// Whether bytes look like the beginning of the entry of this commit, whole or not.
+/// Whether the bytes look like the start of this commit's entry, complete or not.
 pub(crate) fn resembles_entry(segment: &[u8], at: usize, seq: u64) -> bool {
     let here = |from: usize, to: usize| segment.get(at + from..at + to);
     here(4, 8) == Some(&ENTRY_MAGIC) && here(16, 24) == Some(&seq.to_le_bytes())
@@ -215,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_an_entry_up_is_looked_at_unless_it_is_an_old_one() {
+    fn padding_is_checked_except_in_old_entries() {
         let (mut bytes, _) = entry(1, 0, b"records");
-        assert!(!entry_at(ID, &bytes, 0).unwrap().padded, "it is missing");
+        assert!(!entry_at(ID, &bytes, 0).unwrap().padded, "padding is missing");
         bytes.push(0);
         assert!(entry_at(ID, &bytes, 0).unwrap().padded);
         bytes[39] = 0x20;
         assert!(!entry_at(ID, &bytes, 0).unwrap().padded, "a bit has flipped");
-        // As it was written before anything was said of what fills it up.
+        // An entry of the older format, without the padding flag.
         bytes[PADDED_AT] = 0;
         let sum = ID.checksum(&bytes[4..39]);
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_entry_behind_damage_is_found_unless_it_is_an_old_one() {
+    fn a_whole_entry_after_damage_is_found_unless_its_number_is_too_low() {
         let (mut segment, _) = entry(5, 0, &[1; 30]);
         segment.resize(segment.len().next_multiple_of(8) + 40, 0);
         let at = segment.len();
@@ -256,7 +257,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_entry(noise in any::<Vec<u8>>(), at in 0usize..300) {
+        fn noise_does_not_decode_as_an_entry(noise in any::<Vec<u8>>(), at in 0usize..300) {
             prop_assert_eq!(entry_at(ID, &noise, at), None);
             prop_assert_eq!(SegmentHeader::decode(ID, &noise), None);
             prop_assert_eq!(next_entry(ID, &noise, at, 0), None);

@@ -1,14 +1,14 @@
-//! The log in files: preallocated segments that are used again.
+//! The log in files: preallocated segments that are reused.
 //!
-//! A commit is one write and one `fdatasync`, from the thread that commits; large bodies are written from where they are.
-//! Segment files are allocated whole before they are needed and are used again once a checkpoint has what was in them, so
-//! neither the file system's metadata nor a full disk stands in the way of a commit. A segment is recognised by its header
-//! and never by its name. An entry that is larger than a segment gets one of its own size, which is not used again.
+//! A commit is one write and one `fdatasync` on the thread that commits. Large bodies are written without a copy. Segment files
+//! are allocated in full before they are needed, and are reused once a checkpoint has copied their contents. So neither
+//! metadata updates of the file system nor a full disk delays a commit. A segment is identified by its header, never by its
+//! file name. An entry larger than a segment gets a segment of its own size, which is not reused.
 //!
-//! What a power cut can leave: the last entry in part, or not at all (`scan` drops it: it was never acknowledged); the
-//! header of a segment without its first entry, or the other way round (the same); an older mark. A failed write or sync
-//! leaves the segment it was in alone: the commit is written again to a new one. What a process reads behind the mark when it
-//! opens the log may stand in memory alone, after a sync that failed: it is written once more before anything follows it.
+//! A power cut can leave: the last entry in part or missing (`scan` drops it: it was never acknowledged); a segment's header
+//! without its first entry, or the reverse (treated alike); an older mark. After a failed write or sync the segment is not
+//! written to again: the commit is written to a new one. Entries after the mark that a process reads when it opens the log may
+//! exist in memory only, after a failed sync. They are written once more before any other entry.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -31,13 +31,13 @@ use crate::store::{Entry, Error, Log, LogTail, Place};
 
 /// Bytes of a segment.
 pub(crate) const SEGMENT_BYTES: u64 = 8 << 20;
-/// Segment files that are kept for later.
+/// Segment files kept for reuse, at most.
 const SPARES_MAX: usize = 12;
-/// Segment files that are there before they are needed.
+/// Segment files that are allocated in advance.
 const SPARES_MIN: usize = 2;
-/// A buffer that has grown larger is given back after the commit.
+/// A buffer larger than this is freed after the commit.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
-/// How much is read at once for [`LogTail::fetch`].
+/// Bytes that [`LogTail::fetch`] reads at once.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// A log on the disk, for the thread that commits.
@@ -53,20 +53,20 @@ pub(crate) struct FileLog {
 
 #[derive(Debug)]
 struct Open {
-    /// `None`: with the next entry a segment begins.
+    /// `None`: the next entry begins a segment.
     file: Option<Arc<File>>,
     path: PathBuf,
     at: u64,
     bytes: u64,
 }
 
-/// What the committing thread and the checkpoints share.
+/// State shared by commits and checkpoints.
 struct Shared {
     folder: PathBuf,
     id: LogId,
     segment_bytes: u64,
     newest: AtomicU64,
-    /// Bytes of room that are kept whatever happens: see [`LogTail::reserve`].
+    /// Bytes of space that stay allocated: see [`LogTail::reserve`].
     reserved: AtomicU64,
     state: Mutex<State>,
     window: Mutex<Window>,
@@ -74,9 +74,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// In order; the last is the one that is written to.
+    /// In order. The last one is written to.
     segments: VecDeque<Segment>,
-    /// Those that were used before are last: they are taken first, for to write to them again changes no metadata.
+    /// Used files are last and are taken first: writing to them changes no metadata.
     spares: Vec<Spare>,
     next_name: u64,
 }
@@ -86,12 +86,12 @@ struct Segment {
     header: SegmentHeader,
     path: PathBuf,
     file: Arc<File>,
-    /// Where the first of its entries begins that counts.
+    /// Offset of its first entry that counts.
     begin: usize,
-    /// Bytes of it that are durable.
+    /// Its durable bytes.
     used: u64,
     bytes: u64,
-    /// Something in it was not as it was written: it is not used again.
+    /// Part of it was damaged: it is not reused.
     damaged: bool,
 }
 
@@ -101,7 +101,7 @@ struct Spare {
     file: Arc<File>,
 }
 
-/// What was read last for [`LogTail::fetch`].
+/// The last bytes read for [`LogTail::fetch`].
 #[derive(Debug, Default)]
 struct Window {
     segment: u64,
@@ -110,7 +110,7 @@ struct Window {
 }
 
 impl FileLog {
-    /// Makes an empty log in a folder that is there.
+    /// Creates an empty log in an existing folder.
     pub(crate) fn create(folder: &Path, id: LogId, segment_bytes: u64) -> Result<(), Error> {
         let path = folder.join(MARK);
         let file = create(&path)?;
@@ -121,7 +121,7 @@ impl FileLog {
         sync_entry(folder)
     }
 
-    /// Goes on behind what a scan has found.
+    /// Continues after the entries that a scan has found.
     pub(crate) fn resume(folder: &Path, scanned: Scanned, segment_bytes: u64) -> Result<Self, Error> {
         let mut state = State::default();
         for held in &scanned.held {
@@ -137,7 +137,7 @@ impl FileLog {
             state.segments.push_back(Segment { header, path, file, begin, used, bytes, damaged });
         }
         for spare in &scanned.spare {
-            // As many as there are: they may have been reserved on a disk that is full now.
+            // As many as exist: a previous process may have reserved them on a disk that is full now.
             if spare.bytes == segment_bytes {
                 let file = Arc::new(open(&spare.path)?);
                 state.spares.push(Spare { path: spare.path.clone(), file });
@@ -150,8 +150,8 @@ impl FileLog {
         state.next_name = names.iter().filter_map(number).max().unwrap_or(0) + 1;
         let mut open_at = Open { file: None, path: PathBuf::new(), at: 0, bytes: 0 };
         if let Some(last) = state.segments.back() {
-            // What was written and never synced is read by us now: it must not be lost later. If a sync had failed, the next
-            // would pass over it: so it is written again, what it is, where it is.
+            // Entries that were written but never synced have been read and count now, so they must not be lost later. After a
+            // failed sync the next sync would skip them. So write the same bytes again at the same position.
             let (from, unsynced) = &scanned.unsynced;
             put(&last.file, &last.path, &[unsynced], *from as u64)?;
             sync_data(&last.file, &last.path)?;
@@ -173,7 +173,7 @@ impl FileLog {
         });
         let log =
             Self { shared, mark, open: Some(open_at), last: scanned.last, scratch: Vec::new(), tails: Vec::new() };
-        // The daemon runs from here on: how the log ends says no longer that it stopped in order.
+        // The daemon runs from here on: clear the mark of a clean shutdown.
         log.write_mark(log.last.0, false, true)?;
         Ok(log)
     }
@@ -204,7 +204,7 @@ impl FileLog {
         Ok(())
     }
 
-    /// Puts an entry together, all but its header and large tails. Returns how long its records are.
+    /// Assembles an entry except for its header and large tails. Returns the length of its records.
     fn frame(&mut self, commit: &Commit) -> Result<usize, Error> {
         self.scratch.clear();
         self.tails.clear();
@@ -213,7 +213,7 @@ impl FileLog {
         let tails: usize = self.tails.iter().map(|(_, tail)| tail.len()).sum();
         let payload = self.scratch.len() - ENTRY_HEADER_BYTES + tails;
         if u32::try_from(payload).is_err() {
-            let why = io::Error::new(io::ErrorKind::FileTooLarge, "a commit of more than 4 GiB");
+            let why = io::Error::new(io::ErrorKind::FileTooLarge, "a commit is larger than 4 GiB");
             return Err(at("writing", &self.shared.folder)(why));
         }
         Ok(payload)
@@ -278,11 +278,11 @@ impl Shared {
         self.state().segments.back().map(|segment| segment.header)
     }
 
-    /// Takes the next segment file, or makes one.
+    /// Takes the next segment file, or creates one.
     fn begin_segment(&self, first_seq: u64, before: u32, bytes: u64) -> Result<Open, Error> {
         let mut state = self.state();
         let number = state.segments.back().map_or(1, |last| last.header.number + 1);
-        // One that failed before anything in it was durable is of no use but as a file.
+        // A segment that failed before anything in it was durable is only good as a spare file.
         if state.segments.back().is_some_and(|last| last.used == 0)
             && let Some(failed) = state.segments.pop_back()
         {
@@ -324,7 +324,7 @@ impl Shared {
         self.newest.store(seq, Ordering::Release);
     }
 
-    /// The segments that hold commits behind this one.
+    /// The segments that hold commits after this one.
     fn segments_behind(&self, after: u64) -> Vec<Segment> {
         let state = self.state();
         let starts = state.segments.iter().filter(|segment| segment.header.first_seq <= after + 1).count();
@@ -343,7 +343,7 @@ impl Shared {
         let mut place = segment.begin;
         while place < buffer.len() {
             let Some(found) = entry_at(self.id, buffer, place) else {
-                let what = format!("the entry at byte {place} is not as it was written");
+                let what = format!("the entry at byte {place} is damaged");
                 return Err(Error::Damaged { path: segment.path.clone(), what });
             };
             place = found.end();
@@ -396,7 +396,7 @@ impl LogTail for Shared {
 
     fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
         let mut buffer = Vec::new();
-        // A commit that was written again after a failure may stand in two segments.
+        // A commit that was written again after a failure may be in two segments.
         let mut newest = after;
         for segment in self.segments_behind(after).iter().filter(|segment| segment.used > 0) {
             let before = newest;
@@ -420,7 +420,7 @@ impl LogTail for Shared {
             let segment = state.segments.iter().find(|segment| segment.header.number == number).cloned();
             drop(state);
             let Some(segment) = segment else {
-                let what = format!("segment {number} of the log is not there");
+                let what = format!("segment {number} of the log is missing");
                 return Err(Error::Damaged { path: self.folder.clone(), what });
             };
             let used = usize::try_from(segment.used).unwrap_or(usize::MAX);
@@ -485,7 +485,7 @@ impl LogTail for Shared {
 
     fn make_room(&self) -> Result<(), Error> {
         while self.state().spares.len() < SPARES_MIN {
-            // Commits go on meanwhile.
+            // Commits continue meanwhile.
             let path = self.state().new_name(&self.folder);
             let spare = self.new_spare(path)?;
             self.state().spares.insert(0, spare);

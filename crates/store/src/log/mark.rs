@@ -1,8 +1,8 @@
-//! The mark: which commit was durable last, kept beside the log in a file of 64 bytes.
+//! The mark: the number of the last durable commit, kept beside the log in a file of 64 bytes.
 //!
-//! It is written after each commit, before anything is acknowledged, and made durable when a segment begins and when the
-//! daemon stops in order. So it never says more than is true, and after a kill it says exactly how far the log reached: a
-//! commit up to there that is missing was lost, and was not torn.
+//! The mark is written after each commit, before its acknowledgement. It is synced when a segment begins and on a clean
+//! shutdown. So it never names a commit that is not durable, and after a kill it is exact: a commit up to the mark that is
+//! missing was lost, not torn.
 //!
 //! ```text
 //! bytes 0..4    crc32 of the log's id and of bytes 4..64

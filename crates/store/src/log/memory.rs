@@ -1,4 +1,4 @@
-//! A log in memory that fails when it is told to: for tests, here and above.
+//! A log in memory that fails on demand: for tests, here and in other crates.
 //!
 //! A clone is another handle on the same log: a test keeps one while the daemon's committer has the other.
 
@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::commit::Commit;
 use crate::store::{Entry, Error, Log, LogTail, Place};
 
-/// How a commit goes wrong.
+/// The outcome of a commit that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Nothing of it is there.
+    /// Nothing was written.
     Nothing,
-    /// It is there, and an error returned all the same.
+    /// Everything was written, yet an error is returned.
     Everything,
 }
 
@@ -34,12 +34,12 @@ struct Shared {
 struct State {
     entries: VecDeque<Written>,
     newest: u64,
-    /// Where the next entry will stand.
+    /// Position of the next entry.
     place: u64,
     commits: u64,
-    /// Commits that still succeed, and how the one after them does not.
+    /// Number of commits that still succeed, and how the next one fails.
     fault: Option<(u32, Fault)>,
-    /// The fault stays until it is healed.
+    /// The fault lasts until [`MemoryLog::heal`].
     lasting: bool,
     failed: bool,
     blocked: bool,
@@ -60,7 +60,7 @@ impl MemoryLog {
         Self::default()
     }
 
-    /// A log of commits that hold these bytes, whatever they are.
+    /// A log of commits with these bytes, valid or not.
     #[must_use]
     pub fn with(commits: Vec<Vec<u8>>) -> Self {
         let log = Self::new();
@@ -74,43 +74,43 @@ impl MemoryLog {
         log
     }
 
-    /// After so many more commits one fails in this way; if `lasting`, all that follow fail too, and so does reopening,
-    /// until [`MemoryLog::heal`].
+    /// The commit after `after` more fails in this way. If `lasting`, all later commits and reopening fail too, until
+    /// [`MemoryLog::heal`].
     pub fn fail(&self, after: u32, fault: Fault, lasting: bool) {
         let mut state = self.shared.state();
         (state.fault, state.lasting) = (Some((after, fault)), lasting);
     }
 
-    /// Ends a lasting fault. The log must still be reopened if it has failed.
+    /// Ends a lasting fault. A log that has failed must still be reopened.
     pub fn heal(&self) {
         let mut state = self.shared.state();
         (state.fault, state.lasting) = (None, false);
     }
 
-    /// From now on commits do not return.
+    /// From now on commits block.
     pub fn block(&self) {
         self.shared.state().blocked = true;
     }
 
-    /// Lets commits return again.
+    /// Unblocks commits.
     pub fn unblock(&self) {
         self.shared.state().blocked = false;
         self.shared.changed.notify_all();
     }
 
-    /// Returns once a commit hangs in a blocked log.
+    /// Returns once a commit is blocked.
     pub fn wait_until_stuck(&self) {
         let stuck = self.shared.changed.wait_while(self.shared.state(), |state| !state.waiting);
         drop(stuck.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// How many commits have succeeded.
+    /// Number of commits that have succeeded.
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.shared.state().commits
     }
 
-    /// The log as a power cut leaves it, of a commit that is on its way: whole, or not at all.
+    /// The log after a power cut: with the commit in flight complete, or missing.
     #[must_use]
     pub fn cut(&self, on_its_way: Option<&Commit>) -> Self {
         let other = Self::new();
@@ -124,13 +124,13 @@ impl MemoryLog {
         other
     }
 
-    /// The numbers of the commits it holds.
+    /// The numbers of its commits.
     #[must_use]
     pub fn seqs(&self) -> Vec<u64> {
         self.shared.state().entries.iter().map(|entry| entry.seq).collect()
     }
 
-    /// Changes the records of a commit behind everybody's back.
+    /// Changes the records of a commit unnoticed.
     pub fn damage(&self, seq: u64, damage: impl FnOnce(&mut Vec<u8>)) {
         self.shared.state().entries.iter_mut().filter(|entry| entry.seq == seq).map(|it| &mut it.records).for_each({
             let mut damage = Some(damage);

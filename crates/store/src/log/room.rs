@@ -1,4 +1,4 @@
-//! What a log does with its files: making them with their room, writing to them, removing them.
+//! File operations of a log: allocating, writing and removing files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -11,10 +11,10 @@ use rustix::fs::FallocateFlags;
 use crate::files::{FILE_MODE, Step, at, step, sync};
 use crate::store::Error;
 
-/// Slices that one write takes.
+/// Slices in one write, at most.
 const SLICES_MAX: usize = 1024;
 
-/// The bytes of an entry from `from` on, in order: what was copied, and tails in their places.
+/// The bytes of an entry from `from` on, in order: the copied bytes, with the tails inserted at their offsets.
 pub(super) fn slices<'a>(scratch: &'a [u8], from: usize, tails: &'a [(usize, Bytes)]) -> Vec<&'a [u8]> {
     let (mut parts, mut done) = (Vec::with_capacity(2 * tails.len() + 2), from);
     for (at, tail) in tails {
@@ -26,7 +26,7 @@ pub(super) fn slices<'a>(scratch: &'a [u8], from: usize, tails: &'a [(usize, Byt
     parts
 }
 
-/// Writes bytes, and shows that to a test.
+/// Writes bytes, and reports the step to a test.
 pub(super) fn put(file: &File, path: &Path, parts: &[&[u8]], from: u64) -> Result<(), Error> {
     write_all_at(file, parts, from).map_err(at("writing", path))?;
     step(Step::Put(from, parts.iter().map(|part| part.len() as u64).sum()), path);
@@ -66,11 +66,11 @@ pub(super) fn open(path: &Path) -> Result<File, Error> {
     OpenOptions::new().read(true).write(true).open(path).map_err(at("opening", path))
 }
 
-/// Makes a file with room for so many bytes. If there is none, nothing is left of it.
+/// Creates a file with `bytes` bytes allocated. On failure it removes the file.
 pub(super) fn allocate(path: &Path, bytes: u64) -> Result<File, Error> {
     let file = create(path)?;
     let allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-        // A file system without it: the room has to be written.
+        // The file system cannot allocate: write the space instead.
         Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(&file, bytes),
         allocated => allocated.map_err(io::Error::from),
     };

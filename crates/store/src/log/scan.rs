@@ -1,12 +1,12 @@
-//! Which entries of a log count, where it ends, and what is damage.
+//! Decides which entries of a log count, where the log ends, and what is damage.
 //!
-//! The entries of a log are a chain: each has the number behind that of the one before, and its checksum. The chain ends
-//! where no whole entry continues it. That end is in order, with or without a torn entry behind it, if it is the end of
-//! the last segment, no whole entry lies behind it, and the mark says that no more was durable. Anything else is damage.
+//! The entries of a log form a chain: each has the next number after the previous entry's, and its checksum. The chain ends
+//! where no complete entry continues it. This end is valid, with or without a torn entry after it, if it is the end of the last
+//! segment, no complete entry follows it, and the mark names no later commit. Anything else is damage.
 //!
-//! Damage before the table's point takes nothing away: the table holds what stood there. Then the chain begins behind it,
-//! and no entry is written to that segment any more. If it reaches to the end of the log, the mark must say that the table's
-//! last commit was the last of all, and no whole entry behind that may lie anywhere.
+//! Damage before the table's point is harmless: the table holds those commits. Then the chain begins after the damage, and that
+//! segment receives no more entries. If the damage reaches the end of the log, the mark must name the table's last commit as
+//! the last of all, and no complete entry after it may exist anywhere.
 //!
 //! Not here: writing (`file`).
 
@@ -21,14 +21,14 @@ use crate::files::at;
 use crate::store::{Entry, Error, Place};
 
 pub(crate) const MARK: &str = "mark";
-/// How segment files are called: this, and a number that means nothing.
+/// Prefix of segment file names. The number after it has no meaning.
 pub(crate) const SEGMENT: &str = "segment-";
 
 /// A segment file.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentFile {
     pub(crate) path: PathBuf,
-    /// `None`: it holds no segment of this log, it is room for one.
+    /// `None`: the file holds no segment of this log and is free.
     pub(crate) header: Option<SegmentHeader>,
     pub(crate) bytes: u64,
 }
@@ -39,12 +39,12 @@ pub(crate) struct Files {
     /// `None`: it is missing or damaged.
     pub(crate) mark: Option<Mark>,
     pub(crate) id: LogId,
-    /// In order of the segments' numbers, those without one last.
+    /// Ordered by segment number; files without a number are last.
     pub(crate) segments: Vec<SegmentFile>,
 }
 
 impl Files {
-    /// Looks at a log's folder. Without a mark the id is taken from whichever segment has one.
+    /// Lists a log's folder. Without a mark the id comes from any segment with a header.
     pub(crate) fn list(folder: &Path) -> Result<Self, Error> {
         let (mut heads, mut mark) = (Vec::new(), None);
         for path in crate::files::entries(folder)? {
@@ -67,7 +67,7 @@ impl Files {
         Ok(Self { mark, id, segments })
     }
 
-    /// The segments that hold something, in order.
+    /// The segments with contents, in order.
     pub(crate) fn used(&self) -> impl Iterator<Item = (&SegmentFile, SegmentHeader)> {
         self.segments.iter().filter_map(|segment| Some((segment, segment.header?)))
     }
@@ -81,63 +81,63 @@ fn head_of(path: &Path) -> io::Result<(Vec<u8>, u64)> {
     Ok((head, bytes))
 }
 
-/// The id of the log that a segment says it is of, if its header is whole.
+/// The log id in a segment's header, if the header is intact.
 fn id_of(head: &[u8]) -> Option<LogId> {
     let id = LogId(u64::from_le_bytes(*head.get(8..)?.first_chunk()?));
     SegmentHeader::decode(id, head).map(|_| id)
 }
 
-/// A stretch of one segment that a scan went through.
+/// The part of one segment that a scan read.
 #[derive(Clone, Debug)]
 pub(crate) struct Walked {
     pub(crate) path: PathBuf,
-    /// Its first commit is the first behind whatever is damaged.
+    /// Its first commit is the first one after any damage.
     pub(crate) header: SegmentHeader,
-    /// Where that begins.
+    /// Offset of that commit.
     pub(crate) begin: usize,
-    /// Where the next entry would begin.
+    /// Offset of the next entry.
     pub(crate) end: usize,
     pub(crate) bytes: u64,
-    /// Something in it is not as it was written.
+    /// Part of it is damaged.
     pub(crate) damaged: bool,
 }
 
-/// A log that is in order.
+/// A log in order.
 #[derive(Debug)]
 pub(crate) struct Scanned {
     pub(crate) id: LogId,
-    /// Segments before those that were walked: a table that is still at the point before needs them.
+    /// Segments before the walked ones. A table that is still at its previous point needs them.
     pub(crate) held: Vec<SegmentFile>,
-    /// From the one that holds the first entry asked for to the last. Empty if the log is.
+    /// From the segment with the first requested entry to the last one. Empty if the log is.
     pub(crate) walked: Vec<Walked>,
-    /// What of the last segment may not be durable, although it can be read: where it begins, and its bytes.
+    /// Bytes of the last segment that can be read but may not be durable: their offset, and the bytes.
     pub(crate) unsynced: (usize, Vec<u8>),
     /// The last commit and its checksum; zeros before the first.
     pub(crate) last: (u64, u32),
     /// An entry was torn: it was never acknowledged.
     pub(crate) torn: bool,
-    /// Damage that took nothing away.
+    /// Damage that lost nothing.
     pub(crate) harmless: Vec<Damage>,
-    /// Files that hold nothing that was asked for.
+    /// Files that hold no requested entry.
     pub(crate) spare: Vec<SegmentFile>,
 }
 
-/// Where a chain has come to.
+/// The end of a chain.
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// The next commit.
+    /// The number of the next commit.
     next: u64,
     /// The checksum of the last entry.
     last: u32,
-    /// The checksum of the one before that.
+    /// The checksum of the entry before the last.
     before: u32,
 }
 
-/// Reads the entries behind commit `after`, in order, and shows them. Segments that hold commits behind `kept` are held.
+/// Reads the entries after commit `after`, in order, and shows them. Segments with commits after `kept` are held.
 ///
 /// # Errors
 ///
-/// If the log cannot be read, or is damaged: nothing that was shown counts then.
+/// If the log cannot be read or is damaged. Then nothing shown counts.
 pub(crate) fn scan(
     folder: &Path,
     after: u64,
@@ -146,7 +146,7 @@ pub(crate) fn scan(
 ) -> Result<Scanned, OpenError> {
     let files = Files::list(folder)?;
     let Some(mark) = files.mark else {
-        let what = "the mark, which says how far the log reached, is missing or damaged";
+        let what = "the mark, which records how far the log reached, is missing or damaged";
         return Err(Damage::of(folder.join(MARK), what).into());
     };
     let before = |seq: u64| files.used().filter(|(_, header)| header.first_seq <= seq + 1).count().saturating_sub(1);
@@ -155,11 +155,11 @@ pub(crate) fn scan(
     let Some((_, first)) = used.peek().copied() else {
         return match mark.seq {
             0 if after == 0 => Ok(nothing(&files)),
-            newest => Err(lost(folder, after + 1, newest.max(after + 1), "no segment of the log is there")),
+            newest => Err(lost(folder, after + 1, newest.max(after + 1), "all segments of the log are missing")),
         };
     };
     if first.first_seq > after + 1 {
-        return Err(lost(folder, after + 1, first.first_seq - 1, "the log begins behind what the table holds"));
+        return Err(lost(folder, after + 1, first.first_seq - 1, "the log begins after the table's last commit"));
     }
     let mut scanned = nothing(&files);
     let link = Link { next: first.first_seq, last: first.before, before: 0 };
@@ -175,7 +175,7 @@ pub(crate) fn scan(
         }
         scanned.walked.push(walked);
     }
-    // What the log does not have of the table's commits is harmless damage by now.
+    // Of the table's commits, those missing in the log have been recorded as harmless damage by now.
     let Link { next, last, .. } = chain.link;
     scanned.last = if next > after { (next - 1, last) } else { (after, 0) };
     scanned.harmless = chain.harmless;
@@ -201,7 +201,7 @@ fn nothing(files: &Files) -> Scanned {
 /// Follows the chain from segment to segment.
 struct Chain<'a> {
     id: LogId,
-    /// The last commit that the table holds.
+    /// The last commit in the table.
     after: u64,
     mark: Mark,
     link: Link,
@@ -210,15 +210,15 @@ struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// Whether a segment continues what stands before it.
+    /// Checks that a segment continues the one before it.
     fn begin(&mut self, path: &Path, header: SegmentHeader, last: Option<&Walked>) -> Result<(), OpenError> {
         let link = &mut self.link;
         let continues = header.first_seq == link.next && header.before == link.last;
-        // A commit that failed half way is written again, to a new segment.
+        // A commit that failed in the middle is written again, to a new segment.
         let again = header.first_seq + 1 == link.next && header.before == link.before;
         let numbered = last.is_none_or(|last| last.header.number < header.number);
         if !numbered || !(continues || again) {
-            let why = "what stood before this segment is missing or damaged";
+            let why = "the entries before this segment are missing or damaged";
             return Err(self.lost(path, header.first_seq.saturating_sub(1), why));
         }
         if again {
@@ -227,8 +227,8 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Follows the chain through one segment, and begins anew behind damage to what the table holds. Returns with it where
-    /// in the segment the mark has not been.
+    /// Follows the chain through one segment, and begins again after damage to commits that the table holds. Also returns the
+    /// offset in the segment that the mark has not reached.
     fn walk(
         &mut self,
         file: &SegmentFile,
@@ -248,7 +248,7 @@ impl Chain<'_> {
                 }
                 if !found.padded {
                     damaged = true;
-                    let what = format!("what fills up commit {} at byte {at} is not as it was written", found.seq);
+                    let what = format!("the padding of commit {} at byte {at} is damaged", found.seq);
                     self.harmless.push(Damage::of(&file.path, what));
                 }
                 at = found.end();
@@ -271,24 +271,24 @@ impl Chain<'_> {
         Ok((Walked { path, header, begin, end: at, bytes, damaged }, unmarked.min(at)))
     }
 
-    /// Whether the log may end here. Returns whether a torn entry stands there.
+    /// Checks that the log may end here. Returns whether a torn entry follows.
     fn check_end(&mut self, path: &Path, segment: &[u8], end: usize, files: &Files) -> Result<bool, OpenError> {
         let (next, mark) = (self.link.next, self.mark);
         if let Some((_, behind)) = next_entry(self.id, segment, end, next) {
-            let why = "an entry is damaged, and whole ones lie behind it";
+            let why = "an entry is damaged, and intact entries follow it";
             return Err(self.lost(path, behind.seq - 1, why));
         }
         if next <= self.after {
             return self.check_missing_end(path, end, files).map(|()| false);
         }
         if mark.seq >= next {
-            let why = if mark.clean { "the daemon had stopped in order" } else { "they were on the disk" };
+            let why = if mark.clean { "the daemon had stopped cleanly" } else { "they were on the disk" };
             return Err(self.lost(path, mark.seq, why));
         }
         Ok(resembles_entry(segment, end, next))
     }
 
-    /// Whether the log may end before the table's last commit.
+    /// Checks that the log may end before the table's last commit.
     fn check_missing_end(&mut self, path: &Path, end: usize, files: &Files) -> Result<(), OpenError> {
         let Self { id, after, mark, .. } = *self;
         if mark.seq > after {
@@ -296,7 +296,7 @@ impl Chain<'_> {
         }
         if mark.seq < after {
             let what = format!(
-                "the log ends with commit {}, the table holds {after}: whether there were later ones is not known",
+                "the log ends with commit {}, the table with {after}: later commits may have been lost",
                 self.link.next - 1
             );
             return Err(Damage::of(path, what).into());
@@ -305,7 +305,7 @@ impl Chain<'_> {
         for segment in &files.segments {
             read_file(&segment.path, &mut buffer)?;
             if let Some((_, behind)) = next_entry(id, &buffer, 0, after + 1) {
-                return Err(self.lost(&segment.path, behind.seq - 1, "what stood before this segment is damaged"));
+                return Err(self.lost(&segment.path, behind.seq - 1, "the entries before this segment are damaged"));
             }
         }
         let what = format!("the entries from byte {end} on, commits {} to {after}, are damaged", self.link.next);
@@ -313,20 +313,20 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Commits up to `last` are missing. What the table holds is not.
+    /// The error for missing commits up to `last`, not counting those in the table.
     fn lost(&self, path: &Path, last: u64, why: &str) -> OpenError {
         let first = self.link.next.max(self.after + 1);
         lost(path, first, last.max(first), why)
     }
 }
 
-/// Every whole entry there is, in order of segments, whether or not it is part of a chain: for what is damaged. Returns
-/// the stretches of commits that are missing between those that are there, and how many are there.
+/// Shows every complete entry in order of segments, part of a chain or not: for damaged logs. Returns how many entries exist,
+/// and the ranges of commits missing between them.
 pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>)) -> Result<Loose, Error> {
     let files = Files::list(folder)?;
     let mut loose = Loose { mark: files.mark, id: Some(files.id), ..Loose::default() };
     let mut buffer = Vec::new();
-    // A segment whose header is damaged may hold entries all the same: its place in the row is then told by them.
+    // A segment with a damaged header may still hold entries. They determine its position in the order.
     let mut row: Vec<(u64, &SegmentFile)> = Vec::new();
     for segment in &files.segments {
         let first = match segment.header {
@@ -348,7 +348,7 @@ pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>)) -> R
         let (mut at, mut least) = (if segment.header.is_some() { HEADER_BYTES } else { 0 }, 0);
         while let Some((_, found)) = next_entry(files.id, &buffer, at, least) {
             at = found.end();
-            // Older ones lie behind the last in a segment file that was used before.
+            // A reused segment file holds older entries after its last one.
             least = found.seq + 1;
             if last.is_some_and(|last| found.seq <= last) {
                 continue;
@@ -371,7 +371,7 @@ pub(crate) fn scan_loosely(folder: &Path, show: &mut dyn FnMut(&Entry<'_>)) -> R
     Ok(loose)
 }
 
-/// What [`scan_loosely`] found.
+/// The result of [`scan_loosely`].
 #[derive(Debug, Default)]
 pub(crate) struct Loose {
     pub(crate) id: Option<LogId>,
@@ -379,13 +379,13 @@ pub(crate) struct Loose {
     pub(crate) found: u64,
     pub(crate) first: Option<u64>,
     pub(crate) last: u64,
-    /// From the first to the last commit of each stretch.
+    /// First and last commit of each range.
     pub(crate) missing: Vec<(u64, u64)>,
     pub(crate) unreadable: Vec<(PathBuf, String)>,
 }
 
 impl Loose {
-    /// The first of the commits that are there without a gap up to this one; the one behind it, if that is not there.
+    /// The first commit of the unbroken range that ends at `seq`; `seq + 1` if `seq` is missing.
     pub(crate) fn unbroken_to(&self, seq: u64) -> u64 {
         let gap = self.missing.iter().rev().find(|(first, _)| *first <= seq);
         let first = self.first.unwrap_or(0);

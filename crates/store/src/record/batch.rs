@@ -1,4 +1,4 @@
-//! A batch's bytes: whole, with the callbacks it still has to push, or only how it stands.
+//! A batch's bytes: whole, with its pending callbacks, or only how it stands.
 //!
 //! ```text
 //! batch       = 9 id bits origin depth name [parent-id parent-name] about meta created-at
@@ -16,19 +16,19 @@ use super::template::{put_template, read_template};
 use super::{BATCH, BATCH_MOVED, COUNT_MAX};
 use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u32, put_u64};
 
-/// What of a batch there is to tell, as bits.
+/// Optional fields of a batch, as bits.
 mod has {
     pub(super) const PARENT: u64 = 1;
     pub(super) const COMPLETE: u64 = 1 << 1;
     pub(super) const SUCCESS: u64 = 1 << 2;
-    /// Beyond all of them.
+    /// Above all of them.
     pub(super) const END: u64 = 1 << 3;
 }
 
-/// How a batch stands: what changes while its jobs are worked on.
+/// How a batch stands: the part that changes while its jobs are processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchMoved {
-    /// Which batch.
+    /// The batch.
     pub batch: JobId,
     /// How it stands.
     pub standing: BatchStanding,
@@ -42,7 +42,7 @@ impl BatchMoved {
     }
 }
 
-/// Appends a batch whole.
+/// Appends a whole batch.
 pub(crate) fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
     let bit = |there: bool, bit: u64| if there { bit } else { 0 };
     let parent = batch.parent.zip(batch.parent_name.as_ref());
@@ -112,7 +112,7 @@ pub(super) fn decode_batch_moved(from: &mut Reader<'_>) -> Result<BatchMoved, De
     Ok(BatchMoved { batch, standing: read_standing(from)? })
 }
 
-/// A batch is younger than the one it is part of.
+/// A batch is younger than its parent.
 fn read_parent(id: JobId, from: &mut Reader<'_>) -> Result<(JobId, Bytes), DecodeError> {
     Ok((JobId(from.below("a batch's parent", id.0)?), from.owned()?))
 }
@@ -126,7 +126,7 @@ fn read_standing(from: &mut Reader<'_>) -> Result<BatchStanding, DecodeError> {
     let flags = from.below("a batch's flags", 1 << 6)?;
     let since = from.time()?;
     let held_until = if flags & 1 << 5 == 0 { None } else { Some(from.time()?) };
-    // Each is part of the one before.
+    // Each count is part of the one before.
     let total = from.below("jobs of a batch", COUNT_MAX)?;
     let ran = from.below("jobs of a batch that ran", total + 1)?;
     let succeeded = from.below("jobs of a batch that succeeded", ran + 1)?;

@@ -1,12 +1,13 @@
-//! A job's bytes: whole, or only what moves about it.
+//! A job's bytes: whole, or only the part that changes.
 //!
-//! What ends with a connection is not written: listeners, and a connection-bound lease with the progress made under it.
-//! Such a job is written as ready, its interrupted delivery not counted, which is how it stood when the journal last
-//! heard of it: taking a job under such a lease is no change. So it recovers the same, however often it was rewritten.
+//! State that ends with a connection is not written: listeners, and a connection-bound lease with the progress made under it.
+//! Such a job is written as ready, without its interrupted delivery. This matches its last journalled state, because taking a
+//! job under such a lease is not journalled. So it recovers the same, however often it was rewritten.
 //!
 //! ```text
 //! put   = 1 id queue bits origin priority standing retry [key] [extra] result-len body-len result body
-//! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at] [losses]; its bits say besides whether its batch counted it
+//! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at] [losses]
+//!         one of its bits: whether its batch has counted the job
 //! ```
 
 use bytes::Bytes;
@@ -18,12 +19,12 @@ use windlass_engine::{
 use super::{COUNT_MAX, MOVED, PUT, owned_if};
 use crate::codec::{DecodeError, Reader, put_bytes, put_i64, put_time, put_u32, put_u64};
 
-/// Ranks are written as their distance from here, where the engine starts them.
+/// Ranks are written as their distance from here, where the engine's ranks start.
 const RANK_MIDDLE: i64 = 1 << 62;
-/// Halvings of a 64-bit number that mean anything.
+/// The number of halvings that reduce a 64-bit number to zero.
 const BOOST_MAX: u64 = 64;
 
-/// What of a job there is to tell, as bits.
+/// Optional fields of a job, as bits.
 mod has {
     pub(super) const KEY: u64 = 1;
     pub(super) const NAME: u64 = 1 << 1;
@@ -37,31 +38,31 @@ mod has {
     pub(super) const LEASE_MS: u64 = 1 << 9;
     pub(super) const RESULT: u64 = 1 << 10;
     pub(super) const MEMBER: u64 = 1 << 11;
-    /// Of a job's standing only: its batch has counted it as worked on.
+    /// Only in a job's standing: its batch has counted it as run.
     pub(super) const RAN: u64 = 1 << 12;
     pub(super) const TRACK: u64 = 1 << 13;
     /// A failure that was not the first.
     pub(super) const FAILED_BEFORE: u64 = 1 << 14;
-    /// A result in the words of another protocol than the job's.
+    /// The result is in the format of another protocol than the job's.
     pub(super) const RESULT_BY: u64 = 1 << 15;
-    /// A failure after which it was to be tried again, at a time that is known.
+    /// A failure with a known time of its next try.
     pub(super) const NEXT_AT: u64 = 1 << 16;
-    /// Workers that were lost with it.
+    /// Number of workers lost with the job.
     pub(super) const LOSSES: u64 = 1 << 17;
-    /// Beyond all of them.
+    /// Above all of them.
     pub(super) const END: u64 = 1 << 18;
 }
 
-/// How a job stands: what changes while it lives.
+/// How a job stands: the part that changes while it lives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moved {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// Where it is. Never a connection-bound lease.
+    /// Its place. Never a connection-bound lease.
     pub place: Place,
-    /// Its rank among its equals.
+    /// Its rank: the sort key within the ready queue.
     pub rank: u64,
-    /// When it came to be ready.
+    /// When it became ready.
     pub ready_at: Timestamp,
     /// Deliveries.
     pub attempts: u32,
@@ -73,16 +74,16 @@ pub struct Moved {
     pub failure: Option<Box<Failure>>,
     /// Its last progress.
     pub progress: Option<Progress>,
-    /// Its batch has counted it as worked on.
+    /// Its batch has counted it as run.
     pub ran: bool,
-    /// When it was seen to change last, if it is tracked.
+    /// Time of its last visible change, if it is tracked.
     pub updated_at: Option<Timestamp>,
-    /// Workers that were lost with it.
+    /// Number of workers lost with it.
     pub losses: u32,
 }
 
 impl Moved {
-    /// Brings a job up to this standing.
+    /// Applies this standing to a job.
     pub(crate) fn apply(self, job: &mut Job) {
         (job.place, job.rank, job.ready_at) = (self.place, self.rank, self.ready_at);
         (job.attempts, job.failures) = (self.attempts, self.failures);
@@ -112,7 +113,7 @@ impl Moved {
     }
 }
 
-/// The part of a job's standing that every job has, as it is to be written.
+/// The part of a standing that every job has, as it is written.
 struct Standing<'a> {
     place: &'a Place,
     rank: u64,
@@ -138,7 +139,7 @@ fn is_bound(job: &Job) -> bool {
     job.lease().is_some_and(Lease::connection_bound)
 }
 
-/// The last bytes of a record, not yet copied: a result and a body, in this order.
+/// The last bytes of a record, not yet copied: a result, then a body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tail {
     pub(crate) result: Bytes,
@@ -156,8 +157,8 @@ impl Tail {
     }
 }
 
-/// Appends a job whole, but for a tail of more than `inline_max` bytes: that is shared, not copied, and the caller's to
-/// append.
+/// Appends a whole job without its tail if that exceeds `inline_max` bytes. Such a tail is shared, not copied, and the caller
+/// appends it.
 pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tail {
     let extra = job.extra.as_deref();
     let progress = extra.and_then(|e| e.progress.as_ref()).filter(|_| !is_bound(job));
@@ -230,7 +231,7 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
 
 fn put_standing(standing: &Standing<'_>, out: &mut Vec<u8>) {
     match standing.place {
-        // A connection-bound lease never gets here: `Standing::of` has made it ready.
+        // `Standing::of` has turned a connection-bound lease into ready.
         Place::Ready => out.push(0),
         Place::Leased(lease) => put_lease(lease, out),
         Place::Scheduled(at) => put_tagged_time(2, *at, out),
@@ -282,7 +283,7 @@ fn put_tagged(tag: u8, value: u32, out: &mut Vec<u8>) {
     put_u32(out, value);
 }
 
-/// All that the bits announce, in their order.
+/// All fields with a set bit, in order of the bits.
 fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     if !extra.meta.is_empty() {
         put_bytes(out, &extra.meta);
@@ -317,14 +318,14 @@ fn put_extra(extra: &Extra, progress: Option<&Progress>, out: &mut Vec<u8>) {
     put_losses(extra.losses, out);
 }
 
-/// Nothing for none.
+/// Writes nothing for 0.
 fn put_losses(losses: u32, out: &mut Vec<u8>) {
     if losses > 0 {
         put_u32(out, losses);
     }
 }
 
-/// Nothing for the end that most keys have.
+/// Writes nothing for the most common end.
 pub(super) fn put_key_until(until: KeyUntil, out: &mut Vec<u8>) {
     match until {
         KeyUntil::End => {}
@@ -368,7 +369,7 @@ fn put_told((cycle, failure, progress): Told<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether its batch has counted a job, when it was seen to change last, and how many workers were lost with it.
+/// Whether its batch has counted a job, the time of its last visible change, and the number of workers lost with it.
 type Seen = (bool, Option<Timestamp>, u32);
 
 fn put_moved(id: JobId, standing: &Standing<'_>, told: Told<'_>, seen: Seen, out: &mut Vec<u8>) {
@@ -585,7 +586,7 @@ fn read_failure(from: &mut Reader<'_>, bits: u64) -> Result<Failure, DecodeError
     let next_at = if bits & has::NEXT_AT == 0 { None } else { Some(from.time()?) };
     let (kind, message) = (from.owned()?, from.owned()?);
     let lines = from.u64()?;
-    // Grown as the lines are read: the count is only a promise.
+    // Grown while reading: the announced count is untrusted.
     let mut backtrace = Vec::new();
     for _ in 0..lines {
         backtrace.push(from.owned()?);

@@ -1,4 +1,4 @@
-//! A schedule's bytes: whole, with the job it is made from, or only when it runs next.
+//! A schedule's bytes: whole, with the template of its jobs, or only its next run.
 //!
 //! ```text
 //! schedule = 7 id template recurrence anchor next-run body-len body
@@ -9,9 +9,9 @@
 //!            | 1 either-day minutes hours days months weekdays
 //!            | 2 either-day seconds minutes hours days months weekdays zone-name
 //!
-//! Of the last kind are those in a time zone (its name is empty in UTC), and those with other seconds than the first.
+//! The third kind has a time zone (its name is empty in UTC), or seconds other than 0.
 //!
-//! Runs left are written one higher, 0 being no end. The times of the job are written as times, although they are spans.
+//! Runs left are written one higher; 0 means no limit. Durations of the job are encoded like times.
 
 use bytes::Bytes;
 use windlass_engine::{Cron, JobId, NewJob, Recurrence, Schedule, Timestamp, Zone};
@@ -21,14 +21,14 @@ use super::template::{put_template, read_template};
 use super::{COUNT_MAX, NEXT_RUN, SCHEDULE};
 use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u64};
 
-/// When a schedule runs next: what changes while it lives.
+/// When a schedule runs next: the part that changes while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextRun {
-    /// Which schedule.
+    /// The schedule.
     pub schedule: JobId,
-    /// When.
+    /// Time of the next run.
     pub next_at: Timestamp,
-    /// How often from then on; `None` = no end.
+    /// Number of runs from then on; `None`: no limit.
     pub runs_left: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl NextRun {
         Self { schedule: schedule.id, next_at: schedule.next_at, runs_left: schedule.runs_left }
     }
 
-    /// Brings a schedule up to this.
+    /// Applies this to a schedule.
     pub(crate) const fn apply(self, schedule: &mut Schedule) {
         (schedule.next_at, schedule.runs_left) = (self.next_at, self.runs_left);
     }
@@ -56,16 +56,16 @@ impl NextRun {
     fn read(schedule: JobId, from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let next_at = from.time()?;
         let runs_left = match from.u64()? {
-            // A schedule whose last run is over is gone.
-            1 => return Err(DecodeError::Range { field: "a schedule's runs", value: 1 }),
+            // A schedule is deleted after its last run.
+            1 => return Err(DecodeError::Range { field: "a schedule's remaining runs", value: 1 }),
             coded => coded.checked_sub(1),
         };
         Ok(Self { schedule, next_at, runs_left })
     }
 }
 
-/// Appends a schedule whole, but for a body of more than `inline_max` bytes: that is shared, not copied, and the caller's
-/// to append.
+/// Appends a whole schedule without its body if that exceeds `inline_max` bytes. Such a body is shared, not copied, and the
+/// caller appends it.
 pub(crate) fn encode_schedule(schedule: &Schedule, inline_max: usize, out: &mut Vec<u8>) -> Tail {
     let job = &schedule.job;
     out.push(SCHEDULE);
@@ -139,15 +139,15 @@ fn read_recurrence(from: &mut Reader<'_>) -> Result<Recurrence, DecodeError> {
     match from.u8()? {
         0 => Ok(Recurrence::Every { interval_ms: from.u64()? }),
         1 => {
-            let either_day = from.below("which days fit", 2)? == 1;
+            let either_day = from.below("the day rule", 2)? == 1;
             read_minutes(from, Cron { either_day, ..Cron::ALWAYS }).map(Recurrence::Cron)
         }
         2 => {
-            let either_day = from.below("which days fit", 2)? == 1;
+            let either_day = from.below("the day rule", 2)? == 1;
             let seconds = from.u64()?;
             let cron = read_minutes(from, Cron { either_day, seconds, ..Cron::ALWAYS })?;
             let zone = std::str::from_utf8(from.bytes()?).unwrap_or("?");
-            // One that has gone from the world since is set anew, or never due.
+            // A zone that no longer exists: the schedule is never due until it is set again.
             let zoned = || Recurrence::Zoned(cron, Zone::named(zone).unwrap_or(Zone::UNKNOWN));
             Ok(if zone.is_empty() { Recurrence::Cron(cron) } else { zoned() })
         }

@@ -1,11 +1,11 @@
-//! A job to be, as a schedule or a batch keeps it: all but its body.
+//! The template of a job, as a schedule or a batch stores it: everything but its body.
 //!
 //! ```text
 //! template = bits origin priority queue-name retry [key] [name] [meta] [unique] [not-before] [expires] [keep] [lease]
 //!            [track]
 //! ```
 //!
-//! The key is that of the schedule it belongs to, if that has one.
+//! The key is the key of the template's schedule, if it has one.
 
 use bytes::Bytes;
 use windlass_engine::{Clash, KeyUntil, NewJob, Origin, Priority, QueueKind, Unique};
@@ -14,7 +14,7 @@ use super::job::{put_key_until, put_retry, read_key_until, read_retry};
 use super::owned_if;
 use crate::codec::{DecodeError, Reader, put_bytes, put_time, put_u64};
 
-/// What of it there is to tell, as bits.
+/// Optional fields, as bits.
 mod has {
     pub(super) const KEY: u64 = 1;
     pub(super) const NAME: u64 = 1 << 1;
@@ -30,7 +30,7 @@ mod has {
     pub(super) const KEY_UNTIL: u64 = 1 << 11;
     pub(super) const TRACK: u64 = 1 << 12;
     pub(super) const RETRY_DEFAULT: u64 = 1 << 13;
-    /// Beyond all of them.
+    /// Above all of them.
     pub(super) const END: u64 = 1 << 14;
 }
 
@@ -86,7 +86,7 @@ fn put_unique(unique: &Unique, out: &mut Vec<u8>) {
     put_key_until(unique.until, out);
 }
 
-/// Reads a template: the key that was written with it, and the job, whose body is still to come.
+/// Reads a template: its key, and the job. The job's body follows separately.
 pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, NewJob), DecodeError> {
     let bits = from.below("a template's bits", has::END)?;
     let is = |bit: u64| bits & bit != 0;
@@ -130,7 +130,7 @@ fn read_unique(from: &mut Reader<'_>, has_end: bool) -> Result<Unique, DecodeErr
         0 => Clash::Attach,
         1 => Clash::Refuse,
         2 => Clash::Keep,
-        other => return Err(DecodeError::Range { field: "what a clash means", value: other.into() }),
+        other => return Err(DecodeError::Range { field: "a clash rule", value: other.into() }),
     };
     let until = if has_end { read_key_until(from)? } else { KeyUntil::End };
     Ok(Unique { key, clash, until })

@@ -7,25 +7,25 @@ use super::message::{Flaw, Kind, Messages, SEGMENT_HEADER_BYTES, Segment};
 use super::{Places, SledFile};
 use crate::store::Error;
 
-/// Changes to a page behind its image. sled writes a page anew every ten; its snapshots have room for so many.
+/// Changes to a page after its image. sled writes a page anew after ten; its snapshots have space for this many.
 const LINKS_MAX: usize = 254;
 
-/// Where the pages are.
+/// The positions of all pages.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     pub(super) pages: HashMap<u64, Page, FixedState>,
     tears: Vec<u64>,
-    /// Where the messages of the last segment end.
+    /// The end of the last segment's messages.
     pub(crate) end: u64,
     /// Segments that were read.
     pub(crate) segments: u64,
-    /// Messages that are as they were written.
+    /// Intact messages.
     pub(crate) messages: u64,
-    /// Segments whose header is damaged, and messages that are, but for the one behind the log's end.
+    /// Segments with a damaged header, and damaged messages, except for the one after the log's end.
     pub(crate) unreadable: Places,
 }
 
-/// A page: its last image, and the changes behind it.
+/// A page: its last image, and the changes after it.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) image: Fragment,
@@ -41,9 +41,9 @@ pub(super) struct Fragment {
 }
 
 impl Index {
-    /// Where the log may be cut, newest first: where messages end before their segment does, and there is a later segment
-    /// nevertheless. Also where a segment would begin that is missing, of those from the last position on that a header
-    /// calls stable; if sled blanked such a segment while it opened the log, nothing is missing there.
+    /// Positions where the log may be cut, newest first: where messages end before their segment does although a later segment
+    /// exists, and where a missing segment would begin, from the last position that a header calls stable. If sled blanked such
+    /// a segment while it opened the log, nothing is missing there.
     pub(crate) fn tears(&self) -> &[u64] {
         &self.tears
     }
@@ -55,7 +55,7 @@ impl Index {
                 self.pages.insert(page, Page { image: fragment, links: Vec::new() });
             }
             Kind::Link => {
-                // A change without an image is of one that was replaced, and the segment with its successor is gone too.
+                // A change without an image belongs to a replaced image; the segment with its successor is missing too.
                 let Some(page) = self.pages.get_mut(&page) else { return };
                 if page.links.len() < LINKS_MAX {
                     page.links.push(fragment);
@@ -70,11 +70,11 @@ impl Index {
 }
 
 impl SledFile {
-    /// Looks at every message, or at those before a place in the log.
+    /// Indexes all messages, or those before position `upto` of the log.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read. What is read and makes no sense is passed over.
+    /// If the file cannot be read. Readable but invalid data is skipped.
     pub(crate) fn index(&self, upto: Option<u64>) -> Result<Index, Error> {
         let upto = upto.unwrap_or(u64::MAX);
         let mut index = Index::default();
@@ -82,7 +82,7 @@ impl SledFile {
         let segments = self.segments(&mut index.unreadable, &mut buffer)?;
         let step = self.segment_bytes as u64;
         let stable = segments.iter().map(|segment| segment.stable).max().unwrap_or(0);
-        // From here on no segment was free: so none may be missing.
+        // From here on no segment was free, so none may be missing.
         let mut expected = stable - stable % step;
         let mut torn = None;
         for segment in segments.into_iter().take_while(|segment| segment.lsn < upto) {
@@ -95,7 +95,7 @@ impl SledFile {
             }
             expected = expected.max(segment.lsn + step);
             let bytes = self.read(segment.offset, &mut buffer).map_err(|why| self.failed(why))?;
-            // Free segments at the end of the file may be cut off meanwhile.
+            // sled may cut off free segments at the end of the file meanwhile.
             if bytes.len() < SEGMENT_HEADER_BYTES {
                 continue;
             }
@@ -120,7 +120,7 @@ impl SledFile {
         Ok(index)
     }
 
-    /// The segments with a header, in the order of the log. Where there is none but something else is told.
+    /// The segments with a header, in the order of the log. Damaged headers go to `unreadable`.
     fn segments(&self, unreadable: &mut Places, buffer: &mut [u8]) -> Result<Vec<Segment>, Error> {
         let mut segments = Vec::new();
         for (offset, segment) in self.headers()? {
@@ -142,7 +142,7 @@ impl SledFile {
     }
 }
 
-/// Whether a segment holds nothing.
+/// Whether a segment is empty.
 pub(super) fn blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }

@@ -1,5 +1,4 @@
-//! Segments and messages of sled's log: where they begin, and whether they are as they were written. Pure: bytes in,
-//! slices of them out.
+//! Segments and messages of sled's log: their positions, and whether they are intact. Pure: bytes in, slices of them out.
 //!
 //! Source: sled 0.34.7, `pagecache/logger.rs`, `pagecache/constants.rs`, `serialization.rs`.
 //!
@@ -8,18 +7,18 @@
 //!          4..12   its place in the log, a multiple of its size, xor i64::MAX
 //!          12..20  up to where the log was on the disk when the segment was begun, xor i64::MAX
 //!          20..    messages
-//! message  0..4    complement of the crc32 of the body and, behind it, the header from byte 4 on
+//! message  0..4    complement of the crc32 of the body, followed by the header from byte 4 on
 //!          4       kind
 //!          5..     three numbers: bytes of the body; the segment's place divided by its size; the page
 //!          ..      the body
 //! ```
 //! Fixed numbers are little-endian. The others take a byte up to 240 and up to nine beyond ([`Cursor::number`]).
 
-/// Bytes a segment begins with before its first message.
+/// Length of a segment's header.
 pub(super) const SEGMENT_HEADER_BYTES: usize = 20;
-/// The longest header of a message. None begins closer to the end of a segment.
+/// The longest header of a message. A message never begins closer to the end of a segment.
 const HEADER_BYTES_MAX: usize = 32;
-/// What is larger than this part of a segment goes to a file of its own.
+/// A message larger than this fraction of a segment goes to a file of its own.
 const MESSAGES_MIN: usize = 4;
 const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 
@@ -28,25 +27,25 @@ const KINDS: std::ops::RangeInclusive<u8> = 1..=11;
 pub(crate) enum Flaw {
     #[error("the header of the segment is damaged")]
     SegmentHeader,
-    #[error("another segment says to be at the same place in the log")]
+    #[error("another segment has the same position in the log")]
     Twice,
     #[error("no message begins here")]
     NoMessage,
     #[error("the file or the segment ends within the message")]
     Short,
-    #[error("the message is not as it was written")]
+    #[error("the message is damaged")]
     Checksum,
     #[error("the message is of segment {0}")]
     Segment(u64),
     #[error("the message is of page {0}")]
     Page(u64),
-    #[error("the message makes no sense as what it says to be")]
+    #[error("the message is invalid for its kind")]
     Nonsense,
-    #[error("the page takes more memory than pages do")]
+    #[error("the page is too large")]
     Large,
-    #[error("the file that the message names is not there, or not as it was written")]
+    #[error("the file with the message's contents is missing or damaged")]
     Blob,
-    #[error("the disk does not give it back")]
+    #[error("the disk cannot read it")]
     Disk,
 }
 
@@ -71,7 +70,7 @@ impl<'a> Cursor<'a> {
         Some(*taken)
     }
 
-    /// A number as sled writes it: small ones in a byte, large ones behind a byte that tells how many follow.
+    /// A number in sled's encoding: a small one in a byte, a large one after a byte with the number of bytes that follow.
     pub(super) fn number(&mut self) -> Option<u64> {
         Some(match self.byte()? {
             small @ 0..=240 => u64::from(small),
@@ -86,14 +85,14 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A string of bytes behind its length.
+    /// A byte string after its length.
     pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         let bytes = usize::try_from(self.number()?).ok()?;
         self.take(bytes)
     }
 }
 
-/// A segment, by its header: where it is in the log and in the file, and up to where the log was on the disk by then.
+/// A segment's header: its position in the log and in the file, and the log's end on the disk when the segment was begun.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Segment {
     pub(super) lsn: u64,
@@ -102,7 +101,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// `None`: blank, damaged, or of a log with segments of another size.
+    /// `None`: blank, damaged, or of a log with another segment size.
     pub(super) fn read(header: &[u8; SEGMENT_HEADER_BYTES], offset: u64, segment_bytes: usize) -> Option<Self> {
         let mut cursor = Cursor(header);
         let sum = u32::from_le_bytes(cursor.fixed()?);
@@ -111,22 +110,21 @@ impl Segment {
         }
         let lsn = u64::try_from(i64::from_le_bytes(cursor.fixed()?) ^ i64::MAX).ok()?;
         let stable = i64::from_le_bytes(cursor.fixed()?) ^ i64::MAX;
-        // Nothing is stable yet when the first segment is begun: it says -1.
+        // When the first segment is begun nothing is stable yet: the field is -1.
         let stable = u64::try_from(stable).unwrap_or(0);
         lsn.is_multiple_of(segment_bytes as u64).then_some(Self { lsn, offset, stable })
     }
 }
 
-/// What a message is about. What does not matter to a reader is `Nothing`: messages taken back, and what says how far
-/// a batch reaches.
+/// The subject of a message. Irrelevant ones are `Nothing`: cancelled messages, and markers of a batch's extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Nothing,
-    /// Nothing follows in this segment.
+    /// The rest of the segment is unused.
     Cap,
     /// The page is free.
     Free,
-    /// The whole of a page.
+    /// A whole page.
     Counter,
     Meta,
     Node,
@@ -145,7 +143,7 @@ struct Head {
 }
 
 impl Head {
-    /// The header that bytes begin with.
+    /// Decodes the header at the start of `bytes`.
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor(bytes);
         let sum = u32::from_le_bytes(cursor.fixed()?);
@@ -156,11 +154,11 @@ impl Head {
     }
 }
 
-/// A message as it was written.
+/// An intact message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message<'a> {
     pub(super) kind: Kind,
-    /// The kind as sled writes it.
+    /// The kind in sled's encoding.
     pub(super) tag: u8,
     /// The number of its segment.
     pub(super) segment: u64,
@@ -171,7 +169,7 @@ pub(super) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The message that bytes begin with.
+    /// Decodes the message at the start of `bytes`.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Flaw> {
         let short = if bytes.len() < HEADER_BYTES_MAX { Flaw::Short } else { Flaw::NoMessage };
         Self::behind(Head::read(bytes).ok_or(short)?, bytes)
@@ -199,33 +197,33 @@ impl<'a> Message<'a> {
         Ok(Self { kind, tag: head.tag, segment: head.segment, page: head.page, body, bytes })
     }
 
-    /// The name of the file its contents are in, if they are not in the log.
+    /// The name of the file with its contents, if they are not in the log.
     pub(super) fn blob(&self) -> Option<Result<u64, Flaw>> {
         let id = || u64::try_from(i64::from_le_bytes(self.body.try_into().ok()?)).ok();
         matches!(self.tag, 7 | 9 | 11).then(|| id().ok_or(Flaw::Nonsense))
     }
 }
 
-/// The messages of a segment, each with where it begins, up to the first place where there should be one and is not.
+/// The messages of a segment with their offsets, up to the first missing or damaged one.
 #[derive(Debug)]
 pub(super) struct Messages<'a> {
     bytes: &'a [u8],
     segment_bytes: usize,
     number: u64,
     at: usize,
-    /// Where the messages ended too early, and why. It is told once there are no more messages.
+    /// Where the messages ended too early, and why. Set after the last message.
     pub(super) tear: Option<(usize, Flaw)>,
 }
 
 impl<'a> Messages<'a> {
-    /// Of the segment at this place in the log. `bytes` are all of it, or what the file has of it.
+    /// The messages of the segment at this position in the log. `bytes` are all of it, or the part in the file.
     pub(super) fn of(bytes: &'a [u8], lsn: u64, segment_bytes: usize) -> Self {
         let number = lsn / segment_bytes as u64;
         Self { bytes, segment_bytes, number, at: SEGMENT_HEADER_BYTES, tear: None }
     }
 
-    /// Goes on behind a tear, at the next place that holds a message of this segment. Each try to find one costs a
-    /// checksum: `spare` is how many bytes these may be of.
+    /// Continues after a tear, at the next message of this segment. Each attempt costs a checksum; `spare` limits the bytes
+    /// checked.
     pub(super) fn resume(&mut self, spare: &mut usize) -> bool {
         let Some((tear, _)) = self.tear else { return false };
         let number = self.number;
@@ -260,7 +258,7 @@ impl<'a> Iterator for Messages<'a> {
                 self.at += message.bytes;
                 Some((at, message))
             }
-            // Just enough room for a header: sled flushes such a segment without a cap, and may go on with the next.
+            // Just enough space for a header: sled flushes such a segment without a cap, and may continue with the next.
             Err(_) if self.at + HEADER_BYTES_MAX == self.segment_bytes => None,
             Err(flaw) => {
                 self.tear = Some((self.at, flaw));
@@ -270,14 +268,14 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The number that the first message says its segment has: for segments without a header.
+/// The segment's number according to its first message: for segments without a header.
 pub(super) fn segment_number(bytes: &[u8], segment_bytes: usize, mut spare: usize) -> Option<u64> {
     let numbers_max = i64::MAX.unsigned_abs() / segment_bytes as u64;
     let fits = |head: &Head| head.segment < numbers_max;
     find(bytes, SEGMENT_HEADER_BYTES, segment_bytes, &mut spare, fits).map(|(_, message)| message.segment)
 }
 
-/// The next message, wherever it begins. Nobody seeks the one at a segment's end.
+/// The next message at any offset. It ignores caps, which end a segment.
 fn find<'a>(
     bytes: &'a [u8],
     from: usize,

@@ -1,34 +1,34 @@
-//! What pages hold: the names of trees, nodes, and changes to nodes. Pure: bytes in, slices of them out.
+//! The contents of pages: the names of trees, nodes, and changes to nodes. Pure: bytes in, slices of them out.
 //!
 //! Source: sled 0.34.7, `serialization.rs`, `node.rs`, `meta.rs`.
 //!
-//! A node is `next` and `merging child` (numbers, 0 for none), a byte for `merging`, a byte for the length of the
-//! prefix, `lo` and `hi` (strings), a byte for the kind (0 leaf, 1 index), how many keys, all keys, and then all values:
-//! strings in a leaf, pages in an index. It holds keys from `lo` on and below `hi`, an empty one being no limit. All
-//! keys, those of changes as well, are written without the prefix, which is the beginning of `lo`.
+//! A node is `next` and `merging child` (numbers, 0 for none), a byte for `merging`, a byte for the length of the prefix, `lo`
+//! and `hi` (strings), a byte for the kind (0 leaf, 1 index), the number of keys, all keys, and then all values: strings in a
+//! leaf, pages in an index. It holds keys from `lo` on and below `hi`; an empty `hi` is no limit. All keys, including those of
+//! changes, are written without the prefix, which is the start of `lo`.
 
 use super::message::Cursor;
 
-/// sled splits a node long before it has so many entries.
+/// sled splits a node long before it has this many entries.
 const ENTRIES_MAX: u64 = 1 << 14;
 
-/// A node, or the part of it that a reader needs.
+/// The fields of a node that a reader needs.
 #[derive(Debug)]
 pub(super) struct Node<'a> {
     /// The node to the right.
     pub(super) next: Option<u64>,
     pub(super) lo: &'a [u8],
     pub(super) hi: &'a [u8],
-    /// What each key begins with and is written without.
+    /// The common start of all keys, not written with each key.
     pub(super) prefix: &'a [u8],
     pub(super) data: Data<'a>,
 }
 
-/// What a node holds.
+/// The contents of a node.
 #[derive(Debug)]
 pub(super) enum Data<'a> {
     Leaf(Leaf<'a>),
-    /// The leftmost child: it is never merged into another.
+    /// The leftmost child. sled never merges it into another.
     Index(u64),
 }
 
@@ -41,8 +41,8 @@ pub(super) struct Leaf<'a>(pub(super) Vec<(&'a [u8], &'a [u8])>);
 pub(super) enum Link<'a> {
     Set(&'a [u8], &'a [u8]),
     Del(&'a [u8]),
-    /// Steps of a merge. Until the left neighbour has taken over what the right one has, and leads past it, in one
-    /// message, both still hold what they held: whoever goes from neighbour to neighbour need not know of it.
+    /// Steps of a merge. In one message the left neighbour takes over the right one's entries and skips it. Until then both
+    /// hold their old entries, so a reader that follows neighbours can ignore the merge.
     Merge,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Node<'a> {
         cursor.0.is_empty().then_some(Self { next, lo, hi, prefix, data })
     }
 
-    /// Whether the prefix and then this are between `lo` and `hi`.
+    /// Whether the prefix with this suffix is between `lo` and `hi`.
     pub(super) fn holds(&self, key: &[u8]) -> bool {
         let key = || self.prefix.iter().chain(key);
         key().ge(self.lo) && (self.hi.is_empty() || key().lt(self.hi))
@@ -124,7 +124,7 @@ impl<'a> Link<'a> {
     }
 }
 
-/// The root of a tree, by the page that names the trees. `None`: it cannot be read; `Some(None)`: it names no such tree.
+/// The root of a tree, from the page that names the trees. `None`: the page is invalid; `Some(None)`: it names no such tree.
 pub(super) fn root(body: &[u8], tree: &[u8]) -> Option<Option<u64>> {
     let (mut cursor, mut root) = (Cursor(body), None);
     while !cursor.0.is_empty() {

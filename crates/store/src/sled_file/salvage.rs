@@ -1,8 +1,8 @@
-//! Whatever can be read: entries of every leaf that is somewhere in the file, and every entry set, in the order they were
-//! written, whatever became of them later.
+//! Reads everything readable: the entries of every leaf in the file, and every entry set, in the order of writing, including
+//! outdated ones.
 //!
-//! Unlike the index, this goes on behind a damaged message, at the next one that is whole, and reads segments whose
-//! header is damaged if the messages say which segment it is.
+//! Unlike the index, this continues after a damaged message at the next intact one. It also reads segments with a damaged
+//! header, if their messages identify the segment.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -16,38 +16,38 @@ use super::node::{Data, Link, Node};
 use super::{EachWritten, Places, SledFile};
 use crate::store::Error;
 
-/// Bytes that are checked behind damage, at most, in search of a message: so many segments for each segment.
+/// Bytes checked in search of a message after damage, at most: this many segments for each segment.
 const SEARCH_SEGMENTS: usize = 64;
-/// What is read at once of a segment that the disk does not give back whole.
+/// Block size for reading a segment that the disk cannot read whole.
 const PIECE_BYTES: usize = 4096;
 
-/// How much was found.
+/// Totals of a salvage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Salvaged {
     /// Segments that were read.
     pub(crate) segments: u64,
-    /// Messages that are as they were written.
+    /// Intact messages.
     pub(crate) messages: u64,
-    /// Entries that were shown.
+    /// Entries shown.
     pub(crate) entries: u64,
-    /// Entries that were not: what their keys begin with is not known.
+    /// Entries not shown: the start of their keys is unknown.
     pub(crate) keyless: u64,
-    /// What cannot be read. The end of the log is among it.
+    /// Unreadable places. They include the end of the log.
     pub(crate) unreadable: Places,
 }
 
-/// Something in the log, in its order.
+/// A part of the log, in its order.
 enum Found<'a> {
     Message {
         lsn: u64,
         offset: u64,
         message: Message<'a>,
     },
-    /// Messages may be missing here: damaged ones, or those of a segment that was used again.
+    /// Messages may be missing here: damaged ones, or those of a reused segment.
     Loss,
 }
 
-/// The last leaf of a page so far: what a change behind it leaves out of its key.
+/// The last leaf of a page so far. It has the prefix that later changes omit from their keys.
 struct Image {
     lsn: u64,
     losses: u64,
@@ -55,16 +55,16 @@ struct Image {
 }
 
 impl SledFile {
-    /// Shows every entry that can be read, with its place in the log, until told to stop. Most come more than once: a
-    /// page is written anew with all its entries.
+    /// Shows every readable entry, with its position in the log, until `each` breaks. Most entries come more than once: a page
+    /// is written anew with all its entries.
     ///
-    /// Of a key that was set, only the end is in the log: it begins as the keys of its page did. If an image of the page
-    /// may be missing before, it is not shown; but for the last ones of a page, which may be the only ones. In a file
-    /// without damage those are right.
+    /// The log holds only the end of a set entry's key: its page's prefix is omitted. An entry is not shown if an image of its
+    /// page may be missing before it, except for the last entries of a page, which may be its only ones. In an undamaged file
+    /// those are right.
     ///
     /// # Errors
     ///
-    /// If the file is not there any more. Blocks of it that cannot be read are passed over.
+    /// If the file no longer exists. Unreadable blocks of it are skipped.
     pub(crate) fn for_each_leaf_entry(&self, each: &mut EachWritten<'_>) -> Result<Salvaged, Error> {
         let mut salvaged = Salvaged::default();
         let mut buffer = vec![0; self.segment_bytes];
@@ -91,7 +91,7 @@ impl SledFile {
         Ok(salvaged)
     }
 
-    /// Shows every value that can be read, whichever key it belonged to and whatever became of it, until told to stop.
+    /// Shows every readable value, of any key and outdated or not, until `each` breaks.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl SledFile {
         Ok(())
     }
 
-    /// All messages of these segments, as far as they can be found.
+    /// All messages of these segments that can be found.
     fn pass(
         &self,
         segments: &[Segment],
@@ -152,7 +152,7 @@ impl SledFile {
         ControlFlow::Continue(())
     }
 
-    /// The segments in the order of the log, those without a header where their messages say they belong.
+    /// The segments in the order of the log. Those without a header are placed by their messages.
     fn all_segments(&self, unreadable: &mut Places, buffer: &mut [u8]) -> Result<Vec<Segment>, Error> {
         let mut segments = Vec::new();
         for (offset, segment) in self.headers()? {
@@ -174,7 +174,7 @@ impl SledFile {
         Ok(segments)
     }
 
-    /// A segment, with blanks for what the disk does not give back.
+    /// A segment, with zeros for blocks that the disk cannot read.
     fn read_around<'a>(&self, offset: u64, buffer: &'a mut [u8], unreadable: &mut Places) -> &'a [u8] {
         around(&|offset, piece| Ok(self.read(offset, piece)?.len()), offset, buffer, unreadable)
     }
@@ -210,10 +210,10 @@ fn around<'a>(
     buffer.get(..filled).unwrap_or_default()
 }
 
-/// Takes entries out of messages.
+/// Extracts entries from messages.
 struct Sieve<'a> {
     file: &'a SledFile,
-    /// Where the last image of each page is.
+    /// Position of the last image of each page.
     last_images: HashMap<u64, u64, FixedState>,
     images: HashMap<u64, Image, FixedState>,
     losses: u64,
@@ -248,7 +248,7 @@ impl<'a> Sieve<'a> {
         let body = match self.file.contents(&message, &mut blob).unwrap_or(Err(Flaw::Disk)) {
             Ok(body) => body,
             Err(flaw) => {
-                // What was replaced has no files any more.
+                // A replaced image no longer has its files.
                 if self.last_images.get(&page).is_none_or(|last| *last <= lsn) {
                     self.salvaged.unreadable.add(offset, flaw);
                 }
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_that_the_disk_does_not_give_back_are_blank() {
+    fn blocks_that_the_disk_cannot_read_are_blank() {
         let disk: Vec<u8> = (0..20_000u32).map(|at| at.to_le_bytes()[0] | 1).collect();
         let bad = 4_096..8_192u64;
         let read = |offset: u64, piece: &mut [u8]| {

@@ -1,4 +1,4 @@
-//! The file that sled has written, read beside it. `damage`: cut, mixed with an older one, damaged, made up.
+//! A file written by sled, read beside it. `damage`: cut, mixed with an older one, damaged, made up.
 
 mod damage;
 
@@ -13,7 +13,7 @@ use super::*;
 
 const TREE: &[u8] = b"journal";
 
-/// What tells itself which key it belongs to.
+/// A value that identifies its own key.
 fn value(key: &[u8], version: u64, bytes: usize) -> Vec<u8> {
     let mut value = u32::try_from(key.len()).unwrap().to_le_bytes().to_vec();
     value.extend_from_slice(key);
@@ -31,7 +31,7 @@ fn genuine(key: &[u8], given: &[u8]) -> bool {
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// sled, and what it should hold.
+/// sled, and its expected contents.
 struct Beside {
     home: TempDir,
     segment_bytes: usize,
@@ -51,7 +51,7 @@ impl Beside {
     fn open(&mut self) {
         let config = sled::Config::new().path(self.home.path()).segment_size(self.segment_bytes);
         let config = config.cache_capacity(1 << 20).flush_every_ms(None);
-        // sled's threads may let go of the file a little later than the last handle.
+        // sled's threads may release the file slightly later than its last handle.
         let db = (0..1_000).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             config.open().ok()
@@ -88,7 +88,7 @@ impl Beside {
         SledFile::open(&self.home.path().join("db"), self.segment_bytes).unwrap()
     }
 
-    /// What the file holds is what sled was given, and all of it.
+    /// Checks that the file holds exactly the values passed to sled.
     fn check(&self) -> Index {
         let file = self.file();
         let index = file.index(None).unwrap();
@@ -122,7 +122,7 @@ fn dice(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// Keys ascend, the oldest go: as the journal does it.
+/// Keys ascend and the oldest are removed, as in the journal.
 fn churn(beside: &mut Beside, keys: std::ops::Range<u64>, kept: u64, bytes: std::ops::Range<u64>) {
     let mut seed = keys.start;
     for key in keys {
@@ -142,7 +142,7 @@ fn churn(beside: &mut Beside, keys: std::ops::Range<u64>, kept: u64, bytes: std:
 #[test]
 fn what_sled_returns_is_read_while_it_is_open_once_it_is_closed_and_after_it_was_opened_again() {
     let cases = [
-        ("segments used again", 512 << 10, 1_500, 2_048..8_192, 0),
+        ("reused segments", 512 << 10, 1_500, 2_048..8_192, 0),
         ("pages in files of their own", 512 << 10, 400, 2_048..50_000, 1),
         ("large segments", 8 << 20, 1_000, 2_048..50_000, 0),
         ("thousands of small values", 512 << 10, 8_000, 0..100, 0),
@@ -152,7 +152,7 @@ fn what_sled_returns_is_read_while_it_is_open_once_it_is_closed_and_after_it_was
         churn(&mut beside, 0..values, values / 5, bytes);
         let index = beside.check();
         assert_eq!(fs::read_dir(beside.home.path().join(BLOBS)).unwrap().count().min(1), blobs, "{name}");
-        assert!(index.end > (index.segments + 1) * segment_bytes as u64, "{name}: no segment was used again");
+        assert!(index.end > (index.segments + 1) * segment_bytes as u64, "{name}: no segment was reused");
         beside.check_sled();
         beside.close();
         beside.check();
@@ -165,7 +165,7 @@ fn what_sled_returns_is_read_while_it_is_open_once_it_is_closed_and_after_it_was
 }
 
 #[test]
-fn trees_that_are_empty_and_trees_that_are_not_there() {
+fn empty_trees_and_missing_trees() {
     let mut beside = Beside::new(64 << 10);
     let gap = |beside: &Beside, tree: &[u8]| {
         let file = beside.file();
@@ -189,7 +189,7 @@ fn trees_that_are_empty_and_trees_that_are_not_there() {
     assert!(SledFile::open(&beside.home.path().join("no"), 64 << 10).is_err());
 }
 
-/// One of so many.
+/// A random number below `of`.
 fn one(seed: &mut u64, of: u64) -> usize {
     usize::try_from(dice(seed) % of).unwrap()
 }
@@ -204,7 +204,7 @@ enum Step {
     Reopen,
 }
 
-/// Keys that share beginnings of many lengths, and some that do not.
+/// Keys with common starts of many lengths, and some without.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => (0..400u64).prop_map(|key| key.to_be_bytes().to_vec()),
@@ -268,7 +268,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_is_read(
+    fn any_sequence_of_changes_reads_back(
         segment_bytes in prop_oneof![Just(4usize << 10), Just(16 << 10), Just(64 << 10)],
         steps in proptest::collection::vec(step(), 100..1_500),
     ) {

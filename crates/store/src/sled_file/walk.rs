@@ -1,4 +1,4 @@
-//! A tree in order of keys: down to its leftmost leaf, and from there from neighbour to neighbour.
+//! Reads a tree in order of keys: down to its leftmost leaf, and from there along the neighbours.
 
 use std::ops::Range;
 
@@ -13,33 +13,33 @@ const META: u64 = 0;
 /// Levels of a tree: an index has dozens of children.
 const LEVELS_MAX: usize = 32;
 
-/// How far a walk came.
+/// The extent of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     /// Leaves that were read.
     pub(crate) leaves: u64,
     /// Entries that were shown.
     pub(crate) entries: u64,
-    /// Why it ended before the tree did, unless it was told to.
+    /// Why it ended before the end of the tree, unless `each` broke.
     pub(crate) gap: Option<Gap>,
 }
 
-/// What is missing of a tree.
+/// A missing part of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Gap {
-    #[error("the log holds no page that names the trees")]
+    #[error("the page that names the trees is missing in the log")]
     NoMeta,
-    #[error("the log names no such tree")]
+    #[error("the log does not name the tree")]
     NoTree,
-    #[error("page {0} is named and nowhere in the log")]
+    #[error("page {0} is referenced but missing in the log")]
     Lost(u64),
     #[error("page {page}, at byte {offset} of the file: {flaw}")]
     Unreadable { page: u64, offset: u64, flaw: Flaw },
     #[error("page {0} does not begin where its neighbour ends")]
     Misplaced(u64),
-    #[error("page {0} holds a key that belongs elsewhere")]
+    #[error("page {0} holds a key outside its range")]
     Stray(u64),
-    #[error("the tree has more levels than any tree")]
+    #[error("the tree has too many levels")]
     Deep,
 }
 
@@ -60,7 +60,7 @@ impl From<Gap> for Stop {
     }
 }
 
-/// The messages of one page: their contents one behind the other. What is behind those is left from pages before.
+/// The messages of one page: their contents one after the other. The rest of the buffer is left from earlier pages.
 #[derive(Debug, Default)]
 struct Contents {
     bytes: Vec<u8>,
@@ -80,11 +80,11 @@ impl Contents {
 }
 
 impl SledFile {
-    /// Shows every entry of a tree, in order of keys, until told to stop.
+    /// Shows every entry of a tree, in order of keys, until `each` breaks.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read. If it can and the tree is not whole, the walk ends with what is missing.
+    /// If the file cannot be read. If it can and the tree is incomplete, the walk ends with the gap.
     pub(crate) fn for_each(&self, index: &Index, tree: &[u8], each: &mut Each<'_>) -> Result<Walk, Error> {
         let mut walk = Walk::default();
         match self.walk(index, tree, each, &mut walk) {
@@ -103,7 +103,7 @@ impl SledFile {
             self.read_page(pid, page, &mut contents)?;
             let nonsense = Gap::Unreadable { page: pid, offset: page.image.offset, flaw: Flaw::Nonsense };
             let mut node = node(&contents).ok_or(nonsense)?;
-            // Every leaf begins where the one before ends, and none ends where it begins: so none comes twice.
+            // Every leaf begins where the previous one ends, and ends after its own start. So a leaf never comes twice.
             let last = node.hi.is_empty();
             if node.lo != hi || node.next.is_none() != last || !(last || node.hi > node.lo) {
                 return Err(Gap::Misplaced(pid).into());
@@ -152,7 +152,7 @@ impl SledFile {
         Err(Gap::Deep.into())
     }
 
-    /// Reads the messages of a page, each of which must still be what the index says.
+    /// Reads the messages of a page, each of which must still match the index.
     fn read_page(&self, pid: u64, page: &Page, contents: &mut Contents) -> Result<(), Stop> {
         contents.links.clear();
         let mut used = 0;
@@ -170,7 +170,7 @@ impl SledFile {
         Ok(())
     }
 
-    /// Reads a message to a place in the buffer, and says where there its contents are.
+    /// Reads a message to an offset in the buffer, and returns the range of its contents there.
     fn read_fragment(
         &self,
         pid: u64,
@@ -213,7 +213,7 @@ impl SledFile {
     }
 }
 
-/// The image of a page as a node, if it is one.
+/// The image of a page as a node, if it is valid.
 fn node(contents: &Contents) -> Option<Node<'_>> {
     Some(contents.image()).filter(|_| contents.image.0 == Some(Kind::Node)).and_then(Node::read)
 }

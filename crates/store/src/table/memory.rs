@@ -1,4 +1,4 @@
-//! A table in memory that fails when it is told to, and loses what was not synced: for tests.
+//! A table in memory that fails on demand, and loses writes that were not synced: for tests.
 //!
 //! A clone is another handle on the same table.
 
@@ -19,39 +19,39 @@ pub struct MemoryTable {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The table in its place: what is durable, and what it would be if all that was written were.
+    /// The durable contents of the current table.
     durable: Values,
     written: Values,
-    /// What was written since the last sync, in order; `None`: removed.
+    /// Writes since the last sync, in order; `None`: removed.
     unsynced: Vec<Change>,
-    /// Other readings of what is durable: see [`Scan::each`].
+    /// Other candidates of the durable contents: see [`Scan::each`].
     candidates: Vec<Values>,
-    /// One that is being built.
+    /// The new table while it is being built.
     building: Option<Values>,
     writable: bool,
-    /// Changes that still succeed.
+    /// Number of changes that still succeed.
     fails_after: Option<u32>,
 }
 
 impl MemoryTable {
-    /// A table that holds nothing but its point: that of an empty log.
+    /// A table with nothing but the point of an empty log.
     #[must_use]
     pub fn new() -> Self {
         Self::with(Values::from([(POINT_KEY.to_vec(), Point::start(0).encode())]))
     }
 
-    /// After so many more changes one fails.
+    /// The change after `after` more fails.
     pub fn fail(&self, after: u32) {
         self.state().fails_after = Some(after);
     }
 
-    /// No change fails any more.
+    /// Ends the fault.
     pub fn heal(&self) {
         self.state().fails_after = None;
     }
 
-    /// The table as a power cut leaves it: of what was not synced, each change is there or not, as `survives` says. It can
-    /// be read as it is, and without what stands behind any of those that are not there, the last of them first.
+    /// The table after a power cut: each write that was not synced survives or not, as `survives` decides. Its candidates are
+    /// the table as it is, and without the writes that follow a lost one, the last of these first.
     #[must_use]
     pub fn cut(&self, mut survives: impl FnMut() -> bool) -> Self {
         let state = self.state();
@@ -72,7 +72,7 @@ impl MemoryTable {
         table
     }
 
-    /// A table that holds these values, written by another process.
+    /// A table with these values, as another process would have written it.
     #[must_use]
     pub fn with(values: BTreeMap<Vec<u8>, Vec<u8>>) -> Self {
         let table = Self { state: Arc::default() };
@@ -80,7 +80,7 @@ impl MemoryTable {
         table
     }
 
-    /// What is in it.
+    /// Its contents.
     #[must_use]
     pub fn values(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
         self.state().written.clone()
@@ -107,7 +107,7 @@ impl MemoryTable {
 }
 
 impl State {
-    /// Fails if that was asked for.
+    /// Fails if a fault is due.
     fn succeed(&mut self) -> Result<(), Error> {
         self.fails_after = match self.fails_after {
             Some(0) => return Err(Error::Asked),

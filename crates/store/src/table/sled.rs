@@ -1,20 +1,20 @@
-//! The table on the disk: one sled tree. Nothing outside this file and `sled_file` knows sled.
+//! The table on the disk: one sled tree. Only this file and `sled_file` depend on sled.
 //!
-//! sled 0.34.7 is used in the one way that was found to hold: one writer, and `flush` and `fdatasync` of its `db` file often
-//! enough. Its own recovery is never used, because it takes all that stands behind a bad checksum for a torn end, blanks it,
-//! and is not safe against a power cut itself. Instead a table is written only by the process that made it, and read from
-//! its file by `sled_file`, which changes nothing.
+//! sled 0.34.7 is used in the one way that has proved safe: one writer, and frequent `flush` and `fdatasync` of its `db` file.
+//! Its own recovery is never used: it treats everything after a bad checksum as a torn end, blanks it, and is itself not safe
+//! against a power cut. Instead only the process that created a table writes it. Its file is read by `sled_file`, which changes
+//! nothing.
 //!
-//! * `flush` alone ends in `sync_file_range`, which leaves the file's size and the device's cache to chance.
-//! * Between two syncs less than a segment of sled's log must be written, or sled could reuse a segment before what
-//!   replaces its contents is durable. A value costs several times its size in log (its node of up to 16 values is written
-//!   anew every eleven changes, halved every eight, and moved when segments are cleaned).
-//! * A node of more than a quarter of a segment would go to a file of its own, which sled neither syncs nor always
-//!   deletes: so values are of at most some 64 KiB.
-//! * sled writes a leaf anew after every eleventh change to it, and when it splits: a row of new values cost four times
-//!   their size. So keys that are new are inserted without values first, many at once; then the leaves are split while they
-//!   are small, and each value is written once. A key without a value means nothing.
-//! * After an I/O error sled refuses everything, and may panic. So the table is given up, and the next checkpoint builds a
+//! * `flush` alone ends in `sync_file_range`, which guarantees neither the file's size nor the device's cache.
+//! * Between two syncs less than a segment of sled's log must be written, or sled could reuse a segment before the replacement
+//!   of its contents is durable. A value costs several times its size in log (its node of up to 16 values is written anew every
+//!   eleven changes, halved every eight, and moved when segments are cleaned).
+//! * A node of more than a quarter of a segment would go to a file of its own, which sled neither syncs nor always deletes. So
+//!   values are of at most some 64 KiB.
+//! * sled writes a leaf anew after every eleventh change to it, and when it splits: a row of new values cost four times their
+//!   size. So new keys are first inserted without values, many at once. The leaves split while they are small, and each value
+//!   is then written once. A key without a value means nothing.
+//! * After an I/O error sled refuses everything, and may panic. Then the table is abandoned, and the next checkpoint builds a
 //!   new one.
 
 use std::collections::BTreeMap;
@@ -38,30 +38,30 @@ use crate::store::{Error, Scan, ShowPair, Table};
 const TREE: &[u8] = b"table";
 /// sled's log.
 pub(crate) const DB: &str = "db";
-/// How the table's folder is called: this and a number, the highest counts.
+/// Prefix of the table's folder name. A number follows; the highest counts.
 const TABLE: &str = "table-";
-/// A table that is not whole yet.
+/// Folder of an incomplete table.
 const BUILDING: &str = "building";
 /// Bytes of a segment of sled's log.
 pub(crate) const SEGMENT_BYTES: usize = 8 << 20;
-/// sled's log that a value may cost: so many times its size …
+/// sled's log for a value: this multiple of its size …
 const LOG_PER_BYTE: usize = 4;
-/// … and so many bytes besides.
+/// … plus this many bytes.
 const LOG_PER_VALUE: usize = 64 << 10;
-/// What stands for a value that is about to be set.
+/// Placeholder for a value that is about to be set.
 const NO_VALUE: &[u8] = &[];
 /// Bytes of values that are set together.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Room that is kept for a table, so that it can shrink on a full disk.
+/// Disk space reserved for a table, so that it can shrink on a full disk.
 const RESERVE_BYTES: u64 = 16 << 20;
 
-/// How a table in sled is set up.
+/// Settings of a table in sled.
 #[derive(Clone, Debug)]
 pub(crate) struct SledTableConfig {
-    /// The folder the table's folder is in.
+    /// The parent of the table's folder.
     pub(crate) folder: PathBuf,
     pub(crate) segment_bytes: usize,
-    /// Bytes of nodes sled keeps in memory.
+    /// Bytes of nodes that sled caches.
     pub(crate) cache_bytes: u64,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct SledTable {
     config: SledTableConfig,
     number: u64,
     writer: Option<Writer>,
-    /// The writer's table is not in its place yet.
+    /// The writer's table has not replaced the old one yet.
     building: bool,
 }
 
@@ -81,13 +81,13 @@ struct Writer {
     file: File,
     /// Bytes of sled's log that the changes since the last sync may have cost.
     cost: usize,
-    /// Values that are still to be set, and how large they are together.
+    /// Values to be set, and their total size.
     waiting: BTreeMap<Vec<u8>, Vec<u8>>,
     waiting_bytes: usize,
 }
 
 impl SledTable {
-    /// Makes a table that holds nothing but its point, in a folder that has none.
+    /// Creates a table with nothing but its point, in a folder without one.
     pub(crate) fn create(config: &SledTableConfig, point: &[u8]) -> Result<(), Error> {
         let mut table = Self { config: config.clone(), number: 0, writer: None, building: false };
         table.begin_anew()?;
@@ -98,13 +98,13 @@ impl SledTable {
         Ok(())
     }
 
-    /// The table in a folder, for reading until it is built anew. `None`: there is none.
+    /// The table in a folder, for reading until it is rebuilt. `None`: there is none.
     pub(crate) fn open(config: SledTableConfig) -> Result<Option<Self>, Error> {
         let number = numbers(&config.folder)?.into_iter().max();
         Ok(number.map(|number| Self { config, number, writer: None, building: false }))
     }
 
-    /// Removes what an earlier process did not bring to its end, or did not get round to removing.
+    /// Removes the unfinished and obsolete tables of an earlier process.
     pub(crate) fn tidy(&self) -> Result<(), Error> {
         remove_folder(&self.config.folder.join(BUILDING))?;
         for number in numbers(&self.config.folder)? {
@@ -115,7 +115,7 @@ impl SledTable {
         Ok(())
     }
 
-    /// Where it is.
+    /// The table's folder.
     pub(crate) fn folder(&self) -> PathBuf {
         self.folder_of(self.number)
     }
@@ -135,7 +135,7 @@ impl SledTable {
         guarded("writing", &writer.folder, || change(&writer.tree))
     }
 
-    /// Sets the values that wait, the keys that are new among them first.
+    /// Sets the waiting values, after inserting their new keys.
     fn set_waiting(&mut self) -> Result<(), Error> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let waiting = std::mem::take(&mut writer.waiting);
@@ -146,21 +146,21 @@ impl SledTable {
                 false => tree.insert(key, NO_VALUE).map(drop),
             })?;
         }
-        // The last key first: the pieces of a large record lie behind the page that names them, and must be there before it,
-        // wherever a power cut ends the row.
+        // The last key first: the pieces of a large record follow the page that names them in order of keys. They must be
+        // written before it, wherever a power cut ends the row.
         for (key, value) in waiting.iter().rev() {
             self.change(key.len() + value.len(), |tree| tree.insert(key.as_slice(), value.as_slice()).map(drop))?;
         }
         Ok(())
     }
 
-    /// Makes durable what sled was given.
+    /// Makes durable all values passed to sled.
     fn flush(&mut self) -> Result<(), Error> {
         let writer = self.writer.as_mut().ok_or(Error::Closed)?;
         guarded("flushing", &writer.folder, || writer.db.flush())?;
         sync_data(&writer.file, &writer.folder.join(DB))?;
         writer.cost = 0;
-        // Beyond its end, where sled does not notice: a table has to grow a little before it can shrink.
+        // Allocate beyond the file's end, unnoticed by sled: a table must grow a little before it can shrink.
         if let Ok(about) = writer.file.metadata() {
             let _ = rustix::fs::fallocate(&writer.file, FallocateFlags::KEEP_SIZE, about.len(), RESERVE_BYTES);
         }
@@ -169,9 +169,9 @@ impl SledTable {
 
     fn close(&mut self) {
         if let Some(writer) = self.writer.take() {
-            // sled may panic when it finds at the end that it cannot write.
+            // sled may panic when its last write fails.
             if catch_unwind(AssertUnwindSafe(|| drop(writer))).is_err() {
-                tracing::warn!("sled failed once more while it was closed");
+                tracing::warn!("sled failed again while it was closed");
             }
         }
     }
@@ -223,7 +223,7 @@ impl Table for SledTable {
         let (old, new) = (self.folder(), self.folder_of(last + 1));
         rename(&building, &new)?;
         if let Err(why) = sync_entry(&home) {
-            // Whoever opens it next takes which one there is: both are right. Here the old one stays in its place.
+            // The next process opens the table it finds: both are right. Here the old one stays in place.
             let _ = rename(&new, &building);
             return Err(why);
         }
@@ -233,21 +233,21 @@ impl Table for SledTable {
             writer.folder.clone_from(&new);
         }
         if let Err(error) = remove_folder(&old) {
-            tracing::warn!(%error, "the table that was replaced could not be removed: the next start tries again");
+            tracing::warn!(%error, "cannot remove the replaced table; the next start tries again");
         }
         Ok(())
     }
 
     fn abandon(&mut self) {
         if let Some(writer) = self.writer.take() {
-            // After an error sled may wait for ever for what it could not write: let nobody wait for that.
+            // After an error sled may block for ever on a failed write. Close it on a thread that is not joined.
             let closing = thread::Builder::new().name("table-close".to_owned()).spawn(|| drop(writer));
             if let Err(error) = closing {
-                tracing::warn!(%error, "a table that has failed is not closed properly");
+                tracing::warn!(%error, "cannot close a failed table properly");
             }
         }
         self.building = false;
-        // What cannot be removed now is removed before a table is built again.
+        // A folder that cannot be removed now is removed before the next build.
         let _ = remove_folder(&self.config.folder.join(BUILDING));
     }
 
@@ -288,7 +288,7 @@ impl Drop for SledTable {
     }
 }
 
-/// sled makes its files as the process's mask says.
+/// sled creates its files with the process's umask.
 fn make_private(folder: &Path) -> Result<(), Error> {
     for path in entries(folder)? {
         let mode = if path.is_dir() { FOLDER_MODE } else { FILE_MODE };
@@ -297,7 +297,7 @@ fn make_private(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What lies in sled's file.
+/// The contents of sled's file.
 struct SledScan {
     file: SledFile,
 }
@@ -306,7 +306,7 @@ impl Scan for SledScan {
     fn each(&self, candidate: usize, each: &mut ShowPair<'_>) -> Result<bool, Error> {
         let mut index = self.file.index(None)?;
         if candidate > 0 {
-            // Without what was written behind a tear.
+            // Without the messages after a tear.
             let Some(tear) = index.tears().get(candidate - 1).copied() else { return Ok(false) };
             index = self.file.index(Some(tear))?;
         }
@@ -317,7 +317,7 @@ impl Scan for SledScan {
     }
 }
 
-/// Calls sled, which panics where it should return an error.
+/// Calls sled, which may panic instead of returning an error.
 fn guarded<T>(doing: &'static str, folder: &Path, call: impl FnOnce() -> sled::Result<T>) -> Result<T, Error> {
     let path = || folder.to_path_buf();
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -330,7 +330,7 @@ fn guarded<T>(doing: &'static str, folder: &Path, call: impl FnOnce() -> sled::R
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-            Err(Error::Damaged { path: path(), what: format!("sled gave up {doing}: {text}") })
+            Err(Error::Damaged { path: path(), what: format!("sled panicked while {doing}: {text}") })
         }
     }
 }

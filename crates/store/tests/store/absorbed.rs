@@ -1,5 +1,5 @@
-//! What the log still has of the time before the table's point: damage to it takes nothing away, a table whose newest point
-//! is damaged needs it, and salvage does not put it in the place of what came later.
+//! Commits that the log still has from before the table's point: damage to them is harmless, a table with a damaged newest
+//! point needs them, and salvage does not let them override newer state.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn push(daemon: &mut Daemon, body: &[u8]) -> JobId {
     JobId(daemon.engine.head().next_job - 1)
 }
 
-/// Where entries stand in a file of the log: their commits, and the bytes of each.
+/// The entries of the log by file: their commits, and the range of bytes of each.
 fn entries(image: &Image) -> Vec<(u64, PathBuf, usize, usize)> {
     let mut all = Vec::new();
     for (name, bytes) in image.iter().filter_map(|(name, bytes)| Some((name, bytes.as_ref()?))) {
@@ -43,10 +43,10 @@ fn damaged(image: &Image, name: &Path, at: usize) -> Image {
 }
 
 #[test]
-fn damage_to_commits_that_the_table_holds_takes_nothing_away() {
+fn damage_to_commits_in_the_table_is_harmless() {
     let home = home();
     let path = home.path().join("data");
-    // All is in the table, or the last commits are in the log alone.
+    // Everything is in the table, or the last commits are in the log alone.
     for behind in [0, 3] {
         let mut daemon = Daemon::start(&small(&path), 1, Timestamp(1_000)).unwrap();
         daemon.open_clients();
@@ -74,7 +74,7 @@ fn damage_to_commits_that_the_table_holds_takes_nothing_away() {
                 let mut daemon = Daemon::start(&config, 1, Timestamp(1_000)).unwrap();
                 assert_eq!(daemon.report, report);
                 assert_eq!(daemon.print().differs_from(&print), None, "commit {seq}");
-                // Nothing more goes to that segment, and once nothing needs it, it is gone.
+                // The segment gets no more entries, and is removed when it is no longer needed.
                 let before = fs::read(path.join(&name)).unwrap();
                 push(&mut daemon, b"more");
                 assert_eq!(fs::read(path.join(&name)).unwrap(), before, "commit {seq}");
@@ -91,7 +91,7 @@ fn damage_to_commits_that_the_table_holds_takes_nothing_away() {
 }
 
 #[test]
-fn a_flipped_bit_between_two_entries_takes_nothing_away() {
+fn a_flipped_bit_between_two_entries_is_harmless() {
     let home = home();
     let path = home.path().join("data");
     let mut daemon = Daemon::start(&small(&path), 1, Timestamp(1_000)).unwrap();
@@ -112,18 +112,18 @@ fn a_flipped_bit_between_two_entries_takes_nothing_away() {
 }
 
 #[test]
-fn a_table_whose_newest_point_is_damaged_is_at_the_one_before() {
+fn a_table_with_a_damaged_point_falls_back_to_the_previous_point() {
     let home = home();
     let path = home.path().join("data");
     let mut daemon = Daemon::start(&small(&path), 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();
     let mut points = Vec::new();
     for n in 0..4 {
-        // Each time the log goes on in other segments, so what it forgets it has no more.
+        // Each round the log continues in other segments, so it loses what it forgets.
         (0..20).for_each(|m| _ = push(&mut daemon, &vec![n * 20 + m; 4_000]));
         daemon.checkpointer.run(true).unwrap();
         points.push(daemon.log.tail().newest());
-        // Room that is free is used again.
+        // Free space is reused.
         (0..10).for_each(|m| _ = push(&mut daemon, &vec![m; 4_000]));
     }
     let (print, image) = (daemon.durable.clone(), image_of(&path));
@@ -131,7 +131,7 @@ fn a_table_whose_newest_point_is_damaged_is_at_the_one_before() {
     let db = image.keys().find(|name| name.ends_with("db")).unwrap();
     let bytes = image[db].as_ref().unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-    // The point is what was written last.
+    // The point is the last write.
     let mut before = 0;
     for at in used.saturating_sub(60)..used {
         fs::remove_dir_all(&path).unwrap();
@@ -147,7 +147,7 @@ fn a_table_whose_newest_point_is_damaged_is_at_the_one_before() {
 }
 
 #[test]
-fn salvage_does_not_put_what_came_before_in_the_place_of_what_the_table_holds() {
+fn salvage_keeps_the_tables_state_over_older_commits() {
     let home = home();
     let path = home.path().join("data");
     let mut daemon = Daemon::start(&small(&path), 1, Timestamp(1_000)).unwrap();
@@ -168,7 +168,7 @@ fn salvage_does_not_put_what_came_before_in_the_place_of_what_the_table_holds() 
     let (image, newest) = (image_of(&path), daemon.log.tail().newest());
     drop(daemon);
     let first = entries(&image).first().unwrap().0;
-    assert!(first <= 4, "a segment that was given back still says how things were: {first}");
+    assert!(first <= 4, "a freed segment still holds old commits: {first}");
     assert!(entries(&image).iter().map(|(seq, ..)| *seq).collect::<Vec<_>>().windows(2).any(|two| two[0] + 1 < two[1]));
     let db = image.keys().find(|name| name.ends_with("db")).unwrap();
     let used = image[db].as_ref().unwrap().iter().rposition(|byte| *byte != 0).unwrap();
@@ -184,7 +184,7 @@ fn salvage_does_not_put_what_came_before_in_the_place_of_what_the_table_holds() 
         assert!(!found.is_whole());
         assert_eq!(found.commits_missing, 0, "byte {at}: of {newest} the table has all: {:?}", found.unreadable);
         right += u64::from(found.jobs.get(&changed).is_some_and(|job| job.body() == b"as it is".as_slice()));
-        // It may be told of as it was in an older version of its very page, if that is what is damaged.
+        // The job may appear as in an older version of its own page, if that page is damaged.
         let is_older = |(id, job): (&JobId, &Job)| acknowledged.jobs.get(id).is_none_or(|it| it.body() != job.body());
         older += u64::from(found.jobs.iter().any(is_older));
     }
@@ -192,7 +192,7 @@ fn salvage_does_not_put_what_came_before_in_the_place_of_what_the_table_holds() 
     assert!(older * 10 < refused, "{refused} refused, {older} with something as it was before");
 }
 
-/// A table that takes down what is done to it.
+/// A table that records its calls.
 struct Told {
     table: MemoryTable,
     calls: Arc<Mutex<Vec<String>>>,
@@ -241,7 +241,7 @@ impl Table for Told {
 }
 
 #[test]
-fn a_point_is_set_when_its_pages_are_durable_and_counts_when_it_is() {
+fn a_point_is_written_after_its_pages_are_durable_and_then_synced() {
     let mut daemon = daemon::Daemon::new();
     let calls = Arc::default();
     let told = Told { table: daemon.table.clone(), calls: Arc::clone(&calls) };
@@ -255,14 +255,14 @@ fn a_point_is_set_when_its_pages_are_durable_and_counts_when_it_is() {
         let calls = calls.lock().unwrap();
         let point = calls.iter().position(|call| call == "set \\x00point").unwrap();
         assert_eq!(calls[point + 1..], ["sync "], "{calls:?}");
-        // A table that is built anew is not there until it is synced as a whole.
+        // A rebuilt table does not exist until it is synced as a whole.
         assert!(n == 0 || calls[point - 1] == "sync ", "{calls:?}");
     }
 }
 
-/// A checkpoint is not due as long as it would leave everything for the next one.
+/// A checkpoint is not due while it would leave everything to the next one.
 #[test]
-fn a_checkpoint_that_would_take_nothing_is_not_due() {
+fn a_checkpoint_that_would_take_no_commits_is_not_due() {
     let home = home();
     let mut config = small(&home.path().join("data"));
     (config.checkpoints.log_bytes, config.checkpoints.keep_bytes) = (1_000, 250);
@@ -273,7 +273,7 @@ fn a_checkpoint_that_would_take_nothing_is_not_due() {
         push(&mut daemon, &[n; 900]);
         for _ in 0..3 {
             if daemon.checkpointer.is_due() {
-                assert!(daemon.checkpointer.run(false).unwrap(), "commit {n}: it was due, and took nothing");
+                assert!(daemon.checkpointer.run(false).unwrap(), "commit {n}: it was due and took no commits");
                 made += 1;
             }
         }

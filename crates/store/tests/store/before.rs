@@ -1,6 +1,6 @@
-//! Directories of version 0.1.0: all that was in them is taken over, or the start is refused.
+//! Directories of version 0.1.0: everything in them is taken over, or the start is refused.
 //!
-//! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` so many damages.
+//! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` sets the number of damages.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn an_old_journal_is_taken_over_and_stays_until_the_first_checkpoint() {
         for start in 0..2 {
             let daemon = Daemon::start(&config, seed, Timestamp(0)).unwrap();
             assert_eq!(daemon.print().differs_from(expected), None, "seed {seed}, start {start}");
-            assert!(image_of(&journal) == old, "seed {seed}: nothing happens to it");
+            assert!(image_of(&journal) == old, "seed {seed}: it is unchanged");
             drop(daemon);
         }
         let mut daemon = Daemon::start(&config, seed, Timestamp(0)).unwrap();
@@ -55,7 +55,7 @@ fn an_old_journal_is_taken_over_and_stays_until_the_first_checkpoint() {
     }
 }
 
-/// Damages sled's log where it says something. Returns whether anything of it is left behind the damage.
+/// Damages sled's log in a used place. Returns whether intact data remains after the damage.
 fn damage(image: &Image, dice: &mut Dice) -> (String, Image, bool) {
     let mut image = image.clone();
     let bytes = image.get_mut(Path::new("journal/db")).unwrap().as_mut().unwrap();
@@ -70,7 +70,7 @@ fn damage(image: &Image, dice: &mut Dice) -> (String, Image, bool) {
         2 => {
             let (from, end) = (at / 4096 * 4096, bytes.len().min(at / 4096 * 4096 + 4096));
             bytes[from..end].fill(0);
-            // A message that begins in there and goes on behind it cannot be told from nothing.
+            // A message that begins inside and ends beyond the damage cannot be distinguished from no message.
             goes_on = end + (64 << 10) <= used;
             format!("bytes {from} to {end} of {used} blanked")
         }
@@ -84,7 +84,7 @@ fn damage(image: &Image, dice: &mut Dice) -> (String, Image, bool) {
 }
 
 #[test]
-fn a_damaged_old_journal_is_refused_but_for_its_last_commit() {
+fn a_damaged_old_journal_is_refused_except_for_its_last_commit() {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let wanted = number("WINDLASS_DAMAGES").unwrap_or(200);
     let (mut damages, mut refused) = (0, 0);
@@ -102,8 +102,8 @@ fn a_damaged_old_journal_is_refused_but_for_its_last_commit() {
             damages += 1;
             match Daemon::start(&config, seed, Timestamp(0)) {
                 Ok(daemon) => {
-                    // The last one may never have been acknowledged. And of a file that was cut off between two
-                    // commits nobody can tell that there was more: that is why there is another format now.
+                    // The last commit may never have been acknowledged. And a file cut between two commits shows no trace of
+                    // later ones: that is why the format was replaced.
                     let last = prints.iter().rev().take(if goes_on { 2 } else { usize::MAX });
                     let is = daemon.print();
                     let known =
@@ -112,7 +112,7 @@ fn a_damaged_old_journal_is_refused_but_for_its_last_commit() {
                 }
                 Err(OpenError::Damaged(_)) => {
                     refused += 1;
-                    assert!(!found.is_whole(), "seed {seed}, {what}: refused, and everything is said to be saved");
+                    assert!(!found.is_whole(), "seed {seed}, {what}: refused, but salvage reports everything as saved");
                     let (again, aside) = accept_loss(&config, Limits::default(), seed).unwrap();
                     assert_eq!(again.jobs, found.jobs, "seed {seed}, {what}");
                     assert!(aside.join("db").exists() && !path.join("journal").exists(), "seed {seed}: {aside:?}");

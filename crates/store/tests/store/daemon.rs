@@ -1,4 +1,4 @@
-//! The engine and its journal on a store in memory, in few words.
+//! The engine and its journal on a store in memory, with short methods.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -38,7 +38,7 @@ impl Daemon {
         self.journal.append(&self.engine, &turn.changes);
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub(crate) fn tick(&mut self, now: Timestamp) {
         let mut turn = Turn::new(now, 1);
         self.engine.tick(&mut turn);
@@ -109,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Everything that is committed goes to the table.
+    /// Moves all commits to the table.
     pub(crate) fn checkpoint(&mut self) -> bool {
         self.checkpointer.run(true).unwrap()
     }
@@ -118,13 +118,13 @@ impl Daemon {
         self.engine.job(id).unwrap()
     }
 
-    /// It dies, and another one goes on with what was durable.
+    /// Kills the daemon, and starts another with the durable state.
     pub(crate) fn again(self) -> Self {
         Self::on(self.log.cut(None), self.table.cut(|| false))
     }
 }
 
-/// What is recovered from a store.
+/// Recovers from a store.
 pub(crate) fn opened(log: &MemoryLog, table: &MemoryTable) -> Result<(Checkpointer, Recovered), OpenError> {
     open_parts(log, Box::new(table.clone()), &CheckpointLimits::default(), Limits::default(), 3)
 }

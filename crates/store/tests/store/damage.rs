@@ -1,7 +1,7 @@
-//! Damage to every file of a directory, after stops in order and after kills. Opening either refuses and says that
-//! something is damaged, or finds all that was acknowledged: never less, and never anything else.
+//! Damage to every file of a directory, after clean stops and after kills. Opening either reports damage and refuses, or finds
+//! exactly the acknowledged state.
 //!
-//! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` so many damages.
+//! `WINDLASS_SEED=n` runs one directory, `WINDLASS_DAMAGES=n` sets the number of damages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ const JOBS_MAX: usize = 250;
 const DAMAGES_OF_A_DIRECTORY: u64 = 25;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A directory, what was acknowledged when it was left, and how it was before.
+/// A directory, the acknowledged state at its end, and an older image of it.
 struct Directory {
     image: Image,
     acknowledged: Fingerprint,
@@ -48,7 +48,7 @@ fn directory(dice: &mut Dice, home: &Path) -> Directory {
                 older.push(image_of(&path));
             }
         }
-        // A kill leaves the files as they are; to drop the daemon would let sled write what it still had.
+        // A kill leaves the files as they are. Dropping the daemon would let sled write its buffers.
         let (image, print) = (image_of(&path), daemon.durable.clone());
         acknowledged = Some(if dice.one_in(2) { (daemon.stop(), image_of(&path)) } else { (print, image) });
     }
@@ -57,7 +57,7 @@ fn directory(dice: &mut Dice, home: &Path) -> Directory {
     Directory { image, acknowledged, older }
 }
 
-/// Damages a directory. Says how; `None`: it is as it was.
+/// Damages a directory. Returns a description; `None`: it is unchanged.
 fn damage(directory: &Directory, dice: &mut Dice) -> Option<(String, Image)> {
     let mut image = directory.image.clone();
     let names: Vec<PathBuf> = image.iter().filter(|(_, bytes)| bytes.is_some()).map(|(name, _)| name.clone()).collect();
@@ -65,7 +65,7 @@ fn damage(directory: &Directory, dice: &mut Dice) -> Option<(String, Image)> {
     let other = &names[dice.index(names.len())];
     let copy = dice.index(directory.older.len());
     let bytes = image.get_mut(name)?.as_mut()?;
-    // Most of a file may be room that nothing was written to.
+    // Most of a file may be unused space.
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let reach = if dice.one_in(8) { bytes.len() } else { used };
     let at = dice.index(reach);
@@ -119,17 +119,17 @@ fn blank(bytes: &mut [u8], at: usize, len: usize) -> String {
     format!("bytes {from} to {end} blanked in")
 }
 
-/// What became of damages.
+/// Outcomes of damages.
 #[derive(Debug, Default)]
 struct Sum {
     damages: u64,
     refused: u64,
-    /// Opened whole, and told of.
+    /// Opened whole, with a report of the damage.
     harmless: u64,
-    /// Jobs that refused directories had, and those of them that were not saved.
+    /// Jobs in refused directories, and those of them not saved.
     jobs: u64,
     not_saved: u64,
-    /// The most that were not saved after one bit or byte.
+    /// The most jobs not saved after one changed bit or byte.
     worst: (u64, String),
 }
 
@@ -169,10 +169,10 @@ impl Case<'_> {
             (Ok(daemon), Ok(verdict)) => {
                 daemon.engine.check();
                 if let Some(difference) = daemon.print().differs_from(&self.directory.acknowledged) {
-                    self.fail(format!("opened with other things than were acknowledged: {difference}"));
+                    self.fail(format!("the opened state differs from the acknowledged one: {difference}"));
                 }
                 if daemon.report != verdict.report {
-                    self.fail(format!("opening says {:?}, verify {:?}", daemon.report, verdict.report));
+                    self.fail(format!("opening reports {:?}, verify {:?}", daemon.report, verdict.report));
                 }
                 sum.harmless += u64::from(!daemon.report.harmless.is_empty());
                 self.go_on(daemon);
@@ -180,19 +180,19 @@ impl Case<'_> {
             (Err(OpenError::Damaged(_)), Err(OpenError::Damaged(why))) => {
                 sum.refused += 1;
                 if found.is_whole() {
-                    self.fail(format!("everything is said to be saved of what is refused: {why}"));
+                    self.fail(format!("refused, but salvage reports everything as saved: {why}"));
                 }
                 self.check_saved(&found, sum);
                 self.accept(damaged, &found);
             }
             (opened, verdict) => {
                 let opened = opened.map(|daemon| daemon.report);
-                self.fail(format!("opening says {opened:?}, verify {verdict:?}"))
+                self.fail(format!("opening reports {opened:?}, verify {verdict:?}"))
             }
         }
     }
 
-    /// A daemon that has opened a damaged directory goes on, and leaves one that is in order after a few checkpoints.
+    /// A daemon that has opened a damaged directory continues, and leaves a directory in order after a few checkpoints.
     fn go_on(&self, mut daemon: Daemon) {
         let mut dice = Dice(self.seed);
         daemon.open_clients();
@@ -207,14 +207,14 @@ impl Case<'_> {
         drop(daemon);
         let daemon = Daemon::start(&small(self.path), 1, Timestamp(0)).unwrap_or_else(|why| self.fail(why));
         if let Some(difference) = daemon.print().differs_from(&print) {
-            self.fail(format!("went on, and was opened again with something else: {difference}"));
+            self.fail(format!("the state differs after a reopening: {difference}"));
         }
         if !daemon.report.harmless.is_empty() {
-            self.fail(format!("what is damaged is still in use: {:?}", daemon.report));
+            self.fail(format!("damaged files are still in use: {:?}", daemon.report));
         }
     }
 
-    /// How much of what was acknowledged was saved.
+    /// Checks how much of the acknowledged state was saved.
     fn check_saved(&self, found: &Salvage, sum: &mut Sum) {
         let acknowledged = &self.directory.acknowledged.jobs;
         let not_saved = acknowledged.iter().filter(|(id, job)| !is_same(found.jobs.get(id), job)).count() as u64;
@@ -226,7 +226,7 @@ impl Case<'_> {
         }
     }
 
-    /// What was saved makes a store that can be opened, and the old one is set aside as it was.
+    /// A store made of the salvaged data can be opened, and the old one is set aside unchanged.
     fn accept(&self, damaged: &Image, found: &Salvage) {
         fs::remove_dir_all(self.path).unwrap();
         restore(damaged, self.path);
@@ -234,7 +234,7 @@ impl Case<'_> {
         let accepted = self.guarded("accepting", || accept_loss(&config, Limits::default(), 1));
         let (again, aside) = accepted.unwrap_or_else(|why| self.fail(why));
         if again != *found {
-            self.fail("what is accepted is not what was salvaged");
+            self.fail("the accepted state differs from the salvaged one");
         }
         let store = |image: &Image, below: &Path| -> BTreeMap<PathBuf, Option<Vec<u8>>> {
             let files = image.iter().filter_map(|(name, bytes)| Some((name.strip_prefix(below).ok()?, bytes)));
@@ -242,7 +242,7 @@ impl Case<'_> {
         };
         let aside = aside.strip_prefix(self.path).unwrap();
         if store(&image_of(self.path), aside) != store(damaged, Path::new("store")) {
-            self.fail("what was set aside is not what was there");
+            self.fail("the store set aside differs from the old store");
         }
         let verdict = verify(&config, Limits::default()).unwrap_or_else(|why| self.fail(why));
         let daemon = Daemon::start(&config, 1, Timestamp(0)).unwrap_or_else(|why| self.fail(why));
@@ -253,7 +253,7 @@ impl Case<'_> {
     }
 }
 
-/// Whether what was saved of a job is how it stood.
+/// Whether a salvaged job equals the acknowledged one.
 fn is_same(saved: Option<&Job>, job: &Job) -> bool {
     let told = |job: &Job| (job.id, job.body().to_vec(), job.queue, job.place.kind(), job.attempts);
     saved.is_some_and(|saved| told(saved) == told(job))
@@ -272,7 +272,7 @@ fn live(seed: u64, sum: &mut Sum) {
 }
 
 #[test]
-fn damage_is_noticed_or_does_no_harm() {
+fn damage_is_detected_or_harmless() {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let mut sum = Sum::default();
     if let Some(seed) = number("WINDLASS_SEED") {

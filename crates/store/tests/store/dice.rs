@@ -1,11 +1,11 @@
-//! Everything that is left to chance, from one seed.
+//! All random choices, from one seed.
 
-/// Dice from a seed (splitmix64).
+/// A random number generator with a seed (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    /// Below `sides`.
+    /// A random number below `sides`.
     pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -14,12 +14,12 @@ impl Dice {
         (z ^ (z >> 31)) % sides.max(1)
     }
 
-    /// Which of so many.
+    /// A random index below `len`.
     pub(crate) fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.roll(len as u64)).unwrap()
     }
 
-    /// Once in `sides`.
+    /// True once in `sides` calls, on average.
     pub(crate) fn one_in(&mut self, sides: u64) -> bool {
         self.roll(sides) == 0
     }
@@ -29,7 +29,7 @@ impl Dice {
         of.get(usize::try_from(index).unwrap()).copied()
     }
 
-    /// One of some that there are.
+    /// A random element.
     pub(crate) fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
         self.pick(of).unwrap()
     }

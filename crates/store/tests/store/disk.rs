@@ -1,10 +1,10 @@
-//! A disk that forgets: what is durable of a directory, and what a power cut leaves of it.
+//! A disk that forgets: it tracks the durable part of a directory, and produces what a power cut leaves.
 //!
-//! A file's bytes are durable when it was synced, names when their folder was. Of what was written since, each sector of
-//! 512 bytes, each size and each name is there or not, as the dice say.
+//! A file's bytes are durable once it was synced, names once their folder was. Each later write to a sector of 512 bytes, a
+//! size or a name survives or not, at random.
 //!
-//! A sync may fail. What it should have made durable can be read as long as there is power, and no later sync makes it
-//! durable, unless it is written again: so does Linux.
+//! A sync may fail. The bytes of a failed sync can be read until the power fails, and no later sync makes them durable unless
+//! they are written again. Linux behaves like this.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,7 +21,7 @@ use crate::files::Expected;
 
 const SECTOR: usize = 512;
 
-/// The files of a directory and what is in them; folders have nothing in them.
+/// The files of a directory with their contents; folders have none.
 pub(crate) type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 /// The directory as it is.
@@ -43,7 +43,7 @@ pub(crate) fn image_of(root: &Path) -> Image {
     image
 }
 
-/// Makes a directory of an image.
+/// Creates a directory from an image.
 pub(crate) fn restore(image: &Image, root: &Path) {
     fs::create_dir_all(root).unwrap();
     for (name, bytes) in image {
@@ -55,7 +55,7 @@ pub(crate) fn restore(image: &Image, root: &Path) {
     }
 }
 
-/// Which file or folder, whatever it is called.
+/// Identifies a file or folder whatever its name.
 type Inode = u64;
 type Names = BTreeMap<PathBuf, Inode>;
 
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl State {
-    /// Everything below a folder. It may change meanwhile: what is gone again was never there.
+    /// Reads everything below a folder. Files may disappear meanwhile: they count as never seen.
     fn read(&mut self, path: &Path) -> Option<Inode> {
         let inode = fs::metadata(path).ok()?.ino();
         if path.is_dir() {
@@ -88,18 +88,18 @@ fn names(folder: &Path) -> Names {
     entries.filter_map(|found| entry(found.ok()?)).collect()
 }
 
-/// What is durable of a directory.
+/// The durable state of a directory.
 struct Disk {
     root: PathBuf,
     durable: State,
-    /// What a sync that has begun makes durable.
+    /// The state that a sync in progress makes durable.
     begun: State,
-    /// Sectors that a sync should have made durable that failed.
+    /// Sectors of failed syncs.
     lost: HashMap<Inode, BTreeSet<usize>>,
 }
 
 impl Disk {
-    /// All that is there is durable.
+    /// All present contents are durable.
     fn new(root: &Path) -> Self {
         let mut durable = State::default();
         durable.read(root);
@@ -116,7 +116,7 @@ impl Disk {
                 self.lost.get_mut(&inode).into_iter().for_each(|lost| lost.retain(|at| !sectors.contains(at)));
             }
             Step::Written => {}
-            // What is written while the sync goes on, by a thread of sled's, is not part of it.
+            // Writes by a thread of sled's during the sync are not part of it.
             Step::Syncing if about.is_dir() => drop(self.begun.folders.insert(inode, names(path))),
             Step::Syncing => drop(fs::read(path).map(|bytes| self.begun.files.insert(inode, bytes))),
             Step::Synced => {
@@ -129,7 +129,7 @@ impl Disk {
         }
     }
 
-    /// The sync that has begun fails.
+    /// Fails the sync in progress.
     fn fail(&mut self, path: &Path, dice: &mut Dice) {
         let Ok(about) = fs::metadata(path) else { return };
         let Some(mut bytes) = self.begun.files.remove(&about.ino()) else { return };
@@ -143,7 +143,7 @@ impl Disk {
         self.durable.files.insert(about.ino(), bytes);
     }
 
-    /// What is lost of a file is as it was.
+    /// Restores the old bytes of lost sectors.
     fn without_lost(&self, inode: Inode, bytes: &mut [u8]) {
         let Some(old) = self.durable.files.get(&inode) else { return };
         for sector in self.lost.get(&inode).into_iter().flatten() {
@@ -154,7 +154,7 @@ impl Disk {
         }
     }
 
-    /// What a power cut leaves now.
+    /// The image that a power cut leaves now.
     fn cut(&self, dice: &mut Dice) -> Image {
         let mut written = State::default();
         let root = written.read(&self.root);
@@ -167,7 +167,7 @@ impl Disk {
     }
 }
 
-/// How much of what was written last arrives.
+/// Decides which of the last writes survive.
 struct Luck<'a> {
     dice: &'a mut Dice,
     chance: u64,
@@ -212,7 +212,7 @@ impl Cut<'_> {
         let old = self.old.files.get(&inode);
         let bytes = match (old, self.new.files.get(&inode)) {
             (old, Some(new)) => self.mix(old.unwrap_or(&nothing), new),
-            // It has no name any more, so nobody has seen what was written last.
+            // It has no name any more, so its last writes cannot be seen.
             (old, None) => old.unwrap_or(&nothing).clone(),
         };
         self.image.insert(path.to_owned(), Some(bytes));
@@ -221,7 +221,7 @@ impl Cut<'_> {
     fn mix(&mut self, old: &[u8], new: &[u8]) -> Vec<u8> {
         let len = if old.len() == new.len() || self.luck.arrives() { new.len() } else { old.len() };
         let mut bytes = old.to_vec();
-        // What was never written to reads as zeros.
+        // Unwritten bytes read as zeros.
         bytes.resize(len, 0);
         for (at, sector) in (0..).step_by(SECTOR).zip(new.chunks(SECTOR)) {
             let Some(place) = bytes.get_mut(at..len.min(at + sector.len())) else { break };
@@ -234,7 +234,7 @@ impl Cut<'_> {
     }
 }
 
-/// Watches a directory, and now and then keeps what a power cut would leave, with what is expected of it.
+/// Watches a directory. At random steps it keeps the image that a power cut would leave, with the expected state.
 pub(crate) struct Watcher {
     state: Rc<RefCell<Watching>>,
 }
@@ -246,13 +246,13 @@ struct Watching {
     expected: Expected,
     cuts: Vec<(Image, Expected)>,
     steps: u64,
-    /// One in so many syncs of the log or the table fails.
+    /// One in this many syncs of the log or the table fails.
     failing: Option<u64>,
     failed: u64,
 }
 
 impl Watcher {
-    /// Watches what this thread does from now on. The power is cut at one in so many steps.
+    /// Watches this thread's steps from now on. The power is cut at one in `one_in` steps.
     pub(crate) fn new(root: &Path, dice: Dice, one_in: u64, expected: Expected) -> Self {
         let watching = Watching {
             disk: Disk::new(root),
@@ -270,22 +270,22 @@ impl Watcher {
         Self { state }
     }
 
-    /// What is expected of a cut from now on.
+    /// Sets the expected state after later cuts.
     pub(crate) fn expect(&self, expected: Expected) {
         self.state.borrow_mut().expected = expected;
     }
 
-    /// One in so many syncs of the log or the table fails from now on.
+    /// From now on one in `one_in` syncs of the log or the table fails.
     pub(crate) fn fail_syncs(&self, one_in: Option<u64>) {
         self.state.borrow_mut().failing = one_in;
     }
 
-    /// How many have failed.
+    /// Number of failed syncs.
     pub(crate) fn failed_syncs(&self) -> u64 {
         self.state.borrow().failed
     }
 
-    /// Ends the watch. Returns what cuts have left.
+    /// Ends the watch. Returns the images of all cuts.
     pub(crate) fn end(self) -> Vec<(Image, Expected)> {
         watch_steps(None);
         std::mem::take(&mut self.state.borrow_mut().cuts)
@@ -313,6 +313,6 @@ impl Watching {
             let image = self.disk.cut(&mut self.dice);
             self.cuts.push((image, self.expected.clone()));
         }
-        if fails { Err(io::Error::other("a sync failed, as the dice said")) } else { Ok(()) }
+        if fails { Err(io::Error::other("a random sync failure")) } else { Ok(()) }
     }
 }

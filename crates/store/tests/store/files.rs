@@ -1,4 +1,4 @@
-//! The engine and its journal on a store in a directory, in few words.
+//! The engine and its journal on a store in a directory, with short methods.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -13,13 +13,13 @@ use windlass_store::{
 use crate::dice::Dice;
 use crate::world::{any_command, discard_all, open_clients};
 
-/// A place in memory if there is one: what is durable is decided by the tests, not by the disk.
+/// A directory in memory if possible: the tests decide what is durable, not the disk.
 pub(crate) fn home() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
 
-/// A store of so small files that everything that ever happens to files happens soon.
+/// A store with such small files that everything that can happen to files happens soon.
 pub(crate) fn small(path: &Path) -> StoreConfig {
     let mut config = StoreConfig::new(path);
     config.cache_bytes = 1 << 20;
@@ -30,7 +30,7 @@ pub(crate) fn small(path: &Path) -> StoreConfig {
     config
 }
 
-/// What was acknowledged, and what may be there besides.
+/// The acknowledged state, and the state that may exist instead.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     pub(crate) acknowledged: Rc<Fingerprint>,
@@ -42,19 +42,19 @@ impl Expected {
         Self { acknowledged: Rc::new(print), on_its_way: None }
     }
 
-    /// Of a store in which nothing has ever been.
+    /// The state of an empty store.
     pub(crate) fn nothing() -> Self {
         Self::of(Fingerprint::of(&Engine::new(Limits::default(), 1)))
     }
 
-    /// Whether an engine is one of them; in words, if not.
+    /// Whether an engine has one of these states; a difference, if not.
     pub(crate) fn check(&self, engine: &Engine) -> Result<(), String> {
         engine.check();
         let is = Fingerprint::of(engine);
         let Some(one) = is.differs_from(&self.acknowledged) else { return Ok(()) };
-        let Some(on_its_way) = &self.on_its_way else { return Err(format!("not what was acknowledged: {one}")) };
+        let Some(on_its_way) = &self.on_its_way else { return Err(format!("not the acknowledged state: {one}")) };
         let Some(two) = is.differs_from(on_its_way) else { return Ok(()) };
-        Err(format!("neither what was acknowledged: {one}\nnor what was on its way: {two}"))
+        Err(format!("neither the acknowledged state: {one}\nnor the one in flight: {two}"))
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Daemon {
     pub(crate) checkpointer: Checkpointer,
     pub(crate) report: Report,
     pub(crate) turn: Turn,
-    /// What there was when the last commit was cut that is durable. Some figures change without one.
+    /// The state at the cut of the last durable commit. Some figures change without a commit.
     pub(crate) durable: Fingerprint,
     _guard: Guard,
 }
@@ -97,7 +97,7 @@ impl Daemon {
         self.journal.append(&self.engine, &self.turn.changes);
     }
 
-    /// A visit: jobs come, others are taken and end. There are never more than so many.
+    /// A visit: jobs arrive, others are taken and finish. There are at most `jobs_max`.
     pub(crate) fn work(&mut self, dice: &mut Dice, jobs_max: usize) {
         let step = if dice.one_in(20) { 20_000 } else { 300 };
         self.turn.now = self.turn.now.after_ms(dice.roll(step));
@@ -132,7 +132,7 @@ impl Daemon {
         Fingerprint::of(&self.engine)
     }
 
-    /// Stops in order. What was durable then.
+    /// Stops cleanly. Returns the durable state.
     pub(crate) fn stop(mut self) -> Fingerprint {
         self.engine.settle_head();
         self.journal.stop_in_order();

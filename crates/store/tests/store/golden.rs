@@ -1,10 +1,10 @@
-//! A whole data directory as this format's first version left it, in `golden/directory.txt`: whoever reads stores of this
-//! format finds in it, for ever, what `golden/directory.jsonl` says.
+//! A whole data directory from this format's first version, in `golden/directory.txt`. Every later version that reads this
+//! format must find the contents of `golden/directory.jsonl` in it.
 //!
 //! ```text
 //! folder NAME
-//! file NAME LENGTH         what is not given here is zeros
-//! OFFSET TIMES HEX         64 bytes at most, so many times one behind the other
+//! file NAME LENGTH         bytes not listed are zeros
+//! OFFSET TIMES HEX         64 bytes at most, repeated TIMES times
 //! ```
 
 use std::fmt::Write as _;
@@ -94,12 +94,12 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
     let report = &verdict.report;
     assert!(report.table_seq > 0 && report.last_seq > report.table_seq, "both parts hold something: {report:?}");
     assert_eq!((report.jobs, report.schedules, report.batches, report.torn), (43, 1, 1, false));
-    assert!(image_of(&path) == image, "to look changes nothing");
+    assert!(image_of(&path) == image, "reading changes nothing");
 
     let mut daemon = Daemon::start(&small(&path), 1, Timestamp(2_000_000)).unwrap();
     assert_eq!(daemon.report, verdict.report);
     let print = daemon.print();
-    // It is gone on with, and is the same again.
+    // It is continued, and has the same contents again.
     for _ in 0..3 {
         for paused in [true, false] {
             daemon.apply(Command::PauseQueue { queue: Bytes::from_static(b"mail"), paused });
@@ -113,7 +113,7 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
     assert_eq!(daemon.print().jobs, print.jobs);
 }
 
-/// Makes such a directory. Only a new version of the format is a reason to; then it goes beside the old one.
+/// Creates such a directory. Only a new version of the format is a reason to; then it goes beside the old one.
 #[test]
 #[ignore = "it writes golden/directory.txt and golden/directory.jsonl"]
 fn write_the_directory() {
@@ -170,7 +170,7 @@ fn write_the_directory() {
         result: Bytes::new(),
     });
     push(&mut daemon, "mail", "the last one".to_owned());
-    // As a kill leaves it.
+    // As after a kill.
     let image = image_of(&path);
     drop(daemon);
     fs::remove_dir_all(&path).unwrap();

@@ -29,7 +29,7 @@ pub(crate) fn plain() -> Job {
     }
 }
 
-/// A job that an engine could have, none of it bound to a connection.
+/// A job that an engine could have, without any connection-bound state.
 pub(crate) fn any_job() -> impl Strategy<Value = Job> {
     let number = prop_oneof![0u64..200, 0..1u64 << 63];
     let numbers = (number, any::<u32>(), any::<u8>(), 1u8..=9, 1..1u64 << 63);
@@ -168,7 +168,7 @@ pub(crate) fn any_queue() -> impl Strategy<Value = QueueImage> {
     let codec = prop_oneof![Just(Codec::Text), Just(Codec::Json), Just(Codec::Base64)];
     let rules = (codec, option::of(any_retry()), any::<Option<u32>>())
         .prop_map(|(codec, retry, body_bytes_max)| QueueRules { codec, retry, body_bytes_max });
-    // Rules that are the default are none.
+    // Default rules are stored as `None`.
     let rules = rules.prop_map(|rules| Some(rules).filter(|rules| *rules != QueueRules::default()).map(Box::new));
     let bounds = (option::of(throttle), prop_oneof![Just(None), rules]);
     (any::<u32>(), any_bytes(), any::<[bool; 3]>(), limits, bounds, 0..1u64 << 63).prop_map(

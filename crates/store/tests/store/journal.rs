@@ -1,4 +1,4 @@
-//! What a commit holds, in which order commits are handed out, and what becomes of one that fails.
+//! The contents of a commit, the order of commits, and a commit that fails.
 
 use std::thread;
 
@@ -22,7 +22,7 @@ fn records_of(commit: &Commit) -> Vec<Record> {
     framed.into_iter().map(one).collect()
 }
 
-/// The records of a commit in short words, the head left out.
+/// The records of a commit as short texts, without the head.
 fn words(commit: &Commit) -> Vec<String> {
     let records = records_of(commit);
     assert!(matches!(records.last(), Some(Record::Head(_))), "every commit has a head");
@@ -72,8 +72,8 @@ fn a_commit_holds_one_record_for_each_job() {
 }
 
 #[test]
-fn what_ends_in_the_commit_it_began_in_is_not_in_it() {
-    // What happens to a job, what is written of one that is new, and of one that an earlier commit holds.
+fn a_job_that_ends_in_the_commit_that_created_it_is_not_written() {
+    // A change to a job, the records written for a new job, and for a job in an earlier commit.
     type Step = fn(&mut Daemon, JobId);
     type Case = (&'static str, &'static [Step], &'static [&'static str], &'static [&'static str]);
     const PUT: Step = |daemon, id| daemon.replace(id, b"other");
@@ -110,7 +110,7 @@ fn what_ends_in_the_commit_it_began_in_is_not_in_it() {
 }
 
 #[test]
-fn numbers_of_a_commit_that_is_on_its_way_are_not_new() {
+fn numbers_of_a_commit_in_flight_are_not_new() {
     let mut daemon = Daemon::new();
     let one = daemon.push(b"one");
     let first = daemon.cut();
@@ -133,7 +133,7 @@ fn a_run_is_in_one_commit_with_its_schedule() {
     let commit = daemon.cut();
     assert_eq!(words(&commit), ["put 3", "next run 1"]);
 
-    // The commit is lost: so is the run, and it is made up for.
+    // The commit is lost, and the run with it. The run is made again.
     let mut again = daemon.again();
     assert_eq!(again.engine.schedule(id).unwrap().next_at, Timestamp(121_000));
     again.tick(Timestamp(122_000));
@@ -167,7 +167,7 @@ fn a_schedule_outlives_the_commits_it_was_in() {
 }
 
 #[test]
-fn what_comes_and_goes_within_a_commit_never_reaches_the_disk() {
+fn jobs_that_come_and_go_within_a_commit_never_reach_the_disk() {
     let mut daemon = Daemon::new();
     daemon.push(b"stays");
     daemon.commit();
@@ -176,7 +176,7 @@ fn what_comes_and_goes_within_a_commit_never_reaches_the_disk() {
         let id = daemon.push(b"comes and goes");
         daemon.cancel(id);
     }
-    assert!(!daemon.journal.is_empty(), "somebody waits for the acknowledgement all the same");
+    assert!(!daemon.journal.is_empty(), "a client still waits for the acknowledgement");
     assert_eq!(daemon.journal.pending_bytes(), 0);
     assert_eq!(words(&daemon.commit()), [""; 0]);
     let stays = daemon.take(true);
@@ -254,7 +254,7 @@ fn bodies_of_every_size_come_back() {
     }
 }
 
-/// Bytes after which a commit takes no more, at least and at most.
+/// Bytes after which a commit is closed: lower and upper bound.
 const FULL: [u64; 2] = [1 << 20, 16 << 20];
 
 #[test]
@@ -269,7 +269,7 @@ fn a_commit_that_has_grown_large_is_closed_and_the_next_begins() {
         assert!(bodies << 20 <= 2 * FULL[1], "no commit is closed");
     }
     assert!(bodies << 20 >= FULL[0], "a commit of {bodies} MB is closed");
-    // What was born in the commit before is not new in this one.
+    // A job created in the previous commit is not new in this one.
     daemon.cancel(before);
     let late = daemon.push(b"late");
     assert!(!daemon.journal.is_empty());
@@ -282,7 +282,7 @@ fn a_commit_that_has_grown_large_is_closed_and_the_next_begins() {
     daemon.log.append(&first).unwrap();
     daemon.journal.committed(1);
 
-    // Each commit by itself is what an engine can have been in.
+    // Each commit by itself gives a state that an engine can have had.
     let middle = recovered(&daemon.log, &daemon.table).unwrap();
     middle.engine.check();
     assert_eq!(middle.engine.job(before).map(|job| job.body().to_vec()), Some(b"before".to_vec()));
@@ -300,7 +300,7 @@ fn a_commit_that_has_grown_large_is_closed_and_the_next_begins() {
 }
 
 #[test]
-fn a_queue_that_goes_with_the_visit_that_closes_a_commit_is_in_that_commit_still() {
+fn a_queue_deleted_by_the_visit_that_closes_a_commit_is_in_that_commit() {
     for fresh in [true, false] {
         let mut daemon = Daemon::new();
         if !fresh {
@@ -308,7 +308,7 @@ fn a_queue_that_goes_with_the_visit_that_closes_a_commit_is_in_that_commit_still
             daemon.commit();
         }
         let body = vec![7; 1 << 20];
-        // One visit less than closes the commit, then one that takes everything away: whichever it is that closes it.
+        // One visit less than closes the commit, then one that removes everything: either may close it.
         for visits in 1..=((2 * FULL[1]) >> 20) {
             if daemon.journal.pending_seq() > 1 + u64::from(!fresh) {
                 break;
@@ -327,12 +327,12 @@ fn a_queue_that_goes_with_the_visit_that_closes_a_commit_is_in_that_commit_still
 }
 
 #[test]
-fn endless_churn_takes_a_bounded_place() {
+fn endless_churn_takes_bounded_space() {
     let mut daemon = Daemon::new();
     let (mut ids, mut peak) = (Vec::new(), 0);
     for round in 0..3_000_usize {
         ids.extend((0..5).map(|n| daemon.push(&[1; 100][..50 + n])));
-        // Two in three go soon, the others at random much later: every commit is a mixture.
+        // Two in three jobs end soon, the others at random much later: every commit is a mixture.
         while ids.len() > 300 {
             let at = if round % 3 == 0 { round * 7919 % ids.len() } else { ids.len() - 1 };
             let id = ids.swap_remove(at);
@@ -365,7 +365,7 @@ fn a_failed_commit_is_written_again_and_nothing_is_lost() {
         assert!(matches!(daemon.log.append(&commit), Err(Error::Asked)), "{fault:?}");
         assert!(matches!(daemon.log.append(&commit), Err(Error::Closed)), "{fault:?}");
         assert!(daemon.log.reopen().is_err(), "{fault:?} is lasting");
-        // A daemon that dies now loses what was not acknowledged at most.
+        // A daemon that is killed now loses at most changes that were not acknowledged.
         let jobs = recovered(&daemon.log.cut(None), &daemon.table).unwrap().engine.job_count();
         assert_eq!(jobs, if fault == Fault::Nothing { 1 } else { 2 }, "{fault:?}");
         daemon.push(b"meanwhile");
@@ -400,7 +400,7 @@ fn numbers_are_not_used_again() {
     let mut daemon = Daemon::new();
     let last = daemon.push(b"durable");
     daemon.commit();
-    // Foreground jobs: the journal never hears of them, but of the numbers set aside for them.
+    // Foreground jobs are not journalled, but the numbers reserved for them are.
     let foreground = NewJob { durable: false, listen: true, ..NewJob::new(Origin::GEARMAN, QUEUE, Bytes::new()) };
     let unheard = daemon.push_job(foreground);
     let mut daemon = daemon.again();
@@ -416,13 +416,13 @@ fn numbers_are_not_used_again() {
     assert!(report.clean);
     let mut daemon = daemon.again();
     assert_eq!(daemon.engine.head().next_job, next, "after a stop in order");
-    assert!(!daemon.journal.is_empty(), "that the daemon runs is to be written at once");
+    assert!(!daemon.journal.is_empty(), "the running state must be written at once");
     daemon.commit();
     assert!(!recovered(&daemon.log, &daemon.table).unwrap().report.clean);
 }
 
 #[test]
-fn a_stop_in_order_is_said_by_its_own_commit_unless_something_happens_after_all() {
+fn a_clean_stop_is_recorded_by_its_own_commit_unless_a_change_follows() {
     let clean = |commit: &Commit| match records_of(commit).pop() {
         Some(Record::Head(head)) => head.clean,
         other => panic!("{other:?}"),
@@ -430,7 +430,7 @@ fn a_stop_in_order_is_said_by_its_own_commit_unless_something_happens_after_all(
     let mut daemon = Daemon::new();
     daemon.commit();
     daemon.journal.stop_in_order();
-    assert!(!daemon.journal.is_empty(), "there is a commit to say it");
+    assert!(!daemon.journal.is_empty(), "there is a commit to record it");
     daemon.push(b"after all");
     assert!(!clean(&daemon.commit()));
     assert!(daemon.journal.cut(&daemon.engine).is_none());
@@ -462,7 +462,7 @@ fn a_key_that_went_to_another_job_stays_with_it() {
 }
 
 #[test]
-fn queues_that_are_only_waited_at_are_not_remembered() {
+fn queues_with_only_waiting_clients_are_not_stored() {
     let mut daemon = Daemon::new();
     let lease = LeaseTerms::CONNECTION;
     let from = From::Listed { queues: vec![Bytes::from_static(b"nothing here")], lease };
@@ -474,7 +474,7 @@ fn queues_that_are_only_waited_at_are_not_remembered() {
 }
 
 #[test]
-fn a_queue_that_no_commit_knows_is_not_said_to_be_gone() {
+fn the_deletion_of_an_uncommitted_queue_is_not_written() {
     let mut daemon = Daemon::new();
     let there = Bytes::from_static(b"there");
     daemon.apply(Command::CreateQueue { queue: QUEUE, kind: QueueKind::Work });
@@ -488,7 +488,7 @@ fn a_queue_that_no_commit_knows_is_not_said_to_be_gone() {
     assert_eq!(daemon.again().engine.queues().count(), 0);
 }
 
-/// Names may be longer than what a page holds of one record.
+/// Names may be longer than the space for one record on a page.
 #[test]
 fn queues_with_long_names_come_back() {
     let mut daemon = Daemon::new();

@@ -1,4 +1,4 @@
-//! Directories as version 0.1.0 left them: its journal in sled.
+//! Directories in the format of version 0.1.0: its journal in sled.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::dice::Dice;
 const VALUE_BYTES_MAX: usize = 4096;
 const HEADER_BYTES: usize = 25;
 
-/// Writes the journal of version 0.1.0 that holds these commits. Returns how many values it has.
+/// Writes a journal of version 0.1.0 with these commits. Returns the number of its values.
 pub(crate) fn write(path: &Path, segment_bytes: usize, commits: &[Commit]) -> u64 {
     let folder = path.join("journal");
     std::fs::create_dir_all(&folder).unwrap();
@@ -28,11 +28,11 @@ pub(crate) fn write(path: &Path, segment_bytes: usize, commits: &[Commit]) -> u6
     key
 }
 
-/// The values of a commit, which count it.
+/// The values of a commit. They are added to `count`.
 pub(crate) fn values(commit: &Commit, key: &mut u64, count: &mut Counted) -> Vec<(u64, Vec<u8>)> {
     let seq = commit.seq();
     count.commits += 1;
-    // A commit's share in the census is what these dice say to its number.
+    // A commit's share in the census is this generator's first output for its number.
     count.census = count.census.wrapping_add(Dice(seq).roll(u64::MAX));
     let mut bytes = Vec::new();
     for record in records(&commit.records()) {

@@ -1,11 +1,11 @@
-//! Power cuts, simulated: what was written since the last completed sync is on the disk in part only, sector by sector,
-//! name by name, as the dice say. Whatever they say, every commit that was acknowledged must be there.
+//! Simulated power cuts: writes since the last completed sync survive in part only, sector by sector, name by name, at random.
+//! Every acknowledged commit must survive.
 //!
-//! The power fails in and between the steps of commits, new segments, checkpoints and rebuilds, openings (those after a
-//! power cut, too), of making a store and of taking one over from version 0.1.0, and of stops. Before it fails, syncs may
-//! fail, and daemons may be killed and started again, with or without such a failure.
+//! The power fails in and between the steps of commits, new segments, checkpoints and rebuilds, openings (also after a power
+//! cut), creating a store and taking one over from version 0.1.0, and stops. Before that, syncs may fail, and daemons may be
+//! killed and restarted, with or without such a failure.
 //!
-//! `WINDLASS_SEED=n` runs one seed, `WINDLASS_CUTS=n` so many cuts.
+//! `WINDLASS_SEED=n` runs one seed, `WINDLASS_CUTS=n` sets the number of cuts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::files::{Daemon, Expected, home, small};
 use crate::old;
 use crate::world::commits_of_a_life;
 
-/// Openings that are cut, one within the other.
+/// Nested openings that are cut, at most.
 const DEPTH_MAX: u32 = 3;
 const JOBS_MAX: usize = 120;
 
@@ -31,15 +31,15 @@ struct Life {
     places: u64,
     cuts: u64,
     cuts_max: u64,
-    /// Cuts that were made while a directory was opened that another cut had left.
+    /// Cuts while opening a directory that another cut had left.
     in_openings: u64,
     failed_syncs: u64,
 }
 
-/// What became of a commit.
+/// The outcome of a commit.
 enum Committed {
     Yes(Expected),
-    /// Its sync failed, and so the daemon is killed.
+    /// Its sync failed, so the daemon is killed.
     Killed(Expected),
 }
 
@@ -63,7 +63,7 @@ impl Life {
         panic!("seed {}, cut {}: {why}", self.seed, self.cuts)
     }
 
-    /// One daemon's run from a directory on, the power being cut now and then. Returns what cuts have left.
+    /// One daemon's run from a directory on, with power cuts at random. Returns the images of the cuts.
     fn run(&mut self, path: &Path, expected: &Expected) -> Vec<(Image, Expected)> {
         let config = self.config(path);
         let one_in = self.dice.one_of(&[4, 10, 30]);
@@ -101,7 +101,7 @@ impl Life {
         watcher.end()
     }
 
-    /// Starts a daemon, and expects from now on what it has found.
+    /// Starts a daemon, and from now on expects the state it found.
     fn start(
         &self,
         config: &StoreConfig,
@@ -111,14 +111,14 @@ impl Life {
     ) -> (Daemon, Expected) {
         let mut daemon = Daemon::start(config, self.seed, now).unwrap_or_else(|why| self.failed(why));
         expected.check(&daemon.engine).unwrap_or_else(|why| self.failed(why));
-        // It answers for what it has found, whatever it was.
+        // The daemon must keep what it found, whatever it was.
         let known = Expected::of(daemon.print());
         watcher.expect(known.clone());
         daemon.open_clients();
         (daemon, known)
     }
 
-    /// Makes a checkpoint. Says whether the daemon is killed for it.
+    /// Makes a checkpoint. Returns whether its failure kills the daemon.
     fn checkpoint(&mut self, daemon: &mut Daemon, watcher: &Watcher) -> bool {
         if self.dice.one_in(4) {
             daemon.checkpointer.ask_for_rebuild();
@@ -157,7 +157,7 @@ impl Life {
         Committed::Yes(known)
     }
 
-    /// What a cut has left is as it must be, and can be opened; and that may be cut as well.
+    /// The image of a cut is as expected and can be opened. That opening may be cut too.
     fn check(&mut self, image: &Image, expected: &Expected, depth: u32) {
         self.cuts += 1;
         let path = self.place();
@@ -191,7 +191,7 @@ impl Life {
             }
             fs::remove_dir_all(&path).unwrap();
             let Some((image, known)) = cuts.into_iter().nth(self.dice.index(5)) else {
-                // Nothing was cut: from the beginning again.
+                // There was no cut: start again.
                 path = self.place();
                 expected = Expected::nothing();
                 fs::create_dir_all(&path).unwrap();
@@ -204,7 +204,7 @@ impl Life {
     }
 }
 
-/// Makes a directory as version 0.1.0 left it. Returns what is in it.
+/// Creates a directory of version 0.1.0. Returns its contents.
 fn old_directory(dice: &mut Dice, path: &Path) -> Fingerprint {
     let visits = 1 + dice.roll(10);
     let (commits, prints) = commits_of_a_life(dice, visits, 10);
@@ -212,7 +212,7 @@ fn old_directory(dice: &mut Dice, path: &Path) -> Fingerprint {
     prints.last().unwrap().clone()
 }
 
-/// Returns how many cuts were made, how many of them in openings, and how many syncs failed.
+/// Returns the number of cuts, of cuts in openings, and of failed syncs.
 fn live(seed: u64, cuts_max: u64) -> (u64, u64, u64) {
     let home = home();
     let (dice, home) = (Dice(seed), home.path().to_owned());

@@ -1,4 +1,4 @@
-//! Records: what was written is read, noise is refused, and what was ever written can still be read.
+//! Records: written records read back, noise is refused, and all old formats stay readable.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -110,14 +110,14 @@ fn any_totals() -> impl Strategy<Value = Totals> {
 
 proptest! {
     #[test]
-    fn what_was_written_is_read(records in prop::collection::vec(any_record(), 0..20)) {
+    fn written_records_read_back(records in prop::collection::vec(any_record(), 0..20)) {
         let bytes = records.iter().flat_map(bytes_of).collect::<Vec<u8>>();
         let read: Result<Vec<_>, _> = Record::all(&bytes).collect();
         prop_assert_eq!(read, Ok(records));
     }
 
     #[test]
-    fn a_record_cut_short_is_no_record(record in any_record(), at in any::<prop::sample::Index>()) {
+    fn a_truncated_record_is_refused(record in any_record(), at in any::<prop::sample::Index>()) {
         let bytes = bytes_of(&record);
         let at = at.index(bytes.len());
         prop_assert!(at == 0 || one(&bytes[..at]).is_err(), "{} of {} bytes", at, bytes.len());
@@ -127,7 +127,7 @@ proptest! {
     fn noise_is_read_without_harm(noise in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..14) {
         let bytes: Vec<u8> = std::iter::once(kind).chain(noise).collect();
         for record in Record::all(&bytes).flatten() {
-            // What can be read can be written, and is the same then.
+            // A record that can be read can be written, and is the same then.
             prop_assert_eq!(one(&bytes_of(&record)), Ok(record));
         }
     }
@@ -142,7 +142,7 @@ proptest! {
 }
 
 #[test]
-fn what_ends_with_a_connection_is_not_written() {
+fn connection_bound_state_is_not_written() {
     let lease = |holder| Lease::new(holder, Token(3), Timestamp(50), Timestamp(90), OnExpiry::Requeue);
     let extra = Extra {
         progress: Some(Progress { numerator: 1, denominator: 2, text: Bytes::new() }),
@@ -165,7 +165,7 @@ fn what_ends_with_a_connection_is_not_written() {
 }
 
 #[test]
-fn what_no_engine_writes_is_refused() {
+fn values_that_the_engine_never_writes_are_refused() {
     let job = |bytes: &[u8]| one(&[&[1, 5, 0, 0, 2, 5], bytes].concat());
     let table: [(&str, Result<Record, DecodeError>); 10] = [
         ("an unknown kind", one(&[77])),
@@ -174,9 +174,9 @@ fn what_no_engine_writes_is_refused() {
         ("priority 10", one(&[1, 5, 0, 0, 2, 10, 0])),
         ("place 7", job(&[7])),
         ("rank 0", job(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 0, 0])),
-        ("bits of a version to come", one(&[1, 5, 0, 0x80, 0x80, 1, 2, 5, 0])),
+        ("bits of a later version", one(&[1, 5, 0, 0x80, 0x80, 1, 2, 5, 0])),
         ("no run left", one(&[8, 5, 1, 1])),
-        ("bits of a schedule to come", one(&[7, 5, 0x80, 0x40, 2, 5, 0])),
+        ("a schedule's bits of a later version", one(&[7, 5, 0x80, 0x40, 2, 5, 0])),
         ("a body that is not there", job(&[0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f])),
     ];
     for (name, read) in table {
@@ -187,7 +187,7 @@ fn what_no_engine_writes_is_refused() {
 
 // ---- golden files: written once, readable for ever ------------------------------------------------------------------
 
-/// Every record in the golden files, by the name of its file.
+/// Every record in the golden files, with the name of its file.
 fn golden() -> Vec<(&'static str, Record)> {
     let failure = Failure {
         at: Timestamp(1_700_000_000_123),
@@ -502,13 +502,13 @@ fn old_head() -> Head {
     Head { next_job: 12, reserved: 65_548, totals, ..Head::default() }
 }
 
-/// Records that are written otherwise today.
+/// Records that are written differently today.
 fn golden_of_old() -> Vec<(&'static str, Record)> {
     let record = |clean, commits, census| {
         let counted = Some(Counted { commits, census });
         Record::Head(HeadRecord { head: old_head(), clean, counted })
     };
-    // It said besides that protocols do not share the queue's jobs.
+    // It also isolated the protocols from one another.
     let is_ruled = |(name, _): &(&str, Record)| *name == "queue_set_ruled_again";
     let (_, ruled) = golden().into_iter().find(is_ruled).unwrap();
     vec![
@@ -519,7 +519,7 @@ fn golden_of_old() -> Vec<(&'static str, Record)> {
 }
 
 #[test]
-fn golden_records_can_be_read_and_are_still_written_so() {
+fn golden_records_are_read_and_written_unchanged() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     for (name, record) in golden_of_old() {
         let text = std::fs::read_to_string(folder.join(format!("{name}.hex"))).unwrap();

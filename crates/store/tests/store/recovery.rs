@@ -1,5 +1,5 @@
-//! What recovery refuses and how it says so: records that contradict each other, commits that are missing, entries that
-//! are torn or damaged at every byte, parts of a directory that are not there.
+//! The refusals of recovery and their texts: contradictory records, missing commits, entries torn or damaged at every byte,
+//! missing parts of a directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,9 +21,9 @@ use crate::disk::{Image, image_of, restore};
 use crate::files::{self, home, small};
 use crate::jobs;
 
-// ---- commits of whatever records --------------------------------------------------------------------------------------
+// ---- commits of arbitrary records -------------------------------------------------------------------------------------
 
-/// A log of commits that hold these records and a head.
+/// A log of commits with these records and a head.
 fn framed(commits: &[Vec<Record>]) -> MemoryLog {
     let head = Head { next_job: 20, reserved: 20, ..Head::default() };
     let head = Record::Head(HeadRecord { head, clean: false, counted: None });
@@ -61,7 +61,7 @@ fn cyclic(batch: &mut Batch) {
     batch.success = callback(QueueKind::Cycle);
 }
 
-/// Records about few jobs and few queues, that fit each other as often as not.
+/// Records about few jobs and few queues. They are consistent as often as not.
 fn any_record() -> impl Strategy<Value = Record> {
     let job =
         (jobs::any_job(), 1u64..9, 0u32..3, 0u64..30, any::<bool>()).prop_map(|(mut job, id, queue, rank, fits)| {
@@ -113,7 +113,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 proptest! {
-    /// Recovery says no, or makes an engine that holds together, and that goes through the journal again unchanged.
+    /// Recovery refuses, or makes a consistent engine that goes through the journal again unchanged.
     #[test]
     fn well_framed_nonsense_does_no_harm(commits in prop::collection::vec(prop::collection::vec(any_record(), 0..8), 1..8)) {
         let (mut log, table) = (framed(&commits), MemoryTable::new());
@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn nonsense_is_named() {
+fn contradictions_are_named() {
     let queue = |id: u32, name: &'static str, kind| {
         let (name, jobs_max) = (Bytes::from_static(name.as_bytes()), [None; 9]);
         let (known, paused, throttle, rules) = (true, false, None, None);
@@ -179,9 +179,9 @@ fn nonsense_is_named() {
         Record::Put(Job { id: JobId(id), extra, ..jobs::plain() })
     };
     let table = [
-        ("JobId(1) is in QueueId(0), which is not there", vec![put(1, 5)]),
+        ("JobId(1) is in QueueId(0), which does not exist", vec![put(1, 5)]),
         ("JobId(1) does not fit the kind of QueueId(0)", vec![queue(0, "q", QueueKind::Cycle), put(1, 5)]),
-        ("rank 5 is given twice", vec![work(), put(1, 5), put(2, 5)]),
+        ("rank 5 occurs twice", vec![work(), put(1, 5), put(2, 5)]),
         ("QueueId(1) and QueueId(0) have the same name", vec![work(), queue(1, "q", QueueKind::Work)]),
         ("JobId(1) is a job and a schedule", vec![work(), put(1, 5), schedule(1)]),
         ("JobId(2) and JobId(1) are schedules of the same name", vec![schedule(1), schedule(2)]),
@@ -190,13 +190,13 @@ fn nonsense_is_named() {
         ("JobId(2) has more jobs than it counts", vec![work(), batch(2, "b", |_| {}), member(1, 2)]),
         ("JobId(1) has a callback that was pushed", vec![batch(1, "b", pushed)]),
         ("JobId(1) succeeded before it was complete", vec![batch(1, "b", |b| b.standing.success = Stage::Passed)]),
-        ("JobId(1) has a callback that cannot be one", vec![batch(1, "b", cyclic)]),
+        ("JobId(1) has an invalid callback", vec![batch(1, "b", cyclic)]),
         ("QueueId(9000000) is beyond the limit of 1000000 queues", vec![queue(9_000_000, "q", QueueKind::Work)]),
     ];
     for (what, records) in table {
         let why = recovered(&framed(&[records]), &MemoryTable::new()).unwrap_err();
         assert!(matches!(why, OpenError::Damaged(_)), "{why}");
-        assert_eq!(why.to_string(), format!("the store contradicts itself: {what}"));
+        assert_eq!(why.to_string(), format!("the store is inconsistent: {what}"));
     }
     assert_eq!(recovered(&framed(&[vec![work(), put(1, 5), put(2, 6)]]), &MemoryTable::new()).unwrap().report.jobs, 2);
 }
@@ -209,7 +209,7 @@ fn an_empty_store_is_an_empty_engine() {
 }
 
 #[test]
-fn commits_that_are_missing_are_named() {
+fn missing_commits_are_named() {
     let mut daemon = Daemon::new();
     for n in 0..5 {
         daemon.push(&[n; 10]);
@@ -234,13 +234,13 @@ fn a_commit_that_cannot_be_read_is_damage() {
     daemon.commit();
     daemon.log.damage(1, |records| records[1] = 77);
     let why = recovered(&daemon.log, &daemon.table).unwrap_err();
-    assert_eq!(why.to_string(), "commit 1 cannot be read: record kind 77 is not known to this version");
+    assert_eq!(why.to_string(), "commit 1 cannot be read: unknown record kind 77");
     assert!(daemon.checkpointer.run(true).is_err(), "nor is it taken to the table");
 }
 
 // ---- a directory -------------------------------------------------------------------------------------------------------
 
-/// A directory with a few commits, killed; where its last entry stands, and what there was before it and with it.
+/// A directory with a few commits, after a kill; the range of its last entry, and the images before and with it.
 struct Few {
     image: Image,
     segment: PathBuf,
@@ -248,7 +248,7 @@ struct Few {
     before: Fingerprint,
     with: Fingerprint,
     seq: u64,
-    /// The mark before it was written.
+    /// The mark before that entry was written.
     older_mark: Vec<u8>,
 }
 
@@ -270,7 +270,7 @@ fn few(path: &Path) -> Few {
     let segment = image.keys().find(changed).unwrap().clone();
     let [old, new] = [&first, &image].map(|image| image[&segment].clone().unwrap());
     let differs: Vec<usize> = (0..new.len()).filter(|at| old[*at] != new[*at]).collect();
-    // An entry ends with its last record; what is behind it up to a multiple of 8 is not part of it.
+    // An entry ends with its last record. The padding to a multiple of 8 is not part of it.
     let entry = differs[0] / 8 * 8..differs.last().unwrap() + 1;
     drop(daemon);
     fs::remove_dir_all(path).unwrap();
@@ -279,7 +279,7 @@ fn few(path: &Path) -> Few {
 }
 
 #[test]
-fn an_acknowledged_entry_that_is_torn_anywhere_is_missed() {
+fn a_tear_anywhere_in_an_acknowledged_entry_is_detected() {
     let home = home();
     let path = home.path().join("data");
     let Few { image, segment, entry, before, with, seq, older_mark } = few(&path);
@@ -306,13 +306,13 @@ fn an_acknowledged_entry_that_is_torn_anywhere_is_missed() {
             fs::remove_dir_all(&path).unwrap();
         }
     }
-    // Without the tear everything is there.
+    // Without the tear everything is found.
     restore(&image, &path);
     let opened = open(&small(&path), Limits::default(), 1).unwrap();
     assert_eq!(Fingerprint::of(&opened.recovered.engine).differs_from(&with), None);
     drop(opened);
 
-    // A power cut may leave an older mark: then it may be an entry that was never acknowledged, and is dropped.
+    // A power cut may leave an older mark. Then the entry may never have been acknowledged, and is dropped.
     for (what, tear) in tears {
         for at in entry.clone() {
             let mut image = image.clone();
@@ -334,7 +334,7 @@ fn an_acknowledged_entry_that_is_torn_anywhere_is_missed() {
 }
 
 #[test]
-fn parts_of_a_directory_that_are_missing_are_missed() {
+fn missing_parts_of_a_directory_are_detected() {
     let home = home();
     let path = home.path().join("data");
     let image = few(&path).image;
@@ -353,7 +353,7 @@ fn parts_of_a_directory_that_are_missing_are_missed() {
         }
         fs::remove_dir_all(&path).unwrap();
     }
-    // Who has it now is not missed.
+    // The line that names the holder is not required.
     restore(&image, &path);
     fs::remove_file(path.join("lock")).unwrap();
     assert!(open(&small(&path), Limits::default(), 1).is_ok());
@@ -373,9 +373,9 @@ fn one_daemon_at_a_time() {
     open(&config, Limits::default(), 1).unwrap();
 }
 
-/// A full disk, as far as one can be had without one: the shell sets a limit on the size of files and ignores the signal.
+/// A simulated full disk: the shell limits the size of files and ignores the signal.
 #[test]
-fn a_full_disk_stops_what_needs_more_room_and_nothing_else() {
+fn a_full_disk_stops_only_operations_that_need_more_space() {
     let home = home();
     let script = "trap '' XFSZ; ulimit -S -f 2048; exec \"$0\" --exact recovery::on_a_full_disk --nocapture";
     let this = std::env::current_exe().unwrap();
@@ -401,7 +401,7 @@ fn on_a_full_disk() {
     push(&mut daemon, 100);
     daemon.commit();
 
-    // An entry larger than a file can be: it fails, as does every try to write it again, and nothing is lost.
+    // An entry larger than a file can be: the write and every retry fail, and nothing is lost.
     push(&mut daemon, 3 << 20);
     let commit = daemon.cut().unwrap();
     assert!(matches!(daemon.append(&commit), Err(Error::Io { .. })));
@@ -415,7 +415,7 @@ fn on_a_full_disk() {
     let killed = open(&small(&other), Limits::default(), 1).unwrap();
     assert_eq!(Fingerprint::of(&killed.recovered.engine).differs_from(&before), None);
 
-    // Room again: the daemon goes on with the very commit that failed.
+    // There is space again: the daemon continues with the commit that failed.
     let unlimited = rustix::process::Rlimit { current: None, maximum: None };
     rustix::process::setrlimit(rustix::process::Resource::Fsize, unlimited).unwrap();
     daemon.log.reopen().unwrap();

@@ -1,5 +1,5 @@
-//! A daemon's life from one seed: visits, commits that fail, checkpoints that fail, crashes in the middle of either,
-//! recoveries. After each crash the engine must be what it was at the last commit that was durable.
+//! A daemon's life from one seed: visits, failing commits, failing checkpoints, crashes in the middle of either, recoveries.
+//! After each crash the engine must be as it was at the last durable commit.
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_SEEDS=n` more of them.
 
@@ -13,21 +13,21 @@ use windlass_store::{
 
 const STEPS: u64 = 300;
 
-/// A commit that is not known to be durable.
+/// A commit that may not be durable yet.
 struct OnItsWay {
     commit: Commit,
     print: Fingerprint,
-    /// A try that failed has written it.
+    /// A failed attempt has written it.
     is_there: bool,
 }
 
-/// What a life has seen.
+/// The events of a life.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     recoveries: u64,
-    /// Commits that were on their way in a crash, and not there after it.
+    /// Commits in flight at a crash and missing after it.
     lost: u64,
-    /// … and there after it.
+    /// … and present after it.
     kept: u64,
     checkpoints: u64,
     rebuilds: u64,
@@ -99,7 +99,7 @@ impl Daemon {
         }
     }
 
-    /// Tries to write what is on its way.
+    /// Tries to write the commit in flight.
     fn write(&mut self) {
         let Some(on_its_way) = self.on_its_way.take() else { return };
         let fault = self.dice.one_in(6).then(|| self.dice.one_of(&[Fault::Nothing, Fault::Everything]));
@@ -144,7 +144,7 @@ impl Daemon {
         let rebuilds = figures.rebuilds.load(std::sync::atomic::Ordering::Relaxed);
         let all = self.dice.one_in(2);
         let made = self.checkpointer.run(all);
-        // A fault that was not met must not meet the next one.
+        // An unused fault must not affect the next checkpoint.
         self.table.heal();
         match made {
             Ok(made) => {
@@ -160,7 +160,7 @@ impl Daemon {
         }
     }
 
-    /// The power fails, possibly in the middle of a commit and of a checkpoint. Then a new daemon starts on what is there.
+    /// The power fails, possibly in the middle of a commit and of a checkpoint. Then a new daemon starts on the remains.
     fn crash(&mut self) {
         let on_its_way = self.on_its_way.take();
         let arrives = self.dice.one_in(2);
@@ -199,18 +199,18 @@ impl Daemon {
         (self.engine, self.journal, self.checkpointer) = (recovered.engine, recovered.journal, checkpointer);
         self.turn = Turn::new(self.turn.now, seed + self.seen.recoveries);
         open_clients(&mut self.engine, &mut self.turn);
-        // What was due while the daemon was down is done by now.
+        // Changes that came due while the daemon was down are made by now.
         self.journal.append(&self.engine, &self.turn.changes);
     }
 
-    /// Everything goes.
+    /// Discards everything.
     fn discard(&mut self) {
         while self.engine.schedules().next().is_some() {
             let command = unschedule(&mut self.dice, &self.engine);
             self.apply(command);
         }
         for _ in 0..4 {
-            // Batches push what they still had to, come to rest and are forgotten.
+            // Batches push their remaining callbacks, finish and are forgotten.
             self.turn.now = self.turn.now.after_ms(1_000_000_000_000);
             self.apply(discard_all());
             self.apply(Command::Close);
@@ -221,7 +221,7 @@ impl Daemon {
         assert_eq!(left, (0, 0), "seed {}: jobs and batches are left", self.seed);
     }
 
-    /// A checkpoint of everything. Returns the commit it came to.
+    /// A checkpoint of everything. Returns its commit.
     fn checkpoint_all(&mut self, paused: bool) -> u64 {
         let queue = queue_names().next().unwrap();
         self.apply(Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work });
@@ -263,7 +263,7 @@ fn live(seed: u64) -> Seen {
     let first = daemon.checkpoint_all(true);
     daemon.checkpoint_all(false);
     let keys = daemon.table.values().into_keys();
-    // The first byte of a key says whether it is about the head, queues or jobs (`page`).
+    // The first byte of a key shows whether it is about the head, queues or jobs (`page`).
     let jobs: Vec<Vec<u8>> = keys.filter(|key| key.first() == Some(&2)).collect();
     assert!(jobs.is_empty(), "seed {seed}: the table holds {jobs:02x?} when there are no jobs");
     let kept = daemon.log.seqs();
@@ -292,7 +292,7 @@ fn every_crash_recovers_what_was_durable() {
         sum.torn_tables += torn_tables;
     }
     println!("{seeds} lives: {sum:?}");
-    // The dice must have found what is worth finding.
+    // The seed must have produced every kind of event.
     let Seen { recoveries, lost, kept, checkpoints, rebuilds, failed_checkpoints, torn_tables } = sum;
     let updates = checkpoints - rebuilds;
     let found = [recoveries, lost, kept, updates, rebuilds, failed_checkpoints, torn_tables];

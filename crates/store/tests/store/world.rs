@@ -23,7 +23,7 @@ pub(crate) fn open_clients(engine: &mut Engine, turn: &mut Turn) {
     }
 }
 
-/// One command of one client, likely to do something.
+/// One command of one client, likely to have an effect.
 pub(crate) fn any_command(dice: &mut Dice, engine: &Engine, now: Timestamp) -> (ClientId, Command) {
     let client = ClientId(dice.roll(CLIENTS));
     let leased = any_job(dice, engine, |job| job.lease().is_some());
@@ -68,7 +68,7 @@ pub(crate) fn any_command(dice: &mut Dice, engine: &Engine, now: Timestamp) -> (
     (client, command)
 }
 
-/// The commits of some daemon's life of so many visits, and what there was after each.
+/// The commits of a daemon's life of `visits` visits, and the state after each.
 pub(crate) fn commits_of_a_life(dice: &mut Dice, visits: u64, commands: u64) -> (Vec<Commit>, Vec<Fingerprint>) {
     let (mut engine, mut journal) = (Engine::new(Limits::default(), 1), Journal::new());
     let mut turn = Turn::new(Timestamp(1_000_000), 1);
@@ -90,12 +90,12 @@ pub(crate) fn commits_of_a_life(dice: &mut Dice, visits: u64, commands: u64) -> 
     (commits, prints)
 }
 
-/// What empties a world.
+/// A command that empties a world.
 pub(crate) fn discard_all() -> Command {
     Command::Mutate { filter: Filter::default(), action: Mutation::Discard, after: Cursor::default(), limit: 1_000 }
 }
 
-/// Every queue there can be.
+/// Every queue that can exist.
 pub(crate) fn queue_names() -> impl Iterator<Item = Bytes> {
     WORK.iter().chain(&CYCLE).map(|name| Bytes::from_static(name.as_bytes()))
 }
@@ -156,7 +156,7 @@ fn batch(dice: &mut Dice) -> Bytes {
     Bytes::from(format!("b{}", dice.roll(4)))
 }
 
-/// Mostly with callbacks, sometimes part of another.
+/// Mostly with callbacks, sometimes part of another batch.
 fn new_batch(dice: &mut Dice, now: Timestamp) -> Command {
     let mut callback = || {
         let Command::Push(job) = push(dice, now) else { return None };
@@ -176,7 +176,7 @@ fn new_batch(dice: &mut Dice, now: Timestamp) -> Command {
     }))
 }
 
-/// Ends one of the schedules there are.
+/// Ends one of the existing schedules.
 pub(crate) fn unschedule(dice: &mut Dice, engine: &Engine) -> Command {
     let ids: Vec<JobId> = engine.schedules().map(|schedule| schedule.id).collect();
     dice.pick(&ids).map_or(Command::Stats, |id| Command::RemoveSchedule(ScheduleRef::Id(id)))

@@ -1,4 +1,4 @@
-//! Files that sled did not leave like this.
+//! Files that sled did not leave in this state.
 
 use super::super::message::Kind;
 use super::*;
@@ -6,7 +6,7 @@ use super::*;
 const SEGMENT_BYTES: usize = 16 << 10;
 
 impl Beside {
-    /// Sets and removes a few hundred keys at random.
+    /// Sets and removes a few hundred random keys.
     fn shuffle(&mut self, steps: usize, bytes: u64, seed: &mut u64, done: &mut dyn FnMut(&Entries)) {
         for _ in 0..steps {
             let key = (1_200 + dice(seed) % 300).to_be_bytes();
@@ -42,7 +42,7 @@ fn a_log_cut_within_two_segments_of_its_end_holds_what_it_held() {
     }
 }
 
-/// Blocks of one file or of the other, at random: what a power cut may leave between two syncs.
+/// Random blocks of one file or of the other: what a power cut may leave between two syncs.
 fn mixed(old: &[u8], new: &[u8], seed: &mut u64) -> Vec<u8> {
     let (bytes, share) = (if one(seed, 2) == 0 { old.len() } else { new.len() }, one(seed, 9));
     let mut mixed = vec![0; bytes];
@@ -83,7 +83,7 @@ fn a_power_cut_leaves_one_of_the_states_since_the_last_sync() {
     assert!(needed[1] > 10, "no test of cuts: {needed:?}");
 }
 
-/// A file with segments that were used again, and pages that were split and merged; and what it holds.
+/// A file with reused segments and with split and merged pages, and its contents.
 fn worn() -> (Vec<u8>, Entries) {
     let mut beside = Beside::new(SEGMENT_BYTES);
     churn(&mut beside, 0..1_500, 200, 0..200);
@@ -92,7 +92,7 @@ fn worn() -> (Vec<u8>, Entries) {
     (fs::read(beside.home.path().join("db")).unwrap(), beside.entries)
 }
 
-/// What can be saved, each key with its last value, and how many keys are not those that their values were set to.
+/// Salvages a file: each key with its last value, and the number of keys that differ from the keys in their values.
 fn salvage(file: &SledFile) -> (Entries, Salvaged, usize) {
     let (mut entries, mut last, mut astray) = (Entries::new(), 0, 0);
     let salvaged = file.for_each_leaf_entry(&mut |key, value, lsn| {
@@ -136,7 +136,7 @@ fn damage_is_noticed_and_salvage_loses_one_message_of_it() {
             read(&file, &file.index(Some(*cut)).unwrap());
         }
         let (found, salvaged, astray) = salvage(&file);
-        // Changes to a page whose last image is lost, shown with what keys began with in the one before.
+        // Changes to a page with a lost image, shown with the key prefix of the image before it.
         assert!(astray <= 9, "round {round}, byte {at}: {astray} astray");
         let lost = entries.iter().filter(|(key, value)| found.get(*key) != Some(value)).count();
         // A page and the changes to it are up to 26 entries, a block is part of up to five pages.
@@ -184,7 +184,7 @@ fn segments_without_a_header_are_salvaged() {
     assert!(astray == 0 && entries.iter().all(|(key, value)| found.get(key) == Some(value)));
 }
 
-/// A number, at its full length.
+/// A number in its longest encoding.
 fn number(number: u64) -> Vec<u8> {
     [vec![255], number.to_le_bytes().to_vec()].concat()
 }
@@ -209,7 +209,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![Just(vec![]), proptest::collection::vec(0..3u8, 0..4)]
 }
 
-/// Nodes that lead anywhere, and bytes that are none.
+/// Nodes with arbitrary references, and invalid bytes.
 fn body() -> impl Strategy<Value = Vec<u8>> {
     let entries = proptest::collection::vec((text(), 0..6u64), 0..4);
     let node = (0..6u64, 0..3u8, text(), text(), 0..3u8, entries);
@@ -228,7 +228,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn pages_that_make_no_sense_end_the_walk(
+    fn invalid_pages_end_the_walk(
         root in 1..6u64,
         messages in proptest::collection::vec((prop_oneof![4 => Just(8u8), 2 => Just(10), 1 => 0..13u8], 0..6u64, body()), 0..40),
     ) {
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_no_log(noise in proptest::collection::vec(any::<u8>(), 0..2_000), header in any::<bool>()) {
+    fn noise_does_not_read_as_a_log(noise in proptest::collection::vec(any::<u8>(), 0..2_000), header in any::<bool>()) {
         let bytes = if header { [segment(&[]), noise].concat() } else { noise };
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("db");
@@ -265,7 +265,7 @@ proptest! {
 }
 
 #[test]
-fn a_made_up_log_is_a_log() {
+fn a_made_up_log_reads_as_a_log() {
     let leaf = |next: u64, lo: &[u8], hi: &[u8], keys: &[&[u8]]| {
         let mut body = [number(next), number(0), vec![0, 0], string(lo), string(hi), vec![0]].concat();
         body.extend(number(keys.len() as u64));
