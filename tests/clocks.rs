@@ -187,7 +187,7 @@ fn a_daemon_that_stood_still_gives_everybody_the_time_it_lost() {
     daemon.signal("CONT");
     let said = sent.map(|it| it.join().unwrap());
     assert_eq!(said, ["+OK".to_owned(), "+OK".to_owned(), format!("{REPAID:?}")]);
-    wait_for_log(&daemon, "the daemon stood still");
+    wait_for_log(&daemon, "the daemon was suspended");
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     let info = fwp.ask("INFO");
     assert!(info.contains("\"total_failures\":0,\"total_processed\":1,"), "{info}");
@@ -204,7 +204,7 @@ fn what_is_sent_after_the_pause_has_the_time_it_had_before() {
     daemon.signal("STOP");
     thread::sleep(PAUSE);
     daemon.signal("CONT");
-    wait_for_log(&daemon, "the daemon stood still");
+    wait_for_log(&daemon, "the daemon was suspended");
     assert_eq!((size(&mut fwp, "Busy"), size(&mut fwp, "Retries")), (1, 0), "it is its worker's still");
     // And then it ends.
     wait_until("the reservation ends", || size(&mut fwp, "Retries") == 1);

@@ -122,7 +122,7 @@ fn a_busy_port_and_a_busy_directory_are_told_in_one_line() {
                 "data_dir = {other:?}\nfaktory.listen = []\nspiderq.listen = []\n{EVENTMQ_OFF}[gearman]\nlisten = [\"unix:{}\"]\n",
                 file.display()
             ),
-            "a file that is no socket is there".to_owned(),
+            "the file there is not a socket".to_owned(),
         ),
         ("configuration", 2, "no_such_key = 1\n".to_owned(), "no_such_key".to_owned()),
     ];

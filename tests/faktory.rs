@@ -126,7 +126,7 @@ fn a_developer_who_just_starts_it() {
     assert!(dir.path().join(".faktory/windlass/lock").exists());
     // Faktory logs what it does then, and goes on.
     daemon.signal("TTIN");
-    let told = || fs::read_to_string(dir.path().join("log")).is_ok_and(|log| log.contains("SIGTTIN: that is all"));
+    let told = || fs::read_to_string(dir.path().join("log")).is_ok_and(|log| log.contains("SIGTTIN: the report ends"));
     wait_until("SIGTTIN is answered", told);
     assert_eq!(fwp.ask(r#"ACK {"jid":"jid-12345678"}"#), "+OK");
     let log = fs::read_to_string(dir.path().join("log")).unwrap();
@@ -174,26 +174,26 @@ fn jobs_that_come_again_are_as_conf_d_says() {
     let hear = |text: &str| wait_until(text, || said(text));
     conf(&(a.clone() + &b));
     let daemon = start();
-    hear("faktory.cron: 2 new, 0 changed, 0 removed, 0 as before");
+    hear("faktory.cron: 2 new, 0 changed, 0 removed, 0 unchanged");
     assert!(Fwp::connect(daemon.address()).ask("INFO").contains("\"queues\":{\"default\":0}"));
     assert_eq!(daemon.stop(), Some(0));
     let daemon = start();
-    hear("faktory.cron: 0 new, 0 changed, 0 removed, 2 as before");
+    hear("faktory.cron: 0 new, 0 changed, 0 removed, 2 unchanged");
     conf(&(a.clone() + &b.replace("retry = 3", "retry = 4")));
     daemon.signal("HUP");
-    hear("faktory.cron: 0 new, 1 changed, 0 removed, 1 as before");
+    hear("faktory.cron: 0 new, 1 changed, 0 removed, 1 unchanged");
     conf(&entry("every day", "type = \"A\""));
     daemon.signal("HUP");
     hear("etc/conf.d/cron.toml: line 1: [[cron]], entry 1: schedule: 2 fields, but");
     hear("the configuration in force stays in force");
     conf(&a);
     daemon.signal("HUP");
-    hear("faktory.cron: 0 new, 0 changed, 1 removed, 1 as before");
+    hear("faktory.cron: 0 new, 0 changed, 1 removed, 1 unchanged");
     // What was removed last may be there again after a kill, and is removed again.
     drop(daemon);
     let _daemon = start();
     hear("faktory.cron: 0 new, 0 changed, ");
-    assert!(said(" removed, 1 as before"));
+    assert!(said(" removed, 1 unchanged"));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn queues_are_throttled_as_conf_d_says() {
     conf("");
     daemon.signal("HUP");
     let said = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
-    wait_until("the throttle is gone", || said("throttles: 0 new, 0 changed, 1 removed, 0 as before"));
+    wait_until("the throttle is gone", || said("throttles: 0 new, 0 changed, 1 removed, 0 unchanged"));
     assert!(fwp.ask("FETCH q").contains("jid-12345673"));
 }
 

@@ -204,7 +204,7 @@ fn restarts_may_overlap() {
     let line =
         |log: &str| format!("gearmand --verbose=INFO -l {log} -p {port} -L 127.0.0.1 --set server.in_use_timeout=10m");
     let mut first = Foreground(gearmand(dir.path(), program, &line("first")).spawn().unwrap());
-    let told = logged(&dir.path().join("first"), "in use: tried again for a while");
+    let told = logged(&dir.path().join("first"), "in use: trying again for a while");
     assert!(told.contains("WARN") && told.contains(&format!("127.0.0.1:{port}")) && !told.contains("ready"), "{told}");
     drop(old);
     logged(&dir.path().join("first"), "ready");

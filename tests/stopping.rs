@@ -105,7 +105,7 @@ fn sigttin_logs_what_there_is_and_stops_nobody() {
     assert!(fwp.ask("FETCH mail").contains("job000001"));
     for round in 1..=2 {
         daemon.signal("TTIN");
-        wait_until("all is told", || daemon.log_text().matches("SIGTTIN: that is all").count() == round);
+        wait_until("all is told", || daemon.log_text().matches("SIGTTIN: the report ends").count() == round);
     }
     let told: Vec<serde_json::Value> =
         daemon.log_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -113,7 +113,7 @@ fn sigttin_logs_what_there_is_and_stops_nobody() {
         let found = told.iter().find(|line| line["message"] == message && line[key] == value);
         found.unwrap_or_else(|| panic!("no {message} with {key} {value}: {}", daemon.log_text()))
     };
-    assert_eq!(find("in all", "connections", 2.into())["workers"], 1);
+    assert_eq!(find("totals", "connections", 2.into())["workers"], 1);
     assert_eq!(find("jobs", "jobs", 2.into())["running"], 1);
     assert_eq!(find("connection", "protocol", "gearman".into())["address"], "127.0.0.1");
     find("connection", "protocol", "faktory".into());

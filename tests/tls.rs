@@ -330,7 +330,7 @@ fn what_is_no_handshake_is_hung_up_on() {
         let _ = stream.read_to_end(&mut said);
         assert!(!said.windows(2).any(|window| window == b"OK"), "{said:?}");
     }
-    wait_for_log(&daemon, "no TLS handshake");
+    wait_for_log(&daemon, "TLS handshake failed");
     let mut peer = Peer::over(connect(daemon.address("gearman"), &client(&authority, None, BOTH)).unwrap());
     assert!(peer.line("version").unwrap().starts_with("OK "), "others are served");
     assert!(peer.listing("status").unwrap().is_empty(), "nothing came in");
@@ -345,7 +345,7 @@ fn a_peer_that_says_nothing_gives_its_place_up() {
     let daemon = files.plan().set(keys).set(&files.toml()).start();
     let mut silent = socket(daemon.address("gearman")).unwrap();
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "hung up on");
-    wait_for_log(&daemon, "no TLS handshake");
+    wait_for_log(&daemon, "TLS handshake failed");
     let config = client(&authority, None, BOTH);
     let ask = || Peer::over(connect(daemon.address("gearman"), &config)?).line("version");
     // Not at once: the daemon hangs up first, and counts after.

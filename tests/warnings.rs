@@ -55,7 +55,7 @@ fn wrong_passwords_are_counted() {
     for _ in 0..20 {
         assert_eq!(Fwp::hello(daemon.address("faktory"), "guess").1, "-ERR Invalid password");
     }
-    let message = "hung up on a client with a wrong password";
+    let message = "closed a connection: wrong password";
     wait_for(&daemon, 20, message, "wrong password");
     let line = first(&daemon, message);
     assert_eq!((&line["protocol"], &line["peer"]), (&"faktory".into(), &"127.0.0.1".into()));
@@ -87,8 +87,8 @@ fn peers_that_are_hung_up_on_are_counted_with_the_reason() {
         // Whoever goes by himself is no news.
         assert!(Peer::connect(daemon.address("gearman")).unwrap().line("version").unwrap().starts_with("OK "));
     }
-    wait_for(&daemon, 5, "hung up on a client", "hung up: gearman: protocol error");
-    let line = first(&daemon, "hung up on a client");
+    wait_for(&daemon, 5, "closed a connection", "closed: gearman: protocol error");
+    let line = first(&daemon, "closed a connection");
     assert_eq!((&line["protocol"], &line["peer"]), (&"gearman".into(), &"127.0.0.1".into()));
     assert!(line["why"].as_str().unwrap().starts_with("protocol error: "), "{line}");
 }
@@ -106,7 +106,7 @@ fn deaths_and_expired_jobs_are_counted_with_an_example() {
         assert!(fwp.ask("FETCH images").contains(&jid));
         assert_eq!(fwp.ask(&format!(r#"FAIL {{"jid":"{jid}","errtype":"IOError","message":"no\nroom"}}"#)), "+OK");
     }
-    let message = "a job failed for good: it is in the dead set";
+    let message = "a job failed for good: it is in the dead-letter queue";
     wait_for(&daemon, 10, message, "buried");
     let line = first(&daemon, message);
     assert_eq!((&line["queue"], &line["job"]), (&"images".into(), &"death0000".into()));
@@ -114,7 +114,7 @@ fn deaths_and_expired_jobs_are_counted_with_an_example() {
 
     let push = r#"PUSH {"jid":"late00001","jobtype":"Resize","queue":"q","args":[],"custom":{"expires_at":"2001-01-01T00:00:00Z"}}"#;
     assert_eq!(fwp.ask(push), "+OK");
-    wait_for(&daemon, 1, "a job was not begun in time: it is gone", "expired");
+    wait_for(&daemon, 1, "a job expired before a worker took it: dropped it", "expired");
     assert!(!daemon.log_text().contains("private"), "never what is in a job");
 }
 

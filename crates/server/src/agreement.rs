@@ -1,5 +1,5 @@
-//! What the configuration wants the engine to keep, and bringing the two into agreement: when the daemon starts, and when it
-//! is told to read its configuration again.
+//! The engine state that comes from the configuration, and its reconciliation: when the daemon starts, and when it reads its
+//! configuration again.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::recurring;
 use crate::rules::{self, Rules};
 use crate::throttles::{self, Throttles};
 
-/// All that is wanted.
+/// The state that the configuration requires.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     schedules: Vec<NewSchedule>,
@@ -21,7 +21,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What a configuration wants.
+    /// Reads it from a configuration.
     ///
     /// # Errors
     ///
@@ -35,16 +35,17 @@ impl Wanted {
         })
     }
 
-    /// Brings the engine into agreement with it.
+    /// Reconciles the engine with it.
     pub(crate) fn agree(self, hub: &Hub) -> [Agreement; 3] {
-        // Who takes whose jobs is known before anybody does; then rules: what the others bring is to be under them.
+        // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because schedules
+        // must obey them.
         hub.ask(Command::Bridge(Box::new(self.bridge)));
         let rules = rules::agree(hub, self.rules);
         [rules, recurring::agree(hub, self.schedules), throttles::agree(hub, self.throttles)]
     }
 }
 
-/// What was done to come to an agreement about one key, in numbers of its entries.
+/// The result of a reconciliation for one key: numbers of its entries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub(crate) key: &'static str,
@@ -52,29 +53,29 @@ pub(crate) struct Agreement {
     pub(crate) changed: usize,
     pub(crate) removed: usize,
     pub(crate) same: usize,
-    /// Names of those that cannot be, and why.
+    /// Names of entries that the engine refused, and why.
     pub(crate) refused: Vec<(String, Refusal)>,
 }
 
 impl fmt::Display for Agreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, new, changed, removed, same, .. } = self;
-        write!(f, "{key}: {new} new, {changed} changed, {removed} removed, {same} as before")
+        write!(f, "{key}: {new} new, {changed} changed, {removed} removed, {same} unchanged")
     }
 }
 
 impl Agreement {
-    /// Nothing done so far.
+    /// An empty result.
     pub(crate) fn new(key: &'static str) -> Self {
         Self { key, ..Self::default() }
     }
 
-    /// Whether anything is there, or was.
+    /// Whether there is nothing to report: no entries now, and none before.
     pub(crate) fn is_of_nothing(&self) -> bool {
         *self == Self::new(self.key)
     }
 
-    /// Says what was done, if anything was there to be done.
+    /// Logs the result, unless it is empty.
     pub(crate) fn report(&self) {
         for (name, why) in &self.refused {
             tracing::error!("{}: {name}: {why}", self.key);
@@ -85,7 +86,7 @@ impl Agreement {
     }
 }
 
-/// Why something was not done.
+/// The reason of a refusal.
 pub(crate) fn refusal(event: Event) -> Option<Refusal> {
     if let Event::Refused { why, .. } = event { Some(why) } else { None }
 }

@@ -1,7 +1,7 @@
 //! One timer for all deadlines of a connection.
 //!
-//! To set a timer costs more than to read a message, and most deadlines move on before they have come. So a timer that rings too
-//! early is left as it is: the connection looks at its deadlines then, and sets it again.
+//! Setting a timer costs more than reading a message, and most deadlines move on before they pass. So a timer that is too early
+//! stays as it is: when it rings, the connection checks its deadlines and sets it again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

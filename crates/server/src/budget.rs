@@ -1,11 +1,12 @@
-//! What all connections together may hold: messages half read, words not sent yet, and mail.
+//! The memory of all connections together: partly read messages, unsent bytes, and mail.
 //!
-//! Each connection has limits of its own; ten thousand that all go to theirs would still be more than a machine has. What is
-//! counted is what is allocated, not what is in use. When it comes to more than there may be, whoever holds most is hung up on,
-//! and then the next, until it fits again. What a peer does not take counts fourfold then: who sends much may be honest.
+//! Each connection has limits of its own, but ten thousand connections at their limits would exceed a machine's memory. The
+//! budget counts allocated memory, not used memory. When the sum exceeds the limit, the daemon closes the connection that holds
+//! most, then the next, until the rest fits. Bytes that a peer does not take count fourfold then: a peer that sends much may be
+//! honest.
 //!
-//! Amounts below [`SMALL_BYTES`] are not counted: they are in what a connection costs anyway. Bytes that many wait for are
-//! there once, and counted once (`Hold`).
+//! Amounts below [`SMALL_BYTES`] are not counted: they are part of what any connection costs. Bytes that wait in several
+//! mailboxes exist once, and are counted once (`Hold`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +18,10 @@ use windlass_session::Reason;
 
 use crate::mailbox::Mailbox;
 
-/// Below this a connection's buffers are not worth counting: its share is in `connections_max`.
+/// Smaller buffers of a connection are not counted: `connections_max` covers them.
 pub(crate) const SMALL_BYTES: usize = 4 * 1024;
 
-/// The bytes of all connections that hold any.
+/// The bytes of all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     held: AtomicUsize,
@@ -28,11 +29,11 @@ pub(crate) struct Budget {
     members: Mutex<HashMap<ClientId, Arc<Mailbox>>>,
 }
 
-/// What one holder has reported.
+/// The bytes that one holder has reported.
 #[derive(Debug, Default)]
 pub(crate) struct Share(AtomicUsize);
 
-/// Large bytes that wait in mailboxes, as many as there are: counted until the last of them has let go.
+/// Large bytes that wait in any number of mailboxes: counted until the last letter that holds them is gone.
 #[derive(Debug)]
 pub(crate) struct Hold {
     budget: Arc<Budget>,
@@ -44,19 +45,19 @@ impl Budget {
         Self { bytes_max, ..Self::default() }
     }
 
-    /// A connection begins: from now on it may be the one that holds most.
+    /// Adds a connection: from now on it can be the one that holds most.
     pub(crate) fn enter(&self, client: ClientId, mailbox: Arc<Mailbox>) {
         self.members().insert(client, mailbox);
     }
 
-    /// A connection has ended.
+    /// Removes a connection.
     pub(crate) fn leave(&self, client: ClientId) {
         let gone = self.members().remove(&client);
-        // What it holds on to is not for the lock.
+        // Dropping the mailbox may free much: not under the lock.
         drop(gone);
     }
 
-    /// Takes down what a holder holds now. [`Budget::relieve`] is to be called soon.
+    /// Sets how many bytes a holder has now. The caller must call [`Budget::relieve`] soon.
     pub(crate) fn report(&self, share: &Share, bytes: usize) {
         let now = if bytes < SMALL_BYTES { 0 } else { bytes };
         let before = share.0.swap(now, Ordering::AcqRel);
@@ -67,16 +68,16 @@ impl Budget {
         }
     }
 
-    /// Hangs up on whoever holds most, while there is more than there may be. What they held counts as gone at once: their
-    /// mail is, and their tasks are woken to let go of the rest.
+    /// Closes the connection that holds most, until the sum is within the limit. Its bytes count as freed at once: its mail is
+    /// dropped here, and its task is woken to free the rest.
     pub(crate) fn relieve(&self) {
         while self.is_over() {
             let members = self.members();
             let most = members.values().filter(|mailbox| mailbox.dismissed().is_none()).max_by_key(|it| it.blame());
-            // Nobody left to blame: it is on its way out already.
+            // Every connection that holds much is being closed already.
             let Some(mailbox) = most.filter(|mailbox| mailbox.holds() >= SMALL_BYTES).cloned() else { return };
             drop(members);
-            tracing::debug!(bytes = mailbox.holds(), "hung up on the connection that holds most");
+            tracing::debug!(bytes = mailbox.holds(), "closed the connection that holds most");
             mailbox.evict(Reason::Limit("buffer_bytes_max"));
             self.report(mailbox.buffers(), 0);
         }
@@ -108,8 +109,8 @@ impl Hold {
         self.bytes
     }
 
-    /// Counts large bytes of an event, once for all who get it: `last` is what the event before this one held. `None`: it
-    /// has no such bytes.
+    /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes that the previous event held.
+    /// Returns `None` if the event has no large bytes.
     pub(crate) fn on(event: &Event, last: &mut Option<(Bytes, Arc<Self>)>, budget: &Arc<Budget>) -> Option<Arc<Self>> {
         let bytes = large_bytes(event).filter(|bytes| bytes.len() >= SMALL_BYTES)?;
         if let Some((same, hold)) = last
@@ -131,7 +132,7 @@ impl Drop for Hold {
     }
 }
 
-/// The bytes of an event that are many, and may be shared: with the engine, or with others who get the same.
+/// The bytes of an event that may be many, and may be shared with the engine or with other recipients.
 fn large_bytes(event: &Event) -> Option<Bytes> {
     let bytes = match event {
         Event::Looked { job: Some(view), .. } if view.job.payload.body().len() >= SMALL_BYTES => {
@@ -199,26 +200,26 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_most_goes_until_the_rest_fits() {
+    fn the_largest_connections_are_closed_until_the_rest_fits() {
         let budget = Arc::new(Budget::new(1_000_000));
         let members = [1, 2, 3, 4].map(|client| member(&budget, client));
         for (member, bytes) in members.iter().zip([300_000, 200_000, 400_000, 100_000]) {
             budget.report(member.buffers(), bytes);
         }
         budget.relieve();
-        assert!(members.iter().all(|member| member.dismissed().is_none()), "all that there may be");
-        // It is not the one that asks for more that goes.
+        assert!(members.iter().all(|member| member.dismissed().is_none()), "exactly at the limit");
+        // The connection that asks for more is not the one that is closed.
         budget.report(members[3].buffers(), 300_000);
         budget.relieve();
         let gone = || members.iter().map(|member| member.dismissed().is_some()).collect::<Vec<_>>();
         assert_eq!((gone(), budget.held()), (vec![false, false, true, false], 800_000));
-        // What it still reports until its task has noticed comes to nothing in the end.
+        // Its later reports, until its task notices, cancel out in the end.
         budget.report(members[2].buffers(), 350_000);
         budget.report(members[2].buffers(), 0);
         budget.report(members[1].buffers(), 900_000);
         budget.relieve();
         assert_eq!((gone(), budget.held()), (vec![false, true, true, false], 600_000));
-        // Who does not take its answers goes before one that is sending as much.
+        // A connection that does not take its answers is closed before one that is sending as much.
         members[3].set_unsent(250_000);
         budget.report(members[0].buffers(), 800_000);
         budget.relieve();
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_many_wait_for_are_counted_once_and_go_with_the_last() {
+    fn shared_bytes_are_counted_once_until_the_last_mailbox_drops_them() {
         let budget = Arc::new(Budget::new(1_000_000));
         let members = [1, 2, 3].map(|client| member(&budget, client));
         let (large, other) = (Bytes::from(vec![7; 300_000]), Bytes::from(vec![7; 200_000]));
@@ -244,17 +245,17 @@ mod tests {
         let mut mail = Vec::new();
         members[0].take(0, false, usize::MAX, &mut mail);
         members[1].evict(Reason::Dismissed);
-        assert_eq!(budget.held(), 500_000, "one waits for them still");
+        assert_eq!(budget.held(), 500_000, "one mailbox still has them");
         members[2].evict(Reason::Dismissed);
         drop(mail);
         assert_eq!(budget.held(), 0);
         members[2].push(0, Mail::Event(said(&large)), None);
-        assert_eq!(members[2].holds(), 0, "nothing comes to who is to go");
+        assert_eq!(members[2].holds(), 0, "a dismissed mailbox accepts nothing");
         assert!(Hold::on(&said(&Bytes::from_static(b"small")), &mut None, &budget).is_none());
     }
 
     #[test]
-    fn many_small_mails_count_too() {
+    fn many_small_letters_count_together() {
         let budget = Arc::new(Budget::new(1_000_000));
         let member = member(&budget, 1);
         let events = 10_000;

@@ -1,4 +1,5 @@
-//! The thread that makes checkpoints: what lives of the log goes to the table, and the log may forget. Nobody waits for it.
+//! The thread that makes checkpoints: it moves living records from the log to the table, so that the log can forget. No other
+//! thread waits for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use windlass_store::Checkpointer;
 
-/// How often it looks whether there is something to do.
+/// How often the thread checks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long it waits after a failure: the first time, and at most.
+/// Pause after a failure: the first time, and at most.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// With less left on the disk the log is to forget soon, so that new jobs can be taken: how long things must be quiet then,
-/// and how long a failure is waited after.
+/// With less free disk space than this, the log must shrink soon, so that new jobs can be taken. How long the daemon must be idle
+/// then, and the longest pause after a failure.
 const PRESSED_BYTES: u64 = 64 << 20;
 const PRESSED_QUIET: Duration = Duration::from_secs(1);
 const PRESSED_RETRY: Duration = Duration::from_secs(5);
@@ -26,7 +27,7 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Starts it. When nothing was committed for `quiet`, a checkpoint is made of all there is.
+    /// Starts it. When nothing was committed for `quiet`, it makes a checkpoint of everything.
     pub(crate) fn start(checkpointer: Checkpointer, quiet: Duration, log_max: u64) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let work = Work { checkpointer, quiet, log_max, stop: Arc::clone(&stop) };
@@ -34,12 +35,12 @@ impl Checkpoints {
         Ok(Self { thread, stop })
     }
 
-    /// Ends it, after the checkpoint that is being made.
+    /// Ends it, after a checkpoint that is in progress.
     pub(crate) fn finish(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
         if self.thread.join().is_err() {
-            tracing::error!("the thread that makes checkpoints has died: the log was not shortened any more");
+            tracing::error!("the checkpoint thread has panicked: the log no longer shrinks");
         }
     }
 }
@@ -53,9 +54,9 @@ struct Work {
 
 impl Work {
     fn run(mut self) {
-        // Nobody waits for this thread: it takes no short slices after those that started it.
+        // No client waits for this thread: it must not inherit short slices from the thread that started it.
         if let Err(error) = windlass_sched::shorten_slices(Duration::ZERO) {
-            tracing::debug!(%error, "the checkpoint thread has the slices of the thread that started it");
+            tracing::debug!(%error, "cannot reset the time slices of the checkpoint thread");
         }
         let (mut newest, mut since) = (self.checkpointer.tail().newest(), Instant::now());
         let mut retry = RETRY;
@@ -65,12 +66,12 @@ impl Work {
             if tail.newest() != newest {
                 (newest, since) = (tail.newest(), Instant::now());
             }
-            // A disk without room is the committing thread's business.
+            // The committing thread handles a full disk.
             let _ = tail.make_room();
             let pressed = tail.free_bytes() < PRESSED_BYTES;
             let (quiet, retry_max) =
                 if pressed { (self.quiet.min(PRESSED_QUIET), PRESSED_RETRY) } else { (self.quiet, RETRY_MAX) };
-            // What the log keeps only for safety's sake would be in the way of new jobs, without which it would be kept.
+            // The log keeps some segments only for safety. When the disk is almost full, room for new jobs comes first.
             let frees = pressed && self.checkpointer.holds_back();
             let is_quiet = since.elapsed() >= quiet && (frees || self.checkpointer.is_worth_while());
             if !is_quiet && !self.checkpointer.is_due() {
@@ -86,7 +87,7 @@ impl Work {
         }
     }
 
-    /// Makes a checkpoint, if there is something for it to take. Says whether it came to its end.
+    /// Makes a checkpoint, if there is something for it to take. Returns `false` if it failed.
     fn make(&mut self, all: bool) -> bool {
         let started = Instant::now();
         let made = self.checkpointer.run(all);
@@ -101,7 +102,7 @@ impl Work {
                 tracing::debug!(commit, records, table_bytes, log_bytes, ms, "checkpoint");
             }
             Err(error) => {
-                tracing::warn!(%error, log_bytes, "no checkpoint could be made: the log grows until one can");
+                tracing::warn!(%error, log_bytes, "a checkpoint failed: the log grows until one succeeds");
                 return false;
             }
         }

@@ -1,7 +1,7 @@
 //! The real clocks, and the engine's time made of them. The only place that reads them for the engine.
 //!
-//! The engine's time goes by `CLOCK_BOOTTIME`, which nobody sets and which counts while the machine sleeps, less the pauses of
-//! the daemon. What that means and how it survives a restart: [`windlass_engine::Timekeeper`].
+//! The engine's time follows `CLOCK_BOOTTIME`, which cannot be set and which counts while the machine sleeps, less the pauses of
+//! the daemon. Details, and how it survives a restart: [`windlass_engine::Timekeeper`].
 
 use std::cell::Cell;
 use std::future::Future;
@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use windlass_engine::{Clock, Reading, Timekeeper, Timestamp};
 
-/// There is one time for all threads of a process.
+/// All threads of a process share one time.
 static KEEPER: Mutex<Option<Timekeeper>> = Mutex::new(None);
 
-/// Goes on from what the journal keeps. Until then the engine's time is the wall clock's.
+/// Continues from the clock in the journal. Until then the engine's time is the wall clock's.
 pub(crate) fn start(kept: &Clock) {
     let keeper = Timekeeper::start(kept, boot(), since_boot_ms(), wall());
     *KEEPER.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
@@ -22,11 +22,11 @@ pub(crate) fn start(kept: &Clock) {
 }
 
 thread_local! {
-    /// What this thread has read in this millisecond since boot.
+    /// The last reading of this thread, with its millisecond since boot.
     static LATEST: Cell<Option<(u64, Reading)>> = const { Cell::new(None) };
 }
 
-/// All clocks. Several readings of a thread in the same millisecond are one: a busy daemon reads them a hundred times in it.
+/// Reads all clocks. A thread's readings in the same millisecond are one: a busy daemon reads the clocks a hundred times in it.
 pub(crate) fn read() -> Reading {
     let since_boot_ms = since_boot_ms();
     if let Some((at, reading)) = LATEST.get()
@@ -45,7 +45,7 @@ fn read_all(since_boot_ms: u64) -> Reading {
     let reading = keeper.get_or_insert_with(begin).read(since_boot_ms, wall());
     drop(keeper);
     if let Some(pause_ms) = reading.pause_ms {
-        tracing::warn!(pause_ms, "the daemon stood still: everybody has so much longer");
+        tracing::warn!(pause_ms, "the daemon was suspended: the pause does not count for deadlines");
     }
     reading
 }
@@ -65,12 +65,12 @@ pub(crate) fn wall_ns() -> u64 {
     u64::try_from(since_epoch().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long until a moment of the engine's clock; nothing if it has passed.
+/// How long until a moment of the engine's clock; zero if it has passed.
 pub(crate) fn until(at: Timestamp) -> Duration {
     Duration::from_millis(at.ms_since(now()))
 }
 
-/// Sleeps until a moment of the engine's clock. The pauses of the daemon make that later.
+/// Sleeps until a moment of the engine's clock. Pauses of the daemon prolong the sleep.
 pub(crate) async fn sleep_until(at: Timestamp) {
     loop {
         let left = until(at);
@@ -81,7 +81,7 @@ pub(crate) async fn sleep_until(at: Timestamp) {
     }
 }
 
-/// What comes of it, unless it takes longer than so long; the pauses of the daemon do not count.
+/// Runs a future, or gives up after `max`. Pauses of the daemon do not count.
 pub(crate) async fn timeout<T>(max: Duration, does: impl Future<Output = T>) -> Option<T> {
     let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX);
     tokio::select! {
@@ -101,7 +101,7 @@ fn since_boot_ms() -> u64 {
     seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000)
 }
 
-/// A name for this boot, and for the offset that a container may have put on its clock; 0 if the machine does not say.
+/// An identifier of this boot, and of the offset that a container may have put on its clock; 0 if the system does not give one.
 fn boot() -> u64 {
     let Ok(id) = std::fs::read("/proc/sys/kernel/random/boot_id") else { return 0 };
     let offsets = std::fs::read("/proc/self/timens_offsets").unwrap_or_default();
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_says_how_long_it_runs_and_which_boot_that_is() {
+    fn the_system_has_an_uptime_and_a_boot_id() {
         assert!(since_boot_ms() > 0);
         assert_eq!(boot(), boot());
         assert_ne!(boot(), 0);

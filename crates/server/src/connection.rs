@@ -1,13 +1,13 @@
-//! One connection: reads all that is there, visits the engine, writes once. Knows sockets, no protocol.
+//! One connection: reads all that is there, visits the engine, writes once. Uses sockets; independent of the protocol.
 //!
-//! Back-pressure: while the peer has not taken its answers nothing more is read from it, nothing more of what it has asked is
-//! done, and its mail stays in the mailbox, where it shares its bytes with others. Nor is anything read while too many of its
-//! commands wait for the disk (`unacknowledged_max`).
+//! Back-pressure: while the peer has not taken its answers, the connection reads nothing more, does no more of the requests it
+//! has read, and leaves mail in the mailbox, where its bytes are shared with others. It also reads nothing while too many of the
+//! peer's commands wait for the disk (`unacknowledged_max`).
 //!
-//! A connection that has much to do does it in turns: between two visits to the engine, and after much was read or written,
-//! the others of its thread come first (`work`). An answer that is asked for page by page goes out as it comes.
+//! A connection with much to do does it in turns: between two visits to the engine, and after it has read or written much, the
+//! other connections of its thread come first (`work`). A paged answer leaves page by page.
 //!
-//! A peer that has begun a message has a while to end it: see `patience`.
+//! A peer has a limited time to finish a message that it has begun: see `patience`.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -40,48 +40,48 @@ pub(crate) mod tests;
 mod turns;
 mod work;
 
-/// What one connection may use.
+/// Limits for one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Bytes read before the engine is visited.
     pub(crate) read_bytes_max: usize,
     /// Bytes that may wait for a peer that does not read.
     pub(crate) outbound_bytes_max: usize,
-    /// Replies that may wait for the disk or the peer before no more is read.
+    /// Replies that may wait for the disk or the peer before reading stops.
     pub(crate) unacknowledged_max: usize,
     /// Silence after which a connection is closed; `None` = never.
     pub(crate) idle_max: Option<Duration>,
-    /// How long a message may take to come in whole.
+    /// How long a whole message may take to arrive.
     pub(crate) patience: Patience,
 }
 
-/// No more is read while more than this waits to be written: the peer must take its answers first.
+/// Reading stops while more than this waits to be written: the peer must take its answers first.
 const WRITE_HIGH_BYTES: usize = 256 * 1024;
 
-/// Others have a turn when a connection has read or written so much.
+/// Other connections have a turn when one has read or written this many bytes.
 const TURN_BYTES: usize = 128 * 1024;
 
-/// What was posted is taken out of the mailbox while less than this waits to be written. It is shared there, and copied here:
-/// a peer that reads nothing is to cost no more than one that does.
+/// Posted bytes are taken out of the mailbox while less than this waits to be written. They are shared in the mailbox and copied
+/// here: a peer that reads nothing must cost no more than one that does.
 const POSTED_HIGH_BYTES: usize = 32 * 1024;
 
-/// So much room there must be for what was posted.
+/// How much room there must be before posted bytes are taken out of the mailbox.
 pub(crate) const POSTED_ROOM_BYTES: usize = WRITE_HIGH_BYTES - POSTED_HIGH_BYTES;
 
-/// How long a peer may take to read what it is still due once the connection is to end.
+/// How long a peer may take to read the rest of its answers once the connection ends.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// And how long it may take nothing of that once the daemon stops.
+/// How long a peer may take none of its answers once the daemon stops.
 const STOP_LINGER: Duration = Duration::from_secs(1);
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) hub: Arc<Hub>,
     pub(crate) depot: Arc<Depot>,
 }
 
-/// One connection and all it consists of.
+/// One connection, with its stream, session and buffers.
 pub(crate) struct Connection<S> {
     stream: S,
     session: Box<dyn Session>,
@@ -92,43 +92,43 @@ pub(crate) struct Connection<S> {
     input: BytesMut,
     output: Output,
     outbox: Outbox,
-    /// What the peer has asked and is not done yet.
+    /// The peer's requests that are not done yet.
     items: VecDeque<Item>,
-    /// Nothing of it was tried yet.
+    /// None of the items has been tried yet.
     is_new: bool,
-    /// What is first there waits for another's large job.
+    /// The first item waits for another client's large job.
     is_held_up: bool,
-    /// Bytes the session took the last time: what is not done yet was made of them.
+    /// Bytes that the session consumed last: the items were made of them.
     fed_bytes: usize,
-    /// It has visited the engine, or moved so many bytes, since others had a turn.
+    /// Since other connections had a turn: whether this one has visited the engine, and how many bytes it has moved.
     visited: bool,
     moved: usize,
     mail: Vec<Mail>,
-    /// What was posted is left in the mailbox, and with it other mail of so many bytes.
+    /// Posted mail was left in the mailbox, and with it other mail of this many bytes.
     left_behind: Option<usize>,
     /// The peer sends no more.
     eof: bool,
-    /// Why it ends, once it does.
+    /// Why the connection ends, once it does.
     ending: Option<Reason>,
-    /// The session has been told that the daemon stops.
+    /// The session has been notified that the daemon stops.
     stopping: bool,
-    /// The last that was read ends in a wait for a job.
+    /// The last bytes read end in a wait for a job.
     waits: bool,
-    /// Nothing is read, until the peer or the disk has caught up.
+    /// Reading is paused until the peer or the disk has caught up.
     paused: bool,
     alarm: Alarm,
-    /// When it was last woken: reading the clock costs as much as a command.
+    /// When the connection was last woken: reading the clock costs as much as a command.
     now: Timestamp,
     reading: Reading,
     heard_at: Timestamp,
     /// The message that has begun and not ended.
     pending: Pending,
-    /// It was let in although there was no place, or could be sent away for another.
+    /// The connection's place, which another connection may take while the peer is silent.
     guest: Guest,
     budget: Arc<Budget>,
 }
 
-/// What a connection waited for.
+/// Why a connection woke.
 enum Woke {
     Read(io::Result<usize>),
     Wrote(io::Result<usize>),
@@ -186,10 +186,10 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Serves the connection to its end and says why it ended.
+    /// Serves the connection to its end and returns why it ended.
     pub(crate) async fn serve(mut self) -> Reason {
         self.session.on_open(self.now, &mut self.outbox);
-        // The bell may have been rung before there was a mailbox.
+        // The daemon may have begun to stop before the mailbox existed.
         self.heed_shutdown();
         self.settle().await;
         loop {
@@ -230,7 +230,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whether what was read gets no answer, now or when the disk has it, and the peer may have more to say all the same.
+    /// Whether the bytes just read get no answer, now or after a commit, although the peer may be about to send more.
     fn is_answered_with_nothing(&self) -> bool {
         let answered = !self.output.is_empty() || self.mailbox.len() > 0 || !self.items.is_empty();
         !answered && !self.waits && !self.eof && self.ending.is_none()
@@ -242,7 +242,7 @@ impl<S: Stream> Connection<S> {
         self.outbox.set_skew_ms(self.reading.clock.skew_ms);
     }
 
-    /// Bytes, or the end of them, have come.
+    /// Handles bytes, or their end, that have arrived.
     fn heard(&mut self, read: usize) {
         if self.bounds.idle_max.is_some() {
             self.heard_at = self.now;
@@ -266,7 +266,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whether the daemon stops and the peer is all it waits for.
+    /// Whether the daemon stops and this connection waits only for its peer.
     fn stalls_the_stop(&self) -> bool {
         self.stopping && !self.output.is_empty()
     }
@@ -279,16 +279,16 @@ impl<S: Stream> Connection<S> {
         } else if is_silent {
             Some(self.ending.take().unwrap_or(Reason::TimedOut("idle")))
         } else {
-            self.is_late().then_some(Reason::TimedOut("half a message"))
+            self.is_late().then_some(Reason::TimedOut("message incomplete"))
         }
     }
 
-    /// Lets the session do what is due, if anything is.
+    /// Calls the session if its deadline has passed.
     fn tick(&mut self) {
         if self.ending.is_some() || self.session.next_deadline().is_none_or(|at| at > self.now) {
             return;
         }
-        // What it was asked may stand behind what it has not read.
+        // The request that the session waits for may stand behind bytes that the connection has not read.
         if self.paused || self.left_behind.is_some() {
             self.session.excuse(self.now);
         }
@@ -304,14 +304,14 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Whatever else waits on this thread has a turn, and whoever waits for the engine.
+    /// Lets other tasks of this thread, and threads that wait for the engine, go first.
     async fn let_others_go_first(&mut self) {
         tokio::task::yield_now().await;
         self.read_clock();
         (self.visited, self.moved) = (false, 0);
     }
 
-    /// Whether it is over: hung up, everything sent, nothing promised that is still to come.
+    /// Returns the reason if the connection is over: it ends, everything is sent, and no acknowledgement is still to come.
     fn try_finish(&mut self) -> Option<Reason> {
         if self.mailbox.overflowed() || self.output.len() > self.bounds.outbound_bytes_max {
             return Some(Reason::Limit("outbound_bytes_max"));
@@ -325,7 +325,7 @@ impl<S: Stream> Connection<S> {
         if done { self.ending.take() } else { None }
     }
 
-    /// Takes down what it holds, when that has changed much, and makes room if it is too much.
+    /// Reports the memory that the connection holds, if it has changed much. Closes the largest connections if all hold too much.
     fn report(&self) {
         let own = self.input.capacity() + self.output.allocated() + self.session.held_bytes();
         let to_do = if self.items.is_empty() { 0 } else { self.fed_bytes + size_of::<Item>() * self.items.len() };
@@ -343,7 +343,7 @@ impl<S: Stream> Connection<S> {
         room && !self.eof && self.ending.is_none() && self.items.is_empty() && self.has_room()
     }
 
-    /// Says whether to read now. A peer from which nothing was read is not to be blamed for it.
+    /// Returns whether to read now. The peer must not be blamed for a time in which nothing was read from it.
     fn begin_reading(&mut self) -> bool {
         let reading = self.wants_to_read();
         if reading && self.paused {
@@ -357,13 +357,13 @@ impl<S: Stream> Connection<S> {
         reading
     }
 
-    /// Whether the message that has begun should have ended. The peer is not late while nothing is read from it.
+    /// Whether the peer should have finished its message by now. It is not late while nothing is read from it.
     fn is_late(&self) -> bool {
         let is_read = !self.paused && !self.eof && self.ending.is_none();
         is_read && self.pending.deadline(self.bounds.patience).is_some_and(|at| at <= self.now)
     }
 
-    /// When the peer has said nothing for too long.
+    /// When the peer has been silent for too long.
     fn silent_until(&self) -> Option<Timestamp> {
         let silence_max = match &self.ending {
             None => self.bounds.idle_max,
@@ -375,7 +375,7 @@ impl<S: Stream> Connection<S> {
         silence_max.map(|max| self.heard_at.after_ms(u64::try_from(max.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// Waits for whatever comes first; writing goes before reading.
+    /// Waits for the first event; writing goes before reading.
     async fn wait(&mut self) -> Woke {
         let reading = self.begin_reading();
         let deadline = self.session.next_deadline().filter(|_| self.ending.is_none());
@@ -415,7 +415,7 @@ impl<S> Drop for Connection<S> {
     }
 }
 
-/// A connection is gone. What takes long of that goes on in turns.
+/// Closes the client in the engine. A large client takes several turns.
 fn leave(hub: &Arc<Hub>, client: ClientId) {
     if hub.leave(client) {
         return;

@@ -1,8 +1,8 @@
-//! What the running daemon is told from outside, and what it does about it until it is to stop.
+//! Signals, and clients' requests to stop: what the running daemon does about them.
 //!
 //! A graceful stop closes the listeners and waits until no connection works on a job or waits for the result of one
-//! ([`windlass_engine::Engine::is_at_rest`]). Background jobs that are only queued are not waited for: they are on the
-//! disk, and are there when the daemon starts again.
+//! ([`windlass_engine::Engine::is_at_rest`]). It does not wait for queued background jobs: they are on the disk, and are there
+//! when the daemon starts again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,26 +20,26 @@ use crate::listen::{Door, Protocol};
 use crate::logging;
 use crate::protocols::Served;
 
-/// How often it is looked whether a graceful stop has come to its end.
+/// How often the daemon checks whether a graceful stop is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Who told us, if no signal did.
+/// The origin of a request to stop, if it is not a signal.
 const A_CLIENT: &str = "a client";
 
-/// What the daemon is told, and by what.
+/// A request to the daemon, and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     /// Stop now.
     Stop(&'static str),
     /// Stop when nothing would be interrupted.
     StopGracefully(&'static str),
-    /// Take up again what is in files.
+    /// Read the files and the configuration again.
     Reload,
-    /// Log what there is.
+    /// Log a report.
     Describe,
 }
 
-/// The signals that are heeded.
+/// The signals that the daemon handles.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
@@ -48,16 +48,16 @@ pub(crate) struct Signals {
     early: EarlySignals,
 }
 
-/// The signals that end or stop nobody from the first moment on, and are remembered until they are heeded.
+/// Signals that must not end or suspend the daemon from the first moment on. They are kept until it handles them.
 #[derive(Debug)]
 pub(crate) struct EarlySignals {
     hangup: Signal,
-    /// SIGTTIN: Faktory logs all of its goroutines then.
+    /// SIGTTIN: Faktory logs all of its goroutines on it.
     describe: Signal,
 }
 
 impl EarlySignals {
-    /// In a runtime.
+    /// Must be called within a runtime.
     pub(crate) fn new() -> Result<Self, Failure> {
         let describe = SignalKind::from_raw(rustix::process::Signal::TTIN.as_raw());
         Ok(Self { hangup: listen(SignalKind::hangup())?, describe: listen(describe)? })
@@ -65,7 +65,7 @@ impl EarlySignals {
 }
 
 impl Signals {
-    /// From here on signals are heeded.
+    /// From here on the daemon handles the signals.
     pub(crate) fn new(early: EarlySignals) -> Result<Self, Failure> {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -75,7 +75,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. Nothing is lost when the wait is given up.
+    /// Waits for the next one. Cancel-safe.
     async fn next(&mut self) -> Told {
         tokio::select! {
             _ = self.terminate.recv() => Told::Stop("SIGTERM"),
@@ -91,10 +91,10 @@ fn listen(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))
 }
 
-/// Does what the daemon is told until it is to stop, and says why it is.
+/// Handles signals and requests until the daemon must stop. Returns the reason.
 pub(crate) async fn heed(signals: &mut Signals, door: &Arc<Door>, reload: &dyn Fn()) -> &'static str {
     let mut asked = door.hub.stops_asked();
-    // Somebody may have asked already.
+    // A client may have asked already.
     asked.mark_changed();
     let (mut graceful, mut describing) = (false, None::<JoinHandle<()>>);
     loop {
@@ -110,7 +110,7 @@ pub(crate) async fn heed(signals: &mut Signals, door: &Arc<Door>, reload: &dyn F
         };
         match told {
             Told::Stop(by) => return by,
-            // Whoever sends the signal again does not want to wait.
+            // A second signal means that the operator does not want to wait.
             Told::StopGracefully(by) if graceful => return by,
             Told::StopGracefully(by) => {
                 tracing::info!(by, "stopping gracefully: no more connections are accepted");
@@ -118,7 +118,7 @@ pub(crate) async fn heed(signals: &mut Signals, door: &Arc<Door>, reload: &dyn F
                 door.closed.cancel();
             }
             Told::Reload => reload(),
-            // It may be long: nobody's connection waits for it, and not two are made at once.
+            // The report may take long: it runs on its own thread, so that no connection waits for it, and one at a time.
             Told::Describe if describing.as_ref().is_none_or(JoinHandle::is_finished) => {
                 let door = Arc::clone(door);
                 describing = Some(tokio::task::spawn_blocking(move || describe::log(&door)));
@@ -138,8 +138,8 @@ async fn quiet(door: &Door) {
     }
 }
 
-/// Takes up what was replaced. An operator who rotates logs or renews certificates must not have to stop the daemon, nor
-/// must a mistake stop it. The same goes for what is configured and may change.
+/// Opens the log file again, and reads certificates and the configuration again. An operator who rotates logs or renews
+/// certificates must not have to stop the daemon, and an error must not stop it either.
 pub(crate) fn reload(served: &[Served<'_>], hub: &Hub, reread: &dyn Fn() -> Result<Config, Failure>) {
     match logging::reopen() {
         Ok(()) => tracing::info!("SIGHUP"),

@@ -1,20 +1,20 @@
-//! That dead jobs were dropped before their time, as a line of the log: at most one each time somebody looks, with how many.
+//! Logs that dead jobs were dropped before their time: at most one line for each check, with their number.
 
 use windlass_engine::DeadDropped;
 
-/// What has been told so far.
+/// The counts that have been logged.
 #[derive(Debug, Default)]
 pub(crate) struct DropsTold(DeadDropped);
 
 impl DropsTold {
-    /// Warns of those that were dropped since it was looked last. Says whether there were any.
+    /// Warns of jobs that were dropped since the last call. Returns whether there were any.
     pub(crate) fn tell(&mut self, dropped: DeadDropped) -> bool {
         let before = std::mem::replace(&mut self.0, dropped);
         let (full, made_way) = (dropped.full - before.full, dropped.made_way - before.made_way);
         if full > 0 {
             tracing::warn!(
                 jobs = full,
-                "dead jobs dropped, the oldest first: the dead set is full (limits.dead_max, limits.dead_bytes_max)"
+                "dead jobs dropped, the oldest first: the dead-letter queue is full (limits.dead_max, limits.dead_bytes_max)"
             );
         }
         if made_way > 0 {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_told_once() {
+    fn each_drop_is_logged_once() {
         let mut told = DropsTold::default();
         assert!(!told.tell(DeadDropped::default()));
         assert!(told.tell(DeadDropped { full: 3, made_way: 0 }));

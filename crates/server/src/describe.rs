@@ -1,4 +1,4 @@
-//! What there is, in the log, when SIGTTIN asks: connections, queues, threads. Faktory logs its goroutines then.
+//! The report that the daemon logs on SIGTTIN: connections, queues, threads. Faktory logs its goroutines on it.
 
 use std::fs;
 
@@ -7,17 +7,17 @@ use windlass_engine::{ClientRow, Command, Cursor, Event, Origin, PlaceKind, Queu
 use crate::listen::Door;
 use crate::logging::limited::shown;
 
-/// Lines there are at most of connections and of queues, and rows one visit to the engine looks at.
+/// At most this many connections and queues are logged, and one visit to the engine reads this many rows.
 const ROWS_MAX: u32 = 100;
 
-/// Logs it. May take a while, but no visit to the engine does.
+/// Logs the report. May take a while, but no visit to the engine does.
 pub(crate) fn log(door: &Door) {
-    tracing::info!("SIGTTIN: what there is follows");
+    tracing::info!("SIGTTIN: the report begins");
     stats(door);
     clients(door);
     queues(door);
     threads(door);
-    tracing::info!("SIGTTIN: that is all");
+    tracing::info!("SIGTTIN: the report ends");
 }
 
 fn stats(door: &Door) {
@@ -31,9 +31,9 @@ fn stats(door: &Door) {
     let of = |place: PlaceKind| places.get(place as usize).copied().unwrap_or_default();
     let (ready, running, scheduled) = (of(PlaceKind::Ready), of(PlaceKind::Leased), of(PlaceKind::Scheduled));
     let (retrying, dead) = (of(PlaceKind::Retrying), of(PlaceKind::Dead));
-    // We are one of them.
+    // One client is the daemon itself.
     let connections = clients.saturating_sub(1);
-    tracing::info!(connections, workers, queues, schedules, batches, bytes, "in all");
+    tracing::info!(connections, workers, queues, schedules, batches, bytes, "totals");
     tracing::info!(jobs, ready, running, scheduled, retrying, dead, "jobs");
 }
 
@@ -41,13 +41,13 @@ fn clients(door: &Door) {
     for event in door.hub.ask(Command::ListClients { after: Cursor::default(), limit: ROWS_MAX }) {
         let Event::Clients { rows, next, .. } = event else { continue };
         for ClientRow { number, address, label, origin, abilities, held, waits, is_continued, .. } in rows {
-            // Those that speak no protocol are we ourselves.
+            // The daemon's own client has no protocol.
             let Some(protocol) = origin.filter(|_| !is_continued).map(protocol) else { continue };
             let (address, name, queues) = (&*address, shown(&label), abilities.len());
             tracing::info!(protocol, address, number, name, queues, jobs = held, waits, "connection");
         }
         if next.is_some() {
-            tracing::info!("there are more connections");
+            tracing::info!("more connections are not shown");
         }
     }
 }
@@ -62,7 +62,7 @@ const fn protocol(origin: Origin) -> &'static str {
     }
 }
 
-/// Those with the most jobs.
+/// The queues with the most jobs.
 fn queues(door: &Door) {
     let (mut all, mut most, mut after) = (0, Vec::new(), Some(Cursor::default()));
     while let Some(page) = after.take() {
@@ -83,7 +83,7 @@ fn queues(door: &Door) {
         tracing::info!(queue, ready, running, scheduled, retrying, dead, workers, paused, "queue");
     }
     if all > most.len() {
-        tracing::info!(more = all - most.len(), "there are more queues, with fewer jobs");
+        tracing::info!(more = all - most.len(), "more queues, with fewer jobs, are not shown");
     }
 }
 
@@ -91,7 +91,7 @@ fn jobs(row: &QueueRow) -> u64 {
     row.places.iter().map(|jobs| u64::from(*jobs)).sum()
 }
 
-/// As the system has them, and how many connections each of those has that serve.
+/// All threads of the process, and the number of connections of each serving thread.
 fn threads(door: &Door) {
     for (number, connections) in door.seating().connections().into_iter().enumerate() {
         tracing::info!(number, connections, "serving thread");
@@ -107,9 +107,9 @@ fn threads(door: &Door) {
     }
 }
 
-/// A thread's name, its state and the clock ticks it has run, from the line the system has about it (proc(5)).
+/// A thread's name, its state and the clock ticks it has run, from its line in `/proc` (proc(5)).
 fn thread(stat: &str) -> Option<(&str, &str, u64)> {
-    // The name is in brackets and may hold some.
+    // The name is in brackets and may contain brackets.
     let (head, rest) = stat.rsplit_once(") ")?;
     let (_, name) = head.split_once('(')?;
     let mut fields = rest.split(' ');

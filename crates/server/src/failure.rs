@@ -1,4 +1,4 @@
-//! Why the daemon ended, by what its supervisor should do about it. The exit code is part of the interface.
+//! Why the daemon ended, grouped by what its supervisor should do about it. The exit code is part of the interface.
 
 use std::fmt::Display;
 use std::io;
@@ -8,14 +8,14 @@ use windlass_store::OpenError;
 
 use crate::{config, logging};
 
-/// Why the daemon did not start, or did not stop cleanly. What it displays is one line, but for [`Failure::Config`], which
-/// may show a place in a file below.
+/// Why the daemon did not start, or did not stop cleanly. Its text is one line, except for [`Failure::Config`], which may show a
+/// place in a file below.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// It ran and could not go on: the store is dead, a thread cannot be started, there is a bug.
+    /// The daemon ran and cannot continue: the store has failed, a thread cannot start, there is a bug.
     #[error("{0}")]
     Runtime(String),
-    /// It was told something it cannot do.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] config::Error),
     /// An address cannot be listened on.
@@ -23,7 +23,7 @@ pub enum Failure {
     Listen {
         /// The address as configured.
         address: String,
-        /// What the system says.
+        /// The error of the system.
         reason: String,
     },
     /// The data directory is locked, damaged or out of reach.
@@ -34,7 +34,7 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
-    /// A file that was to be taken over is none of its kind, or cannot be read.
+    /// A file to import has the wrong format, or cannot be read.
     #[error("{}: {reason}", file.display())]
     Source {
         /// The file.
@@ -42,7 +42,7 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
-    /// What was to be taken over was not taken whole.
+    /// The import or export is not complete.
     #[error("{0}")]
     Incomplete(String),
 }
@@ -63,7 +63,7 @@ impl Failure {
         Self::Data { data_dir: data_dir.to_owned(), reason: reason.to_string() }
     }
 
-    /// A data directory that cannot be opened, and what can be done about it.
+    /// A data directory that cannot be opened, with advice.
     #[must_use]
     pub fn store(data_dir: &Path, error: &OpenError) -> Self {
         let dir = data_dir.display();
@@ -77,7 +77,7 @@ impl Failure {
         Self::data(data_dir, format!("{error}{advice}"))
     }
 
-    /// What the process exits with.
+    /// The exit code of the process.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
@@ -109,12 +109,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_supervisor_is_told() {
+    fn exit_codes_and_messages() {
         let busy = io::Error::from(io::ErrorKind::AddrInUse);
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         let zero = config::Error::Senseless { key: "limits.jobs_max", reason: "must be more than 0".to_owned() };
         let table = [
-            (1, Failure::Runtime("the store is dead".to_owned()), "the store is dead"),
+            (1, Failure::Runtime("the store has failed".to_owned()), "the store has failed"),
             (2, zero.into(), "limits.jobs_max: must be more than 0"),
             (3, Failure::listen(&"127.0.0.1:4730", &busy), "cannot listen on 127.0.0.1:4730: the address is in use"),
             (3, Failure::listen(&"unix:/x", &denied), "cannot listen on unix:/x: permission denied"),

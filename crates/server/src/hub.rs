@@ -1,7 +1,7 @@
-//! The engine, its journal and everybody's mailbox, behind one lock that is held for a batch of commands and nothing else.
+//! The engine, its journal and all mailboxes, behind one lock. A thread holds the lock for one batch of commands.
 //!
-//! A visit: commands go through the engine, their changes into the pending commit, their events into mailboxes. No I/O and
-//! no encoding for peers happens under the lock. Acknowledgements carry the number of the commit they wait for.
+//! A visit: commands go through the engine, their changes into the pending commit, their events into mailboxes. Under the lock
+//! there is no I/O and no encoding for peers. Each acknowledgement carries the number of the commit it waits for.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ mod kinds;
 mod tests;
 mod visit;
 
-/// No connection has this number: those begin at 1.
+/// The daemon's own client number: connections begin at 1.
 const OURSELVES: ClientId = ClientId(0);
 const ASKED: Tag = Tag(1);
 
@@ -41,30 +41,30 @@ pub(crate) enum Promise {
     Soon,
 }
 
-/// The shared middle of the daemon.
+/// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct Hub {
     core: Mutex<Core>,
     promise: Promise,
-    /// Clients get their next job when the end of their last is on the disk, acknowledged or not.
+    /// A client gets its next job when the end of its last one is on the disk, whether or not that end is acknowledged.
     hand_out_after_commit: bool,
     /// The newest commit that is on the disk.
     durable: AtomicU64,
     /// The first commit of this run.
     first: u64,
-    /// What all connections together may hold.
+    /// The limit on the memory of all connections together.
     pub(crate) budget: Arc<Budget>,
-    /// The store does not answer: nothing is acknowledged until it does again.
+    /// The store does not respond: nothing is acknowledged until it does again.
     failed: AtomicBool,
     /// The disk has no room for new jobs.
     full: AtomicBool,
-    /// Bytes that may be added before it is.
+    /// Bytes that large jobs may still add before the disk is full.
     room: AtomicU64,
     /// The daemon is about to stop.
     stopping: AtomicBool,
     /// Serving threads commit at the end of their turns.
     commit_in_turns: AtomicBool,
-    /// Whether a client wants it to.
+    /// How a client has asked the daemon to stop, if one has.
     stop_asked: watch::Sender<Option<Stop>>,
     /// The committer has nothing to do and waits to be unparked.
     committer_idle: AtomicBool,
@@ -73,7 +73,7 @@ pub(crate) struct Hub {
     pub(crate) deadline_moved: Notify,
 }
 
-/// A commit that is to be written.
+/// A commit to write.
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) commit: Commit,
@@ -81,11 +81,11 @@ pub(crate) struct Cut {
     pub(crate) acknowledgements: usize,
 }
 
-/// The thread that commits what is pending.
+/// Which thread commits the pending changes.
 enum Wakes {
-    /// One that was told before.
+    /// A thread that was notified before.
     Nobody,
-    /// The serving thread of this ringer, if nothing else leads to a commit soon.
+    /// The serving thread of this ringer, if no other reason for a commit comes soon.
     Gathering(Arc<Ringer>),
     /// The serving thread of this ringer, at the end of its turn.
     Turn(Arc<Ringer>),
@@ -97,28 +97,28 @@ struct Core {
     engine: Engine,
     journal: Journal,
     mailboxes: HashMap<ClientId, Arc<Mailbox>>,
-    /// The commits that clients' next jobs wait for, if they do.
+    /// The commits that clients' next jobs wait for.
     ends: Ends,
     turn: Turn,
-    /// Words for peers and their places among the turn's events.
+    /// Bytes for peers, each with its index among the turn's events.
     words: VecDeque<(usize, ClientId, Bytes)>,
-    /// Mailboxes to be rung for a commit, in order of commits.
+    /// Mailboxes to ring for a commit, in order of commits.
     waiting: VecDeque<(u64, Arc<Mailbox>)>,
     /// How many acknowledgements wait for the pending commit.
     acknowledgements: usize,
-    /// The pending commit began without any, and a serving thread has been told so.
+    /// The pending commit began without acknowledgements, and a serving thread has been notified of it.
     gathers: bool,
-    /// When the ticker will come; `NEVER` if it has nothing to come for.
+    /// When the ticker visits next; `NEVER` if it has no deadline.
     ticks_at: Timestamp,
-    /// This visit brings a large job.
+    /// This visit contains a large job.
     large: bool,
-    /// The commit behind which the last one is on the disk.
+    /// The commit that has the newest large job: durable means that no large job is on its way.
     large_until: u64,
 }
 
 impl Hub {
     pub(crate) fn new(engine: Engine, journal: Journal, promise: Promise, dice: u64) -> Self {
-        // What was recovered is on the disk; the next commit is not.
+        // Recovered commits are on the disk; the next commit is not.
         let first = journal.pending_seq();
         let durable = AtomicU64::new(first.saturating_sub(1));
         let core = Core {
@@ -154,13 +154,13 @@ impl Hub {
         }
     }
 
-    /// Hands clients their next job only when the end of their last is on the disk, even if it is answered with nothing. Without
-    /// [`Promise::Durable`] nothing waits for the disk, and so does this.
+    /// Gives clients their next job only when the end of their last one is on the disk, even if that end is not acknowledged. Has
+    /// no effect without [`Promise::Durable`]: nothing waits for the disk then.
     pub(crate) fn hand_out_after_commit(self, yes: bool) -> Self {
         Self { hand_out_after_commit: yes && self.promise == Promise::Durable, ..self }
     }
 
-    /// The same, with a bound on what all connections together may hold.
+    /// Sets the limit on the memory of all connections together.
     pub(crate) fn bounded(self, buffer_bytes_max: usize) -> Self {
         Self { budget: Arc::new(Budget::new(buffer_bytes_max)), ..self }
     }
@@ -171,9 +171,9 @@ impl Hub {
         self.lock().mailboxes.insert(client, mailbox);
     }
 
-    /// A connection is gone, and so is what it held and waited for, as far as one visit goes. Says whether that was all: if
-    /// not, it is to be said again when others had a turn. While the daemon stops the engine is not told: whatever ended with
-    /// the connection ends with the daemon, is not in the journal, and no worker was lost with its job.
+    /// Closes a client: releases all that it held and waited for, as far as one visit goes. Returns whether that was all. If not,
+    /// the caller must call it again after other clients had a turn. While the daemon stops, the engine is not notified: whatever
+    /// ended with the connection ends with the daemon and is not in the journal, and the job must not count a lost worker.
     pub(crate) fn leave(&self, client: ClientId) -> bool {
         let mut core = self.lock();
         core.mailboxes.remove(&client);
@@ -190,7 +190,7 @@ impl Hub {
         !is_part
     }
 
-    /// Asks the engine something on the daemon's own behalf, and gives back what it says to that.
+    /// Applies a command on the daemon's own behalf and returns the engine's events for it.
     pub(crate) fn ask(&self, command: Command) -> Vec<Event> {
         let mut core = self.lock();
         core.begin(&clock::read());
@@ -204,7 +204,7 @@ impl Hub {
         ours.into_iter().map(|(_, event)| event).collect()
     }
 
-    /// Does what is due, and says when something is due next.
+    /// Does all that is due and returns the next deadline.
     pub(crate) fn tick(&self) -> Option<Timestamp> {
         let mut core = self.lock();
         core.begin(&clock::read());
@@ -216,18 +216,18 @@ impl Hub {
         next
     }
 
-    /// What of a mailbox may be read now, with so much room for parcels: see [`Mailbox::take`].
+    /// Takes the mail that may be read now, with this much `room` for parcels: see [`Mailbox::take`].
     pub(crate) fn take_mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
         mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
     }
 
-    /// Ends a visit: changes to the journal, events to the mailboxes.
+    /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes.
     fn end(&self, mut core: MutexGuard<'_, Core>, own: Option<ClientId>) {
         let Core { engine, journal, turn, .. } = &mut *core;
         journal.append(engine, &turn.changes);
         let pending = !journal.is_empty();
         let to_commit = pending || journal.is_behind();
-        // The commit behind which everything is on the disk that was changed until now.
+        // All changes up to now are on the disk when this commit is.
         let barrier = if pending { journal.pending_seq() } else { journal.pending_seq().saturating_sub(1) };
         let gate = match self.promise {
             Promise::Soon => 0,
@@ -267,7 +267,7 @@ impl Hub {
         *self.committer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
     }
 
-    /// Which thread commits what is pending now, if it is not to wait for an interval.
+    /// Which thread commits the pending changes, if they do not wait for an interval.
     fn to_wake(&self, core: &mut Core, own: Option<ClientId>) -> Wakes {
         let ringer = own.and_then(|own| core.mailboxes.get(&own)).map(|mailbox| mailbox.ringer());
         let ringer = ringer.filter(|ringer| ringer.turns().commit());
@@ -280,7 +280,7 @@ impl Hub {
         }
     }
 
-    /// Whether there is something to commit that is not to wait for more.
+    /// Whether there is something to commit now, without waiting for more.
     pub(crate) fn is_urgent(&self) -> bool {
         let core = self.lock();
         let pending = !core.journal.is_empty() || core.journal.is_behind();
@@ -305,12 +305,12 @@ impl Hub {
         }
     }
 
-    /// To be said by the committer before it looks for work a last time and parks.
+    /// The committer must call this before its final check for work, then park.
     pub(crate) fn committer_is_idle(&self) {
         self.committer_idle.store(true, Ordering::Release);
     }
 
-    /// The pending commit, if there is anything in it.
+    /// Cuts the pending commit, if there is anything in it.
     pub(crate) fn cut(&self) -> Option<Cut> {
         let mut core = self.lock();
         let Core { engine, journal, acknowledgements, gathers, .. } = &mut *core;
@@ -319,14 +319,15 @@ impl Hub {
         Some(Cut { commit, acknowledgements: std::mem::take(acknowledgements) })
     }
 
-    /// Runs something on the engine and its journal: the committer's business, compaction and the last commit.
+    /// Runs a closure on the engine and its journal, under the lock.
     pub(crate) fn with_journal<T>(&self, run: impl FnOnce(&mut Engine, &mut Journal) -> T) -> T {
         let mut core = self.lock();
         let Core { engine, journal, .. } = &mut *core;
         run(engine, journal)
     }
 
-    /// A commit is on the disk. Returns the mailboxes with acknowledgements that waited for it, for the caller to ring.
+    /// Records that a commit is on the disk. Returns the mailboxes with acknowledgements that waited for it; the caller rings
+    /// them.
     pub(crate) fn committed(&self, seq: u64) -> Vec<Arc<Mailbox>> {
         let mut core = self.lock();
         core.journal.committed(seq);
@@ -335,7 +336,7 @@ impl Hub {
         core.waiting.drain(..due).map(|(_, mailbox)| mailbox).collect()
     }
 
-    /// Serving threads commit at the end of their turns, or leave that to the committing thread.
+    /// Sets whether serving threads commit at the end of their turns, or leave that to the committing thread.
     pub(crate) fn set_commit_in_turns(&self, yes: bool) {
         self.commit_in_turns.store(yes, Ordering::Release);
     }
@@ -360,18 +361,18 @@ impl Hub {
         self.full.load(Ordering::Acquire)
     }
 
-    /// How many bytes large jobs may add before the disk is full. To be called under the lock: what is in the journal then has
-    /// been taken off.
+    /// Sets how many bytes large jobs may add before the disk is full. The caller must hold the lock: `bytes` already excludes
+    /// the uncommitted part of the journal.
     pub(crate) fn set_room(&self, bytes: u64) {
         self.room.store(bytes, Ordering::Release);
     }
 
-    /// The disk has no room for new jobs, or has it again. Returns what held before.
+    /// Sets whether the disk has no room for new jobs. Returns the previous value.
     pub(crate) fn set_full(&self, full: bool) -> bool {
         self.full.swap(full, Ordering::AcqRel)
     }
 
-    /// The store answers, or does not. When it stops, everybody who waits for a commit is told that nothing is known.
+    /// Sets whether the store has failed. When it fails, all clients that wait for a commit learn that the outcome is unknown.
     pub(crate) fn set_failed(&self, failed: bool) {
         self.failed.store(failed, Ordering::Release);
         if failed {
@@ -380,7 +381,7 @@ impl Hub {
         }
     }
 
-    /// A client wants the daemon to stop.
+    /// Records that a client has asked the daemon to stop.
     pub(crate) fn ask_to_stop(&self, how: Stop) {
         self.stop_asked.send_if_modified(|asked| {
             let harder = *asked < Some(how);
@@ -389,12 +390,12 @@ impl Hub {
         });
     }
 
-    /// Tells when a client wants the daemon to stop.
+    /// Notifies when a client asks the daemon to stop.
     pub(crate) fn stops_asked(&self) -> watch::Receiver<Option<Stop>> {
         self.stop_asked.subscribe()
     }
 
-    /// Tells every connection that the daemon is about to stop.
+    /// Notifies every connection that the daemon is about to stop.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         let mailboxes: Vec<_> = self.lock().mailboxes.values().cloned().collect();
@@ -407,20 +408,18 @@ impl Hub {
 
     fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(|_| {
-            // A panic under this lock is a bug in the engine, and what it left behind may be half done. Nothing of that
-            // visit was journalled or acknowledged: starting again from the journal is safe, going on is not.
-            tracing::error!(
-                "a visit to the engine panicked: stopping, so that the daemon starts again from its journal"
-            );
+            // A panic under this lock is a bug in the engine, and may leave its state half changed. Nothing of that visit was
+            // journalled or acknowledged: a restart from the journal is safe, continuing is not.
+            tracing::error!("a visit to the engine panicked: exiting, so that the daemon restarts from its journal");
             std::process::exit(1)
         })
     }
 }
 
-/// What tests look at.
+/// For tests.
 #[cfg(test)]
 impl Hub {
-    /// Does what a client wants as far as one visit goes, however little the peer has room for. Says whether that was all.
+    /// Does one visit with unlimited room for answers. Returns whether that did everything.
     pub(crate) fn visit(&self, client: ClientId, now: &Reading, items: &mut VecDeque<windlass_session::Item>) -> bool {
         self.visit_within(client, now, items, usize::MAX) == Visited::All
     }
@@ -439,16 +438,16 @@ impl Hub {
     }
 }
 
-/// Which commits clients' next jobs wait for: those with the ends of their last ones.
+/// Which commits clients' next jobs wait for: the commits with the ends of their last jobs.
 #[derive(Debug, Default)]
 struct Ends {
-    /// Who has ended a job in this visit.
+    /// The client that has ended a job in this visit.
     ended_by: Option<ClientId>,
     gates: HashMap<ClientId, u64>,
 }
 
 impl Ends {
-    /// What was ended in this visit is in this commit.
+    /// The ends of this visit are in this commit.
     fn pin(&mut self, commit: u64) {
         if let Some(client) = self.ended_by.take() {
             self.gates.insert(client, commit);
@@ -465,7 +464,7 @@ impl Ends {
 }
 
 impl Core {
-    /// Whoever waited for the lock may come with an earlier time than whoever had it: time does not go back for that.
+    /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not go back.
     fn begin(&mut self, reading: &Reading) {
         if reading.now >= self.turn.now {
             (self.turn.now, self.turn.clock) = (reading.now, reading.clock);
@@ -473,7 +472,7 @@ impl Core {
         self.turn.changes.clear();
     }
 
-    /// Whether a client waits for the pending commit, or one is complete.
+    /// Whether a client waits for the pending commit, or a complete commit waits to be written.
     fn is_urgent(&self) -> bool {
         self.acknowledgements > 0 || self.journal.is_behind()
     }
@@ -482,7 +481,7 @@ impl Core {
         self.engine.apply(client, tag, command, &mut self.turn);
     }
 
-    /// Puts the turn's events and words into the mailboxes they are for, and rings those whose owners do not look by themselves.
+    /// Puts the turn's events and bytes into their clients' mailboxes. Rings them all but the visiting client's own.
     fn post(&mut self, (gate, barrier): (u64, u64), durable: u64, own: Option<ClientId>, budget: &Arc<Budget>) {
         let mut events = std::mem::take(&mut self.turn.events);
         let mut last = None;

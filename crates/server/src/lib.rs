@@ -1,20 +1,20 @@
-//! The daemon: everything that knows sockets, threads and the real clock.
+//! The daemon: all code that uses sockets, threads and the real clock.
 //!
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` and
-//! `connection` (sockets, no protocol) · `hub` (the engine behind its lock, and what a visit is) · `mailbox` (what waits to
-//! be told), `ringer` (many mailboxes rung at once), `parcel` (what one connection has posted to others) and `output` (words on
-//! their way out) · `budget`, `places`, `patience` (what all may hold, how many there may be, how long they may take) and `alarm` (one timer for a connection) · `commit`
-//! (who writes, and when) · `protocols` (which session greets where) · `notices` (what an operator is to know of) · `agreement`,
-//! `recurring`, `rules`, `throttles` (what the engine keeps because it is configured) · `tls` · `control` (signals) and `describe`
-//! (what SIGTTIN logs) · [`config`].
+//! `connection` (sockets, no protocol) · `hub` (the engine behind its lock; what a visit is) · `mailbox` (mail that waits for one
+//! client), `ringer` (rings many mailboxes at once), `parcel` (bytes that one connection posts to others) and `output` (bytes
+//! that wait to be written) · `budget`, `places`, `patience` (limits on memory, connections and time) and `alarm` (one timer for
+//! a connection) · `commit` (which thread commits, and when) · `protocols` (which listener has which session) · `notices` (log
+//! lines for the operator) · `agreement`, `recurring`, `rules`, `throttles` (engine state that comes from the configuration) ·
+//! `tls` · `control` (signals) and `describe` (the report on SIGTTIN) · [`config`].
 //!
-//! [`import`] stands beside it: taking jobs over while no daemon runs.
+//! [`import`] stands apart: it takes jobs over while no daemon runs.
 //!
 //! # Invariants
 //!
-//! * The hub's lock is held for a batch of commands and nothing else: no I/O, no words for peers.
-//! * An acknowledgement leaves when its commit is on the disk; what stands behind it on its connection waits with it.
-//! * No task waits for a peer: what a peer does not read is bounded, and then the peer is hung up on.
+//! * A thread holds the hub's lock for one batch of commands. Under the lock it does no I/O and encodes nothing for peers.
+//! * An acknowledgement leaves when its commit is on the disk. Everything behind it on its connection waits with it.
+//! * No task waits for a peer. The bytes that a peer has not read are bounded; beyond the bound the daemon closes the connection.
 
 mod agreement;
 mod alarm;

@@ -1,4 +1,4 @@
-//! Listeners: binding, accepting, and the limit on how many may connect. Knows addresses, and of a protocol only its name.
+//! Listeners: binding, accepting, and limits on connections. Uses addresses, and of a protocol only its name.
 
 use std::fs::Permissions;
 use std::io;
@@ -28,36 +28,36 @@ use crate::stream::Stream;
 use crate::threads::Seating;
 use crate::tls::Acceptor;
 
-/// How long to leave the kernel alone when it cannot give us a connection.
+/// Pause after the kernel fails to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Bytes that the system may hold for a peer before any of them is on its way.
+/// Bytes that the kernel may hold for a peer before it sends any of them.
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 
-/// Makes the session of a new connection, which can be reached from outside as well.
+/// Makes the session of a new connection. Other parts of the daemon reach the session through the [`Post`].
 pub(crate) type Greeter = Arc<dyn Fn(ClientInfo, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync>;
 
-/// What is spoken at a listener.
+/// The protocol of a listener.
 #[derive(Clone)]
 pub(crate) struct Protocol {
     pub(crate) name: &'static str,
     pub(crate) greet: Greeter,
-    /// For sockets of TCP; others are plain.
+    /// For TCP sockets; Unix sockets are never encrypted.
     pub(crate) tls: Option<Arc<Acceptor>>,
-    /// Whoever connects must know a password or have a certificate.
+    /// Clients need a password or a certificate.
     pub(crate) guarded: bool,
-    /// How an administrator begins.
+    /// Recognizes an administrator by the first byte.
     pub(crate) is_admin: IsAdmin,
 }
 
-/// A socket that is bound and not yet served.
+/// A socket that is bound and does not accept yet.
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(TcpListener),
     Unix(UnixListener, SocketFile),
 }
 
-/// A Unix socket's file: gone when its listener is.
+/// A Unix socket's file. Removed when its listener is dropped.
 #[derive(Debug)]
 pub(crate) struct SocketFile(PathBuf);
 
@@ -67,7 +67,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// What all connections of the daemon share.
+/// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) hub: Arc<Hub>,
@@ -76,9 +76,9 @@ pub(crate) struct Door {
     bounds: Bounds,
     pub(crate) places: Arc<Places>,
     pub(crate) tasks: TaskTracker,
-    /// Cancelled when the daemon stops: no handshake is waited for.
+    /// Cancelled when the daemon stops: pending handshakes end.
     pub(crate) stop: CancellationToken,
-    /// Cancelled with it, or before: no more is accepted.
+    /// Cancelled with `stop`, or before it: no more connections are accepted.
     pub(crate) closed: CancellationToken,
     next_client: AtomicU64,
 }
@@ -92,7 +92,7 @@ impl Door {
         buffer_bytes_max: usize,
     ) -> Self {
         let stop = CancellationToken::new();
-        // What is posted may take up half as much again.
+        // Posts may take half as much memory again.
         let depot = Arc::new(Depot::new(buffer_bytes_max / 2));
         let shared = Shared { hub: Arc::clone(&hub), depot };
         Self {
@@ -108,12 +108,12 @@ impl Door {
         }
     }
 
-    /// The threads that serve.
+    /// The threads that serve connections.
     pub(crate) const fn seating(&self) -> &Seating {
         &self.seating
     }
 
-    /// Serves a connection in a task of its own on one of the threads, once its stream is ready there, or closes it if
+    /// Serves a connection in a task of its own on one of the threads, once its stream is ready there. Closes the connection if
     /// there is no place for it.
     fn enter<S: Stream + 'static>(
         self: &Arc<Self>,
@@ -125,7 +125,7 @@ impl Door {
             Ok(guest) => guest,
             Err(limit) => {
                 let (protocol, peer) = (protocol.name, &*info.address);
-                return warn_limited!(limit, protocol, peer, limit, "too many connections: closed one");
+                return warn_limited!(limit, protocol, peer, limit, "too many connections: closed the new one");
             }
         };
         let Some(seat) = self.seating.seat() else { return };
@@ -148,10 +148,10 @@ impl Door {
                     tracing::debug!(%reason, "closed");
                     notices::hung_up(protocol, &peer, &reason);
                 }
-                Err(reason) if stop.is_cancelled() => tracing::debug!(%reason, "no TLS handshake: closed"),
+                Err(reason) if stop.is_cancelled() => tracing::debug!(%reason, "the TLS handshake was interrupted"),
                 Err(why) => {
-                    let reason = format!("no TLS handshake: {why}");
-                    warn_limited!(reason, protocol, peer = &*peer, %why, "no TLS handshake: hung up")
+                    let reason = format!("TLS handshake failed: {why}");
+                    warn_limited!(reason, protocol, peer = &*peer, %why, "the TLS handshake failed: closed the connection")
                 }
             }
         };
@@ -164,15 +164,15 @@ impl Door {
     }
 }
 
-/// Binds everything an address stands for. Of several, those this machine does not have are passed over: `localhost` often
-/// has an IPv6 address where there is no IPv6.
+/// Binds every socket address that `listen` stands for. Skips addresses that this machine does not have, unless that leaves none:
+/// `localhost` often has an IPv6 address where there is no IPv6.
 pub(crate) fn bind(listen: &ListenAddress, server: &Server) -> io::Result<Vec<Bound>> {
     let (mut bound, mut missing) = (Vec::new(), None);
     for address in listen.resolve()? {
         match bind_one(&address, server) {
             Ok(listener) => bound.push(listener),
             Err(error) if is_not_ours(&error) => {
-                tracing::warn!(%listen, %address, %error, "passed over an address");
+                tracing::warn!(%listen, %address, %error, "skipped an address that this machine does not have");
                 missing = Some(error);
             }
             Err(error) => return Err(error),
@@ -186,13 +186,13 @@ fn is_not_ours(error: &io::Error) -> bool {
     no_family || error.kind() == io::ErrorKind::AddrNotAvailable
 }
 
-/// A Unix socket nobody listens at any more is replaced.
+/// Replaces a Unix socket that no process accepts on any more.
 fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
     match address {
         Address::Tcp(address) => {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             socket.set_reuseaddr(true)?;
-            // What is accepted has it from here.
+            // Accepted sockets inherit it.
             socket2::SockRef::from(&socket).set_tcp_keepalive(&keepalive(server))?;
             socket.bind(*address)?;
             socket.listen(server.backlog).map(Bound::Tcp)
@@ -204,7 +204,7 @@ fn bind_one(address: &Address, server: &Server) -> io::Result<Bound> {
     }
 }
 
-/// Nobody can connect before the permissions are what they are to be.
+/// Sets the permissions before any client can connect.
 fn bind_unix(path: &Path, server: &Server) -> io::Result<Bound> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -217,7 +217,7 @@ fn bind_unix(path: &Path, server: &Server) -> io::Result<Bound> {
     Ok(Bound::Unix(UnixListener::from_std(socket.into())?, file))
 }
 
-/// A peer that vanished without a word must be noticed some day.
+/// A peer that vanished without closing must be noticed in the end.
 fn keepalive(server: &Server) -> TcpKeepalive {
     let mut keepalive = TcpKeepalive::new();
     if !server.keepalive_idle.is_zero() {
@@ -232,18 +232,19 @@ fn keepalive(server: &Server) -> TcpKeepalive {
     }
 }
 
-/// Removes a socket nobody listens at. Nothing else is removed: a path may be mistyped, and then there is somebody's file.
+/// Removes a socket that no process accepts on. Removes nothing else: if the path is mistyped, the file belongs to something
+/// else.
 fn clear_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(there) if !there.file_type().is_socket() => {
-            return Err(io::Error::other("a file that is no socket is there"));
+            return Err(io::Error::other("the file there is not a socket"));
         }
         Ok(_) => {}
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // Whoever listens may have no room for one more at the moment: that is not waited for.
+    // The listening process may have a full backlog: do not wait for it.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
@@ -253,7 +254,7 @@ fn clear_stale(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Where it really is: the port is the kernel's choice if none was given.
+    /// The bound address: the kernel chooses the port if the configured one is 0.
     pub(crate) fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
@@ -261,7 +262,7 @@ impl Bound {
         }
     }
 
-    /// Where anybody in the network who reaches it may come in; `None` if nobody can, or if it is guarded.
+    /// The address, if other machines can reach it and clients need neither a password nor a certificate.
     pub(crate) fn open_to_all(&self, protocol: &Protocol) -> Option<Address> {
         let is_beyond = |address: &Address| match address {
             Address::Tcp(address) => !address.ip().to_canonical().is_loopback(),
@@ -270,7 +271,7 @@ impl Bound {
         self.address().ok().filter(|address| !protocol.guarded && is_beyond(address))
     }
 
-    /// Accepts until told to stop.
+    /// Accepts until the daemon stops.
     pub(crate) async fn accept(self, door: Arc<Door>, protocol: Protocol) {
         loop {
             let accepted = tokio::select! {
@@ -303,7 +304,7 @@ impl Bound {
                 let (stream, peer) = listener.accept().await?;
                 // Small replies must not wait for each other.
                 let _ = stream.set_nodelay(true);
-                // What a peer does not read waits here, where it is counted, and not in the system.
+                // Bytes that a peer does not read must wait here, where they are counted, and not in the kernel.
                 let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
                 let info = client_info(stream.as_raw_fd(), peer.ip().to_canonical().to_string());
                 Ok(Accepted::Tcp(stream.into_std()?, info))
@@ -317,7 +318,7 @@ impl Bound {
     }
 }
 
-/// A socket that no runtime has yet.
+/// A socket that is not registered with a runtime yet.
 enum Accepted {
     Tcp(std::net::TcpStream, ClientInfo),
     Unix(std::os::unix::net::UnixStream, ClientInfo),
@@ -335,7 +336,7 @@ mod tests {
     use crate::config::Period;
 
     #[tokio::test]
-    async fn what_is_accepted_is_kept_alive_as_configured() {
+    async fn accepted_sockets_have_the_configured_keepalive() {
         let listen: ListenAddress = "127.0.0.1:0".parse().unwrap();
         let mut server = Server {
             keepalive_idle: Period::from_secs(30),
@@ -358,7 +359,7 @@ mod tests {
     async fn a_unix_socket_replaces_a_stale_one_has_its_mode_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ipc");
-        // What a daemon that was killed leaves.
+        // A killed daemon leaves this behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let listen: ListenAddress = format!("ipc://{}", path.display()).parse().unwrap();
         let server = Server { unix_mode: "0600".parse().unwrap(), ..Server::default() };
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_socket_nobody_listens_at_is_replaced() {
+    async fn only_a_stale_socket_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let server = Server::default();
@@ -384,11 +385,11 @@ mod tests {
         std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
         std::os::unix::fs::symlink(path("gone"), path("dangling")).unwrap();
         for name in ["file", "dir", "link", "dangling"] {
-            assert_eq!(refused(name).to_string(), "a file that is no socket is there", "{name}");
+            assert_eq!(refused(name).to_string(), "the file there is not a socket", "{name}");
             assert!(std::fs::symlink_metadata(path(name)).is_ok(), "{name}");
         }
         assert_eq!(std::fs::read(path("file")).unwrap(), b"precious");
-        // A socket of another kind is in use as well, and so is one with no room for another connection.
+        // A socket of another type is in use too, and so is one with a full backlog.
         let _datagrams = std::os::unix::net::UnixDatagram::bind(path("datagrams")).unwrap();
         let full = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         full.bind(&SockAddr::unix(path("full")).unwrap()).unwrap();
@@ -402,7 +403,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_of_another_machine_is_an_error_if_there_is_no_other() {
-        // TEST-NET-1 of RFC 5737 is nobody's.
+        // TEST-NET-1 of RFC 5737: no machine has it.
         let listen: ListenAddress = "192.0.2.1:0".parse().unwrap();
         let error = bind(&listen, &Server::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);

@@ -1,5 +1,4 @@
-//! Log lines on standard error or in a file, as text or JSON. What is logged where is each module's business; nothing here
-//! is about it. What could be logged without end goes through `limited`.
+//! Log lines on standard error or in a file, as text or JSON. Lines that could be logged without end go through `limited`.
 
 pub(crate) mod limited;
 
@@ -19,10 +18,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Log, LogFormat};
 
-/// Why nothing can be logged.
+/// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The level is no level.
+    /// The level is invalid.
     #[error("bad log level: {0}")]
     Filter(#[from] FilterError),
     /// The file cannot be written to.
@@ -30,26 +29,26 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: io::Error,
     },
-    /// Somebody else has set up logging in this process.
+    /// This process has a logger already.
     #[error("cannot set up logging: {0}")]
     Taken(String),
 }
 
-/// Why a text says nothing about what is to be logged.
+/// Why a filter is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// A word that is no level.
+    /// An unknown level.
     #[error("`{0}` is not one of off, error, warn, info, debug, trace; one module's level is set by `module=level`")]
     Level(String),
-    /// A directive that cannot be read.
+    /// An invalid directive.
     #[error("`{directive}`: {reason}")]
     Directive {
-        /// All of what was given.
+        /// The whole filter.
         directive: String,
-        /// What is wrong with it.
+        /// The error in it.
         reason: String,
     },
 }
@@ -58,7 +57,7 @@ pub enum FilterError {
 ///
 /// # Errors
 ///
-/// The level cannot be understood, the file cannot be written to, or logging was set up before.
+/// The level is invalid, the file cannot be written to, or logging was set up before.
 pub fn init(log: &Log) -> Result<(), Error> {
     let filter = filter(&log.level)?;
     let subscriber = if log.file.as_os_str().is_empty() {
@@ -73,19 +72,19 @@ pub fn init(log: &Log) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens the log file again, so that one that was moved away is not written to any more. Without a file there is nothing to do.
+/// Opens the log file again, so that the daemon stops writing to a file that log rotation has moved. Does nothing without a file.
 ///
 /// # Errors
 ///
-/// It cannot be opened; the old one is in use as before.
+/// It cannot be opened; the old one stays in use.
 pub(crate) fn reopen() -> Result<(), Error> {
     FILE.get().map_or(Ok(()), LogFile::reopen)
 }
 
-/// The file that is logged to, if one is: one for the process, as its subscriber is.
+/// The log file, if there is one: one for the process, as its subscriber is.
 static FILE: OnceLock<LogFile> = OnceLock::new();
 
-/// A file that grows at its end, whoever writes to it.
+/// A file opened for appending, so that several processes may write to it.
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
@@ -120,25 +119,25 @@ where
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to);
     match log.format {
         LogFormat::Text => Box::new(lines.with_ansi(colour).finish()),
-        // An event's own fields stand at the top, where log collectors look.
+        // An event's own fields are at the top level, where log collectors look.
         LogFormat::Json => Box::new(lines.json().flatten_event(true).with_span_list(false).finish()),
     }
 }
 
-/// sled tells of its own steps, and of every write that fails. What that means for the store, the store says itself.
+/// sled logs each step and each failed write. The store logs their consequences itself.
 const QUIET: &str = "sled=off";
 
-/// What a level or a list of directives lets through; of sled's own lines nothing, unless one of the directives names it.
+/// Parses a level or a list of directives. Sled's own lines are off unless a directive names it.
 ///
 /// # Errors
 ///
-/// It is neither. A word alone that is no level is refused too: it would turn on everything from a module of that name.
+/// It is neither. A single word that is not a level is an error too: it would enable all lines of a module of that name.
 pub fn filter(level: &str) -> Result<EnvFilter, FilterError> {
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let mut words = level.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
     match words.find(|word| !is_level(word)) {
         Some(word) => Err(FilterError::Level(word.to_owned())),
-        // A directive for the same target counts instead, if `level` has one.
+        // A directive for the same target in `level` overrides this one.
         None => EnvFilter::builder()
             .parse(format!("{QUIET},{level}"))
             .map_err(|error| FilterError::Directive { directive: level.to_owned(), reason: error.to_string() }),
@@ -159,7 +158,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("not text"));
 }
 
-/// What is logged meanwhile on this thread, as text.
+/// The text that this thread logs while `run` runs.
 #[cfg(test)]
 pub(crate) fn captured(run: impl FnOnce()) -> String {
     tests::captured(&Log::default(), run)
@@ -185,7 +184,7 @@ mod tests {
         }
     }
 
-    /// What is written while this runs.
+    /// The text written while `run` runs.
     pub(super) fn captured(log: &Log, run: impl FnOnce()) -> String {
         let lines = Lines::default();
         let to = lines.clone();
@@ -195,7 +194,7 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// What is written for the lines of one connection.
+    /// The text written for the lines of one connection.
     fn logged(level: &str, format: LogFormat) -> String {
         let log = Log { level: level.to_owned(), format, ..Log::default() };
         captured(&log, || {
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sled_says_of_itself_is_logged_only_when_it_is_asked_for() {
+    fn sleds_own_lines_are_logged_only_on_request() {
         for (level, expected) in [("info", 1), ("trace", 1), ("off", 0), ("info,sled=warn", 2), ("info,sled=info", 3)] {
             let lines = Lines::default();
             let to = lines.clone();

@@ -1,12 +1,12 @@
-//! What waits to be told to one client: filled under the engine's lock, drained outside it.
+//! Mail for one client: filled under the engine's lock, read outside it.
 //!
-//! Mail that acknowledges something carries the number of the commit that must be durable first; everything behind it
-//! waits with it, so that a connection's replies keep their order. A mailbox is bounded: a client that does not read
-//! what it is sent is hung up on, never waited for.
+//! Mail that acknowledges something carries the number of the commit that must be durable first. Everything behind it waits with
+//! it, so that a connection's replies keep their order. A mailbox is bounded: the daemon never waits for a client that does not
+//! read, it closes the connection.
 //!
-//! Mail is left here, where it shares its bytes with others, while the peer has enough to read: its words would be a copy. What
-//! all mailboxes hold is counted (`budget`), and what other connections post is bounded more narrowly, and refused instead
-//! (`parcel`).
+//! While the peer has enough to read, mail stays here, where it shares its bytes with other mailboxes: the encoded form would be
+//! a copy. The bytes of all mailboxes are counted (`budget`). Posts of other connections have a narrower limit, beyond which they
+//! are refused (`parcel`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,19 +25,19 @@ use crate::ringer::Ringer;
 /// One thing for a client.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// For its session to put into words.
+    /// The session encodes it.
     Event(Event),
-    /// Words already.
+    /// Encoded bytes.
     Bytes(Bytes),
-    /// Words of another connection's.
+    /// Bytes posted by another connection.
     Posted(Parcel),
 }
 
 impl Mail {
-    /// What each weighs besides its bytes.
+    /// Counted for each mail besides its bytes.
     const FIXED_BYTES: usize = 64;
 
-    /// What it weighs against the mailbox's limit.
+    /// Its size for the mailbox's limit.
     pub(crate) fn weight(&self) -> usize {
         Self::FIXED_BYTES
             + match self {
@@ -48,7 +48,7 @@ impl Mail {
     }
 }
 
-/// The bytes an event brings along. Rows of a listing share their bodies with the jobs that are there.
+/// The bytes that an event adds. Rows of a listing share their bodies with the jobs in the engine.
 pub(crate) fn event_bytes(event: &Event) -> usize {
     const ROW: usize = 256;
     match event {
@@ -87,31 +87,31 @@ fn failure_bytes(failure: &Failure) -> usize {
     failure.kind.len() + failure.message.len() + lines
 }
 
-/// Room for more letters than this is given back.
+/// A buffer for more letters than this is freed when it is empty.
 const KEPT_LETTERS_MAX: usize = 1 << 10;
 
 /// The mail of one client.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
-    /// Rung when there is something to look at.
+    /// Rung when there is something to read.
     bell: Notify,
     overflowed: AtomicBool,
-    /// Why its owner is to go, if somebody else wants it to.
+    /// Why the owner must end, if another part of the daemon requires it.
     dismissed: OnceLock<Reason>,
-    /// How many are waiting to be read: to be known without the lock.
+    /// How many letters wait, readable without the lock.
     len: AtomicUsize,
-    /// Bytes waiting to be read: the same.
+    /// Bytes that wait, readable without the lock.
     weight: AtomicUsize,
     bytes_max: usize,
-    /// What others may post counts there too.
+    /// Posts of other connections count there too.
     depot: Arc<Depot>,
     budget: Arc<Budget>,
-    /// What the mail here has been counted as, but for parcels and what others wait for as well.
+    /// The bytes counted for the mail here, without parcels and without bytes that a hold counts.
     share: Share,
-    /// What its owner's buffers have been counted as.
+    /// The bytes counted for the owner's buffers.
     buffers: Share,
-    /// So much of it is for the peer to take.
+    /// Bytes of the owner's buffers that the peer must take.
     unsent: AtomicUsize,
     /// The ringer of its owner's thread.
     ringer: Arc<Ringer>,
@@ -121,17 +121,17 @@ pub(crate) struct Mailbox {
 struct Inner {
     mail: VecDeque<Letter>,
     bytes: usize,
-    /// So many of them are of parcels.
+    /// Part of `bytes`: parcels.
     posted_bytes: usize,
-    /// So many of them are counted by a hold.
+    /// Part of `bytes`: bytes that a hold counts.
     held_bytes: usize,
-    /// There is mail that its owner must have, however much the peer is still to take.
+    /// There is mail that the owner must get, however much the peer must still take.
     urgent: bool,
-    /// The newest commit this mailbox has asked to be rung for.
+    /// The newest commit that this mailbox will be rung for.
     registered: u64,
 }
 
-/// One mail, and what goes with it.
+/// One mail, and the commit it waits for.
 #[derive(Debug)]
 pub(crate) struct Letter {
     /// The commit it waits for; 0 = none.
@@ -147,7 +147,7 @@ impl Letter {
 }
 
 impl Inner {
-    /// Bytes that nobody else counts.
+    /// Bytes that no parcel and no hold counts.
     const fn own_bytes(&self) -> usize {
         self.bytes - self.posted_bytes - self.held_bytes
     }
@@ -172,8 +172,8 @@ impl Mailbox {
         }
     }
 
-    /// Adds mail that may be read once commit `gate` is durable. Says whether the mailbox is to be rung for that
-    /// commit and has not asked to be yet.
+    /// Adds mail that may be read once commit `gate` is durable. Returns whether the caller must register the mailbox to be rung
+    /// for that commit.
     pub(crate) fn push(&self, gate: u64, mail: Mail, hold: Option<Arc<Hold>>) -> bool {
         let mut inner = self.lock();
         if self.dismissed().is_some() {
@@ -193,10 +193,11 @@ impl Mailbox {
         new
     }
 
-    /// Takes out what may be read now. With `failed`, what waits for a commit comes out too, but promises nothing any more.
+    /// Takes out the mail that may be read now. With `failed`, mail that waits for a commit comes out too, but as an unknown
+    /// outcome.
     ///
-    /// It comes out until there is no `room` for more, in bytes, and the last may be larger; parcels need more room than other
-    /// mail. What stays then is said: what it weighs besides parcels.
+    /// It stops when there is no `room` left, in bytes; the last mail may be larger than the room. Parcels need more room than
+    /// other mail. Returns the weight of the rest, without parcels, if it stopped for lack of room.
     pub(crate) fn take(&self, durable: u64, failed: bool, mut room: usize, into: &mut Vec<Mail>) -> Option<usize> {
         if self.len() == 0 {
             return None;
@@ -231,7 +232,7 @@ impl Mailbox {
         left
     }
 
-    /// Makes known what is there.
+    /// Publishes the counts and reports the bytes to the budget.
     fn count(&self, inner: &Inner) {
         self.len.store(inner.mail.len(), Ordering::Release);
         self.weight.store(inner.bytes, Ordering::Release);
@@ -241,12 +242,12 @@ impl Mailbox {
         }
     }
 
-    /// What is there to be read weighs so much, and its owner's buffers besides.
+    /// The weight of the mail here and of the owner's buffers.
     pub(crate) fn holds(&self) -> usize {
         self.weight.load(Ordering::Acquire) + self.buffers.bytes()
     }
 
-    /// Bytes that the engine's answers here bring along.
+    /// Bytes of the engine's answers here.
     pub(crate) fn answer_bytes(&self) -> usize {
         if self.len() == 0 {
             return 0;
@@ -255,24 +256,24 @@ impl Mailbox {
         (inner.bytes - inner.posted_bytes).saturating_sub(Mail::FIXED_BYTES * inner.mail.len())
     }
 
-    /// How much it is to blame when there is too much: what the peer does not take counts more than what it is sending, for
-    /// that is soon taken in.
+    /// The order in which connections are closed when all hold too much. Bytes that the peer does not take count more than bytes
+    /// it is sending, because those are soon processed.
     pub(crate) fn blame(&self) -> usize {
         let not_taken = self.weight.load(Ordering::Acquire) + self.unsent.load(Ordering::Relaxed);
         self.holds().saturating_add(3 * not_taken)
     }
 
-    /// So much of its owner's buffers is for the peer to take.
+    /// Sets how many bytes of the owner's buffers the peer must take.
     pub(crate) fn set_unsent(&self, bytes: usize) {
         self.unsent.store(bytes, Ordering::Relaxed);
     }
 
-    /// What its owner's buffers have been counted as.
+    /// The bytes counted for the owner's buffers.
     pub(crate) const fn buffers(&self) -> &Share {
         &self.buffers
     }
 
-    /// Ends its owner's connection, as [`Dismiss::dismiss`] does, and throws away what is here. Nothing more comes in.
+    /// Ends the owner's connection, as [`Dismiss::dismiss`] does, and drops all mail here. The mailbox accepts no more.
     pub(crate) fn evict(&self, why: Reason) {
         let mut inner = self.lock();
         let _ = self.dismissed.set(why);
@@ -284,17 +285,17 @@ impl Mailbox {
         self.ring();
     }
 
-    /// How many are waiting to be read.
+    /// How many letters wait.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Whether the client read too little for too long.
+    /// Whether more waited than the client may leave unread.
     pub(crate) fn overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// Why its owner is to go at once, if it is.
+    /// Why the owner must end at once, if it must.
     pub(crate) fn dismissed(&self) -> Option<&Reason> {
         self.dismissed.get()
     }
@@ -308,12 +309,12 @@ impl Mailbox {
         &self.ringer
     }
 
-    /// Comes back when the bell has been rung since the last time.
+    /// Returns when the bell has been rung since the last call.
     pub(crate) async fn rung(&self) {
         self.bell.notified().await;
     }
 
-    /// Everything in it, each with the commit it waits for; 0 = none.
+    /// Passes all letters to `look`.
     #[cfg(test)]
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut dyn Iterator<Item = &Letter>) -> T) -> T {
         look(&mut self.lock().mail.iter())
@@ -327,7 +328,7 @@ impl Mailbox {
 
 impl Dismiss for Mailbox {
     fn dismiss(&self, why: Reason) {
-        // Whoever came first has said why.
+        // The first reason counts.
         let _ = self.dismissed.set(why);
         self.ring();
     }
@@ -347,7 +348,7 @@ impl Post for Mailbox {
         }
         let Some(parcel) = self.depot.take_in(words, inner.posted_bytes) else { return false };
         let weight = parcel.weight();
-        // It is for the engine's events to overflow it, never for others.
+        // Only the engine's events may overflow a mailbox, never posts of other connections.
         if inner.bytes.saturating_add(weight) > self.bytes_max {
             return false;
         }
@@ -361,7 +362,7 @@ impl Post for Mailbox {
     }
 }
 
-/// An acknowledgement that can no longer be given: whether it happened is not known.
+/// Turns an acknowledgement that can no longer be given into an unknown outcome.
 fn disclaim(mail: Mail) -> Mail {
     match mail {
         Mail::Event(event) if event.acknowledges() => match event.tag() {
@@ -400,18 +401,18 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_a_promise_waits_with_it() {
+    fn mail_behind_an_acknowledgement_waits_with_it() {
         let mailbox = mailbox(1 << 20);
         assert!(!mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 1")), None));
-        assert!(mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None), "to be rung for commit 7");
-        assert!(!mailbox.push(7, Mail::Event(Event::Done { tag: Tag(2) }), None), "asked for already");
+        assert!(mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None), "must be rung for commit 7");
+        assert!(!mailbox.push(7, Mail::Event(Event::Done { tag: Tag(2) }), None), "registered already");
         mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 2")), None);
         assert_eq!(taken(&mailbox, 6, false), ["echo 1"]);
         assert_eq!(taken(&mailbox, 7, false), ["done 1", "done 2", "echo 2"]);
     }
 
     #[test]
-    fn when_the_store_fails_nothing_is_promised() {
+    fn a_failed_store_makes_acknowledgements_unknown() {
         let mailbox = mailbox(1 << 20);
         mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None);
         mailbox.push(8, Mail::Event(Event::Woken), None);
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_posted_waits_in_its_place_until_there_is_room_for_it() {
+    fn posts_wait_in_order_until_there_is_room() {
         let mailbox = mailbox(1 << 20);
         let post = |bytes: usize| mailbox.post(Bytes::from(vec![0; bytes]));
         assert!(post(10) && post(20));
@@ -441,13 +442,13 @@ mod tests {
         let echo = Mail::Bytes(Bytes::from_static(b"echo")).weight();
         let one = POSTED_ROOM_BYTES + 1;
         assert_eq!(take(POSTED_ROOM_BYTES), (Some(echo), String::new()));
-        assert_eq!(take(one), (Some(echo), "posted 10".to_owned()), "what is begun is room for one");
+        assert_eq!(take(one), (Some(echo), "posted 10".to_owned()), "any room allows one");
         assert_eq!(take(one), (Some(0), "posted 20, echo".to_owned()));
         assert_eq!(take(one), (None, "posted 30".to_owned()));
         assert_eq!(mailbox.len(), 0);
         mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None);
         assert!(post(40));
-        assert_eq!(take(usize::MAX), (None, String::new()), "a promise waits, and so does what stands behind it");
+        assert_eq!(take(usize::MAX), (None, String::new()), "an acknowledgement waits, and so does the mail behind it");
         assert_eq!(taken(&mailbox, 7, false), ["done 1", "posted 40"]);
     }
 
@@ -472,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_posted_is_refused_before_it_overflows() {
+    fn posts_are_refused_before_they_overflow_the_mailbox() {
         let mailbox = mailbox(10_000);
         let posted = (0..100).take_while(|_| mailbox.post(Bytes::from_static(&[0; 900]))).count();
         assert!((1..12).contains(&posted), "{posted}");

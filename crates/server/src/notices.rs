@@ -1,4 +1,4 @@
-//! What an operator should know of, as lines of the log: what the engine noticed, whom we hung up on, who may come in.
+//! Log lines for the operator: the engine's notices, closed connections, open addresses.
 
 use windlass_engine::{Notice, NoticeKind, Origin, Refusal};
 use windlass_session::Reason;
@@ -6,7 +6,7 @@ use windlass_session::Reason;
 use crate::config::Address;
 use crate::logging::limited::{shown, warn_limited};
 
-/// Warns of each of these. Not to be called with the hub's lock held.
+/// Logs a warning for each notice. Do not call it with the hub's lock held.
 pub(crate) fn tell(notices: Vec<Notice>) {
     notices.into_iter().for_each(|notice| tell_one(&notice));
 }
@@ -21,7 +21,7 @@ fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
                 queue,
                 job = name,
                 why,
-                "a job failed for good: it is in the dead set"
+                "a job failed for good: it is in the dead-letter queue"
             );
         }
         NoticeKind::LostForGood => {
@@ -30,16 +30,15 @@ fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
                 times = *times,
                 queue,
                 job = name,
-                "a job whose workers were lost too often is gone"
+                "a job was dropped: its workers were lost too often"
             );
         }
         NoticeKind::Unfit { is_dead: false } => {
-            let what = "a worker's protocol has no words for a job: it waits for a worker of another";
+            let what = "a job cannot be converted for a worker's protocol: it waits for a worker of another protocol";
             warn_limited!("unfit", times = *times, queue, job = name, why, "{what}");
         }
         NoticeKind::Unfit { is_dead: true } => {
-            let what =
-                "a worker's protocol has no words for a job, and no other worker may have it: it is in the dead set";
+            let what = "a job cannot be converted for its worker or any other: it is in the dead-letter queue";
             warn_limited!("unfit and dead", times = *times, queue, job = name, why, "{what}");
         }
         NoticeKind::Unserved { jobs, workers } => {
@@ -52,7 +51,13 @@ fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
             );
         }
         NoticeKind::Expired => {
-            warn_limited!("expired", times = *times, queue, job = name, "a job was not begun in time: it is gone");
+            warn_limited!(
+                "expired",
+                times = *times,
+                queue,
+                job = name,
+                "a job expired before a worker took it: dropped it"
+            );
         }
         NoticeKind::Refused(refusal) => {
             let reason = format!("refused: {}", without_figures(*refusal));
@@ -65,7 +70,7 @@ fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
     }
 }
 
-/// What people call a protocol.
+/// A protocol's common name.
 const fn protocol(origin: Origin) -> &'static str {
     match origin {
         Origin::FAKTORY => "FWP",
@@ -76,27 +81,27 @@ const fn protocol(origin: Origin) -> &'static str {
     }
 }
 
-/// What a refusal is called: the same whatever its figures are.
+/// A refusal's name without its figures, so that it groups log lines.
 fn without_figures(refusal: Refusal) -> String {
     let all = format!("{refusal:?}");
     all.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
-/// Warns of a peer that was hung up on for what it did or did not do.
+/// Warns when the daemon closed a connection because of its peer.
 pub(crate) fn hung_up(protocol: &'static str, peer: &str, reason: &Reason) {
     let key = match reason {
         Reason::PeerClosed | Reason::Ended | Reason::Shutdown => return,
         Reason::WrongPassword => {
-            return warn_limited!("wrong password", protocol, peer, "hung up on a client with a wrong password");
+            return warn_limited!("wrong password", protocol, peer, "closed a connection: wrong password");
         }
-        Reason::Protocol(_) => format!("hung up: {protocol}: protocol error"),
-        Reason::TimedOut(_) | Reason::Limit(_) | Reason::Dismissed => format!("hung up: {protocol}: {reason}"),
+        Reason::Protocol(_) => format!("closed: {protocol}: protocol error"),
+        Reason::TimedOut(_) | Reason::Limit(_) | Reason::Dismissed => format!("closed: {protocol}: {reason}"),
     };
     let why = shown(reason.to_string().as_bytes());
-    warn_limited!(key, protocol, peer, why, "hung up on a client");
+    warn_limited!(key, protocol, peer, why, "closed a connection");
 }
 
-/// Warns of an address at which nobody is asked who they are, and which other machines may reach.
+/// Warns of an address that other machines can reach and that requires no authentication.
 pub(crate) fn open_to_all(protocol: &'static str, address: &Address) {
     tracing::warn!(
         protocol,
@@ -117,16 +122,16 @@ mod tests {
         Notice { kind, times, queue, name, why }
     }
 
-    /// The only test that logs these: lines of one reason share a second, whoever writes them.
+    /// The only test that logs these: all lines of one reason share a second, whichever thread logs them.
     #[test]
     fn every_notice_has_its_line() {
         let unserved = NoticeKind::Unserved { jobs: Origin::FAKTORY, workers: vec![Origin::GEARMAN] };
         let full = Refusal::QueueFull { held: 7, limit: 7 };
         let table = [
             (NoticeKind::Buried, 1, "why=\"IOError: gone\""),
-            (NoticeKind::LostForGood, 1, "whose workers were lost too often"),
+            (NoticeKind::LostForGood, 1, "its workers were lost too often"),
             (NoticeKind::Unfit { is_dead: false }, 1, "it waits for a worker of another"),
-            (NoticeKind::Unfit { is_dead: true }, 1, "it is in the dead set"),
+            (NoticeKind::Unfit { is_dead: true }, 1, "it is in the dead-letter queue"),
             (unserved, 1, "FWP jobs wait in `mail`, which only Gearman workers serve: see bridge.queues"),
             (NoticeKind::Expired, 38, "more_like_it=37"),
             (NoticeKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue holds 7 jobs, limit 7"),

@@ -1,16 +1,16 @@
-//! Words for one peer on their way out: small ones gathered, large ones in the memory they were made in.
+//! Bytes that wait to be written to one peer. Small pieces are gathered, large ones stay in their own memory.
 
 use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Words of so many bytes are not copied to stand beside others.
+/// Pieces of at least this size are not copied.
 const LARGE_BYTES: usize = 64 * 1024;
 
-/// An empty buffer larger than this is given back.
+/// An empty buffer larger than this is freed.
 const KEPT_BYTES_MAX: usize = 4 * 1024;
 
-/// What is to be written, in order.
+/// The bytes to write, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     chunks: VecDeque<Chunk>,
@@ -21,12 +21,12 @@ pub(crate) struct Output {
 #[derive(Debug)]
 struct Chunk {
     words: BytesMut,
-    /// Memory that it takes up, what has been written already included.
+    /// Memory that it takes up, including bytes that are already written.
     allocated: usize,
 }
 
 impl Output {
-    /// Bytes to be written.
+    /// Bytes to write.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -54,7 +54,7 @@ impl Output {
         }
     }
 
-    /// Appends words that may be kept as they are.
+    /// Appends bytes, without a copy if they are many.
     pub(crate) fn append(&mut self, words: BytesMut) {
         if words.len() < LARGE_BYTES {
             self.copy(&words);
@@ -64,7 +64,7 @@ impl Output {
         }
     }
 
-    /// Appends words that may be kept as they are, if nobody else has them.
+    /// Appends bytes, without a copy if they are many and not shared.
     pub(crate) fn append_shared(&mut self, words: Bytes) {
         if words.len() < LARGE_BYTES {
             self.copy(&words);
@@ -74,7 +74,7 @@ impl Output {
     }
 
     fn push(&mut self, words: BytesMut) {
-        // What was kept for small words would stand in the way.
+        // The buffer kept for small pieces would stand before the new one.
         if self.chunks.front().is_some_and(|chunk| chunk.words.is_empty())
             && let Some(kept) = self.chunks.pop_front()
         {
@@ -85,12 +85,12 @@ impl Output {
         self.chunks.push_back(Chunk { words, allocated });
     }
 
-    /// What is to be written next: some of it, but not nothing unless there is nothing.
+    /// The next bytes to write: a part of the output, empty only if the output is empty.
     pub(crate) fn next(&self) -> &[u8] {
         self.chunks.front().map_or(&[], |chunk| &chunk.words)
     }
 
-    /// So many bytes of [`Output::next`] have been written.
+    /// Removes this many bytes of [`Output::next`], which have been written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         let is_last = self.chunks.len() == 1;
         let Some(chunk) = self.chunks.front_mut() else { return };
@@ -99,7 +99,7 @@ impl Output {
         if !chunk.words.is_empty() {
             return;
         }
-        // Of the last one a little is kept for what comes next.
+        // Keeps a small buffer for the next bytes.
         if !is_last || chunk.allocated > KEPT_BYTES_MAX {
             self.allocated -= chunk.allocated;
             self.chunks.pop_front();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn words_leave_in_order_wherever_they_were_kept() {
+    fn bytes_leave_in_order_across_chunks() {
         let mut output = Output::default();
         let (mut expected, sizes) = (Vec::new(), [10, 3 * LARGE_BYTES, 20, LARGE_BYTES - 10, 700, LARGE_BYTES, 5]);
         for round in 0..3 {
@@ -144,7 +144,7 @@ mod tests {
             }
         }
         assert_eq!(write_all(&mut output, usize::MAX), expected);
-        // What is kept of a small chunk does not stand before a large one.
+        // The kept buffer must not stand before a large chunk.
         output.copy(b"small");
         assert_eq!(write_all(&mut output, 2), b"small");
         output.append(BytesMut::from(&vec![7; LARGE_BYTES][..]));
@@ -166,6 +166,6 @@ mod tests {
         assert_eq!((output.len(), output.allocated()), (0, 0));
         let shared = Bytes::from(vec![7; 1 << 20]);
         output.append_shared(shared.clone());
-        assert_ne!(output.next().as_ptr(), shared.as_ptr(), "others have it too");
+        assert_ne!(output.next().as_ptr(), shared.as_ptr(), "it is shared");
     }
 }

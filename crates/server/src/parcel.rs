@@ -1,10 +1,10 @@
-//! What connections post to one another while it waits in mailboxes, and how much of that there may be.
+//! Bytes that connections post to one another, while they wait in mailboxes, and the limit on them.
 //!
-//! Whoever posts is not held up by whoever does not read: there is room, or there is none and nothing is taken. A little of it
-//! every mailbox may have, and that is not counted. Beyond that one may hold a part of what is free at the time: one peer that
-//! does not read has much less than all, and many have less each.
+//! A peer that does not read never delays the connection that posts: if there is no room, the post is refused. Each mailbox has a
+//! small allowance that is not counted. Beyond it, a mailbox may hold at most 1/8 of the bytes that are free at the time. So one
+//! peer that does not read gets much less than all, and many such peers get less each.
 //!
-//! Words that were posted to many are there once, and counted once; places in mailboxes are counted one by one.
+//! Bytes posted to many mailboxes exist once, and are counted once. Letters in mailboxes are counted one by one.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,37 +15,37 @@ use bytes::Bytes;
 use crate::budget::SMALL_BYTES;
 use crate::mailbox::Letter;
 
-/// A place in a mailbox.
+/// A letter in a mailbox.
 const PLACE_BYTES: usize = size_of::<Letter>();
 
-/// The part of what is free that a mailbox may hold.
+/// A mailbox may hold one `PART`th of the free bytes.
 const PART: usize = 8;
 
-/// The bytes that all mailboxes together may hold of what was posted.
+/// The limit on posted bytes in all mailboxes together.
 #[derive(Debug)]
 pub(crate) struct Depot {
     held: AtomicUsize,
     bytes_max: usize,
 }
 
-/// Words in one mailbox.
+/// Posted bytes in one mailbox.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     shared: Arc<Shared>,
     counted: bool,
 }
 
-/// Words in as many as they were posted to.
+/// Posted bytes, shared by all mailboxes they were posted to.
 #[derive(Debug)]
 struct Shared {
     words: Bytes,
     depot: Arc<Depot>,
-    /// Set by the thread that posts them, and by no other.
+    /// Only the posting thread sets it.
     counted: AtomicBool,
 }
 
 std::thread_local! {
-    /// What this thread posted last: whoever posts the same words to many does it in one go.
+    /// The last post of this thread: a thread that posts the same bytes to many mailboxes does so in one go.
     static LAST: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) };
 }
 
@@ -54,7 +54,7 @@ impl Depot {
         Self { held: AtomicUsize::new(0), bytes_max }
     }
 
-    /// Takes words in for a mailbox that already holds parcels of so much weight, if there is room for them.
+    /// Takes in bytes for a mailbox that already `holds` parcels of this weight, if there is room for them.
     pub(crate) fn take_in(self: &Arc<Self>, words: Bytes, holds: usize) -> Option<Parcel> {
         let last = LAST.with_borrow(Weak::upgrade).filter(|it| it.is_of(&words) && Arc::ptr_eq(&it.depot, self));
         let shared = last.unwrap_or_else(|| {
@@ -68,7 +68,7 @@ impl Depot {
             let more = if shared.counted.load(Ordering::Relaxed) { PLACE_BYTES } else { shared.weight() };
             let admit = |held: usize| {
                 let free = self.bytes_max.saturating_sub(held);
-                // Otherwise a large message could reach nobody.
+                // Otherwise a large message could not reach any mailbox.
                 let share = if holds == 0 { free } else { free / PART };
                 (will_hold <= share).then_some(held + more)
             };
@@ -88,7 +88,7 @@ impl Parcel {
         &self.shared.words
     }
 
-    /// What it weighs in its mailbox.
+    /// Its weight in a mailbox.
     pub(crate) fn weight(&self) -> usize {
         self.shared.weight()
     }
@@ -103,7 +103,7 @@ impl Drop for Parcel {
 }
 
 impl Shared {
-    /// Whether they are the same bytes in the same place: these are alive, so no others can stand there.
+    /// Whether these are the same bytes at the same address. Ours are alive, so other bytes cannot be there.
     fn is_of(&self, words: &Bytes) -> bool {
         self.words.as_ptr() == words.as_ptr() && self.words.len() == words.len()
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_words_are_counted_once_and_places_one_by_one() {
+    fn shared_bytes_are_counted_once_and_letters_one_by_one() {
         let depot = Arc::new(Depot::new(1 << 20));
         let same = words(LARGE);
         let parcels: Vec<Parcel> = (0..5).map(|_| depot.take_in(same.clone(), 0).unwrap()).collect();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn one_has_a_part_and_everybody_has_a_little() {
+    fn one_mailbox_has_a_part_and_each_has_an_allowance() {
         let depot = Arc::new(Depot::new(1 << 20));
         let hoards: Vec<Vec<Parcel>> = (0..100).map(|_| hoard(&depot)).collect();
         let weight = 1024 + PLACE_BYTES;
@@ -176,6 +176,6 @@ mod tests {
         assert_eq!(held(&depot), 0);
         let all = (1 << 20) - PLACE_BYTES;
         assert!(depot.take_in(words(all + 1), 0).is_none());
-        assert!(depot.take_in(words(all), 0).is_some(), "one that holds nothing may have all");
+        assert!(depot.take_in(words(all), 0).is_some(), "an empty mailbox may use all");
     }
 }

@@ -1,8 +1,8 @@
-//! How long a peer that has begun a message may take to end it.
+//! How long a peer may take to finish a message that it has begun.
 //!
-//! It has a while, and more the more of it has come: what is sent slowly is not cut off, what has stopped coming is. Bytes that do
-//! not end a message gain no time but that, nor does what is said between its parts. The time when nothing was read from
-//! the peer does not count.
+//! The time grows with the bytes that arrive: a slow message is not cut off, a stalled one is. Bytes that do not finish a message
+//! gain only this time, and so do control messages between its parts. The time in which nothing was read from the peer does not
+//! count.
 
 use windlass_engine::Timestamp;
 
@@ -11,29 +11,29 @@ use windlass_engine::Timestamp;
 pub(crate) struct Patience {
     /// In milliseconds; 0 = for ever.
     pub(crate) timeout_ms: u64,
-    /// Each so many bytes may take a second more; 0 = none may.
+    /// This many bytes gain another second; 0 = none do.
     pub(crate) bytes_per_s: u64,
 }
 
-/// The message that a peer has begun, if it has.
+/// The message that a peer has begun, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     since: Option<Timestamp>,
-    /// Whole messages there were then.
+    /// Whole messages received when it began.
     messages: u64,
-    /// Bytes that have come since.
+    /// Bytes that have arrived since.
     bytes: u64,
-    /// Since when nothing is read.
+    /// Since when reading is paused.
     paused_at: Option<Timestamp>,
 }
 
 impl Pending {
-    /// More bytes have come.
+    /// More bytes have arrived.
     pub(crate) const fn came(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 
-    /// How things stand now: whether the peer is amid a message, and how many it has ended.
+    /// Updates the state: whether the peer is in the middle of a message, and how many it has finished.
     pub(crate) fn look(&mut self, amid: bool, messages: u64, now: Timestamp) {
         if !amid {
             (self.since, self.bytes) = (None, 0);
@@ -43,19 +43,19 @@ impl Pending {
         self.messages = messages;
     }
 
-    /// Nothing is read from now on.
+    /// Reading pauses.
     pub(crate) fn pause(&mut self, now: Timestamp) {
         self.paused_at.get_or_insert(now);
     }
 
-    /// Something is read again.
+    /// Reading resumes.
     pub(crate) fn resume(&mut self, now: Timestamp) {
         if let (Some(paused), Some(since)) = (self.paused_at.take(), &mut self.since) {
             *since = since.after_ms(now.ms_since(paused));
         }
     }
 
-    /// When the message should have ended.
+    /// When the message must be finished.
     pub(crate) fn deadline(&self, patience: Patience) -> Option<Timestamp> {
         let since = self.since.filter(|_| patience.timeout_ms > 0)?;
         let more_ms = self.bytes.saturating_mul(1000).checked_div(patience.bytes_per_s).unwrap_or_default();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_slowly_has_time_and_what_dribbles_has_not() {
+    fn the_time_grows_with_the_bytes_that_arrive() {
         let mut pending = Pending::default();
         pending.came(10);
         pending.look(true, 0, at(100));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_when_nothing_was_read_does_not_count() {
+    fn time_without_reading_does_not_count() {
         let mut pending = Pending::default();
         pending.look(true, 0, at(100));
         pending.pause(at(110));

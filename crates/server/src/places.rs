@@ -1,10 +1,11 @@
-//! Who may connect: how many there may be in all, of each protocol and from each address, and who goes for whom.
+//! Limits on connections: in all, for each protocol and from each address; and which connection gives way to a new one.
 //!
-//! - Some places are kept for each protocol, so that no other can take all there are.
-//! - When there is none left, a connection that has said nothing yet makes room: that which has been silent for longest, of the
-//!   same protocol, or else of one that has more than what is kept for it. Whoever has spoken stays.
-//! - When all have spoken, a few administrators are let in nevertheless: peers whose first byte says that they are (Gearman's
-//!   text commands). Others in their places are hung up on with that byte.
+//! - Some places are reserved for each protocol, so that another protocol cannot take them all.
+//! - When no place is left, a silent connection gives way: one that has sent nothing yet. It is the one that has been silent for
+//! longest within the same protocol, or else within a protocol that has more than its reserved places. A connection that has
+//! sent a byte stays.
+//! - When no silent connection is left, a few more are let in for administrators: peers whose first byte shows that they are
+//! (Gearman's text commands). The daemon closes other connections in these places on their first byte.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +17,17 @@ use windlass_session::Reason;
 
 use crate::mailbox::Mailbox;
 
-/// Administrators that are let in although there is no place.
+/// Administrators that are let in beyond the limit.
 const ADMINISTRATORS_MAX: usize = 4;
 
-/// How many may connect.
+/// How many clients may connect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceLimits {
     /// In all.
     pub(crate) connections_max: usize,
-    /// Kept for each protocol, at most half of all together.
+    /// Reserved for each protocol; at most half of all places together.
     pub(crate) reserved: usize,
-    /// From each address; 0 = as many as there may be.
+    /// From each address; 0 = unlimited.
     pub(crate) per_address_max: usize,
 }
 
@@ -39,17 +40,17 @@ pub(crate) struct Places {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Connections in all, administrators beyond the limit apart.
+    /// Connections in all, without administrators beyond the limit.
     open: usize,
     administrators: usize,
     protocols: HashMap<&'static str, usize>,
     addresses: HashMap<Box<str>, usize>,
-    /// Those that have said nothing yet, oldest first.
+    /// Connections that have sent nothing yet, oldest first.
     silent: BTreeMap<u64, Arc<Entry>>,
     next: u64,
 }
 
-/// Where one connection came from, and how it is reached.
+/// One connection: where it comes from, and how to reach it.
 #[derive(Debug)]
 struct Entry {
     protocol: &'static str,
@@ -57,7 +58,7 @@ struct Entry {
     /// It is beyond the limit, for administrators only.
     is_extra: bool,
     evicted: AtomicBool,
-    /// Notified then, for those who still shake hands.
+    /// Notified on eviction, for a connection in its TLS handshake.
     bell: Notify,
     mailbox: OnceLock<Arc<Mailbox>>,
 }
@@ -80,12 +81,12 @@ impl Places {
         Arc::new(Self { limits, inner: Mutex::default() })
     }
 
-    /// Keeps places for a protocol.
+    /// Reserves places for a protocol.
     pub(crate) fn keep_for(&self, protocol: &'static str) {
         self.lock().protocols.entry(protocol).or_default();
     }
 
-    /// A place for a connection, or the name of the limit that leaves none.
+    /// Takes a place for a connection. The error is the name of the limit that leaves no place.
     pub(crate) fn take(
         self: &Arc<Self>,
         protocol: &'static str,
@@ -104,7 +105,7 @@ impl Places {
         } else if let Some(entry) = self.give_way(&mut inner, protocol) {
             (Some(entry), false)
         } else {
-            // NUL is no administrator's.
+            // An administrator never begins with NUL.
             let evicted = Self::admit_extra(&mut inner, is_admin(b'\n') && !is_admin(0))?;
             (evicted, true)
         };
@@ -127,7 +128,7 @@ impl Places {
         Ok(Guest { places: Arc::clone(self), number, entry, is_admin, has_spoken: false })
     }
 
-    /// Whether a protocol may have one more, and what is kept for others is still there then.
+    /// Whether a protocol may have one more place without using places reserved for others.
     fn has_room(&self, inner: &Inner, protocol: &str) -> bool {
         let reserved = self.reserved(inner);
         let others = inner.protocols.iter().filter(|(name, _)| **name != protocol);
@@ -140,7 +141,7 @@ impl Places {
         self.limits.reserved.min(self.limits.connections_max / 2 / protocols)
     }
 
-    /// Takes a place from one that has said nothing, if there is one.
+    /// Frees the place of a silent connection, if there is one.
     fn give_way(&self, inner: &mut Inner, protocol: &str) -> Option<Arc<Entry>> {
         let reserved = self.reserved(inner);
         let open = |name: &str| inner.protocols.get(name).copied().unwrap_or_default();
@@ -197,7 +198,7 @@ impl Inner {
         }
     }
 
-    /// Takes the place of one that is silent. It is to be told.
+    /// Takes the place of a silent connection. The caller must notify it.
     fn let_go(&mut self, number: u64) -> Option<Arc<Entry>> {
         let entry = self.silent.remove(&number)?;
         entry.evicted.store(true, Ordering::Release);
@@ -218,12 +219,12 @@ impl Entry {
 }
 
 impl Guest {
-    /// Comes back if its place was given to another while it shook hands.
+    /// Returns if the place was given to another connection during the handshake.
     pub(crate) async fn evicted(&self) {
         self.entry.bell.notified().await;
     }
 
-    /// The connection is there, and this is how it is told to go.
+    /// The connection exists: sets the mailbox through which it is evicted.
     pub(crate) fn can_be_reached(&self, mailbox: &Arc<Mailbox>) {
         let _ = self.entry.mailbox.set(Arc::clone(mailbox));
         if self.entry.evicted.load(Ordering::Acquire) {
@@ -231,8 +232,8 @@ impl Guest {
         }
     }
 
-    /// Its first byte has come, or a later one: from now on it stays. Says why not, if it is no administrator and in a place of
-    /// theirs.
+    /// Bytes have arrived: from the first one on, the connection keeps its place. Returns a reason to close it if it is in an
+    /// administrator's place and its first byte is not an administrator's.
     pub(crate) fn spoke(&mut self, first: Option<u8>) -> Option<Reason> {
         let first = first.filter(|_| !self.has_spoken)?;
         self.has_spoken = true;
@@ -266,14 +267,14 @@ mod tests {
 
     fn spoken(places: &Arc<Places>, protocol: &'static str, is_admin: IsAdmin) -> Result<Guest, &'static str> {
         let mut guest = places.take(protocol, "", is_admin)?;
-        guest.spoke(Some(0)).map_or(Ok(guest), |_| Err("no administrator"))
+        guest.spoke(Some(0)).map_or(Ok(guest), |_| Err("not an administrator"))
     }
 
     #[test]
     fn one_protocol_cannot_take_the_places_of_another() {
         let places = places(10, 3, 0);
         let mut gearman: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "gearman", NOBODY).ok()).collect();
-        assert_eq!(gearman.len(), 8, "half of all are kept, for two");
+        assert_eq!(gearman.len(), 8, "half of all are reserved, for two protocols");
         let faktory: Vec<Guest> = (0..20).map_while(|_| spoken(&places, "faktory", NOBODY).ok()).collect();
         assert_eq!(faktory.len(), 2);
         gearman.truncate(4);
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_silent_makes_room() {
+    fn the_longest_silent_connection_makes_room() {
         let places = places(10, 1, 0);
         let mut silent: Vec<Guest> = (0..9).map(|_| places.take("gearman", "", NOBODY).unwrap()).collect();
         silent[0].spoke(Some(0));
@@ -293,7 +294,7 @@ mod tests {
             guests.iter().map(|guest| u8::from(guest.entry.evicted.load(Ordering::Acquire))).collect::<Vec<_>>()
         };
         assert_eq!(evicted(&silent), [0, 1, 0, 0, 0, 0, 0, 0, 0]);
-        // Another protocol has its place, and more at the cost of those who say nothing.
+        // Another protocol gets its reserved place, and then more in place of silent connections.
         let others = [(); 2].map(|()| spoken(&places, "faktory", NOBODY).unwrap());
         assert_eq!(evicted(&silent), [0, 1, 1, 0, 0, 0, 0, 0, 0]);
         for guest in &mut silent[3..] {
@@ -306,14 +307,17 @@ mod tests {
     }
 
     #[test]
-    fn an_administrator_is_let_in_when_all_have_spoken() {
+    fn an_administrator_is_let_in_when_no_connection_is_silent() {
         let places = places(4, 1, 0);
         let guests: Vec<Guest> = (0..3).map(|_| spoken(&places, "gearman", TEXT).unwrap()).collect();
-        assert_eq!(spoken(&places, "gearman", TEXT).unwrap_err(), "no administrator");
+        assert_eq!(spoken(&places, "gearman", TEXT).unwrap_err(), "not an administrator");
         let mut silent: Vec<Guest> =
             (0..ADMINISTRATORS_MAX).map(|_| places.take("gearman", "", TEXT).unwrap()).collect();
         let mut admin = places.take("gearman", "", TEXT).unwrap();
-        assert!(silent[0].entry.evicted.load(Ordering::Acquire), "who only takes up such a place makes room");
+        assert!(
+            silent[0].entry.evicted.load(Ordering::Acquire),
+            "a silent connection in an administrator's place makes room"
+        );
         assert_eq!(admin.spoke(Some(b's')), None);
         assert_eq!(admin.spoke(Some(0)), None, "only the first byte counts");
         silent.iter_mut().skip(1).for_each(|guest| drop(guest.spoke(Some(b'w'))));
@@ -324,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_share() {
+    fn an_address_has_a_limit() {
         let places = places(10, 0, 2);
         let mut guests: Vec<Guest> = (0..2).map(|_| places.take("gearman", "192.0.2.1", NOBODY).unwrap()).collect();
         assert_eq!(places.take("faktory", "192.0.2.1", NOBODY).unwrap_err(), "connections_per_address_max");

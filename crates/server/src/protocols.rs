@@ -1,4 +1,4 @@
-//! Which protocols are spoken where: from the configuration to the session each listener greets with.
+//! Which protocol each listener speaks: from the configuration to the sessions of its connections.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::listen::{Greeter, Protocol};
 use crate::run::random_seed;
 use crate::tls::Acceptor;
 
-/// A protocol, and where it listens.
+/// A protocol, and its addresses.
 pub(crate) type Served<'a> = (Protocol, &'a [ListenAddress]);
 
-/// Every protocol that is on.
+/// All enabled protocols.
 pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
     let [faktory_names, gearman_names, eventmq_names] = config::aliases(&config.queues)?;
     let settings = Arc::new(faktory(config)?);
@@ -58,7 +58,7 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
     Ok(served)
 }
 
-/// Greets with this session, under other names where there are any.
+/// Makes sessions, wrapped in [`Aliased`] if queues have other names in this protocol.
 fn under<S: Session + 'static>(
     names: Aliases,
     greet: impl Fn(ClientInfo, Arc<dyn Post>) -> S + Send + Sync + 'static,
@@ -71,7 +71,7 @@ fn named<S: Session + 'static>(names: &Arc<Aliases>, session: S) -> Box<dyn Sess
     if names.is_empty() { Box::new(session) } else { Box::new(Aliased::new(session, Arc::clone(names))) }
 }
 
-/// One cycle's listener: its connections share a roster and their counters.
+/// The listener of one cycle queue: its connections share a roster and their counters.
 fn spiderq(cycle: &CycleListener<'_>, config: &Config) -> Result<Protocol, Failure> {
     let settings = Arc::new(cycle_settings(cycle, config)?);
     let guarded = matches!(settings.zmtp.mechanism, Mechanism::Plain(_));
@@ -80,7 +80,7 @@ fn spiderq(cycle: &CycleListener<'_>, config: &Config) -> Result<Protocol, Failu
     Ok(Protocol { guarded, ..zeromq("spiderq", config, greet) })
 }
 
-/// EventMQ's roles. All of them know of one another's workers, schedulers and subscribers; identities are each listener's own.
+/// EventMQ's roles. All share workers, schedulers and subscribers; identities belong to one listener.
 fn eventmq<'a>(config: &'a Config, names: &Arc<Aliases>) -> [Served<'a>; 4] {
     let subscribers = Arc::new(subscriber_settings(config));
     let everywhere = EventmqSettings { exchange: Arc::clone(&subscribers.exchange), ..eventmq_settings(config) };
@@ -99,7 +99,7 @@ fn eventmq<'a>(config: &'a Config, names: &Arc<Aliases>) -> [Served<'a>; 4] {
     })
 }
 
-/// What is spoken over ZeroMQ, where each connection has a seat among those of the same listener.
+/// A protocol over ZeroMQ. All connections of a listener share a roster.
 fn zeromq<F>(name: &'static str, config: &Config, greet: F) -> Protocol
 where
     F: Fn(ClientInfo, Seat, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync + 'static,
@@ -113,11 +113,11 @@ where
     Protocol { name, greet: Arc::new(greet), tls: None, guarded: false, is_admin: |_| false }
 }
 
-/// Makes the queues that are served by name, before anybody else can make others of that name.
+/// Creates the queues that listeners serve by name, before a client can create queues of the same names with another kind.
 ///
 /// # Errors
 ///
-/// There is one of another kind, or there are too many.
+/// A queue exists with another kind, or there are too many queues.
 pub(crate) fn make_queues(hub: &Hub, config: &Config) -> Result<(), Failure> {
     for cycle in config.spiderq.cycles() {
         let queue = cycle.queue.to_owned().into();
@@ -162,7 +162,7 @@ pub(crate) fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
     })
 }
 
-/// What this process has in memory, as the system counts it; 0 where it does not say.
+/// Resident memory of this process as the system counts it, in MiB; 0 if unknown.
 fn resident_mb() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
@@ -196,7 +196,7 @@ pub(crate) fn gearman(config: &Config) -> Result<Settings, Failure> {
     })
 }
 
-/// What spiderq's connections to one cycle are to know.
+/// The settings of spiderq's connections to one cycle queue.
 pub(crate) fn cycle_settings(cycle: &CycleListener<'_>, config: &Config) -> Result<SpiderqSettings, Failure> {
     let password = cycle
         .secret()
@@ -219,7 +219,7 @@ pub(crate) fn cycle_settings(cycle: &CycleListener<'_>, config: &Config) -> Resu
     })
 }
 
-/// Of the queues as EventMQ calls them.
+/// By the names that EventMQ uses for the queues.
 fn failure_values(config: &Config) -> BTreeMap<Bytes, Vec<Bytes>> {
     let queues = config.queues.iter().filter(|(_, rules)| !rules.failure_values.is_empty());
     let values = queues.map(|(queue, rules)| {
@@ -229,7 +229,7 @@ fn failure_values(config: &Config) -> BTreeMap<Bytes, Vec<Bytes>> {
     values.collect()
 }
 
-/// What EventMQ's connections are to know, but for those that may stop the daemon.
+/// The settings of EventMQ's connections, except those that may stop the daemon.
 fn eventmq_settings(config: &Config) -> EventmqSettings {
     let eventmq = &config.eventmq;
     EventmqSettings {
@@ -260,7 +260,7 @@ fn eventmq_settings(config: &Config) -> EventmqSettings {
     }
 }
 
-/// What the connections of subscribers are to know.
+/// The settings of subscribers' connections.
 fn subscriber_settings(config: &Config) -> PublishSettings {
     PublishSettings {
         topics_max: config.eventmq.topics_max,
@@ -270,7 +270,7 @@ fn subscriber_settings(config: &Config) -> PublishSettings {
     }
 }
 
-/// ZeroMQ's transport without security, for one side of a pattern.
+/// The settings of ZeroMQ's transport without security, for one side of a pattern.
 fn transport(config: &Config, role: Role) -> windlass_zmtp::Settings {
     let zmtp = &config.zmtp;
     let message_bytes_max = zmtp.message_bytes_max.bytes();

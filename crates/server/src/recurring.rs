@@ -1,9 +1,8 @@
-//! Jobs that are pushed again and again because the configuration says so: from it to schedules, and the engine's schedules
-//! brought into agreement with them, when the daemon starts and when it is told to read its configuration again.
+//! Recurring jobs of the configuration (`faktory.cron`): makes schedules of the entries and reconciles the engine's schedules
+//! with them, at the start and when the daemon reads its configuration again.
 //!
-//! Ours are those whose names begin with [`CONFIGURED`]; nobody else's are touched. What is as it should be is left alone:
-//! a run that fell due while the daemon was down is made up for once, whether or not it was restarted with another
-//! configuration.
+//! Only schedules whose names begin with [`CONFIGURED`] are changed, and of these only the ones that differ: a run that fell due
+//! while the daemon was down is made up for once, even if the daemon starts again with another configuration.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +15,14 @@ use crate::agreement::{Agreement, refusal};
 use crate::config::{Config, Cron, Error};
 use crate::hub::Hub;
 
-/// What the names of schedules begin with that are in the configuration.
+/// The names of all configured schedules begin with this.
 const CONFIGURED: &str = "configuration: ";
 
-/// Every schedule that the configuration wants.
+/// All schedules in the configuration.
 ///
 /// # Errors
 ///
-/// [`Error::Senseless`]: an entry cannot be understood, or is no job that a client could push.
+/// [`Error::Senseless`]: an entry is invalid, or no client could push its job.
 pub(crate) fn wanted(config: &Config) -> Result<Vec<NewSchedule>, Error> {
     let reserve_min_s = config.faktory.reserve_min.as_ms() / 1_000;
     let unique_args_bytes_max = config.faktory.unique_args_bytes_max.bytes();
@@ -32,7 +31,7 @@ pub(crate) fn wanted(config: &Config) -> Result<Vec<NewSchedule>, Error> {
     let mut wanted = Vec::new();
     for (entry, number) in config.faktory.cron.iter().zip(1..) {
         let fields: Vec<&str> = entry.schedule.split_whitespace().collect();
-        // Its arguments may change without its becoming another.
+        // The arguments are not part of the name: they may change, and it is still the same schedule.
         let name = format!("{CONFIGURED}{} {}", entry.job.jobtype, fields.join(" "));
         let namesake = namesakes.entry(name.clone()).and_modify(|count| *count += 1).or_insert(1);
         let name = if *namesake == 1 { name } else { format!("{name} ({namesake})") };
@@ -45,7 +44,7 @@ pub(crate) fn wanted(config: &Config) -> Result<Vec<NewSchedule>, Error> {
     Ok(wanted)
 }
 
-/// Whether an entry can be understood, and is a job that a client could push.
+/// Whether an entry is valid and a client could push its job.
 pub(crate) fn check(entry: &Cron) -> Result<(), String> {
     schedule(&FaktorySettings::new(Timestamp(0)), entry, String::new()).map(drop)
 }
@@ -61,7 +60,7 @@ fn schedule(settings: &FaktorySettings, entry: &Cron, name: String) -> Result<Ne
     Ok(NewSchedule { key: Some(name.into()), job, recurrence, at_once: false, keep_grid: true, runs: None })
 }
 
-/// Brings the engine's schedules into agreement with what is wanted.
+/// Reconciles the engine's schedules with the configuration.
 pub(crate) fn agree(hub: &Hub, wanted: Vec<NewSchedule>) -> Agreement {
     let mut done = Agreement::new("faktory.cron");
     let mut there = configured(hub);
@@ -72,7 +71,7 @@ pub(crate) fn agree(hub: &Hub, wanted: Vec<NewSchedule>) -> Agreement {
             old => to_set.push((new, old.is_some())),
         }
     }
-    // First these, for there may be no room for others.
+    // Removals come first: there may be no room for new schedules before.
     for schedule in there.into_values() {
         hub.ask(Command::RemoveSchedule(ScheduleRef::Id(schedule.id)));
         done.removed += 1;
@@ -93,7 +92,7 @@ fn is_same(old: &Schedule, new: &NewSchedule) -> bool {
     old.job == new.job && old.recurrence == new.recurrence && old.runs_left == new.runs
 }
 
-/// Those that a configuration has set, by name.
+/// The schedules that a configuration has set, by name.
 fn configured(hub: &Hub) -> BTreeMap<Bytes, Schedule> {
     let ours = |row: &Schedule| {
         let key = row.key.clone().filter(|key| key.starts_with(CONFIGURED.as_bytes()))?;
@@ -124,7 +123,7 @@ mod tests {
         wanted(&Config::parse(Path::new("windlass.toml"), text).unwrap()).unwrap()
     }
 
-    /// New, changed, removed, as before.
+    /// New, changed, removed, unchanged.
     fn agree_on(hub: &Hub, text: &str) -> (usize, usize, usize, usize) {
         let Agreement { new, changed, removed, same, refused, .. } = agree(hub, wanted_of(text));
         assert_eq!(refused, []);
@@ -132,15 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_changed_and_nothing_else() {
+    fn only_changed_entries_are_changed() {
         let hub = hub(Limits::default());
         let (a, b) = (entry("* * * * *", "type = 'A'"), entry("0  1 * * *", "type = 'B', args = [1]"));
         assert!(agree(&hub, Vec::new()).is_of_nothing());
         assert_eq!(agree_on(&hub, &(a.clone() + &b)), (2, 0, 0, 0));
         let before = configured(&hub);
         assert_eq!(agree_on(&hub, &(b + &a)), (0, 0, 0, 2));
-        assert_eq!(configured(&hub), before, "left alone");
-        // Another argument is a change; another time, or another type, is another job.
+        assert_eq!(configured(&hub), before, "unchanged");
+        // Other arguments change the schedule; another time or type makes another schedule.
         let b = entry("0 1 * * *", "type = 'B', args = [2]");
         assert_eq!(agree_on(&hub, &(a.clone() + &b)), (0, 1, 0, 1));
         let changed = configured(&hub);
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_a_kind_are_two() {
+    fn two_entries_of_one_name_are_two_schedules() {
         let hub = hub(Limits::default());
         let two = |one: u8, other: u8| {
             let entry = |n| entry("* * * * *", &format!("type = 'A', args = [{n}]"));
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_elses_are_touched() {
+    fn schedules_of_clients_stay_untouched() {
         let hub = hub(Limits::default());
         let mut others = wanted_of(&(1..=5).map(|n| entry("* * * * *", &format!("type = 'O{n}'"))).collect::<String>());
         others.iter_mut().zip(0..).for_each(|(schedule, n)| schedule.key = [None, Some("mine".into())][n % 2].clone());
@@ -177,17 +176,17 @@ mod tests {
         assert_eq!(agree_on(&hub, &five), (0, 0, 0, 5));
         assert_eq!(agree_on(&hub, ""), (0, 0, 5, 0));
         let left = hub.with_journal(|engine, _| engine.schedules().count());
-        // Two of the same name were one.
+        // Two with the same name were one.
         assert_eq!(left, 4);
     }
 
     #[test]
-    fn what_cannot_be_is_told_by_name() {
+    fn refused_entries_are_reported_by_name() {
         let hub = hub(Limits { schedules_max: 1, ..Limits::default() });
         let agreement = agree(&hub, wanted_of(&(entry("@daily", "type = 'A'") + &entry("@daily", "type = 'B'"))));
         let refused = vec![("configuration: B @daily".to_owned(), Refusal::SchedulesFull { limit: 1 })];
         assert_eq!(agreement, Agreement { new: 1, refused, ..Agreement::new("faktory.cron") });
-        // Whoever goes makes room.
+        // A removal makes room.
         assert_eq!(agree_on(&hub, &entry("@daily", "type = 'B'")), (1, 0, 1, 0));
     }
 }

@@ -1,8 +1,7 @@
 //! Rings mailboxes in bulk: one wake-up for each serving thread instead of one for each mailbox.
 //!
-//! To wake a task from another thread costs a system call, a write to the eventfd its runtime polls; to wake it from its own
-//! thread costs none. So the thread that commits hands each serving thread the mailboxes that are due there, and a task on
-//! that thread rings them.
+//! Waking a task from another thread costs a system call, a write to the eventfd its runtime polls; waking it from its own thread
+//! costs none. So the thread that commits passes each serving thread its due mailboxes, and a task on that thread rings them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,13 +16,13 @@ use crate::mailbox::Mailbox;
 pub(crate) struct Ringer {
     /// Mailboxes for the task to ring; `None` if there is no task.
     due: Mutex<Option<Vec<Arc<Mailbox>>>>,
-    /// Notified when there are any.
+    /// Notified when `due` is not empty.
     wake: Notify,
     turns: Turns,
 }
 
 impl Ringer {
-    /// Starts a ringer on the thread of this runtime.
+    /// Starts the task of a ringer on the thread of this runtime.
     pub(crate) fn start(runtime: &Handle) -> Arc<Self> {
         let ringer = Arc::new(Self { due: Mutex::new(Some(Vec::new())), ..Self::default() });
         let shift = Shift(Arc::clone(&ringer));
@@ -44,7 +43,7 @@ impl Ringer {
         groups.into_iter().for_each(|(ringer, group)| ringer.hand_over(group));
     }
 
-    /// What turns of this thread have brought.
+    /// This thread's turns.
     pub(crate) const fn turns(&self) -> &Turns {
         &self.turns
     }
@@ -63,7 +62,7 @@ impl Ringer {
     }
 }
 
-/// The task, while it runs.
+/// The running task.
 struct Shift(Arc<Ringer>);
 
 impl Shift {
@@ -80,7 +79,7 @@ impl Shift {
 }
 
 impl Drop for Shift {
-    /// The runtime ends: rings what is left. Whatever is handed over from now on is rung at once.
+    /// The runtime ends: rings the rest. Later mailboxes are rung at once.
     fn drop(&mut self) {
         let left = self.0.lock().take();
         left.into_iter().flatten().for_each(|mailbox| mailbox.ring());
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_is_kept_until_the_thread_gets_to_it() {
+    fn due_mailboxes_wait_for_the_thread() {
         let runtime = Builder::new_current_thread().build().unwrap();
         let ringer = Ringer::start(runtime.handle());
         let mailboxes = mailboxes(&ringer, 5);

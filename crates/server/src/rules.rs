@@ -1,5 +1,5 @@
-//! What holds for a queue's jobs because the configuration says so: the engine's rules brought into agreement with it. Nobody
-//! else sets any.
+//! Rules for the jobs of a queue from the configuration (`queues`): reconciles the engine's rules with them. Only the
+//! configuration sets rules.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::hub::Hub;
 /// By queue.
 pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
 
-/// Every queue's rules that the configuration wants, but those that are what they are anyway.
+/// All rules in the configuration that differ from the default.
 pub(crate) fn wanted(config: &Config) -> Rules {
     let rules = config.queues.iter().map(|(queue, rules)| (Bytes::from(queue.clone()), rules_of(rules)));
     rules.filter(|(_, rules)| *rules != QueueRules::default()).collect()
@@ -47,7 +47,7 @@ pub(crate) fn bridge(config: &Config) -> Bridge {
     }
 }
 
-/// Brings the engine's rules into agreement with what is wanted.
+/// Reconciles the engine's rules with the configuration.
 pub(crate) fn agree(hub: &Hub, wanted: Rules) -> Agreement {
     let mut done = Agreement::new("queues");
     let mut there = ruled(hub);
@@ -106,7 +106,7 @@ mod tests {
         let a =
             "[queues.\"a b\"]\ncodec = \"json\"\nretry = { count = 3, backoff = \"2s\" }\nbody_bytes_max = \"1KiB\"\n";
         assert_eq!(agree_on(""), (0, 0, 0, 0));
-        assert_eq!(agree_on("[queues.plain]\n"), (0, 0, 0, 0), "as it is anyway");
+        assert_eq!(agree_on("[queues.plain]\n"), (0, 0, 0, 0), "the default");
         assert_eq!(agree_on(&format!("{a}[queues.b]\nretry.count = -1\n")), (2, 0, 0, 0));
         assert_eq!(agree_on(&format!("{a}[queues.b]\nretry.count = -1\n")), (0, 0, 0, 2));
         assert_eq!(agree_on(&format!("{a}[queues.b]\ncodec = \"base64\"\n")), (0, 1, 0, 1));

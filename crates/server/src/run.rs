@@ -27,25 +27,25 @@ use crate::places::PlaceLimits;
 use crate::protocols;
 use crate::threads::Threads;
 
-/// How long after a failed commit the store is tried again.
+/// How long after a failed commit the committing thread tries the store again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// How often what is in use is tried again.
+/// How often the daemon tries an address or a data directory again that is in use.
 const TRY_EVERY: Duration = Duration::from_millis(100);
 
-/// A log of so many times the size at which a checkpoint is made is worth a warning.
+/// The daemon warns when the log has this many times the size at which a checkpoint is due.
 const LOG_WARN_MULTIPLE: u64 = 4;
 
-/// How often the committing thread is looked after.
+/// How often the main thread checks on commits.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until it is told to stop, and drains it. `reread` makes the configuration anew from where it came from:
-/// what can be changed while the daemon runs is taken from that on SIGHUP. `ready` is called once the daemon has its data
-/// and its addresses, and can end it again.
+/// Runs the daemon until it is asked to stop, then drains it. `reread` reads the configuration again from its source: SIGHUP
+/// applies the settings that may change while the daemon runs. `run` calls `ready` once it has its data and its addresses; an
+/// error from `ready` ends the daemon.
 ///
 /// # Errors
 ///
-/// Whatever keeps it from starting, or from having everything on the disk when it stops.
+/// The daemon cannot start, or could not write everything to the disk before it stopped.
 pub fn run(
     config: &Config,
     reread: impl Fn() -> Result<Config, Failure>,
@@ -53,7 +53,8 @@ pub fn run(
 ) -> Result<(), Failure> {
     allow_open_files(config.server.connections_max);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_threads)?;
-    // Whoever rotates logs or asks what goes on while a large journal is read must not end the daemon: it is heeded after that.
+    // Log rotation (SIGHUP) or a status request (SIGTTIN) must not end the daemon while it reads a large journal: it handles the
+    // signal afterwards.
     let early = {
         let _inside = runtime.enter();
         EarlySignals::new()?
@@ -66,8 +67,9 @@ fn no_threads(error: io::Error) -> Failure {
     Failure::Runtime(format!("cannot start threads: {error}"))
 }
 
-/// Raises the limit on open files so far that it holds so many connections, if that is allowed: each is an open file, and
-/// many a shell allows no more than 1,024 unless asked. [`run`] does so; whoever gives rights up before does it earlier.
+/// Raises the limit on open files so that it allows this many connections, as far as the system permits: each connection is an
+/// open file, and many shells allow 1,024 by default. [`run`] calls this. A process that drops privileges first must call it
+/// before that.
 pub fn allow_open_files(connections_max: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const OTHERS: u64 = 256;
@@ -82,12 +84,12 @@ pub fn allow_open_files(connections_max: usize) {
         let allowed = maximum.map_or(wanted, |maximum| maximum.min(wanted));
         let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum }).is_ok();
         if !raised || allowed < wanted {
-            tracing::warn!(wanted, allowed, "fewer files may be open than server.connections_max needs");
+            tracing::warn!(wanted, allowed, "the limit on open files is lower than server.connections_max needs");
         }
     }
 }
 
-/// How the configuration sets the store up.
+/// The store's settings from the configuration.
 pub(crate) fn store_config(config: &Config) -> StoreConfig {
     let limits = CheckpointLimits::default();
     let (log_bytes, table_floor_bytes) = (config.store.checkpoint.into(), config.store.compact_floor.into());
@@ -106,7 +108,7 @@ fn try_open(config: &Config) -> Result<Opened, OpenError> {
     Ok(opened)
 }
 
-/// Opens the data directory, and waits for another process to let go of it if it may.
+/// Opens the data directory. If another process has it, waits for `server.in_use_timeout`.
 pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
     let mut trying = Trying::new(config);
     loop {
@@ -119,7 +121,7 @@ pub(crate) fn open(config: &Config) -> Result<Opened, Failure> {
     }
 }
 
-/// Binds everything an address stands for, and waits for another process to let go of it if it may.
+/// Binds every socket address that `listen` stands for. If one is in use, waits for `server.in_use_timeout`.
 async fn bind_in_time(listen: &ListenAddress, config: &Config) -> Result<Vec<Bound>, Failure> {
     let mut trying = Trying::new(config);
     loop {
@@ -132,7 +134,7 @@ async fn bind_in_time(listen: &ListenAddress, config: &Config) -> Result<Vec<Bou
     }
 }
 
-/// How long something that is in use is tried again.
+/// Tries again for a limited time while something is in use.
 struct Trying {
     timeout: Duration,
     since: Option<Instant>,
@@ -143,11 +145,11 @@ impl Trying {
         Self { timeout: config.server.in_use_timeout.into(), since: None }
     }
 
-    /// Whether to try again; the first time, that is told.
+    /// Whether to try again. The first call logs a warning.
     fn goes_on(&mut self, what: &dyn Display) -> bool {
         let since = *self.since.get_or_insert_with(|| {
             if !self.timeout.is_zero() {
-                tracing::warn!(%what, seconds = self.timeout.as_secs_f64(), "in use: tried again for a while");
+                tracing::warn!(%what, seconds = self.timeout.as_secs_f64(), "in use: trying again for a while");
             }
             Instant::now()
         });
@@ -170,7 +172,7 @@ async fn serve(
     let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
     let (threads, seating) = Threads::start(config.server.threads_or_default()).map_err(no_threads)?;
     let door = Arc::new(Door::new(Arc::clone(&hub), seating, bounds(config), places(config), buffers));
-    // Every address is bound before anything is served or committed: a busy one leaves no trace.
+    // The daemon binds all addresses before it serves or commits anything: a busy address leaves no trace.
     let served = protocols::all(config)?;
     let mut bound: Vec<(Bound, Protocol)> = Vec::new();
     for (protocol, addresses) in &served {
@@ -187,13 +189,13 @@ async fn serve(
     let log_max = LOG_WARN_MULTIPLE * u64::from(config.store.checkpoint);
     let checkpoints =
         Checkpoints::start(checkpointer, config.store.checkpoint_quiet.into(), log_max).map_err(no_threads)?;
-    // That the daemon has been started once more must be known before a lend key is given out: it is part of them.
+    // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
     hub.first_commit().await;
     if promise == Promise::Durable {
         door.seating().commit_in_turns(committer.commits());
     }
     protocols::make_queues(&hub, config)?;
-    // Before anything is due: what is no longer wanted does not run.
+    // Before anything is due: schedules that were removed from the configuration must not run.
     agree(&hub, wanted)?;
     let ticker = tokio::spawn(tick(Arc::clone(&hub)));
     for (listener, protocol) in bound {
@@ -223,7 +225,7 @@ async fn serve(
     drop(threads);
     checkpoints.finish();
     limited::finish();
-    // The last commit blocks; nothing else is left to run.
+    // The last commit blocks; no other work is left on this thread.
     match tokio::task::spawn_blocking(move || committer.finish()).await {
         Ok(true) => {
             tracing::info!("stopped: everything is on the disk");
@@ -233,7 +235,7 @@ async fn serve(
     }
 }
 
-/// What is configured and cannot be had is a mistake in the configuration.
+/// The engine's refusal of a configured entry is an error in the configuration.
 fn agree(hub: &Hub, wanted: Wanted) -> Result<(), Failure> {
     for agreement in wanted.agree(hub) {
         if let Some((name, why)) = agreement.refused.first() {
@@ -245,16 +247,16 @@ fn agree(hub: &Hub, wanted: Wanted) -> Result<(), Failure> {
     Ok(())
 }
 
-/// No more is accepted; connections say what they still owe and close.
+/// Accepts no more connections. Open ones send what they still owe and close.
 async fn drain(door: &Door, deadline: Duration) {
     door.hub.stop();
     door.tasks.close();
     if tokio::time::timeout(deadline, door.tasks.wait()).await.is_err() {
-        tracing::warn!(open = door.tasks.len(), "connections were still open when the time to stop was up");
+        tracing::warn!(open = door.tasks.len(), "connections are still open after server.shutdown_timeout");
     }
 }
 
-/// Wakes the engine when something is due, and often enough to see that a clock was set or that the daemon stood still.
+/// Wakes the engine when something is due, and often enough to notice that a clock was set or that the daemon was suspended.
 async fn tick(hub: Arc<Hub>) {
     const EVERY: Duration = Duration::from_millis(TICK_MS);
     loop {
@@ -263,12 +265,12 @@ async fn tick(hub: Arc<Hub>) {
             () = hub.deadline_moved.notified() => {}
             () = tokio::time::sleep(due) => {}
         }
-        // What is due at once may be a part of something long: others come first.
+        // The due work may be one part of something long: other tasks come first.
         tokio::task::yield_now().await;
     }
 }
 
-/// Comes back only if the daemon has to die, and says what of.
+/// Returns only if the daemon must die, with the reason.
 async fn watch(committer: &Committer, hub: &Hub, pace: Pace) -> &'static str {
     let mut drops = DropsTold::default();
     loop {
@@ -282,8 +284,8 @@ async fn watch(committer: &Committer, hub: &Hub, pace: Pace) -> &'static str {
     }
 }
 
-/// The allocator holds on to what is freed for a second, and gives it back when a large block is freed after that. A
-/// daemon that has gone quiet frees none: so this one does.
+/// The allocator keeps freed memory for a second, and returns it to the system when a large block is freed after that. An idle
+/// daemon frees no large blocks, so this function does.
 fn give_memory_back() {
     const LARGE: usize = 1 << 20;
     drop(black_box(Vec::<u8>::with_capacity(LARGE)));
@@ -325,7 +327,7 @@ fn places(config: &Config) -> PlaceLimits {
     }
 }
 
-/// A seed nobody outside can guess: for hash tables and dice.
+/// A seed that outsiders cannot guess: for hash tables and for the engine's random numbers.
 pub(crate) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())

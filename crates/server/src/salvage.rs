@@ -1,4 +1,4 @@
-//! Looking after a data directory while no daemon runs: is it in order, what can be saved, and can it be smaller.
+//! Work on a data directory while no daemon runs: verify it, salvage its contents, compact it.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -9,15 +9,15 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::run;
 
-/// How many things that could not be read are named one by one.
+/// At most this many unreadable places are listed.
 const NAMED_MAX: usize = 20;
 
-/// Writes every job, schedule and batch that can be read to `out`, a line of JSON each, and says in words how much that was.
-/// Nothing in the directory is changed.
+/// Writes every readable job, schedule and batch to `out`, a line of JSON each, and returns a summary. Changes nothing in the
+/// directory.
 ///
 /// # Errors
 ///
-/// There is no such directory, a daemon has it, or `out` takes no more; [`Failure::Incomplete`] with the same words, if
+/// The directory does not exist, a daemon has it, or `out` cannot be written; [`Failure::Incomplete`] with the summary, if
 /// anything is missing.
 pub fn salvage(data_dir: &Path, out: &mut dyn Write) -> Result<String, Failure> {
     is_there(data_dir)?;
@@ -43,7 +43,8 @@ fn in_words(found: &Salvage) -> String {
     )
 }
 
-/// Says whether the daemon would start from a directory with everything that was in it. Nothing in it is changed.
+/// Checks that the daemon would start from a directory with everything that was in it. Returns a summary. Changes nothing in the
+/// directory.
 ///
 /// # Errors
 ///
@@ -54,16 +55,16 @@ pub fn verify(config: &Config) -> Result<String, Failure> {
         .map_err(|error| Failure::store(&config.data_dir, &error))?;
     let windlass_store::Report { jobs, queues, schedules, batches, table_seq, last_seq, torn, harmless, .. } = report;
     let harmless: String =
-        harmless.iter().map(|damage| format!("\ndamaged, but the table holds what stood there: {damage}")).collect();
+        harmless.iter().map(|damage| format!("\ndamaged, but the table holds its records: {damage}")).collect();
     let torn = if torn { "; a torn entry behind the last commit was never acknowledged" } else { "" };
-    let before = if before { "; written by version 0.1.0, and taken over at the next start" } else { "" };
+    let before = if before { "; written by version 0.1.0: the next start converts it" } else { "" };
     Ok(format!(
         "ok: {jobs} jobs, {queues} queues, {schedules} schedules, {batches} batches; the table holds commits 1 to \
          {table_seq}, the log goes on to {last_seq}{torn}{before}{harmless}"
     ))
 }
 
-/// Builds the table anew, so that it takes up no more room than it must. Says in words what that brought.
+/// Rebuilds the table, so that it takes up no more room than necessary. Returns a summary.
 ///
 /// # Errors
 ///
@@ -78,11 +79,11 @@ pub fn compact(config: &Config) -> Result<String, Failure> {
     opened.checkpointer.ask_for_rebuild();
     opened.checkpointer.run(true).map_err(|error| failed(&error))?;
     opened.log.close().map_err(|error| failed(&error))?;
-    Ok(format!("the table takes up {} bytes, it was {before}", bytes()))
+    Ok(format!("the table takes up {} bytes; before: {before}", bytes()))
 }
 
-/// If the daemon would not start from the configured directory because something in it is lost, makes a store of the rest,
-/// and sets the damaged one aside. Both are logged. A directory that is in order is left alone.
+/// If the daemon would not start from the configured directory because data is lost, makes a new store of the rest and sets the
+/// damaged one aside. Logs both. Leaves an intact directory alone.
 ///
 /// # Errors
 ///
@@ -93,14 +94,14 @@ pub fn accept_loss(config: &Config) -> Result<(), Failure> {
         Err(OpenError::Damaged(damage)) if config.data_dir.is_dir() => damage,
         Ok(_) | Err(_) => return Ok(()),
     };
-    tracing::error!(%damage, "the store is damaged; its loss is accepted, as --accept-loss says");
+    tracing::error!(%damage, "the store is damaged; its loss is accepted because of --accept-loss");
     let (found, aside) = windlass_store::accept_loss(&store, limits, run::random_seed())
         .map_err(|error| Failure::data(&config.data_dir, error))?;
     tracing::warn!(aside = %aside.display(), "going on with {}", in_words(&found));
     Ok(())
 }
 
-/// Nothing is looked for, and nothing made, where no daemon has ever been.
+/// Fails where no daemon has ever been, so that nothing is created there.
 fn is_there(data_dir: &Path) -> Result<(), Failure> {
     let refuse = |why: &dyn std::fmt::Display| Err(Failure::data(data_dir, why));
     match std::fs::read_dir(data_dir).map(|mut entries| entries.next().is_none()) {

@@ -1,10 +1,10 @@
-//! What a connection is driven over: a socket of any kind, and the one thing about TCP that its driver has to know.
+//! The socket of a connection, of any kind, and one property of TCP that matters to it.
 //!
-//! A peer without `TCP_NODELAY` (most Gearman libraries) sends its second small write only when the first has been
-//! acknowledged (Nagle, RFC 896), and the kernel acknowledges late, in the hope that the acknowledgement can ride on an answer
-//! (RFC 9293, 3.8.6.3). A message that is answered with nothing has none to ride on: `WORK_COMPLETE` and `GRAB_JOB` in two writes
-//! take 40 ms. So the driver asks for the acknowledgement itself after each read that led to no answer, and only then. Whoever waits for a
-//! job (`PRE_SLEEP`, `FETCH`, `READY`) has said all it has to say, and what it is told carries the acknowledgement.
+//! A peer without `TCP_NODELAY` (most Gearman libraries) sends its second small write only when the first has been acknowledged
+//! (Nagle, RFC 896), and the kernel delays the acknowledgement, so that it can travel with an answer (RFC 9293, 3.8.6.3). If a
+//! message gets no answer, that costs time: `WORK_COMPLETE` and `GRAB_JOB` in two writes take 40 ms. So the connection asks for
+//! the acknowledgement itself after each read that led to no answer, and only then. A peer that waits for a job (`PRE_SLEEP`,
+//! `FETCH`, `READY`) sends nothing more, and the notification it gets carries the acknowledgement.
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,14 +14,14 @@ use crate::tls::TlsStream;
 
 /// A socket of any kind.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
-    /// Has what was read acknowledged at once, where acknowledgements are delayed. The kernel forgets that it was asked, so this
-    /// is for each time.
+    /// Acknowledges the bytes just read at once, where acknowledgements are delayed. The kernel forgets the request, so each read
+    /// needs a call.
     fn acknowledge(&self) {}
 }
 
 impl Stream for TcpStream {
     fn acknowledge(&self) {
-        // Without it the peer waits a moment longer.
+        // If it fails, the peer waits a moment longer.
         let _ = SockRef::from(self).set_tcp_quickack(true);
     }
 }
@@ -69,7 +69,7 @@ mod tests {
         assert!(SockRef::from(&stream).tcp_quickack().unwrap());
     }
 
-    /// Counts how often it is asked to acknowledge.
+    /// Counts the calls of `acknowledge`.
     struct Counting(DuplexStream, Arc<AtomicUsize>);
 
     impl Stream for Counting {
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// Answers `?` itself, has the engine answer `!` once the disk has it, sleeps at `z`, and answers anything else with nothing.
+    /// Answers `?` itself, has the engine answer `!` once it is on the disk, sleeps at `z`, and answers nothing else.
     #[derive(Debug)]
     struct Terse;
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_answered_with_nothing_is_acknowledged_and_requests_with_replies_pay_nothing() {
+    async fn only_reads_without_an_answer_are_acknowledged_at_once() {
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Durable, 7));
         let (ours, mut theirs) = duplex(1024);
         let asked = Arc::new(AtomicUsize::new(0));
@@ -169,9 +169,9 @@ mod tests {
         }
         theirs.write_all(b"?").await.unwrap();
         assert_eq!(theirs.read_u8().await.unwrap(), b'.');
-        assert_eq!(asked(), 3, "who waits to be told of a job has nothing more to say");
+        assert_eq!(asked(), 3, "a peer that waits for a job sends nothing more");
         drop(theirs);
         served.await.unwrap();
-        assert_eq!(asked(), 3, "nobody waits for it at the end");
+        assert_eq!(asked(), 3, "at the end it is not needed");
     }
 }

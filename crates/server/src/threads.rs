@@ -1,5 +1,5 @@
-//! The threads that serve connections. Each has a runtime of its own and keeps the connections it was given: no thread
-//! wakes another to share its work, which with small messages costs more than the work. Measured in `../README.md`.
+//! The threads that serve connections. Each has a runtime of its own and keeps its connections: no thread wakes another to share
+//! its work. With small messages that would cost more than the work. Measured in `../README.md`.
 
 use std::io;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::ringer::Ringer;
 /// How long a serving thread may run before others do, on a busy machine: it mostly waits for its peers, and they for it.
 const SLICE: Duration = Duration::from_micros(100);
 
-/// The serving threads. Dropped, they end, and with them whatever connection is still there.
+/// The serving threads. Dropping this ends them, and all connections that are still open.
 ///
-/// The thread that starts them is not one of them: it accepts connections, keeps time and watches over commits, for which it may
-/// never wait for the disk.
+/// The thread that starts them is not one of them: it accepts connections, keeps time and watches over commits, so it must never
+/// wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Threads {
     serving: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
 
-/// Where connections can be served.
+/// The serving threads, for new connections.
 #[derive(Debug)]
 pub(crate) struct Seating(Vec<Seats>);
 
@@ -38,7 +38,7 @@ struct Seats {
     taken: Arc<AtomicUsize>,
 }
 
-/// A connection's place on a thread.
+/// A connection's place on a thread. Frees it when dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub(crate) runtime: Handle,
@@ -48,7 +48,7 @@ pub(crate) struct Seat {
 }
 
 impl Threads {
-    /// Starts as many as are wanted.
+    /// Starts this many threads.
     pub(crate) fn start(wanted: usize) -> io::Result<(Self, Seating)> {
         let stop = CancellationToken::new();
         let mut seats = Vec::new();
@@ -67,10 +67,10 @@ impl Threads {
     }
 }
 
-/// Lets the calling thread in soon after it wakes. Threads that it starts are let in as soon, unless they say otherwise.
+/// Lets the calling thread run soon after it wakes. Threads that it starts inherit this, unless they set another slice.
 fn shorten_slices() {
     if let Err(error) = windlass_sched::shorten_slices(SLICE) {
-        tracing::debug!(%error, "a serving thread has slices of the usual length");
+        tracing::debug!(%error, "cannot shorten the time slices of a serving thread");
     }
 }
 
@@ -87,7 +87,7 @@ impl Seating {
         }
     }
 
-    /// A place on the thread that has the fewest connections.
+    /// A place on the thread with the fewest connections.
     pub(crate) fn seat(&self) -> Option<Seat> {
         let seats = self.0.iter().min_by_key(|seats| seats.taken.load(Ordering::Relaxed))?;
         seats.taken.fetch_add(1, Ordering::Relaxed);

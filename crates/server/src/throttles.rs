@@ -1,5 +1,5 @@
-//! Queues of which not everything may be worked on at once, because the configuration says so: the engine's throttles brought
-//! into agreement with it. Nobody else sets any.
+//! Throttles of the configuration (`faktory.throttles`, `queues`), which limit how much of a queue is worked on at once:
+//! reconciles the engine's throttles with them. Only the configuration sets throttles.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::hub::Hub;
 /// By queue.
 pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
 
-/// Every throttle that the configuration wants.
+/// All throttles in the configuration.
 pub(crate) fn wanted(config: &Config) -> Throttles {
     let throttle = |(queue, throttle): (&String, &config::Throttle)| {
         let config::Throttle { concurrency, worker, timeout } = *throttle;
@@ -24,7 +24,7 @@ pub(crate) fn wanted(config: &Config) -> Throttles {
     config.faktory.throttles.iter().chain(of_queues).map(throttle).collect()
 }
 
-/// Brings the engine's throttles into agreement with what is wanted.
+/// Reconciles the engine's throttles with the configuration.
 pub(crate) fn agree(hub: &Hub, wanted: Throttles) -> Agreement {
     let mut done = Agreement::new("throttles");
     let mut there = throttled(hub);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_changed_and_nothing_else() {
+    fn only_changed_entries_are_changed() {
         let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7);
         let agree_on = |text: &str| {
             let Agreement { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told_by_name() {
+    fn refused_entries_are_reported_by_name() {
         let limits = Limits { name_bytes_max: 3, ..Limits::default() };
         let hub = Hub::new(Engine::new(limits, 7), Journal::new(), Promise::Soon, 7);
         let Agreement { refused, new, .. } = agree(&hub, wanted_of("long.worker = 1\nabc.worker = 1"));

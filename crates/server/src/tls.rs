@@ -1,5 +1,5 @@
-//! TLS for listeners: from files to what a handshake needs, the handshake, and a stream that is as good as a socket to
-//! the driver of a connection. Knows no protocol.
+//! TLS for listeners: reads the files, shakes hands, and wraps a socket in a stream that connections use like a socket.
+//! Independent of the protocol.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock;
 use crate::config::{Tls, TlsError};
 
-/// What turns the sockets of a listener into TLS streams. Its files can be read again while it is at work.
+/// Turns the sockets of a listener into TLS streams. Can read its files again at any time.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     files: Tls,
@@ -33,7 +33,7 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    /// None if TLS is off.
+    /// `None` if TLS is off.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl Acceptor {
         Ok(Some(Self { files: files.clone(), current, handshake_max }))
     }
 
-    /// Reads the files again. New connections get what is in them now; with an error everything stays as it was.
+    /// Reads the files again, for new connections. On an error everything stays as it was.
     pub(crate) fn reload(&self) -> Result<(), TlsError> {
         let new = Arc::new(load(&self.files)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
@@ -69,7 +69,7 @@ impl Acceptor {
 
 // ---- files -----------------------------------------------------------------------------------------------------------
 
-/// Says whether the files can be used.
+/// Checks that the files can be used.
 ///
 /// # Errors
 ///
@@ -107,7 +107,7 @@ fn certified_key(files: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey,
     let key = provider.key_provider.load_private_key(key).map_err(|error| bad_key(&error))?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
-        // Unknown: of a kind of key that cannot be asked for its public half.
+        // Unknown: rustls cannot derive the public key of this kind of key.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(rustls::Error::InconsistentKeys(_)) => {
             Err(bad_key(&format_args!("not the key of the certificate in {}", files.certificate.display())))
@@ -151,18 +151,18 @@ fn unusable(key: &'static str, path: &Path, reason: impl ToString) -> TlsError {
 
 /// A TLS connection.
 ///
-/// A write is done when its bytes are with the kernel, not when they are encrypted, so that there is nothing to flush and
-/// no buffer whose bytes nobody counts. That asks something of the writer: while a write is pending, it must offer the same
-/// bytes again, and may offer more behind them.
+/// A write is complete when its bytes are with the kernel, not when they are encrypted, so that there is nothing to flush and no
+/// uncounted buffer. This requires something of the writer: while a write is pending, it must offer the same bytes again, and may
+/// offer more behind them.
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     inner: tokio_rustls::server::TlsStream<TcpStream>,
-    /// Bytes that are encrypted and not yet all with the kernel: the first of what is offered next.
+    /// Bytes that are encrypted but not yet all with the kernel: the first of the next bytes offered.
     unconfirmed: usize,
 }
 
 impl TlsStream {
-    /// What it is spoken over.
+    /// The socket below.
     pub(crate) fn socket(&self) -> &TcpStream {
         self.inner.get_ref().0
     }
@@ -171,8 +171,8 @@ impl TlsStream {
 impl AsyncRead for TlsStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut self.inner).poll_read(cx, buffer)) {
-            // The peer closed its socket and did not say so in TLS, as many do. Whatever is cut short by that, the
-            // protocol notices: its messages say how long they are.
+            // The peer closed its socket without `close_notify`, as many do. The protocol notices a truncation: its messages have
+            // a length.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
             done => Poll::Ready(done),
         }
@@ -197,7 +197,7 @@ impl AsyncWrite for TlsStream {
     }
 }
 
-/// The last word is that it was the last (`close_notify`), as far as the kernel takes it without waiting.
+/// Sends `close_notify`, as far as the kernel takes it without waiting.
 impl Drop for TlsStream {
     fn drop(&mut self) {
         let (socket, session) = self.inner.get_mut();

@@ -27,16 +27,16 @@ use crate::hub::{Cut, Hub};
 use crate::mailbox::Mailbox;
 use crate::ringer::Ringer;
 
-/// How the committer goes about it.
+/// Times of the committing thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Gather for this long before each commit; `None` = commit as soon as there is anything.
     pub(crate) interval: Option<Duration>,
-    /// How long after a failure the store is tried again.
+    /// How long after a failure the committing thread tries the store again.
     pub(crate) retry: Duration,
-    /// A commit that takes longer counts as a store that does not answer.
+    /// If a commit takes longer, the store counts as failed.
     pub(crate) timeout: Duration,
-    /// A store that does not answer for this long ends the daemon: a supervisor's restart beats a silent hang.
+    /// If the store does not respond for this long, the daemon ends: a supervisor's restart beats a silent hang.
     pub(crate) abort: Duration,
 }
 
@@ -57,20 +57,20 @@ pub(crate) struct Commits {
     queue: Mutex<Vec<Arc<Ringer>>>,
     pace: Pace,
     stop: AtomicBool,
-    /// When the write in progress began, in milliseconds of the engine's clock; 0 = none is.
+    /// When the write in progress began, in milliseconds of the engine's clock; 0 = none.
     writing_since: AtomicU64,
 }
 
-/// What the thread that writes needs.
+/// State of the thread that writes.
 struct Writer {
     log: Box<dyn Log>,
     room: Room,
-    /// Commits and bytes since the room was measured.
+    /// Commits and bytes since the last measurement of the room.
     unseen: (u32, u64),
     policy: Policy,
     /// The commit that the store did not take.
     failed: Option<Cut>,
-    // Last: other processes are kept out until everything else is closed.
+    // Last: keeps other processes out until everything else is closed.
     _guard: Option<Guard>,
 }
 
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Writer {
 /// How long the committing thread may run before others do, on a busy machine: it sleeps again long before.
 const SLICE: Duration = Duration::from_micros(100);
 
-/// The room that is left is measured after so many commits, and after so many bytes.
+/// The committing thread measures the room after this many commits, and after this many bytes.
 const LOOK_COMMITS: u32 = 64;
 const LOOK_BYTES: u64 = 256 << 10;
 
@@ -111,14 +111,14 @@ impl Committer {
         &self.commits
     }
 
-    /// Watches over commits: to be called every second or so. Returns the reason to die, if there is one.
+    /// Checks on commits. The main thread calls this every second or so. Returns the reason to die, if there is one.
     pub(crate) fn watch(&self, pace: Pace) -> Option<&'static str> {
         let hub = &self.commits.hub;
         let has_died = self.thread.is_finished() || self.commits.writer.is_poisoned();
         if has_died && !self.commits.stopping() {
             return Some("a thread that commits has died");
         }
-        // While new jobs are refused there may be no commits after which to look.
+        // While new jobs are refused there may be no commits, after which the room is usually measured.
         if hub.full() {
             self.room.look();
         }
@@ -128,19 +128,19 @@ impl Committer {
         }
         let writing = Duration::from_millis(clock::now().0.saturating_sub(since));
         if writing > pace.abort {
-            return Some("a commit has not come back from the store for longer than store.commit_abort");
+            return Some("the store has not completed a commit for longer than store.commit_abort");
         }
         if writing > pace.timeout && !hub.failed() {
             tracing::error!(
                 seconds = writing.as_secs(),
-                "a commit has not come back from the store: nothing is acknowledged until it does"
+                "the store has not completed a commit: nothing is acknowledged until it does"
             );
             hub.set_failed(true);
         }
         None
     }
 
-    /// Commits what is left, numbers settled, and ends. Returns whether everything is on the disk.
+    /// Settles the engine's numbers, commits the rest, and ends. Returns whether everything is on the disk.
     pub(crate) fn finish(self) -> bool {
         self.commits.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -151,13 +151,13 @@ impl Committer {
 /// The committing thread.
 impl Commits {
     fn run(&self) -> bool {
-        // Without it a commit on a busy machine waits for a processor ten times as long as for the disk.
+        // Without it, on a busy machine, a commit waits ten times as long for a processor as for the disk.
         if let Err(error) = windlass_sched::shorten_slices(SLICE) {
-            tracing::debug!(%error, "the committing thread has slices of the usual length");
+            tracing::debug!(%error, "cannot shorten the time slices of the committing thread");
         }
         while !self.stopping() {
             if let Some(interval) = self.pace.interval {
-                // What was promised for this interval may be more than one commit.
+                // The changes of this interval may need more than one commit.
                 while self.commit() && self.hub.with_journal(|_, journal| journal.is_behind()) {}
                 self.sleep(interval);
             } else {
@@ -170,7 +170,7 @@ impl Commits {
             engine.settle_head();
             journal.stop_in_order();
         });
-        // At least the one that says so.
+        // At least the commit that records the clean stop.
         while self.commit() {}
         if self.writer().failed.is_some() {
             return false;
@@ -182,8 +182,8 @@ impl Commits {
         closed.is_ok()
     }
 
-    /// Waits until there is something to do. A thread that makes the journal non-empty after this one has called itself idle
-    /// unparks it, so nothing is missed between looking and parking.
+    /// Waits until there is something to do. A thread that makes the journal non-empty after the call of `committer_is_idle`
+    /// unparks this one, so it misses nothing between the check and parking.
     fn rest(&self) {
         self.hub.committer_is_idle();
         if !self.hub.is_urgent() && !self.stopping() {
@@ -191,8 +191,8 @@ impl Commits {
         }
     }
 
-    /// Commits what is pending, with as many tries as it takes. Returns `false` if nothing is, or if the daemon stops and the
-    /// store does not answer.
+    /// Commits the pending changes, with as many tries as it takes. Returns `false` if there are none, or if the daemon stops and
+    /// the store does not respond.
     fn commit(&self) -> bool {
         let mut writer = self.writer();
         let mut tries = 0_u64;
@@ -233,7 +233,7 @@ impl Commits {
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        // The daemon dies of a thread that panicked here: `watch`.
+        // A panic of another thread that held this lock ends the daemon: `watch`.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -298,7 +298,7 @@ mod tests {
         let pace = Pace { interval: Some(hour), retry: hour, timeout: hour, abort: hour };
         let committer = Committer::start(Arc::clone(&hub), Box::new(log.clone()), None, pace).unwrap();
         let last = hub.with_journal(|_, journal| journal.pending_seq());
-        // One commit more: the daemon begins it while the first ones are written.
+        // One commit more: the daemon begins it while it writes the first ones.
         while log.seqs().last().is_none_or(|seq| seq + 1 < last) {
             thread::yield_now();
         }

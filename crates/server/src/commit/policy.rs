@@ -1,24 +1,25 @@
 //! Which threads commit: serving threads at the end of their turns, or the committing thread.
 //!
-//! While a serving thread writes it serves nobody. That costs nothing as long as all its clients wait for this very commit. So
-//! it commits as long as the disk is quick, few clients wait for a commit, and hardly any others had sent something when it was
-//! written. Otherwise the committing thread does it while the serving threads go on.
+//! While a serving thread writes, it serves no client. That costs nothing as long as all its clients wait for this very commit.
+//! So serving threads commit as long as the disk is quick, few clients wait for a commit, and hardly any others sent something
+//! while it was written. Otherwise the committing thread does it while the serving threads go on.
 
 use std::time::Duration;
 
-/// A commit that takes longer is one of a slow disk.
+/// A commit that takes longer means a slow disk.
 const QUICK_MAX: Duration = Duration::from_millis(1);
-/// With more acknowledgements in a commit, serving the next clients takes as long as the disk: both go on at the same time then.
+/// With more acknowledgements in a commit, serving the next clients takes as long as the disk: then the committing thread writes
+/// in parallel.
 const ACKNOWLEDGEMENTS_MAX: usize = 16;
-/// So many quick and small commits in a row come before serving threads commit: at first, and after they were in the way of
-/// others again and again.
+/// Serving threads begin to commit after this many quick and small commits in a row. The number grows when they have held up
+/// other clients again.
 const RUN_MIN: u32 = 16;
 const RUN_MAX: u32 = 4096;
-/// What serving threads may lose before they stop, when they begin to commit, and what they may save up.
+/// The credit of serving threads when they begin to commit, and the most they may save up.
 const CREDIT_FIRST: usize = 8;
 const CREDIT_MAX: usize = 64;
 
-/// Decides from what was measured.
+/// Decides from measurements.
 #[derive(Debug)]
 pub(super) struct Policy {
     in_turns: bool,
@@ -26,7 +27,7 @@ pub(super) struct Policy {
     run: u32,
     /// How long that row must be.
     run_min: u32,
-    /// Clients that were acknowledged by commits in turns, less those that had to wait for such a commit without need.
+    /// Clients that commits in turns acknowledged, less the clients that such a commit held up without need.
     credit: usize,
 }
 
@@ -42,7 +43,7 @@ impl Policy {
         self.in_turns
     }
 
-    /// A commit took so long, and so many acknowledgements waited for it.
+    /// Records a commit: how long it took, and how many acknowledgements waited for it.
     pub(super) fn committed(&mut self, took: Duration, acknowledgements: usize) {
         if took > QUICK_MAX || acknowledgements > ACKNOWLEDGEMENTS_MAX {
             return self.leave_turns();
@@ -54,12 +55,13 @@ impl Policy {
         }
     }
 
-    /// The store did not take a commit.
+    /// Records that the store did not take a commit.
     pub(super) fn failed(&mut self) {
         self.leave_turns();
     }
 
-    /// A serving thread committed. So many of its clients waited for that, and so many others had sent something meanwhile.
+    /// Records a commit of a serving thread: how many of its clients it acknowledged, and how many others had sent something
+    /// meanwhile.
     pub(super) fn committed_in_turn(&mut self, acknowledged: usize, held_up: usize) {
         match (self.credit + acknowledged).checked_sub(held_up) {
             Some(credit) if credit < CREDIT_MAX => self.credit = credit,

@@ -1,4 +1,4 @@
-//! The room that is left for the log. Without enough of it the daemon takes no new jobs.
+//! The room left for the log. Without enough of it the daemon takes no new jobs.
 
 use std::sync::Arc;
 
@@ -6,15 +6,16 @@ use windlass_store::LogTail;
 
 use crate::hub::Hub;
 
-/// So much of the log is kept for jobs to end in, when the disk has no more: some, …
+/// Room reserved in the log so that existing jobs can end on a full disk: this much in all, …
 const RESERVE_BYTES: u64 = 8 << 20;
-/// … and this for each job, which is taken and ended in a commit each: some 100 to 130 bytes a commit.
+/// … and this much for each job. A job may need two commits, one for its lease and one for its end, of some 100 to 130 bytes
+/// each.
 const RESERVE_PER_JOB: u64 = 384;
-/// New jobs are refused when so much is left besides, and the table needs some too. What was taken and is not on the disk yet
-/// has been taken off what is left.
+/// New jobs are refused when less than this is left besides the reserve; the table needs some of it, too. Jobs that are taken but
+/// not on the disk yet are already subtracted from the room.
 const SLACK_BYTES: u64 = 16 << 20;
 
-/// What is left for the log, and what follows from that.
+/// Measures the room left for the log, and acts on it.
 #[derive(Clone)]
 pub(super) struct Room {
     hub: Arc<Hub>,
@@ -32,8 +33,8 @@ impl Room {
         Self { hub, tail }
     }
 
-    /// Refuses new jobs before the room is gone in which those that are there can end, and takes that room from the disk
-    /// then. Takes them again once there is more.
+    /// Refuses new jobs while the existing ones still have room to end, and then reserves that room on the disk. Takes new jobs
+    /// again once there is more room.
     pub(super) fn look(&self) {
         let (jobs, on_its_way) =
             self.hub.with_journal(|engine, journal| (engine.job_count() as u64, journal.in_flight_bytes()));
@@ -41,26 +42,21 @@ impl Room {
         let free = self.tail.free_bytes();
         let left = self.tail.room_bytes().saturating_add(free);
         let spare = left.saturating_sub(needed.saturating_add(SLACK_BYTES));
-        // A large job gets a file of its own. Whether what was on its way has arrived when it was looked is not known.
+        // A large job gets a file of its own. The measurement may or may not include data on its way to the disk.
         let room = spare.min(free).saturating_sub(on_its_way);
         self.hub.with_journal(|_, journal| self.hub.set_room(room.saturating_sub(journal.uncommitted_bytes())));
         if self.hub.full() {
             if spare >= SLACK_BYTES && self.tail.reserve(0).and_then(|()| self.tail.make_room()).is_ok() {
                 self.hub.set_full(false);
-                tracing::warn!("the disk has room again: new jobs are taken");
+                tracing::warn!("the disk has room again: new jobs are accepted");
             } else {
-                // What has become free is not for others. Without it things go on as they were.
+                // Reserves space that has become free, before other programs take it. If that fails, nothing changes.
                 let _ = self.tail.reserve(needed);
             }
         } else if spare == 0 {
             let reserved = self.tail.reserve(needed).err().map(tracing::field::display);
             self.hub.set_full(true);
-            tracing::error!(
-                left,
-                jobs,
-                reserved,
-                "the disk is full: no new jobs are taken, those that are there go on"
-            );
+            tracing::error!(left, jobs, reserved, "the disk is full: new jobs are refused, existing jobs go on");
         }
     }
 }
@@ -78,7 +74,7 @@ mod tests {
     use crate::clock;
     use crate::hub::{Cut, Promise};
 
-    /// A log on a disk of so many bytes.
+    /// A log on a disk of this many bytes.
     struct SmallDisk {
         log: MemoryLog,
         bytes: u64,
@@ -118,9 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_is_no_room_for_new_jobs() {
+    fn jobs_on_their_way_to_the_disk_take_room() {
         const BODY_BYTES: u64 = 4 << 20;
-        // Where nobody waits for the disk, large jobs do not wait for one another either.
+        // With this promise, large jobs do not wait for one another.
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7));
         let mut log = MemoryLog::new();
         let bytes = RESERVE_BYTES + SLACK_BYTES + 11 * BODY_BYTES / 4;
@@ -136,7 +132,7 @@ mod tests {
             hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect());
             jobs() > before
         };
-        // However often it is looked, what was taken stays taken: in the pending commit, and on its way to the disk.
+        // However often the room is measured, taken room stays taken: in the pending commit, and on its way to the disk.
         let mut look_and_push = || {
             room.look();
             push(BODY_BYTES)
@@ -144,10 +140,10 @@ mod tests {
         let taken: Vec<bool> = (0..4).map(|_| look_and_push()).collect();
         assert_eq!(taken, [true, true, false, false]);
         while let Some(Cut { commit, .. }) = hub.cut() {
-            assert!(!look_and_push(), "nor is what is on its way to the disk");
+            assert!(!look_and_push(), "jobs on their way to the disk take room, too");
             log.append(&commit).unwrap();
             hub.committed(commit.seq());
         }
-        assert!(!hub.full(), "nothing is told to be full that is not");
+        assert!(!hub.full(), "the disk is not full");
     }
 }

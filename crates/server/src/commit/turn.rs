@@ -1,7 +1,7 @@
 //! Commits at the end of a serving thread's turn: after all that was ready on the thread has visited the engine.
 //!
 //! A change that no client waits for, such as the lease of a `FETCH`, is not worth a commit of its own. It joins the next commit
-//! that a client waits for, and gets one of its own after [`GATHER`].
+//! that a client waits for, or gets its own after [`GATHER`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
@@ -12,16 +12,16 @@ use tokio::sync::Notify;
 use super::Commits;
 use crate::ringer::Ringer;
 
-/// How long changes wait for others to share a commit with, if no client waits for them.
+/// How long a change that no client waits for stays in memory before it gets a commit of its own.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// Commits of more bytes are for the committing thread.
+/// The committing thread writes commits of more bytes.
 const BYTES_MAX: u64 = 128 << 10;
 
-/// What a serving thread's turns have brought.
+/// The events of a serving thread's turns.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// The thread commits at all.
+    /// Whether the thread commits at all.
     commits: AtomicBool,
     /// A client waits for the pending commit.
     ended: Notify,
@@ -37,17 +37,17 @@ impl Turns {
         self.commits.load(Ordering::Acquire)
     }
 
-    /// A client waits for what was changed in this turn.
+    /// Records that a client waits for a change of this turn.
     pub(crate) fn end(&self) {
         self.ended.notify_one();
     }
 
-    /// Something was changed in this turn, and no client waits for it.
+    /// Records a change of this turn that no client waits for.
     pub(crate) fn begin_commit(&self) {
         self.begun.notify_one();
     }
 
-    /// A connection has read something.
+    /// Records that a connection has read something.
     pub(crate) fn count_read(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ impl Commits {
         let commit = async {
             loop {
                 ringer.turns().ended.notified().await;
-                // Whatever else is ready on this thread has its turn first, and comes into the same commit.
+                // All other tasks that are ready on this thread go first, and join the same commit.
                 tokio::task::yield_now().await;
                 if !self.commit_here(&ringer).await {
                     self.hub.wake_committer();
@@ -83,8 +83,8 @@ impl Commits {
         tokio::join!(gather, commit);
     }
 
-    /// Commits on the calling thread. If another thread is writing, this one is told when that is done. Returns `false` if the
-    /// pending commit is for the committing thread.
+    /// Commits on the calling thread. If another thread is writing, it will notify this one when it is done. Returns `false` if
+    /// the committing thread must write the pending commit.
     async fn commit_here(&self, ringer: &Arc<Ringer>) -> bool {
         let reads_before = ringer.turns().reads();
         let acknowledged = {
@@ -108,7 +108,7 @@ impl Commits {
         let (ours, others): (Vec<_>, Vec<_>) = acknowledged.into_iter().partition(is_here);
         Ringer::ring_all(others);
         let passed_on = self.pass_on();
-        // Whoever has sent something while this thread wrote was held up by it.
+        // This thread's write held up every client that sent something meanwhile.
         tokio::task::yield_now().await;
         let held_up = ringer.turns().reads().wrapping_sub(reads_before);
         self.learn(ours.len(), held_up);
@@ -117,15 +117,15 @@ impl Commits {
     }
 
     fn learn(&self, acknowledged: usize, held_up: usize) {
-        // Another thread that writes now learns something itself.
+        // If another thread writes now, it measures itself.
         if let Ok(mut writer) = self.writer.try_lock() {
             writer.policy.committed_in_turn(acknowledged, held_up);
             self.hub.set_commit_in_turns(writer.policy.in_turns());
         }
     }
 
-    /// What gathered while a commit was written is for a thread whose turn ended meanwhile. Returns `false` if there is no such
-    /// thread, and something to commit.
+    /// Passes the changes that gathered during a commit to a thread whose turn ended meanwhile. Returns `false` if there is no
+    /// such thread although there is something to commit.
     pub(super) fn pass_on(&self) -> bool {
         let waiting = std::mem::take(&mut *self.queue());
         if !self.hub.is_urgent() {
@@ -161,7 +161,7 @@ mod tests {
     use crate::mailbox::Mailbox;
     use crate::parcel::Depot;
 
-    /// A log that knows which threads wrote to it.
+    /// A log that records which threads wrote to it.
     struct Witness(MemoryLog, Arc<Mutex<Vec<String>>>);
 
     impl Log for Witness {
@@ -191,7 +191,7 @@ mod tests {
         (tag, Command::Push(Box::new(job)))
     }
 
-    /// Runs something on a serving thread that commits, with a client of its own. Returns which threads committed.
+    /// Runs a closure on a serving thread that commits, with a client of its own. Returns which threads committed.
     fn on_a_serving_thread<F: Future<Output = ()>>(run: impl FnOnce(Arc<Hub>, Arc<Mailbox>) -> F) -> Vec<String> {
         let (names, hour) = (Arc::<Mutex<Vec<String>>>::default(), Duration::from_secs(3600));
         let log = Box::new(Witness(MemoryLog::new(), Arc::clone(&names)));
@@ -220,7 +220,7 @@ mod tests {
     fn a_serving_thread_commits_what_its_clients_wait_for() {
         let here = thread::current().name().unwrap().to_owned();
         let names = on_a_serving_thread(|hub, mailbox| async move {
-            // A log in memory is quick, unless this thread was not let in for a while.
+            // A log in memory is quick, unless the system let this thread wait for a processor.
             let mut in_turns = 0;
             while in_turns < 8 {
                 in_turns += u32::from(hub.commits_in_turns());
@@ -236,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn what_no_client_waits_for_is_committed_all_the_same() {
+    fn changes_that_no_client_waits_for_are_committed_too() {
         on_a_serving_thread(|hub, _| async move {
-            // Jobs of no use to this test: what is pushed without a tag is acknowledged to nobody.
+            // The jobs are irrelevant: a push without a tag gets no acknowledgement.
             for _ in 0..3 {
                 hub.visit(ClientId(1), &clock::read(), &mut items([push(Tag::NONE), push(Tag::NONE)]));
                 let pending = hub.with_journal(|_, journal| journal.pending_seq());

@@ -1,4 +1,5 @@
-//! How a connection reads: small messages through a buffer that the thread's connections share, large ones into their place.
+//! How a connection reads: small messages through a buffer that the thread's connections share, large ones directly into their
+//! own memory.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +11,7 @@ use tokio::io::ReadBuf;
 use super::Connection;
 use crate::stream::Stream;
 
-/// The most a declared length makes us reserve at once; beyond it, memory grows with what has really come.
+/// The most that a declared length reserves at once. Beyond it, memory grows with the bytes that have really arrived.
 const RESERVE_MAX: usize = 1024 * 1024;
 
 const SCRATCH_BYTES: usize = 64 * 1024;
@@ -20,8 +21,8 @@ std::thread_local! {
 }
 
 impl<S: Stream> Connection<S> {
-    /// Reads what is there, up to the bound. Small messages go through a buffer shared by the thread, so that a
-    /// connection at rest holds none; the rest of a large one is read straight into its place.
+    /// Reads all that is there, up to the bound. Small messages go through a buffer that the thread shares, so that an idle
+    /// connection holds none. The rest of a large message goes directly into its own memory.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let needs = self.session.needs_bytes();
         if needs > SCRATCH_BYTES || (needs > 1 && self.input.len() > SCRATCH_BYTES) {
@@ -41,7 +42,7 @@ impl<S: Stream> Connection<S> {
                 let filled = buffer.filled().len();
                 self.input.extend_from_slice(buffer.filled());
                 total += filled;
-                // A short read means that there is no more; asking again would only cost a system call.
+                // A short read means that there is no more; reading again would only cost a system call.
                 if filled < SCRATCH_BYTES || total >= self.bounds.read_bytes_max {
                     return Poll::Ready(Ok(total));
                 }
@@ -50,12 +51,12 @@ impl<S: Stream> Connection<S> {
     }
 }
 
-/// Makes room for more of a message that needs so many bytes: for all of them at last and for hardly more, because the message may
-/// keep this memory, and for as much again as has come until then, because that is all the peer has shown.
+/// Makes room for more of a message that needs this many bytes. The final size is exact, because the message may keep this
+/// memory. Before that, the room at most doubles, because the peer has shown no more than that.
 fn grow(input: &mut BytesMut, needs: usize) {
     let held = input.len();
     if input.capacity() == held {
-        // Not less than a part, or many small steps would copy it as many times.
+        // Not less than a fraction, or many small steps would copy the message many times.
         let more = needs.clamp(held / 16, RESERVE_MAX.max(held));
         let mut larger = BytesMut::with_capacity(held + more);
         larger.extend_from_slice(input);

@@ -14,10 +14,10 @@ use crate::places::{PlaceLimits, Places};
 /// More than may wait when the pipe is full.
 const ANSWER_BYTES: usize = WRITE_HIGH_BYTES + 4096;
 
-/// What a session was told, in order.
+/// The session's calls, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;
 
-/// Answers the first byte with so many, and wants to be ticked at once until it was.
+/// Answers the first byte with this many bytes, and requires a tick at once until it got one.
 #[derive(Debug)]
 struct Talkative {
     answer_bytes: usize,
@@ -63,21 +63,21 @@ pub(crate) const BOUNDS: Bounds = Bounds {
     patience: Patience { timeout_ms: 0, bytes_per_s: 0 },
 };
 
-/// What connections share: this hub, and nothing else of note.
+/// The shared state of connections on this hub.
 pub(crate) fn shared(hub: &Arc<Hub>) -> Shared {
     Shared { hub: Arc::clone(hub), depot: Arc::new(Depot::new(DEPOT_BYTES)) }
 }
 
-/// A place of its own.
+/// A place that no other connection uses.
 pub(crate) fn guest() -> Guest {
     let limits = PlaceLimits { connections_max: 1, reserved: 0, per_address_max: 0 };
     Places::new(limits).take("any", "", |_| false).unwrap()
 }
 
-/// What mailboxes may hold of what was posted.
+/// How many posted bytes all mailboxes may hold.
 const DEPOT_BYTES: usize = 1 << 20;
 
-/// A connection with such a session, what that is told, and the way to it from outside.
+/// A connection with such a session, the session's calls, and a handle to the mailbox.
 fn connection<S: Stream>(stream: S, answer_bytes: usize) -> (Connection<S>, Told, Arc<dyn Post>) {
     let journal = Journal::new();
     let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), journal, Promise::Soon, 7));
@@ -91,7 +91,7 @@ fn connection<S: Stream>(stream: S, answer_bytes: usize) -> (Connection<S>, Told
 }
 
 #[tokio::test]
-async fn a_peer_that_is_not_read_from_is_excused() {
+async fn liveness_is_reset_while_the_peer_is_not_read() {
     let (ours, mut theirs) = duplex(1024);
     let (connection, told, _) = connection(ours, ANSWER_BYTES);
     let served = tokio::spawn(connection.serve());
@@ -112,7 +112,7 @@ async fn a_peer_that_is_not_read_from_is_excused() {
 }
 
 #[tokio::test]
-async fn a_dismissed_connection_ends_at_once_whatever_it_is_owed() {
+async fn a_dismissed_connection_ends_at_once_even_with_unsent_answers() {
     let (ours, mut theirs) = duplex(1024);
     let (connection, told, handle) = connection(ours, ANSWER_BYTES);
     let served = tokio::spawn(connection.serve());
@@ -126,7 +126,7 @@ async fn a_dismissed_connection_ends_at_once_whatever_it_is_owed() {
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_read_misses_what_is_posted_is_heard_and_is_not_hung_up_on() {
+async fn a_peer_that_does_not_read_misses_posts_but_stays_connected() {
     const WORDS: usize = 4096;
     let (ours, mut theirs) = duplex(1024);
     let (connection, told, line) = connection(ours, 1);
@@ -137,10 +137,10 @@ async fn a_peer_that_does_not_read_misses_what_is_posted_is_heard_and_is_not_hun
         posted += 1;
         tokio::task::yield_now().await;
     }
-    // A mailbox's part of what is free, what is copied to be written, and what is written.
+    // A mailbox's part of the free bytes, the bytes copied to be written, and the bytes that are written.
     let held_max = DEPOT_BYTES / 8 + POSTED_HIGH_BYTES + WORDS + 1024;
     assert!((BOUNDS.unacknowledged_max + 1..=held_max / WORDS).contains(&posted), "{posted}");
-    // More of them wait than there may be commands that wait for the disk: those they are not.
+    // More posts wait than commands may wait for the disk: posts must not count as commands.
     theirs.write_all(b"1").await.unwrap();
     while told.lock().unwrap().len() < 3 {
         tokio::task::yield_now().await;
@@ -151,7 +151,7 @@ async fn a_peer_that_does_not_read_misses_what_is_posted_is_heard_and_is_not_hun
         theirs.read_exact(&mut heard).await.unwrap();
         assert_eq!(heard, words(number), "{number}");
     }
-    assert_eq!(theirs.read_u8().await.unwrap(), 0, "its answer stands behind them");
+    assert_eq!(theirs.read_u8().await.unwrap(), 0, "its answer is behind them");
     assert!(line.post(words(0)), "there is room again");
     drop(theirs);
     assert_eq!(served.await.unwrap(), Reason::PeerClosed);

@@ -1,4 +1,4 @@
-//! Others have a turn while one connection has much to do.
+//! Other connections have a turn while one has much to do.
 
 use std::sync::Mutex;
 
@@ -11,10 +11,10 @@ use super::tests::{BOUNDS, guest, shared};
 use super::*;
 use crate::hub::Promise;
 
-/// What sessions were told, in order.
+/// The sessions' calls, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;
 
-/// Asks for all queues page by page, or for the figures once, and says so.
+/// Asks for all queues page by page, or for the statistics once, and records it.
 #[derive(Debug)]
 struct Asks {
     everything: bool,
@@ -46,7 +46,7 @@ fn page(after: windlass_engine::Cursor) -> Command {
     Command::ListQueues { after, limit: 1 }
 }
 
-/// A hub with as many queues as a listing has pages.
+/// A hub with several pages of queues.
 fn hub_of_queues() -> Shared {
     let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7));
     for n in 0..PAGES {
@@ -56,7 +56,7 @@ fn hub_of_queues() -> Shared {
     shared(&hub)
 }
 
-/// A connection that asks this when it hears a byte, which it does at once.
+/// A connection that asks for one of these when it gets a byte, which is there from the start.
 async fn asking(number: u64, everything: bool, told: &Told, shared: &Shared) -> tokio::io::DuplexStream {
     let (ours, mut theirs) = duplex(1024);
     let greet = |_| Box::new(Asks { everything, told: Arc::clone(told) }) as Box<dyn Session>;
@@ -67,7 +67,7 @@ async fn asking(number: u64, everything: bool, told: &Told, shared: &Shared) -> 
 }
 
 #[tokio::test]
-async fn others_have_a_turn_between_two_pages() {
+async fn other_connections_have_a_turn_between_two_pages() {
     let (told, shared) = (Told::default(), hub_of_queues());
     let mut lists = asking(1, true, &told, &shared).await;
     let _other = asking(2, false, &told, &shared).await;
@@ -91,13 +91,13 @@ async fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
         tokio::task::yield_now().await;
     }
     let most = WRITE_HIGH_BYTES / PAGE_BYTES + 2;
-    assert!(pages() <= most, "{} pages wait for somebody who does not read", pages());
+    assert!(pages() <= most, "{} pages wait for a peer that does not read", pages());
     let mut answer = vec![0; PAGES as usize * PAGE_BYTES];
     lists.read_exact(&mut answer).await.unwrap();
     assert_eq!(pages(), PAGES as usize);
 }
 
-/// What is pipelined is done in parts, too.
+/// Pipelined commands are done in parts, too.
 #[test]
 fn a_visit_ends_when_it_has_lasted_long_enough() {
     let Shared { hub, .. } = hub_of_queues();

@@ -1,9 +1,9 @@
-//! What a connection has to do, in turns: what its session wants goes to the engine, what the engine says to the session, and words
-//! to the output, until nothing is left or the peer is to take its answers first.
+//! The work of a connection, in turns: its session's commands go to the engine, the engine's events to the session, and bytes to
+//! the output, until nothing is left or the peer must take its answers first.
 //!
-//! All that is still to be done stands in one line. It is done a visit at a time: between two visits the answers are put into
-//! words, so that it is known how much the peer is to take, and others have a turn. While the line is not empty, nothing more is
-//! read, and what the session wants besides goes to its end.
+//! All outstanding items stand in one queue. The connection does them a visit at a time. Between two visits it encodes the
+//! answers, to know how many bytes the peer must take, and other connections have a turn. While the queue is not empty, the
+//! connection reads nothing more, and new commands of the session go to the end of the queue.
 
 use std::collections::VecDeque;
 
@@ -16,12 +16,12 @@ use crate::mailbox::Mail;
 use crate::output::Output;
 use crate::stream::Stream;
 
-/// Room for more mail than this, or for more that is to be done, is given back.
+/// Larger buffers for mail or items are freed when they are empty.
 const KEPT_MAX: usize = 1 << 10;
 
 impl<S: Stream> Connection<S> {
-    /// Takes everything that is to be done as far as it goes. Ends when the session has nothing more to do with what is there, the
-    /// peer is to take its answers first, or another's large job is.
+    /// Does everything as far as possible. Ends when the session has nothing more to do, the peer must take its answers first, or
+    /// the connection must wait for another client's large job.
     pub(super) async fn settle(&mut self) {
         loop {
             self.send_outbox();
@@ -30,7 +30,7 @@ impl<S: Stream> Connection<S> {
                 break;
             }
         }
-        // At rest it holds no more than it must.
+        // An idle connection holds no more than it must.
         if self.input.is_empty() && self.input.capacity() >= SMALL_BYTES {
             self.input = BytesMut::new();
         }
@@ -38,7 +38,7 @@ impl<S: Stream> Connection<S> {
         self.pending.look(amid, self.session.messages(), self.now);
     }
 
-    /// Lets the session have what was read. Says whether it has taken any of it.
+    /// Passes the input to the session. Returns whether the session has consumed any of it.
     pub(super) fn feed(&mut self) -> bool {
         let before = self.input.len();
         self.session.on_bytes(self.now, &mut self.input, &mut self.outbox);
@@ -46,7 +46,7 @@ impl<S: Stream> Connection<S> {
         self.fed_bytes > 0
     }
 
-    /// What the session wants takes its place in the line.
+    /// Moves the session's commands and bytes to the end of the queue.
     fn send_outbox(&mut self) {
         if let Some(reason) = self.outbox.take_reason()
             && self.ending.is_none()
@@ -58,7 +58,7 @@ impl<S: Stream> Connection<S> {
         if !self.items.is_empty() {
             return self.outbox.move_behind(&mut self.items);
         }
-        // Words alone, with nothing before them that waits, need no visit.
+        // Bytes alone, with nothing waiting before them, need no visit.
         if self.mailbox.len() == 0
             && let Some(words) = self.outbox.take_bytes()
         {
@@ -70,14 +70,14 @@ impl<S: Stream> Connection<S> {
         if self.items.is_empty()
             && let Some(how) = self.outbox.take_stop()
         {
-            tracing::info!(client = self.client.0, ?how, "a client wants the daemon to stop");
+            tracing::info!(client = self.client.0, ?how, "a client has asked the daemon to stop");
             self.hub.ask_to_stop(how);
         }
     }
 
-    /// Visits the engine with what is to be done, if anything may be. Says whether it has.
+    /// Visits the engine with the items, if it may. Returns whether it has.
     ///
-    /// What is new is begun even if the peer does not take its answers: most of it has none worth counting.
+    /// New items get one visit even if the peer does not take its answers: most of them have small answers.
     async fn visit(&mut self) -> bool {
         let may_be = self.is_new || self.room() > 0;
         if self.items.is_empty() || self.is_held_up || !may_be || self.mailbox.dismissed().is_some() {
@@ -96,7 +96,7 @@ impl<S: Stream> Connection<S> {
         true
     }
 
-    /// Hands the session its mail. Says whether there was any.
+    /// Passes the mail to the session. Returns whether there was any.
     fn read_mail(&mut self) -> bool {
         let mut mail = std::mem::take(&mut self.mail);
         let room = WRITE_HIGH_BYTES.saturating_sub(self.output.len());
@@ -108,7 +108,7 @@ impl<S: Stream> Connection<S> {
                 Mail::Posted(parcel) => self.say(|output| output.copy(parcel.words())),
                 Mail::Event(event) => {
                     self.session.on_event(self.now, event, &mut self.outbox);
-                    // What it answers at once stands ahead of whatever else is in the mail; only what it asks is new.
+                    // Bytes that the session answers at once go ahead of the rest of the mail; only its commands are new items.
                     if let Some(words) = self.outbox.take_leading_bytes() {
                         self.say(|output| output.append_shared(words));
                     }
@@ -131,7 +131,7 @@ impl<S: Stream> Connection<S> {
         put(&mut self.output);
     }
 
-    /// A session that left input behind, because it wanted its answers first, may go on. Says whether it did anything.
+    /// A session that left input unread, because it required its answers first, may continue. Returns whether it did anything.
     fn reread(&mut self) -> bool {
         if self.input.is_empty() || self.ending.is_some() || !self.items.is_empty() || !self.has_room() {
             return false;
@@ -139,20 +139,20 @@ impl<S: Stream> Connection<S> {
         self.feed() || !self.outbox.is_empty()
     }
 
-    /// Bytes of answers that may still be asked for before the peer has to take some. Those that wait for the disk count too.
+    /// Bytes of answers that may be produced before the peer must take some. Answers that wait for the disk count too.
     fn room(&self) -> usize {
         let waiting = self.mailbox.answer_bytes().max(self.left_behind.unwrap_or_default());
         WRITE_HIGH_BYTES.saturating_sub(self.output.len()).saturating_sub(waiting)
     }
 
-    /// What the peer is still to take, besides what others have posted.
+    /// Bytes that the peer must still take, without posts of other connections.
     fn unread(&self) -> usize {
         self.output.len() + self.left_behind.unwrap_or_default()
     }
 
-    /// Whether the peer has taken enough of its answers, and the disk of its commands, for more to be read.
+    /// Whether the peer has taken enough of its answers, and the disk enough of its commands, to read more.
     pub(super) fn has_room(&self) -> bool {
-        // What is left behind waits for the peer, and is judged by its bytes.
+        // Mail left behind waits for the peer and is limited by its bytes, not its count.
         let acknowledged = self.left_behind.is_some() || self.mailbox.len() < self.bounds.unacknowledged_max;
         self.unread() < WRITE_HIGH_BYTES && acknowledged
     }

@@ -1,18 +1,18 @@
-//! What commands mean for the store.
+//! What each command needs of the store.
 
 use windlass_engine::{Command, Tag};
 use windlass_session::Item;
 
-/// A job of more bytes than this takes a commit long enough for others to notice.
+/// Above this size, a job's commit takes long enough to delay others noticeably.
 pub(super) const LARGE_BYTES: usize = 1 << 20;
 
-/// Whether something brings a job that is to be alone in its commit.
+/// Whether an item pushes a job that must be alone in its commit.
 pub(super) fn is_large_push(item: &Item) -> bool {
     let Item::Command(_, Command::Push(job)) = item else { return false };
     job.durable && job.body.len() > LARGE_BYTES
 }
 
-/// Whether a command makes something new that has to be kept.
+/// Whether a command adds something that the store must keep.
 pub(super) fn takes_room(command: &Command) -> bool {
     if let Command::Push(job) = command {
         return job.durable;
@@ -20,12 +20,12 @@ pub(super) fn takes_room(command: &Command) -> bool {
     matches!(command, Command::SetSchedule(_) | Command::BatchNew(_))
 }
 
-/// Whether a command ends a job, and nobody is told that it is so.
+/// Whether a command ends a job without an answer.
 pub(super) const fn ends_unanswered(tag: Tag, command: &Command) -> bool {
     matches!(command, Command::Finish { .. } | Command::Fail { .. }) && !tag.wants_answer()
 }
 
-/// Whether a command asks for a promise that only the store can keep.
+/// Whether a command requires an answer that is true only once the store has it.
 pub(super) fn needs_store(tag: Tag, command: &Command) -> bool {
     match command {
         Command::Push(job) => job.durable,

@@ -1,4 +1,4 @@
-//! Visits, large jobs and the commits they are in.
+//! Visits, large jobs and the commits that contain them.
 
 use windlass_engine::{Limits, NewJob, Origin};
 use windlass_session::Item;
@@ -35,7 +35,7 @@ fn hub(promise: Promise, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
     (hub, mailboxes)
 }
 
-/// As many visits as it takes. Whether a large job has to wait after that.
+/// Visits until nothing more can be done. Returns whether a large job has to wait.
 fn visit(hub: &Hub, client: u64, items: &mut VecDeque<Item>) -> bool {
     loop {
         match hub.visit_within(ClientId(client), &clock::read(), items, usize::MAX) {
@@ -45,7 +45,7 @@ fn visit(hub: &Hub, client: u64, items: &mut VecDeque<Item>) -> bool {
     }
 }
 
-/// The bytes of the next commit, which is durable then.
+/// Writes the next commit and returns its size in bytes.
 fn commit(hub: &Hub) -> u64 {
     let Cut { commit, .. } = hub.cut().unwrap();
     ring(hub.committed(commit.seq()));
@@ -59,43 +59,43 @@ fn acknowledged(hub: &Hub, mailbox: &Mailbox) -> usize {
 }
 
 #[test]
-fn what_is_small_waits_for_one_large_commit_at_most() {
+fn small_jobs_wait_for_one_large_commit_at_most() {
     let (hub, mailboxes) = hub(Promise::Durable, 4);
     while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
     let large = || [push(LARGE), push(LARGE)];
     let (mut one, mut other) = (items([push(10)].into_iter().chain(large())), items(large()));
     assert!(!visit(&hub, 3, &mut items([push(100)])));
     assert!(visit(&hub, 1, &mut one) && visit(&hub, 2, &mut other));
-    assert_eq!((one.len(), other.len()), (1, 2), "one of all there are");
+    assert_eq!((one.len(), other.len()), (1, 2), "one large job of all");
     assert!(!visit(&hub, 4, &mut items([push(100)])));
 
-    assert!(commit(&hub) < LARGE as u64, "what was there before is in a commit of its own");
-    // What one connection sends in one go is acknowledged in one go.
+    assert!(commit(&hub) < LARGE as u64, "earlier changes are in a commit of their own");
+    // All that one connection sends in one go is acknowledged in one go.
     assert_eq!([0, 2, 3].map(|at| acknowledged(&hub, &mailboxes[at])), [0, 1, 0]);
     assert!(visit(&hub, 2, &mut other), "not yet its turn");
     let (from, to) = (LARGE as u64, LARGE as u64 + 5000);
     assert!((from..to).contains(&commit(&hub)));
     assert_eq!([0, 1, 3].map(|at| acknowledged(&hub, &mailboxes[at])), [2, 0, 1]);
-    // It is the turn of whoever comes first now.
+    // Now the first connection to visit has the turn.
     assert!(visit(&hub, 2, &mut other) && visit(&hub, 1, &mut one));
     assert!((from..to).contains(&commit(&hub)));
     assert_eq!(acknowledged(&hub, &mailboxes[1]), 1);
     assert!(!visit(&hub, 1, &mut one) && one.is_empty());
     assert!(visit(&hub, 2, &mut other));
-    // A store that does not answer refuses instead.
+    // A failed store refuses large jobs: they do not wait.
     hub.set_failed(true);
     assert!(!visit(&hub, 2, &mut other) && other.is_empty());
 }
 
 #[test]
-fn nobody_waits_where_nothing_waits_for_the_disk() {
+fn large_jobs_do_not_wait_unless_acknowledgements_do() {
     let (hub, _) = hub(Promise::Soon, 1);
     let mut pushes = items([push(LARGE), push(LARGE), push(LARGE)]);
     assert!(!visit(&hub, 1, &mut pushes) && pushes.is_empty());
 }
 
 #[test]
-fn a_large_job_that_is_refused_holds_nothing_up() {
+fn a_refused_large_job_delays_nothing() {
     let (hub, mailboxes) = hub(Promise::Durable, 1);
     while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
     hub.set_full(true);
@@ -108,7 +108,7 @@ fn a_large_job_that_is_refused_holds_nothing_up() {
 }
 
 #[test]
-fn a_visit_ends_when_the_answers_are_enough() {
+fn a_visit_ends_when_its_answers_fill_the_room() {
     let (hub, mailboxes) = hub(Promise::Soon, 1);
     visit(&hub, 1, &mut items((0..9).map(|_| push(100_000))));
     let take = || Command::Look(windlass_engine::JobRef::Id(windlass_engine::JobId(1)));
@@ -118,9 +118,9 @@ fn a_visit_ends_when_the_answers_are_enough() {
     assert_eq!((looks.len(), acknowledged(&hub, &mailboxes[0])), (6, 3));
 }
 
-/// What is small was put into a commit of its own for a large one that came to nothing.
+/// The small job got a commit of its own because of the large job behind it, which was refused then.
 #[test]
-fn what_stands_before_a_refused_large_job_does_not_wait_for_another_commit() {
+fn jobs_before_a_refused_large_job_need_one_commit() {
     let (hub, mailboxes) = hub(Promise::Durable, 1);
     while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
     hub.set_room(LARGE as u64 - 1);

@@ -1,7 +1,7 @@
-//! What a connection's visit to the engine is: as much of what its peer wants as may be done now, in order.
+//! One visit of a connection to the engine: does as much of its peer's requests as may be done now, in order.
 //!
-//! A visit ends when it has lasted long enough for others to have a turn, when its answers are as much as the peer is to have
-//! before it has taken some, and at a large job that has to wait. What is left is for a visit later.
+//! A visit ends when it has cost enough for one turn, when its answers fill the peer's room, and before a large job that has to
+//! wait. The rest stays for a later visit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::kinds::{LARGE_BYTES, ends_unanswered, is_large_push, needs_store, tak
 use super::{Core, Hub, Promise};
 use crate::mailbox::event_bytes;
 
-/// What one visit may cost before others have a turn: half a millisecond, as the engine estimates it ([`Engine::work`]). The
-/// command that goes beyond it is still done.
+/// The work of one visit: half a millisecond, as the engine estimates it ([`Engine::work`]). The visit finishes the command that
+/// exceeds it.
 ///
 /// [`Engine::work`]: windlass_engine::Engine::work
 const VISIT_WORK_MAX: u64 = 20_000;
@@ -26,18 +26,18 @@ const VISIT_WORK_MAX: u64 = 20_000;
 pub(crate) enum Visited {
     /// Everything is done.
     All,
-    /// There is more, for when others had a turn and the peer has room for the answers.
+    /// There is more to do, once other clients had a turn and the peer has room for the answers.
     Part,
-    /// What is next has to wait for another's large job. The client's mailbox is rung when it may go on.
+    /// The next item has to wait for another client's large job. The hub rings the client's mailbox when it may continue.
     UpToLarge,
 }
 
 impl Hub {
-    /// Does what a client wants, in order, as far as one visit goes, and until the answers come to more than there is `room` for,
-    /// in bytes. The rest stays. The client's own mailbox is not rung: it is looked at next.
+    /// Does a client's items in order, as far as one visit goes, and until the answers exceed `room`, in bytes. The rest stays in
+    /// `items`. The hub does not ring the client's own mailbox: its connection reads it next.
     ///
-    /// A large job is alone in its commit, and there is one such commit at a time, so that what is small waits for no more
-    /// than one: the next one stays, and so does what stands behind it.
+    /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one large job at
+    /// most. The next large job stays in `items`, with everything behind it.
     pub(crate) fn visit_within(
         &self,
         client: ClientId,
@@ -68,7 +68,7 @@ impl Hub {
         }
         core.large |= large;
         self.end(core, Some(client));
-        // Behind which commit our own large job is, is known only now.
+        // The commit of our own large job is known only now.
         if must_wait && (!large || self.lock().must_wait_for_large(client, &self.durable)) {
             Visited::UpToLarge
         } else if items.is_empty() {
@@ -78,7 +78,7 @@ impl Hub {
         }
     }
 
-    /// Does one thing, or a part of it: then it is given back, to be asked for once more until it is short.
+    /// Does one item, or a part of it. Returns the item if there is more of it to do.
     fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Option<Item> {
         match item {
             Item::Command(tag, command) if self.is_refused(tag, &command) => {
@@ -100,14 +100,14 @@ impl Hub {
         None
     }
 
-    /// Whether the store cannot take what a command brings.
+    /// Whether the store cannot take the command's data.
     fn is_refused(&self, tag: Tag, command: &Command) -> bool {
         let failed = self.failed() && needs_store(tag, command);
         failed || (takes_room(command) && (self.full() || self.is_too_large(command)))
     }
 
-    /// Whether a job is larger than what is left. If it is not, that much less is left from now on. Small ones are looked after
-    /// together: what of them can be on its way fits what is kept besides.
+    /// Whether a large job exceeds the room that is left. If it fits, the room shrinks by its size. Small jobs are not counted:
+    /// those on their way to the disk fit into the reserve (`commit::room`).
     fn is_too_large(&self, command: &Command) -> bool {
         let Command::Push(job) = command else { return false };
         let bytes = job.body.len() as u64;
@@ -117,7 +117,7 @@ impl Hub {
 }
 
 impl Core {
-    /// Whether a large job is on its way to the disk. Then the client's mailbox is rung when it is there.
+    /// Whether a large job is on its way to the disk. If so, the hub rings the client's mailbox when it has arrived.
     fn must_wait_for_large(&mut self, client: ClientId, durable: &AtomicU64) -> bool {
         let waits = self.large_until > durable.load(Ordering::Acquire);
         if let Some(mailbox) = self.mailboxes.get(&client).filter(|_| waits) {
@@ -126,20 +126,21 @@ impl Core {
         waits
     }
 
-    /// What has been done in this visit is in another commit than what follows.
+    /// Begins a new commit: all that this visit has done so far belongs to the previous one.
     fn begin_commit(&mut self) {
         self.journal.append(&self.engine, &self.turn.changes);
         self.turn.changes.clear();
         self.journal.begin_anew(&self.engine);
     }
 
-    /// Bytes that the events behind a place bring this client.
+    /// Bytes that the events from an index on add for this client.
     fn answer_bytes(&self, client: ClientId, from: usize) -> usize {
         let answers = self.turn.events.get(from..).unwrap_or_default();
         answers.iter().filter(|(whose, _)| *whose == client).map(|(_, event)| event_bytes(event)).sum()
     }
 
-    /// The end of a job, which is answered with nothing. A restart brings back what the disk knows and has not seen the end of.
+    /// Applies the end of a job, which gets no answer. The client's next job waits for this commit if the disk has a record of
+    /// the job: after a restart the job would run again.
     fn apply_end(&mut self, client: ClientId, tag: Tag, command: Command) {
         let before = self.turn.changes.len();
         self.apply(client, tag, command);
@@ -148,7 +149,7 @@ impl Core {
         }
     }
 
-    /// Does a part of something long. Says whether there is more of it.
+    /// Does a part of a long command. Returns whether there is more of it.
     pub(super) fn apply_in_part(&mut self, client: ClientId, command: &Command) -> bool {
         if !matches!(command, Command::Close | Command::UnserveAll { .. }) {
             return false;
@@ -157,7 +158,7 @@ impl Core {
         self.engine.apply_in_part(client, command, &mut self.turn)
     }
 
-    /// A job is not taken, because the store does not answer or is full.
+    /// Notes that a job is refused because the store has failed or is full.
     fn notice_unavailable(&mut self, command: &Command) {
         if let Command::Push(job) = command {
             let example = || (Bytes::copy_from_slice(&job.queue), Bytes::new(), Bytes::new());

@@ -1,31 +1,32 @@
-//! Warnings that a peer, or a flood of jobs, could cause without end: for each reason at most one line a second, and in it
-//! how many more there were. `warn_limited!` is the way in.
+//! Limits warnings that a peer, or a flood of jobs, could cause without end: at most one line a second for each reason, with a
+//! count of the rest. Use `warn_limited!`.
 //!
 //! ```text
 //! warn_limited!("wrong password", protocol, peer, "a client gave a wrong password");
 //! warn_limited!(format!("refused: {why}"), times = 38, queue, "jobs were refused");
 //! ```
 //!
-//! The first argument names the reason; lines of one reason share a second. The rest is what `tracing::warn!` takes. A text of a
-//! peer's goes through [`shown`]. The first line of a reason is written at once. What comes within a second of it is counted and
-//! told by the next line after that second (`more_like_it`), or by [`flush`], which [`crate::run`] calls every second.
+//! The first argument is the reason; lines of one reason share a second. The rest are arguments of `tracing::warn!`. Text that
+//! comes from a peer goes through [`shown`]. The first line of a reason is logged at once. Further ones within a second are
+//! counted. The next line after that second has the count (`more_like_it`), or [`flush`] logs it, which [`crate::run`] calls
+//! every second.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long after a line the next of its reason is held back.
+/// How long after a line further lines of its reason are held back.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Reasons told apart at a time. Those beyond share one.
+/// How many reasons are limited separately. Further ones share one limit.
 const REASONS_MAX: usize = 256;
 const OTHER_REASONS: Cow<'static, str> = Cow::Borrowed("other reasons");
 
-/// How much of a text is shown.
+/// How much of a text is logged.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// Warns, unless there was a line of this reason within the last second: then it is counted. See [`self`].
+/// Logs a warning, or counts it if there was a line of this reason within the last second. See [`self`].
 macro_rules! warn_limited {
     ($reason:expr, times = $times:expr, $($line:tt)+) => {
         if let Some(line) = $crate::logging::limited::admit($reason, $times) {
@@ -36,28 +37,28 @@ macro_rules! warn_limited {
 }
 pub(crate) use warn_limited;
 
-/// A line that may be written.
+/// Permission to log a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// How often the same happened besides, since the line before; `None` if it did not.
+    /// How often the same happened besides, since the last line; `None` if it did not.
     pub(crate) more: Option<u64>,
 }
 
-/// What may be written when. One for the process, as its log is.
+/// One for the process, as its log is.
 static LIMITER: Mutex<Limiter> = Mutex::new(Limiter::new());
 
-/// Whether a line of this reason may be written now, about something that happened so often. If not, it is counted.
+/// Whether a line of this reason may be logged now, for something that happened `times` times. If not, counts it.
 pub(crate) fn admit(reason: impl Into<Cow<'static, str>>, times: u64) -> Option<Line> {
     limiter().admit(Instant::now(), reason.into(), times)
 }
 
-/// Tells what was held back by seconds that are over.
+/// Logs the counts of all windows that have ended.
 pub(crate) fn flush() {
     let due = limiter().flush(Instant::now());
     tell(due);
 }
 
-/// Tells all that was held back: nothing more will come.
+/// Logs all counts, at the end of the daemon.
 pub(crate) fn finish() {
     let due = limiter().finish();
     tell(due);
@@ -73,7 +74,7 @@ fn limiter() -> MutexGuard<'static, Limiter> {
     LIMITER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A peer's bytes as a log may have them: no control characters, not too long.
+/// Text from a peer, safe for the log: without control characters, and limited in length.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     // No character has more than four bytes.
     let head = bytes.get(..SHOWN_CHARS_MAX * 4).unwrap_or(bytes);
@@ -116,7 +117,7 @@ impl Limiter {
         Some(Line { more: (more > 0).then_some(more) })
     }
 
-    /// Ends what is over: reasons with a count, which is a line and so has a second of its own.
+    /// Ends windows that are over. Returns reasons with their counts; each is a line and begins a new window.
     fn flush(&mut self, now: Instant) -> Vec<(Cow<'static, str>, u64)> {
         self.windows.retain(|_, window| window.ends > now || window.held_back > 0);
         let over = self.windows.iter_mut().filter(|(_, window)| window.ends <= now);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_many_times_at_once_is_one_line() {
+    fn many_at_once_are_one_line() {
         let (mut limiter, now) = (Limiter::new(), Instant::now());
         assert_eq!(limiter.admit(now, "a".into(), 38), line(37));
         assert_eq!(limiter.admit(now, "a".into(), 5), None);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn when_nothing_more_comes_the_count_is_told_once_the_second_is_over() {
+    fn flush_logs_the_count_when_the_second_is_over() {
         let (mut limiter, start) = (Limiter::new(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         limiter.admit(at(0), "a".into(), 1);
@@ -177,7 +178,7 @@ mod tests {
         limiter.admit(at(10), "a".into(), 3);
         assert_eq!(limiter.flush(at(999)), NOTHING);
         assert_eq!(limiter.flush(at(1_000)), [("a".into(), 3)]);
-        assert_eq!(limiter.windows.len(), 1, "nothing is kept of a reason that was not heard of for a second");
+        assert_eq!(limiter.windows.len(), 1, "a reason without lines for a second is forgotten");
         assert_eq!(limiter.admit(at(1_500), "a".into(), 1), None, "the count was a line too");
         assert_eq!(limiter.flush(at(2_000)), [("a".into(), 1)]);
         assert_eq!(limiter.flush(at(3_000)), NOTHING);
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_everything_is_told() {
+    fn finish_logs_all_counts() {
         let (mut limiter, now) = (Limiter::new(), Instant::now());
         limiter.admit(now, "a".into(), 1);
         limiter.admit(now, "b".into(), 2);
@@ -203,7 +204,7 @@ mod tests {
         }
         assert_eq!(limiter.admit(now, "one more".into(), 1), line(0));
         assert_eq!(limiter.admit(now, "yet another".into(), 1), None);
-        assert_eq!(limiter.admit(now, "7".into(), 1), None, "those that are known keep their own");
+        assert_eq!(limiter.admit(now, "7".into(), 1), None, "known reasons keep their own");
         assert_eq!(limiter.windows.len(), REASONS_MAX + 1);
         assert_eq!(limiter.flush(now + WINDOW), [("7".into(), 1), (OTHER_REASONS, 1)]);
     }

@@ -1,6 +1,6 @@
 //! A daemon in this process: real listeners, connections, sessions and a committing thread, over a store that a test can stall.
 //!
-//! One thread serves all connections. So whatever was sent before a probe's ECHO has been dealt with when that is answered, and a
+//! One thread serves all connections. So everything sent before a probe's ECHO has been handled when the ECHO is answered, and a
 //! test need not wait for time to pass.
 
 use std::fmt::Write as _;
@@ -30,8 +30,8 @@ use crate::threads::Threads;
 /// Nothing waits this long unless it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often the probe asks. The first answer means that the connections with news are about to run, the second that they
-/// have; and so on for those that they had news for.
+/// How often the probe asks. The first answer means that connections with mail are about to run, the second that they have run;
+/// the next two are for the connections that got mail from these.
 const PROBES: u8 = 4;
 
 const PLACES: PlaceLimits = PlaceLimits { connections_max: 100, reserved: 0, per_address_max: 0 };
@@ -65,7 +65,7 @@ impl Daemon {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(serve(&config, its_store, &ready, its_stop));
         });
-        let hub = started.recv().expect("it starts");
+        let hub = started.recv().expect("the daemon starts");
         let mut daemon = Self { hub, store, dir, probe: None, stop, thread: Some(thread) };
         daemon.probe = Some(daemon.connect("gearman"));
         daemon
@@ -84,8 +84,8 @@ impl Daemon {
         stream
     }
 
-    /// Comes back when everything that was sent has led to all it can: if the store works, what waits for it is on the disk,
-    /// and who waited for that has heard.
+    /// Returns when everything that was sent has had all its effects: if the store works, all changes are on the disk, and the
+    /// clients that waited for them have their replies.
     pub(super) fn settle(&mut self, stalled: bool) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -95,17 +95,17 @@ impl Daemon {
             if before && (stalled || self.is_durable()) && self.is_read() && commit == self.pending_seq() {
                 return;
             }
-            assert!(Instant::now() < end, "it does not come to rest");
+            assert!(Instant::now() < end, "the daemon does not settle");
             thread::yield_now();
         }
     }
 
-    /// Everything that was changed is on the disk.
+    /// Whether all changes are on the disk.
     pub(super) fn is_durable(&self) -> bool {
         self.hub.with_journal(|_, journal| journal.is_empty() && journal.pending_seq() == self.hub.durable() + 1)
     }
 
-    /// Nobody is still to read what may be read.
+    /// Whether no connection has mail that it may read.
     fn is_read(&self) -> bool {
         let (durable, failed) = (self.hub.durable(), self.hub.failed());
         let first_may_be_read = |mail: &mut dyn Iterator<Item = &Letter>| {
@@ -132,7 +132,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Its last commit must come to an end.
+        // Its last commit must finish.
         self.store.unblock();
         self.stop.cancel();
         let ended = self.thread.take().map(JoinHandle::join);
@@ -144,7 +144,7 @@ fn socket(dir: &Path, protocol: &str) -> PathBuf {
     dir.join(protocol)
 }
 
-/// Nobody gets a heartbeat or is taken for dead: transcripts have no clock.
+/// Heartbeats and their timeouts are off: transcripts have no clock.
 fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Config {
     let mut text = "eventmq.admin_listen = []\neventmq.publish_listen = []\neventmq.subscribe_listen = []\n\
                     eventmq.heartbeat = \"1h\"\neventmq.heartbeat_timeout = \"0s\"\neventmq.nudge = \"0s\"\n\
@@ -160,7 +160,7 @@ fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>
     Config::parse(Path::new("windlass.toml"), &text).unwrap()
 }
 
-/// What `run` does, without signals, a ticker and a disk.
+/// Does the work of `run`, without signals, a ticker and a disk.
 async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, stop: CancellationToken) {
     let table = Box::new(MemoryTable::new());
     let (_, recovered) = open_parts(&log, table, &CheckpointLimits::default(), config.engine_limits(), 7).unwrap();

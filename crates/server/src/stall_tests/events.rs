@@ -9,8 +9,8 @@ use windlass_engine::{
 const TAG: Tag = Tag(1);
 const JOB: JobId = JobId(1);
 
-/// A table with a line for each event there is: its name, whether it acknowledges something, and one such event. What has no
-/// line does not compile.
+/// A table with a line for each event: its name, whether it acknowledges something, and an example. An event without a line does
+/// not compile.
 macro_rules! events {
     ($($name:ident: $acknowledges:literal, $sample:expr;)*) => {
         /// An event's name.
@@ -20,7 +20,7 @@ macro_rules! events {
             }
         }
 
-        /// Every event's name, whether it acknowledges something, and one such event.
+        /// Every event's name, whether it acknowledges something, and an example.
         pub(super) fn all() -> Vec<(&'static str, bool, Event)> {
             vec![$((stringify!($name), $acknowledges, $sample)),*]
         }

@@ -1,12 +1,12 @@
-//! A store that stalls: for every reply that acknowledges something, a scene shows that it does not leave before its commit is
-//! durable; for every other that nothing holds it up.
+//! A store that stalls. For every reply that acknowledges something, a scene shows that it does not leave before its commit is
+//! durable; for every other reply, that it is not held up.
 //!
-//! A file for each protocol, a scene for each request. `set waits` names the events that wait for the store when it goes on.
-//! What a scene does between `stall` and `resume` happens while the store is stuck; `resume` fails if anybody has heard anything
-//! that is not written above it, if nothing waits for the store, or if other events do.
+//! A file for each protocol, a scene for each request. `set waits` names the events that wait for the store when it resumes. The
+//! lines of a scene between `stall` and `resume` happen while the store is stuck. `resume` fails if a client has received
+//! anything that is not written above it, if nothing waits for the store, or if other events do.
 //!
-//! Reading order: this file (which scenes, and that no event is without one) · `wire` (what `stall` and `resume` do) · `daemon`
-//! · `events`.
+//! Reading order: this file (which scenes, and that every event has one) · `wire` (what `stall` and `resume` do) · `daemon` ·
+//! `events`.
 
 mod daemon;
 #[path = "../../../eventmq/tests/speech/mod.rs"]
@@ -38,7 +38,7 @@ const FAKTORY: (&str, &str) = ("faktory.txt", include_str!("faktory.txt"));
 const SPIDERQ: (&str, &str) = ("spiderq.txt", include_str!("spiderq.txt"));
 const EVENTMQ: (&str, &str) = ("eventmq.txt", include_str!("eventmq.txt"));
 
-/// Keys of scenes that are not the daemon's.
+/// Settings of scenes that are not for the daemon.
 const WAITS: &str = "waits";
 const ZMTP_ONLY: &str = "zmtp_only";
 
@@ -74,21 +74,21 @@ fn every_event_that_acknowledges_has_a_scene() {
     let shown: BTreeSet<String> =
         [GEARMAN, FAKTORY, SPIDERQ, EVENTMQ].into_iter().flat_map(scenes).flat_map(|scene| waits(&scene)).collect();
     let acknowledging = events::all().into_iter().filter(|(_, acknowledges, _)| *acknowledges);
-    // And a job, where `hand_out_after_commit` makes it one that says that the last is over.
+    // And a job, with `hand_out_after_commit`: it shows that the last one is over.
     let expected = acknowledging.map(|(name, ..)| name).chain(["Taken"]);
     assert_eq!(shown, expected.map(str::to_owned).collect());
 }
 
 #[test]
-fn every_event_acknowledges_or_does_not() {
+fn events_acknowledge_as_listed() {
     for (name, acknowledges, event) in events::all() {
         assert_eq!((events::name(&event), event.acknowledges()), (name, acknowledges));
     }
 }
 
-/// The store is not only slow: it fails. Whoever waits hears that nothing is known, at once.
+/// The store is not only slow: it fails. Each client that waits learns at once that the outcome is unknown.
 #[test]
-fn when_the_store_fails_nobody_waits_for_it() {
+fn clients_do_not_wait_for_a_failed_store() {
     let mut wire = StallWire::new(Daemon::start([]), "gearman", BTreeSet::new());
     let mut heard = BytesMut::new();
     for who in ["C", "D"] {
@@ -126,7 +126,7 @@ fn wire(scene: &Scene, protocol: &'static str) -> StallWire {
     StallWire::new(daemon, protocol, waits(scene))
 }
 
-/// Every scene with a daemon of its own.
+/// Plays every scene with a daemon of its own.
 fn play_all<W: Wire>(scenes: &[Scene], speech: &dyn Speech, wire: impl Fn(&Scene) -> W) {
     let fails = |scene: &Scene| {
         assert!(!waits(scene).is_empty(), "{}: nothing waits", scene.name);

@@ -17,7 +17,7 @@ pub(super) struct StallWire {
     pub(super) daemon: Daemon,
     protocol: &'static str,
     streams: BTreeMap<String, UnixStream>,
-    /// The events that wait for the store whenever it goes on.
+    /// The events that wait for the store whenever it resumes.
     waits: BTreeSet<String>,
     stalled: bool,
 }
@@ -54,7 +54,7 @@ impl Wire for StallWire {
 
     fn send(&mut self, who: &str, bytes: &[u8]) {
         if let Some(stream) = self.streams.get_mut(who) {
-            // Whoever was hung up on finds out by reading.
+            // A disconnected peer notices when it reads.
             let _ = stream.write_all(bytes);
         }
         self.settle();
@@ -92,7 +92,7 @@ impl Wire for StallWire {
 
     fn stall(&mut self) -> Result<(), String> {
         self.settle();
-        // The next commit is one for what is said from now on.
+        // The next commit has the changes from now on.
         self.daemon.store.block();
         self.stalled = true;
         Ok(())
@@ -102,7 +102,7 @@ impl Wire for StallWire {
         if self.daemon.is_durable() {
             return Err("there is nothing to commit".to_owned());
         }
-        // The committing thread is there, or on its way.
+        // The committing thread is stuck, or about to be.
         self.daemon.store.wait_until_stuck();
         let waiting = self.waiting();
         if waiting != self.waits {
