@@ -1,28 +1,28 @@
-//! Runs of one case, interleaved: peer A, peer B, A, B… so that a mood of the machine meets both alike.
-//! Knows no protocol; what a run does is a closure.
+//! Runs of one case, interleaved: peer A, peer B, A, B… so that changes in the machine's speed affect both alike.
+//! Independent of protocols: a run is a closure.
 
 use serde::Serialize;
 
 use crate::error::Error;
 use crate::metric::{Metric, Sample};
 
-/// One contestant, as the tables show it.
+/// One contestant, with its name in the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Contestant {
     /// Its name, `windlass-sync` or `gearmand-t0`.
     pub name: String,
-    /// Whether ratios are of this one to the others.
+    /// Whether this is the numerator of ratios.
     pub ours: bool,
 }
 
-/// What became of one contestant in one case.
+/// The results of one contestant in one case.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Who.
+    /// The contestant.
     pub contestant: Contestant,
     /// One sample per finished run, in the order of the rounds.
     pub samples: Vec<Sample>,
-    /// Why there are no (more) samples.
+    /// Why there are no further samples.
     pub failure: Option<String>,
 }
 
@@ -38,24 +38,24 @@ impl Row {
 pub struct CaseResult {
     /// Its name.
     pub name: String,
-    /// What it does, in a line.
+    /// A description in one line.
     pub about: String,
     /// One row per contestant.
     pub rows: Vec<Row>,
 }
 
 impl CaseResult {
-    /// A case nobody has run yet.
+    /// A case without results.
     pub fn new(name: String, about: String, contestants: impl IntoIterator<Item = Contestant>) -> Self {
         let row = |contestant| Row { contestant, samples: Vec::new(), failure: None };
         Self { name, about, rows: contestants.into_iter().map(row).collect() }
     }
 
-    /// Does `rounds` rounds. In each, `run` is called once per contestant with its index; every round starts one further
-    /// along, so that nobody always follows the same neighbour. Who fails once is out of the rest of the case.
+    /// Does `rounds` rounds. Each calls `run` once per contestant with its index; the starting contestant rotates, so that no
+    /// contestant always follows the same neighbour. A contestant that fails once is skipped for the rest of the case.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] only; every other failure is kept in the row.
+    /// [`Error::Interrupted`] only; every other failure is stored in the row.
     pub fn run(&mut self, rounds: usize, mut run: impl FnMut(usize) -> Result<Sample, Error>) -> Result<(), Error> {
         let width = self.rows.len().max(1);
         for turn in (0..rounds).flat_map(|round| (0..width).map(move |step| (round + step) % width)) {

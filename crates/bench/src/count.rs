@@ -1,19 +1,19 @@
-//! Waiting until a server's own count of its jobs is what it should be.
+//! Waits for a server's own count of jobs to reach the expected value.
 
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 
-/// How long counts may take to become what they should be.
+/// How long counts may take to reach it.
 const SETTLE_WITHIN: Duration = Duration::from_secs(120);
-/// Between two questions.
+/// The time between two requests.
 const ASK_EVERY: Duration = Duration::from_millis(2);
 
-/// Waits until `jobs`, which asks a server, counts exactly `expected`.
+/// Waits until `jobs`, which queries a server, returns exactly `expected`.
 ///
 /// # Errors
-/// [`Error::Mismatch`] if it still does not after two minutes; what `jobs` reports; [`Error::Interrupted`].
+/// [`Error::Mismatch`] if it still does not after two minutes; the errors of `jobs`; [`Error::Interrupted`].
 pub fn settled(
     expected: u64,
     interrupt: &Interrupt,

@@ -1,4 +1,4 @@
-//! Why a run has no figure. One enum for the whole generator, because one person reads all of it.
+//! Errors: why a run has no figure. One enum for the whole generator, because one person reads all messages.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,39 +7,39 @@ use std::time::Duration;
 /// Why a run, or the whole call, has no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused something.
+    /// The operating system returned an error.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done, as a verb phrase.
+        /// The attempted action, as a verb phrase.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The call itself makes no sense.
+    /// The options make no sense.
     #[error("{0}")]
     Usage(String),
-    /// The program of a peer that was asked for is not there.
+    /// The program of a requested peer is missing.
     #[error("{program}: not found; {remedy}")]
     Missing {
-        /// Where it was looked for.
+        /// The expected path.
         program: PathBuf,
-        /// What the reader can do about it.
+        /// What the user can do about it.
         remedy: String,
     },
-    /// The server did not come up, with the end of what it logged.
+    /// The server did not start; carries the end of its log.
     #[error("the server did not accept on port {port} within {waited:?}: {log}")]
     NotReady {
-        /// The loopback port it was told to listen on.
+        /// The loopback port it was given.
         port: u16,
-        /// How long it was waited for.
+        /// How long the generator waited.
         waited: Duration,
         /// The end of its log.
         log: String,
     },
-    /// The server sent what the protocol does not allow here.
+    /// The server violated the protocol.
     #[error("protocol: {0}")]
     Protocol(String),
-    /// The server hung up in the middle of a run.
+    /// The server closed a connection in the middle of a run.
     #[error("the server closed connection {connection}")]
     Closed {
         /// Index of the connection.
@@ -48,7 +48,7 @@ pub enum Error {
     /// Jobs were lost, doubled or mixed up.
     #[error("count mismatch: {0}")]
     Mismatch(String),
-    /// Nothing happened for too long, a lost wake-up for instance.
+    /// Nothing arrived for too long: a lost wake-up, for instance.
     #[error("stalled: nothing arrived for {waited:?} ({state})")]
     Stalled {
         /// How long nothing arrived.
@@ -56,13 +56,13 @@ pub enum Error {
         /// What was outstanding.
         state: String,
     },
-    /// The person at the keyboard had enough.
+    /// The user pressed ctrl-c.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
-    /// Wraps an I/O error with what was being done: `.map_err(Error::io("connect"))`.
+    /// Wraps an I/O error with the attempted action: `.map_err(Error::io("connect"))`.
     pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let doing = doing.into();
         move |source| Error::Io { doing, source }

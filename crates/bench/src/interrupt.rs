@@ -1,11 +1,11 @@
-//! Ctrl-c and SIGTERM as a flag that every wait looks at, so that leaving always unwinds and every server is stopped.
+//! Ctrl-c and SIGTERM as a flag that every wait checks, so that the program always unwinds and stops every server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
 
-/// A flag raised by SIGINT and SIGTERM. Cheap to clone and to look at.
+/// A flag raised by SIGINT and SIGTERM. Cheap to clone and to check.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 

@@ -1,4 +1,4 @@
-//! `windlass-bench`: the command line. What it does is in the library; a protocol is a sub-command.
+//! `windlass-bench`: the command line. The library does the work; each protocol is a sub-command.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -17,7 +17,7 @@ use windlass_bench::settings::Settings;
 use windlass_bench::windlass::Durability;
 use windlass_bench::{eventmq, faktory, gearman, solo, spiderq};
 
-/// Compare job servers under load: the same work for each, in turn, and ratios at the end.
+/// Compare job servers under load: each gets the same work in turn; prints the ratios at the end.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
@@ -39,7 +39,7 @@ enum Protocol {
 
 #[derive(Debug, Args)]
 struct GearmanArgs {
-    /// Who takes part: windlass, windlass-unix (over a Unix socket), gearmand, gearmand-tN (that many threads), gearmand-sqlite.
+    /// Servers to compare: windlass, windlass-unix (over a Unix socket), gearmand, gearmand-tN (N threads), gearmand-sqlite.
     #[arg(
         long,
         value_name = "NAME,…",
@@ -53,11 +53,11 @@ struct GearmanArgs {
 
 #[derive(Debug, Args)]
 struct EventmqArgs {
-    /// Who takes part: windlass, router [default: windlass, and router with --eventmq-venv].
+    /// Servers to compare: windlass, router [default: windlass, and router with --eventmq-venv].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     peers: Vec<EventmqPeerName>,
-    /// The virtual environment that has the released programs (the README says how to make one); without it there is no
-    /// router and no JobManager.
+    /// The virtual environment with the released programs (see the README); without it there is no router and no
+    /// JobManager.
     #[arg(long, value_name = "DIR")]
     eventmq_venv: Option<PathBuf>,
     #[command(flatten)]
@@ -75,20 +75,20 @@ struct CommonArgs {
     /// Length of the measured window of a steady load.
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
-    /// Measure so many jobs instead of a time (no effect on cases that say their number of jobs).
+    /// Measure this number of jobs instead of a time (no effect on cases with a fixed number of jobs).
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(10..))]
     jobs: Option<u64>,
-    /// The settings windlass takes part with.
+    /// The durability settings to run windlass with.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "sync,interval")]
     durability: Vec<Durability>,
-    /// Let the generator look for answers all the time instead of sleeping: takes its own wake-up out of latencies, and a
-    /// core from the servers.
+    /// Poll for answers all the time instead of sleeping: removes the generator's wake-up from latencies, and takes a core
+    /// from the servers.
     #[arg(long)]
     spin: bool,
     /// The daemon [default: `windlass` beside this program].
     #[arg(long, value_name = "PATH")]
     windlass_bin: Option<PathBuf>,
-    /// The folder servers keep their data under, on the disk to be measured [default: the folder for temporary files].
+    /// The folder for the servers' data, on the disk to measure [default: the folder for temporary files].
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
     /// Write every sample as JSON.
@@ -97,7 +97,7 @@ struct CommonArgs {
     /// Write the tables as Markdown.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// List cases and groups, and do nothing.
+    /// List cases and groups, and exit.
     #[arg(long)]
     list: bool,
 }
@@ -118,7 +118,7 @@ impl CommonArgs {
         solo::Options { durabilities: self.durability.clone(), settings: self.settings() }
     }
 
-    /// Writes what was asked for; whether every run succeeded.
+    /// Writes the requested files. Returns whether every run succeeded.
     fn keep(&self, mut report: Report) -> Result<bool, Error> {
         report.facts.push(("command".to_owned(), std::env::args().skip(1).collect::<Vec<_>>().join(" ")));
         if let Some(path) = &self.out {
@@ -198,7 +198,7 @@ fn eventmq(args: &EventmqArgs) -> Result<bool, Error> {
 }
 
 fn show(case: &CaseResult) {
-    // A closed pipe is the reader's wish; the files asked for are still written.
+    // The reader may close the pipe; the requested files are still written.
     let _ = io::stdout().write_all(report::case_text(case).as_bytes());
 }
 

@@ -1,22 +1,22 @@
-//! What is measured: the columns of every table, with unit and direction. No measuring happens here.
+//! Metrics: the columns of every table, with unit and direction. The measuring is elsewhere.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// A generator busier than this had no time left to load the server more.
+/// A generator busier than this may have limited the load.
 const CLIENT_BUSY_PERCENT_MAX: f64 = 95.0;
 /// The machine's own work for a load (interrupts, write-back) stays below this.
 const OTHERS_BUSY_PERCENT_MAX: f64 = 15.0;
 
-/// Which way a figure is better.
+/// Which direction of a figure is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// A rate.
     HigherIsBetter,
     /// A time, a cost, a size.
     LowerIsBetter,
-    /// Says how far to trust the other figures; no ratio is made of it.
+    /// Shows how far to trust the other figures; never part of a ratio.
     Context,
 }
 
@@ -32,7 +32,7 @@ pub enum Metric {
     P99Micros,
     /// User and system time of the server process per operation, µs.
     ServerMicrosPerJob,
-    /// Share of one core the server used, %: what waiting costs.
+    /// Share of one core that the server used, %: the cost of waiting.
     ServerBusyPercent,
     /// Wake-ups (NOOP) sent per job.
     WakesPerJob,
@@ -54,13 +54,13 @@ pub enum Metric {
     AcceptMillis,
     /// Resident memory of the server at the end, MiB.
     RssMib,
-    /// What the data directory holds at the end, MiB.
+    /// Size of the data directory at the end, MiB.
     DiskMib,
     /// User and system time of the generator per operation, µs.
     ClientMicrosPerJob,
-    /// Share of one core the generator used, %. Near 100 the generator, not the server, is the limit.
+    /// Share of one core that the generator used, %. Near 100 the generator, not the server, is the limit.
     ClientBusyPercent,
-    /// Share of the whole machine used by neither server nor generator, %. The more, the less a run is worth.
+    /// Share of the whole machine that other processes used, %. A high value makes a run worthless.
     OthersBusyPercent,
 }
 
@@ -90,14 +90,14 @@ impl Metric {
         }
     }
 
-    /// Whether a value of this one makes the row's other figures doubtful: the generator was the limit, or others used the
+    /// Whether this value makes the row's other figures doubtful: the generator was the limit, or other processes used the
     /// machine.
     pub fn casts_doubt(self, value: f64) -> bool {
         self == Metric::ClientBusyPercent && value > CLIENT_BUSY_PERCENT_MAX
             || self == Metric::OthersBusyPercent && value > OTHERS_BUSY_PERCENT_MAX
     }
 
-    /// Which way it is better.
+    /// Which direction is better.
     pub fn direction(self) -> Direction {
         match self {
             Metric::JobsPerSecond

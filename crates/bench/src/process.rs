@@ -1,6 +1,6 @@
-//! What a process costs, read from `/proc` (Linux only): CPU time and resident memory. See proc(5).
+//! The cost of a process, read from `/proc` (Linux only): CPU time and resident memory. See proc(5).
 //!
-//! CPU time comes in clock ticks of usually 10 ms, which is why a window should last a second or more.
+//! CPU time comes in clock ticks of usually 10 ms, so a window should last a second or more.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::error::Error;
 /// CPU time used so far by the server, by the generator, and by the whole machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// User and system time of the server process, all its threads, dead ones included.
+    /// User and system time of the server process, all its threads, ended ones included.
     pub server: Duration,
     /// The same of this process.
     pub client: Duration,
@@ -23,7 +23,7 @@ impl CpuTimes {
     /// Reads all three now.
     ///
     /// # Errors
-    /// [`Error::Io`] if the server is gone or `/proc` is not there.
+    /// [`Error::Io`] if the server has ended or `/proc` is missing.
     pub fn now(server_pid: u32) -> Result<Self, Error> {
         let of_process = |path: &str| read(path).map(|text| process_ticks(&text));
         Ok(Self {
@@ -33,7 +33,7 @@ impl CpuTimes {
         })
     }
 
-    /// What was used since `earlier`.
+    /// The CPU time since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             server: self.server.saturating_sub(earlier.server),
@@ -42,7 +42,7 @@ impl CpuTimes {
         }
     }
 
-    /// The part of the machine's busy time that was neither the server's nor the generator's.
+    /// The machine's busy time that neither the server nor the generator used.
     pub fn others(&self) -> Duration {
         self.machine.saturating_sub(self.server).saturating_sub(self.client)
     }
@@ -51,19 +51,19 @@ impl CpuTimes {
 /// Resident memory of a process, in KiB.
 ///
 /// # Errors
-/// [`Error::Io`] if it is gone.
+/// [`Error::Io`] if the process has ended.
 pub fn resident_kib(pid: u32) -> Result<u64, Error> {
     let text = read(&format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     Ok(first_number(line))
 }
 
-/// How many cores this machine lends us.
+/// The number of cores available to this process.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Bytes held by the files under `folder`, as the disk counts them.
+/// The disk space of all files under `folder`, bytes.
 pub fn disk_bytes(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = fs::read_dir(folder) else {
@@ -79,7 +79,7 @@ pub fn disk_bytes(folder: &Path) -> u64 {
         .sum()
 }
 
-/// The type of the file system that `folder` is on (`ext4`, `tmpfs`…), from `/proc/mounts`.
+/// The type of the file system of `folder` (`ext4`, `tmpfs`…), from `/proc/mounts`.
 pub fn file_system(folder: &Path) -> String {
     let (Ok(folder), Ok(mounts)) = (folder.canonicalize(), read("/proc/mounts")) else {
         return "unknown".to_owned();
@@ -111,10 +111,10 @@ pub fn machine_facts() -> Vec<(String, String)> {
     ]
 }
 
-/// Lets this process, and the servers it starts, open at least `wanted` files.
+/// Raises this process's limit of open files to at least `wanted`; servers it starts inherit the limit.
 ///
 /// # Errors
-/// [`Error::Usage`] if the hard limit is below that.
+/// [`Error::Usage`] if the hard limit is lower.
 pub fn raise_open_files(wanted: u64) -> Result<(), Error> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -131,7 +131,7 @@ fn read(path: &str) -> Result<String, Error> {
     fs::read_to_string(path).map_err(Error::io(format!("read {path}")))
 }
 
-/// `utime + stime` of `/proc/PID/stat`. The name in parentheses may hold anything, so counting starts behind it.
+/// `utime + stime` of `/proc/PID/stat`. The name in parentheses may contain anything, so counting starts after it.
 fn process_ticks(stat: &str) -> u64 {
     let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     behind_name.split_ascii_whitespace().skip(11).take(2).map(first_number).sum()

@@ -1,4 +1,4 @@
-//! Results for people: aligned tables for the terminal, the same tables as Markdown, and ratios. Pure.
+//! Reports: aligned tables for the terminal, the same tables as Markdown, and ratios. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use crate::compare::{CaseResult, Row};
 use crate::metric::{Direction, Metric};
 use crate::stats::{self, Ratio};
 
-/// Everything one call found out. Serialises as the raw JSON.
+/// All results of one call. Serialises as the raw JSON.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// What figures depend on: machine, versions, the command line.
+    /// Facts that figures depend on: machine, versions, the command line.
     pub facts: Vec<(String, String)>,
     /// The cases in the order they ran.
     pub cases: Vec<CaseResult>,
@@ -119,7 +119,7 @@ fn metrics_of(case: &CaseResult) -> Vec<Metric> {
     samples.flat_map(|sample| sample.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Medians, one row per contestant, and how far apart the runs were in the case's first metric.
+/// Medians, one row per contestant, and the spread of the runs in the case's first metric.
 fn figures(case: &CaseResult, metrics: &[Metric]) -> Table {
     let mut titles = header(&format!("median of {}", most_runs(case)), metrics);
     titles.push("spread".to_owned());
@@ -140,8 +140,8 @@ fn figure(row: &Row, metric: Metric) -> String {
     stats::median(&row.values(metric)).map_or("–".to_owned(), |value| format!("{}{}", number(value), mark(value)))
 }
 
-/// Ours against each other contestant, and against the best of them when there are several. With none of ours, the
-/// first against the rest.
+/// Ours against each other contestant, and against the best of them if there are several. Without ours, the first against the
+/// rest.
 fn ratio_rows(case: &CaseResult, metrics: &[Metric]) -> Vec<Vec<String>> {
     let any_ours = case.rows.iter().any(|row| row.contestant.ours);
     let (ours, theirs): (Vec<_>, Vec<_>) = case
@@ -185,7 +185,7 @@ fn best<'a>(rows: &[&'a Row], metric: Metric) -> Option<&'a Row> {
     found.copied()
 }
 
-/// Titles with an arrow that says which way is better.
+/// Titles, with arrows for the better direction.
 fn header(first: &str, metrics: &[Metric]) -> Vec<String> {
     let title = |metric: &Metric| match metric.direction() {
         Direction::HigherIsBetter => format!("{} ↑", metric.title()),
@@ -207,7 +207,7 @@ fn most_runs(case: &CaseResult) -> usize {
     case.rows.iter().map(|row| row.samples.len()).max().unwrap_or(0)
 }
 
-/// Three or more significant digits, thousands apart.
+/// At least three significant digits, with separators of thousands.
 fn number(value: f64) -> String {
     let size = value.abs();
     let plain = match size {

@@ -1,7 +1,7 @@
-//! Servers under load: start a program, wait for its port, look at what it costs, stop it. Knows no protocol.
+//! Servers under load: starts a program, waits for its port, reads its cost, stops it. Independent of protocols.
 //!
-//! A [`Server`] dies with its value: on return, on an error, on a panic and on ctrl-c (which is an error, see
-//! [`crate::interrupt`]). Its data goes with its folder.
+//! A [`Server`] ends with its value: on return, on an error, on a panic and on ctrl-c (which is an error, see
+//! [`crate::interrupt`]). Its data is removed with its folder.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,9 +16,9 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::process;
 
-/// A replaying server may take long; a hung one should not take for ever.
+/// A server may replay for long; a hung server must still be detected.
 const READY_WITHIN: Duration = Duration::from_secs(180);
-/// How often the port is tried. Short, because start-up times are measured with it.
+/// How often the port is tried. Short, because start-up times are measured by it.
 const READY_POLL: Duration = Duration::from_millis(1);
 /// How much of a failed server's log is shown.
 const LOG_BYTES_SHOWN: usize = 2000;
@@ -30,17 +30,17 @@ pub struct Launch {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// What is set in its environment, as `(name, value)`.
+    /// Environment variables, as `(name, value)`.
     pub env: Vec<(String, String)>,
-    /// What it prints is thrown away: it prints so much that keeping it would cost it more than it should.
+    /// Discards the output, for a program that prints so much that storing it would distort its cost.
     pub quiet: bool,
-    /// The loopback port it will listen on.
+    /// The loopback port it listens on.
     pub port: u16,
-    /// The Unix socket it will listen on as well, for its load.
+    /// The Unix socket it also listens on, for its load.
     pub unix: Option<PathBuf>,
 }
 
-/// A folder of its own for one server's data, configuration and log. It outlives restarts.
+/// A folder for one server's data, configuration and log. It outlives restarts.
 #[derive(Debug)]
 pub struct Home(TempDir);
 
@@ -48,18 +48,18 @@ impl Home {
     /// A new empty folder under `root`.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be made.
+    /// [`Error::Io`] if it cannot be created.
     pub fn new(root: &Path) -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("windlass-bench-").tempdir_in(root);
         folder.map(Self).map_err(Error::io(format!("make a folder in {}", root.display())))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// What it holds, as the disk counts it, MiB.
+    /// The disk space it uses, MiB.
     pub fn disk_mib(&self) -> f64 {
         process::disk_bytes(self.path()) as f64 / (1024.0 * 1024.0)
     }
@@ -69,7 +69,7 @@ impl Home {
     }
 }
 
-/// A running server. Dropping it kills it and waits until it is gone.
+/// A running server. Dropping it kills it and waits for its end.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -78,7 +78,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server and waits until its port accepts. Also says how long that took from the start of the process.
+    /// Starts the server and waits until its port accepts. Also returns the time from the start of the process to that moment.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be started, [`Error::NotReady`] if it exits or does not listen in time, with the end
@@ -101,12 +101,12 @@ impl Server {
         TcpStream::connect(self.addr).is_ok() && self.unix().is_none_or(|path| UnixStream::connect(path).is_ok())
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The Unix socket for its load, if it is not to come over TCP.
+    /// The Unix socket for its load, if the load does not use TCP.
     pub fn unix(&self) -> Option<&Path> {
         self.unix.as_deref()
     }
@@ -116,7 +116,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Ends it the hard way (SIGKILL), as a crash would, and waits until it is gone.
+    /// Kills it with SIGKILL, as a crash would, and waits for its end.
     pub fn kill(self) {
         drop(self);
     }
@@ -124,13 +124,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to kill and still something to wait for.
+        // If it has ended by itself, `kill` fails, and `wait` is still needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The first line of a program's `--version`, after a look whether it is there at all.
+/// The first line of a program's `--version`. Checks first whether the program exists.
 ///
 /// # Errors
 /// [`Error::Missing`] with `remedy`.

@@ -1,4 +1,4 @@
-//! What is asked for whatever the protocol: runs, their length, the programs, the disk; and the facts figures depend on.
+//! Options that all protocols share: runs, their length, the programs, the disk; and facts that figures depend on.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,17 +8,17 @@ use crate::load::client::Idle;
 use crate::load::crew::Plan;
 use crate::process;
 
-/// Two thousand connections on either side, and what else a process has open.
+/// Two thousand connections on either side, and a process's other files.
 const OPEN_FILES: u64 = 4096;
 /// The unmeasured beginning of a timed run, as a share of the window, and its least length.
 const WARM_SHARE: f64 = 0.2;
 const WARM_SECONDS_MIN: f64 = 0.2;
-/// More than an hour per run is a slip of the finger.
+/// More than an hour per run must be a typing error.
 const SECONDS_MAX: f64 = 3600.0;
-/// More jobs than that in one queue are not a benchmark but an accident.
+/// More jobs in one queue must be a typing error.
 const JOBS_MAX: u64 = 50_000_000;
 
-/// What was asked for.
+/// The options.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Runs per case and peer.
@@ -27,19 +27,19 @@ pub struct Settings {
     pub seconds: f64,
     /// Jobs in a steady load's window, instead of a time.
     pub jobs: Option<u64>,
-    /// What the generator does between events.
+    /// How the generator waits for events.
     pub idle: Idle,
-    /// Where the daemon is, if not beside this program.
+    /// The daemon's path, if not beside this program.
     pub windlass_bin: Option<PathBuf>,
-    /// The folder under which servers keep their data.
+    /// The folder for the servers' data.
     pub data_root: PathBuf,
 }
 
 impl Settings {
-    /// How long steady loads are.
+    /// The length of steady loads.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a time that makes no sense.
+    /// [`Error::Usage`] for a time out of range.
     pub fn plan(&self) -> Result<Plan, Error> {
         if let Some(window) = self.jobs {
             return Ok(Plan::Counted { warm: window / 10, window });
@@ -51,7 +51,7 @@ impl Settings {
         Ok(Plan::Timed { warm: Duration::from_secs_f64(warm), window: Duration::from_secs_f64(self.seconds) })
     }
 
-    /// Machine, disk and plan; lets this process open as many files as the cases need.
+    /// Facts on machine, disk and plan. Also raises the limit of open files as the cases require.
     ///
     /// # Errors
     /// [`Error::Usage`].
@@ -74,7 +74,7 @@ fn disk(root: &Path) -> String {
     format!("{kind}{note}, {}", root.display())
 }
 
-/// A number of jobs as case names have it: `500`, `100k`, `1m`.
+/// A number of jobs in the notation of case names: `500`, `100k`, `1m`.
 pub fn count_of(text: &str) -> Option<u64> {
     let scaled = [("k", 1_000), ("m", 1_000_000)]
         .into_iter()

@@ -1,5 +1,5 @@
-//! Windlass alone, with each durability, for protocols without a peer that could run beside it: cases × durabilities × runs,
-//! and the report of it all.
+//! Windlass alone, with each durability, for protocols without a peer to compare: cases × durabilities × runs, and their
+//! report.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use crate::report::Report;
 use crate::settings::Settings;
 use crate::windlass::{self, Durability};
 
-/// What was asked for.
+/// The options.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which `windlass` there are.
+    /// Durabilities to run.
     pub durabilities: Vec<Durability>,
-    /// The rest.
+    /// Options that all protocols share.
     pub settings: Settings,
 }
 
@@ -27,18 +27,18 @@ pub struct Options {
 pub struct Case<W> {
     /// Its name on the command line.
     pub name: String,
-    /// What it does, in a line.
+    /// A description in one line.
     pub about: String,
     /// The work.
     pub work: W,
 }
 
-/// What a case of a protocol does.
+/// The work of a protocol's case.
 pub trait Work {
     /// One run, on a server started for it.
     ///
     /// # Errors
-    /// Whatever keeps the run from having figures; jobs not accounted for are [`Error::Mismatch`].
+    /// Any error that leaves the run without figures; unaccounted jobs are [`Error::Mismatch`].
     fn run(&self, ground: &Ground<'_>, durability: Durability) -> Result<Sample, Error>;
 }
 
@@ -47,21 +47,20 @@ pub trait Work {
 pub struct Ground<'a> {
     /// The daemon.
     pub windlass: &'a Path,
-    /// The folder its data goes under.
+    /// The folder for the daemon's data.
     pub data_root: &'a Path,
-    /// How long steady loads are.
+    /// The length of steady loads.
     pub plan: Plan,
-    /// What the generator does between events.
+    /// How the generator waits for events.
     pub idle: Idle,
-    /// Looked at in every wait.
+    /// Checked in every wait.
     pub interrupt: &'a Interrupt,
 }
 
-/// Runs every case and hands it to `show` as soon as it is finished. `facts` are those that the protocol adds.
+/// Runs every case and passes each to `show` as soon as it is finished. `facts` are the protocol's additions.
 ///
 /// # Errors
-/// [`Error::Usage`] and [`Error::Missing`] before anything has run; [`Error::Interrupted`]. What fails in a run is in
-/// the report.
+/// [`Error::Usage`] and [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
 pub fn hold<W: Work>(
     options: &Options,
     facts: &[(&str, &str)],

@@ -1,4 +1,4 @@
-//! Figures out of many: a latency histogram with bounded error, medians, ratios. Pure.
+//! Statistics: a latency histogram with bounded error, medians, ratios. Pure.
 
 /// Steps per doubling, as a power of two: 64 steps keep the error of a quantile below 1.6 %.
 const STEP_BITS: u32 = 6;
@@ -28,7 +28,7 @@ impl Histogram {
         }
     }
 
-    /// Forgets everything, keeping the memory.
+    /// Clears all counts and keeps the memory.
     pub fn clear(&mut self) {
         self.slots.fill(0);
         self.total = 0;
@@ -84,7 +84,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(*lower, *upper))
 }
 
-/// How far the values lie apart: (largest − smallest) / median, in per cent.
+/// The spread of the values: (largest − smallest) / median, in per cent.
 pub fn spread_percent(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -92,16 +92,16 @@ pub fn spread_percent(values: &[f64]) -> Option<f64> {
     (middle > 0.0).then(|| 100.0 * (high - low) / middle)
 }
 
-/// Two ways to say "ours against theirs"; they differ when the machine's mood changed between runs.
+/// Two ratios of ours to theirs; they differ when the machine's speed changed between runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     /// Median of ours divided by the median of theirs.
     pub of_medians: f64,
-    /// Median of the quotients of runs that lay next to each other in time.
+    /// Median of the quotients of runs in the same round.
     pub of_pairs: f64,
 }
 
-/// Both ratios of `ours` to `theirs`, whose entries at one index are from one round. `None` where nothing can be divided.
+/// Both ratios of `ours` to `theirs`, whose entries at one index are from one round. `None` if there is nothing to divide.
 pub fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
     let (our_median, their_median) = (median(ours)?, median(theirs)?);
     let quotients: Vec<f64> = ours.iter().zip(theirs).filter(|(_, b)| **b > 0.0).map(|(a, b)| a / b).collect();
@@ -128,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn ratios_of_medians_and_of_pairs_are_told_apart() {
-        // The machine was twice as fast in the second round: each pair says 2, the medians say something else.
+    fn the_ratio_of_medians_differs_from_that_of_pairs() {
+        // The machine was twice as fast in the second round: each pair has ratio 2, the medians another one.
         let found = ratio(&[20.0, 40.0, 20.0], &[10.0, 20.0, 20.0]).unwrap();
         assert_eq!(found, Ratio { of_medians: 1.0, of_pairs: 2.0 });
         assert_eq!(ratio(&[1.0], &[0.0]), None, "a zero divides nothing");

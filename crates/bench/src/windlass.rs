@@ -1,4 +1,4 @@
-//! Our daemon as a server under load: where it is and how it is started. The only place that knows its configuration keys.
+//! Our daemon as a server under load: its path and how to start it. Only this module uses its configuration keys.
 
 use std::fmt;
 use std::fs;
@@ -8,8 +8,8 @@ use std::str::FromStr;
 use crate::error::Error;
 use crate::servers::{self, Home, Launch};
 
-/// Its front-ends, and what else is to be said of each; a run uses one and turns the others off. In its dialect 1.4, spiderq
-/// tells whoever asks for counts of Pings too.
+/// The daemon's front-ends with further keys; a run uses one front-end and turns the others off. In its dialect 1.4, spiderq
+/// also reports counts of Pings.
 const FRONT_ENDS: [(&str, &str); 4] = [
     ("gearman", ""),
     ("faktory", ""),
@@ -17,7 +17,7 @@ const FRONT_ENDS: [(&str, &str); 4] = [
     ("eventmq", "admin_listen = []\npublish_listen = []\nsubscribe_listen = []\n"),
 ];
 
-/// What an acknowledgement of `windlass` means.
+/// The promise of an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// On the disk.
@@ -47,26 +47,26 @@ impl FromStr for Durability {
     }
 }
 
-/// `windlass` where it was said to be, or beside this program.
+/// The path of `windlass`: as given, or beside this program.
 pub fn program(said: Option<PathBuf>) -> PathBuf {
     let beside = || Some(std::env::current_exe().ok()?.parent()?.join("windlass"));
     let program = said.or_else(beside).unwrap_or_else(|| PathBuf::from("windlass"));
-    // The server is started in a folder of its own, where a relative path would lead elsewhere.
+    // The server starts in a folder of its own, where a relative path would not resolve.
     program.canonicalize().unwrap_or(program)
 }
 
 /// The first line of `--version`.
 ///
 /// # Errors
-/// [`Error::Missing`] with what to do about it.
+/// [`Error::Missing`] with a remedy.
 pub fn version(program: &Path) -> Result<String, Error> {
     let remedy =
         "build it with `cargo build --release`, say where it is with --windlass-bin, or leave it out of --peers";
     servers::version(program, remedy)
 }
 
-/// How to start the daemon with one front-end (`gearman`, `faktory`, `spiderq`, `eventmq`) on a fresh port and its data in `home`. Writes its
-/// configuration there.
+/// The command that starts the daemon with one front-end (`gearman`, `faktory`, `spiderq`, `eventmq`) on a fresh port and its
+/// data in `home`. Writes the configuration there.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -74,7 +74,7 @@ pub fn launch(program: &Path, front_end: &str, durability: Durability, home: &Ho
     launch_at(program, front_end, durability, home, None)
 }
 
-/// The same, and it gets its load over a Unix socket in `home`. Its port is there for questions.
+/// The same, with the load over a Unix socket in `home`. The TCP port serves only administrative requests.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::json;
 
-/// What is to be called, and with what. What is not said, or `null`, is `None`.
+/// A call with its arguments. A key that is missing or `null` is `None`.
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     /// A module, or `module:Class`.
@@ -21,12 +21,12 @@ pub(crate) struct Call<'a> {
     pub(crate) class_args: Option<&'a RawValue>,
     /// An object.
     pub(crate) class_kwargs: Option<&'a RawValue>,
-    /// All of it, with what is unknown here.
+    /// The whole object, with keys unknown here.
     pub(crate) whole: &'a RawValue,
 }
 
 impl<'a> Call<'a> {
-    /// `None` if it is no such job.
+    /// `None` if the body is not such a job.
     pub(crate) fn read(body: &'a [u8]) -> Option<Self> {
         let [run, whole] = json::pair(json::value(body)?)?;
         if json::text(run)? != "run" {
@@ -49,10 +49,10 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a job says, in the order of [`Call`].
+/// The keys of a job, in the order of [`Call`].
 const KEYS: [&str; 6] = ["path", "callable", "args", "kwargs", "class_args", "class_kwargs"];
 
-/// Appends, a comma in front of each, the members of an object that are no part of a [`Call`].
+/// Appends the members of an object that are not part of a [`Call`], each after a comma.
 pub(crate) fn put_unknown(object: &RawValue, out: &mut Vec<u8>) {
     let each = |key: &str, value: &RawValue| {
         if !KEYS.contains(&key) {
@@ -63,6 +63,6 @@ pub(crate) fn put_unknown(object: &RawValue, out: &mut Vec<u8>) {
         }
         Ok(())
     };
-    // An object that was read before has members.
+    // Cannot fail: the object was read before.
     let _ = json::members(object, each);
 }

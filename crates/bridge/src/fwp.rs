@@ -1,4 +1,4 @@
-//! The parts of an FWP job that count elsewhere, found in the text that is kept of it.
+//! The parts of an FWP job that other protocols use, found in its JSON text.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub(crate) struct Fwp<'a> {
 }
 
 impl<'a> Fwp<'a> {
-    /// `None` if it is no such job.
+    /// `None` if the body is not an FWP job.
     pub(crate) fn read(body: &'a [u8]) -> Option<Self> {
         let (mut jobtype, mut args, mut custom) = (None, None, None);
         let each = |key: &str, value| {
@@ -37,7 +37,7 @@ impl<'a> Fwp<'a> {
         })
     }
 
-    /// The last member of `custom` that is called so, unless it is `null`.
+    /// The last member of `custom` with this name, unless it is `null`.
     pub(crate) fn custom(&self, name: &str) -> Option<&'a RawValue> {
         let mut found = None;
         let each = |key: &str, value: &'a RawValue| {
@@ -50,7 +50,7 @@ impl<'a> Fwp<'a> {
         found.filter(|value: &&RawValue| value.get() != "null")
     }
 
-    /// Whether its one argument says of itself that it is bytes in base64.
+    /// Whether `custom` marks the only argument as bytes in base64.
     pub(crate) fn is_base64(&self) -> bool {
         self.custom("_encoding").and_then(json::text).is_some_and(|encoding| encoding == "base64")
     }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_job() {
+    fn invalid_jobs_are_refused() {
         let bad = ["", "[]", "{}", r#"{"jobtype":"a"}"#, r#"{"args":[]}"#, r#"{"jobtype":1,"args":[]}"#];
         for body in bad.into_iter().chain([r#"{"jobtype":"a","args":{}}"#, r#"{"jobtype":"a","args":[]"#]) {
             assert!(Fwp::read(body.as_bytes()).is_none(), "{body}");

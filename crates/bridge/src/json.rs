@@ -1,4 +1,4 @@
-//! JSON that is looked into, not read: values stay the text they are. The last of two equal keys counts.
+//! JSON that is searched, not parsed into values: values stay text. Of two equal keys the last counts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,15 +9,15 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::value::RawValue;
 
-/// How deep JSON that is converted may be nested, the outermost value included. Nothing here recurses; but what reads it next
-/// may, and was written for what its own protocol lets through.
+/// How deep converted JSON may be nested, the outermost value included. This code does not recurse, but the next reader may, and
+/// was written for its own protocol's depth.
 pub const DEPTH_MAX: usize = 128;
 
-/// A text that is not what was to be read.
+/// The text is not of the expected kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unexpected;
 
-/// The value that a text is, without the blanks around it.
+/// The text's only value, without surrounding blanks.
 pub(crate) fn value(text: &[u8]) -> Option<&RawValue> {
     let text = std::str::from_utf8(text).ok()?;
     if is_too_deep(text) {
@@ -26,7 +26,7 @@ pub(crate) fn value(text: &[u8]) -> Option<&RawValue> {
     serde_json::from_str(text).ok()
 }
 
-/// Calls `each` for every member of an object, in the order they stand in.
+/// Calls `each` for every member of an object, in order.
 pub(crate) fn members<'a>(
     object: &'a RawValue,
     each: impl FnMut(&str, &'a RawValue) -> Result<(), Unexpected>,
@@ -34,7 +34,7 @@ pub(crate) fn members<'a>(
     serde_json::Deserializer::from_str(object.get()).deserialize_map(Members(each)).map_err(|_| Unexpected)
 }
 
-/// The one item of a list that has no other.
+/// The item of a list with one item.
 pub(crate) fn only(list: &RawValue) -> Option<&RawValue> {
     serde_json::from_str(list.get()).ok().map(|[item]: [&RawValue; 1]| item)
 }
@@ -44,7 +44,7 @@ pub(crate) fn pair(list: &RawValue) -> Option<[&RawValue; 2]> {
     serde_json::from_str(list.get()).ok()
 }
 
-/// What a string says. `None` of all else, and of half a surrogate pair, which is no text.
+/// The content of a string. `None` for any other value, and for half a surrogate pair, which is not text.
 pub(crate) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(value.get()).ok().map(|Text(text)| text)
 }
@@ -59,13 +59,13 @@ pub(crate) fn is_object(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
 
-/// Appends a string in quotes, with no more escapes than JSON asks for.
+/// Appends a string in quotes, with only the escapes that JSON requires.
 pub(crate) fn quote(text: &str, out: &mut Vec<u8>) {
-    // What is written into memory is written.
+    // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, text);
 }
 
-/// Appends a string in quotes as Python does: nothing but ASCII.
+/// Appends a string in quotes as Python does, in ASCII only.
 pub(crate) fn quote_ascii(text: &str, out: &mut Vec<u8>) {
     // As above.
     let _ = serde::Serialize::serialize(text, &mut Serializer::with_formatter(out, Ascii));
@@ -110,7 +110,7 @@ impl Formatter for Ascii {
     }
 }
 
-/// Whether brackets are nested deeper than [`DEPTH_MAX`]. Of what is no JSON the answer does not matter.
+/// Whether brackets are nested deeper than [`DEPTH_MAX`]. For invalid JSON the answer is arbitrary.
 fn is_too_deep(text: &str) -> bool {
     let (mut depth, mut quoted) = (0_usize, false);
     let mut bytes = text.bytes();

@@ -1,10 +1,10 @@
-//! What a job becomes for a worker of another protocol, and what that worker's result becomes for the job's own.
+//! Converts a job for a worker of another protocol, and that worker's result for the job's own clients.
 //!
-//! **Contract.** Pure: bytes in, bytes out. A job's body is kept as its producer sent it; it is converted here, when it goes to a
-//! worker of another protocol, and nowhere else. A worker of the job's own protocol gets the very bytes, and nobody looks at
-//! them. What cannot be converted is a [`Misfit`] whose text is the rule; the job's end is then to be a visible one. JSON is never
-//! written anew: numbers, escapes and unknown keys come out as they went in. No bytes make this panic, recurse, or take more than
-//! a small multiple of their own size.
+//! **Contract.** Pure: bytes in, bytes out. The engine keeps a job's body as its producer sent it; only this crate converts it,
+//! when it goes to a worker of another protocol. A worker of the job's own protocol gets the unchanged bytes, which are not
+//! parsed. A job that cannot be converted is a [`Misfit`] whose text is the violated rule; such a job must end visibly. JSON is
+//! cut out, never re-serialized: numbers, escapes and unknown keys stay as they were. No input makes this code panic, recurse, or
+//! take more memory than a small multiple of the input's size.
 //!
 //! **Reading order.** The crate's README has the tables. [`workload()`], [`message()`] and [`unit()`] are the three directions,
 //! [`result()`] the way back; `json` reads, `fwp` and `call` are the shapes of a job in FWP and in EventMQ.
@@ -29,20 +29,20 @@ pub use result::result;
 pub use unit::{Unit, unconverted, unit};
 pub use workload::workload;
 
-/// A job, as far as it matters to a worker of another protocol.
+/// The parts of a job that matter to a worker of another protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Job<'a> {
-    /// The protocol it was born in.
+    /// The protocol of the job's producer.
     pub origin: Origin,
-    /// Its queue: Gearman's function.
+    /// The job's queue: Gearman's function.
     pub queue: &'a [u8],
-    /// What its producer sent, or of an FWP job the text that is kept of it.
+    /// The producer's bytes; of an FWP job, the JSON text the engine keeps.
     pub body: &'a [u8],
-    /// The rule of its queue.
+    /// The queue's codec.
     pub codec: Codec,
-    /// Its coalescing key; empty if it has none.
+    /// The job's coalescing key; empty if it has none.
     pub key: &'a [u8],
-    /// Its priority.
+    /// The job's priority.
     pub priority: Priority,
 }
 
@@ -60,12 +60,12 @@ impl<'a> From<&'a Taken> for Job<'a> {
 }
 
 impl Job<'_> {
-    /// There is no way to a worker of `to`, and the codec has no part in it.
+    /// The job cannot go to a worker of `to`, whatever the codec.
     const fn misfit(&self, to: Origin, why: Why) -> Misfit {
         Misfit { from: self.origin, to, codec: None, why }
     }
 
-    /// There is none under this codec.
+    /// The job cannot go to a worker of `to` under this codec.
     const fn codec_misfit(&self, to: Origin, why: Why) -> Misfit {
         Misfit { from: self.origin, to, codec: Some(self.codec), why }
     }
@@ -79,7 +79,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What a table has in its last column: the text that comes out, or why none does.
+/// The last column of a test's table: the converted text, or the error.
 #[cfg(test)]
 fn shown(made: Result<std::borrow::Cow<'_, [u8]>, Misfit>) -> String {
     match made {

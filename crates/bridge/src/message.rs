@@ -1,4 +1,4 @@
-//! For an EventMQ worker: `["run", {…}]`.
+//! Jobs for EventMQ workers: `["run", {…}]`.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,11 @@ use crate::call::{self, Call};
 use crate::fwp::Fwp;
 use crate::{Job, Misfit, Why, json};
 
-/// What an EventMQ worker is given. `binary` says that it can have bytes that are no text: stock ones cannot, and go down.
+/// Converts a job for an EventMQ worker. `binary`: the worker accepts bytes that are not UTF-8; stock workers crash on them.
 ///
 /// # Errors
-/// A body of EventMQ's own that is no UTF-8, a Gearman workload that is no EventMQ job, an FWP job that does not say what to call, or a job of no such protocol.
+/// An EventMQ body is not UTF-8, a Gearman workload is not an EventMQ job, the jobtype of an FWP job is not a callable or its
+/// `custom` has a value of the wrong kind, or the job's protocol does not share jobs.
 pub fn message<'a>(job: &Job<'a>, binary: bool) -> Result<Cow<'a, [u8]>, Misfit> {
     let made = match job.origin {
         Origin::EVENTMQ if !binary && std::str::from_utf8(job.body).is_err() => Err(Why::NotText),
@@ -24,7 +25,7 @@ pub fn message<'a>(job: &Job<'a>, binary: bool) -> Result<Cow<'a, [u8]>, Misfit>
     made.map_err(|why| job.misfit(Origin::EVENTMQ, why))
 }
 
-/// Keys in the order stock clients have them, blanks where they have them.
+/// Writes keys and blanks as stock clients do.
 fn of_unit(body: &[u8]) -> Result<Vec<u8>, Why> {
     let job = Fwp::read(body).ok_or(Why::NotAUnit)?;
     let words = job.jobtype.rsplit_once('.').filter(|(path, callable)| !path.is_empty() && !callable.is_empty());
@@ -54,7 +55,7 @@ fn of_unit(body: &[u8]) -> Result<Vec<u8>, Why> {
     Ok(out)
 }
 
-/// What an FWP job's `custom` says of a call.
+/// The parts of a call in an FWP job's `custom`.
 #[derive(Default)]
 struct More<'a> {
     kwargs: Option<&'a RawValue>,
@@ -65,7 +66,7 @@ struct More<'a> {
 }
 
 impl<'a> More<'a> {
-    /// `custom.eventmq` is what a job has that was EventMQ's before; of any other only `custom.kwargs` counts.
+    /// `custom.eventmq` is present on jobs that came from EventMQ; of other jobs only `custom.kwargs` counts.
     fn of(job: &Fwp<'a>) -> Result<Self, Why> {
         let mut more = Self { whole: job.custom("eventmq"), ..Self::default() };
         if let Some(whole) = more.whole {
@@ -121,7 +122,7 @@ mod tests {
             ("m:C.f", "", with("\"m\"", "\"m:C\"")),
             ("pkg.m:C.f", "", with("\"m\"", "\"pkg.m:C\"")),
             ("é\\\"\\n.f", "", with("\"m\"", r#""\u00e9\"\n""#)),
-            // No path, or nothing to call.
+            // No path, or no callable.
             ("f", "", misfit.clone()),
             ("", "", misfit.clone()),
             (".f", "", misfit.clone()),
@@ -136,7 +137,7 @@ mod tests {
             ("m.f", r#"{"class_args":[1],"other":1}"#, plain.to_owned()),
             ("m.f", "null", plain.to_owned()),
             ("m.f", "1", plain.to_owned()),
-            // What EventMQ had said before.
+            // A call that came from EventMQ.
             ("m.f", r#"{"eventmq":{}}"#, plain.to_owned()),
             ("m.f", r#"{"eventmq":null}"#, plain.to_owned()),
             (
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_looked_at() {
+    fn bodies_for_binary_workers_are_not_parsed() {
         for body in [&b"\xff\x00"[..], b"[\"run\", {}]", b""] {
             let job = Job { key: b"k", priority: Priority::MIN, ..Job::of(Origin::EVENTMQ, Codec::Base64, body) };
             assert!(matches!(message(&job, true), Ok(Cow::Borrowed(same)) if same == body));
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_stock_workers_go_down_with() {
+    fn stock_workers_get_only_utf8() {
         let table: [(&[u8], bool); 5] =
             [(b"\xff\x00", false), (b"[\"run\", {}]", true), (b"", true), ("\0é".as_bytes(), true), (b"\xc3", false)];
         for (body, fits) in table {
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers() {
+    fn other_protocols_are_refused() {
         for (origin, name) in [(Origin::SPIDERQ, "spiderq"), (Origin(9), "unknown")] {
             let expected = format!("conversion: {name} to eventmq: these two do not share jobs");
             assert_eq!(shown(message(&Job::of(origin, Codec::Text, b"[]"), false)), expected);

@@ -1,4 +1,4 @@
-//! Why a job cannot go to a worker of another protocol.
+//! Conversion errors: why a job cannot go to a worker of another protocol.
 
 use std::fmt;
 
@@ -8,52 +8,52 @@ use windlass_engine::Origin;
 use crate::Codec;
 use crate::json::DEPTH_MAX;
 
-/// A job that a worker of another protocol cannot be given. It displays as the rule it breaks:
-/// `conversion: gearman to faktory, codec json: the body is no JSON`. Nothing of the job itself is in it.
+/// A job that cannot be converted for a worker of another protocol. Its text is the violated rule, as in
+/// `conversion: gearman to eventmq: the body is no EventMQ job`, and contains nothing of the job itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub struct Misfit {
-    /// The protocol the job was born in.
+    /// The job's protocol.
     pub from: Origin,
-    /// The worker's.
+    /// The worker's protocol.
     pub to: Origin,
-    /// The queue's codec, where it decides.
+    /// The queue's codec, where it matters.
     pub codec: Option<Codec>,
-    /// The rule.
+    /// The violated rule.
     #[source]
     pub why: Why,
 }
 
-/// The rule that a job breaks.
+/// The rule that a job violates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Why {
-    /// No protocol's jobs, or spiderq's entries, which are no jobs.
+    /// An unknown protocol, or an entry of spiderq; neither crosses protocols.
     #[error("these two do not share jobs")]
     Apart,
-    /// The table has no line for it.
+    /// The codec does not support this direction.
     #[error("this codec has no rule for it")]
     NoRule,
     /// Not JSON of at most [`DEPTH_MAX`] levels.
     #[error("the body is no JSON of at most {DEPTH_MAX} levels")]
     NotJson,
-    /// Arguments that are more or less than one string of base64 (RFC 4648, section 4).
+    /// Arguments other than exactly one string in base64 (RFC 4648, section 4).
     #[error("the arguments are not exactly one string in base64")]
     NotBase64,
-    /// What is kept of an FWP job, but has no jobtype, or arguments that are no list.
+    /// The text kept of an FWP job has no jobtype, or arguments that are not a list.
     #[error("the body is no FWP job")]
     NotAUnit,
-    /// A queue whose name cannot be a jobtype.
+    /// A queue whose name is not valid as a jobtype.
     #[error("the queue's name is not UTF-8")]
     NameNotText,
-    /// What EventMQ's stock workers read as text.
+    /// A body that stock EventMQ workers cannot read as text.
     #[error("the body is not UTF-8")]
     NotText,
     /// Anything but `["run", {"path", "callable", "args", …}]`.
     #[error("the body is no EventMQ job")]
     NotACall,
-    /// A jobtype that does not say what is to be called, and where.
+    /// A jobtype without a path or a callable.
     #[error("the jobtype is not path.callable")]
     NotACallable,
-    /// `custom` has one of the words that go to an EventMQ worker with a value of the wrong kind.
+    /// A member of `custom` for EventMQ workers has a value of the wrong kind.
     #[error("custom has no {0}")]
     Custom(&'static str),
 }
@@ -73,8 +73,7 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// How a protocol is called, in these texts and in `custom._origin`.
-/// What a protocol is called.
+/// The name of a protocol in these texts and in `custom._origin`.
 #[must_use]
 pub const fn name(origin: Origin) -> &'static str {
     match origin {

@@ -1,4 +1,4 @@
-//! What a worker said at the end, in the words of the job's own protocol.
+//! Converts a worker's result to the job's own protocol.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,8 @@ use windlass_engine::Origin;
 
 use crate::json;
 
-/// The result that a worker of `from` gave a job born in `to`, as the job's own clients know results. EventMQ's are
-/// `{"value": …}`; those of all others are bytes.
+/// Converts the result of a worker of protocol `from` for the clients of a job of protocol `to`. EventMQ's results are
+/// `{"value": …}`; those of all other protocols are bytes.
 #[must_use]
 pub fn result(from: Origin, to: Origin, result: &[u8]) -> Cow<'_, [u8]> {
     match (from, to) {
@@ -20,7 +20,7 @@ pub fn result(from: Origin, to: Origin, result: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// A string's own bytes, nothing of `null`, the text of anything else. What is not `{"value": …}` stays what it is.
+/// A string's own bytes, nothing for `null`, the JSON text of any other value. Input other than `{"value": …}` stays as it is.
 fn unwrapped(result: &[u8]) -> Cow<'_, [u8]> {
     let Some(value) = value_of(result) else { return Cow::Borrowed(result) };
     match json::text(value) {
@@ -41,7 +41,7 @@ fn value_of(result: &[u8]) -> Option<&RawValue> {
     found
 }
 
-/// As Python writes it. Bytes that are no text are base64.
+/// `{"value": …}` as Python writes it. Bytes that are not text are base64.
 fn wrapped(result: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(16 + result.len());
     out.extend_from_slice(b"{\"value\": ");
@@ -74,7 +74,7 @@ mod tests {
             (r#"{"value": {"a": [1, "x"], "a" : 2}}"#, r#"{"a": [1, "x"], "a" : 2}"#),
             (r#"{"value": "\ud800"}"#, r#""\ud800""#),
             (r#"{"value": 1, "v\u0061lue": "last"}"#, "last"),
-            // Nothing of that kind.
+            // Other shapes stay as they are.
             ("", ""),
             ("done", "done"),
             ("null", "null"),
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(&*result(Origin::EVENTMQ, Origin::GEARMAN, b"{\"value\":\"\xff\"}"), b"{\"value\":\"\xff\"}");
     }
 
-    /// Expectations are Python's (3.11).
+    /// The expected texts are the output of Python 3.11.
     #[test]
     fn for_eventmq_requesters() {
         let table: [(&[u8], &str); 7] = [
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_looked_at() {
+    fn results_of_other_protocols_are_not_parsed() {
         let (faktory, gearman, eventmq, spiderq) = (Origin::FAKTORY, Origin::GEARMAN, Origin::EVENTMQ, Origin::SPIDERQ);
         let same =
             [(faktory, faktory), (gearman, gearman), (eventmq, eventmq), (spiderq, spiderq), (Origin(9), Origin(9))];

@@ -1,4 +1,4 @@
-//! For an FWP worker: a jobtype, arguments, and what FWP calls `custom`.
+//! Jobs for FWP workers: a jobtype, arguments, and FWP's `custom`.
 
 use std::borrow::Cow;
 
@@ -12,22 +12,22 @@ use crate::fwp::Fwp;
 use crate::misfit::name;
 use crate::{Codec, Job, Misfit, Why, json};
 
-/// A job, as FWP has it.
+/// A job in FWP's terms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unit<'a> {
-    /// What is to be done.
+    /// The job's type.
     pub jobtype: Cow<'a, str>,
     /// The JSON text of a list.
     pub args: Cow<'a, [u8]>,
-    /// The JSON text of an object. Of a job born elsewhere: `_origin`, `_encoding?`, `_unique?`, `_priority?`, `eventmq?`.
+    /// The JSON text of an object. Of a job of another protocol: `_origin`, `_encoding?`, `_unique?`, `_priority?`, `eventmq?`.
     pub custom: Vec<u8>,
 }
 
-/// What an FWP worker is given. Of a job born in FWP these are its own parts as they stand, though such a job is better handed
-/// on whole.
+/// Converts a job for an FWP worker. An FWP job yields its own parts unchanged; handing on the whole job is better there.
 ///
 /// # Errors
-/// A Gearman workload the queue's codec has no arguments for, an EventMQ message that is no job, or a job of no such protocol.
+/// The queue's codec cannot convert the Gearman workload, the EventMQ message is not a job, or the job's protocol does not share
+/// jobs.
 pub fn unit<'a>(job: &Job<'a>) -> Result<Unit<'a>, Misfit> {
     match job.origin {
         Origin::FAKTORY => own(job).map_err(|why| job.misfit(Origin::FAKTORY, why)),
@@ -37,8 +37,7 @@ pub fn unit<'a>(job: &Job<'a>) -> Result<Unit<'a>, Misfit> {
     }
 }
 
-/// The same to look at, for a job that no FWP worker could be given: what its producer sent as its one argument, in base64
-/// if it is no text.
+/// For display: a job that cannot be converted for an FWP worker. Its body is the only argument, in base64 if it is not text.
 #[must_use]
 pub fn unconverted<'a>(job: &Job<'a>) -> Unit<'a> {
     let (args, is_base64) = match std::str::from_utf8(job.body) {
@@ -68,7 +67,7 @@ fn of_workload<'a>(job: &Job<'a>) -> Result<Unit<'a>, Why> {
     Ok(Unit { jobtype: Cow::Borrowed(jobtype), args, custom })
 }
 
-/// A list as it stands, anything else as the one item of a list.
+/// A list as it is; any other value as the only item of a list.
 fn listed(value: &RawValue) -> Cow<'_, [u8]> {
     let text = value.get().as_bytes();
     if json::is_list(value) { Cow::Borrowed(text) } else { Cow::Owned([b"[", text, b"]"].concat()) }
@@ -112,7 +111,7 @@ fn of_message<'a>(job: &Job<'a>) -> Result<Unit<'a>, Misfit> {
     })
 }
 
-/// `custom` of a job born elsewhere, still open.
+/// `custom` of a job of another protocol, without the closing brace.
 fn custom_of(job: &Job<'_>, is_base64: bool) -> Vec<u8> {
     let mut custom = b"{\"_origin\":".to_vec();
     json::quote(name(job.origin), &mut custom);
@@ -139,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// Jobtype, arguments and `custom`, or why there are none.
+    /// Jobtype, arguments and `custom`, or the error.
     fn made(job: &Job<'_>) -> String {
         match unit(job) {
             Ok(Unit { jobtype, args, custom }) => {
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_priorities() {
+    fn keys_and_priorities_go_to_custom() {
         let run: &[u8] = br#"["run",{"path":"m","callable":"f"}]"#;
         let gearman = Job::of(Origin::GEARMAN, Text, b"x");
         let eventmq = Job::of(Origin::EVENTMQ, Text, run);
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own() {
+    fn fwp_jobs_keep_their_parts() {
         let table = [
             (r#"{"retry":1,"custom":{"a": 1},"jobtype":"t","args":[1, 1e400]}"#, r#"t [1, 1e400] {"a": 1}"#),
             (r#"{"jobtype":"t","args":[]}"#, "t [] {}"),
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers() {
+    fn other_protocols_are_refused() {
         for (origin, name) in [(Origin::SPIDERQ, "spiderq"), (Origin(0), "unknown")] {
             let expected = format!("conversion: {name} to faktory: these two do not share jobs");
             assert_eq!(made(&Job::of(origin, Text, b"[]")), expected);

@@ -1,4 +1,4 @@
-//! For a Gearman worker: bytes.
+//! Jobs for Gearman workers: bytes.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use windlass_engine::Origin;
 use crate::fwp::Fwp;
 use crate::{Codec, Job, Misfit, Why, json};
 
-/// What a Gearman worker is given.
+/// Converts a job for a Gearman worker.
 ///
 /// # Errors
-/// An FWP job whose arguments the queue's codec has no bytes for, or a job of no such protocol.
+/// The queue's codec cannot convert the FWP job's arguments, or the job's protocol does not share jobs.
 pub fn workload<'a>(job: &Job<'a>) -> Result<Cow<'a, [u8]>, Misfit> {
     match job.origin {
         Origin::GEARMAN | Origin::EVENTMQ => Ok(Cow::Borrowed(job.body)),
@@ -33,7 +33,7 @@ fn of_args(body: &[u8], codec: Codec) -> Result<Cow<'_, [u8]>, Why> {
     }
 }
 
-/// The bytes that one argument is the base64 of.
+/// Decodes the base64 of the only argument.
 fn decoded<'a>(args: &RawValue) -> Result<Cow<'a, [u8]>, Why> {
     let text = json::only(args).and_then(json::text).ok_or(Why::NotBase64)?;
     STANDARD.decode(text.as_bytes()).map(Cow::Owned).map_err(|_| Why::NotBase64)
@@ -67,14 +67,14 @@ mod tests {
         let (text, base64) = (no("text"), no("base64"));
         let bytes = r#"{"_encoding":"base64"}"#;
         let table = [
-            // One string is its bytes.
+            // One string becomes its bytes.
             (Text, r#"["a b"]"#, "", "a b"),
             (Text, r#"[""]"#, "", ""),
             (Text, r#"[ "a\n\"\u00e9\ud83d\ude00\u0000" ]"#, "", "a\n\"é😀\0"),
             (Text, r#"["[1]"]"#, "", "[1]"),
             (Text, r#"["aGk="]"#, "", "aGk="),
             (Text, r#"["aGk="]"#, r#"{"_encoding":"gzip"}"#, "aGk="),
-            // Anything else is the text of the list.
+            // Anything else becomes the text of the list.
             (Text, "[]", "", "[]"),
             (Text, r#"["a","b"]"#, "", r#"["a","b"]"#),
             (Text, "[null]", "", "[null]"),
@@ -87,7 +87,7 @@ mod tests {
             ),
             (Text, r#"["\ud800"]"#, "", r#"["\ud800"]"#),
             (Text, r#"[{"a":1,"a":2}]"#, "", r#"[{"a":1,"a":2}]"#),
-            // Bytes that say so.
+            // Bytes marked as such.
             (Text, r#"["aGk="]"#, bytes, "hi"),
             (Text, r#"["\u0061Gk="]"#, bytes, "hi"),
             (Text, r#"[""]"#, bytes, ""),
@@ -98,12 +98,12 @@ mod tests {
             (Text, "[]", bytes, &text),
             (Text, "[1]", bytes, &text),
             (Text, r#"["\ud800"]"#, bytes, &text),
-            // JSON is the list, whatever is in it.
+            // Under `json`, the list, whatever its items.
             (Json, r#"["a"]"#, "", r#"["a"]"#),
             (Json, "[]", "", "[]"),
             (Json, r#"["aGk="]"#, bytes, r#"["aGk="]"#),
             (Json, r#"[-0.0, {"b":1, "a":"\/"}]"#, "", r#"[-0.0, {"b":1, "a":"\/"}]"#),
-            // Base64 is bytes, whatever is said of it.
+            // Under `base64`, bytes, whatever `_encoding`.
             (Base64, r#"["aGk="]"#, "", "hi"),
             (Base64, r#"["aGk="]"#, bytes, "hi"),
             (Base64, r#"[""]"#, "", ""),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_escape_is_not_copied() {
+    fn strings_without_escapes_are_not_copied() {
         let body = body(r#"["a long string"]"#, "");
         for codec in [Text, Json] {
             let job = Job::of(Origin::FAKTORY, codec, body.as_bytes());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_looked_at() {
+    fn bodies_of_other_protocols_are_not_parsed() {
         for origin in [Origin::GEARMAN, Origin::EVENTMQ] {
             for body in [&b"\xff\x00"[..], b"[\"run\", {}]", b""] {
                 for codec in [Text, Json, Base64] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers() {
+    fn other_protocols_are_refused() {
         for (origin, name) in [(Origin::SPIDERQ, "spiderq"), (Origin(0), "unknown")] {
             let expected = format!("conversion: {name} to gearman: these two do not share jobs");
             assert_eq!(shown(workload(&Job::of(origin, Text, b"[]"))), expected);

@@ -1,5 +1,5 @@
-//! What holds for all bytes: a job's own protocol gets them back, a job that goes over and comes back is the same job, and
-//! nothing panics.
+//! Properties for all bytes: a job's own protocol gets the bytes back unchanged, a job that crosses and comes back is the same
+//! job, and no input panics.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ fn origins() -> impl Strategy<Value = Origin> {
     (0_u8..6).prop_map(Origin)
 }
 
-/// Bytes, text, and JSON of every shape that is looked for, now and then with a byte changed.
+/// Bytes, text, and JSON of every shape the crate looks for, sometimes with a byte changed.
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec(any::<u8>(), 0..64);
     let fwp = (values(), values(), ".{0,8}").prop_map(|(args, custom, jobtype)| {
@@ -36,7 +36,7 @@ fn bodies() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![bytes, bent]
 }
 
-/// The text of a value, with what parsing and writing again would change: blanks, numbers, equal keys, escapes.
+/// JSON texts that re-serializing would change: blanks, numbers, equal keys, escapes.
 fn values() -> impl Strategy<Value = String> {
     let words = [
         "null",
@@ -63,7 +63,7 @@ fn values() -> impl Strategy<Value = String> {
     })
 }
 
-/// EventMQ jobs, most of them whole.
+/// EventMQ jobs, most of them valid.
 fn calls() -> impl Strategy<Value = String> {
     let word = "[a-z:é]{1,4}";
     (word, "[a-z]{1,4}", values(), values(), values(), any::<bool>()).prop_map(|(path, callable, a, b, c, listed)| {
@@ -78,7 +78,7 @@ fn job<'a>(origin: Origin, codec: Codec, body: &'a [u8]) -> Job<'a> {
     Job { origin, queue: b"q", body, codec, key: b"", priority: Priority::NORMAL }
 }
 
-/// The body of the job that an FWP worker pushes who hands on what it was given.
+/// The body of a job that an FWP worker pushes with the parts it received.
 fn pushed_on(unit: &Unit<'_>) -> Vec<u8> {
     let mut body = b"{\"retry\":25,\"custom\":".to_vec();
     body.extend_from_slice(&unit.custom);
@@ -90,7 +90,7 @@ fn pushed_on(unit: &Unit<'_>) -> Vec<u8> {
     body
 }
 
-/// The text of a value; of what is no JSON, nothing.
+/// The JSON text, or nothing if it is invalid.
 fn json(text: &[u8]) -> &str {
     serde_json::from_slice::<&serde_json::value::RawValue>(text).map_or("", |value| value.get())
 }
@@ -126,7 +126,7 @@ proptest! {
         prop_assert_eq!(String::from_utf8_lossy(&back), expected);
     }
 
-    /// The same call, each part of it the same text.
+    /// Each part of the call is the same text.
     #[test]
     fn eventmqs_jobs_come_back_from_fwp(body in calls(), codec in prop::sample::select(vec![Codec::Text, Codec::Json])) {
         let given = job(Origin::EVENTMQ, codec, body.as_bytes());
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn what_comes_out_is_json(body in bodies(), key in prop::collection::vec(any::<u8>(), 0..4), codec in codecs(), priority: u8) {
+    fn conversions_are_json(body in bodies(), key in prop::collection::vec(any::<u8>(), 0..4), codec in codecs(), priority: u8) {
         for origin in WORK {
             let job = Job { key: &key, priority: Priority::clamped(priority), ..job(origin, codec, &body) };
             if let Ok(unit) = unit(&job) {

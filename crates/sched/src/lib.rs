@@ -1,21 +1,21 @@
-//! Asks the kernel for short time slices. Nothing else: this is the workspace's only unsafe code, because neither the
-//! standard library nor `rustix` knows `sched_setattr`.
+//! Asks the kernel for short time slices. This is the workspace's only unsafe code, because neither the standard library nor
+//! `rustix` wraps `sched_setattr`.
 //!
-//! A thread that sleeps for a disk most of the time, and has little to do when it wakes, waits on a busy machine until the
-//! one that has the processor has used up its slice: 3 to 4 ms. A thread whose own slices are short is let in at once
-//! (Linux 6.12 and later, EEVDF); it gets no more of the processor than others. No privilege is needed.
+//! A thread that mostly sleeps for a disk, and has little to do when it wakes, waits on a busy machine until the running
+//! thread has used up its slice: 3 to 4 ms. A thread whose own slices are short is scheduled at once (Linux 6.12 and later,
+//! EEVDF) and gets no more of the processor than others. No privilege is needed.
 
 use std::io;
 use std::time::Duration;
 
-/// Makes the slices of the calling thread this short: the kernel takes 0.1 to 100 ms.
+/// Sets the length of the calling thread's slices. The kernel accepts 0.1 to 100 ms.
 ///
 /// # Errors
 ///
-/// What the kernel says. One that is too old does nothing and says nothing.
+/// The kernel's error. A kernel that is too old ignores the request without an error.
 #[cfg(target_os = "linux")]
 pub fn shorten_slices(slice: Duration) -> io::Result<()> {
-    /// `struct sched_attr` of the first version, which every kernel takes.
+    /// The first version of `struct sched_attr`, which every kernel accepts.
     #[repr(C)]
     struct Attributes {
         size: u32,
@@ -40,8 +40,8 @@ pub fn shorten_slices(slice: Duration) -> io::Result<()> {
         period_ns: 0,
     };
     #[expect(unsafe_code, reason = "no safe wrapper of this call exists")]
-    // SAFETY: the kernel reads `size` bytes behind the pointer, which the structure has, and keeps nothing of it. Thread 0
-    // is the calling one.
+    // SAFETY: the kernel reads `size` bytes behind the pointer, all of them in the structure, and keeps no reference to it.
+    // Thread 0 is the calling thread.
     let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -50,12 +50,13 @@ pub fn shorten_slices(slice: Duration) -> io::Result<()> {
 #[cfg(target_os = "linux")]
 fn nice() -> i32 {
     #[expect(unsafe_code, reason = "no safe wrapper of this call is in reach")]
-    // SAFETY: it takes no pointer. An error reads as -1, which is a niceness too: nobody is favoured by it who may not be.
+    // SAFETY: the call takes no pointer. An error reads as -1, which is also a valid niceness; it grants no thread a priority it
+    // may not have.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     nice.max(0)
 }
 
-/// Elsewhere there is nothing to ask for.
+/// Other systems have no such call.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! What a protocol calls queues whose own names it cannot say: any session, with some names changed on the way.
+//! Queue aliases for a protocol that cannot express some queues' own names: wraps any session and translates names.
 //!
-//! The session inside knows nothing of it. What it asks of the engine is asked under the queues' own names, and what it is
-//! told it is told under its own. A producer's body is not looked into: the same protocol gets back what it sent.
+//! The wrapped session is unaware of it. Its commands reach the engine under the queues' own names; events reach it under the
+//! protocol's names. A producer's body is not translated: the same protocol gets back what it sent.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use windlass_engine::{Command, Event, From, JobRef, NewJob, ScheduleRef, Timesta
 
 use crate::{Item, Outbox, Session};
 
-/// The names of one protocol that are not the queues' own.
+/// The aliases of one protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Aliases {
-    /// By what the protocol says.
+    /// From the protocol's name to the queue's own.
     inward: HashMap<Bytes, Bytes>,
-    /// By what it means.
+    /// From the queue's own name to the protocol's.
     outward: HashMap<Bytes, Bytes>,
 }
 
-/// A session under other names.
+/// A session with aliases.
 #[derive(Debug)]
 pub struct Aliased<S> {
     inner: S,
@@ -27,7 +27,7 @@ pub struct Aliased<S> {
 }
 
 impl Aliases {
-    /// One more: what `said` stands for. `false`: it stands for another already, or the queue has another alias.
+    /// Adds an alias. `false` means that `said` already stands for another queue, or that the queue has another alias.
     pub fn insert(&mut self, said: Bytes, meant: Bytes) -> bool {
         if self.inward.contains_key(&said) || self.outward.contains_key(&meant) {
             return false;
@@ -37,7 +37,7 @@ impl Aliases {
         true
     }
 
-    /// Whether every name is the queue's own.
+    /// Whether there are no aliases.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inward.is_empty()
@@ -161,14 +161,14 @@ impl Aliases {
 }
 
 impl<S> Aliased<S> {
-    /// This session, under these names.
+    /// Wraps a session.
     pub const fn new(inner: S, aliases: std::sync::Arc<Aliases>) -> Self {
         Self { inner, aliases }
     }
 
-    /// Lets the session do something, and changes the names in what it asks.
+    /// Runs the session and translates the names in its new commands.
     fn run(&mut self, out: &mut Outbox, run: impl FnOnce(&mut S, &mut Outbox)) {
-        // What stands there already has been seen to.
+        // Items from earlier calls are translated already.
         let before = out.items.len();
         run(&mut self.inner, out);
         for item in out.items.iter_mut().skip(before) {
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// Asks for what it is sent, and says what it is told.
+    /// Sends a command for each input, and writes the names of its events.
     #[derive(Debug)]
     struct Parrot;
 
@@ -259,18 +259,18 @@ mod tests {
         let mut aliases = Aliases::default();
         assert!(aliases.insert("image-resize".into(), "image resize!".into()));
         assert!(aliases.insert("b".into(), "image-resize".into()));
-        assert!(!aliases.insert("b".into(), "c".into()), "one name cannot mean two queues");
-        assert!(!aliases.insert("other".into(), "image resize!".into()), "nor one queue have two names");
+        assert!(!aliases.insert("b".into(), "c".into()), "one name cannot stand for two queues");
+        assert!(!aliases.insert("other".into(), "image resize!".into()), "one queue cannot have two names");
         Aliased::new(Parrot, Arc::new(aliases))
     }
 
     #[test]
-    fn what_is_asked_is_asked_under_the_queues_own_name_and_once() {
+    fn commands_are_translated_to_the_queues_own_names_once() {
         let mut session = aliased();
         let mut out = Outbox::default();
         for (said, meant) in [("image-resize", "image resize!"), ("b", "image-resize"), ("plain", "plain")] {
             session.on_bytes(Timestamp(0), &mut said.into(), &mut out);
-            // Again, with all that was asked before in the same outbox.
+            // Again, with the first commands still in the same outbox.
             session.on_bytes(Timestamp(0), &mut "x".into(), &mut out);
             let names: Vec<Bytes> = out
                 .drain()
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_told_under_the_protocols_name() {
+    fn events_are_translated_to_the_protocols_names() {
         let mut session = aliased();
         let mut out = Outbox::default();
         for (meant, said) in [("image resize!", "image-resize"), ("image-resize", "b"), ("plain", "plain")] {

@@ -1,13 +1,13 @@
-//! Cron expressions in text, compiled for the engine: five fields, or one word like `@daily`.
+//! Compiles cron expressions for the engine: five fields, or one word like `@daily`.
 //!
-//! It stands here, and not in the engine, because how an expression is written is for a protocol to say; and not in one
-//! protocol's crate, because three of them write it.
+//! The code is here and not in the engine because protocols define how an expression is written; and not in one protocol's
+//! crate because three protocols share it.
 //!
-//! A field is `*` or a list of values, ranges (`1-5`) and steps (`*/15`, `10-40/5`, `5/15`); months and days of the week
-//! have English names of three letters. `L` is the last day of the month, `fri#2` its second Friday, `Lfri` its last.
-//! If both day fields say something, a day that fits either will do; `*` says nothing, `*/2` does.
+//! A field is `*` or a list of values, ranges (`1-5`) and steps (`*/15`, `10-40/5`, `5/15`). Months and days of the week
+//! have English names of three letters. `L` is the last day of the month, `fri#2` its second Friday, `Lfri` its last Friday.
+//! If both day fields restrict the day, a day that fits either of them matches; `*` is no restriction, `*/2` is one.
 //!
-//! EventMQ's expressions mean something else here and there: [`croniter`]. Faktory's may say more: [`when`].
+//! EventMQ's expressions differ in details: [`croniter`]. Faktory's allow more: [`when`].
 
 pub mod croniter;
 mod when;
@@ -21,22 +21,22 @@ pub use when::when;
 /// How days of the week are numbered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Week {
-    /// 0 to 7, and both of them are Sunday: every crontab.
+    /// 0 to 7, where 0 and 7 are Sunday: every crontab.
     FromSunday,
-    /// 0 to 6, and 0 is Monday: Gearman.
+    /// 0 to 6, where 0 is Monday: Gearman.
     FromMonday,
 }
 
-/// Why a text is no cron expression: for whoever wrote it.
+/// Why an expression is invalid, for its author.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CronError {
-    /// There are more fields than five, or fewer.
+    /// More or fewer than five fields.
     #[error("{found} fields, but minute, hour, day of month, month and day of week are needed")]
     Fields {
-        /// How many there are.
+        /// The number of fields.
         found: usize,
     },
-    /// A word with an `@` that stands for nothing.
+    /// An unknown word with an `@`.
     #[error("`{text}` is not @yearly, @monthly, @weekly, @daily or @hourly")]
     Macro {
         /// The word.
@@ -45,27 +45,27 @@ pub enum CronError {
     /// Neither a number nor a name.
     #[error("{field}: `{text}` is not understood")]
     Value {
-        /// Which field.
+        /// The field's name.
         field: &'static str,
-        /// What it holds there.
+        /// The text found there.
         text: String,
     },
-    /// A number that is none of the field's.
+    /// A number outside the field's range.
     #[error("{field}: {value} is not between {low} and {high}")]
     Range {
-        /// Which field.
+        /// The field's name.
         field: &'static str,
-        /// What it holds there.
+        /// The number found there.
         value: u16,
-        /// The least it may be.
+        /// The smallest allowed value.
         low: u16,
-        /// The most it may be.
+        /// The largest allowed value.
         high: u16,
     },
-    /// A range from more to less.
+    /// A range whose end is less than its start.
     #[error("{field}: `{text}` runs backwards")]
     Backwards {
-        /// Which field.
+        /// The field's name.
         field: &'static str,
         /// The range.
         text: String,
@@ -73,38 +73,38 @@ pub enum CronError {
     /// A sixth field that is not 0, where there may be one.
     #[error("a job runs at the beginning of a minute: a sixth field, seconds, can only be 0")]
     Seconds,
-    /// There are more fields than six, or fewer than five, where seconds may come first.
+    /// More than six fields, or fewer than five, where seconds may come first.
     #[error(
         "{found} fields, but minute, hour, day of month, month and day of week are needed, and seconds may stand before them"
     )]
     FieldsOrSeconds {
-        /// How many there are.
+        /// The number of fields.
         found: usize,
     },
-    /// `@every`, and no span of time behind it.
-    #[error("`{text}` is no span of time such as 1h30m")]
+    /// `@every` without a valid duration.
+    #[error("`{text}` is not a duration such as 1h30m")]
     Span {
-        /// What is behind it.
+        /// The text after `@every`.
         text: String,
     },
-    /// A zone that is not in the database of time zones.
-    #[error("there is no time zone `{text}`; they are called as in Europe/Berlin")]
+    /// A time zone that is missing from the time zone database.
+    #[error("unknown time zone `{text}`; expected a name such as Europe/Berlin")]
     Zone {
-        /// What it is called.
+        /// The zone's name.
         text: String,
     },
-    /// One in the expression, and another beside it.
+    /// The expression names one time zone, the configuration another.
     #[error("two time zones, {one} and {other}")]
     TwoZones {
-        /// The expression's.
+        /// The expression's zone.
         one: &'static str,
-        /// The other.
+        /// The other zone.
         other: &'static str,
     },
-    /// A step of nothing.
+    /// A step of 0.
     #[error("{field}: a step of 0")]
     NoStep {
-        /// Which field.
+        /// The field's name.
         field: &'static str,
     },
 }
@@ -119,7 +119,7 @@ pub enum CronError {
 ///
 /// # Errors
 ///
-/// It is no such text. Whether its day ever comes is the engine's to say: see [`Cron::can_match`].
+/// The text is invalid. Whether the expression ever matches a day is a question for the engine: see [`Cron::can_match`].
 pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
     let text = text.trim_ascii();
     if text.starts_with(b"@") {
@@ -136,7 +136,7 @@ pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
 ///
 /// # Errors
 ///
-/// The first field that cannot be understood.
+/// The first invalid field.
 pub fn compile([minute, hour, day, month, weekday]: [&[u8]; 5], week: Week) -> Result<Cron, CronError> {
     let (minute, hour, month) = (MINUTE.read(minute)?, HOUR.read(hour)?, MONTH.read(month)?);
     let (days, weekdays) = (DAY.read(day)?, Weekdays(week).read(weekday)?);
@@ -181,7 +181,7 @@ struct Field {
 const SECOND: Field = Field { name: "second", ..MINUTE };
 const MINUTE: Field = Field { name: "minute", low: 0, high: 59, names: &[], named_from: 0 };
 const HOUR: Field = Field { name: "hour", low: 0, high: 23, names: &[], named_from: 0 };
-/// `L` counts as 0, which is no other day.
+/// `L` counts as 0, which no other day uses.
 const DAY: Field = Field { name: "day of month", low: 1, high: 31, names: &["l"], named_from: 0 };
 const MONTH: Field = Field {
     name: "month",
@@ -200,15 +200,15 @@ const WEEKDAY_FROM_SUNDAY: Field = Field {
 const WEEKDAY_FROM_MONDAY: Field =
     Field { high: 6, names: &["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ..WEEKDAY_FROM_SUNDAY };
 
-/// What a field, or an item of its list, comes to.
+/// The values of a field, or of an item of its list.
 #[derive(Clone, Copy, Default)]
 struct Read {
     bits: u64,
-    /// It says nothing: a `*` is in it.
+    /// The field restricts nothing: it contains a `*`.
     is_open: bool,
 }
 
-/// Every item of a list put together. An empty field is open.
+/// The union of a list's items. An empty field is open.
 fn read_list(field: &[u8], item: impl Fn(&[u8]) -> Result<Read, CronError>) -> Result<Read, CronError> {
     let field = if field.is_empty() { b"*" } else { field };
     field.split(|byte| *byte == b',').try_fold(Read::default(), |all, text| {
@@ -226,7 +226,7 @@ impl Field {
         })
     }
 
-    /// A value, a range or all, every so many of them.
+    /// A value, a range or `*`, with an optional step.
     fn item(&self, text: &[u8]) -> Result<(RangeInclusive<u16>, usize, bool), CronError> {
         let (range, step) = match split_at(text, b'/') {
             Some((range, step)) => (range, Some(self.step(step)?)),
@@ -237,7 +237,7 @@ impl Field {
             (_, Some((from, to))) => self.range(from, to, range)?,
             (_, None) => {
                 let value = self.value(range)?;
-                // From the last day of the month on there is nothing to step through.
+                // The last day of the month has no later days to step through.
                 let steps = step.is_some() && value >= self.low;
                 value..=if steps { self.high } else { value }
             }
@@ -248,7 +248,7 @@ impl Field {
 
     fn range(&self, from: &[u8], to: &[u8], text: &[u8]) -> Result<RangeInclusive<u16>, CronError> {
         let (from, to) = (self.value(from)?, self.value(to)?);
-        // Saturday to Sunday, where Sunday comes first and last.
+        // Saturday to Sunday, where Sunday is both the first and the last day.
         let to = if to == 0 && from > 0 && self.high == 7 { 7 } else { to };
         if from > to || from < self.low {
             return Err(CronError::Backwards { field: self.name, text: shown(text) });
@@ -328,7 +328,7 @@ fn split_at(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     Some((text.get(..index)?, text.get(index + 1..)?))
 }
 
-/// As much of a text as a message may show.
+/// Shortens a text for an error message.
 fn shown(text: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 32;
     text.get(..SHOWN_BYTES_MAX).unwrap_or(text).escape_ascii().to_string()
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_understood() {
+    fn valid_expressions_compile() {
         let table = [
             ("* * * * *", "* * * * *"),
             ("  5\t4 3 2 1 ", "5 4 3 2 1"),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn either_day_will_do_if_both_fields_say_something() {
+    fn either_day_matches_if_both_fields_restrict_it() {
         let table = [
             ("0 0 * * *", false),
             ("0 0 13 * *", false),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not() {
+    fn invalid_expressions_are_refused() {
         let table = [
             ("", "0 fields, but minute, hour, day of month, month and day of week are needed"),
             ("* * * *", "4 fields, but minute, hour, day of month, month and day of week are needed"),

@@ -1,11 +1,12 @@
-//! Names of jobs that were given none, or whose name is of another protocol's making: what such a job is called in text.
+//! Text names for jobs that have none, or whose name belongs to another protocol.
 //!
-//! A prefix that no generator of names makes, and the job's number in the engine. The names are not for clients to give.
+//! A name is a prefix that no generator of names produces, and the job's number in the engine. Clients must not assign such
+//! names.
 
-/// What such a name begins with. The number follows, in Crockford's base 32.
+/// The prefix. The number follows, in Crockford's base 32.
 const PREFIX: &str = "01W1ND1ASSJ0B";
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// 64 bits take so many digits.
+/// Digits of a 64-bit number in base 32.
 const DIGITS_COUNT: usize = 13;
 
 /// The name of the job with this number.
@@ -16,7 +17,7 @@ pub fn jid_of(number: u64) -> String {
     PREFIX.chars().chain(digits).collect()
 }
 
-/// The number that a name stands for, if it is one of ours.
+/// The job number in a name, if the name is one of ours.
 #[must_use]
 pub fn number_of(jid: &str) -> Option<u64> {
     let digits = jid.strip_prefix(PREFIX).filter(|digits| digits.len() == DIGITS_COUNT)?;
@@ -44,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_stand_for_none() {
+    fn other_names_have_no_number() {
         let table = [
             "",
             "jid00000001",

@@ -1,16 +1,17 @@
-//! The plug between a protocol and the engine: what one connection is, without a socket.
+//! The interface between a protocol and the engine: one connection without its socket.
 //!
-//! A [`Session`] gets bytes, events and ticks, and fills an [`Outbox`] with bytes for its peer and commands for the engine,
-//! *in the order in which they are to take effect*: bytes put behind a command are sent behind the events that answer it.
-//! So a session that answers `ECHO` at once keeps its place behind a `SUBMIT` whose acknowledgement waits for the disk.
+//! A [`Session`] receives bytes, events and ticks. It fills an [`Outbox`] with bytes for its peer and commands for the
+//! engine, *in the order in which they take effect*: bytes placed after a command are sent after the events that answer the
+//! command. A session can therefore answer `ECHO` at once, and the reply still leaves after the acknowledgement of an earlier
+//! `SUBMIT`, which waits for the disk.
 //!
-//! Whoever drives a session (the server, or a test) does, in this order:
-//! [`Session::on_open`] once; [`Session::on_bytes`] when bytes have come; [`Session::on_event`] for each event of the
-//! engine for this client; [`Session::on_tick`] when [`Session::next_deadline`] has come; after [`Outbox::hang_up`] only the events still due.
-//! The driver sends [`windlass_engine::Command::Close`] itself when the connection is gone.
+//! The driver of a session (the server, or a test) calls, in this order: [`Session::on_open`] once; [`Session::on_bytes`]
+//! when bytes have arrived; [`Session::on_event`] for each event of the engine for this client; [`Session::on_tick`] when
+//! [`Session::next_deadline`] is reached; after [`Outbox::hang_up`] only `on_event`, for events that are still due.
+//! The driver itself sends [`windlass_engine::Command::Close`] when the connection has ended.
 //!
-//! Beside it what more than one protocol needs: [`cron`]; [`jid`], what a job without a name is called; [`alias`], a session
-//! under other names.
+//! The crate also holds code that several protocols share: [`cron`]; [`jid`], names for jobs without one; [`alias`], a session
+//! that translates queue names.
 
 pub mod alias;
 pub mod cron;
@@ -24,143 +25,141 @@ use windlass_engine::{Command, Event, Tag, Timestamp};
 
 /// One connection's side of a protocol.
 pub trait Session: Send + fmt::Debug {
-    /// The connection is there. Puts [`Command::Open`] first, and whatever the protocol says before it is spoken to.
+    /// The connection has opened. Puts [`Command::Open`] first, then the protocol's greeting if the server speaks first.
     fn on_open(&mut self, now: Timestamp, out: &mut Outbox);
 
-    /// More bytes are there. Takes from `input` every message that is complete, or as many as it wants to have in
-    /// flight at once, and leaves the rest: it is called again, with the same rest at the front, when more has come or
-    /// when the driver has room for more.
+    /// Takes complete messages from `input`, as many as the session accepts in flight, and leaves the rest. The driver calls
+    /// again, with that rest at the front, when more bytes have arrived or when it has room for more output.
     fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox);
 
-    /// The engine has something to tell. What is put out here takes effect behind everything put out before.
+    /// Handles an event of the engine. The output takes effect after everything put out before.
     fn on_event(&mut self, now: Timestamp, event: Event, out: &mut Outbox);
 
-    /// A deadline has come.
+    /// A deadline has passed.
     fn on_tick(&mut self, _now: Timestamp, _out: &mut Outbox) {}
 
-    /// When [`Session::on_tick`] is to be called next, if ever.
+    /// When the driver must call [`Session::on_tick`] next, if ever.
     fn next_deadline(&self) -> Option<Timestamp> {
         None
     }
 
-    /// How many bytes more a message that has begun needs before it can be taken: a hint for the reader, already
-    /// judged against the session's limits.
+    /// Bytes still missing from a message that has begun: a hint for the reader, already checked against the session's limits.
     fn needs_bytes(&self) -> usize {
         0
     }
 
-    /// How many whole messages the peer has sent: each new one has time of its own to come in.
+    /// Number of complete messages received. The driver allows each new message its own time to arrive.
     fn messages(&self) -> u64 {
         0
     }
 
-    /// Bytes it holds besides those in the input buffer: of a message half read, or for the peer.
+    /// Bytes the session holds outside the input buffer: of a partly read message, or for the peer.
     fn held_bytes(&self) -> usize {
         0
     }
 
-    /// Nothing was read from the peer until now, on purpose: it does not take its answers, or the disk is behind. Its
-    /// silence is no sign of death. Told before a tick meanwhile, and when reading begins again.
+    /// The driver deliberately read nothing from the peer until now, because the peer does not take its answers or the disk is
+    /// behind. The peer's silence must not be treated as a missed heartbeat. Called before each tick of such a time, and when
+    /// reading resumes.
     fn excuse(&mut self, _now: Timestamp) {}
 
-    /// The peer has closed its side. Whatever is due to it is still sent; a session that has nothing to wait for hangs up.
+    /// The peer has closed its side. Output that is still due is sent; a session that waits for nothing hangs up.
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
         out.hang_up(Reason::PeerClosed);
     }
 
-    /// The daemon is about to stop: last words, if the protocol has any.
+    /// The daemon is about to stop: the protocol's goodbye, if it has one.
     fn on_shutdown(&mut self, _now: Timestamp, _out: &mut Outbox) {}
 }
 
-/// A connection, to those who may have to end it from outside: to make room, or because another has taken its place.
+/// A connection that can be ended from outside: to make room, or because another connection has replaced it.
 pub trait Dismiss: Send + Sync + fmt::Debug {
-    /// Ends it at once; what its peer is still owed is not sent. May be called from any thread, and more than once: the
-    /// first reason counts.
+    /// Ends the connection at once and discards unsent output. Can be called from any thread, and repeatedly: the first reason
+    /// counts.
     fn dismiss(&self, why: Reason);
 }
 
-/// A connection, to other connections that have something for its peer.
+/// A connection to which other connections can send messages.
 pub trait Post: Dismiss {
-    /// Puts whole messages behind everything that is on its way to the peer already. `false`: there is no room for them, and
-    /// nothing was taken; whether they are dropped then is for the sender to say. May be called from any thread.
+    /// Appends whole messages after everything already queued for the peer. `false` means that there is no room and that nothing
+    /// was taken; the sender decides whether to drop the messages. Can be called from any thread.
     #[must_use]
     fn post(&self, words: Bytes) -> bool;
 }
 
-/// What a session wants done, in order.
+/// A session's output, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
     items: VecDeque<Item>,
-    /// Bytes being gathered for the peer; they become one item when something else follows.
+    /// Bytes for the peer that are not an item yet; they become one item when something else follows.
     bytes: BytesMut,
     hang_up: Option<Reason>,
     stop: Option<Stop>,
-    /// The wall clock minus the time that sessions are told.
+    /// The wall clock minus the time that sessions receive.
     skew_ms: i64,
 }
 
-/// What a session may ask for that is not about its own connection: that the daemon stops.
+/// A session's request to stop the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
-    /// As soon as no connection works on a job or waits for the result of one. Until then nobody new is let in.
+    /// As soon as no connection works on a job or waits for a job's result. Until then no new connection is accepted.
     Gracefully,
     /// Now.
     Now,
 }
 
-/// One thing to be done.
+/// One unit of output.
 #[derive(Debug)]
 pub enum Item {
-    /// For the engine; the tag comes back with the answer.
+    /// For the engine. The engine's answer carries the same tag.
     Command(Tag, Command),
-    /// For the peer, behind the answers to the commands before.
+    /// For the peer, sent after the answers to the preceding commands.
     Bytes(Bytes),
 }
 
-/// Why a session ends its connection: for the log, and for nothing else.
+/// Why a session ends its connection; used only in the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Nothing more to say to each other.
+    /// The peer closed the connection, and no output is due.
     #[error("peer closed")]
     PeerClosed,
-    /// The protocol's own goodbye.
+    /// The session ended by the protocol's own rules.
     #[error("session ended")]
     Ended,
-    /// The peer sent what its protocol does not allow.
+    /// The peer violated the protocol.
     #[error("protocol error: {0}")]
     Protocol(String),
-    /// The peer does not know the password.
+    /// The peer sent a wrong password.
     #[error("wrong password")]
     WrongPassword,
-    /// The peer did not do in time what it had to.
+    /// The peer missed a deadline.
     #[error("timed out: {0}")]
     TimedOut(&'static str),
-    /// The peer asked for more than it may have.
+    /// The peer exceeded a limit.
     #[error("limit exceeded: {0}")]
     Limit(&'static str),
-    /// The engine has given the peer up.
+    /// The engine dismissed the client.
     #[error("dismissed")]
     Dismissed,
-    /// The daemon stops.
+    /// The daemon is stopping.
     #[error("shutting down")]
     Shutdown,
 }
 
 impl Outbox {
-    /// A buffer larger than this goes out whole, not as a part of one that is kept: what is kept would hold on to its memory.
+    /// A buffer larger than this is given away whole instead of split: the kept part would hold on to its memory.
     const KEPT_BYTES_MAX: usize = 4 << 10;
 
-    /// Room for more items than this is given back.
+    /// Room for more items than this is freed.
     const KEPT_ITEMS_MAX: usize = 1 << 10;
 
-    /// One for a session that lives while the wall clock is so much ahead of the engine's.
+    /// An outbox for a session whose wall clock is `skew_ms` ahead of the engine's time.
     #[must_use]
     pub fn at(skew_ms: i64) -> Self {
         Self { skew_ms, ..Self::default() }
     }
 
-    /// The wall clock is so much ahead of the engine's time now, which is what sessions are told. To be kept up by whoever
-    /// drives the session.
+    /// Sets by how much the wall clock is now ahead of the engine's time, which sessions receive. The driver keeps it current.
     pub const fn set_skew_ms(&mut self, skew_ms: i64) {
         self.skew_ms = skew_ms;
     }
@@ -171,20 +170,19 @@ impl Outbox {
         self.skew_ms
     }
 
-    /// What the wall clock shows at a moment of the engine's: for moments that peers are told.
+    /// Converts the engine's time to wall-clock time, for times that are sent to peers.
     #[must_use]
     pub const fn wall(&self, at: Timestamp) -> Timestamp {
         at.shifted(self.skew_ms)
     }
 
-    /// The engine's time at a moment of the wall clock's: for moments that peers name and that must not move when somebody
-    /// sets the clock.
+    /// Converts wall-clock time to the engine's time, for times that peers send and that must not move when the clock is set.
     #[must_use]
     pub const fn by_engine(&self, at: Timestamp) -> Timestamp {
         at.shifted(self.skew_ms.saturating_neg())
     }
 
-    /// Asks the engine for something.
+    /// Adds a command for the engine.
     pub fn command(&mut self, tag: Tag, command: Command) {
         if self.hang_up.is_none() {
             self.flush_bytes();
@@ -192,12 +190,12 @@ impl Outbox {
         }
     }
 
-    /// Where bytes for the peer are written. What is written after [`Outbox::hang_up`] is not sent.
+    /// The buffer for bytes to the peer. Bytes written after [`Outbox::hang_up`] are not sent.
     pub const fn bytes(&mut self) -> &mut BytesMut {
         &mut self.bytes
     }
 
-    /// Ends the connection once everything put out before has been sent, the answers to commands included.
+    /// Ends the connection after everything put out before has been sent, including the answers to commands.
     pub fn hang_up(&mut self, reason: Reason) {
         if self.hang_up.is_none() {
             self.flush_bytes();
@@ -205,20 +203,20 @@ impl Outbox {
         }
     }
 
-    /// Asks for the daemon to stop. Everything put out before, on this connection too, is still done and answered.
+    /// Requests that the daemon stop. Everything put out before, on this connection too, is still done and answered.
     pub fn stop_daemon(&mut self, how: Stop) {
         if self.hang_up.is_none() {
             self.stop = self.stop.max(Some(how));
         }
     }
 
-    /// Whether the session wants the daemon to stop, if it has said so since the last time.
+    /// The session's request to stop the daemon, if it has made one since the last call.
     pub const fn take_stop(&mut self) -> Option<Stop> {
         self.stop.take()
     }
 
-    /// Why the session wants to end, if it has said so since the last time. From then on the driver gives it no more
-    /// bytes, only the events that are still due, and what it makes of those is sent.
+    /// Why the session ends its connection, if it has hung up since the last call. From then on the driver passes it no more
+    /// bytes, only the events that are still due, and sends the session's output for them.
     pub fn take_reason(&mut self) -> Option<Reason> {
         let reason = self.hang_up.take();
         if reason.is_some() {
@@ -227,13 +225,13 @@ impl Outbox {
         reason
     }
 
-    /// Whether there is nothing to be done, hanging up and stopping included.
+    /// Whether the outbox holds nothing; a request to hang up or to stop counts as something.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty() && self.bytes.is_empty() && self.hang_up.is_none() && self.stop.is_none()
     }
 
-    /// Whether the last thing to be done is to wait for a job: the peer says nothing more until it is told of one.
+    /// Whether the last item waits for a job: the peer sends nothing more until it is notified of one.
     #[must_use]
     pub fn ends_in_waiting(&self) -> bool {
         let wait = matches!(
@@ -243,7 +241,7 @@ impl Outbox {
         wait && self.bytes.is_empty()
     }
 
-    /// Takes out what is to be done, in order.
+    /// Removes all items, in order.
     pub fn drain(&mut self) -> std::collections::vec_deque::Drain<'_, Item> {
         if self.hang_up.is_some() {
             self.bytes.clear();
@@ -252,7 +250,7 @@ impl Outbox {
         self.items.drain(..)
     }
 
-    /// Moves what is to be done behind what is there, in order: for a driver that may stop between two things.
+    /// Appends all items to `items`, in order: for a driver that may stop between two items.
     pub fn move_behind(&mut self, items: &mut VecDeque<Item>) {
         if self.hang_up.is_some() {
             self.bytes.clear();
@@ -264,12 +262,12 @@ impl Outbox {
         }
     }
 
-    /// Takes out the bytes, if they are all there is to be done.
+    /// Removes the bytes, if the outbox holds nothing else.
     pub fn take_bytes(&mut self) -> Option<BytesMut> {
         (self.items.is_empty() && !self.bytes.is_empty()).then(|| self.split_bytes())
     }
 
-    /// Takes out the bytes that stand before the first command, if there are any.
+    /// Removes the bytes before the first command, if there are any.
     pub fn take_leading_bytes(&mut self) -> Option<Bytes> {
         if self.items.is_empty() {
             return self.take_bytes().map(BytesMut::freeze);
@@ -300,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_harder_of_two_stops_counts() {
+    fn stopping_now_wins_over_stopping_gracefully() {
         let mut out = Outbox::default();
         out.stop_daemon(Stop::Now);
         out.stop_daemon(Stop::Gracefully);
@@ -309,11 +307,11 @@ mod tests {
         assert!(out.is_empty());
         out.hang_up(Reason::Ended);
         out.stop_daemon(Stop::Now);
-        assert_eq!(out.take_stop(), None, "behind the end nothing counts");
+        assert_eq!(out.take_stop(), None, "a stop after hang_up is ignored");
     }
 
     #[test]
-    fn what_is_moved_keeps_its_order_and_what_is_large_its_memory() {
+    fn moving_items_keeps_their_order_and_frees_large_buffers() {
         let mut out = Outbox::default();
         let mut items = VecDeque::new();
         out.bytes().extend_from_slice(b"small");
@@ -326,7 +324,7 @@ mod tests {
         out.hang_up(Reason::Ended);
         out.bytes().extend_from_slice(b"never sent");
         out.move_behind(&mut items);
-        assert_eq!(out.items.capacity(), 0, "nor is the room for many things");
+        assert_eq!(out.items.capacity(), 0, "room for many items is freed");
         let name = |item| match item {
             Item::Command(tag, _) => format!("command {}", tag.0),
             Item::Bytes(bytes) => format!("{} bytes", bytes.len()),

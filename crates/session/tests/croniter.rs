@@ -1,5 +1,5 @@
-//! Cron expressions of EventMQ against what croniter said of the same ones. It was asked once, and what it said recorded;
-//! `tests/interop_croniter.rs` asks it anew.
+//! EventMQ's cron expressions against recorded answers of croniter to the same expressions;
+//! `tests/interop_croniter.rs` asks croniter anew.
 #![allow(clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "croniter/played.rs"]
@@ -8,7 +8,7 @@ mod played;
 use played::{Played, play};
 
 #[test]
-fn expressions_come_due_when_croniter_says() {
+fn expressions_come_due_at_the_times_croniter_gives() {
     let recorded = include_str!("croniter/asked.txt");
     assert_eq!(play(recorded), Played { due: 1_561, overlooked: 2, refused: 423, seconds: 16 });
 }

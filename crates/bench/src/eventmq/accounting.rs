@@ -1,4 +1,4 @@
-//! The generator against a tiny server in this process: it counts an honest one right and catches a dishonest one.
+//! Tests of the generator against a small server in this process: its counts of an honest server are right, and lies fail.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -18,38 +18,38 @@ use crate::interrupt::Interrupt;
 use crate::load::client::Idle;
 use crate::load::crew::{Measured, Plan};
 
-/// Which request the server lies about.
+/// The request that the server lies about.
 const LIE_AT: u64 = 50;
 const PLAN: Plan = Plan::Counted { warm: 30, window: 270 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
     None,
-    /// Says of no request that it was taken.
+    /// Does not acknowledge a request.
     Silent,
-    /// Gives a job to a worker twice.
+    /// Sends a job to a worker twice.
     DoubleJob,
-    /// Gives out a job nobody requested.
+    /// Sends a job that was never requested.
     InventJob,
-    /// Gives a job another's identifier.
+    /// Sends a job with another job's identifier.
     SwapId,
     /// Changes a byte of a job.
     SpoilJob,
     /// Names another queue.
     OtherQueue,
-    /// Gives out a job before it has acknowledged the worker.
+    /// Sends a job before it has acknowledged the worker.
     Hasty,
-    /// Says twice that a request was taken.
+    /// Acknowledges a request twice.
     ReplyTwice,
-    /// Says so of a request that was none.
+    /// Acknowledges a request that was never sent.
     ForeignReply,
-    /// Sends what no client understands.
+    /// Sends an unknown message.
     Babble,
     /// Hangs up.
     HangUp,
 }
 
-/// Where a job has its number.
+/// The offset of a job's number.
 const JOB_DIGITS_AT: usize = 65;
 /// A message's frames.
 type Frames = Vec<Vec<u8>>;
@@ -65,7 +65,7 @@ struct Router {
     waiting: VecDeque<Frames>,
     requests: u64,
     in_flight: u64,
-    /// The most that was requested and not given to a worker.
+    /// The most requests that waited for a worker.
     waiting_max: usize,
 }
 
@@ -84,7 +84,7 @@ fn serve(lie: Lie) -> (SocketAddr, Arc<Mutex<Router>>) {
     (addr, router)
 }
 
-/// Answers until the peer is gone or a write fails, which ends this thread only.
+/// Answers until the peer has gone or a write fails, which ends this thread only.
 fn talk(mut stream: TcpStream, router: &Mutex<Router>, lie: Lie) -> Option<()> {
     stream.set_nodelay(true).unwrap();
     let mut peer = Peer::new(Arc::new(Settings::new(Role::Router)));
@@ -101,7 +101,7 @@ fn talk(mut stream: TcpStream, router: &Mutex<Router>, lie: Lie) -> Option<()> {
                     for answer in router.answer(&frames, &stream, &mut me, lie)? {
                         peer.send(answer.iter().map(Vec::as_slice), &mut output).unwrap();
                     }
-                    // Under the lock, since others write to a worker as well.
+                    // Under the lock, since other threads write to a worker as well.
                     stream.write_all(&output).ok()?;
                     output.clear();
                 }
@@ -121,7 +121,7 @@ fn said(command: &str, body: &[&[u8]]) -> Frames {
 }
 
 impl Router {
-    /// What the sender is told; nothing if it is hung up on. `me` is the sender's place among the workers.
+    /// The answer to the sender; `None` hangs up. `me` is the sender's index among the workers.
     fn answer(&mut self, frames: &Frames, stream: &TcpStream, me: &mut Option<usize>, lie: Lie) -> Option<Vec<Frames>> {
         let command = std::str::from_utf8(&frames[2]).unwrap();
         match (command, frames.len()) {
@@ -167,7 +167,7 @@ impl Router {
     fn take(&mut self, frames: &Frames, lie: Lie) {
         let mut job = frames.clone();
         if lie == Lie::InventJob {
-            // Number and identifier agree, and are those of a job far away.
+            // Number and identifier agree, and are those of a much later job.
             job[3][19] = b'f';
             job[6][JOB_DIGITS_AT] = b'f';
         }
@@ -192,13 +192,13 @@ impl Router {
             worker.credits -= 1;
             self.in_flight += 1;
             let message = windlass_zmtp::Message::new(job.iter().map(Vec::as_slice));
-            // A worker that has heard a lie is gone.
+            // A worker that received a lie has gone.
             let _ = worker.stream.write_all(message.frames());
         }
     }
 }
 
-/// What the client is told of its request.
+/// The answer to a client's request.
 fn accept(id: &[u8], lie: Lie) -> Vec<Frames> {
     let reply = said("REPLY", &[id]);
     if lie == Lie::ForeignReply {
@@ -228,7 +228,7 @@ fn an_honest_server_is_counted_right() {
         ("one", Shape { workers: 1, clients: 1, in_flight: 1 }),
         ("many", Shape { workers: 2, clients: 4, in_flight: 16 }),
         ("wide", Shape { workers: 2, clients: 1, in_flight: 256 }),
-        ("nobody works", Shape { workers: 0, clients: 2, in_flight: 8 }),
+        ("no workers", Shape { workers: 0, clients: 2, in_flight: 8 }),
     ];
     for (name, shape) in shapes {
         for (pace, lie) in [(Pace::Accepted, Lie::None), (Pace::Delivered, Lie::None), (Pace::Delivered, Lie::Silent)] {
@@ -253,10 +253,10 @@ fn lies_are_caught() {
     let cases = [
         (Lie::DoubleJob, flow, "count mismatch: job 49 was worked twice"),
         (Lie::InventJob, flow, "count mismatch: job 17293822569102704689 was never submitted"),
-        (Lie::SwapId, flow, "count mismatch: a job that nobody requested"),
-        (Lie::SpoilJob, flow, "count mismatch: a job that nobody requested"),
-        (Lie::OtherQueue, flow, "count mismatch: a job that nobody requested"),
-        (Lie::Hasty, flow, "protocol: a worker heard Request"),
+        (Lie::SwapId, flow, "count mismatch: a job without a request"),
+        (Lie::SpoilJob, flow, "count mismatch: a job without a request"),
+        (Lie::OtherQueue, flow, "count mismatch: a job without a request"),
+        (Lie::Hasty, flow, "protocol: a worker received Request"),
         (Lie::ReplyTwice, flow, "count mismatch: a reply to no request, or a second one"),
         (Lie::ForeignReply, alone, "count mismatch: a reply to no request, or a second one: 00000000"),
         (Lie::Babble, flow, "protocol: a message of 4 parts:  | eMQP/1.0 | KBYE | m"),

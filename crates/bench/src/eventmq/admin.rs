@@ -1,4 +1,4 @@
-//! Asking a server for its own counts, as `emq-cli` does, so that the generator's need not be believed.
+//! Queries a server's own counts, as `emq-cli` does, as a check of the generator's.
 //!
 //! Not in the specification: `STATUS` and `ROUTER_SHOW_WORKERS` of the released router, answered with JSON in a `REPLY`.
 
@@ -16,14 +16,14 @@ use crate::load::stamp::Dice;
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// How long it may take a JobManager to start and a server to hear of it.
+/// How long a JobManager's start and its registration may take.
 const WORKERS_WITHIN: Duration = Duration::from_secs(60);
-/// Between two questions.
+/// The time between two requests.
 const ASK_EVERY: Duration = Duration::from_millis(5);
-/// Other identities than those of the load.
+/// A seed that gives other identities than the load's.
 const SEED: u64 = 77;
 
-/// What is read of the answer to `STATUS`.
+/// The fields used of the answer to `STATUS`.
 #[derive(Debug, Deserialize)]
 struct Status {
     #[serde(rename = "waiting_messages_by_queue")]
@@ -32,7 +32,7 @@ struct Status {
     in_flight: BTreeMap<String, u64>,
 }
 
-/// What is read of the answer to `ROUTER_SHOW_WORKERS`.
+/// The fields used of the answer to `ROUTER_SHOW_WORKERS`.
 #[derive(Debug, Deserialize)]
 struct Workers {
     #[serde(rename = "connected_workers")]
@@ -44,7 +44,7 @@ struct Worker {
     available_slots: u64,
 }
 
-/// A connection for questions.
+/// A connection for administrative requests.
 #[derive(Debug)]
 pub struct Desk {
     dealer: Dealer,
@@ -69,8 +69,8 @@ impl Desk {
         Ok(self.ask::<Status>("STATUS")?.waiting.values().sum())
     }
 
-    /// Requests that wait for a worker or its answer. The released router counts every request for which nobody wanted a
-    /// reply among these for ever.
+    /// Requests that wait for a worker or its answer. The released router counts every request without a requested reply among
+    /// these for ever.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Protocol`].
@@ -79,7 +79,7 @@ impl Desk {
         Ok(status.waiting.values().chain(status.in_flight.values()).sum())
     }
 
-    /// Waits until workers can take so many jobs at once.
+    /// Waits until workers can take `expected` jobs at once.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if they cannot after a minute; [`Error::Io`], [`Error::Protocol`], [`Error::Interrupted`].

@@ -11,19 +11,19 @@ use crate::load::crew::{Ending, Rules};
 use crate::settings::count_of;
 use crate::solo;
 
-/// A load: how many connections request how much at once, and how many work.
+/// A load: the number of clients, their requests in flight, and the number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Connections that work.
     pub workers: usize,
     /// Connections that request.
     pub clients: usize,
-    /// Requests that may be on their way per client: not accepted, and, if there are workers, not delivered.
+    /// Requests in flight per client: not accepted, and, if there are workers, not delivered.
     pub in_flight: usize,
 }
 
 impl Shape {
-    /// The connections, workers first, so that they are there when jobs come.
+    /// The connections, workers first, so that they are connected when jobs arrive.
     pub fn connections(&self, pace: Pace) -> Vec<Client> {
         let settings = Arc::new(Settings::new(Role::Dealer));
         let workers = (0..self.workers).map(|_| Client::worker(&settings));
@@ -31,7 +31,7 @@ impl Shape {
         workers.chain(clients).collect()
     }
 
-    /// What a run of this shape counts.
+    /// The counting rules of this shape.
     pub fn rules(&self, pace: Pace) -> Rules {
         let worked = self.workers > 0;
         let on_their_way = u64::try_from(self.clients.saturating_mul(self.in_flight)).unwrap_or(u64::MAX);
@@ -49,15 +49,15 @@ impl Shape {
 pub enum Work {
     /// A steady load.
     Load(Shape),
-    /// So many jobs for the released JobManager.
+    /// Jobs for the released JobManager.
     JobManager {
-        /// How many.
+        /// The number of jobs.
         jobs: u64,
     },
 }
 
 impl Work {
-    /// Whether a peer can take part. The released router says nothing of requests that wait.
+    /// Whether a peer can take part. The released router does not report waiting requests.
     pub fn fits(&self, peer: Peer) -> bool {
         match self {
             Work::Load(shape) => shape.workers > 0 || peer.is_ours(),
@@ -69,16 +69,16 @@ impl Work {
 /// One case.
 pub type Case = solo::Case<Work>;
 
-/// Groups of cases, as `(name, what is in it)`.
+/// Groups of cases, as `(name, description)`.
 pub const GROUPS: [(&str, &str); 3] = [
     ("e2e", "requests up to workers, in five shapes"),
-    ("request", "requests that nobody works on, in three shapes; windlass alone"),
+    ("request", "requests without workers, in three shapes; windlass alone"),
     ("default", "e2e, request and jobmanager-500; any number can be asked for: jobmanager-5k"),
 ];
 
 /// Workers of the first group.
 const WORKERS: usize = 2;
-/// Shapes as (clients, in flight on each, in words), those of the second group first.
+/// Shapes as (clients, in flight on each, description), those of the second group first.
 const SHAPES: [(usize, usize, &str); 5] = [
     (1, 1, "1 client, one at a time"),
     (8, 1, "8 clients, one at a time each"),
@@ -88,10 +88,10 @@ const SHAPES: [(usize, usize, &str); 5] = [
 ];
 const ALONE: usize = 3;
 
-/// The cases that `names` stand for: groups, single cases, `jobmanager-N` with N like `5k`.
+/// The cases with these names: groups, single cases, `jobmanager-N` with N like `5k`.
 ///
 /// # Errors
-/// [`Error::Usage`] for a name that is none of these.
+/// [`Error::Usage`] for an unknown name.
 pub fn by_names(names: &[String]) -> Result<Vec<Case>, Error> {
     let mut found: Vec<Case> = Vec::new();
     for name in names {
@@ -118,7 +118,7 @@ pub fn named() -> Vec<Case> {
     });
     let request = SHAPES.iter().take(ALONE).map(|(clients, in_flight, shape)| Case {
         name: format!("request-{clients}x{in_flight}"),
-        about: format!("request up to its acceptance, nobody works; {shape}"),
+        about: format!("request up to its acceptance, without workers; {shape}"),
         work: Work::Load(Shape { workers: 0, clients: *clients, in_flight: *in_flight }),
     });
     e2e.chain(request).chain(sized("jobmanager-500")).collect()
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_released_router_has_no_part_in_what_it_does_not_answer() {
+    fn the_released_router_takes_part_where_it_answers() {
         for case in named() {
             assert!(case.work.fits(Peer::Windlass(Durability::Sync)), "{}", case.name);
             assert_eq!(case.work.fits(Peer::Router), !case.name.starts_with("request"), "{}", case.name);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bounds_a_run() {
+    fn rules_bound_a_run() {
         let flow = Shape { workers: 2, clients: 4, in_flight: 64 };
         assert_eq!(
             flow.rules(Pace::Accepted),

@@ -12,9 +12,9 @@ use windlass_zmtp::{Event, Message, Peer, Role, Settings};
 use crate::error::Error;
 use crate::load::stamp::Dice;
 
-/// How long a greeting, or a write, may take.
+/// How long a handshake, or a write, may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// No deadline of ours is watched here.
+/// The codec's deadlines are not used here.
 const NOW: Timestamp = Timestamp(0);
 const READ_BYTES: usize = 64 * 1024;
 
@@ -29,7 +29,7 @@ pub struct Dealer {
 }
 
 impl Dealer {
-    /// Connects, with an identity of these dice.
+    /// Connects, with a random identity from `dice`.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Protocol`].
@@ -63,10 +63,10 @@ impl Dealer {
         Ok(())
     }
 
-    /// The next message, if one comes within this time, which must not be none.
+    /// The next message, if one arrives within this time, which must not be zero.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Protocol`], also if the server hung up.
+    /// [`Error::Io`]; [`Error::Protocol`], also if the server hangs up.
     pub fn receive(&mut self, within: Duration) -> Result<Option<Message>, Error> {
         match self.event(within)? {
             Some(Event::Message(message)) => Ok(Some(message)),

@@ -1,4 +1,4 @@
-//! One run of one case on one freshly started server. Every run ends with a look at the server's own counts.
+//! One run of one case on a freshly started server. Every run ends with a check of the server's own counts.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ use crate::metric::{Metric, Sample};
 use crate::process::{self, CpuTimes};
 use crate::servers::{Home, Server};
 
-/// Jobs after which a JobManager's processes have loaded what they need.
+/// Jobs after which a JobManager's processes have loaded all their modules.
 const WARM_JOBS: u64 = 20;
-/// How often it is looked at how many jobs are done.
+/// How often the number of finished jobs is read.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The released programs stall for a second now and then.
 const STALL: Duration = Duration::from_secs(20);
@@ -32,13 +32,13 @@ const STALL: Duration = Duration::from_secs(20);
 pub struct Ground<'a> {
     /// How servers are started.
     pub programs: &'a Programs,
-    /// The folder their data goes under.
+    /// The folder for the servers' data.
     pub data_root: &'a Path,
-    /// How long steady loads are.
+    /// The length of steady loads.
     pub plan: Plan,
-    /// What the generator does between events.
+    /// How the generator waits for events.
     pub idle: Idle,
-    /// Looked at in every wait.
+    /// Checked in every wait.
     pub interrupt: &'a Interrupt,
 }
 
@@ -46,7 +46,7 @@ impl Ground<'_> {
     /// One run.
     ///
     /// # Errors
-    /// Whatever keeps the run from having figures; jobs not accounted for are [`Error::Mismatch`].
+    /// Any error that leaves the run without figures; unaccounted jobs are [`Error::Mismatch`].
     pub fn run(&self, work: &Work, peer: Peer) -> Result<Sample, Error> {
         let home = Home::new(self.data_root)?;
         let (launch, ports) = self.programs.launch(peer, &home)?;
@@ -79,7 +79,7 @@ impl Ground<'_> {
         client.work_off(jobs, &manager, self.interrupt)?;
         let (seconds, cpu) = (begun.elapsed().as_secs_f64(), CpuTimes::now(pid)?.since(&cpu));
         manager.account(client.sent)?;
-        // The JobManager has its part of the machine, so that of others says nothing.
+        // The JobManager uses its part of the machine, so the share of other processes has no meaning.
         Ok(Sample::from([
             (Metric::JobsPerSecond, jobs as f64 / seconds),
             (Metric::ServerMicrosPerJob, cpu.server.as_secs_f64() * 1e6 / jobs as f64),
@@ -88,18 +88,18 @@ impl Ground<'_> {
     }
 }
 
-/// One steady load on a server that is there, with nothing in its queue.
+/// One steady load on a running server with an empty queue.
 #[derive(Debug)]
 pub struct Bout<'a> {
-    /// Where it listens.
+    /// The server's ports.
     pub ports: Ports,
-    /// Its process.
+    /// The server's process.
     pub pid: u32,
-    /// What its clients wait for.
+    /// The event that lets a client send its next request.
     pub pace: Pace,
-    /// What the generator does between events.
+    /// How the generator waits for events.
     pub idle: Idle,
-    /// Looked at in every wait.
+    /// Checked in every wait.
     pub interrupt: &'a Interrupt,
 }
 
@@ -115,7 +115,7 @@ impl Bout<'_> {
         let mut links = Links::open_to(workers.chain(clients), self.idle)?;
         links.drive(&mut crew, self.interrupt)?;
         let measured = crew.measured()?;
-        // While the connections are open: what was sent on them last must be done.
+        // While the connections are open, so that the server handles the last messages on them.
         let mut desk = Desk::open(self.ports.admin)?;
         let left = if shape.workers == 0 { measured.submitted } else { 0 };
         count::settled(left, self.interrupt, || match self.pace {
@@ -126,7 +126,7 @@ impl Bout<'_> {
     }
 }
 
-/// A client that sends many requests at once, as a stock one does: it reads replies and asks nothing of them.
+/// A client that sends many requests at once, as a stock client does: it reads replies and ignores them.
 struct Batcher {
     dealer: Dealer,
     dice: Dice,
@@ -134,7 +134,7 @@ struct Batcher {
 }
 
 impl Batcher {
-    /// Requests `jobs` more and waits until all are done.
+    /// Sends `jobs` more requests and waits until all are done.
     fn work_off(&mut self, jobs: u64, manager: &JobManager, interrupt: &Interrupt) -> Result<(), Error> {
         for number in self.sent..self.sent + jobs {
             let (id, job) = (wire::id_of(&mut self.dice, number), wire::job_of(Stamp { number, sent_nanos: 0 }));

@@ -1,4 +1,4 @@
-//! The released JobManager: its process and those it forks, and what they have done.
+//! The released JobManager: its process, its child processes, and the jobs they have done.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,14 +13,14 @@ use crate::eventmq::peers::{released, url};
 use crate::eventmq::wire::{self, STAMP_DIGITS};
 use crate::servers::Home;
 
-/// Processes that work, and so jobs at once.
+/// Worker processes, and so jobs at once.
 pub const PROCESSES: u64 = 2;
-/// The module that jobs call.
+/// The Python module that jobs call.
 const TASKS: &str = include_str!("windlass_tasks.py");
-/// A stamp and the end of its line.
+/// A stamp and a line end.
 const LINE_BYTES: usize = STAMP_DIGITS + 1;
 
-/// A running one. Dropping it kills it with its workers and waits until it is gone.
+/// A running JobManager. Dropping it kills it with its workers and waits for its end.
 #[derive(Debug)]
 pub struct JobManager {
     child: Child,
@@ -28,7 +28,7 @@ pub struct JobManager {
 }
 
 impl JobManager {
-    /// Starts one that works for the server at `back`, with its module and its notes in `home`.
+    /// Starts a JobManager for the server at `back`, with its module and its notes in `home`.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -52,20 +52,20 @@ impl JobManager {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Whom it forks outlives it for a while; a group can be ended at once.
+            // Its children outlive it for a while; a process group can be killed at once.
             .process_group(0)
             .spawn()
             .map_err(Error::io("start emq-jobmanager"))?;
         Ok(Self { child, done })
     }
 
-    /// How many jobs are done.
+    /// The number of finished jobs.
     pub fn count(&self) -> u64 {
         let bytes = fs::metadata(&self.done).map_or(0, |facts| facts.len());
         bytes / LINE_BYTES as u64
     }
 
-    /// Looks whether all jobs up to `jobs` were done, and once.
+    /// Checks that all jobs up to `jobs` were done exactly once.
     ///
     /// # Errors
     /// [`Error::Mismatch`], [`Error::Io`].
@@ -76,7 +76,7 @@ impl JobManager {
 
 impl Drop for JobManager {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to kill and still something to wait for.
+        // It may have ended by itself; `wait` is needed in either case.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
@@ -86,7 +86,7 @@ fn account(notes: &[u8], jobs: u64) -> Result<(), Error> {
     let stamps = notes.chunks(LINE_BYTES).map(|line| wire::stamp_in(line.strip_suffix(b"\n")?));
     let mut numbers =
         stamps.map(|stamp| stamp.map(|stamp| stamp.number)).collect::<Option<Vec<u64>>>().ok_or_else(|| {
-            Error::Mismatch(format!("a JobManager was given what nobody requested, among {} bytes", notes.len()))
+            Error::Mismatch(format!("a JobManager got a job without a request, among {} bytes", notes.len()))
         })?;
     numbers.sort_unstable();
     let wrong = numbers.iter().zip(0..).find(|(found, expected)| **found != *expected);
@@ -116,7 +116,7 @@ mod tests {
             (
                 "half a line",
                 notes(&[0, 1, 2])[1..].to_vec(),
-                "count mismatch: a JobManager was given what nobody requested, among 98 bytes",
+                "count mismatch: a JobManager got a job without a request, among 98 bytes",
             ),
         ];
         for (name, notes, expected) in table {

@@ -1,7 +1,7 @@
-//! The servers compared: their names on the command line and how each is started. The only place that knows the settings of
-//! the released programs.
+//! The compared servers: their names on the command line and how each is started. Only this module uses the settings of the
+//! released programs.
 //!
-//! Those are in Python and come out of a virtual environment that the caller has made; see the crate's README.
+//! The released programs are in Python, in a virtual environment that the caller has made; see the crate's README.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,13 +13,13 @@ use crate::error::Error;
 use crate::servers::{self, Home, Launch};
 use crate::windlass::{self, Durability};
 
-/// What to do about a virtual environment that is none.
+/// The remedy for a wrong virtual environment.
 const REMEDY: &str = "make a virtual environment with eventmq 0.3.13 as the README says, or leave --eventmq-venv out";
-/// Prints what is installed.
+/// A Python program that prints the installed versions.
 const VERSIONS: &str = "import importlib.metadata as m, zmq\n\
                         print('eventmq', m.version('eventmq'), 'with pyzmq', m.version('pyzmq'), 'and libzmq', zmq.zmq_version())";
 
-/// A name as written after `--peers`; `windlass` stands for one peer per durability.
+/// A name after `--peers`; `windlass` stands for one peer per durability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerName {
     /// `windlass`.
@@ -59,7 +59,7 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
-    /// The peers meant by some names, with one `windlass` per durability.
+    /// The peers with these names, with one `windlass` per durability.
     pub fn expand(names: &[PeerName], durabilities: &[Durability]) -> Vec<Peer> {
         let expand = |name: &PeerName| match *name {
             PeerName::Windlass => durabilities.iter().copied().map(Peer::Windlass).collect(),
@@ -93,9 +93,9 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// `windlass` where it was said to be, or beside this program; the released programs in a virtual environment.
+    /// The paths: `windlass` as given, or beside this program; the released programs in a virtual environment.
     pub fn new(windlass: Option<PathBuf>, venv: Option<&Path>) -> Self {
-        // A program is started in a folder of its own, where a relative path would lead elsewhere.
+        // A program starts in a folder of its own, where a relative path would not resolve.
         let venv = venv.map(|venv| venv.canonicalize().unwrap_or_else(|_| venv.to_owned()));
         Self { windlass: windlass::program(windlass), venv }
     }
@@ -103,17 +103,17 @@ impl Programs {
     /// The virtual environment.
     ///
     /// # Errors
-    /// [`Error::Usage`] if none was named.
+    /// [`Error::Usage`] if none was given.
     pub fn venv(&self) -> Result<&Path, Error> {
         let missing =
             || Error::Usage(format!("the released programs are needed and --eventmq-venv is not there; {REMEDY}"));
         self.venv.as_deref().ok_or_else(missing)
     }
 
-    /// What a peer is, after a look whether it is there at all.
+    /// A peer's version. Checks first whether the program exists.
     ///
     /// # Errors
-    /// [`Error::Missing`] with what to do about it; [`Error::Usage`].
+    /// [`Error::Missing`] with a remedy; [`Error::Usage`].
     pub fn version(&self, peer: Peer) -> Result<String, Error> {
         match peer {
             Peer::Windlass(_) => windlass::version(&self.windlass),
@@ -121,7 +121,7 @@ impl Programs {
         }
     }
 
-    /// How to start a peer on fresh ports with its data in `home`, and its ports. Writes its configuration there.
+    /// The command that starts a peer on fresh ports with its data in `home`, and the ports. Writes the configuration there.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Usage`].
@@ -140,28 +140,28 @@ impl Programs {
                     ("EVENTMQ_BACKEND_ADDR", url(ports.back)),
                     ("EVENTMQ_ADMINISTRATIVE_ADDR", url(ports.admin)),
                 ];
-                // It opens this one last.
+                // The router opens this port last.
                 Ok((released(self.venv()?, "emq-router", env, admin), ports))
             }
         }
     }
 }
 
-/// How one of the released programs is started; `port` is the one it will listen on, if it does.
+/// The command that starts one of the released programs; `port` is the port it listens on, if any.
 pub fn released<const N: usize>(venv: &Path, program: &str, env: [(&str, String); N], port: u16) -> Launch {
     let bin = venv.join("bin");
     Launch {
         program: bin.join("python"),
         args: vec!["-Wignore".to_owned(), bin.join(program).display().to_string()],
         env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        // They log every message, whatever they are set to.
+        // They log every message, whatever their settings.
         quiet: true,
         port,
         unix: None,
     }
 }
 
-/// An address as the released programs are told it.
+/// An address in the released programs' notation.
 pub fn url(addr: SocketAddr) -> String {
     format!("tcp://{addr}")
 }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_says_what_to_do() {
+    fn errors_for_missing_programs_have_a_remedy() {
         let programs = |venv| Programs::new(None, venv);
         let table = [
             (None, "the released programs are needed and --eventmq-venv is not there; make a virtual environment"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_router_is_told_its_ports() {
+    fn the_router_gets_its_ports() {
         let home = Home::new(&std::env::temp_dir()).unwrap();
         let (launch, ports) = Programs::new(None, Some(Path::new("/nowhere"))).launch(Peer::Router, &home).unwrap();
         assert_eq!(launch.port, ports.admin.port());

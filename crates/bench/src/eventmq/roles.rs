@@ -1,5 +1,5 @@
-//! What each kind of connection sends and expects: a worker that answers for every job it is given, a client that requests
-//! them. What they share is in the [`Tally`].
+//! Roles: the messages each kind of connection sends and expects. A worker answers every job, a client sends requests. Their
+//! common state is in the [`Tally`].
 //!
 //! Spec: EventMQ's `protocol.rst`, "eMQP / Client" and "eMQP / Worker"; ZMTP in the role of a DEALER.
 
@@ -15,15 +15,15 @@ use crate::eventmq::wire::{self, Id, QUEUE, Said};
 use crate::load::crew::{Part, Tally};
 use crate::load::stamp::Stamp;
 
-/// Jobs a worker can have at once.
+/// Jobs that a worker can have at once.
 pub const CREDITS: usize = 64;
 
-/// What allows a client to send the next request.
+/// The event that allows a client to send the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// The server has said that it took an earlier one. The bound on what no worker has got yet counts as well.
+    /// The server has acknowledged an earlier request. The limit on undelivered requests applies as well.
     Accepted,
-    /// A worker got an earlier one: that bound alone, for a server that does not say of each request that it took it.
+    /// A worker has received an earlier request. Only that limit applies; for a server that does not acknowledge every request.
     Delivered,
 }
 
@@ -33,9 +33,9 @@ pub struct Client {
     role: Role,
     peer: Peer,
     greeted: bool,
-    /// What has come and is not yet a message.
+    /// Received bytes of an incomplete message.
     input: BytesMut,
-    /// What leaves with the next write.
+    /// Bytes for the next write.
     output: BytesMut,
 }
 
@@ -51,7 +51,7 @@ impl Client {
         Self::new(settings, Role::Worker(Worker { informed: None, ready: false }))
     }
 
-    /// Sends up to `in_flight` requests that are not accepted yet, if that is its pace.
+    /// Keeps up to `in_flight` requests unacknowledged, if that is its pace.
     pub fn requester(settings: &Arc<Settings>, in_flight: usize, pace: Pace) -> Self {
         Self::new(settings, Role::Requester(Requester { in_flight, pace, waiting: VecDeque::with_capacity(in_flight) }))
     }
@@ -84,7 +84,7 @@ impl Part for Client {
             match event {
                 Ok(Some(Event::Message(message))) => self.role.on_message(&message, &mut line, tally)?,
                 Ok(Some(Event::Ready(_))) => self.role.begin(&mut line, tally),
-                // Only a publisher hears of topics.
+                // Only publishers receive subscriptions.
                 Ok(Some(Event::Subscribe(_) | Event::Cancel(_))) => {}
                 Ok(None) => break,
                 Err(close) => return Err(Error::Protocol(format!("ZMTP: {close}"))),
@@ -112,14 +112,14 @@ impl Role {
     }
 }
 
-/// Where a role sends to.
+/// The output of a role.
 struct Line<'a> {
     peer: &'a Peer,
     output: &'a mut BytesMut,
 }
 
 impl Line<'_> {
-    /// Only before the handshake, or with 128 MiB waiting, it would not leave; then no answer comes and the run stalls.
+    /// Fails only before the handshake, or with 128 MiB queued; then no answer comes and the run stalls.
     #[inline]
     fn send<const N: usize>(&mut self, parts: [&[u8]; N]) {
         let unsent = self.peer.send(parts, self.output);
@@ -147,7 +147,7 @@ impl Worker {
             Said::Request { id, queue, job } if self.ready => {
                 let stamp = wire::stamp_of(job).filter(|stamp| wire::number_of(id) == Some(stamp.number));
                 let stamp = stamp.filter(|_| queue == QUEUE);
-                tally.worked(stamp.ok_or_else(|| Error::Mismatch("a job that nobody requested".to_owned()))?)?;
+                tally.worked(stamp.ok_or_else(|| Error::Mismatch("a job without a request".to_owned()))?)?;
                 line.send(wire::reply(&next_id(tally), id));
                 line.send(wire::ready(&next_id(tally)));
             }
@@ -155,10 +155,10 @@ impl Worker {
                 self.ready = true;
                 (0..CREDITS).for_each(|_| line.send(wire::ready(&next_id(tally))));
             }
-            // The server asks for no answer, but wants to hear something now and then.
+            // The server expects no answer, but regular heartbeats.
             Said::Heartbeat { time } => line.send(wire::heartbeat(&next_id(tally), time)),
             said @ (Said::Request { .. } | Said::Ack { .. } | Said::Reply { .. }) => {
-                return Err(Error::Protocol(format!("a worker heard {said:?}")));
+                return Err(Error::Protocol(format!("a worker received {said:?}")));
             }
         }
         Ok(())
@@ -169,13 +169,13 @@ impl Worker {
 struct Requester {
     in_flight: usize,
     pace: Pace,
-    /// Requests the server has not accepted, oldest first, if that is waited for.
+    /// Unacknowledged requests, oldest first, if the pace waits for acknowledgements.
     waiting: VecDeque<Stamp>,
 }
 
 impl Requester {
-    /// Fills the window once half of it is free, so that requests leave in large writes. At the other pace nothing is known of
-    /// the own window: then the bound that all clients share is filled, by whoever comes first.
+    /// Fills the window when half of it is free, so that requests leave in large writes. At the other pace there is no window:
+    /// whichever client is served first fills the limit that all clients share.
     fn top_up(&mut self, line: &mut Line<'_>, tally: &mut Tally) {
         if self.waiting.len() > self.in_flight / 2 {
             return;
@@ -206,13 +206,13 @@ impl Requester {
             }
             (Said::Reply { .. }, Pace::Delivered) => Ok(()),
             (said @ (Said::Ack { .. } | Said::Heartbeat { .. } | Said::Request { .. }), _) => {
-                Err(Error::Protocol(format!("a client heard {said:?}")))
+                Err(Error::Protocol(format!("a client received {said:?}")))
             }
         }
     }
 }
 
-/// An identifier nobody asks about.
+/// An identifier that is never checked.
 #[inline]
 fn next_id(tally: &mut Tally) -> Id {
     let number = tally.dice().roll();

@@ -1,4 +1,4 @@
-//! Cases × peers × runs: who takes part in which case, and the report of it all.
+//! Cases × peers × runs: which peers run which case, and the report.
 
 use std::path::PathBuf;
 
@@ -13,23 +13,23 @@ use crate::report::Report;
 use crate::settings::Settings;
 use crate::windlass::Durability;
 
-/// What was asked for.
+/// The options.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Cases and groups of cases.
     pub cases: Vec<String>,
-    /// Who takes part; nobody means all that are there.
+    /// The peers; empty for all available ones.
     pub peers: Vec<PeerName>,
     /// Where the released programs are.
     pub venv: Option<PathBuf>,
-    /// Which `windlass` there are.
+    /// Durabilities of `windlass`.
     pub durabilities: Vec<Durability>,
-    /// The rest.
+    /// Options that all protocols share.
     pub settings: Settings,
 }
 
 impl Options {
-    /// The peers. Without the released programs, and if nobody is named, it is `windlass` alone.
+    /// The peers. By default `windlass`, and the router if the released programs are given.
     fn peers(&self) -> Vec<Peer> {
         let there: &[PeerName] = match (self.peers.as_slice(), &self.venv) {
             ([], Some(_)) => &[PeerName::Windlass, PeerName::Router],
@@ -39,21 +39,20 @@ impl Options {
         Peer::expand(there, &self.durabilities)
     }
 
-    /// The cases, and those of them that must be left out because the released programs are not there.
+    /// The cases, and the cases left out because the released programs are missing.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a name that is none.
+    /// [`Error::Usage`] for an unknown name.
     fn cases(&self) -> Result<(Vec<Case>, Vec<Case>), Error> {
         let possible = |case: &Case| self.venv.is_some() || !matches!(case.work, Work::JobManager { .. });
         Ok(cases::by_names(&self.cases)?.into_iter().partition(possible))
     }
 }
 
-/// Runs everything and hands each case to `show` as soon as it is finished.
+/// Runs everything and passes each case to `show` as soon as it is finished.
 ///
 /// # Errors
-/// [`Error::Usage`] and [`Error::Missing`] before anything has run; [`Error::Interrupted`]. What fails in a run is in
-/// the report.
+/// [`Error::Usage`] and [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
 pub fn hold(options: &Options, interrupt: &Interrupt, mut show: impl FnMut(&CaseResult)) -> Result<Report, Error> {
     let settings = &options.settings;
     let plan = settings.plan()?;

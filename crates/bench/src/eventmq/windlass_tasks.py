@@ -1,11 +1,11 @@
-"""What the JobManager calls for every job: it notes the job's stamp, one line each, in the file $WINDLASS_TASKS_DONE."""
+"""The function of every job: appends the job's stamp as a line to the file $WINDLASS_TASKS_DONE."""
 import os
 
 _file = None
 
 
 def done(stamp):
-    # Opened in the process that works, not in the one it was forked from. Lines of one write do not mix.
+    # Opened in the worker process, not in its parent. Lines written by one call do not mix.
     global _file
     if _file is None:
         _file = os.open(os.environ['WINDLASS_TASKS_DONE'], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

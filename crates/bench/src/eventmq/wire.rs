@@ -1,7 +1,7 @@
-//! The few messages a load sends and expects, without the transport. No allocation. It deliberately shares nothing with the
+//! The few messages that a load sends and expects, without the transport. No allocation. Deliberately shares no code with the
 //! daemon's codec.
 //!
-//! Spec: EventMQ's `protocol.rst`, "Global Frames"; `REPLY` and the goodbye as the released programs have them.
+//! Spec: EventMQ's `protocol.rst`, "Global Frames"; `REPLY` and the goodbye as in the released programs.
 
 use windlass_zmtp::Message;
 
@@ -14,7 +14,7 @@ pub const ID_BYTES: usize = 36;
 pub const JOB_BYTES: usize = JOB_HEAD.len() + STAMP_DIGITS + JOB_TAIL.len();
 /// Both numbers of a stamp, 16 hexadecimal digits each.
 pub const STAMP_DIGITS: usize = 32;
-/// The queue of all jobs: the one that the released router gives to workers which name none.
+/// The queue of all jobs: the released router's default for workers without queues.
 pub const QUEUE: &[u8] = b"default";
 
 const VERSION: &[u8] = b"eMQP/1.0";
@@ -28,10 +28,10 @@ const JOB_TAIL: &[u8] = br#""], "kwargs": {}, "class_args": [], "class_kwargs": 
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 const NIBBLES: usize = 16;
 
-/// What a message's identifier is.
+/// A message's identifier.
 pub type Id = [u8; ID_BYTES];
 
-/// An identifier nobody else has, with a number in it: its second half; the first is random.
+/// A unique identifier that contains a number: the second half; the first is random.
 #[inline]
 pub fn id_of(dice: &mut Dice, number: u64) -> Id {
     let mut digits = [0; 2 * NIBBLES];
@@ -48,12 +48,12 @@ pub fn id_of(dice: &mut Dice, number: u64) -> Id {
 #[inline]
 pub fn number_of(id: &[u8]) -> Option<u64> {
     let id: &Id = id.try_into().ok()?;
-    // Digits of the second half stand in two groups: 4 and 12.
+    // The digits of the second half are in two groups: 4 and 12.
     let (high, low) = (id.get(19..23)?, id.get(24..)?);
     Some(number_in(high)? << 48 | number_in(low)?)
 }
 
-/// The job that says this.
+/// The job with this stamp.
 #[inline]
 pub fn job_of(stamp: Stamp) -> [u8; JOB_BYTES] {
     let mut job = [0; JOB_BYTES];
@@ -67,13 +67,13 @@ pub fn job_of(stamp: Stamp) -> [u8; JOB_BYTES] {
     job
 }
 
-/// What a job says, if it is one of ours, to the byte.
+/// The stamp of a job, if the job is one of ours, byte for byte.
 #[inline]
 pub fn stamp_of(job: &[u8]) -> Option<Stamp> {
     stamp_in(job.strip_prefix(JOB_HEAD)?.strip_suffix(JOB_TAIL)?)
 }
 
-/// The stamp of these digits: what a JobManager hands to the function.
+/// The stamp in these digits, which a JobManager passes to the function.
 #[inline]
 pub fn stamp_in(digits: &[u8]) -> Option<Stamp> {
     let (number, sent) = digits.split_at_checked(NIBBLES).filter(|_| digits.len() == STAMP_DIGITS)?;
@@ -91,7 +91,7 @@ pub fn inform(id: &Id) -> [&[u8]; 6] {
     [b"", VERSION, b"INFORM", id, QUEUES, b"worker"]
 }
 
-/// `READY`: one job more.
+/// `READY`: one credit more.
 #[inline]
 pub fn ready(id: &Id) -> [&[u8]; 4] {
     [b"", VERSION, b"READY", id]
@@ -103,39 +103,39 @@ pub fn reply<'a>(id: &'a Id, of: &'a [u8]) -> [&'a [u8]; 6] {
     [b"", VERSION, b"REPLY", id, RESULT, of]
 }
 
-/// `HEARTBEAT`: a sign of life at this time, Unix seconds as text.
+/// `HEARTBEAT`, with the time in Unix seconds as text.
 pub fn heartbeat<'a>(id: &'a Id, time: &'a [u8]) -> [&'a [u8]; 5] {
     [b"", VERSION, b"HEARTBEAT", id, time]
 }
 
-/// An administrator's question, `STATUS` for instance.
+/// An administrative request, `STATUS` for instance.
 pub fn question<'a>(id: &'a Id, command: &'a str) -> [&'a [u8]; 4] {
     [b"", VERSION, command.as_bytes(), id]
 }
 
-/// What a server may say to a load.
+/// A message of a server to a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said<'a> {
-    /// It knows the worker.
+    /// The server has registered the worker.
     Ack {
         /// The identifier of its `INFORM`.
         of: &'a [u8],
     },
-    /// It lives.
+    /// The server's heartbeat.
     Heartbeat {
-        /// Since when, its clock.
+        /// The server's time.
         time: &'a [u8],
     },
-    /// A job to be done.
+    /// A job to do.
     Request {
         /// The client's own identifier.
         id: &'a [u8],
         /// The queue it was sent to.
         queue: &'a [u8],
-        /// What the client said.
+        /// The client's job.
         job: &'a [u8],
     },
-    /// To a client that its request is taken; to an administrator what it asked for.
+    /// For a client, the acknowledgement of its request; for an administrator, the answer.
     Reply {
         /// The identifier of the request; JSON.
         text: &'a [u8],
@@ -146,7 +146,7 @@ impl<'a> Said<'a> {
     /// Reads a message.
     ///
     /// # Errors
-    /// [`Error::Protocol`] for any other, and for frames too many or too few.
+    /// [`Error::Protocol`] for any other message, and for a wrong number of frames.
     #[inline]
     pub fn read(message: &'a Message) -> Result<Self, Error> {
         let mut parts = message.parts();
@@ -172,7 +172,7 @@ fn unexpected(message: &Message) -> Error {
     Error::Protocol(format!("a message of {} parts: {}", message.parts().len(), parts.join(" | ")))
 }
 
-/// As many lower-case digits as `out` has room for, the last ones.
+/// The last lower-case digits, as many as `out` has room for.
 #[inline]
 fn put_hex(out: &mut [u8], value: u64) {
     let mut left = value;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heard() {
+    fn messages_are_read() {
         type Row<'a> = (&'a str, &'a [&'a [u8]], Option<Said<'a>>);
         let table: [Row<'_>; 11] = [
             ("ack", &[b"", VERSION, b"ACK", b"i", b"m"], Some(Said::Ack { of: b"m" })),

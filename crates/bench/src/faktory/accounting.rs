@@ -1,4 +1,4 @@
-//! The generator against a tiny server in this process: it counts an honest one right and catches a dishonest one.
+//! Tests of the generator against a small server in this process: its counts of an honest server are right, and lies fail.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,7 +16,7 @@ use crate::load::crew::{Crew, Measured, Plan};
 
 /// The job that the server lies about.
 const LIE_AT: u64 = 50;
-/// How long it lets a FETCH wait.
+/// How long the server lets a FETCH wait.
 const FETCH_WAIT: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum Lie {
     LoseJob,
     /// Hands a job out twice.
     DoubleJob,
-    /// Hands out a job nobody pushed.
+    /// Hands out a job that was never pushed.
     InventJob,
     /// Refuses a push.
     Refuse,

@@ -1,5 +1,4 @@
-//! Asking a server for its own count of jobs, so that the generator's need not be believed. One blocking question per
-//! connection.
+//! Queries a server's own count of jobs, as a check of the generator's. One blocking request per connection.
 //!
 //! Spec: Faktory Work Protocol, "INFO".
 
@@ -16,7 +15,7 @@ use crate::interrupt::Interrupt;
 
 /// A server that replays or frees a million jobs answers late.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// The sets a job can be in when it is in no queue.
+/// The sets for jobs outside of queues.
 const SETS: [&str; 4] = [
     "/faktory/tasks/Busy/size",
     "/faktory/tasks/Retries/size",
@@ -24,7 +23,7 @@ const SETS: [&str; 4] = [
     "/faktory/tasks/Dead/size",
 ];
 
-/// The server's count of jobs, wherever they are.
+/// The server's count of jobs in all states.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Protocol`].
@@ -52,7 +51,7 @@ pub fn jobs(addr: SocketAddr) -> Result<u64, Error> {
 /// Waits until the server counts exactly `expected` jobs.
 ///
 /// # Errors
-/// [`Error::Mismatch`] if it still does not after two minutes; what [`jobs`] reports; [`Error::Interrupted`].
+/// [`Error::Mismatch`] if it still does not after two minutes; the errors of [`jobs`]; [`Error::Interrupted`].
 pub fn await_jobs(addr: SocketAddr, expected: u64, interrupt: &Interrupt) -> Result<(), Error> {
     count::settled(expected, interrupt, || jobs(addr))
 }
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_counted() {
+    fn jobs_in_all_states_are_counted() {
         let text = br#"{"faktory":{"queues":{"a":1,"bench":20},"tasks":{"Busy":{"size":300},"Retries":{"size":4000},
                         "Scheduled":{"size":50000},"Dead":{"size":600000}}},"server":{}}"#;
         assert_eq!(total(text).unwrap(), 654_321);

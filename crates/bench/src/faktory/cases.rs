@@ -9,7 +9,7 @@ use crate::solo;
 /// Jobs in a PUSHB.
 pub const BATCH: usize = 1000;
 
-/// A load: how many connections of which role, and what counts as a job done.
+/// A load: the number of connections per role, and the event that completes a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Connections that push, one command at a time.
@@ -18,18 +18,18 @@ pub struct Shape {
     pub batch: usize,
     /// Connections that fetch jobs and acknowledge them.
     pub workers: usize,
-    /// They send ACK and FETCH in one write.
+    /// Workers send ACK and FETCH in one write.
     pub eager: bool,
-    /// Connections that fetch where there is nothing.
+    /// Connections that fetch from an empty queue.
     pub idlers: usize,
     /// Most jobs pushed and not yet fetched; producers pause there.
     pub backlog_max: u64,
-    /// What ends a job.
+    /// The event that completes a job.
     pub ending: Ending,
 }
 
 impl Shape {
-    /// No connection at all: the base of the others.
+    /// No connections: the base of the others.
     const NOBODY: Shape = Shape {
         producers: 0,
         batch: 1,
@@ -40,27 +40,27 @@ impl Shape {
         ending: Ending::Acknowledged,
     };
 
-    /// Pushes that nobody fetches.
+    /// Pushes without workers.
     pub const fn push(producers: usize, batch: usize) -> Self {
         Shape { producers, batch, ..Self::NOBODY }
     }
 
-    /// Fetches of jobs that are already there.
+    /// Fetches of jobs that are already queued.
     pub const fn drain(workers: usize, eager: bool) -> Self {
         Shape { workers, eager, ending: Ending::Answered, ..Self::NOBODY }
     }
 
-    /// A job at a time to workers that wait: pushed when the last was fetched.
+    /// One job at a time to waiting workers: each is pushed when the last was fetched.
     pub const fn wake(workers: usize) -> Self {
         Shape { producers: 1, workers, backlog_max: 1, ending: Ending::Worked, ..Self::NOBODY }
     }
 
-    /// Fetches that stay unanswered until their time is up.
+    /// Fetches that end without a job.
     pub const fn idle(idlers: usize) -> Self {
         Shape { idlers, ending: Ending::Answered, ..Self::NOBODY }
     }
 
-    /// The roles, workers first, so that they are there when jobs come.
+    /// The roles, workers first, so that they are connected when jobs arrive.
     pub fn roles(&self) -> Vec<Role> {
         let workers = (0..self.workers).map(|at| Role::Worker(Worker::new(at, self.eager)));
         let idlers = (0..self.idlers).map(|at| Role::Idler(Idler::new(self.workers + at)));
@@ -68,7 +68,7 @@ impl Shape {
         workers.chain(idlers).chain(producers).collect()
     }
 
-    /// What a run of this shape counts.
+    /// The counting rules of this shape.
     pub fn rules(&self) -> Rules {
         Rules {
             ending: self.ending,
@@ -84,23 +84,23 @@ impl Shape {
 pub enum Work {
     /// A steady load, measured by time or by number of jobs.
     Load(Shape),
-    /// So many jobs are there, and are fetched and acknowledged.
+    /// Queued jobs are fetched and acknowledged.
     Drain {
         /// The workers.
         shape: Shape,
-        /// How many jobs.
+        /// The number of jobs.
         jobs: u64,
     },
-    /// Waiting workers and nothing to do.
+    /// Waiting workers without jobs.
     Idle(Shape),
-    /// Fill a queue with so many jobs, then empty it.
+    /// Fill a queue, then empty it.
     Fill {
-        /// How many.
+        /// The number of jobs.
         jobs: u64,
     },
     /// Fill a queue, kill the server, and start it again.
     Restart {
-        /// How many jobs.
+        /// The number of jobs.
         jobs: u64,
     },
 }
@@ -108,17 +108,17 @@ pub enum Work {
 /// One case.
 pub type Case = solo::Case<Work>;
 
-/// Groups of cases, as `(name, what is in it)`.
+/// Groups of cases, as `(name, description)`.
 pub const GROUPS: [(&str, &str); 3] = [
     ("steady", "pushes, fetches, waiting workers"),
     ("queue", "fill-100k and restart-100k; any number can be asked for: fill-1m, restart-300k"),
     ("default", "steady"),
 ];
 
-/// The cases that `names` stand for: groups, single cases, `fill-N`, `restart-N` with N like `100k`.
+/// The cases with these names: groups, single cases, `fill-N`, `restart-N` with N like `100k`.
 ///
 /// # Errors
-/// [`Error::Usage`] for a name that is none of these.
+/// [`Error::Usage`] for an unknown name.
 pub fn by_names(names: &[String]) -> Result<Vec<Case>, Error> {
     let mut found: Vec<Case> = Vec::new();
     for name in names {

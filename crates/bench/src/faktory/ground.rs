@@ -1,4 +1,4 @@
-//! One run of one case on one freshly started server. Every run ends with a look at the server's own count.
+//! One run of one case on a freshly started server. Every run ends with a check of the server's own count.
 
 use std::iter::repeat_n;
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ use crate::windlass::{self, Durability};
 /// Connections that fill a queue, and workers that empty it.
 const FILLERS: usize = 8;
 const EMPTIERS: usize = 50;
-/// Jobs that go through a server before its memory is looked at.
+/// Jobs that pass through a server before its memory is read.
 const WARM_JOBS: u64 = 2000;
-/// What a server that writes at intervals of 100 ms is given before it is killed.
+/// How long a server that writes at intervals of 100 ms may write before it is killed.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Waiting costs so little that a window of a second would be a few clock ticks.
+/// Waiting costs so little that a window of a second would span only a few clock ticks.
 const IDLE_PLAN: Plan = Plan::Timed { warm: Duration::from_secs(4), window: Duration::from_secs(12) };
 
 impl solo::Work for Work {
@@ -42,7 +42,7 @@ impl solo::Work for Work {
     }
 }
 
-/// What each kind of work is.
+/// The implementation of each kind of work.
 impl Ground<'_> {
     fn load(&self, shape: &Shape, server: &Server) -> Result<Sample, Error> {
         let measured = self.drive(server, shape, &self.plan)?;
@@ -77,7 +77,7 @@ impl Ground<'_> {
 
         let drained = self.drain(server, &shape, jobs, &Plan::Counted { warm: 0, window: jobs })?;
         let mut sample = filled.sample();
-        // Latencies of a fill in batches say nothing that its rates do not.
+        // Latencies of a fill in batches add nothing to its rates.
         sample.retain(|metric, _| !matches!(metric, Metric::P50Micros | Metric::P99Micros));
         sample.extend(tenth_rates(jobs, &filled.tenths));
         sample.extend([
@@ -106,7 +106,7 @@ impl Ground<'_> {
             (Metric::RssMib, process::resident_kib(server.pid())? as f64 / 1024.0),
             (Metric::DiskMib, home.disk_mib()),
         ]);
-        // Counted is not yet fetched: every one must come out, and once.
+        // A counted job is not yet a fetched one: every job must come out, exactly once.
         self.drain(&server, &Shape::drain(EMPTIERS, true), jobs, &Plan::Counted { warm: 0, window: jobs })?;
         Ok(sample)
     }
@@ -133,7 +133,7 @@ impl Ground<'_> {
     }
 
     fn drive_crew(&self, server: &Server, shape: &Shape, mut crew: Crew<Role>) -> Result<Measured, Error> {
-        // Workers come first, each with a wid of its own.
+        // Workers come first, each with its own wid.
         let workers = shape.workers + shape.idlers;
         let links = Links::open_with(repeat_n(server.addr(), crew.connections()), self.idle, |at, stream| {
             wire::greet(stream, (at < workers).then_some(at))

@@ -1,7 +1,7 @@
 //! Faktory's work protocol (FWP): load for `windlass`.
 //!
-//! Reading order: [`wire`] (bytes), [`roles`] (who sends what), [`cases`] (the load as data, and its names), [`ground`]
-//! (one run of one case), [`admin`] (asking the server for its own count).
+//! Reading order: [`wire`] (bytes), [`roles`] (kinds of connections), [`cases`] (the load as data, and its names), [`ground`]
+//! (one run of one case), [`admin`] (the server's own count).
 //!
 //! Spec: Faktory Work Protocol.
 

@@ -1,5 +1,4 @@
-//! What each kind of connection sends and expects. A role knows its own conversation; everything it shares with the
-//! others is in the [`Tally`].
+//! Roles: the messages each kind of connection sends and expects. State shared with other connections is in the [`Tally`].
 //!
 //! Spec: Faktory Work Protocol, "Producer Commands", "Consumer Commands".
 
@@ -10,25 +9,25 @@ use crate::faktory::wire::{self, JID_BYTES, QUEUE, Reply};
 use crate::load::crew::{Part, Tally};
 use crate::load::stamp::Stamp;
 
-/// Every load with workers has jobs for them: more FETCHes than this in a row that come back empty, after 2 s each, mean
-/// that a job or a wake-up was lost.
+/// Every load with workers has jobs for them. More empty FETCHes than this in a row, of 2 s each, mean that a job or a wake-up
+/// was lost.
 const EMPTY_MAX: u32 = 10;
-/// A worker that does not say for a minute that it lives loses its connection; stock clients say so every 15 s.
+/// The server closes a worker's connection after a minute without a heartbeat; stock clients send one every 15 s.
 const BEAT_NANOS: u64 = 15_000_000_000;
 
-/// One connection's part.
+/// The role of one connection.
 #[derive(Debug)]
 pub enum Role {
     /// Pushes jobs.
     Producer(Producer),
     /// Fetches jobs and acknowledges them.
     Worker(Worker),
-    /// Fetches from a queue that stays empty; a job is a FETCH answered with nothing.
+    /// Fetches from a queue that stays empty; a job is an empty FETCH.
     Idler(Idler),
 }
 
 impl Role {
-    /// Whether it says HELLO with a wid.
+    /// Whether its HELLO has a wid.
     pub fn is_worker(&self) -> bool {
         !matches!(self, Role::Producer(_))
     }
@@ -67,12 +66,12 @@ impl Part for Role {
 #[derive(Debug)]
 pub struct Producer {
     batch: usize,
-    /// Of the jobs in the command that is not answered yet.
+    /// The jobs in the unanswered command.
     unanswered: VecDeque<Stamp>,
 }
 
 impl Producer {
-    /// A producer of so many jobs per command.
+    /// A producer that pushes `batch` jobs per command.
     pub fn new(batch: usize) -> Self {
         Self { batch: batch.max(1), unanswered: VecDeque::with_capacity(batch) }
     }
@@ -121,10 +120,10 @@ pub struct Worker {
     pulse: Pulse,
     eager: bool,
     begun: bool,
-    /// The job whose ACK is not answered yet, with the time its FETCH was sent.
+    /// The job with the unanswered ACK, with the time its FETCH was sent.
     acked: Option<Stamp>,
     fetched_nanos: u64,
-    /// FETCHes in a row that came back empty.
+    /// Empty FETCHes in a row.
     empty: u32,
 }
 
@@ -159,7 +158,7 @@ impl Worker {
                 let (jid, stamp) = wire::job_of(text).ok_or_else(|| unexpected("worker", reply))?;
                 tally.worked(stamp)?;
                 self.empty = 0;
-                // What is answered is the ACK, and its time runs from the FETCH.
+                // This answers the ACK; the latency runs from the FETCH.
                 self.acked = Some(Stamp { sent_nanos: self.fetched_nanos, ..stamp });
                 if self.eager {
                     self.pulse.beat(out, tally);
@@ -218,7 +217,7 @@ impl Idler {
     }
 }
 
-/// A worker's sign of life, sent ahead of another command while no other is unanswered.
+/// A worker's heartbeat, sent before another command while no command is unanswered.
 #[derive(Debug)]
 struct Pulse {
     wid: usize,
@@ -231,7 +230,7 @@ impl Pulse {
         Self { wid, last_nanos: None, unanswered: false }
     }
 
-    /// Says BEAT if it is time to; HELLO was the first.
+    /// Sends BEAT if it is due; HELLO counts as the first.
     fn beat(&mut self, out: &mut Vec<u8>, tally: &Tally) {
         let now = tally.now_nanos();
         if now.saturating_sub(*self.last_nanos.get_or_insert(now)) >= BEAT_NANOS {

@@ -1,5 +1,5 @@
-//! The client's side of FWP: replies from slices, commands into a buffer. No allocation per reply. Only what the load
-//! needs; it deliberately shares nothing with the daemon's codec.
+//! The client's side of FWP: replies from slices, commands into a buffer. No allocation per reply. Only what the load needs;
+//! deliberately shares no code with the daemon's codec.
 //!
 //! Spec: Faktory Work Protocol, "Protocol Basics".
 
@@ -15,7 +15,7 @@ pub const QUEUE: &[u8] = b"bench";
 pub const JID_BYTES: usize = 24;
 /// A stamp as hexadecimal digits: the only argument of a job.
 const STAMP_BYTES: usize = 32;
-/// More than any server has reason to send here; a larger reply means the stream is out of step.
+/// More than any server has reason to send here; a larger reply means that the stream is out of step.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// A reply.
@@ -31,7 +31,7 @@ pub enum Reply<'a> {
     Null,
 }
 
-/// The first reply in `bytes` and what follows it, or `None` if more bytes are needed.
+/// The first reply in `bytes` and the bytes after it, or `None` if more bytes are needed.
 ///
 /// # Errors
 /// [`Error::Protocol`] if the stream is out of step.
@@ -68,7 +68,7 @@ fn out_of_step(bytes: &[u8]) -> Error {
     Error::Protocol(format!("no reply: {}", shown.escape_ascii()))
 }
 
-/// Says HELLO on a fresh connection, as the worker `wid` or as a client that only pushes, and reads no further than `+OK`.
+/// Sends HELLO on a fresh connection, as the worker `wid` or as a client that only pushes, and reads exactly up to `+OK`.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Protocol`].
@@ -80,7 +80,7 @@ pub fn greet(stream: &mut TcpStream, wid: Option<usize>) -> Result<(), Error> {
     expect(stream, "+OK")
 }
 
-/// Appends the sign of life of worker `wid`.
+/// Appends the heartbeat of worker `wid`.
 pub fn put_beat(out: &mut Vec<u8>, wid: usize) {
     out.extend_from_slice(format!("BEAT {{{}}}\r\n", named(wid)).as_bytes());
 }
@@ -89,7 +89,7 @@ fn named(wid: usize) -> String {
     format!("\"wid\":\"bench{wid:08}\"")
 }
 
-/// Byte for byte, so that nothing behind the line is taken.
+/// Reads byte by byte, so that no byte after the line is consumed.
 fn expect(stream: &mut TcpStream, line: &str) -> Result<(), Error> {
     let mut found = Vec::new();
     while !found.ends_with(b"\n") && found.len() < 200 {
@@ -115,7 +115,7 @@ pub fn put_job(out: &mut Vec<u8>, stamp: Stamp, dice: &mut Dice) {
     out.extend_from_slice(b"\"]}");
 }
 
-/// What a worker reads of a job: its jid, and the stamp among its arguments.
+/// The parts of a job that a worker needs: its jid, and the stamp among its arguments.
 #[inline]
 pub fn job_of(text: &[u8]) -> Option<(&[u8; JID_BYTES], Stamp)> {
     let jid = behind(text, b"\"jid\":\"")?.first_chunk()?;

@@ -1,4 +1,4 @@
-//! The generator against a tiny server in this process: it counts an honest one right and catches a dishonest one.
+//! Tests of the generator against a small server in this process: its counts of an honest server are right, and lies fail.
 //! Not a test of any real server. Lies are data: one line per lie.
 
 use std::collections::VecDeque;
@@ -39,19 +39,19 @@ enum Lie {
     LoseJob,
     /// Hands a job out twice.
     DoubleJob,
-    /// Hands out a job nobody submitted.
+    /// Hands out a job that was never submitted.
     InventJob,
     /// Echoes something else.
     FalseEcho,
-    /// Gives a caller another's result.
+    /// Sends a caller the result of another job.
     FalseResult,
     /// Refuses a submit.
     Refuse,
     /// Hangs up.
     HangUp,
-    /// Says that there is no job, and never wakes anybody.
+    /// Answers that there is no job, and never wakes a worker.
     NeverWake,
-    /// Says the same NOOP three times.
+    /// Sends the same NOOP three times.
     WakeThrice,
 }
 
@@ -181,7 +181,7 @@ impl Connection {
     }
 }
 
-/// Function and body of a submit, as an assignment has them; an invented one has a number nobody has used.
+/// Function and body of a submit, in the form of an assignment; an invented job has an unused number.
 fn arguments(submit: &[u8], invented: bool) -> Vec<u8> {
     let mut parts = submit.splitn(3, |byte| *byte == 0);
     let (function, _unique, body) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
@@ -202,7 +202,7 @@ fn run(shape: &Shape, lie: Lie) -> Result<Measured, Error> {
     let plan = Plan::Counted { warm: 30, window: 270 };
     let mut crew = Crew::new(Role::all(shape), shape.rules(), &plan, std::process::id());
     let links = Links::open(serve(lie), shape.connections(), Idle::Sleep)?;
-    // An honest server on a busy machine may take its time; a liar is known to stay silent.
+    // An honest server on a busy machine may be slow; a lying one is known to stay silent.
     let patience = if lie == Lie::None { Duration::from_secs(20) } else { Duration::from_millis(300) };
     links.stalling_after(patience).drive(&mut crew, &Interrupt::default())?;
     crew.measured()

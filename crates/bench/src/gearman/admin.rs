@@ -1,5 +1,5 @@
-//! Asking a server for its own count of jobs, so that the generator's need not be believed. One blocking question per
-//! connection; nothing here is measured but by the caller.
+//! Queries a server's own count of jobs, as a check of the generator's. One blocking request per connection; only the caller
+//! measures time.
 //!
 //! Spec: the Gearman protocol, "Administrative Protocol", `status`.
 
@@ -14,10 +14,10 @@ use crate::interrupt::Interrupt;
 
 /// A server that replays or frees a million jobs answers late.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// More lines than that are no answer to us: one function is in use.
+/// A longer answer is invalid, because only one function is in use.
 const LINES_MAX: usize = 1000;
 
-/// The server's count of jobs, queued and running, of [`FUNCTION`]; 0 if it does not know the function.
+/// The server's count of jobs, queued and running, of [`FUNCTION`]; 0 if the server does not list the function.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Protocol`].
@@ -41,12 +41,12 @@ pub fn jobs(addr: SocketAddr) -> Result<u64, Error> {
 /// Waits until the server counts exactly `expected` jobs.
 ///
 /// # Errors
-/// [`Error::Mismatch`] if it still does not after two minutes; what [`jobs`] reports; [`Error::Interrupted`].
+/// [`Error::Mismatch`] if it still does not after two minutes; the errors of [`jobs`]; [`Error::Interrupted`].
 pub fn await_jobs(addr: SocketAddr, expected: u64, interrupt: &Interrupt) -> Result<(), Error> {
     count::settled(expected, interrupt, || jobs(addr))
 }
 
-/// The first column: queued and running together.
+/// The first column: queued and running jobs together.
 fn total(columns: &[u8]) -> Option<u64> {
     let digits = columns.split(|byte| *byte == b'\t').next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -58,7 +58,7 @@ mod tests {
     use std::io::Read as _;
     use std::net::TcpListener;
 
-    /// A server that says `answer` to one question and hangs up.
+    /// A server that sends `answer` to one request and hangs up.
     fn answering(answer: &'static [u8]) -> (SocketAddr, std::thread::JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();

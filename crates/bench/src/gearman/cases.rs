@@ -1,4 +1,4 @@
-//! The names of the cases and what each one is. Data only.
+//! The cases with their names. Data only.
 
 use crate::error::Error;
 use crate::gearman::peers::Peer;
@@ -10,24 +10,24 @@ use crate::settings::count_of;
 pub enum Work {
     /// A steady load, measured by time or by number of jobs.
     Load(Shape),
-    /// Fill a queue with so many jobs, then empty it.
+    /// Fill a queue, then empty it.
     Fill {
-        /// How many.
+        /// The number of jobs.
         jobs: u64,
         /// With random unique ids.
         unique: bool,
     },
     /// Fill a queue, kill the server, and start it again.
     Restart {
-        /// How many jobs.
+        /// The number of jobs.
         jobs: u64,
     },
 }
 
-/// What a case asks of a server.
+/// What a case requires of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing of the disk.
+    /// No durability.
     Memory,
     /// Jobs that survive a crash.
     Durability,
@@ -38,9 +38,9 @@ pub enum Needs {
 pub struct Case {
     /// Its name on the command line.
     pub name: String,
-    /// What it does, in a line.
+    /// A description in one line.
     pub about: String,
-    /// What it asks for.
+    /// What it requires.
     pub needs: Needs,
     /// The work.
     pub work: Work,
@@ -56,18 +56,18 @@ impl Case {
     }
 }
 
-/// Groups of cases, as `(name, what is in it)`.
+/// Groups of cases, as `(name, description)`.
 pub const GROUPS: [(&str, &str); 4] = [
-    ("memory", "steady loads that ask nothing of the disk"),
+    ("memory", "steady loads that do not need the disk"),
     ("durable", "steady loads on servers whose jobs survive a crash, with random unique ids"),
     ("queue", "fill-100k, fill-plain-100k and restart-100k; any number can be asked for: fill-1m, restart-300k"),
     ("default", "memory and durable"),
 ];
 
-/// The cases that `names` stand for: groups, single cases, `fill-N`, `fill-plain-N`, `restart-N` with N like `100k`.
+/// The cases with these names: groups, single cases, `fill-N`, `fill-plain-N`, `restart-N` with N like `100k`.
 ///
 /// # Errors
-/// [`Error::Usage`] for a name that is none of these.
+/// [`Error::Usage`] for an unknown name.
 pub fn by_names(names: &[String]) -> Result<Vec<Case>, Error> {
     let mut found: Vec<Case> = Vec::new();
     for name in names {

@@ -1,5 +1,5 @@
-//! One run of one case on one freshly started server: steady loads, filling and draining, restarting. Every run ends
-//! with a look at the server's own count.
+//! One run of one case on a freshly started server: steady loads, filling and draining, restarting. Every run ends with a
+//! check of the server's own count.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ use crate::servers::{Home, Server};
 
 /// Connections that fill a queue, and workers that empty it.
 const FILLERS: usize = 8;
-/// Jobs that go through a server before its memory is looked at.
+/// Jobs that pass through a server before its memory is read.
 const WARM_JOBS: u64 = 2000;
-/// What a server that writes at intervals of 100 ms is given before it is killed.
+/// How long a server that writes at intervals of 100 ms may write before it is killed.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Everything a run needs besides its case and its peer.
@@ -29,13 +29,13 @@ const SETTLE: Duration = Duration::from_millis(500);
 pub struct Ground<'a> {
     /// How servers are started.
     pub programs: &'a Programs,
-    /// The folder their data goes under.
+    /// The folder for the servers' data.
     pub data_root: &'a Path,
-    /// How long steady loads are.
+    /// The length of steady loads.
     pub plan: Plan,
-    /// What the generator does between events.
+    /// How the generator waits for events.
     pub idle: Idle,
-    /// Looked at in every wait.
+    /// Checked in every wait.
     pub interrupt: &'a Interrupt,
 }
 
@@ -43,7 +43,7 @@ impl Ground<'_> {
     /// One run.
     ///
     /// # Errors
-    /// Whatever keeps the run from having figures; jobs not accounted for are [`Error::Mismatch`].
+    /// Any error that leaves the run without figures; unaccounted jobs are [`Error::Mismatch`].
     pub fn run(&self, work: &Work, peer: Peer) -> Result<Sample, Error> {
         match *work {
             Work::Load(shape) => self.load(&shape, peer),
@@ -82,7 +82,7 @@ impl Ground<'_> {
 
         let drained = self.drain(&server, jobs)?;
         let mut sample = filled.sample();
-        // Latencies of a pipelined fill say nothing that its rates do not.
+        // Latencies of a pipelined fill add nothing to its rates.
         sample.retain(|metric, _| !matches!(metric, Metric::P50Micros | Metric::P99Micros));
         sample.extend(tenth_rates(jobs, &filled.tenths));
         sample.extend([

@@ -1,8 +1,8 @@
 //! Gearman: load for `windlass` and for gearmand.
 //!
-//! Reading order: [`wire`] (bytes), [`roles`] (who sends what), [`shapes`] (the load as data), [`ground`] (one run of one
-//! case), [`cases`] (names to the work), [`peers`] (how each server is started), [`admin`] (asking the server for its own count), [`tournament`]
-//! (all of it together).
+//! Reading order: [`wire`] (bytes), [`roles`] (kinds of connections), [`shapes`] (the load as data), [`ground`] (one run of one
+//! case), [`cases`] (names of the work), [`peers`] (how each server is started), [`admin`] (the server's own count),
+//! [`tournament`] (all runs).
 //!
 //! Spec: the Gearman protocol (`PROTOCOL` in gearmand's sources), sections "Binary Packet" to "Administrative Protocol".
 

@@ -1,5 +1,4 @@
-//! The servers compared: their names on the command line and how each is started. The only place that knows
-//! gearmand's options.
+//! The compared servers: their names on the command line and how each is started. Only this module uses gearmand's options.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,12 +8,12 @@ use crate::error::Error;
 use crate::servers::{self, Home, Launch};
 use crate::windlass::{self, Durability};
 
-/// Where distributions put it; not on every user's PATH.
+/// The path in distributions; not on every user's PATH.
 const GEARMAND: &str = "/usr/sbin/gearmand";
-/// Both servers get the same, large enough for a thousand connections at once.
+/// The same for both servers, large enough for a thousand connections at once.
 const BACKLOG: &str = "--backlog=1024";
 
-/// A name as written after `--peers`; `windlass` stands for one peer per durability.
+/// A name after `--peers`; `windlass` stands for one peer per durability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerName {
     /// `windlass`.
@@ -47,7 +46,7 @@ impl FromStr for PeerName {
 }
 
 fn unknown(name: &str) -> Error {
-    Error::Usage(format!("peer {name:?} is none of windlass, windlass-unix, gearmand, gearmand-tN, gearmand-sqlite"))
+    Error::Usage(format!("unknown peer {name:?}: windlass, windlass-unix, gearmand, gearmand-tN, gearmand-sqlite"))
 }
 
 /// One server with one setting.
@@ -79,7 +78,7 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
-    /// The peers meant by some names, with one `windlass` per durability.
+    /// The peers with these names, with one `windlass` per durability.
     pub fn expand(names: &[PeerName], durabilities: &[Durability]) -> Vec<Peer> {
         let expand = |name: &PeerName| match *name {
             PeerName::Windlass => durabilities.iter().copied().map(Peer::Windlass).collect(),
@@ -95,17 +94,17 @@ impl Peer {
         matches!(self, Peer::Windlass(_) | Peer::WindlassUnix(_))
     }
 
-    /// Whether its jobs survive it.
+    /// Whether its jobs survive a crash.
     pub fn is_durable(self) -> bool {
         !matches!(self, Peer::Gearmand { .. })
     }
 
-    /// Whether cases that ask nothing of the disk are for it.
+    /// Whether it takes part in cases without durability.
     pub fn is_for_memory(self) -> bool {
         self != Peer::GearmandSqlite
     }
 
-    /// Whether an acknowledged job may still be on its way to the disk.
+    /// Whether an acknowledged job may not be on the disk yet.
     pub fn writes_late(self) -> bool {
         matches!(self, Peer::Windlass(Durability::Interval) | Peer::WindlassUnix(Durability::Interval))
     }
@@ -119,15 +118,15 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// `windlass` where it was said to be, or beside this program; gearmand where distributions put it.
+    /// The paths: `windlass` as given, or beside this program; gearmand where distributions put it.
     pub fn new(windlass: Option<PathBuf>) -> Self {
         Self { windlass: windlass::program(windlass), gearmand: PathBuf::from(GEARMAND) }
     }
 
-    /// The first line of `--version`, after a look whether the program is there at all.
+    /// The first line of `--version`. Checks first whether the program exists.
     ///
     /// # Errors
-    /// [`Error::Missing`] with what to do about it.
+    /// [`Error::Missing`] with a remedy.
     pub fn version(&self, peer: Peer) -> Result<String, Error> {
         if peer.is_ours() {
             return windlass::version(&self.windlass);
@@ -136,7 +135,7 @@ impl Programs {
         servers::version(&self.gearmand, remedy)
     }
 
-    /// How to start a peer on a fresh port with its data in `home`. Writes its configuration there.
+    /// The command that starts a peer on a fresh port with its data in `home`. Writes the configuration there.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_says_what_to_do() {
+    fn the_error_for_a_missing_program_has_a_remedy() {
         let programs = Programs::new(Some(PathBuf::from("/nowhere/windlass")));
         let error = programs.version(Peer::Windlass(Durability::Sync)).unwrap_err().to_string();
         assert!(error.starts_with("/nowhere/windlass: not found; build it with"), "{error}");

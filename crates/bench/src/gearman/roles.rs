@@ -1,5 +1,4 @@
-//! What each kind of connection sends and expects. A role knows its own conversation; everything it shares with the
-//! others is in the [`Tally`].
+//! Roles: the messages each kind of connection sends and expects. State shared with other connections is in the [`Tally`].
 //!
 //! Spec: the Gearman protocol, "Client Requests", "Worker Requests".
 
@@ -11,7 +10,7 @@ use crate::gearman::wire::{self, Assignment, Kind, Packet, Template};
 use crate::load::crew::{Part, Tally};
 use crate::load::stamp::Stamp;
 
-/// One connection's part.
+/// The role of one connection.
 #[derive(Debug)]
 pub enum Role {
     /// Sends ECHO_REQ, waits for the echo.
@@ -25,7 +24,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The roles of a shape, workers first, so that they are there when jobs come.
+    /// The roles of a shape, workers first, so that they are connected when jobs arrive.
     pub fn all(shape: &Shape) -> Vec<Role> {
         let background = Template::submit(Kind::SUBMIT_JOB_BG, FUNCTION, shape.unique, BODY_BYTES);
         let foreground = Template::submit(Kind::SUBMIT_JOB, FUNCTION, shape.unique, BODY_BYTES);
@@ -104,7 +103,7 @@ impl Echoer {
 pub struct Producer {
     template: Template,
     window: usize,
-    /// Of the submits not yet answered, oldest first: answers come in the order of requests.
+    /// The unanswered submits, oldest first: answers come in the order of requests.
     unanswered: VecDeque<Stamp>,
 }
 
@@ -113,7 +112,7 @@ impl Producer {
         Self { template, window, unanswered: VecDeque::with_capacity(window) }
     }
 
-    /// Fills the window once half of it is free, so that pipelined submits leave in large writes.
+    /// Fills the window when half of it is free, so that pipelined submits leave in large writes.
     fn top_up(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
         if self.unanswered.len() > self.window / 2 {
             return;
@@ -143,7 +142,7 @@ impl Producer {
 pub struct Caller {
     template: Template,
     waiting: Option<Stamp>,
-    /// The handle of the job waited for; empty until JOB_CREATED has come.
+    /// The handle of the pending job; empty until JOB_CREATED has arrived.
     handle: Vec<u8>,
 }
 
@@ -182,7 +181,7 @@ impl Caller {
     }
 }
 
-/// See [`Role::Worker`]. Finishes a job and asks for the next in one write, as a careful worker does.
+/// See [`Role::Worker`]. Finishes a job and requests the next in one write, as a careful worker does.
 #[derive(Debug, Default)]
 pub struct Worker {
     introduced: bool,
@@ -210,7 +209,7 @@ impl Worker {
                 self.asleep = true;
                 wire::put_bare(out, Kind::PRE_SLEEP);
             }
-            // A NOOP may cross a request that has already woken the worker; then it says nothing new.
+            // A NOOP may cross a request that has already woken the worker; then it has no meaning.
             Kind::NOOP if self.asleep => {
                 self.asleep = false;
                 tally.woken();

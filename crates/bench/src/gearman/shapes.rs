@@ -1,17 +1,17 @@
-//! A load as data: how many connections of which role, and what counts as a job done.
+//! A load as data: the number of connections per role, and the event that completes a job.
 
 use crate::load::crew::{Ending, Rules};
 
-/// The function all jobs are for.
+/// The function of all jobs.
 pub const FUNCTION: &[u8] = b"bench";
 /// The usual size of a job's body, bytes.
 pub const BODY_BYTES: usize = 100;
-/// Submits sent before the first answer is waited for, where a case pipelines.
+/// Submits in flight where a case pipelines.
 pub const PIPELINE: usize = 128;
-/// Producers pause when so many jobs wait for workers, and go on at half of it: a steady state instead of a race that
-/// the faster submitter loses by having the longer queue.
+/// Producers pause when this number of jobs waits for workers, and resume at half of it. The bound gives a steady state; without
+/// it, the faster submitter would build the longer queue and so lose.
 pub const BACKLOG_MAX: u64 = 4096;
-/// The same where each job costs two disk writes, so that the rest is worked off in a second or so.
+/// The same where each job costs two disk writes, so that the rest is done in about a second.
 pub const DURABLE_BACKLOG_MAX: u64 = 512;
 
 /// A load.
@@ -31,12 +31,12 @@ pub struct Shape {
     pub unique: bool,
     /// Most jobs submitted and not yet worked; producers pause there.
     pub backlog_max: u64,
-    /// What ends a job.
+    /// The event that completes a job.
     pub ending: Ending,
 }
 
 impl Shape {
-    /// No connection at all: the base of the others.
+    /// No connections: the base of the others.
     const NOBODY: Shape = Shape {
         echoers: 0,
         producers: 0,
@@ -53,7 +53,7 @@ impl Shape {
         Shape { echoers, ending: Ending::Answered, ..Self::NOBODY }
     }
 
-    /// Background submits that nobody works on.
+    /// Background submits without workers.
     pub const fn background(producers: usize, window: usize) -> Self {
         Shape { producers, window, ..Self::NOBODY }
     }
@@ -74,7 +74,7 @@ impl Shape {
         Shape { workers, ending: Ending::Worked, ..Self::NOBODY }
     }
 
-    /// The same with random unique ids, which is what a queue keyed by unique id needs to keep every job.
+    /// The same with random unique ids: a queue keyed by unique id needs them to keep every job.
     pub const fn with_unique_ids(self) -> Self {
         Shape { unique: true, ..self }
     }
@@ -84,7 +84,7 @@ impl Shape {
         Shape { backlog_max, ..self }
     }
 
-    /// What a run of this shape counts.
+    /// The counting rules of this shape.
     pub fn rules(&self) -> Rules {
         Rules {
             ending: self.ending,
@@ -94,7 +94,7 @@ impl Shape {
         }
     }
 
-    /// Connections in all.
+    /// The number of connections.
     pub fn connections(&self) -> usize {
         self.echoers + self.producers + self.callers + self.workers
     }

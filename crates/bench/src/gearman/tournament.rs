@@ -1,4 +1,4 @@
-//! Cases × peers × runs: who takes part in which case, and the report of it all.
+//! Cases × peers × runs: which peers run which case, and the report.
 
 use crate::compare::{CaseResult, Contestant};
 use crate::error::Error;
@@ -10,24 +10,23 @@ use crate::report::Report;
 use crate::settings::Settings;
 use crate::windlass::Durability;
 
-/// What was asked for.
+/// The options.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Cases and groups of cases.
     pub cases: Vec<String>,
-    /// Who takes part.
+    /// The peers.
     pub peers: Vec<PeerName>,
-    /// Which `windlass` there are.
+    /// Durabilities of `windlass`.
     pub durabilities: Vec<Durability>,
-    /// The rest.
+    /// Options that all protocols share.
     pub settings: Settings,
 }
 
-/// Runs everything and hands each case to `show` as soon as it is finished.
+/// Runs everything and passes each case to `show` as soon as it is finished.
 ///
 /// # Errors
-/// [`Error::Usage`] and [`Error::Missing`] before anything has run; [`Error::Interrupted`]. What fails in a run is in
-/// the report.
+/// [`Error::Usage`] and [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
 pub fn hold(options: &Options, interrupt: &Interrupt, mut show: impl FnMut(&CaseResult)) -> Result<Report, Error> {
     let settings = &options.settings;
     let plan = settings.plan()?;

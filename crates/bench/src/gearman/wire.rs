@@ -1,5 +1,5 @@
 //! The client's side of the binary protocol: packets from slices, packets into a buffer. No sockets, no allocation per
-//! packet. Only what the load needs; it deliberately shares nothing with the daemon's codec.
+//! packet. Only what the load needs; deliberately shares no code with the daemon's codec.
 //!
 //! Spec: the Gearman protocol, "Binary Packet".
 
@@ -7,15 +7,15 @@ use crate::load::stamp::{Dice, Stamp, UNIQUE_BYTES};
 
 /// Magic, type and size, 4 bytes each.
 pub const HEADER_BYTES: usize = 12;
-/// More than any server has reason to send here; a larger size means the stream is out of step.
+/// More than any server has reason to send here; a larger size means that the stream is out of step.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
-/// The least body of a job: its number and the time it was sent, 8 bytes each.
+/// The smallest body of a job: its number and the time it was sent, 8 bytes each.
 pub const JOB_BODY_BYTES_MIN: usize = 16;
 
 const MAGIC_REQUEST: [u8; 4] = *b"\0REQ";
 const MAGIC_RESPONSE: [u8; 4] = *b"\0RES";
 
-/// The type of a packet. Open: a number without a name is no decoding error.
+/// The type of a packet. An unknown number is not a decoding error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind(pub u32);
 
@@ -45,18 +45,18 @@ pub struct Packet<'a> {
     pub body: &'a [u8],
 }
 
-/// The server's bytes are no Gearman responses.
+/// The server's bytes are not Gearman responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A response must begin with NUL and `RES`.
     #[error("bad magic {0:?}")]
     Magic([u8; 4]),
-    /// The size field promises too much.
+    /// The size field is too large.
     #[error("a body of {0} bytes is over the limit of {BODY_BYTES_MAX}")]
     Oversized(usize),
 }
 
-/// The first response in `bytes` and what follows it, or `None` if more bytes are needed.
+/// The first response in `bytes` and the bytes after it, or `None` if more bytes are needed.
 ///
 /// # Errors
 /// [`WireError`] if the stream is out of step.
@@ -98,8 +98,8 @@ fn put_header(out: &mut Vec<u8>, kind: Kind, body_bytes: usize) {
     out.extend_from_slice(&[m0, m1, m2, m3, k0, k1, k2, k3, s0, s1, s2, s3]);
 }
 
-/// A whole request made once, copied per job, with only stamp and unique id written anew: submits (`function`, unique
-/// id, body) and echoes (body alone).
+/// A prepared request; each copy gets only a new stamp and unique id. For submits (`function`, unique id, body) and echoes (body
+/// only).
 #[derive(Debug, Clone)]
 pub struct Template {
     packet: Vec<u8>,
@@ -126,7 +126,7 @@ impl Template {
         Self { packet, unique_at: None, stamp_at: HEADER_BYTES }
     }
 
-    /// Appends the request with this stamp; `dice` are asked for a unique id if it has one.
+    /// Appends the request with this stamp, and with a unique id from `dice` if it has one.
     #[inline]
     pub fn put(&self, out: &mut Vec<u8>, stamp: Stamp, dice: &mut Dice) {
         let base = out.len();
@@ -153,16 +153,16 @@ fn filler(body_bytes: usize) -> Vec<u8> {
 /// The arguments of a JOB_ASSIGN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Assignment<'a> {
-    /// To be given back with the result.
+    /// The job's handle, to send with the result.
     pub handle: &'a [u8],
-    /// The function called.
+    /// The function.
     pub function: &'a [u8],
-    /// The job's body, which may hold NULs.
+    /// The job's body, which may contain NULs.
     pub body: &'a [u8],
 }
 
 impl<'a> Assignment<'a> {
-    /// Cuts the arguments apart.
+    /// Splits the arguments.
     #[inline]
     pub fn of(arguments: &'a [u8]) -> Option<Self> {
         let (handle, rest) = cut_at_nul(arguments)?;
@@ -171,7 +171,7 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// What is before the first NUL and what is after it.
+/// The bytes before and after the first NUL.
 #[inline]
 pub fn cut_at_nul(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = bytes.iter().position(|byte| *byte == 0)?;
@@ -207,7 +207,7 @@ mod tests {
         bytes
     }
 
-    /// The example of the specification, "Example" section, and one line for each other request sent here.
+    /// The specification's example (section "Example"), and one line for each other request sent here.
     #[test]
     fn requests_to_the_byte() {
         let made = |put: &dyn Fn(&mut Vec<u8>)| {

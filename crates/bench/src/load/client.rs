@@ -1,8 +1,8 @@
-//! Many connections in one thread: read what is there, hand it to the load, write what the load wrote. No packet and no
-//! job is understood here.
+//! Many connections in one thread: reads the available bytes, passes them to the load, writes the load's output. Independent
+//! of packets and jobs.
 //!
 //! Cheap on purpose, since server and generator share the machine: edge-triggered readiness, one read buffer for all
-//! connections, one write per connection and batch, nothing allocated per packet.
+//! connections, one write per connection and batch, no allocation per packet.
 
 use std::io::{self, Read as _, Write as _};
 use std::iter::repeat_n;
@@ -16,46 +16,46 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::load::socket::Socket;
 
-/// One read at most; with pipelining a thousand answers come at once.
+/// The largest single read; with pipelining a thousand answers arrive at once.
 const READ_BYTES: usize = 256 * 1024;
-/// Connections looked at per wait.
+/// Connections handled per wait.
 const EVENTS_MAX: usize = 1024;
-/// How often clock and interrupt are looked at when nothing arrives.
+/// How often clock and interrupt are checked when nothing arrives.
 const WAIT: Duration = Duration::from_millis(20);
-/// Nothing for so long means that a job or a wake-up was lost.
+/// Without a packet for this long, a job or a wake-up is lost.
 const STALL: Duration = Duration::from_secs(20);
 
-/// What the generator does while nothing has arrived.
+/// How the generator waits for events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Idle {
-    /// Sleeps until something does, as clients do. Waking up costs it time that counts as latency.
+    /// Sleeps, as clients do. The wake-up counts as latency.
     Sleep,
-    /// Looks again and again: no time is lost, but a core.
+    /// Polls all the time: no latency is added, but a core is used.
     Spin,
 }
 
-/// What happens on the connections of a [`Links`].
+/// The logic behind the connections of a [`Links`].
 pub trait Load {
-    /// The time from here on, ns since the links were opened.
+    /// Sets the current time, ns since the links were opened.
     fn at(&mut self, now_nanos: u64);
     /// A chance to write: once at the start, and on every connection after [`Next::Wake`].
     fn on_wake(&mut self, link: usize, out: &mut Vec<u8>);
-    /// `bytes` have come on connection `link` and begin where the last call ended; what is appended to `out` goes back on
-    /// it. Says how many bytes, in whole packets, were used: the rest comes again with what follows it.
+    /// Handles `bytes` of connection `link`, which begin where the last call ended. Appends replies to `out`. Returns the number
+    /// of bytes consumed, in whole packets; the rest comes again with the bytes that follow.
     ///
     /// # Errors
-    /// Whatever ends the run.
+    /// Any error ends the run.
     fn on_bytes(&mut self, link: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Error>;
-    /// Everything that was there has been handled.
+    /// Called when all available bytes have been handled.
     ///
     /// # Errors
-    /// Whatever ends the run.
+    /// Any error ends the run.
     fn on_batch(&mut self) -> Result<Next, Error>;
-    /// What is outstanding, for the message when nothing comes any more.
+    /// What is outstanding, for the message about a stalled run.
     fn state(&self) -> String;
 }
 
-/// How to go on after a batch.
+/// What to do after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Wait for more.
@@ -79,10 +79,10 @@ pub struct Links {
 #[derive(Debug)]
 struct Link {
     stream: Socket,
-    /// The beginning of a packet whose end has not come yet.
+    /// The beginning of an incomplete packet.
     carry: Vec<u8>,
     out: Vec<u8>,
-    /// How much of `out` the socket has taken.
+    /// How much of `out` the socket has accepted.
     sent: usize,
 }
 
@@ -103,11 +103,11 @@ impl Links {
         Self::open_with(addrs, idle, |_, _| Ok(()))
     }
 
-    /// Opens a connection to each of `addrs`, one after the other; `greet` has the conversation that a protocol begins with
-    /// on each (its index, the stream still blocking) and reads nothing that comes after it.
+    /// Opens a connection to each of `addrs`, one after the other. `greet` does a protocol's handshake on each (its index, the
+    /// stream still blocking) and must not read beyond it.
     ///
     /// # Errors
-    /// [`Error::Io`] if one is refused; what `greet` reports.
+    /// [`Error::Io`] if one is refused; the errors of `greet`.
     pub fn open_with(
         addrs: impl IntoIterator<Item = SocketAddr>,
         idle: Idle,
@@ -140,21 +140,21 @@ impl Links {
         Ok(Self { poll, wait, stall: STALL, links, scratch: vec![0; READ_BYTES] })
     }
 
-    /// The same links, given up on when nothing arrives for `stall`.
+    /// Sets how long the links may stall.
     pub fn stalling_after(self, stall: Duration) -> Self {
         Self { stall, ..self }
     }
 
-    /// Runs the load until it says it is done.
+    /// Runs the load until it is done.
     ///
     /// # Errors
-    /// What the load reports, [`Error::Closed`], [`Error::Stalled`], [`Error::Interrupted`], [`Error::Io`].
+    /// The load's errors, [`Error::Closed`], [`Error::Stalled`], [`Error::Interrupted`], [`Error::Io`].
     pub fn drive(&mut self, load: &mut impl Load, interrupt: &Interrupt) -> Result<(), Error> {
         let clock = Clock::start();
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut last_event = Instant::now();
         load.at(clock.nanos());
-        // A load without warm-up opens its window here, before anything is sent.
+        // A load without warm-up opens its window here, before the first byte is sent.
         load.on_batch()?;
         let mut next = Next::Wake;
         while next != Next::Done {
@@ -193,7 +193,7 @@ impl Links {
         Ok(())
     }
 
-    /// Reads and handles all that one connection has, then writes all it got. `ends` if there is an end behind it.
+    /// Reads and handles all available bytes of one connection, then writes its output. `ends`: the peer has closed its side.
     fn serve(&mut self, at: usize, ends: bool, load: &mut impl Load) -> Result<(), Error> {
         let Some(link) = self.links.get_mut(at) else {
             return Ok(());
@@ -207,8 +207,8 @@ impl Links {
                 Err(refusal) => return Err(Error::io(format!("read connection {at}"))(refusal)),
             };
             link.take_in(self.scratch.get(..count).unwrap_or_default(), at, load)?;
-            // A short read of a stream means there was no more; the next edge will come (see epoll(7), question 9). That of its
-            // end has come already.
+            // A short read of a stream means that no more bytes are there; the next edge will come (see epoll(7), question 9).
+            // The edge of the end has come already.
             if count < self.scratch.len() && !ends {
                 break;
             }
@@ -250,7 +250,7 @@ impl Link {
     }
 }
 
-/// Nanoseconds since it was started.
+/// Nanoseconds since its start.
 #[derive(Debug, Clone, Copy)]
 struct Clock(Instant);
 

@@ -1,4 +1,4 @@
-//! All connections of a run together: who may submit, what was done, when the measured window opens and closes. No bytes.
+//! All connections of a run together: when they may submit, their counts, when the measured window opens and closes. No bytes.
 
 use std::time::Duration;
 
@@ -9,52 +9,52 @@ use crate::metric::{Metric, Sample};
 use crate::process::{self, CpuTimes};
 use crate::stats::Histogram;
 
-/// What ends a job, and up to when its latency is counted from its submission.
+/// The event that completes a job, up to which its latency is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The server has said that it took the job.
+    /// The server has acknowledged the job.
     Acknowledged,
-    /// A worker was given it.
+    /// A worker has received the job.
     Worked,
-    /// The answer to what was sent has come back: an echo, a result, a worker's report taken.
+    /// The answer to a request has arrived: an echo, a result, the acknowledgement of a worker's report.
     Answered,
 }
 
-/// What a load counts, and how much may be on its way.
+/// What a load counts, and its limit of outstanding jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// What ends a job.
+    /// The event that completes a job.
     pub ending: Ending,
-    /// Most jobs submitted and not yet worked; submitting pauses there and goes on at half of it.
+    /// Most jobs submitted and not yet worked; submitting pauses there and resumes at half of it.
     pub backlog_max: u64,
-    /// Every job must be acknowledged before the run is over.
+    /// Every job must be acknowledged before the run ends.
     pub acknowledged: bool,
-    /// Every job must be worked before the run is over.
+    /// Every job must be worked before the run ends.
     pub worked: bool,
 }
 
-/// What one connection of a load sends and expects. What it shares with the others is in the [`Tally`].
+/// The role of one connection. State shared with other connections is in the [`Tally`].
 pub trait Part {
-    /// Writes whatever may be written now.
+    /// Writes as much as is allowed now.
     fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally);
-    /// Answers the whole packets that `bytes` begin with and says how many bytes they are.
+    /// Answers the whole packets at the start of `bytes` and returns their length.
     ///
     /// # Errors
-    /// [`Error::Protocol`] for a packet that has no place here, [`Error::Mismatch`] for one that belongs elsewhere.
+    /// [`Error::Protocol`] for an unexpected packet, [`Error::Mismatch`] for one about another job.
     fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error>;
 }
 
-/// How long or how much, first unmeasured and then measured.
+/// The length of a run: an unmeasured part, then the measured window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// By the clock.
+    /// By time.
     Timed {
         /// Before the window.
         warm: Duration,
         /// The window.
         window: Duration,
     },
-    /// By jobs; no more than these are submitted.
+    /// By jobs; this also limits the jobs submitted.
     Counted {
         /// Before the window.
         warm: u64,
@@ -71,7 +71,7 @@ impl Plan {
         }
     }
 
-    /// After so much time in the window, or so many jobs in the whole run.
+    /// Whether the window has lasted long enough, or the run has completed enough jobs.
     fn is_over(&self, nanos: u64, done: u64) -> bool {
         match self {
             Plan::Timed { window, .. } => u128::from(nanos) >= window.as_nanos(),
@@ -87,7 +87,7 @@ impl Plan {
     }
 }
 
-/// What all connections of a run count together, and the only way to start a job.
+/// The common counters of a run's connections, and the only way to start a job.
 #[derive(Debug)]
 pub struct Tally {
     now_nanos: u64,
@@ -95,7 +95,7 @@ pub struct Tally {
     jobs_max: u64,
     /// The backlog was full and is not yet half empty.
     paused: bool,
-    /// Producers that stopped may go on.
+    /// Paused producers may resume.
     resume: bool,
     stopping: bool,
     submitted: u64,
@@ -128,7 +128,7 @@ impl Tally {
         }
     }
 
-    /// The stamp of the next job, if one may be submitted now.
+    /// The stamp of the next job, if submitting is allowed now.
     #[inline]
     pub fn next_stamp(&mut self) -> Option<Stamp> {
         if self.stopping || self.paused || self.submitted >= self.jobs_max {
@@ -145,25 +145,25 @@ impl Tally {
         self.now_nanos
     }
 
-    /// The dice for unique ids.
+    /// The random generator for unique ids.
     pub fn dice(&mut self) -> &mut Dice {
         &mut self.dice
     }
 
-    /// The server has taken a job.
+    /// The server has acknowledged a job.
     #[inline]
     pub fn acknowledged(&mut self, sent: Stamp) {
         self.acknowledged += 1;
         self.end(Ending::Acknowledged, sent);
     }
 
-    /// The answer to a request is here.
+    /// The answer to a request has arrived.
     #[inline]
     pub fn answered(&mut self, sent: Stamp) {
         self.end(Ending::Answered, sent);
     }
 
-    /// A worker got a job.
+    /// A worker has received a job.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if it was never submitted or has been worked before.
@@ -199,13 +199,13 @@ impl Tally {
         }
     }
 
-    /// Nothing is on its way, and no acknowledgement will ever make a producer submit: the backlog need not have been full, if
-    /// the first jobs were worked before the last producer was there.
+    /// Nothing is outstanding, and no acknowledgement will ever make a producer submit. This can happen below a full backlog, if
+    /// the first jobs were worked before the last producer had connected.
     fn is_forgotten(&self) -> bool {
         self.rules.ending == Ending::Worked && !self.rules.acknowledged && self.worked == self.submitted
     }
 
-    /// Everything submitted has come to its end, and nothing is on its way.
+    /// Every submitted job is complete, and nothing is outstanding.
     fn is_settled(&self) -> bool {
         let acknowledged = !self.rules.acknowledged || self.acknowledged == self.submitted;
         let worked = !self.rules.worked || self.worked == self.submitted;
@@ -213,12 +213,12 @@ impl Tally {
     }
 }
 
-/// Numbers that have come by, a bit each.
+/// A set of numbers, one bit each.
 #[derive(Debug, Default)]
 struct Seen(Vec<u64>);
 
 impl Seen {
-    /// Whether the number is new. The caller bounds it.
+    /// Adds a number; returns whether it is new. The caller bounds it.
     #[inline]
     fn insert(&mut self, number: u64) -> bool {
         let (word, bit) = (usize::try_from(number / 64).unwrap_or(usize::MAX), 1_u64 << (number % 64));
@@ -239,7 +239,7 @@ impl Seen {
 pub struct Measured {
     /// Its length, ns.
     pub nanos: u64,
-    /// Jobs done in it.
+    /// Jobs completed in it.
     pub jobs: u64,
     /// Their latencies.
     pub latency: Histogram,
@@ -249,7 +249,7 @@ pub struct Measured {
     pub wakes: u64,
     /// The server's resident memory at its end, KiB.
     pub resident_kib: u64,
-    /// When each tenth of a counted window was done, ns since its start.
+    /// When each tenth of a counted window was complete, ns since its start.
     pub tenths: Vec<u64>,
     /// Jobs submitted in the whole run, warm-up and closing included.
     pub submitted: u64,
@@ -300,7 +300,7 @@ impl Measured {
     }
 }
 
-/// The rates of the first and the last tenth of `jobs`: what depth does to a submit.
+/// The rates of the first and the last tenth of `jobs`: they show how depth affects a submit.
 pub fn tenth_rates(jobs: u64, tenths: &[u64]) -> Vec<(Metric, f64)> {
     let rate = |nanos: u64| jobs as f64 / 10.0 * 1e9 / nanos.max(1) as f64;
     match tenths {
@@ -319,7 +319,7 @@ enum Phase {
     Closing(Measured),
 }
 
-/// The parts and the tally of one run: the [`Load`] that is driven.
+/// The parts and the tally of one run: the [`Load`] of the connections.
 #[derive(Debug)]
 pub struct Crew<P> {
     plan: Plan,
@@ -331,28 +331,28 @@ pub struct Crew<P> {
 }
 
 impl<P> Crew<P> {
-    /// The crew of these parts, one per connection, for the server with this process id.
+    /// A crew with one part per connection, for the server with this process id.
     pub fn new(parts: Vec<P>, rules: Rules, plan: &Plan, server_pid: u32) -> Self {
         let tally = Tally::new(rules, plan);
         Self { plan: *plan, server_pid, parts, tally, phase: Phase::Warming, tenths: Vec::new() }
     }
 
-    /// How many connections it needs.
+    /// The number of connections.
     pub fn connections(&self) -> usize {
         self.parts.len()
     }
 
-    /// The crew for jobs that are already queued: numbers 0 to `queued`.
+    /// The same for jobs that are already queued: numbers 0 to `queued`.
     pub fn for_queued(mut self, queued: u64) -> Self {
         self.tally.submitted = queued;
         self.tally.acknowledged = queued;
         self
     }
 
-    /// The window, once the run is over.
+    /// The window, after the run.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if it never closed or nothing was done in it.
+    /// [`Error::Mismatch`] if it never closed or no job was completed in it.
     pub fn measured(self) -> Result<Measured, Error> {
         match self.phase {
             Phase::Closing(measured) if measured.jobs > 0 => {
@@ -370,7 +370,7 @@ impl<P> Crew<P> {
         Ok(())
     }
 
-    /// Looks at the open window: counts its tenths and closes it when it is over.
+    /// Counts the open window's tenths, and closes it when it is over.
     fn watch_window(&mut self, since_nanos: u64, done: u64, wakes: u64, cpu: CpuTimes) -> Result<(), Error> {
         let (nanos, jobs) = (self.tally.now_nanos - since_nanos, self.tally.done - done);
         if let Plan::Counted { window, .. } = self.plan {

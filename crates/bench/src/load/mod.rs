@@ -1,6 +1,5 @@
-//! What every protocol's load has in common: many connections in one thread ([`client`], over sockets of either
-//! kind: [`socket`]), what they count together and
-//! when the measured window is open ([`crew`]), and what tells one job from another ([`stamp`]).
+//! Parts that every protocol's load shares: many connections in one thread ([`client`], over sockets of either kind:
+//! [`socket`]), their common counters and the measured window ([`crew`]), and the identity of jobs ([`stamp`]).
 
 pub mod client;
 pub mod crew;

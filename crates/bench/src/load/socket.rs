@@ -1,4 +1,4 @@
-//! One connection's socket, of either kind, as the event loop needs it.
+//! A connection's socket, TCP or Unix, for the event loop.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use mio::{Interest, Registry, Token};
 pub enum Socket {
     /// Over TCP, on loopback.
     Tcp(TcpStream),
-    /// On this machine, by a file's name.
+    /// A Unix socket.
     Unix(UnixStream),
 }
 
@@ -21,17 +21,17 @@ impl Socket {
     /// Opens a connection to `addr`. A blocking connect, so that a thousand of them do not overrun the server's backlog.
     ///
     /// # Errors
-    /// It is refused.
+    /// The connection is refused.
     pub fn tcp(addr: SocketAddr) -> io::Result<std::net::TcpStream> {
         let stream = std::net::TcpStream::connect(addr)?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 
-    /// Opens a connection to the socket at `path`, the same way.
+    /// Opens a connection to the Unix socket at `path`, blocking as well.
     ///
     /// # Errors
-    /// It is refused.
+    /// The connection is refused.
     pub fn unix(path: &Path) -> io::Result<Self> {
         let stream = std::os::unix::net::UnixStream::connect(path)?;
         stream.set_nonblocking(true)?;

@@ -1,9 +1,9 @@
-//! What tells one job from another: its number, the time it was sent, a random id.
+//! The identity of a job: its number, the time it was sent, a random id.
 
 /// A unique id is written as 32 hexadecimal digits and 4 hyphens, as stock clients do.
 pub const UNIQUE_BYTES: usize = 36;
 
-/// What every job's body begins with.
+/// The beginning of every job's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The job's number within the run, from 0.
@@ -22,12 +22,12 @@ impl Stamp {
     }
 }
 
-/// Seeded dice (splitmix64) for unique ids: the same seed gives the same ids, so runs repeat.
+/// A seeded random generator (splitmix64) for unique ids: the same seed gives the same ids, so runs are repeatable.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice with this seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

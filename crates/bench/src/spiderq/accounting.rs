@@ -1,4 +1,4 @@
-//! The generator against a tiny server in this process: it counts an honest one right and catches a dishonest one.
+//! Tests of the generator against a small server in this process: its counts of an honest server are right, and lies fail.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -20,11 +20,11 @@ use crate::spiderq::ground::Bout;
 use crate::spiderq::roles::Errand;
 use crate::spiderq::wire::Status;
 
-/// Which Ping, Add or Repay the server lies about.
+/// The Ping, Add or Repay that the server lies about.
 const LIE_AT: u64 = 50;
-/// Tasks in a queue that is lent from.
+/// Tasks in the queue before lending.
 const TASKS: u64 = 90;
-/// An honest server that was sent something last does it within this.
+/// An honest server handles its last request within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PLAN: Plan = Plan::Counted { warm: 30, window: 270 };
 
@@ -35,33 +35,33 @@ enum Lie {
     LoseTask,
     /// Puts a task into the queue twice.
     DoubleTask,
-    /// Lends a task nobody added.
+    /// Lends a task that was never added.
     InventTask,
     /// Adds a task with another value.
     SpoilValue,
-    /// Keeps the value a task had before it was repaid.
+    /// Keeps a task's value from before it was repaid.
     OldValue,
     /// Forgets a task that was repaid.
     LoseRepaid,
-    /// Has it that a key is there already.
+    /// Answers that a key exists already.
     Keep,
     /// Answers twice.
     AnswerTwice,
-    /// Answers with another's cookie.
+    /// Answers with another request's cookie.
     ForeignCookie,
     /// Answers without the cookie.
     NoCookie,
     /// Answers with an error.
     Refuse,
-    /// A byte too many.
+    /// Answers with a byte too many.
     Tail,
-    /// Counts an Add that was not.
+    /// Counts an Add that was never sent.
     MisStat,
     /// Hangs up.
     HangUp,
 }
 
-/// The places of the counters that are used.
+/// Indexes of the counters in use.
 const PINGS: usize = 0;
 const COUNTS: usize = 1;
 const ADDS: usize = 2;
@@ -69,7 +69,7 @@ const LENDS: usize = 6;
 const REPAYS: usize = 7;
 const STATS: usize = 9;
 
-/// A task: key and value, each with its length before it.
+/// A task: key and value, each after its length.
 type Task = Vec<u8>;
 
 #[derive(Default)]
@@ -100,7 +100,7 @@ fn serve(lie: Lie) -> SocketAddr {
     addr
 }
 
-/// Answers until the peer is gone or a write fails, which ends this thread only.
+/// Answers until the peer has gone or a write fails, which ends this thread only.
 fn talk(mut stream: TcpStream, server: &Server, lie: Lie) -> Option<()> {
     stream.set_nodelay(true).unwrap();
     let mut peer = Peer::new(Arc::new(Settings::new(Role::Router)));
@@ -109,7 +109,7 @@ fn talk(mut stream: TcpStream, server: &Server, lie: Lie) -> Option<()> {
     loop {
         while let Some(event) = peer.read(Timestamp(0), &mut input, &mut output).unwrap() {
             let Event::Message(message) = event else { continue };
-            // What was answered before must not wait behind a Lend.
+            // Earlier answers must not wait for a Lend.
             stream.write_all(&output).ok()?;
             output.clear();
             let (reply, lie) = server.answer(message.last(), lie);
@@ -129,7 +129,7 @@ fn talk(mut stream: TcpStream, server: &Server, lie: Lie) -> Option<()> {
     }
 }
 
-/// An answer and what is made of it: one, none, or two.
+/// The messages sent for an answer: one, none, or two.
 fn twist(mut parts: Vec<Vec<u8>>, lie: Lie) -> Vec<Vec<Vec<u8>>> {
     let tell = |this| lie == this;
     if tell(Lie::ForeignCookie) {
@@ -153,7 +153,7 @@ fn twist(mut parts: Vec<Vec<u8>>, lie: Lie) -> Vec<Vec<Vec<u8>>> {
 }
 
 impl Server {
-    /// The reply to a request, and the lie to be told about it.
+    /// The reply to a request, and the lie to apply to it.
     fn answer(&self, request: &[u8], lie: Lie) -> (Vec<u8>, Lie) {
         let mut queue = self.queue.lock().unwrap();
         let (counter, reply) = match request[0] {
@@ -207,7 +207,7 @@ impl Server {
         let (status, task) = task_and_status.split_last().unwrap();
         let mut task = task.to_vec();
         if lies(Lie::OldValue) {
-            // The time, which was one less.
+            // The previous time, which was one less.
             let time = u64::from_le_bytes(task[24..32].try_into().unwrap()) - 1;
             task[24..32].copy_from_slice(&time.to_le_bytes());
         }

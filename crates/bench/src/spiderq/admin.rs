@@ -1,4 +1,4 @@
-//! Asking a server for its own counts, so that the generator's need not be believed. Blocking, one question at a time.
+//! Queries a server's own counts, as a check of the generator's. Blocking, one request at a time.
 //!
 //! Spec: `spiderq-protocol`, "Count" and "Stats".
 
@@ -18,16 +18,16 @@ use crate::spiderq::wire::{self, Reply, Stats};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// How often counts are looked at until they agree.
+/// How often counts are read until they agree.
 const POLL: Duration = Duration::from_millis(2);
-/// No deadline of ours is watched here.
+/// The codec's deadlines are not used here.
 const NOW: Timestamp = Timestamp(0);
 
-/// Waits until the server's counts are those of the ledger. They are at once, unless a request at the end of the run was
-/// sent and its answer not waited for.
+/// Waits until the server's counts are those of the ledger. They agree at once, unless a request at the end of the run was sent
+/// without waiting for its answer.
 ///
 /// # Errors
-/// [`Error::Mismatch`] if they still are not after `patience`; [`Error::Io`], [`Error::Protocol`], [`Error::Interrupted`].
+/// [`Error::Mismatch`] if they still differ after `patience`; [`Error::Io`], [`Error::Protocol`], [`Error::Interrupted`].
 pub fn await_agreement(
     addr: SocketAddr,
     ledger: &Ledger,
@@ -37,7 +37,7 @@ pub fn await_agreement(
     let (begun, mut desk) = (Instant::now(), Desk::open(addr)?);
     loop {
         let (queued, stats) = (desk.count()?, desk.stats()?);
-        // 1.3 does not tell how often it was pinged.
+        // 1.3 does not report its number of Pings.
         let expected = Stats { ping: stats.ping.and(ledger.stats().ping), ..ledger.stats() };
         if (queued, stats) == (ledger.queued(), expected) {
             return Ok(());
@@ -51,7 +51,7 @@ pub fn await_agreement(
     }
 }
 
-/// A connection for questions.
+/// A connection for administrative requests.
 struct Desk {
     stream: TcpStream,
     peer: Peer,

@@ -10,16 +10,16 @@ use crate::spiderq::ledger::Ledger;
 use crate::spiderq::roles::{Client, Errand};
 use crate::spiderq::wire::Status;
 
-/// A load: how many connections do what, and how much of it at once.
+/// A load: connections with their errand, and errands in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Connections that wait, in one Lend each, for what the others add.
+    /// Connections that wait, in one Lend each, for tasks that other connections add.
     pub waiters: usize,
     /// The other connections.
     pub connections: usize,
-    /// What they do.
+    /// Their errand.
     pub errand: Errand,
-    /// How many of it each does at once.
+    /// Errands in flight on each connection.
     pub in_flight: usize,
 }
 
@@ -29,19 +29,19 @@ impl Shape {
         Shape { waiters: 0, connections, errand, in_flight }
     }
 
-    /// A task at a time to connections that wait: added when the last was lent.
+    /// One task at a time to waiting connections: each is added when the last was lent.
     pub const fn wake(waiters: usize) -> Self {
         Shape { waiters, connections: 1, errand: Errand::Add, in_flight: 1 }
     }
 
-    /// The connections, those that wait first, so that they are there when tasks come.
+    /// The connections, waiting ones first, so that they wait when tasks arrive.
     pub fn clients(&self, ledger: &Rc<RefCell<Ledger>>) -> Vec<Client> {
         let waiters = (0..self.waiters).map(|_| Client::new(Errand::Wait, 1, ledger));
         let others = (0..self.connections).map(|_| Client::new(self.errand, self.in_flight, ledger));
         waiters.chain(others).collect()
     }
 
-    /// What a run of this shape counts.
+    /// The counting rules of this shape.
     pub fn rules(&self) -> Rules {
         let (acknowledged, worked) = (self.errand == Errand::Add, self.waiters > 0);
         let ending = match (worked, acknowledged) {
@@ -56,7 +56,7 @@ impl Shape {
 /// One case.
 pub type Case = solo::Case<Shape>;
 
-/// Groups of cases, as `(name, what is in it)`.
+/// Groups of cases, as `(name, description)`.
 pub const GROUPS: [(&str, &str); 4] = [
     ("ping", "Ping in three shapes"),
     ("add", "Add in three shapes"),
@@ -64,23 +64,23 @@ pub const GROUPS: [(&str, &str); 4] = [
     ("default", "everything"),
 ];
 
-/// What is done, as `(group, in words, errand)`.
+/// Errands, as `(group, description, errand)`.
 const ERRANDS: [(&str, &str, Errand); 3] = [
     ("ping", "Ping", Errand::Ping),
     ("add", "Add, values of 100 bytes", Errand::Add),
     ("cycle", "Lend, then Repay to the end of a queue of 10,000, values of 100 bytes", Errand::Cycle(Status::Penalty)),
 ];
-/// How much of it, as (connections, in flight on each, in words).
+/// Loads, as (connections, in flight on each, description).
 const SHAPES: [(usize, usize, &str); 3] = [
     (1, 1, "1 connection, one at a time"),
     (8, 1, "8 connections, one at a time each"),
     (4, 64, "4 connections, 64 in flight each"),
 ];
 
-/// The cases that `names` stand for: groups and single cases.
+/// The cases with these names: groups and single cases.
 ///
 /// # Errors
-/// [`Error::Usage`] for a name that is none of these.
+/// [`Error::Usage`] for an unknown name.
 pub fn by_names(names: &[String]) -> Result<Vec<Case>, Error> {
     let mut found: Vec<Case> = Vec::new();
     for name in names {

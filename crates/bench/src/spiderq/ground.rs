@@ -1,5 +1,5 @@
-//! One run of one case on one freshly started server. Every part of it ends with a look at the server's own counts, and
-//! every task that is left is taken out of the queue and looked at.
+//! One run of one case on a freshly started server. Every part of it ends with a check of the server's own counts, and every
+//! remaining task is taken out of the queue and checked.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -20,11 +20,11 @@ use crate::spiderq::roles::Errand;
 use crate::spiderq::wire::Status;
 use crate::windlass::{self, Durability};
 
-/// Tasks in the queue that is lent from: many times what is in flight.
+/// Tasks in the queue before lending: many times the number in flight.
 const TASKS: u64 = 10_000;
-/// How the queue is filled before a run and emptied after it: connections, in flight on each.
+/// The load that fills the queue before a run and empties it after it: connections, in flight on each.
 const CREW: (usize, usize) = (4, 64);
-/// How long a server may take to do what it was asked last.
+/// How long a server may take for its last request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Work for Shape {
@@ -46,25 +46,25 @@ impl Work for Shape {
     }
 }
 
-/// One run on a server that is there, with nothing in its queue and nothing asked yet.
+/// One run on a running server with an empty queue and without earlier requests.
 #[derive(Debug)]
 pub struct Bout<'a> {
-    /// Where it listens.
+    /// The server's address.
     pub addr: SocketAddr,
-    /// Its process.
+    /// The server's process.
     pub pid: u32,
-    /// What the generator does between events.
+    /// How the generator waits for events.
     pub idle: Idle,
-    /// Looked at in every wait.
+    /// Checked in every wait.
     pub interrupt: &'a Interrupt,
-    /// How long its counts may take to become what they should be.
+    /// How long its counts may take to reach the expected values.
     pub patience: Duration,
-    /// What must be true of it.
+    /// The expected state of the queue.
     pub ledger: Rc<RefCell<Ledger>>,
 }
 
 impl Bout<'_> {
-    /// Puts `tasks` into the queue if the load lends what it did not add; runs the load; takes out what is left.
+    /// Fills the queue with `tasks` if the load lends tasks it did not add; runs the load; takes out the rest.
     ///
     /// # Errors
     /// As [`Work::run`].
@@ -87,7 +87,7 @@ impl Bout<'_> {
         let mut crew = Crew::new(shape.clients(&self.ledger), shape.rules(), plan, self.pid);
         let mut links = Links::open(self.addr, crew.connections(), self.idle)?;
         links.drive(&mut crew, self.interrupt)?;
-        // While the connections are open: what was sent on them last must be done.
+        // While the connections are open, so that the server handles the last messages on them.
         admin::await_agreement(self.addr, &self.ledger.borrow(), self.patience, self.interrupt)?;
         crew.measured()
     }

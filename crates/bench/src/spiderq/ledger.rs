@@ -1,8 +1,8 @@
-//! What must be true of the queue: where each task is and what is in it, and how many replies of each kind there were. All
-//! connections of a run write it, and so do the runs that follow on the same server.
+//! The expected state of the queue: each task's state and value, and the number of replies of each kind. All connections of a
+//! run update it, and so do later runs on the same server.
 //!
-//! Spec: `spiderq-protocol`, "Lend" and "Repay": a task on loan is lent to nobody else, and comes back with the value it
-//! was repaid with.
+//! Spec: `spiderq-protocol`, "Lend" and "Repay": a task on loan is lent to no other client, and comes back with the value of its
+//! Repay.
 
 use crate::error::Error;
 use crate::load::stamp::Stamp;
@@ -23,7 +23,7 @@ pub struct Ledger {
 #[derive(Debug, Clone, Copy)]
 struct Task {
     place: Place,
-    /// What its value says. It grows whenever the value is written, so that an old value is seen to be one.
+    /// The time in its value. It increases with every write of the value, so that an old value is detected.
     sent_nanos: u64,
 }
 
@@ -35,12 +35,12 @@ enum Place {
 }
 
 impl Ledger {
-    /// How many tasks are queued, if everything that was sent has been done.
+    /// How many tasks are queued when all sent requests are done.
     pub fn queued(&self) -> u64 {
         self.queued
     }
 
-    /// What the server must say that it has answered, if everything that was sent has been.
+    /// The server's expected counts of replies when all sent requests are done.
     pub fn stats(&self) -> Stats {
         Stats { ping: Some(self.pings), add: self.adds, lend: self.lends, repay: self.repays, strange: 0 }
     }
@@ -50,7 +50,7 @@ impl Ledger {
         self.pings += 1;
     }
 
-    /// A new task is being added: what is to be in its value. It may be lent before the answer is here.
+    /// A new task is being added. Returns the stamp for its value. It may be lent before the answer arrives.
     pub fn add(&mut self, sent_nanos: u64) -> Stamp {
         let number = self.tasks.len() as u64;
         self.tasks.push(Task { place: Place::Queued, sent_nanos });
@@ -63,10 +63,10 @@ impl Ledger {
         self.adds += 1;
     }
 
-    /// A task was lent: what is in its value.
+    /// A task was lent. Returns the stamp in its value.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if it cannot have been: nobody added it, it is on loan or gone, or this was never its value.
+    /// [`Error::Mismatch`] if that is impossible: the task was never added, is on loan or gone, or never had this value.
     pub fn lend(&mut self, key: &[u8], value: &[u8]) -> Result<Stamp, Error> {
         self.lends += 1;
         let wrong = |what: &str| Err(Error::Mismatch(format!("task {} {what}", key.escape_ascii())));
@@ -89,7 +89,7 @@ impl Ledger {
         Ok(stamp)
     }
 
-    /// A task on loan is being repaid: what is to be in its value. From here on it may be lent again.
+    /// A task on loan is being repaid. Returns the stamp for its value. From here on it may be lent again.
     pub fn repay(&mut self, lent: Stamp, status: Status) -> Stamp {
         self.repays += 1;
         let stamp = Stamp { sent_nanos: lent.sent_nanos + 1, ..lent };
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be() {
+    fn impossible_loans_are_refused() {
         let mut ledger = Ledger::default();
         let [lent, dropped, repaid] = [0; 3].map(|_| ledger.add(5));
         for stamp in [lent, dropped, repaid] {

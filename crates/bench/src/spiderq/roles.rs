@@ -1,7 +1,7 @@
-//! What each kind of connection sends and expects: one errand in each of its slots, again and again. What it shares with
-//! the others is in the [`Tally`] and the [`Ledger`].
+//! Roles: the messages each kind of connection sends and expects. Each slot of a connection repeats one errand. State shared with
+//! other connections is in the [`Tally`] and the [`Ledger`].
 //!
-//! Every request is `["", cookie, request]` and every reply must be `["", cookie, reply]`, whatever the order they come in.
+//! Every request is `["", cookie, request]` and every reply must be `["", cookie, reply]`; replies may come in any order.
 //!
 //! Spec: `spiderq-protocol`; ZMTP in the role of a DEALER.
 
@@ -19,21 +19,21 @@ use crate::load::stamp::Stamp;
 use crate::spiderq::ledger::Ledger;
 use crate::spiderq::wire::{self, Patience, Reply, Status};
 
-/// Longer than a run: nothing here is late.
+/// Longer than a run, so no loan expires.
 const LEND_MS: u64 = 3_600_000;
-/// Which slot, and which of the connection's requests.
+/// The slot, and the request's number on the connection.
 const COOKIE_BYTES: usize = 8;
 
-/// What is done in a slot, again and again.
+/// The repeated work of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errand {
     /// Ping.
     Ping,
     /// Add a task of its own.
     Add,
-    /// Lend, without waiting, and repay. There must be a task.
+    /// Lend without waiting, and repay. The queue must have a task.
     Cycle(Status),
-    /// Lend, waiting for a task to be added, and drop it.
+    /// Lend, wait for a task to be added, and drop it.
     Wait,
 }
 
@@ -47,22 +47,22 @@ pub struct Client {
     greeted: bool,
     /// Requests sent.
     sent: u32,
-    /// What has come and is not yet a message.
+    /// Received bytes of an incomplete message.
     input: BytesMut,
-    /// What leaves with the next write.
+    /// Bytes for the next write.
     output: BytesMut,
     request: Vec<u8>,
 }
 
-/// Room for one request.
+/// A place for one request.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     due: Due,
-    /// Of the request that waits.
+    /// The number of the pending request.
     serial: u32,
 }
 
-/// The reply a slot waits for, with the stamp of its errand.
+/// The reply that a slot waits for, with the stamp of its errand.
 #[derive(Debug, Clone, Copy)]
 enum Due {
     Nothing,
@@ -73,7 +73,7 @@ enum Due {
 }
 
 impl Client {
-    /// A connection with so many requests in flight.
+    /// A connection with `in_flight` requests in flight.
     pub fn new(errand: Errand, in_flight: usize, ledger: &Rc<RefCell<Ledger>>) -> Self {
         Self {
             errand,
@@ -88,7 +88,7 @@ impl Client {
         }
     }
 
-    /// Puts every free slot to work.
+    /// Starts every free slot.
     fn begin_all(&mut self, tally: &mut Tally) {
         for at in 0..self.slots.len() {
             if self.slots.get(at).is_some_and(|slot| matches!(slot.due, Due::Nothing)) {
@@ -99,7 +99,7 @@ impl Client {
 
     fn begin(&mut self, at: usize, tally: &mut Tally) {
         let stamp = match self.errand {
-            // The task has the stamp that counts.
+            // The stamp in the task counts.
             Errand::Wait => Some(Stamp { number: 0, sent_nanos: tally.now_nanos() }),
             Errand::Ping | Errand::Add | Errand::Cycle(_) => tally.next_stamp(),
         };
@@ -126,8 +126,8 @@ impl Client {
         self.send(at, due);
     }
 
-    /// Sends the request that was written. Only before the handshake, or with 128 MiB waiting, it would not leave; then no
-    /// answer comes and the run stalls.
+    /// Sends the prepared request. This fails only before the handshake, or with 128 MiB queued; then no answer comes and the
+    /// run stalls.
     fn send(&mut self, at: usize, due: Due) {
         self.sent = self.sent.wrapping_add(1);
         let cookie = cookie_of(at, self.sent);
@@ -188,7 +188,7 @@ impl Client {
         Ok(())
     }
 
-    /// The slot whose request this is the cookie of, and what it waits for. It is free afterwards.
+    /// The slot whose request has this cookie, and its expected reply. Frees the slot.
     fn take_due(&mut self, cookie: &[u8]) -> Option<(usize, Due)> {
         let (at, serial) = cookie.split_first_chunk()?;
         let at = usize::try_from(u32::from_be_bytes(*at)).ok()?;
@@ -220,7 +220,7 @@ impl Part for Client {
             match self.peer.read(now, &mut self.input, &mut self.output) {
                 Ok(Some(Event::Message(message))) => self.on_message(&message, tally)?,
                 Ok(Some(Event::Ready(_))) => self.begin_all(tally),
-                // Only a publisher hears of topics.
+                // Only publishers receive subscriptions.
                 Ok(Some(Event::Subscribe(_) | Event::Cancel(_))) => {}
                 Ok(None) => break,
                 Err(close) => return Err(Error::Protocol(format!("ZMTP: {close}"))),

@@ -1,46 +1,46 @@
-//! The client's side of spiderq, without the transport: requests into a buffer, replies from slices. No allocation. Only
-//! what the load needs; it deliberately shares nothing with the daemon's codec.
+//! The client's side of spiderq, without the transport: requests into a buffer, replies from slices. No allocation. Only what
+//! the load needs; deliberately shares no code with the daemon's codec.
 //!
-//! Spec: `spiderq-protocol`, "Requests" and "Replies". Integers are big-endian; keys and values have their length, four
-//! bytes, before them.
+//! Spec: `spiderq-protocol`, "Requests" and "Replies". Integers are big-endian; keys and values follow their length, four
+//! bytes.
 
 use crate::load::stamp::Stamp;
 
-/// Every value: a stamp, and bytes that mean nothing.
+/// The size of every value: a stamp, and filler bytes.
 pub const VALUE_BYTES: usize = 100;
-/// How many tasks are queued.
+/// Count: the number of queued tasks.
 pub const COUNT: &[u8] = &[0x01];
-/// What was asked so far.
+/// Stats: the replies so far.
 pub const STATS: &[u8] = &[0x07];
-/// Nothing.
+/// Ping.
 pub const PING: &[u8] = &[0x0B];
 
 const ADD: u8 = 0x02;
-/// To the end of the queue. Clients of 1.3 leave it out.
+/// Adds to the end of the queue. Clients of 1.3 leave it out.
 const ADD_TAIL: u8 = 0x02;
 const LEND: u8 = 0x04;
 const REPAY: u8 = 0x05;
-/// The length of every key, which is a number.
+/// The length of every key; a key is a number.
 const KEY_LENGTH: [u8; 4] = 8_u32.to_be_bytes();
-/// [`VALUE_BYTES`], as it stands before a value.
+/// [`VALUE_BYTES`], as written before a value.
 const VALUE_LENGTH: [u8; 4] = 100_u32.to_be_bytes();
 const FILLER: u8 = b'x';
 
-/// What a Lend does where nothing is queued.
+/// The behaviour of Lend on an empty queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// It waits for ever.
+    /// Waits for ever.
     Block,
-    /// It is told so.
+    /// Answers at once.
     Poll,
 }
 
-/// What becomes of a task that is repaid.
+/// The effect of Repay on the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Further back: to the end, if it was never rewarded.
+    /// Moves it back: to the end, if it was never rewarded.
     Penalty,
-    /// Out of the queue.
+    /// Removes it.
     Drop,
 }
 
@@ -51,35 +51,35 @@ pub enum Reply<'a> {
     Counted(u32),
     /// The task is queued.
     Added,
-    /// There was one with this key.
+    /// A task with this key exists already.
     Kept,
     /// A task on loan.
     Lent {
-        /// What proves the loan, with the key.
+        /// Proof of the loan, together with the key.
         lend_key: u64,
-        /// The task.
+        /// The task's key.
         key: &'a [u8],
-        /// What is in it.
+        /// The task's value.
         value: &'a [u8],
     },
-    /// It is taken back.
+    /// The task is taken back.
     Repaid,
-    /// There is no such loan.
+    /// The loan does not exist.
     NotFound,
-    /// Nothing is queued.
+    /// The queue is empty.
     QueueEmpty,
-    /// An answer to nothing.
+    /// The answer to Ping.
     Pong,
-    /// What was asked so far.
+    /// The replies so far.
     Stats(Stats),
-    /// An error, a reply to what no load asks, or bytes that are none.
+    /// An error, a reply to a request that no load sends, or invalid bytes.
     Other(&'a [u8]),
 }
 
-/// Replies the server has given since it was started. Its errors are in none of them.
+/// Replies of the server since its start, without errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// To Ping; not told in 1.3.
+    /// To Ping; missing in 1.3.
     pub ping: Option<u64>,
     /// To Add.
     pub add: u64,
@@ -87,11 +87,11 @@ pub struct Stats {
     pub lend: u64,
     /// To Repay.
     pub repay: u64,
-    /// To Update, Lookup, Remove and Heartbeat, which no load asks.
+    /// To Update, Lookup, Remove and Heartbeat, which no load sends.
     pub strange: u64,
 }
 
-/// The value that says this, [`VALUE_BYTES`] long.
+/// The value with this stamp, [`VALUE_BYTES`] long.
 pub fn value_of(stamp: Stamp) -> [u8; VALUE_BYTES] {
     let mut value = [FILLER; VALUE_BYTES];
     let head = stamp.number.to_le_bytes().into_iter().chain(stamp.sent_nanos.to_le_bytes());
@@ -99,7 +99,7 @@ pub fn value_of(stamp: Stamp) -> [u8; VALUE_BYTES] {
     value
 }
 
-/// The number a key stands for.
+/// The number in a key.
 pub fn number_of(key: &[u8]) -> Option<u64> {
     key.try_into().ok().map(u64::from_be_bytes)
 }
@@ -111,7 +111,7 @@ pub fn put_add(out: &mut Vec<u8>, number: u64, value: &[u8; VALUE_BYTES]) {
     out.push(ADD_TAIL);
 }
 
-/// Lend for so many milliseconds.
+/// Lend for `timeout_ms` milliseconds.
 pub fn put_lend(out: &mut Vec<u8>, timeout_ms: u64, patience: Patience) {
     out.push(LEND);
     out.extend_from_slice(&timeout_ms.to_be_bytes());
@@ -140,7 +140,7 @@ fn put_task(out: &mut Vec<u8>, number: u64, value: &[u8; VALUE_BYTES]) {
 }
 
 impl<'a> Reply<'a> {
-    /// The reply that is these bytes, all of them.
+    /// Reads the reply that fills these bytes.
     pub fn decode(bytes: &'a [u8]) -> Self {
         let known = match bytes {
             [0x01, count @ ..] => count.try_into().ok().map(|count| Self::Counted(u32::from_be_bytes(count))),

@@ -284,7 +284,7 @@ mod tests {
             ),
             (
                 "[[cron]]\nschedule = \"@daily\"\ntimezone = \"Mars/Here\"\n[cron.job]\ntype = \"A\"",
-                "/conf.d/a.toml: line 1: [[cron]], entry 1: schedule: there is no time zone `Mars/Here`",
+                "/conf.d/a.toml: line 1: [[cron]], entry 1: schedule: unknown time zone `Mars/Here`",
             ),
             (
                 "[[cron]]\nschedule = \"0 0 31 2 *\"\njob.type = \"A\"",

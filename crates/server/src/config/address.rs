@@ -1,4 +1,4 @@
-//! Where a listener is to be: as the operator wrote it, and as the system understands it.
+//! Addresses of listeners: as the operator writes them, and as the system binds them.
 
 use std::fmt;
 use std::io;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 /// The longest path a Unix socket can have: `sun_path` without its terminator.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
-/// An address as configured: `host:port`, `[ipv6]:port` or `unix:/path`. Read as ZeroMQ writes them too: `tcp://host:port`,
-/// where `*` stands for every IPv4 address, and `ipc:///path`.
+/// An address as configured: `host:port`, `[ipv6]:port` or `unix:/path`. Also accepts ZeroMQ's notation: `tcp://host:port`,
+/// where the host `*` means every IPv4 address, and `ipc:///path`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ListenAddress {
-    /// A name or number of a host, and a port; port 0 lets the system choose one.
+    /// A host and a port; with port 0 the system chooses one.
     Tcp {
         /// A host name, or an IP address without brackets.
         host: String,
@@ -36,7 +36,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Why a text is no address.
+/// Why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bad address `{text}`: {reason}")]
 pub struct AddressError {
@@ -45,11 +45,11 @@ pub struct AddressError {
 }
 
 impl ListenAddress {
-    /// Everything it stands for: a host name may have several addresses (`localhost` often has two).
+    /// All addresses the host name stands for (`localhost` often has two).
     ///
     /// # Errors
     ///
-    /// The name is not known, or whoever knows it cannot be reached.
+    /// The name is unknown, or the name server cannot be reached.
     pub fn resolve(&self) -> io::Result<Vec<Address>> {
         match self {
             Self::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
@@ -62,13 +62,13 @@ impl ListenAddress {
         }
     }
 
-    /// Whether it is a TCP socket.
+    /// Whether this is a TCP socket.
     #[must_use]
     pub const fn is_tcp(&self) -> bool {
         matches!(self, Self::Tcp { .. })
     }
 
-    /// Whether the system chooses where it is, so that two of them do not collide.
+    /// Whether the system chooses the port, so that two such addresses do not collide.
     #[must_use]
     pub const fn is_any_port(&self) -> bool {
         matches!(self, Self::Tcp { port: 0, .. })
@@ -95,13 +95,13 @@ impl FromStr for ListenAddress {
 fn unix(path: &str) -> Result<ListenAddress, &'static str> {
     match path.len() {
         0 => Err("no path"),
-        _ if path.contains('\0') => Err("a path holds no NUL"),
+        _ if path.contains('\0') => Err("a path must not contain NUL"),
         bytes if bytes > UNIX_PATH_BYTES_MAX => Err("a path of more than 107 bytes"),
         _ => Ok(ListenAddress::Unix(path.into())),
     }
 }
 
-/// To ZeroMQ `@name` is no file, and `*` one of its own choice.
+/// For ZeroMQ, `@name` is an abstract socket, and `*` a path of its own choice; neither is supported.
 fn ipc(path: &str) -> Result<ListenAddress, &'static str> {
     match path {
         "*" => Err("a path is expected after ipc://"),
@@ -128,7 +128,7 @@ const fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_')
 }
 
-/// In its shortest form, with its zone (`fe80::1%eth0`) if it has one.
+/// The address in its shortest form, with its zone (`fe80::1%eth0`) if it has one.
 fn ipv6(text: &str) -> Result<String, &'static str> {
     let (number, zone) = text.split_once('%').map_or((text, None), |(number, zone)| (number, Some(zone)));
     let number: Ipv6Addr = number.parse().map_err(|_| "an IPv6 address is expected between brackets")?;
@@ -208,7 +208,7 @@ mod tests {
             ("localhost:+1", Err("a port is a number")),
             ("localhost:65536", Err("a port is a number")),
             ("unix:", Err("no path")),
-            ("unix:/\0", Err("a path holds no NUL")),
+            ("unix:/\0", Err("a path must not contain NUL")),
         ];
         for (text, expected) in table {
             let parsed: Result<ListenAddress, _> = text.parse();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_path_has_a_length() {
+    fn a_socket_path_has_a_maximum_length() {
         let path = |bytes: usize| format!("unix:/{}", "x".repeat(bytes - 1)).parse::<ListenAddress>();
         assert!(path(UNIX_PATH_BYTES_MAX).is_ok());
         assert!(path(UNIX_PATH_BYTES_MAX + 1).unwrap_err().to_string().ends_with("a path of more than 107 bytes"));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_loopback() {
+    fn localhost_resolves_to_loopback() {
         let address: ListenAddress = "localhost:4730".parse().unwrap();
         let found = address.resolve().unwrap();
         assert!(!found.is_empty());

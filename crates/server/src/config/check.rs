@@ -1,4 +1,4 @@
-//! What no type can say: values that are well formed and make no sense, alone or together.
+//! Rules that types cannot express: well-formed values that make no sense, alone or together.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -13,27 +13,27 @@ use super::spiderq::CycleListener;
 use super::throttle;
 use crate::{logging, recurring, tls};
 
-/// The smallest packet and line that any client could do with.
+/// The smallest limit for packets and lines that clients can work with.
 const FRAME_BYTES_MIN: u64 = 1024;
 const LINE_BYTES_MIN: u64 = 64;
 
 /// The longest text line: a command names one function and a few numbers.
 const LINE_BYTES_CEILING: u64 = 1 << 20;
 
-/// What a packet may grow by between its producer and its worker: a longer header, the job's handle, a function's name.
+/// How much a packet may grow between its producer and its worker: a longer header, the job's handle, a function's name.
 const OUTBOUND_SLACK_BYTES: u64 = 64 * 1024;
 
-/// An envelope's delimiter and a payload are two parts; with more than so many, reading a message's takes long.
+/// At least an envelope's delimiter and a payload; with more parts than this, reading one message takes too long.
 const PARTS_RANGE: RangeInclusive<usize> = 2..=65_536;
 
-/// The longest text `version` may answer.
+/// The longest answer to `version`.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// The longest a Faktory job can ask to be reserved for.
+/// The longest reservation that a Faktory job can request.
 const DAY_MS: u64 = 86_400_000;
 
 impl Config {
-    /// Looks for what makes no sense, and says what it finds first. Reads the files of TLS.
+    /// Checks all values and returns the first error. Reads the files of TLS and of passwords.
     ///
     /// # Errors
     ///
@@ -111,12 +111,12 @@ impl Config {
     fn check_times(&self) -> Result<(), Error> {
         let (timeout, abort) = (self.store.commit_timeout, self.store.commit_abort);
         if abort < timeout {
-            return senseless("store.commit_abort", format!("{abort} is before store.commit_timeout, {timeout}"));
+            return senseless("store.commit_abort", format!("{abort} is less than store.commit_timeout, {timeout}"));
         }
         Ok(())
     }
 
-    /// The system counts whole seconds, and not very far.
+    /// The system accepts only whole seconds, up to a maximum.
     fn check_keepalive(&self) -> Result<(), Error> {
         const SECONDS_MAX: u64 = 32_767;
         const COUNT_MAX: u32 = 127;
@@ -144,7 +144,7 @@ impl Config {
         within("gearman.frame_bytes_max", frame, FRAME_BYTES_MIN, FRAME_BYTES_CEILING as u64)?;
         within("gearman.line_bytes_max", self.gearman.line_bytes_max, LINE_BYTES_MIN, LINE_BYTES_CEILING)?;
         within("limits.name_bytes_max", self.limits.name_bytes_max, 1, u32::MAX.into())?;
-        // Otherwise a job could be taken from its producer that can be given to no worker.
+        // Otherwise the daemon could accept a job that it cannot send to any worker.
         let least_two = [("server.outbound_bytes_max", out), ("server.buffer_bytes_max", self.server.buffer_bytes_max)];
         match least_two.into_iter().find(|(_, size)| size.0 < least) {
             Some((key, size)) => {
@@ -237,7 +237,7 @@ impl Config {
                 "eventmq-subscribe" => "eventmq.subscribe_listen",
                 _ => "gearman.listen",
             };
-            return senseless(key, format!("{address} is there twice"));
+            return senseless(key, format!("{address} is configured twice"));
         }
         match self.listeners().next() {
             Some(_) => Ok(()),
@@ -252,7 +252,7 @@ impl Config {
     }
 }
 
-/// PLAIN needs a user and a password, and neither can be longer than a byte says.
+/// PLAIN needs a user and a password; each has a length field of one byte.
 fn check_login(cycle: &CycleListener<'_>) -> Result<(), Error> {
     const BYTES_MAX: usize = 255;
     let named = !cycle.password_file.as_os_str().is_empty();

@@ -1,4 +1,4 @@
-//! `[[faktory.cron]]`: jobs that are pushed again and again. What becomes of them is [`crate::recurring`]'s.
+//! `[[faktory.cron]]`: recurring jobs. [`crate::recurring`] turns them into schedules.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -6,68 +6,68 @@ use toml::{Table, Value};
 
 use crate::recurring;
 
-/// A job, and when it is pushed.
+/// A job and its schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cron {
-    /// Five fields of a crontab, or six with the seconds first, or a word like `@daily` or `@every 1h30m`. `CRON_TZ=` and a
-    /// time zone may stand before them.
+    /// Five crontab fields, six fields with the seconds first, a word like `@daily`, or `@every 1h30m`. `CRON_TZ=` and a time
+    /// zone can precede them.
     pub schedule: String,
-    /// The time zone; UTC if none is named.
+    /// The time zone; UTC by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
-    /// What is pushed then.
+    /// The job to push.
     pub job: CronJob,
 }
 
-/// A job, as a client would push it.
+/// A job, with the fields a client would push.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CronJob {
-    /// What is to be done.
+    /// The job's type.
     #[serde(rename = "type")]
     pub jobtype: String,
-    /// Where it waits.
+    /// The queue; `default` if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How often it is tried again.
+    /// The number of retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<i64>,
-    /// Seconds its worker has.
+    /// The reservation time, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve_for: Option<i64>,
-    /// 1 to 9, 9 first.
+    /// The priority, 1 to 9; 9 is taken first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// Lines of a backtrace that are kept. Only echoed.
+    /// Lines of a backtrace to keep. Only echoed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backtrace: Option<i64>,
-    /// With what it is to be done.
+    /// The arguments.
     #[serde(default)]
     pub args: Vec<Value>,
-    /// What else workers and the daemon are to know.
+    /// Custom fields for workers and the daemon.
     #[serde(default)]
     pub custom: Table,
 }
 
-/// A number of TOML's that JSON has none for: `nan` or `inf`.
+/// A TOML number that JSON cannot express: `nan` or `inf`.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("{0} is no number that a job can hold")]
+#[error("{0} cannot be written in JSON")]
 pub struct NotJson(f64);
 
 impl Cron {
-    /// Whether the entry can be understood, and is a job that a client could push.
+    /// Checks that the entry is valid and that its job is one a client could push.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// What is wrong with the entry.
     pub fn check(&self) -> Result<(), String> {
         recurring::check(self)
     }
 }
 
 impl CronJob {
-    /// The job as a client would write it, without a name.
+    /// The job in a client's JSON, without a `jid`.
     ///
     /// # Errors
     ///
@@ -134,6 +134,6 @@ mod tests {
             assert_eq!(unit(text).as_deref(), Ok(expected), "{text}");
         }
         let error = unit("type = \"T\"\nargs = [[inf]]").unwrap_err();
-        assert_eq!(error.to_string(), "inf is no number that a job can hold");
+        assert_eq!(error.to_string(), "inf cannot be written in JSON");
     }
 }

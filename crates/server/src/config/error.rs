@@ -1,4 +1,4 @@
-//! Why there is no configuration. Every message says where the operator has to look; the first line is enough to act on.
+//! Errors of the configuration. Every message names the place to look at; its first line is enough to act on.
 
 use std::fmt;
 use std::io;
@@ -13,18 +13,18 @@ pub enum Error {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         reason: io::Error,
     },
-    /// The file is no TOML, has a key that does not exist, or a value of the wrong kind.
+    /// The file is not TOML, has an unknown key, or a value of the wrong kind.
     #[error("{}:{spot}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Where, and what is wrong there.
+        /// The place, and what is wrong there.
         spot: Box<Spot>,
     },
-    /// A key given outside the file does not fit.
+    /// A key set outside the file is unknown or has a wrong value.
     #[error("{origin}: {reason}")]
     Override {
         /// The variable or the argument.
@@ -32,7 +32,7 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// Each value may be right, but together or in this place they make no sense.
+    /// A well-formed value that makes no sense, alone or beside others.
     #[error("{key}: {reason}")]
     Senseless {
         /// The key, as `section.key`.
@@ -43,47 +43,47 @@ pub enum Error {
     /// The files of a TLS listener cannot be used.
     #[error("{protocol}.tls.{reason}")]
     Tls {
-        /// Whose listener it is: the section.
+        /// The section with the listener.
         protocol: &'static str,
-        /// Which key, which file, and what is wrong with it.
+        /// The key, the file, and what is wrong with it.
         reason: TlsError,
     },
 }
 
-/// Why the files of a TLS listener cannot be used. What it displays starts with the key that is wrong.
+/// Why the files of a TLS listener cannot be used. The message starts with the key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// One key makes no sense without another.
+    /// A key that another key requires is missing.
     #[error("{key}: must be given with {with}")]
     Missing {
-        /// The one that is not there.
+        /// The missing key.
         key: &'static str,
-        /// The one that is.
+        /// The key that requires it.
         with: &'static str,
     },
     /// A file cannot be read.
     #[error("{key}: cannot read {}: {reason}", path.display())]
     Unreadable {
-        /// The key that names it.
+        /// The key with the file's name.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         reason: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has the wrong content.
     #[error("{key}: {}: {reason}", path.display())]
     Unusable {
-        /// The key that names it.
+        /// The key with the file's name.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with what is in it.
+        /// What is wrong with the content.
         reason: String,
     },
 }
 
-/// A place in a text, with what is wrong there: `line:column: message`, and below it the line with carets.
+/// A place in a text, and what is wrong there: `line:column: message`, followed by the line with carets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// From 1.
@@ -94,7 +94,7 @@ pub struct Spot {
     pub message: String,
     /// The line.
     text: String,
-    /// How many characters of it are meant; at least 1.
+    /// How many characters to mark; at least 1.
     width: usize,
 }
 
@@ -111,7 +111,7 @@ impl Spot {
             line: before.matches('\n').count() + 1,
             column: column + 1,
             message: message.trim().replace('\n', "; "),
-            // A tab would move the carets away from what they point at.
+            // A tab would shift the carets.
             text: line.replace('\t', " "),
             width: meant.trim_end().chars().count().max(1),
         }

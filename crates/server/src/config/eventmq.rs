@@ -1,4 +1,4 @@
-//! `[eventmq]`: where each of its roles is served, and the rules for all of them.
+//! `[eventmq]`: the addresses of its roles, and the rules for all of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,10 +9,10 @@ use super::sections::Listener;
 /// The stock router's front end, for clients and schedulers, and its back end, for workers.
 const ROUTER_PORTS: [u16; 2] = [47291, 47290];
 
-/// Its administrative port.
+/// The stock router's administrative port.
 const ADMIN_PORT: u16 = 47293;
 
-/// The stock publisher's own two.
+/// The stock publisher's two ports.
 const PUBLISH_PORT: u16 = 47298;
 const SUBSCRIBE_PORT: u16 = 47299;
 
@@ -20,23 +20,23 @@ const SUBSCRIBE_PORT: u16 = 47299;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Eventmq {
-    /// Where clients, workers and schedulers are served; nowhere if empty.
+    /// Addresses for clients, workers and schedulers; empty for none.
     pub listen: Vec<ListenAddress>,
-    /// The same, for those who may stop the daemon if [`Eventmq::disconnect`] says so.
+    /// Addresses for the same roles and for administrators, who can stop the daemon if [`Eventmq::disconnect`] is set.
     pub admin_listen: Vec<ListenAddress>,
-    /// The same, where stock publishers look for it.
+    /// Addresses for the same roles, where stock publishers connect.
     pub publish_listen: Vec<ListenAddress>,
-    /// Where subscribers are served.
+    /// Addresses for subscribers.
     pub subscribe_listen: Vec<ListenAddress>,
     /// `DISCONNECT` at [`Eventmq::admin_listen`] stops the daemon.
     pub disconnect: bool,
-    /// Between two heartbeats to a worker or scheduler.
+    /// The time between two heartbeats to a worker or scheduler.
     pub heartbeat: Period,
-    /// Silence after which one counts as dead; 0 = never.
+    /// The silence after which a worker or scheduler counts as dead; 0 = never.
     pub heartbeat_timeout: Period,
-    /// Between two extra heartbeats to a worker that has jobs and no credit; 0 = none.
+    /// The time between two extra heartbeats to a worker that has jobs and no credit; 0 = none.
     pub nudge: Period,
-    /// They do not become rarer than this.
+    /// The longest time between two such heartbeats.
     pub nudge_max: Period,
     /// How long a worker may have a job without a `timeout`; 0 = for ever.
     pub lease: Period,
@@ -44,23 +44,23 @@ pub struct Eventmq {
     pub timeout_grace: Period,
     /// How a worker's next job is chosen.
     pub order: Order,
-    /// The queue whose workers also serve queues that nobody serves; empty for none.
+    /// The queue whose workers also serve queues without workers of their own; empty for none.
     pub fallback: String,
-    /// Jobs and credits of one worker together.
+    /// The most jobs and credits of one worker together.
     pub jobs_max: u32,
-    /// Keep jobs that failed for good in the dead set.
+    /// Keep jobs that failed for good in the dead-letter queue.
     pub keep_failed: bool,
-    /// Workers may be given bodies that are no UTF-8.
+    /// Workers accept bodies that are not UTF-8.
     pub binary_workers: bool,
-    /// Workers that may be lost with a job; 0 = what `limits.losses_max` says.
+    /// Workers that may be lost with a job; 0 = the value of `limits.losses_max`.
     pub losses_max: u32,
-    /// How long the identifier of a request that has ended is known; 0 = not at all.
+    /// How long the identifier of a finished request is remembered; 0 = not at all.
     pub dedup: Period,
-    /// Who runs schedules.
+    /// Which scheduler runs schedules.
     pub scheduler: Scheduler,
-    /// Topics of one subscriber.
+    /// The most topics of one subscriber.
     pub topics_max: usize,
-    /// And their bytes together.
+    /// The most bytes of those topics together.
     pub topic_bytes_max: ByteSize,
 }
 
@@ -68,13 +68,13 @@ pub struct Eventmq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// From the queue of the greatest weight.
+    /// From the queue with the greatest weight.
     Weight,
-    /// From the first queue of the list it informed of, whatever it weighs.
+    /// From the first queue in the worker's `INFORM` list, whatever its weight.
     Inform,
 }
 
-/// Who runs schedules.
+/// Which scheduler runs schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheduler {
@@ -85,13 +85,13 @@ pub enum Scheduler {
 }
 
 impl Eventmq {
-    /// The name of what is served at [`Eventmq::admin_listen`].
+    /// The name of the role at [`Eventmq::admin_listen`].
     pub const ADMIN: &'static str = "eventmq-admin";
 
-    /// And at [`Eventmq::subscribe_listen`].
+    /// The name of the role at [`Eventmq::subscribe_listen`].
     pub const SUBSCRIBE: &'static str = "eventmq-subscribe";
 
-    /// What is served under which name, and where.
+    /// Each role's name and addresses.
     #[must_use]
     pub const fn roles(&self) -> [(&'static str, &Vec<ListenAddress>); 4] {
         [
@@ -102,14 +102,14 @@ impl Eventmq {
         ]
     }
 
-    /// Every address.
+    /// All addresses.
     pub(super) fn listeners(&self) -> impl Iterator<Item = Listener<'_>> {
         self.roles().into_iter().flat_map(|(protocol, listen)| {
             listen.iter().map(move |address| Listener { protocol, address, tls: false, queue: None })
         })
     }
 
-    /// Serves it nowhere.
+    /// Removes all addresses.
     pub fn turn_off(&mut self) {
         for listen in [&mut self.listen, &mut self.admin_listen, &mut self.publish_listen, &mut self.subscribe_listen] {
             listen.clear();

@@ -1,4 +1,4 @@
-//! A file, or its text, to a [`Config`].
+//! Reads a file, or its text, into a [`Config`].
 
 use std::fs;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::error::{Error, Spot};
 use super::sections::Config;
 
 impl Config {
-    /// Reads a file. What it says is not checked beyond its form: see [`Config::check`].
+    /// Reads a file. Checks only its form; [`Config::check`] checks the values.
     ///
     /// # Errors
     ///
@@ -27,8 +27,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`]. Of the values, only entries of `faktory.cron` are looked at here: there may be many of them, and
-    /// later nobody knows the line of one.
+    /// [`Error::Malformed`]. The only values checked here are entries of `faktory.cron`, because there can be many of them and
+    /// their line numbers are lost afterwards.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let malformed = |range, message: &str| {
             let spot = Spot::new(text, range, message);
@@ -47,7 +47,7 @@ impl Config {
     }
 }
 
-/// Where an entry of `faktory.cron` says when it runs.
+/// The range of the `schedule` of an entry of `faktory.cron`.
 fn cron_entry(text: &str, index: usize) -> Range<usize> {
     #[derive(Default, Deserialize)]
     #[serde(default)]

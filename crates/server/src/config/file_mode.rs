@@ -1,18 +1,18 @@
-//! Who may do what with a file, as `chmod` takes it: `0660`.
+//! Permissions of a file in the notation of `chmod`: `0660`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Nine bits of permission, written as three octal digits, a 0 before them or not; empty for whatever the umask leaves.
+/// Nine permission bits, written as three octal digits with an optional 0 before them. Empty leaves them to the umask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FileMode(pub Option<u32>);
 
-/// Why a text is no mode.
+/// A text that is not a file mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no mode, expected three octal digits, as in \"0660\"")]
+#[error("`{0}` is not a file mode, expected three octal digits, as in \"0660\"")]
 pub struct FileModeError(String);
 
 impl FromStr for FileMode {

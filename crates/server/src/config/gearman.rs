@@ -1,20 +1,20 @@
-//! What may be chosen in `[gearman]`. The section itself stands with the others, in `sections`.
+//! Choices in `[gearman]`. The section itself is in `sections`.
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a Gearman job whose worker took too long.
+/// The effect of a worker's timeout on its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnTimeout {
-    /// As the server that is stood in for: `Requeue` in `windlass gearmand`, else `Fail`.
+    /// `Requeue` in `windlass gearmand`, otherwise `Fail`.
     Auto,
-    /// It has failed, and its clients hear so (the specification).
+    /// The job fails, and its clients are notified (the specification).
     Fail,
-    /// It goes back to its queue without a word (gearmand).
+    /// The job returns to its queue, and its clients are not notified (gearmand).
     Requeue,
 }
 
-/// What the number in `CAN_DO_TIMEOUT` counts.
+/// The unit of the number in `CAN_DO_TIMEOUT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimeoutUnit {

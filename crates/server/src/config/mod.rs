@@ -1,8 +1,9 @@
-//! The configuration: one TOML file, every key optional, overridden by the environment and that by the command line.
+//! The configuration: one TOML file with optional keys. The environment overrides the file; the command line overrides both.
 //!
-//! Reading order: `sections` (what there is, with defaults) · `cron`, `throttle` (lists in it) · `quantity`, `file_mode` and `address` (how values are written) ·
-//! `file` (text to [`Config`]) · `overrides` (single keys from elsewhere) · `check` (what no type can say).
-//! Nothing here listens or logs, and the only files opened are the configuration and, to check them, those of TLS.
+//! Reading order: `sections` (all keys with their defaults) · `cron`, `throttle` (lists in them) · `quantity`, `file_mode` and
+//! `address` (formats of values) · `file` (text to [`Config`]) · `overrides` (single keys from elsewhere) · `check` (rules that
+//! types cannot express). This code does not bind sockets or write to the log. It opens only the configuration file and, to
+//! check them, the files of TLS and of passwords.
 
 mod address;
 mod check;
@@ -34,5 +35,5 @@ pub use sections::{Config, Durability, Faktory, Gearman, Limits, Listener, Log, 
 pub use spiderq::{CycleListener, Dialect, Spiderq, SpiderqMore, Zmtp};
 pub use throttle::Throttle;
 
-/// The configuration that is in force when nothing else is said, with every key explained.
+/// The default configuration, with an explanation of every key.
 pub const DEFAULTS: &str = include_str!("../../../../config/windlass.toml");

@@ -1,7 +1,7 @@
-//! Single keys from the environment and the command line, over what the file says.
+//! Single keys from the environment and the command line, which override the file.
 //!
-//! One key is `section.key` on the command line and `WINDLASS_SECTION_KEY` in the environment. Its value is written as in
-//! TOML; text may go without quotes, and a list without brackets.
+//! A key is `section.key` on the command line and `WINDLASS_SECTION_KEY` in the environment. Its value is written as in TOML,
+//! except that strings need no quotes and lists no brackets.
 
 use std::ffi::OsString;
 
@@ -10,10 +10,10 @@ use toml::{Table, Value};
 use super::error::Error;
 use super::sections::Config;
 
-/// What every variable of ours starts with.
+/// The prefix of all our variables.
 const PREFIX: &str = "WINDLASS_";
 
-/// Variables with these prefixes steer tests and benchmarks, and are nothing to the daemon.
+/// Prefixes of variables that steer tests and benchmarks; the daemon ignores them.
 const NOT_OURS: [&str; 3] = ["WINDLASS_TEST_", "WINDLASS_SIM_", "WINDLASS_BENCH_"];
 
 /// One key, set outside the file.
@@ -27,11 +27,11 @@ pub struct Override {
 }
 
 impl Override {
-    /// A key and its value, as text. `origin` says in messages where they come from.
+    /// A key and its value, as text. Messages name `origin` as their source.
     ///
     /// # Errors
     ///
-    /// [`Error::Override`]: there is no such key, or its value is no TOML.
+    /// [`Error::Override`]: the key is unknown, or the value is not TOML.
     pub fn new(origin: &str, key: &str, text: &str) -> Result<Self, Error> {
         let refuse = |reason| Error::Override { origin: origin.to_owned(), reason };
         let keys = keys();
@@ -47,7 +47,7 @@ impl Override {
     ///
     /// # Errors
     ///
-    /// As [`Override::new`]; or there is no `=` in it.
+    /// As [`Override::new`]; or there is no `=` in the text.
     pub fn from_assignment(text: &str) -> Result<Self, Error> {
         let origin = format!("--set {text}");
         match text.split_once('=') {
@@ -56,11 +56,11 @@ impl Override {
         }
     }
 
-    /// Everything the environment sets, in the order of the variables' names.
+    /// All keys that the environment sets, sorted by variable name.
     ///
     /// # Errors
     ///
-    /// As [`Override::new`]; or a variable starts like ours and is none, or its value is no Unicode text.
+    /// As [`Override::new`]; or a variable has our prefix and names no key, or its value is not Unicode text.
     pub fn from_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Vec<Self>, Error> {
         let mut ours: Vec<(String, OsString)> = variables
             .into_iter()
@@ -84,11 +84,11 @@ impl Override {
 }
 
 impl Config {
-    /// This configuration with single keys replaced, later ones over earlier ones.
+    /// Replaces single keys; a later override wins over an earlier one.
     ///
     /// # Errors
     ///
-    /// [`Error::Override`]: a value is not of its key's kind.
+    /// [`Error::Override`]: a value has the wrong type for its key.
     pub fn with(self, overrides: impl IntoIterator<Item = Override>) -> Result<Self, Error> {
         overrides.into_iter().try_fold(self, |config, Override { origin, key, value }| {
             let mut table = config.to_table();
@@ -113,7 +113,7 @@ pub(super) fn keys() -> Vec<(String, Value)> {
     keys
 }
 
-/// The keys of a section, and of the sections in it.
+/// Collects the keys of a section, and of the sections in it.
 fn gather(section: Table, prefix: &str, keys: &mut Vec<(String, Value)>) {
     for (name, value) in section {
         if let Value::Table(section) = value {
@@ -140,19 +140,19 @@ fn put(table: &mut Table, key: &str, value: Value) {
     debug_assert!(replaced.is_some(), "{key} is known and was there");
 }
 
-/// Reads a value that is to stand where `like` does.
+/// Reads a value of the same type as `like`.
 fn value(text: &str, like: &Value) -> Result<Value, String> {
     let text = text.trim();
     if like.is_str() && !text.starts_with(['"', '\'']) {
         return Ok(Value::String(text.to_owned()));
     }
-    // `[::1]:4730` is no list.
+    // `[::1]:4730` is not a list.
     if like.is_array() && !(text.starts_with('[') && text.ends_with(']')) {
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
         return Ok(items.map(|item| Value::String(item.to_owned())).collect::<Vec<_>>().into());
     }
     let mut table: Table = toml::from_str(&format!("it = {text}"))
-        .map_err(|_| format!("`{}` is no {} as TOML writes it", text.escape_debug(), like.type_str()))?;
+        .map_err(|_| format!("`{}` is not a TOML {}", text.escape_debug(), like.type_str()))?;
     match table.remove("it") {
         Some(value) if table.is_empty() => Ok(value),
         _ => Err(format!("`{}` is more than one value", text.escape_debug())),
@@ -163,8 +163,8 @@ fn is_ours(name: &str) -> bool {
     name.starts_with(PREFIX) && !NOT_OURS.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Kubernetes tells every container where services are, in variables named after them; a service called `windlass` or
-/// `windlass-gearman` must not keep the daemon from starting.
+/// Kubernetes sets variables named after services in every container; a service called `windlass` or `windlass-gearman` must
+/// not keep the daemon from starting.
 fn is_service_link(name: &str, value: &str) -> bool {
     let place = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
     let port = name.split_once("_PORT_").is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()));

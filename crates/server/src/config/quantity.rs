@@ -1,7 +1,7 @@
-//! Byte sizes and spans of time as people write them: `64MiB`, `10s`, `1h30m`.
+//! Byte sizes and durations: `64MiB`, `10s`, `1h30m`.
 //!
-//! Both are whole numbers with units. A span always needs one, because a bare `10` has been read as seconds, milliseconds
-//! and minutes by different daemons; a bare size is bytes.
+//! Both are whole numbers with units. A duration always needs a unit, because some daemons read a bare `10` as seconds,
+//! others as milliseconds or minutes. A bare size is bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,56 +14,56 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// A span of time, in whole milliseconds. Written `100ms`, `10s`, `1h30m`, `180d`; `0` needs no unit.
+/// A duration in whole milliseconds. Written `100ms`, `10s`, `1h30m`, `180d`; `0` needs no unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period {
     ms: u64,
 }
 
-/// Why a text is neither a size nor a span.
+/// Why a text is not a size or a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// There is no number where one belongs.
+    /// A number is missing.
     #[error("`{text}` does not start with a whole number, expected {expected}")]
     NoNumber {
-        /// What was given, from where a number was due.
+        /// The text, from the place where the number was expected.
         text: String,
-        /// What would have been right.
+        /// What was expected.
         expected: &'static str,
     },
-    /// A number that could mean anything.
+    /// A number without a unit.
     #[error("`{text}` has no unit, expected {expected}")]
     NoUnit {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What would have been right.
+        /// What was expected.
         expected: &'static str,
     },
-    /// A unit of something else, or of nothing.
+    /// An unknown unit.
     #[error("unknown unit `{unit}` in `{text}`, expected {expected}")]
     UnknownUnit {
         /// The unit.
         unit: String,
-        /// What was given.
+        /// The text.
         text: String,
-        /// What would have been right.
+        /// What was expected.
         expected: &'static str,
     },
-    /// More than this daemon counts with.
+    /// Above the maximum.
     #[error("`{text}` is more than {most}")]
     TooLarge {
-        /// What was given.
+        /// The text.
         text: String,
-        /// The most there may be.
+        /// The maximum.
         most: &'static str,
     },
 }
 
-/// What the two have in common.
+/// The rules of sizes or of durations.
 struct Scale {
-    /// Units with what they are worth, largest first.
+    /// Units with their values, largest first.
     units: &'static [(&'static str, u64)],
-    /// The unit of a bare number, if it may stand without one.
+    /// The unit of a bare number, if one is allowed.
     bare: Option<u64>,
     expected: &'static str,
     max: u64,
@@ -78,7 +78,7 @@ const SIZES: Scale = Scale {
     most: "1048576TiB",
 };
 
-/// The longest span is far beyond any use, and short enough to be added to any clock.
+/// The longest duration is far beyond any use, and short enough to add to any clock.
 const PERIODS: Scale = Scale {
     units: &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)],
     bare: None,
@@ -134,7 +134,7 @@ impl Scale {
 }
 
 impl ByteSize {
-    /// Bytes, on a machine that cannot count that far as many as it can.
+    /// In bytes; `usize::MAX` where the size exceeds it.
     #[must_use]
     pub fn bytes(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
@@ -142,19 +142,19 @@ impl ByteSize {
 }
 
 impl Period {
-    /// So many milliseconds.
+    /// From milliseconds.
     #[must_use]
     pub const fn from_ms(ms: u64) -> Self {
         Self { ms }
     }
 
-    /// So many seconds.
+    /// From seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self { ms: secs * 1_000 }
     }
 
-    /// So many days of 24 hours.
+    /// From days of 24 hours.
     #[must_use]
     pub const fn from_days(days: u64) -> Self {
         Self::from_secs(days * 86_400)
@@ -166,7 +166,7 @@ impl Period {
         self.ms
     }
 
-    /// Whether it is no time at all, which some keys take as "never".
+    /// Whether the duration is 0, which some keys define as "never".
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.ms == 0
@@ -208,7 +208,7 @@ impl FromStr for Period {
 }
 
 impl fmt::Display for ByteSize {
-    /// In the largest unit that leaves no rest.
+    /// Writes the size in the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = SIZES.units.iter().find(|(_, worth)| self.0 > 0 && self.0.is_multiple_of(*worth));
         let (unit, worth) = whole.copied().unwrap_or(("B", 1));
@@ -256,7 +256,7 @@ impl<'de> Deserialize<'de> for Period {
     }
 }
 
-/// Takes text, and numbers as if they had been text.
+/// Accepts strings, and numbers as if they were strings.
 struct ScaleVisitor(&'static Scale);
 
 impl Visitor<'_> for ScaleVisitor {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_written_in_the_largest_units() {
+    fn sizes_and_spans_are_written_in_the_largest_units() {
         let sizes = [(0, "0B"), (1000, "1000B"), (8192, "8KiB"), (3 << 29, "1536MiB"), (1 << 30, "1GiB")];
         for (bytes, text) in sizes {
             assert_eq!(ByteSize(bytes).to_string(), text);
@@ -357,7 +357,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_reads_the_same(bytes in 0..=SIZES.max, ms in 0..=PERIODS.max) {
+        fn written_quantities_read_back_the_same(bytes in 0..=SIZES.max, ms in 0..=PERIODS.max) {
             prop_assert_eq!(ByteSize(bytes).to_string().parse(), Ok(ByteSize(bytes)));
             prop_assert_eq!(Period::from_ms(ms).to_string().parse(), Ok(Period::from_ms(ms)));
         }

@@ -1,4 +1,4 @@
-//! `[queues.NAME]`: what holds for the jobs of one queue, whatever protocol they come from.
+//! `[queues.NAME]`: rules for the jobs of one queue, independent of their protocol.
 
 use std::collections::BTreeMap;
 
@@ -14,48 +14,49 @@ use super::throttle::{self, Throttle};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queue {
-    /// What a job's bytes become for a worker of another protocol.
+    /// How a job's body is converted for a worker of another protocol.
     pub codec: Codec,
-    /// Whether workers of all protocols share its jobs, or each protocol has its own under this name. Not said: it is up to the
-    /// patterns of `[bridge]`.
+    /// Whether workers of all protocols share the queue's jobs (`true`) or each protocol has its own jobs under this name
+    /// (`false`). `None`: the patterns of `[bridge]` decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<bool>,
-    /// What failure means for jobs whose producer cannot say, or has not.
+    /// Retries for jobs whose producer sets none, or cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// The longest body of a job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes_max: Option<ByteSize>,
-    /// How much of it may be worked on at once.
+    /// How many of its jobs may be worked on at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
-    /// Patterns of what EventMQ's workers answer when a job has failed.
+    /// Patterns of the answers by which EventMQ's workers report a failed job.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failure_values: Vec<String>,
-    /// What protocols call it that cannot, or are not to, say its name.
+    /// Names in protocols that cannot express the queue's name, or use another.
     pub aliases: Names,
 }
 
-/// What a job's bytes become.
+/// How a body is converted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Codec {
-    /// One string, in base64 where they are no text.
+    /// One string, in base64 if the body is not text.
     #[default]
     Text,
-    /// JSON, which they must be.
+    /// JSON; a body that is not JSON is an error.
     Json,
     /// One string in base64.
     Base64,
 }
 
-/// What failure means.
+/// What a failure does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// Failures survived; then the job is in the dead set. 0: the first one ends it, and it is gone; -1: it is in the dead set.
+    /// Retries before the job goes to the dead-letter queue. 0: the first failure removes the job; -1: the first failure
+    /// moves it to the dead-letter queue.
     pub count: i32,
-    /// The wait after the first of them; it doubles each time, up to an hour.
+    /// The wait after the first failure; it doubles with each further one, up to an hour.
     #[serde(default = "at_once")]
     pub backoff: Period,
 }
@@ -64,7 +65,7 @@ const fn at_once() -> Period {
     Period::from_ms(0)
 }
 
-/// A queue's other names, by protocol.
+/// A queue's aliases, by protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Names {
@@ -79,10 +80,10 @@ pub struct Names {
     pub eventmq: Option<String>,
 }
 
-/// Chooses a protocol's name.
+/// Selects a protocol's name.
 type NameOf = fn(&Names) -> Option<&String>;
 
-/// The protocols that have other names, and where those stand.
+/// The protocols that can have aliases, and the fields with them.
 const PROTOCOLS: [(&str, NameOf); 3] = [
     ("faktory", |names| names.faktory.as_ref()),
     ("gearman", |names| names.gearman.as_ref()),
@@ -103,11 +104,11 @@ impl Default for Queue {
     }
 }
 
-/// What FWP, Gearman and EventMQ call queues whose own names they do not say, in this order.
+/// The aliases of FWP, Gearman and EventMQ, in this order.
 ///
 /// # Errors
 ///
-/// [`Error::Senseless`]: one name means two queues.
+/// [`Error::Senseless`]: one alias names two queues.
 pub fn aliases(queues: &BTreeMap<String, Queue>) -> Result<[Aliases; 3], Error> {
     let mut all = <[Aliases; 3]>::default();
     for (names, (protocol, name_of)) in all.iter_mut().zip(PROTOCOLS) {
@@ -116,7 +117,7 @@ pub fn aliases(queues: &BTreeMap<String, Queue>) -> Result<[Aliases; 3], Error> 
             if !names.insert(name.clone().into(), queue.clone().into()) {
                 return Err(senseless(
                     queue,
-                    &format!("aliases.{protocol}: {} is another's already", name.escape_debug()),
+                    &format!("aliases.{protocol}: {} is already an alias of another queue", name.escape_debug()),
                 ));
             }
         }
@@ -124,7 +125,7 @@ pub fn aliases(queues: &BTreeMap<String, Queue>) -> Result<[Aliases; 3], Error> 
     Ok(all)
 }
 
-/// Looks for what makes no sense. `also` are throttles that are set elsewhere.
+/// Checks the rules of all queues. `also` are throttles from another section.
 ///
 /// # Errors
 ///
@@ -135,7 +136,7 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, also: &BTreeMap<String, Th
             return Err(senseless(queue, "a queue must have a name"));
         }
         if rules.body_bytes_max.is_some_and(|max| u32::try_from(max.0).is_err()) {
-            return Err(senseless(queue, "body_bytes_max: 4GiB and more cannot be"));
+            return Err(senseless(queue, "body_bytes_max must be less than 4GiB"));
         }
         if rules.retry.is_some_and(|retry| u32::try_from(retry.backoff.as_ms()).is_err()) {
             return Err(senseless(queue, "retry.backoff is too long"));
@@ -148,7 +149,8 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, also: &BTreeMap<String, Th
                 .map_err(|reason| Error::Senseless { key: "queues", reason })?;
         }
         if let Some(name) = rules.aliases.faktory.as_ref().filter(|name| !is_queue_name(name.as_bytes())) {
-            return Err(senseless(queue, &format!("aliases.faktory: {} is no name there", name.escape_debug())));
+            let reason = format!("aliases.faktory: {} is not a valid queue name", name.escape_debug());
+            return Err(senseless(queue, &reason));
         }
     }
     aliases(queues).map(drop)
@@ -167,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_text_and_up_to_the_bridge() {
+    fn a_queue_without_keys_is_text_and_follows_the_bridge() {
         let queues = queues("[a]\n[b]\ncodec = 'base64'\nbridge = false\n");
         assert_eq!(queues["a"], Queue::default());
         assert_eq!(queues["b"], Queue { codec: Codec::Base64, bridge: Some(false), ..Queue::default() });
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_with_its_queue() {
+    fn errors_name_their_queue() {
         let also = BTreeMap::from([("t".to_owned(), Throttle { worker: Some(1), ..Throttle::default() })]);
         let table = [
             ("[\"\"]", "a queue must have a name"),
@@ -182,8 +184,11 @@ mod tests {
             ("[q]\nretry = { count = 1, backoff = '2000h' }", "q: retry.backoff"),
             ("[t]\nthrottle = { worker = 2 }", "t: faktory.throttles"),
             ("[q]\nthrottle = { worker = 0 }", "q: worker must be more than 0"),
-            ("[q]\naliases = { faktory = 'not this' }", "q: aliases.faktory: not this is no name there"),
-            ("[a]\naliases.gearman = 'x'\n[b]\naliases.gearman = 'x'", "b: aliases.gearman: x is another's already"),
+            ("[q]\naliases = { faktory = 'not this' }", "q: aliases.faktory: not this is not a valid queue name"),
+            (
+                "[a]\naliases.gearman = 'x'\n[b]\naliases.gearman = 'x'",
+                "b: aliases.gearman: x is already an alias of another queue",
+            ),
         ];
         for (text, expected) in table {
             let error = check(&queues(text), &also).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! What can be configured, section by section, with every default. What a key means for the operator stands in
-//! `config/windlass.toml`; here stands its shape.
+//! All sections of the configuration, with their defaults: types only. `config/windlass.toml` explains each key to the
+//! operator.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,30 +22,30 @@ const MIB: u64 = 1 << 20;
 const FAKTORY_PORT: u16 = 7419;
 const GEARMAN_PORT: u16 = 4730;
 
-/// Stands for the name of this machine in [`Gearman::handle_prefix`].
+/// The placeholder for this machine's name in [`Gearman::handle_prefix`].
 const HOST: &str = "{host}";
 
-/// The whole configuration. Every key is optional, and none is unknown.
+/// The whole configuration. Every key is optional; unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where the journal is kept; relative to the working directory.
+    /// The directory of the journal; relative to the working directory.
     pub data_dir: PathBuf,
-    /// What OK means.
+    /// What an acknowledgement promises.
     pub durability: Durability,
     /// The longest time between two commits with [`Durability::Interval`].
     pub commit_interval: Period,
-    /// What is said, and how.
+    /// The log's level, format and file.
     pub log: Log,
-    /// Threads, connections, and the time things may take.
+    /// Threads, connections and timeouts.
     pub server: Server,
-    /// What the queues may hold.
+    /// Limits of the queues.
     pub limits: Limits,
     /// The journal.
     pub store: Store,
     /// Queues that all protocols share.
     pub bridge: Bridge,
-    /// What holds for the jobs of single queues.
+    /// Rules for the jobs of single queues.
     pub queues: BTreeMap<String, Queue>,
     /// Faktory.
     pub faktory: Faktory,
@@ -63,9 +63,9 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// It is on the disk.
+    /// The change is on the disk.
     Sync,
-    /// It will be on the disk within [`Config::commit_interval`].
+    /// The change will be on the disk within [`Config::commit_interval`].
     Interval,
 }
 
@@ -75,17 +75,17 @@ pub enum Durability {
 pub struct Log {
     /// A level, or directives as `tracing-subscriber`'s `EnvFilter` takes them.
     pub level: String,
-    /// How lines are written.
+    /// The format of lines.
     pub format: LogFormat,
-    /// The file they are appended to; empty for standard error.
+    /// The file to append to; empty for standard error.
     pub file: PathBuf,
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
     /// One JSON object per line.
     Json,
@@ -95,89 +95,89 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// Threads that serve connections; 0 = one for two cores.
+    /// Threads that serve connections; 0 = one per two cores.
     pub threads: usize,
     /// Connections of all listeners together.
     pub connections_max: usize,
-    /// Of these, places kept for each protocol.
+    /// Of these, connections reserved for each protocol.
     pub connections_reserved: usize,
-    /// Connections from one address; 0 = as many as there may be.
+    /// Connections from one address; 0 = no limit.
     pub connections_per_address_max: usize,
-    /// What all connections together may hold of messages half read and answers half sent.
+    /// Bytes of partly read messages and partly sent answers, of all connections together.
     pub buffer_bytes_max: ByteSize,
-    /// What may wait for a peer that does not read.
+    /// Bytes that may wait for a peer that does not read.
     pub outbound_bytes_max: ByteSize,
-    /// What is read from a peer before the engine is visited.
+    /// Bytes read from a peer before a visit to the engine.
     pub read_bytes_max: ByteSize,
     /// Answers of one connection that may wait for the disk before no more is read from it.
     pub unacknowledged_max: usize,
-    /// A worker gets its next job when the end of its last is on the disk, whether that is answered or not.
+    /// A worker gets its next job only when the end of its last job is on the disk, even if that end has no answer.
     pub hand_out_after_commit: bool,
     /// How long a connection may be silent; 0 = for ever.
     pub idle_timeout: Period,
-    /// How long a message that has begun may take to come in whole; 0 = for ever.
+    /// How long a message may take to arrive completely; 0 = for ever.
     pub message_timeout: Period,
-    /// For each so many bytes of it, a second more; 0 = none.
+    /// A message gets one more second per this number of bytes; 0 = none.
     pub message_rate_min: ByteSize,
     /// How long a peer may take for its TLS handshake.
     pub handshake_timeout: Period,
-    /// Connections the system may hold before they are accepted.
+    /// Connections that the system queues before they are accepted.
     pub backlog: u32,
-    /// Who may connect to Unix sockets.
+    /// Permissions of Unix sockets.
     pub unix_mode: FileMode,
-    /// Silence before the system asks whether a peer is still there; 0 = the system's own.
+    /// Silence before the system sends a keepalive probe; 0 = the system's default.
     pub keepalive_idle: Period,
-    /// Time between two such questions; 0 = the system's own.
+    /// Time between two probes; 0 = the system's default.
     pub keepalive_interval: Period,
-    /// How many go unanswered before the peer counts as gone; 0 = the system's own.
+    /// Unanswered probes before the peer counts as gone; 0 = the system's default.
     pub keepalive_count: u32,
     /// How long connections may take to end when the daemon stops.
     pub shutdown_timeout: Period,
-    /// How long an address or a data directory that another process has is tried again at the start.
+    /// How long the start retries an address or a data directory that another process uses.
     pub in_use_timeout: Period,
 }
 
-/// `[limits]`: the engine's, in the operator's units.
+/// `[limits]`: the engine's limits, in the operator's units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Jobs in all places together.
+    /// Jobs in all states together.
     pub jobs_max: u64,
-    /// Bytes all jobs together may be counted as.
+    /// Bytes that all jobs together may count as.
     pub jobs_bytes_max: ByteSize,
     /// Schedules.
     pub schedules_max: u32,
     /// Batches.
     pub batches_max: u32,
-    /// How often a batch may be in a batch that is in another.
+    /// How deep batches may be nested.
     pub batch_depth_max: u32,
-    /// How long a batch is known once nothing of it waits or is worked on.
+    /// How long a batch is kept after its last waiting or leased job has ended.
     pub batch_ttl: Period,
-    /// Queues known.
+    /// Queues.
     pub queues_max: u32,
     /// Queues one client may serve.
     pub abilities_max: u32,
     /// Bytes of a queue's name, a job's public name or a coalescing key.
     pub name_bytes_max: ByteSize,
-    /// Clients that listen to one job.
+    /// Clients that follow one job.
     pub listeners_max: u32,
     /// The longest lease.
     pub lease_max: Period,
-    /// How long the dead set keeps a job.
+    /// How long the dead-letter queue keeps a job.
     pub dead_ttl: Period,
-    /// Jobs it may hold.
+    /// Jobs in the dead-letter queue.
     pub dead_max: u64,
-    /// Bytes they may be counted as; 0 = a quarter of `jobs_bytes_max`.
+    /// Bytes that those jobs may count as; 0 = a quarter of `jobs_bytes_max`.
     pub dead_bytes_max: ByteSize,
-    /// How long a woken worker may take to ask for work.
+    /// How long a woken worker may take to request work.
     pub wake_patience: Period,
-    /// How long a named worker may be silent.
+    /// How long a named worker may go without a heartbeat.
     pub beat_timeout: Period,
-    /// Workers that may be lost with a job before it goes to the dead set; 0 = any number.
+    /// Workers that may be lost with a job before it goes to the dead-letter queue; 0 = any number.
     pub losses_max: u32,
-    /// How long a job waits after the second loss; twice as long after each further one.
+    /// How long a job waits after the second loss; doubles with each further one.
     pub loss_pause: Period,
-    /// Rows one listing or bulk command looks at.
+    /// Rows that one listing or bulk command visits.
     pub page_max: u32,
 }
 
@@ -185,13 +185,13 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// Memory for what checkpoints change.
+    /// Memory for the parts of the table that checkpoints change.
     pub cache: ByteSize,
-    /// With so much of log a checkpoint is made.
+    /// Log bytes that trigger a checkpoint.
     pub checkpoint: ByteSize,
-    /// And when nothing was committed for so long.
+    /// Time without commits that triggers a checkpoint.
     pub checkpoint_quiet: Period,
-    /// A table smaller than this is never built anew for its size.
+    /// A table smaller than this is never rebuilt to save space.
     pub compact_floor: ByteSize,
     /// A commit that takes longer makes the daemon answer "unavailable".
     pub commit_timeout: Period,
@@ -203,8 +203,8 @@ pub struct Store {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bridge {
-    /// Queues whose jobs workers of all protocols share, by name; `*` stands for anything in it, `?` for one byte. In all
-    /// others each protocol has its own.
+    /// Names of queues whose jobs workers of all protocols share; `*` stands for any bytes, `?` for one byte. In all other
+    /// queues each protocol has its own jobs.
     pub queues: Vec<String>,
 }
 
@@ -212,35 +212,35 @@ pub struct Bridge {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faktory {
-    /// Where Faktory is served; nowhere if empty.
+    /// Addresses of Faktory; empty for none.
     pub listen: Vec<ListenAddress>,
-    /// What every client must know; empty for nothing.
+    /// The password that clients must prove; empty for none.
     pub password: String,
-    /// A file with it, blanks around it left out; empty for none.
+    /// A file with the password, surrounding blanks ignored; empty for none.
     pub password_file: PathBuf,
-    /// The longest line, which is how large a job may be.
+    /// The longest line, and so the largest job.
     pub line_bytes_max: ByteSize,
-    /// Connections that are served; 0 = as many as [`Server::connections_max`].
+    /// Connections; 0 = as many as [`Server::connections_max`].
     pub connections_max: usize,
-    /// How long a client may take to say HELLO.
+    /// How long a client may take to send HELLO.
     pub hello_timeout: Period,
     /// How long FETCH waits for a job.
     pub fetch_wait: Period,
-    /// The shortest time a worker has for a job.
+    /// The shortest reservation.
     pub reserve_min: Period,
     /// How long a batch may be open.
     pub batch_open_max: Period,
-    /// The longest arguments that are compared by their values when a job is to be unique.
+    /// The longest arguments that are compared by value for unique jobs.
     pub unique_args_bytes_max: ByteSize,
-    /// Give back what a dead worker held, instead of letting its time run out.
+    /// Return a dead worker's jobs to their queues at once, instead of when their reservations end.
     pub requeue_on_worker_death: bool,
-    /// What INFO says the server is.
+    /// The server's description in INFO.
     pub description: String,
-    /// Jobs that are pushed again and again.
+    /// Recurring jobs.
     pub cron: Vec<Cron>,
-    /// Queues of which not everything may be worked on at once.
+    /// Limits on the jobs of a queue that are worked on at once.
     pub throttles: BTreeMap<String, Throttle>,
-    /// TLS for every address of TCP in `listen`.
+    /// TLS for every TCP address in `listen`.
     pub tls: Tls,
 }
 
@@ -248,7 +248,7 @@ pub struct Faktory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gearman {
-    /// Where Gearman is served; nowhere if empty.
+    /// Addresses of Gearman; empty for none.
     pub listen: Vec<ListenAddress>,
     /// The largest packet, header included.
     pub frame_bytes_max: ByteSize,
@@ -256,11 +256,11 @@ pub struct Gearman {
     pub line_bytes_max: ByteSize,
     /// Deliveries before a job is given up; 0 = no limit.
     pub job_retries: u32,
-    /// Keep jobs that were given up in the dead set.
+    /// Keep jobs that were given up in the dead-letter queue.
     pub keep_failed: bool,
-    /// What the end of `CAN_DO_TIMEOUT`'s time means for the job.
+    /// The effect of a `CAN_DO_TIMEOUT` timeout on the job.
     pub on_timeout: OnTimeout,
-    /// What the number in `CAN_DO_TIMEOUT` counts.
+    /// The unit of the number in `CAN_DO_TIMEOUT`.
     pub timeout_unit: TimeoutUnit,
     /// Serve a worker's functions in turn among jobs of equal priority.
     pub round_robin: bool,
@@ -268,36 +268,36 @@ pub struct Gearman {
     pub exceptions: bool,
     /// Let clients stop the daemon.
     pub shutdown: bool,
-    /// What job handles start with; `{host}` stands for the name of the machine.
+    /// The prefix of job handles; `{host}` stands for the name of the machine.
     pub handle_prefix: String,
-    /// What `version` answers, behind `OK `.
+    /// The answer to `version`, without `OK `.
     pub version: String,
-    /// TLS for every address of TCP in `listen`.
+    /// TLS for every TCP address in `listen`.
     pub tls: Tls,
 }
 
-/// `[gearman.tls]`, and the like of other protocols. Without a certificate a listener is plain.
+/// `[gearman.tls]`, and the same section of other protocols. Without a certificate a listener does not use TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
-    /// A file with the certificate and those between it and its authority (PEM); empty for none.
+    /// A file with the certificate and its intermediate certificates (PEM); empty for none.
     pub certificate: PathBuf,
     /// A file with the certificate's private key (PEM).
     pub key: PathBuf,
-    /// A file with the authorities one of which must have signed a peer's certificate (PEM); empty if peers need none.
+    /// A file with authorities (PEM); one of them must have signed a peer's certificate. Empty if peers need no certificate.
     pub client_ca: PathBuf,
 }
 
 /// One address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener<'a> {
-    /// The name of what is spoken there.
+    /// The protocol's name.
     pub protocol: &'static str,
-    /// Where.
+    /// The address.
     pub address: &'a ListenAddress,
-    /// Whether it is spoken over TLS.
+    /// Whether the listener uses TLS.
     pub tls: bool,
-    /// The one queue that is served there, if it is but one.
+    /// The queue served there, if there is only one.
     pub queue: Option<&'a str>,
 }
 
@@ -468,7 +468,7 @@ impl Config {
         }
     }
 
-    /// Every address of every protocol.
+    /// All addresses of all protocols.
     pub fn listeners(&self) -> impl Iterator<Item = Listener<'_>> {
         let (faktory, gearman) = (&self.faktory, &self.gearman);
         let all = [("faktory", &faktory.listen, &faktory.tls), ("gearman", &gearman.listen, &gearman.tls)];
@@ -485,7 +485,7 @@ impl Config {
 }
 
 impl Faktory {
-    /// What every client must know; empty for nothing.
+    /// The password that clients must prove; empty for none.
     ///
     /// # Errors
     ///
@@ -495,7 +495,7 @@ impl Faktory {
     }
 }
 
-/// A password, or what is in the file, if one is named.
+/// The password, or the content of the file if one is named.
 pub(super) fn secret(password: &str, file: &Path) -> std::io::Result<String> {
     if file.as_os_str().is_empty() {
         return Ok(password.to_owned());
@@ -504,7 +504,7 @@ pub(super) fn secret(password: &str, file: &Path) -> std::io::Result<String> {
 }
 
 impl Server {
-    /// How many threads serve connections.
+    /// The number of threads that serve connections.
     #[must_use]
     pub fn threads_or_default(&self) -> usize {
         match self.threads {
@@ -515,7 +515,7 @@ impl Server {
 }
 
 impl Tls {
-    /// Whether anything is set. Whether it makes sense is another question: see [`Config::check`].
+    /// Whether any key is set. [`Config::check`] checks whether they fit together.
     #[must_use]
     pub fn is_on(&self) -> bool {
         *self != Self::default()
@@ -523,16 +523,16 @@ impl Tls {
 }
 
 impl Gearman {
-    /// What job handles start with, on this machine.
+    /// The prefix of job handles on this machine.
     ///
     /// # Errors
     ///
-    /// No handle can start like this.
+    /// The prefix is not valid in a handle.
     pub fn prefix(&self) -> Result<HandlePrefix, HandlePrefixError> {
         HandlePrefix::new(&self.prefix_on(rustix::system::uname().nodename().to_bytes()))
     }
 
-    /// A host's name is cut to the room there is, and bytes that no handle may hold become dashes.
+    /// Cuts the host's name to the available room, and replaces bytes that handles must not contain by dashes.
     pub(super) fn prefix_on(&self, host: &[u8]) -> Vec<u8> {
         let Some((before, after)) = self.handle_prefix.split_once(HOST) else {
             return self.handle_prefix.clone().into_bytes();

@@ -1,4 +1,4 @@
-//! `[spiderq]` and `[zmtp]`: cycles, where each is served, and the transport under them.
+//! `[spiderq]` and `[zmtp]`: cycle queues with their addresses, and the transport under them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,21 +11,21 @@ use super::sections::secret;
 /// The port of the examples in spiderq's own documentation; it has no port of its own.
 const PORT: u16 = 5555;
 
-/// `[zmtp]`: ZeroMQ's transport, for every protocol that is spoken over it.
+/// `[zmtp]`: ZeroMQ's transport, for every protocol that uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Zmtp {
-    /// The largest message, all its parts together.
+    /// The largest message, the sum of its parts.
     pub message_bytes_max: ByteSize,
-    /// Parts of one message.
+    /// The most parts of one message.
     pub parts_max: usize,
     /// How long a peer may take for greeting and handshake.
     pub handshake_timeout: Period,
-    /// Peers of one listener that may be amid them.
+    /// The most peers of one listener that may be in the handshake.
     pub handshakes_max: usize,
-    /// Silence after which a peer is asked for a sign of life; 0 = never.
+    /// Silence after which a peer is sent a ping; 0 = never.
     pub ping_idle: Period,
-    /// How long it may take to give one.
+    /// How long a peer may take to answer a ping.
     pub ping_timeout: Period,
 }
 
@@ -33,49 +33,49 @@ pub struct Zmtp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spiderq {
-    /// Where spiderq is served; nowhere if empty.
+    /// Addresses of spiderq; empty for none.
     pub listen: Vec<ListenAddress>,
-    /// The queue that is served there.
+    /// The queue served there.
     pub queue: String,
-    /// What is spoken.
+    /// The dialect.
     pub dialect: Dialect,
     /// Let clients stop the daemon.
     pub terminate: bool,
-    /// Give back what a connection was lent when it ends.
+    /// Return a connection's lent entries to the queue when it ends.
     pub release_on_disconnect: bool,
-    /// Blocking lends of one connection that may wait.
+    /// The most blocking lends of one connection that may wait.
     pub lends_max: usize,
-    /// What every client must know; both empty for nothing.
+    /// The user that clients must send, with `password`; both empty for no login.
     pub user: String,
-    /// And with it.
+    /// The password that clients must send.
     pub password: String,
-    /// A file with the password, blanks around it left out; empty for none.
+    /// A file with the password, surrounding blanks ignored; empty for none.
     pub password_file: PathBuf,
-    /// More of the same, each with addresses of its own.
+    /// More listeners, each with addresses of its own.
     pub more: Vec<SpiderqMore>,
 }
 
-/// `[[spiderq.more]]`: what is not said is as in `[spiderq]`.
+/// `[[spiderq.more]]`: missing keys have the values of `[spiderq]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpiderqMore {
-    /// Where.
+    /// Addresses.
     pub listen: Vec<ListenAddress>,
-    /// The queue that is served there.
+    /// The queue served there.
     pub queue: String,
-    /// What is spoken.
+    /// The dialect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dialect: Option<Dialect>,
     /// Let clients stop the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminate: Option<bool>,
-    /// Give back what a connection was lent when it ends.
+    /// Return a connection's lent entries to the queue when it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_on_disconnect: Option<bool>,
-    /// What every client must know. All three keys go together: if one is given, the others of `[spiderq]` do not count.
+    /// The user. The three login keys belong together: if one is given, those of `[spiderq]` are not inherited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// And with it.
+    /// The password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     /// A file with the password.
@@ -83,43 +83,43 @@ pub struct SpiderqMore {
     pub password_file: Option<PathBuf>,
 }
 
-/// What is spoken at a listener of spiderq's.
+/// The dialect of a spiderq listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
-    /// What each client shows that it speaks.
+    /// Detected from each client's messages.
     #[serde(rename = "auto")]
     Auto,
-    /// 1.3, and 1.4 from clients that show that they speak it.
+    /// 1.3, and 1.4 for clients whose messages show it.
     #[serde(rename = "1.3")]
     V1_3,
-    /// 1.4 from the beginning.
+    /// 1.4 from the first message.
     #[serde(rename = "1.4")]
     V1_4,
 }
 
-/// One cycle and where it is served, with everything that counts for it.
+/// One cycle queue, its addresses, and all its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CycleListener<'a> {
-    /// Where.
+    /// Addresses.
     pub listen: &'a [ListenAddress],
     /// The queue.
     pub queue: &'a str,
-    /// What is spoken.
+    /// The dialect.
     pub dialect: Dialect,
     /// Clients may stop the daemon.
     pub terminate: bool,
-    /// What a connection was lent is given back when it ends.
+    /// A connection's lent entries return to the queue when it ends.
     pub release_on_disconnect: bool,
-    /// The user clients must be; empty for none.
+    /// The user that clients must send; empty for none.
     pub user: &'a str,
-    /// Their password.
+    /// The user's password.
     pub password: &'a str,
-    /// A file with it.
+    /// A file with the password.
     pub password_file: &'a Path,
 }
 
 impl Spiderq {
-    /// Every cycle that is served, as it is to be served.
+    /// Every served cycle queue, with inherited values filled in.
     pub fn cycles(&self) -> impl Iterator<Item = CycleListener<'_>> {
         let first = CycleListener {
             listen: &self.listen,
@@ -159,7 +159,7 @@ impl SpiderqMore {
 }
 
 impl CycleListener<'_> {
-    /// The password clients must know; empty for none.
+    /// The password that clients must send; empty for none.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_cycles_are_as_the_first_unless_they_say_otherwise() {
+    fn more_cycles_inherit_from_the_first() {
         let text = "dialect = '1.4'\nterminate = true\nuser = 'u'\npassword = 'p'\n\
                     [[more]]\nlisten = ['ipc:///b']\nqueue = 'b'\n\
                     [[more]]\nlisten = ['ipc:///c']\nqueue = 'c'\ndialect = '1.3'\nterminate = false\n\

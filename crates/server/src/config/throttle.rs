@@ -1,4 +1,4 @@
-//! `[faktory.throttles]`: how much of a queue may be worked on at once.
+//! `[faktory.throttles]`: how many of a queue's jobs may be worked on at once.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use super::quantity::Period;
 
-/// A queue's. What is `None` has no bound.
+/// A queue's throttle. `None` means no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Throttle {
-    /// Jobs in all.
+    /// The most jobs in all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// Jobs of one worker.
+    /// The most jobs of one worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<u32>,
-    /// How long a job counts that is worked on.
+    /// How long a leased job counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Period>,
 }
 
-/// Looks for what makes no sense.
+/// Checks all throttles.
 ///
 /// # Errors
 ///
-/// Which queue's, and what is wrong with it.
+/// The queue, and what is wrong with its throttle.
 pub(super) fn check(throttles: &BTreeMap<String, Throttle>) -> Result<(), String> {
     for (queue, Throttle { concurrency, worker, timeout }) in throttles {
         let queue = queue.escape_debug();

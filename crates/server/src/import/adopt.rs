@@ -1,8 +1,8 @@
-//! Taking things over as they were: jobs with all their past, schedules, batches, and the settings of queues.
+//! Imports records with their full state: jobs, schedules, batches, and the settings of queues.
 //!
-//! A job keeps its number if that was never given here, and its standing among the others. A lease that ends with time goes
-//! on: its worker may still end it. What has a number that was given here already is the same if it says the same, and is
-//! not taken twice.
+//! A job keeps its number if the number was never assigned here, and its order among the other jobs. A time-bound lease stays
+//! valid: its worker can still finish the job. A record whose number was already assigned here is a duplicate if its content is
+//! the same, and is then not imported again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +13,20 @@ use super::jsonl::{Line, Ranks};
 use super::{Importer, Outcome};
 use crate::failure::Failure;
 
-/// What has to be known of a source while it is taken over.
+/// State kept while a source is imported.
 #[derive(Debug, Default)]
 pub(super) struct Adoption {
-    /// The rank that the first job of the source has there, how many there are from that on, and the first that they have here.
+    /// The smallest sort key in the source, the number of sort keys from there to the largest, and the first one reserved here.
     ranks: Option<(u64, u64, u64)>,
-    /// Those that are taken.
+    /// Sort keys already in use here.
     used: BTreeSet<u64>,
-    /// By their numbers in the source.
+    /// Batches, by their numbers in the source.
     batches: BTreeMap<JobId, Members>,
-    /// The engine has yet to look at what was taken over.
+    /// The engine must be woken to look at the imported jobs.
     asleep: bool,
 }
 
-/// A batch that is here, and what it still counts: jobs that have not run, and jobs that are not over.
+/// An imported batch with its open counts: jobs that have not run, and jobs that have not finished.
 #[derive(Clone, Copy, Debug)]
 struct Members {
     id: JobId,
@@ -34,23 +34,23 @@ struct Members {
     open: u64,
 }
 
-/// What became of a line.
+/// The result for one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adopted {
-    /// Whether it was taken.
+    /// Whether it was imported.
     pub outcome: Outcome,
-    /// What it is without now.
+    /// The part that was lost, if any.
     pub without: Option<&'static str>,
 }
 
 impl Importer {
-    /// Says where the jobs of the source stand among each other. To be said before the first is taken.
+    /// Announces the sort keys of the source's jobs. Must be called before the first job is imported.
     pub fn expect(&mut self, ranks: Ranks) {
         let Some((first, many)) = ranks.span() else { return };
         let known = self.to.as_ref().and_then(|to| to.record.ranks);
         let reserved = self.engine.reserve_ranks(0);
         let here = known.unwrap_or(reserved);
-        // Those of an import that was cut short may not all be taken yet.
+        // An interrupted import may not have used all its reserved sort keys yet.
         self.engine.reserve_ranks((here + many).saturating_sub(reserved));
         self.adoption.ranks = Some((first, many, here));
         self.adoption.used = self.engine.jobs().map(|job| job.rank).filter(|rank| *rank >= here).collect();
@@ -59,11 +59,11 @@ impl Importer {
         }
     }
 
-    /// Takes what the line in this place of the source says. Places go up.
+    /// Imports the line at this position of the source. Positions must increase.
     ///
     /// # Errors
     ///
-    /// [`Failure::Runtime`]: a batch was full and did not reach the store.
+    /// [`Failure::Runtime`]: a full batch could not be written to the store.
     pub fn take_line(&mut self, place: u64, line: Line) -> Result<Adopted, Failure> {
         self.turn.changes.clear();
         self.turn.events.clear();
@@ -81,7 +81,7 @@ impl Importer {
                         |of: &windlass_engine::QueueImage| (of.paused, of.jobs_max, of.throttle, of.rules.clone());
                     settings(there) != settings(&image)
                 });
-                without = differs.then_some("its settings, for the queue that is here has others");
+                without = differs.then_some("its settings, because the existing queue has others");
                 self.engine.adopt_queue(image, &mut self.turn)
             }
             Line::Schedule(schedule) => self.adopt_schedule(*schedule),
@@ -102,14 +102,14 @@ impl Importer {
         Ok(Adopted { outcome, without })
     }
 
-    /// A line that was taken before: what follows may need to know of it.
+    /// Notes a line that was imported earlier; later lines may refer to it.
     pub fn skip_line(&mut self, line: &Line) {
         if let Line::Batch(batch) = line {
             self.meet_batch(batch);
         }
     }
 
-    /// What was taken over since takes its place in the engine.
+    /// Lets the engine act on the jobs imported since the last call.
     pub(super) fn wake_up(&mut self) {
         if std::mem::take(&mut self.adoption.asleep) {
             self.engine.wake_up();
@@ -126,17 +126,17 @@ impl Importer {
             return Ok(false);
         }
         if !self.enrol(&mut job) {
-            *without = Some("its batch, which is not here");
+            *without = Some("its batch, which does not exist here");
         }
         job.shift(self.ahead_ms());
         let rank = self.rank_of(&job);
         job.rank = rank;
         match self.engine.adopt_job(job.clone(), queue, self.first, &mut self.turn) {
             Ok(_) => {}
-            // Who submits it once more is told that it is there.
+            // As for a client that submits the job again, the existing job counts.
             Err(Refusal::NotUnique) if job.cycle().is_some() || job.origin == Origin::GEARMAN => return Ok(false),
             Err(Refusal::NotUnique) => {
-                *without = Some("its key, which another job has");
+                *without = Some("its key, which another job holds");
                 let payload = Payload::copy(None, job.name(), job.body());
                 self.engine.adopt_job(Job { payload, ..job }, queue, self.first, &mut self.turn)?;
             }
@@ -146,7 +146,7 @@ impl Importer {
         Ok(true)
     }
 
-    /// Where a job stands here.
+    /// The sort key of a job here.
     fn rank_of(&mut self, job: &Job) -> u64 {
         let shifted = self.adoption.ranks.and_then(|(first, many, here)| {
             let at = job.rank.checked_sub(first).filter(|at| *at < many)?;
@@ -155,7 +155,7 @@ impl Importer {
         shifted.unwrap_or_else(|| self.engine.reserve_ranks(1))
     }
 
-    /// Puts a job into its batch. Says no if it is in one that is not here, or that does not count it.
+    /// Puts a job into its batch. `false` if the batch does not exist here, or does not count the job.
     fn enrol(&mut self, job: &mut Job) -> bool {
         let over = matches!(job.place, Place::Done(_));
         let Some(member) = job.extra.as_deref_mut().and_then(|extra| extra.member.as_mut()) else { return true };
@@ -204,7 +204,7 @@ impl Importer {
         Ok(true)
     }
 
-    /// Whether this batch is here, from an earlier time: then jobs that are still to come may be in it.
+    /// Whether an earlier import created this batch; the jobs that follow may then belong to it.
     fn meet_batch(&mut self, batch: &Batch) -> bool {
         let same = |other: &&Batch| {
             (&other.name, other.origin, other.created_at) == (&batch.name, batch.origin, batch.created_at)

@@ -1,7 +1,7 @@
-//! A line of JSON, as `windlass salvage` writes it or a person by hand, and what it means.
+//! Lines of JSON, from `windlass salvage` or written by hand.
 //!
-//! A line with a `record_base64` is what that says, but for its queue and its body, which stand beside it. A line without
-//! one is a new job: `queue` is all it needs. Fields of such a line that are not known are mistakes.
+//! A line with a `record_base64` is that record; only its queue and its body come from other fields. A line without one is a new
+//! job, which needs only a `queue`. Unknown fields in such a line are errors.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,49 +13,49 @@ use windlass_engine::{
 };
 use windlass_store::Record;
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line {
     /// A queue and its settings.
     Queue(QueueImage),
-    /// A job, as it was, and the name of its queue.
+    /// An exported job, and the name of its queue.
     Job(Box<Job>, Bytes),
-    /// A job to be.
+    /// A new job.
     New(Box<NewJob>),
     /// A schedule.
     Schedule(Box<Schedule>),
     /// A batch.
     Batch(Box<Batch>),
-    /// The first number that was never given.
+    /// The smallest number that was never assigned.
     NextNumber(u64),
 }
 
-/// Why a line says nothing that can be taken.
+/// Why a line cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// It is no object of JSON.
+    /// The line is not a JSON object.
     #[error("not a JSON object: {0}")]
     Json(String),
-    /// A field is not there.
+    /// A field is missing.
     #[error("`{0}` is missing")]
     Missing(&'static str),
-    /// A field is not what it must be.
+    /// A field has a wrong value.
     #[error("`{field}` is not {expected}")]
     Unfit {
-        /// Which.
+        /// The field.
         field: String,
-        /// What it must be.
+        /// The expected value.
         expected: &'static str,
     },
-    /// A field means nothing here.
+    /// An unknown field.
     #[error("`{0}` is not a field of a new job")]
     Unknown(String),
-    /// The bytes in `record_base64` are no record, or none that can be taken.
+    /// The bytes in `record_base64` are not a record, or not one that can be imported.
     #[error("`record_base64` cannot be read: {0}")]
     Record(String),
 }
 
-/// Fields of a new job, and those of an export that are only for reading.
+/// Fields of a new job, and fields of an export that serve only for reading.
 const FIELDS: [&str; 20] = [
     "queue",
     "queue_base64",
@@ -84,7 +84,7 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// Why it says nothing.
+    /// Why the line cannot be imported.
     pub fn read(line: &[u8]) -> Result<Self, LineError> {
         let fields = match serde_json::from_slice(line) {
             Ok(Value::Object(fields)) => Fields(fields),
@@ -109,7 +109,7 @@ impl Fields {
         let record = records.next().ok_or(LineError::Missing("record_base64"))?;
         let record = record.map_err(|why| LineError::Record(why.to_string()))?;
         if records.next().is_some() {
-            return Err(LineError::Record("more follows behind it".to_owned()));
+            return Err(LineError::Record("trailing bytes after the record".to_owned()));
         }
         let queue = || self.bytes("queue")?.ok_or(LineError::Missing("queue"));
         let body = || self.bytes("body")?.ok_or(LineError::Missing("body_base64"));
@@ -199,7 +199,7 @@ impl Fields {
         }
     }
 
-    /// When a new job may be taken first, and where it is if that does not say it.
+    /// When a new job may first be taken, and its state if the time does not imply it.
     fn place(&self) -> Result<(Option<Timestamp>, Option<Place>), LineError> {
         let due_at = || Ok(Timestamp(self.number("due_at_ms")?.ok_or(LineError::Missing("due_at_ms"))?));
         match self.text("place")? {
@@ -231,11 +231,11 @@ impl Fields {
         BASE64_STANDARD.decode(text).map(Some).map_err(|_| unfit(field, "base64"))
     }
 
-    /// A byte string, under its name as text or with `_base64` behind that.
+    /// A byte string: as text under its name, or as base64 under the name with `_base64` appended.
     fn bytes(&self, field: &'static str) -> Result<Option<Bytes>, LineError> {
         let coded = format!("{field}_base64");
         match (self.text(field)?, self.base64(&coded)?) {
-            (Some(_), Some(_)) => Err(unfit(&coded, "to be there beside the field without `_base64`")),
+            (Some(_), Some(_)) => Err(unfit(&coded, "allowed beside the field without `_base64`")),
             (Some(text), None) => Ok(Some(Bytes::copy_from_slice(text.as_bytes()))),
             (None, coded) => Ok(coded.map(Bytes::from)),
         }
@@ -246,15 +246,15 @@ fn unfit(field: &str, expected: &'static str) -> LineError {
     LineError::Unfit { field: field.to_owned(), expected }
 }
 
-/// From which to which rank the jobs of a file stand: their order is kept wherever they come to stand.
+/// The range of sort keys in a file: an import moves the range as a whole, so that the jobs keep their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ranks(Option<(u64, u64)>);
 
 impl Ranks {
-    /// More of them are kept in no file.
+    /// The length above which a range is taken as corrupt: no file holds so many jobs.
     const MANY: u64 = 1 << 60;
 
-    /// Looks at one more line.
+    /// Extends the range by one line.
     pub fn see(&mut self, line: &Line) {
         if let Line::Job(job, _) = line {
             let (first, last) = self.0.unwrap_or((job.rank, job.rank));
@@ -262,7 +262,7 @@ impl Ranks {
         }
     }
 
-    /// The first, and how many there are from there to the last. `None`: their order cannot be kept.
+    /// The first sort key, and the length of the range. `None`: the order cannot be kept.
     pub(super) fn span(self) -> Option<(u64, u64)> {
         let (first, last) = self.0?;
         Some((first, last - first + 1)).filter(|(_, many)| *many < Self::MANY)

@@ -1,10 +1,10 @@
-//! Taking jobs over from elsewhere while no daemon runs: each goes through the engine, under the daemon's own limits, and
-//! they are committed in batches.
+//! Imports jobs from elsewhere while no daemon runs. Each job goes through the engine, under the daemon's own limits, and jobs
+//! are committed in batches.
 //!
-//! Not here: where they come from and what they mean; the `cli` crate reads sources, a protocol's crate says what a job is.
+//! Not here: the `cli` crate reads the sources, and each protocol's crate defines how a source's entry becomes a job.
 //!
-//! What was taken from a source is remembered beside the journal (`record`), so that an import that was cut short goes on
-//! where it stopped, and one that is done is not done twice.
+//! A record beside the journal (`record`) lists the jobs already imported from a source. An interrupted import therefore
+//! continues where it stopped, and a complete one is not repeated.
 
 mod adopt;
 mod jsonl;
@@ -33,34 +33,34 @@ use crate::config::{self, Config};
 use crate::failure::Failure;
 use crate::{protocols, run};
 
-/// Jobs in one batch, and bytes of it: what an import that is cut short may do again.
+/// Jobs and bytes in one batch: as much as an interrupted import may repeat.
 const BATCH_JOBS: u64 = 1_000;
 const BATCH_BYTES: u64 = 1 << 20;
 
-/// The only client there is.
+/// The only client of the engine.
 const CLIENT: ClientId = ClientId(1);
 
-/// Where jobs come from: its kind, and a digest of all that is in it. Two sources with the same jobs are the same.
+/// The origin of jobs: its kind, and a digest of its content. Two sources with the same jobs are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// What kind it is, without blanks.
+    /// The kind, without blanks.
     pub kind: &'static str,
     /// SHA-256 of its jobs, in lower-case hex.
     pub digest: String,
 }
 
-/// What became of a job.
+/// The result for one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is queued.
+    /// The job is queued.
     Taken,
-    /// A job with its coalescing key is there already, or one of its public name has been since before this import.
+    /// The data directory already has a job with the same coalescing key, or had one of the same public name before this import.
     Known,
-    /// It cannot be, as the daemon is configured.
+    /// The engine refuses the job under the daemon's configuration.
     Refused(Refusal),
 }
 
-/// A data directory, opened for taking jobs.
+/// A data directory, opened for an import.
 #[derive(Debug)]
 pub struct Importer {
     engine: Engine,
@@ -68,12 +68,12 @@ pub struct Importer {
     turn: Turn,
     to: Option<To>,
     batch_jobs: u64,
-    /// Jobs below this were there before.
+    /// Jobs with smaller numbers existed before the import.
     first: JobId,
     adoption: Adoption,
 }
 
-/// Where it goes; a rehearsal goes nowhere.
+/// The destination; a rehearsal has none.
 struct To {
     data_dir: Box<Path>,
     log: Box<dyn Log>,
@@ -88,12 +88,11 @@ impl std::fmt::Debug for To {
 }
 
 impl Importer {
-    /// Opens the configured data directory, or makes one. With `again`, what was taken from this source before does not
-    /// count.
+    /// Opens or creates the configured data directory. `again` ignores the record of earlier imports from this source.
     ///
     /// # Errors
     ///
-    /// [`Failure::Data`]: a daemon has it, it is damaged, or it may not be accessed.
+    /// [`Failure::Data`]: a daemon uses the directory, it is damaged, or access is denied.
     pub fn open(config: &Config, source: &Source, again: bool) -> Result<Self, Failure> {
         let Opened { log, recovered, guard, .. } = run::open(config)?;
         let mut record =
@@ -104,7 +103,7 @@ impl Importer {
         Ok(Self { first: JobId(first), ..importer })
     }
 
-    /// Takes jobs as a new data directory would, and keeps nothing.
+    /// Imports as into a new data directory, and stores nothing.
     #[must_use]
     pub fn rehearse(config: &Config) -> Self {
         let engine = Engine::new(config.engine_limits(), run::random_seed());
@@ -122,30 +121,30 @@ impl Importer {
         importer
     }
 
-    /// Whether the job in this place of the source is still to be taken: it was not before.
+    /// Whether the job at this position of the source has not been imported yet.
     #[must_use]
     pub fn wants(&self, place: u64) -> bool {
         self.to.as_ref().is_none_or(|to| to.record.wants(place))
     }
 
-    /// Takes the job in this place of the source. Places go up. A key that elsewhere did not keep jobs apart keeps no job
-    /// out here: it is taken without it.
-    ///
+    /// Imports the job at this position of the source. Positions must increase. Jobs of the source that share a coalescing key
+    /// Imports the job at this position of the source. Positions must increase. If the engine would refuse a job because of its
+    /// coalescing key, the job is imported without the key: in the source the jobs did coexist.
     /// # Errors
     ///
-    /// [`Failure::Runtime`]: a batch was full and did not reach the store.
+    /// [`Failure::Runtime`]: a full batch could not be written to the store.
     pub fn take(&mut self, place: u64, job: NewJob) -> Result<Outcome, Failure> {
         let outcome = self.push_new(self.by_engine(job));
         self.count(place, outcome)?;
         Ok(outcome)
     }
 
-    /// How far the engine's clock is ahead of the wall clock: what is taken comes with the times of that.
+    /// How far the engine's clock is ahead of the wall clock; imported times are shifted by this.
     fn ahead_ms(&self) -> i64 {
         self.turn.clock.skew_ms.saturating_neg()
     }
 
-    /// A job by the engine's clock.
+    /// Converts a job's times to the engine's clock.
     fn by_engine(&self, mut job: NewJob) -> NewJob {
         let ahead_ms = self.ahead_ms();
         if let Some(place) = job.past.as_mut().and_then(|past| past.place.as_mut()) {
@@ -157,7 +156,7 @@ impl Importer {
         job
     }
 
-    /// What became of the job in this place: commits, if it is time for that.
+    /// Counts the job at this position, and commits if the batch is full.
     fn count(&mut self, place: u64, outcome: Outcome) -> Result<(), Failure> {
         if let Some(to) = &mut self.to {
             match outcome {
@@ -172,37 +171,37 @@ impl Importer {
         Ok(())
     }
 
-    /// The job in this place cannot be taken as it is.
+    /// Skips the job at this position, which cannot be imported as it is; a later import tries it again.
     pub fn leave(&mut self, place: u64) {
         if let Some(to) = &mut self.to {
             to.record.left(place);
         }
     }
 
-    /// Makes a queue known, and pauses it.
+    /// Creates a queue, paused if `paused`.
     ///
     /// # Errors
     ///
-    /// Why there can be no such queue.
+    /// The engine refuses the queue.
     pub fn make_queue(&mut self, queue: Bytes, paused: bool) -> Result<(), Refusal> {
         self.ask(Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work })?;
         if paused { self.ask(Command::PauseQueue { queue, paused }) } else { Ok(()) }
     }
 
-    /// Commits what was taken up to here: it is on the disk when this returns.
+    /// Commits everything imported so far: it is on the disk when this returns.
     ///
     /// # Errors
     ///
-    /// [`Failure::Runtime`]: it did not reach the store.
+    /// [`Failure::Runtime`]: the batch could not be written to the store.
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.commit()
     }
 
-    /// Commits what is left and closes the data directory, which the daemon will find in order.
+    /// Commits the rest and closes the data directory cleanly.
     ///
     /// # Errors
     ///
-    /// [`Failure::Runtime`]: it did not reach the store.
+    /// [`Failure::Runtime`]: the batch could not be written to the store.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.apply(Tag::NONE, Command::Close);
         self.commit()?;
@@ -242,7 +241,7 @@ impl Importer {
                 None
             }
         });
-        // A push is always answered; one that were not has not been promised anything.
+        // The engine always answers a push; without an answer, nothing was acknowledged.
         outcomes.last().unwrap_or(Outcome::Refused(Refusal::Unknown))
     }
 
@@ -256,7 +255,7 @@ impl Importer {
         self.journal.append(&self.engine, &self.turn.changes);
     }
 
-    /// Writes what is pending, then what is remembered of it: what is cut short between the two is done again.
+    /// Writes the pending changes, then the record. An interruption between the two repeats the batch.
     fn commit(&mut self) -> Result<(), Failure> {
         self.batch_jobs = 0;
         while let Some(commit) = self.journal.cut(&self.engine) {
@@ -271,26 +270,26 @@ impl Importer {
 
 fn cannot_write(data_dir: &Path, why: impl std::fmt::Display) -> Failure {
     let data_dir = data_dir.display();
-    Failure::Runtime(format!("cannot write to {data_dir}: {why}; do it again, and it goes on where it stopped"))
+    Failure::Runtime(format!("cannot write to {data_dir}: {why}; repeat the command to continue where it stopped"))
 }
 
-/// Whether every one of so many jobs of a source was taken before, by what the data directory remembers. Whoever only asks
-/// needs not open it.
+/// Whether all `jobs` jobs of a source were imported earlier, according to the data directory's record. Does not open the data
+/// directory.
 #[must_use]
 pub fn was_taken(config: &Config, source: &Source, jobs: u64) -> bool {
     Record::find(&config.data_dir, source).is_some_and(|record| (0..jobs).all(|place| !record.wants(place)))
 }
 
-/// What Gearman's jobs are made with, as the daemon is configured.
+/// Settings for Gearman's jobs under the daemon's configuration.
 ///
 /// # Errors
 ///
-/// [`Failure::Config`]: no handle can start with `gearman.handle_prefix`.
+/// [`Failure::Config`]: `gearman.handle_prefix` is not valid in a handle.
 pub fn gearman(config: &Config) -> Result<Settings, Failure> {
     protocols::gearman(config)
 }
 
-/// What Faktory's jobs are made with, as the daemon is configured.
+/// Settings for Faktory's jobs under the daemon's configuration.
 ///
 /// # Errors
 ///
@@ -299,11 +298,11 @@ pub fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
     protocols::faktory(config)
 }
 
-/// What spiderq's entries are made with, as the daemon is configured: those of the cycle with this queue, or of the first.
+/// Settings for spiderq's entries under the daemon's configuration: of the cycle queue with this name, or of the first one.
 ///
 /// # Errors
 ///
-/// [`Failure::Config`]: none of that name is served, or `spiderq.password_file` cannot be read.
+/// [`Failure::Config`]: there is no such cycle queue, or `spiderq.password_file` cannot be read.
 pub fn spiderq(config: &Config, queue: Option<&str>) -> Result<SpiderqSettings, Failure> {
     let cycle = config.spiderq.cycles().find(|cycle| queue.is_none_or(|queue| queue == cycle.queue));
     let Some(cycle) = cycle else {
@@ -313,7 +312,7 @@ pub fn spiderq(config: &Config, queue: Option<&str>) -> Result<SpiderqSettings, 
     protocols::cycle_settings(&cycle, config)
 }
 
-/// What time it is for the jobs that are taken: all their times are the wall clock's.
+/// The current wall-clock time; all times of imported jobs are wall-clock times.
 #[must_use]
 pub fn now() -> Timestamp {
     clock::wall()
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_there_and_is_not_taken_again() {
+    fn imported_jobs_are_there_and_are_not_imported_again() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
         let mut importer = Importer::open(&config, &source(), false).unwrap();
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_taken_once_but_by_jobs_of_one_source() {
+    fn a_name_is_imported_once_unless_jobs_of_one_source_share_it() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
         let named = || NewJob { name: Some(Bytes::from_static(b"jid")), ..job("", "x") };
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_refuses_others_refuses_none_that_were_beside_each_other() {
+    fn jobs_of_one_source_may_share_a_refusing_key() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
         let unique = Unique { key: Bytes::from_static(b"k"), clash: Clash::Refuse, until: KeyUntil::End };
@@ -397,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_come_too() {
+    fn queues_are_imported_too() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config(dir.path());
         config.limits.queues_max = 2;
@@ -414,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_cut_short_goes_on_behind_the_last_batch() {
+    fn an_interrupted_import_continues_after_the_last_batch() {
         let dir = tempfile::tempdir().unwrap();
         let config = config(dir.path());
         let mut importer = Importer::open(&config, &source(), false).unwrap();
@@ -430,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_are_the_daemons_and_what_they_refuse_is_asked_for_again() {
+    fn refused_jobs_are_tried_again_by_the_next_import() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config(dir.path());
         config.limits.jobs_max = 1;

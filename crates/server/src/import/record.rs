@@ -1,4 +1,4 @@
-//! What has been taken from a source: a small file `imports/DIGEST` in the data directory, replaced whole after every batch.
+//! Progress of an import: a small file `imports/DIGEST` in the data directory, replaced after every batch.
 //!
 //! ```text
 //! windlass-import 1 gearmand-sqlite
@@ -9,8 +9,8 @@
 //! ranks 4611686018427387904
 //! ```
 //!
-//! Places below `done` were taken, but for those that were `left`. Jobs below `first` were here before. `ranks`, if the source
-//! says how its jobs stand among each other, is where the first of them stands here.
+//! Positions below `done` were imported, except those listed as `left`. Jobs with numbers below `first` existed before the
+//! import. `ranks`, if the source has an order of jobs, is the sort key here that corresponds to the source's smallest.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use super::Source;
 const FOLDER: &str = "imports";
 const VERSION: &str = "windlass-import 1";
 
-/// Which places of one source are done.
+/// The finished positions of one source.
 #[derive(Debug)]
 pub(super) struct Record {
     path: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// What is remembered of a source; nothing if it is to be taken again.
+    /// Reads the record of a source; with `again`, starts an empty one.
     pub(super) fn open(data_dir: &Path, source: &Source, again: bool) -> io::Result<Self> {
         fs::create_dir_all(data_dir.join(FOLDER))?;
         let mut record = Self::new(data_dir, source);
@@ -48,7 +48,7 @@ impl Record {
         Ok(record)
     }
 
-    /// What is remembered of a source, if anything is that can be read.
+    /// Reads the record of a source, if there is a readable one.
     pub(super) fn find(data_dir: &Path, source: &Source) -> Option<Self> {
         let mut record = Self::new(data_dir, source);
         let text = fs::read_to_string(&record.path).ok()?;
@@ -93,7 +93,7 @@ impl Record {
     pub(super) fn save(&self) -> io::Result<()> {
         let mut text = format!("{VERSION} {}\ndone {}\n", self.kind, self.done);
         for (first, last) in ranges(&self.left) {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "left {first}-{last}");
         }
         for (word, number) in [("first", self.first), ("ranks", self.ranks)] {
@@ -116,7 +116,7 @@ fn places(range: &str) -> Option<std::ops::RangeInclusive<u64>> {
     Some(first.parse().ok()?..=last.parse().ok()?)
 }
 
-/// Rows of neighbours.
+/// Groups adjacent positions.
 fn ranges(places: &BTreeSet<u64>) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for place in places {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_read_as_it_was_written() {
+    fn a_record_is_read_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let source = Source { kind: "test", digest: "00ff".to_owned() };
         let mut record = Record::open(dir.path(), &source, false).unwrap();

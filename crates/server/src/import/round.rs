@@ -1,4 +1,4 @@
-//! What an engine held comes back from its export as it was; and what is no export does no harm.
+//! Property tests: an export imports as it was, and a damaged export does no harm.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use super::*;
 const HOUR_MS: u64 = 3_600_000;
 const CLIENT: ClientId = ClientId(1);
 
-/// So far ahead that nothing becomes due while a test runs.
+/// A time so far ahead that nothing becomes due during a test.
 fn later(turn: &mut Turn) -> Timestamp {
     turn.now.after_ms(HOUR_MS + turn.roll(1_000 * HOUR_MS))
 }
@@ -137,7 +137,7 @@ fn any_command(turn: &mut Turn, engine: &Engine) -> Command {
     }
 }
 
-/// A directory with what so many commands leave.
+/// Creates a directory with the result of `commands` random commands.
 fn live(config: &Config, seed: u64, commands: u64) {
     let Opened { mut log, recovered, .. } = run::open(config).unwrap();
     let (mut engine, mut journal) = (recovered.engine, recovered.journal);
@@ -161,7 +161,7 @@ fn export(dir: &Path) -> Vec<u8> {
     lines
 }
 
-/// Takes lines into a directory. What could not be taken, and what was taken in part.
+/// Imports lines. Returns the lines that were refused or imported in part.
 fn take(config: &Config, lines: &[Vec<u8>], most: usize) -> Vec<(usize, Adopted)> {
     let lines: Vec<Line> = lines.iter().filter_map(|line| Line::read(line).ok()).collect();
     let mut importer = Importer::open(config, &source(), false).unwrap();
@@ -194,12 +194,12 @@ fn config(dir: &Path) -> Config {
     Config { data_dir: dir.to_owned(), ..Config::default() }
 }
 
-/// All that a directory holds, in an order and with names that do not depend on the directory.
+/// The content of a directory, in an order and with names that do not depend on the directory.
 #[derive(Debug, PartialEq)]
 struct Contents {
-    /// Without queue and rank, and with the queue's name.
+    /// Without queue and sort key, with the queue's name.
     jobs: Vec<(Job, Bytes)>,
-    /// The jobs' numbers, by rank.
+    /// The jobs' numbers, in the order of their sort keys.
     order: Vec<JobId>,
     schedules: Vec<Schedule>,
     batches: Vec<Batch>,
@@ -237,12 +237,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn what_was_saved_comes_back_as_it_was(seed in any::<u64>(), cut in 0_usize..200) {
+    fn an_export_imports_as_it_was(seed in any::<u64>(), cut in 0_usize..200) {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
         live(&from, seed, 150);
         let lines = lines(&export(&from.data_dir));
-        // Cut short, and gone on with.
+        // Interrupted, and continued.
         take(&to, &lines, cut);
         let odd = take(&to, &lines, usize::MAX);
         prop_assert_eq!(odd, vec![]);
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_there_already_is_not_taken_twice(seed in any::<u64>()) {
+    fn existing_records_are_not_imported_again(seed in any::<u64>()) {
         let dir = tempfile::tempdir().unwrap();
         let from = config(&dir.path().join("from"));
         live(&from, seed, 100);
@@ -264,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn jobs_that_come_to_others_stand_behind_them(seeds in any::<[u64; 2]>()) {
+    fn imported_jobs_are_sorted_behind_existing_ones(seeds in any::<[u64; 2]>()) {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (config(&dir.path().join("from")), config(&dir.path().join("to")));
         live(&from, seeds[0], 60);
@@ -273,12 +273,12 @@ proptest! {
         take(&to, &lines(&export(&from.data_dir)), usize::MAX);
         let after = contents(&to);
         prop_assert_eq!(&after.order[..before.order.len()], &before.order[..]);
-        // The ends of a batch that both have may differ; the jobs that were there do not.
+        // The ends of a batch that both directories have may differ; the existing jobs do not.
         let kept: Vec<_> = after.jobs.iter().filter(|(job, _)| job.id.0 < before.next).cloned().collect();
         prop_assert_eq!(kept, before.jobs);
     }
 
-    /// What is changed in an export may be refused, or be something else; what is taken can be started from.
+    /// The importer may refuse changed lines, or read them as other records; the daemon can start from the result.
     #[test]
     fn a_damaged_export_does_no_harm(seed in any::<u64>(), damages in prop::collection::vec(any::<[u32; 2]>(), 1..40)) {
         use base64::Engine as _;
@@ -291,7 +291,7 @@ proptest! {
             let index = at as usize % lines.len();
             let line = &mut lines[index];
             let text = String::from_utf8(line.clone()).unwrap_or_default();
-            // Mostly inside of records, which a flipped letter would only make unreadable.
+            // Mostly inside of records: a flipped letter outside would only make the line unreadable.
             match text.split_once("\"record_base64\":\"").filter(|_| what % 4 != 0) {
                 Some((head, coded)) => {
                     let Ok(mut record) = BASE64_STANDARD.decode(coded.trim_end_matches("\"}")) else { continue };
@@ -341,7 +341,7 @@ fn lines_written_by_hand() {
 }
 
 #[test]
-fn what_is_wrong_with_a_line_is_named() {
+fn errors_name_the_field() {
     let table = [
         ("", "not a JSON object: EOF"),
         ("[1]", "not a JSON object: another value"),
@@ -349,7 +349,7 @@ fn what_is_wrong_with_a_line_is_named() {
         ("{}", "`queue` is missing"),
         (r#"{"queue":7}"#, "`queue` is not a string"),
         (r#"{"queue":"q","boddy":"x"}"#, "`boddy` is not a field of a new job"),
-        (r#"{"queue":"q","body":"x","body_base64":"eA=="}"#, "`body_base64` is not to be there beside"),
+        (r#"{"queue":"q","body":"x","body_base64":"eA=="}"#, "`body_base64` is not allowed beside"),
         (r#"{"queue":"q","body_base64":"?"}"#, "`body_base64` is not base64"),
         (r#"{"queue":"q","priority":10}"#, "`priority` is not a number from 1 to 9"),
         (r#"{"queue":"q","priority":1.5}"#, "`priority` is not a whole number"),
@@ -359,7 +359,7 @@ fn what_is_wrong_with_a_line_is_named() {
         (r#"{"schedule":1,"queue":"q"}"#, "`record_base64` is missing"),
         (r#"{"queue":"q","body":"","record_base64":"AA=="}"#, "`record_base64` cannot be read: record kind 0"),
         (r#"{"queue":"q","body":"","record_base64":"AwE="}"#, "`record_base64` cannot be read: it is not a job"),
-        (r#"{"queue":"q","body":"","record_base64":"AwEDAQ=="}"#, "`record_base64` cannot be read: more follows"),
+        (r#"{"queue":"q","body":"","record_base64":"AwEDAQ=="}"#, "`record_base64` cannot be read: trailing bytes"),
         (r#"{"queue":"q","body":"","record_base64":""}"#, "`record_base64` is missing"),
     ];
     for (line, expected) in table {

@@ -1,8 +1,8 @@
-//! Cron expressions as croniter 1.0.5 understands them, with which EventMQ's scheduler reads its own.
+//! Cron expressions as croniter 1.0.5 reads them; EventMQ's scheduler uses it.
 //!
-//! It differs from a crontab in the days. A field that lists every value there is says nothing, as `*` does. As soon as one
-//! weekday says which of the month it is (`fri#2`) the others do not count, nor do the days of the month; and `1-5#2` is five
-//! such weekdays. What croniter refuses and a crontab here may have, `@daily` and `Lfri`, is taken.
+//! croniter differs from a crontab in the days. A field that lists all its values restricts nothing, like `*`. As soon as one
+//! weekday names its week of the month (`fri#2`), plain weekdays and days of the month are ignored; `1-5#2` is five such
+//! weekdays. `@daily` and `Lfri`, which croniter refuses, are accepted here.
 
 use std::ops::RangeInclusive;
 
@@ -12,14 +12,14 @@ use super::{
     CronError, DAY, Field, HOUR, MINUTE, MONTH, SECOND, WEEKDAY_FROM_SUNDAY, fields, of_word, shown, split_at,
 };
 
-/// `L` is read apart.
+/// Without `L`, which is read separately.
 const PLAIN_DAY: Field = Field { names: &[], ..DAY };
 
-/// Compiles an expression of five fields, or of six if the last, seconds, is 0; or a word like `@daily`.
+/// Compiles an expression of five fields, of six if the last field (seconds) is 0, or a word like `@daily`.
 ///
 /// # Errors
 ///
-/// It is no such text. Whether its day ever comes is the engine's to say: see [`Cron::can_match`].
+/// The text is invalid. Whether the expression ever matches a day is a question for the engine: see [`Cron::can_match`].
 pub fn parse(text: &[u8]) -> Result<Cron, CronError> {
     let text = text.trim_ascii();
     if text.starts_with(b"@") {
@@ -52,7 +52,7 @@ fn compile([minute, hour, day, month, weekday]: [&[u8]; 5]) -> Result<Cron, Cron
     })
 }
 
-/// A field without days.
+/// Any field but the two of days.
 fn read(field: &Field, text: &[u8]) -> Result<u64, CronError> {
     let mut list = List::default();
     for item in text.split(|byte| *byte == b',') {
@@ -71,7 +71,7 @@ fn read_days(text: &[u8]) -> Result<List, CronError> {
     Ok(list)
 }
 
-/// Days of the week, 0 being Sunday; and those of them that come once a month, as bits of [`Cron::weekdays`].
+/// Days of the week, with 0 for Sunday; and weekdays that come once a month, as bits of [`Cron::weekdays`].
 fn read_weekdays(text: &[u8]) -> Result<(List, u64), CronError> {
     const FIELD: &Field = &WEEKDAY_FROM_SUNDAY;
     const LAST: u16 = 5;
@@ -99,14 +99,14 @@ fn read_weekdays(text: &[u8]) -> Result<(List, u64), CronError> {
     Ok((list, nth_bits))
 }
 
-/// What an item of a list comes to.
+/// An item of a list.
 enum Item {
     Star,
     Values(u64),
 }
 
 impl Item {
-    /// A `*`, a value or a range; a value, a range or `*` with every so many from there on.
+    /// A `*`, a value or a range, with an optional step.
     fn read(field: &Field, text: &[u8]) -> Result<Self, CronError> {
         let (range, step) = match split_at(text, b'/') {
             Some((range, step)) => (range, Some(step)),
@@ -127,7 +127,7 @@ impl Item {
     }
 }
 
-/// What the items of a list come to together.
+/// The sum of a list's items.
 #[derive(Default)]
 struct List {
     star: bool,
@@ -142,8 +142,9 @@ impl List {
         }
     }
 
-    /// Whether the field says nothing. croniter counts what is in the list, a `*` as one: there must be as many as there are
-    /// values. Otherwise a `*` is all if it is alone, or with `L` (bit 0); among others it is nothing.
+    /// Whether the field restricts nothing. croniter compares the number of entries, a `*` counting as one, with the number of
+    /// the field's values. Otherwise a `*` means all values only if it is alone or beside `L` (bit 0); among other entries it
+    /// adds nothing.
     fn is_open(&self, all: u32) -> bool {
         let is_alone = self.values == 0 || (all == 31 && self.values == 1);
         self.star && is_alone || self.values.count_ones() + u32::from(self.star) == all
@@ -158,7 +159,7 @@ fn bits(values: impl Iterator<Item = u16>) -> u64 {
     values.fold(0, |bits, value| bits | 1 << value)
 }
 
-/// A range. One to Sunday ends with the week; one to `L` ends with the longest month.
+/// A range. One that ends on Sunday ends with the week; one that ends on `L` ends with the longest month.
 fn span(field: &Field, from: &[u8], to: &[u8], range: &[u8]) -> Result<RangeInclusive<u16>, CronError> {
     let is_last = field.name == DAY.name && to.eq_ignore_ascii_case(b"l");
     let (from, to) = (value(field, from)?, if is_last { field.high } else { value(field, to)? });
@@ -166,7 +167,7 @@ fn span(field: &Field, from: &[u8], to: &[u8], range: &[u8]) -> Result<RangeIncl
     if from > to { Err(CronError::Backwards { field: field.name, text: shown(range) }) } else { Ok(from..=to) }
 }
 
-/// A value. 0 too, which is 1 where there is no 0.
+/// A value. 0 is accepted too, and means 1 where the field has no 0.
 fn value(field: &Field, text: &[u8]) -> Result<u16, CronError> {
     match field.value(text) {
         Err(CronError::Range { value: 0, .. }) => Ok(0),
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_understood_as_in_a_crontab() {
+    fn expressions_that_mean_the_same_as_in_a_crontab() {
         let table = [
             ("* * * * *", "* * * * *"),
             ("  5\t4 3 2 1 ", "5 4 3 2 1"),
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_understood_otherwise() {
+    fn expressions_that_differ_from_a_crontab() {
         let table = [
             ("every value is none", "0 0 1-31 * 5", "0 0 * * 5"),
             ("… and so is a list of them", "0 0 1-15,16-31 * 5", "0 0 * * 5"),
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not() {
+    fn invalid_expressions_are_refused() {
         let table = [
             ("* * * *", "4 fields, but minute, hour, day of month, month and day of week are needed"),
             ("* * * * * 5", "a job runs at the beginning of a minute: a sixth field, seconds, can only be 0"),

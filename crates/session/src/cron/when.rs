@@ -1,16 +1,16 @@
-//! What Faktory's configuration may say of when a job comes again: a cron expression with or without seconds, in a time zone
-//! or in UTC, or every so often.
+//! When a job of Faktory's configuration recurs: a cron expression with or without seconds, in a time zone or in UTC, or a
+//! fixed interval.
 //!
-//! Rules: those of the Go library that Faktory reads its expressions with. `CRON_TZ=Europe/Berlin` (or `TZ=`) may stand before
-//! an expression, seconds may stand before the five fields, `?` is another `*`, and `@every 1h30m` is a span in Go's words,
-//! in whole seconds and at least one. Two things are different on purpose: without a zone times are UTC, not whatever the
-//! machine's clock shows; and when clocks are changed nothing is left out or done twice ([`windlass_engine::Zone`]).
+//! The rules are those of the Go library that Faktory uses. `CRON_TZ=Europe/Berlin` (or `TZ=`) can precede an expression,
+//! seconds can precede the five fields, `?` equals `*`, and `@every 1h30m` is a duration in Go's notation, in whole seconds
+//! and at least one. Two rules differ on purpose: without a zone times are UTC instead of the machine's local time; and when
+//! clocks change, no run is left out or repeated ([`windlass_engine::Zone`]).
 
 use windlass_engine::{Cron, Recurrence, Zone};
 
 use super::{CronError, SECOND, Week, compile, fields, parse, shown};
 
-/// When a job comes again; `timezone` is said beside the expression, which may name one itself.
+/// When a job recurs. `timezone` comes from outside the expression, which may name a zone itself.
 ///
 /// ```
 /// let when = windlass_session::cron::when("CRON_TZ=Europe/Berlin 30 8 * * mon-fri", None)?;
@@ -20,7 +20,7 @@ use super::{CronError, SECOND, Week, compile, fields, parse, shown};
 ///
 /// # Errors
 ///
-/// It is no such text, or there is no such zone. Whether its day ever comes is the engine's to say.
+/// The text is invalid, or the time zone is unknown. Whether the expression ever matches a day is a question for the engine.
 pub fn when(text: &str, timezone: Option<&str>) -> Result<Recurrence, CronError> {
     let text = text.trim();
     let named = text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ="));
@@ -69,13 +69,13 @@ fn expression(text: &[u8]) -> Result<Cron, CronError> {
     }
 }
 
-/// What is behind `@every`.
+/// The text after `@every`.
 fn every(text: &str) -> Option<&str> {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     word.eq_ignore_ascii_case("@every").then(|| rest.trim())
 }
 
-/// A positive span in Go's words, `1h30m` or `1.5h`, in whole seconds, in milliseconds.
+/// A positive duration in Go's notation (`1h30m`, `1.5h`), rounded down to whole seconds; in milliseconds.
 fn span_ms(text: &str) -> Option<u64> {
     const MAX_NS: f64 = 9.0e18;
     let mut rest = text.strip_prefix('+').unwrap_or(text);
@@ -115,7 +115,7 @@ fn nanoseconds(unit: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn told(text: &str, timezone: Option<&str>) -> String {
+    fn described(text: &str, timezone: Option<&str>) -> String {
         match when(text, timezone) {
             Ok(Recurrence::Cron(cron)) => cron.to_string(),
             Ok(Recurrence::Zoned(cron, zone)) => format!("{cron} in {}", zone.name()),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_understood() {
+    fn valid_texts_are_read() {
         let table = [
             ("0 9 * * *", None, "0 9 * * *"),
             ("CRON_TZ=Europe/Berlin 0 9 * * *", None, "0 9 * * * in Europe/Berlin"),
@@ -150,12 +150,12 @@ mod tests {
             ("TZ=Europe/Berlin @every 1m", Some("Europe/Berlin"), "every 60000 ms"),
         ];
         for (text, timezone, expected) in table {
-            assert_eq!(told(text, timezone), expected, "{text} {timezone:?}");
+            assert_eq!(described(text, timezone), expected, "{text} {timezone:?}");
         }
     }
 
     #[test]
-    fn what_is_not() {
+    fn invalid_texts_are_refused() {
         let fields = "minute, hour, day of month, month and day of week are needed, and seconds may stand before them";
         let table = [
             ("", None, format!("0 fields, but {fields}")),
@@ -166,24 +166,20 @@ mod tests {
             (
                 "TZ=Middle/Earth * * * * *",
                 None,
-                "there is no time zone `Middle/Earth`; they are called as in Europe/Berlin".to_owned(),
+                "unknown time zone `Middle/Earth`; expected a name such as Europe/Berlin".to_owned(),
             ),
-            (
-                "* * * * *",
-                Some("Local"),
-                "there is no time zone `Local`; they are called as in Europe/Berlin".to_owned(),
-            ),
+            ("* * * * *", Some("Local"), "unknown time zone `Local`; expected a name such as Europe/Berlin".to_owned()),
             ("TZ=Asia/Tokyo * * * * *", Some("Asia/Seoul"), "two time zones, Asia/Tokyo and Asia/Seoul".to_owned()),
-            ("@every", None, "`` is no span of time such as 1h30m".to_owned()),
-            ("@every 5", None, "`5` is no span of time such as 1h30m".to_owned()),
-            ("@every -5s", None, "`-5s` is no span of time such as 1h30m".to_owned()),
-            ("@every 1d", None, "`1d` is no span of time such as 1h30m".to_owned()),
-            ("@every 1..5s", None, "`1..5s` is no span of time such as 1h30m".to_owned()),
-            ("@every 99999999999h", None, "`99999999999h` is no span of time such as 1h30m".to_owned()),
+            ("@every", None, "`` is not a duration such as 1h30m".to_owned()),
+            ("@every 5", None, "`5` is not a duration such as 1h30m".to_owned()),
+            ("@every -5s", None, "`-5s` is not a duration such as 1h30m".to_owned()),
+            ("@every 1d", None, "`1d` is not a duration such as 1h30m".to_owned()),
+            ("@every 1..5s", None, "`1..5s` is not a duration such as 1h30m".to_owned()),
+            ("@every 99999999999h", None, "`99999999999h` is not a duration such as 1h30m".to_owned()),
             ("@fortnightly", None, "`@fortnightly` is not @yearly, @monthly, @weekly, @daily or @hourly".to_owned()),
         ];
         for (text, timezone, expected) in table {
-            assert_eq!(told(text, timezone), expected, "{text} {timezone:?}");
+            assert_eq!(described(text, timezone), expected, "{text} {timezone:?}");
         }
     }
 }

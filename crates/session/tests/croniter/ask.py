@@ -1,8 +1,9 @@
 """Asks croniter 1.0.5 when random cron expressions come due: `ask.py SEED COUNT`.
 
-A line that begins with `# ` says who was asked. Then one line each: the expression, a start in Unix seconds, and the next three times, with tabs between; `refused` instead of the
-times where croniter raises. croniter sometimes overlooks a day (in `31,l` the last day of a short month, in `1,31` the 1st of
-March). Where it does, the time that it overlooks is given with a `+` before it, and the next one is asked for from there.
+Lines that begin with `# ` name the versions used. Every other line is one answer, with tabs between its fields: the expression, a
+start in Unix seconds, and the next three times, or `refused` where croniter raises. croniter sometimes overlooks a day (in `31,l`
+the last day of a short month, in `1,31` the 1st of March). The overlooked time is then written with a `+` before it, and the
+search for the next time starts from there.
 """
 
 import sys

@@ -1,20 +1,20 @@
-//! What `ask.py` wrote, against ours.
+//! Compares the output of `ask.py` with our reading of the same expressions.
 
 #![allow(unreachable_pub, reason = "two tests have it")]
 
 use windlass_engine::Timestamp;
 use windlass_session::cron::{CronError, croniter};
 
-/// What croniter said of so many expressions.
+/// croniter's answers, counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Played {
-    /// That they come due at these times.
+    /// Expressions that come due at the same times.
     pub due: usize,
-    /// … which it does not say itself, but only when it is asked from a later start.
+    /// Times that croniter gives only when asked from a later start.
     pub overlooked: usize,
-    /// That it refuses them; what is ours to say then is not compared.
+    /// Expressions that croniter refuses; ours is not compared.
     pub refused: usize,
-    /// That they come due at certain seconds, which ours refuses.
+    /// Expressions with seconds other than 0, which ours refuses.
     pub seconds: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The configuration as its operator meets it: the document of defaults, values, every way to be wrong.
+//! Tests of the configuration: the document of defaults, values, and all errors.
 
 mod overriding;
 
@@ -40,7 +40,7 @@ fn gather(section: &Table, prefix: &str, keys: &mut HashSet<String>) {
 fn the_document_explains_every_key() {
     let lines: Vec<&str> = DEFAULTS.lines().collect();
     for (number, line) in lines.iter().enumerate().filter(|(_, line)| line.contains(" = ") && !line.starts_with('#')) {
-        assert!(lines[number - 1].starts_with("# "), "line {}: nothing is said about {line}", number + 1);
+        assert!(lines[number - 1].starts_with("# "), "line {}: no comment explains {line}", number + 1);
     }
 }
 
@@ -51,7 +51,7 @@ fn the_defaults_make_sense() {
 }
 
 #[test]
-fn what_was_written_reads_the_same() {
+fn a_written_configuration_reads_back_the_same() {
     let mut config = Config { durability: Durability::Interval, ..Config::default() };
     config.log.format = LogFormat::Json;
     config.gearman.on_timeout = OnTimeout::Requeue;
@@ -78,7 +78,7 @@ fn what_was_written_reads_the_same() {
 }
 
 #[test]
-fn variables_are_as_many_as_keys() {
+fn every_key_has_its_own_variable() {
     let names: HashSet<String> = keys().iter().map(|(key, _)| variable(key)).collect();
     assert_eq!(names.len(), keys().len());
 }
@@ -86,7 +86,7 @@ fn variables_are_as_many_as_keys() {
 // ---- values ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_file_says_what_it_says_and_nothing_else() {
+fn a_file_sets_its_keys_and_no_others() {
     let config = parse(
         "data_dir = \"/var/lib/windlass\"\ndurability = \"interval\"\ncommit_interval = \"1s\"\n\
          [limits]\njobs_bytes_max = \"2GiB\"\nlease_max = \"1h30m\"\n\
@@ -105,7 +105,7 @@ fn a_file_says_what_it_says_and_nothing_else() {
 }
 
 #[test]
-fn the_engine_gets_its_own_units() {
+fn limits_are_converted_to_the_engines_units() {
     let config = parse(
         "[limits]\njobs_max = 1\njobs_bytes_max = \"2KiB\"\nschedules_max = 12\nbatches_max = 13\nbatch_depth_max = 14\nbatch_ttl = \"15s\"\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
          listeners_max = 6\nlease_max = \"7s\"\ndead_ttl = \"8d\"\ndead_max = 16\ndead_bytes_max = 17\nwake_patience = \"9ms\"\nbeat_timeout = \"10m\"\n\
@@ -168,14 +168,14 @@ fn handles_start_with_the_name_of_the_machine() {
 }
 
 #[test]
-fn threads_are_one_per_core_unless_said() {
+fn threads_default_to_one_per_two_cores() {
     assert!(Server::default().threads_or_default() >= 1);
     assert_eq!(Server { threads: 7, ..Server::default() }.threads_or_default(), 7);
 }
 
-// ---- every way to be wrong -------------------------------------------------------------------------------------------
+// ---- errors ----------------------------------------------------------------------------------------------------------
 
-/// Whether a text is what was expected, where an expected line may end in `…`.
+/// Whether a text is as expected, where an expected line may end in `…`.
 fn is_like(text: &str, expected: &str) -> bool {
     let alike = |(line, expected): (&str, &str)| match expected.strip_suffix('…') {
         Some(start) => line.starts_with(start),
@@ -238,11 +238,11 @@ fn a_bad_entry_of_cron_names_its_line() {
         ("schedule = \"0 25 * * *\"", ":5:12: faktory.cron: entry 2 (T): schedule: hour: 25 is not between 0 and 23\n"),
         (
             "schedule = \"@every 5 minutes\"",
-            ":5:12: faktory.cron: entry 2 (T): schedule: `5 minutes` is no span of time such as 1h30m\n",
+            ":5:12: faktory.cron: entry 2 (T): schedule: `5 minutes` is not a duration such as 1h30m\n",
         ),
         (
             "timezone = \"Mars/Here\"\nschedule = \"@daily\"",
-            ":6:12: faktory.cron: entry 2 (T): schedule: there is no time zone `Mars/Here`; they are called as in Europe/Berlin\n",
+            ":6:12: faktory.cron: entry 2 (T): schedule: unknown time zone `Mars/Here`; expected a name such as Europe/Berlin\n",
         ),
         ("schedule = \"0 0 30 2 *\"", ":5:12: faktory.cron: entry 2 (T): schedule: there is no such day\n"),
         (

@@ -1,4 +1,4 @@
-//! What overrides what: the file, the environment over it, the command line over that.
+//! Precedence of the file, the environment and the command line.
 
 use std::ffi::OsString;
 
@@ -50,7 +50,7 @@ fn every_key_can_be_overridden() {
 }
 
 #[test]
-fn what_comes_later_counts() {
+fn later_overrides_win() {
     let file = parse("[log]\nlevel = \"warn\"\nformat = \"json\"\n[server]\nthreads = 1\n").unwrap();
     let mut overrides = environment(&[("WINDLASS_LOG_LEVEL", "error"), ("WINDLASS_SERVER_THREADS", "2")]).unwrap();
     overrides.push(Override::from_assignment("server.threads=3").unwrap());
@@ -81,14 +81,14 @@ fn lists_are_written_either_way() {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone() {
+fn other_variables_are_ignored() {
     let overrides = environment(&[
         ("HOME", "/root"),
         ("WINDLASSES", "3"),
         ("WINDLASS_TEST_CRASHES", "1000"),
         ("WINDLASS_SIM_SEEDS", "1000"),
         ("WINDLASS_BENCH_RUNS", "3"),
-        // What Kubernetes tells a container about services called `windlass` and `windlass-gearman`.
+        // Set by Kubernetes in every container, for services called `windlass` and `windlass-gearman`.
         ("WINDLASS_SERVICE_HOST", "10.0.0.1"),
         ("WINDLASS_SERVICE_PORT", "4730"),
         ("WINDLASS_SERVICE_PORT_GEARMAN", "4730"),
@@ -110,14 +110,14 @@ fn wrong_variables_are_named() {
         ("WINDLASS_GEARMAN_PORT", "4730", "no key has this variable; the nearest is WINDLASS_GEARMAN_"),
         ("WINDLASS_", "", "no key has this variable; the nearest is WINDLASS_"),
         ("WINDLASS_DURABILITY", "maybe", "unknown variant `maybe`, expected `sync` or `interval`"),
-        ("WINDLASS_SERVER_THREADS", "many", "`many` is no integer as TOML writes it"),
+        ("WINDLASS_SERVER_THREADS", "many", "`many` is not a TOML integer"),
         ("WINDLASS_SERVER_THREADS", "1\nlog.level = \"info\"", "`1\\nlog.level = \\\"info\\\"` is more than one value"),
-        ("WINDLASS_SERVER_THREADS", "", "`` is no integer as TOML writes it"),
+        ("WINDLASS_SERVER_THREADS", "", "`` is not a TOML integer"),
         ("WINDLASS_SERVER_THREADS", "\"2\"", "invalid type: string \"2\", expected usize"),
-        ("WINDLASS_GEARMAN_EXCEPTIONS", "yes", "`yes` is no boolean as TOML writes it"),
+        ("WINDLASS_GEARMAN_EXCEPTIONS", "yes", "`yes` is not a TOML boolean"),
         ("WINDLASS_GEARMAN_LISTEN", "[4730]", "invalid type: integer `4730`, expected a string"),
         ("WINDLASS_GEARMAN_LISTEN", "[\"4730\"", "bad address `[\"4730\"`: no port"),
-        ("WINDLASS_GEARMAN_LISTEN", "[4730 4731]", "`[4730 4731]` is no array as TOML writes it"),
+        ("WINDLASS_GEARMAN_LISTEN", "[4730 4731]", "`[4730 4731]` is not a TOML array"),
         ("WINDLASS_GEARMAN_LISTEN", "4730", "bad address `4730`: no port"),
         ("WINDLASS_SERVER_IDLE_TIMEOUT", "10", "`10` has no unit, expected"),
     ];
@@ -130,7 +130,7 @@ fn wrong_variables_are_named() {
 
 #[cfg(unix)]
 #[test]
-fn a_variable_that_is_no_text_is_named() {
+fn a_variable_that_is_not_text_is_named() {
     use std::os::unix::ffi::OsStringExt as _;
     let variables = [(OsString::from("WINDLASS_DATA_DIR"), OsString::from_vec(b"/\xff".to_vec()))];
     assert_eq!(
