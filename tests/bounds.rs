@@ -1,4 +1,4 @@
-//! Bounds: peers that take more than their share of memory, of places or of time, and the daemon and others that go on.
+//! Limits: peers that exceed their share of memory, connections or time; the daemon and the other clients continue.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -32,7 +32,7 @@ use windlass_testkit::daemon::Daemon;
 
 const MIB: usize = 1 << 20;
 
-/// Whether the daemon ends the connection, whatever it says before.
+/// Whether the daemon ends the connection, whatever it sends before.
 fn is_hung_up_on(mut stream: &TcpStream) -> bool {
     let end = std::io::copy(&mut stream, &mut std::io::sink());
     end.map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |_| true)
@@ -47,7 +47,7 @@ fn say(address: SocketAddr, bytes: &[u8]) -> TcpStream {
 // ---- time ------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn half_a_message_is_not_waited_for_for_ever() {
+fn half_a_message_times_out() {
     let dir = tempfile::tempdir().unwrap();
     let keys = "[server]\nmessage_timeout = \"300ms\"\nmessage_rate_min = 0\n";
     let daemon = daemon(dir.path()).set(keys).eventmq("").start();
@@ -68,7 +68,7 @@ fn half_a_message_is_not_waited_for_for_ever() {
     for (name, address) in [("spiderq", daemon.address("spiderq")), ("eventmq", daemon.address("eventmq"))] {
         let mut dealer = Dealer::connect(address, b"");
         dealer.say(&frame(MORE, b"there is more")).unwrap();
-        // A sign of life between the parts of a message does not bring it to its end.
+        // A heartbeat between the parts of a message does not complete the message.
         dealer.say(&command("PING", b"\0\0alive")).unwrap();
         halves.push((name, dealer.stream));
     }
@@ -78,7 +78,7 @@ fn half_a_message_is_not_waited_for_for_ever() {
     for (what, stream) in &halves {
         assert!(is_hung_up_on(stream), "{what}");
     }
-    // Who is silent between messages is left alone.
+    // A client that is silent between messages stays connected.
     idle.submit("f", "", "x").unwrap();
 }
 
@@ -88,16 +88,16 @@ fn encoded(request: &Request) -> BytesMut {
     bytes
 }
 
-// ---- places ----------------------------------------------------------------------------------------------------------
+// ---- connections -----------------------------------------------------------------------------------------------------
 
 #[test]
-fn those_who_say_nothing_shut_nobody_out() {
+fn silent_connections_leave_room_for_others() {
     let dir = tempfile::tempdir().unwrap();
     let daemon =
         daemon(dir.path()).set("[server]\nconnections_max = 40\nconnections_reserved = 2\n").eventmq("").start();
     let silent: Vec<TcpStream> = (0..100).map(|_| socket(daemon.address("gearman")).unwrap()).collect();
     let bare: Vec<TcpStream> = (0..100).map(|_| socket(daemon.address("spiderq")).unwrap()).collect();
-    // They have been let in, or hung up on, in the order in which they came.
+    // By now each is accepted or disconnected, in the order of arrival.
     assert!(is_hung_up_on(&silent[0]) && is_hung_up_on(&bare[0]));
     let mut producers: Vec<Fwp> = (0..3).map(|_| Fwp::connect(daemon.address("faktory"))).collect();
     assert_eq!(producers[2].ask(r#"PUSH {"jid":"survivor1","jobtype":"T","args":[]}"#), "+OK");
@@ -109,7 +109,7 @@ fn those_who_say_nothing_shut_nobody_out() {
 }
 
 #[test]
-fn those_who_speak_leave_places_for_other_protocols_and_for_administrators() {
+fn active_connections_leave_places_for_other_protocols_and_administrators() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).set("[server]\nconnections_max = 20\nconnections_reserved = 2\n").start();
     let mut inside = Vec::new();
@@ -128,7 +128,7 @@ fn those_who_speak_leave_places_for_other_protocols_and_for_administrators() {
 }
 
 #[test]
-fn an_address_has_its_share() {
+fn connections_per_address_are_limited() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).set("[server]\nconnections_per_address_max = 2\n").start();
     let mut inside = [(); 2].map(|()| Peer::connect(daemon.address("gearman")).unwrap());
@@ -136,22 +136,22 @@ fn an_address_has_its_share() {
     let outside = || Fwp::try_hello(daemon.address("faktory"));
     assert!(outside().is_err());
     drop(inside);
-    // A place that is given up can be taken again, once the daemon has noticed.
+    // A freed place can be taken again once the daemon has noticed.
     while outside().is_err() {}
 }
 
 // ---- memory ----------------------------------------------------------------------------------------------------------
 
-/// Clients that do not take what they asked for.
+/// Clients that do not read their answers.
 const READERS: usize = 300;
 
-/// The configuration says that a machine of this size survives whatever is queued.
+/// The configuration promises that a machine of this size survives any queue contents.
 const MACHINE_BYTES: u64 = 1 << 30;
 
-/// What of it is for the system.
+/// The part of it that the system needs.
 const SYSTEM_BYTES: u64 = 64 << 20;
 
-/// The shipped configuration, where there is such a machine: the daemon has all its memory, and no more.
+/// The shipped configuration. Where a memory group can be made, the daemon gets all the machine's memory, and no more.
 fn small_machine(dir: &Path) -> (Daemon, Option<MemoryGroup>) {
     let group = MemoryGroup::new("windlass-bounds", MACHINE_BYTES - SYSTEM_BYTES);
     if group.is_none() {
@@ -162,7 +162,8 @@ fn small_machine(dir: &Path) -> (Daemon, Option<MemoryGroup>) {
     (plan.start(), group)
 }
 
-/// Submits background jobs of this size, many at a time, until so many are there or one is refused. Returns how many are.
+/// Submits background jobs of this size, many at a time, until `jobs_max` are queued or one is refused. Returns the number
+/// queued.
 fn fill(daemon: &Daemon, function: &str, bytes: usize, jobs_max: usize) -> usize {
     const AT_ONCE: usize = 64;
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -183,7 +184,7 @@ fn fill(daemon: &Daemon, function: &str, bytes: usize, jobs_max: usize) -> usize
     jobs
 }
 
-/// Takes so many jobs, and ends them.
+/// Takes and completes this many jobs.
 fn work_off(daemon: &Daemon, function: &str, jobs: usize) {
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
     worker.can_do(function).unwrap();
@@ -193,7 +194,7 @@ fn work_off(daemon: &Daemon, function: &str, jobs: usize) {
     }
 }
 
-/// What no connection is served without, and refusals that leave it open.
+/// Checks the minimum that every connection needs, and that refusals leave the connection open.
 fn assert_polite(daemon: &Daemon) {
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     let refused = peer.submit("small", "", vec![b'x'; 4096]).unwrap_err().to_string();
@@ -206,7 +207,7 @@ fn assert_polite(daemon: &Daemon) {
 }
 
 #[test]
-fn what_was_asked_is_done_in_order_as_answers_are_taken() {
+fn requests_are_executed_in_order_as_answers_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).start();
     let mut client = Peer::connect(daemon.address("gearman")).unwrap();
@@ -226,7 +227,7 @@ fn what_was_asked_is_done_in_order_as_answers_are_taken() {
     };
     wait_until("the first is handed out", || running() > 0);
     settle(&daemon);
-    assert!(running() < 3, "the others could have them");
+    assert!(running() < 3, "the others could have taken them");
     for number in 0..20 {
         let packet = worker.packet().unwrap();
         let Ok(Response::JobAssign { workload, .. }) = Response::parse(&packet) else { panic!("{:?}", packet.kind) };
@@ -247,7 +248,7 @@ fn deaf_workers(daemon: &Daemon) -> Vec<Peer> {
     workers.collect()
 }
 
-/// Clients that wait for a job whose worker says a lot, and that do not listen.
+/// Clients that wait for a job with much progress data, and that do not read.
 fn deaf_clients(daemon: &Daemon) -> Vec<Peer> {
     let mut worker = Peer::connect(daemon.address("gearman")).unwrap();
     worker.can_do("talk").unwrap();
@@ -261,24 +262,24 @@ fn deaf_clients(daemon: &Daemon) -> Vec<Peer> {
     for _ in 0..40 {
         worker.send(&Request::WorkData { handle: handle.clone(), data: data.clone() }).unwrap();
     }
-    // It has all been passed on when the next is answered.
+    // The echo's answer proves that all data has been forwarded.
     worker.send(&Request::Echo { data: Bytes::from_static(b"all said") }).unwrap();
     assert_eq!(worker.packet().unwrap().kind, Kind::ECHO_RES);
     clients
 }
 
-/// Packets of which the last byte never comes.
+/// Packets that lack their last byte.
 fn half_sent(daemon: &Daemon) -> Vec<TcpStream> {
     let whole = encoded(&submission("half", "", vec![b'h'; 2 * MIB], true));
     let halves = (0..READERS).filter_map(|_| {
         let mut stream = socket(daemon.address("gearman")).unwrap();
-        // Whoever is hung up on meanwhile finds out so.
+        // A stream that the daemon closed meanwhile fails here.
         stream.write_all(&whole[..whole.len() - 1]).ok().map(|()| stream)
     });
     halves.collect()
 }
 
-/// Subscribers that do not read what is published.
+/// Subscribers that do not read publications.
 fn deaf_subscribers(daemon: &Daemon) -> Vec<eventmq::Subscriber> {
     let at = daemon.address("eventmq-subscribe");
     let mut subscribers: Vec<_> = (0..READERS).map(|_| eventmq::Subscriber::connect(at, &["news"])).collect();
@@ -286,7 +287,7 @@ fn deaf_subscribers(daemon: &Daemon) -> Vec<eventmq::Subscriber> {
     let text = "n".repeat(100_000);
     let last = &mut subscribers[READERS - 1].dealer.stream;
     last.set_nonblocking(true).unwrap();
-    wait_until("the last one is told", || {
+    wait_until("the last one is notified", || {
         publisher.say(&["PUBLISH", "p", "news", "begin"]).unwrap();
         last.peek(&mut [0]).is_ok()
     });
@@ -296,7 +297,7 @@ fn deaf_subscribers(daemon: &Daemon) -> Vec<eventmq::Subscriber> {
     subscribers
 }
 
-/// Waits until the daemon has done all that is in its sockets, as far as it will.
+/// Waits until the daemon has processed everything in its sockets that it will process.
 fn settle(daemon: &Daemon) {
     for _ in 0..20 {
         let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -323,11 +324,11 @@ fn a_machine_with_one_gib_survives_whatever_is_queued_and_not_read() {
     let workers = deaf_workers(&daemon);
     settle(&daemon);
     look(&daemon, "workers that do not read");
-    // What a lost worker costs its jobs is counted too: there may be no room for what comes now.
+    // The bookkeeping for a lost worker's jobs counts too: there may be no room for new jobs.
     work_off(&daemon, "small", 200);
     let clients = deaf_clients(&daemon);
     settle(&daemon);
-    look(&daemon, "clients that do not listen");
+    look(&daemon, "clients that do not read");
     let halves = half_sent(&daemon);
     settle(&daemon);
     look(&daemon, "half a packet each");
@@ -338,7 +339,7 @@ fn a_machine_with_one_gib_survives_whatever_is_queued_and_not_read() {
     assert_polite(&daemon);
     drop((workers, clients, halves, subscribers));
 
-    // What fits has to fit when it is opened again too.
+    // Data that fits must also fit when the data directory is opened again.
     daemon.kill();
     daemon.restart();
     look(&daemon, "opened again");

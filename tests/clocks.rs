@@ -1,7 +1,7 @@
-//! The real daemon while somebody sets the wall clock, and after it stood still: a paused machine, SIGSTOP.
+//! The real daemon while the wall clock is set, and after pauses: a paused machine, SIGSTOP.
 //!
-//! The wall clock is set for the daemon alone, by libfaketime, which `tests/install-clients` installs. A library that is not
-//! there is a failure, never a skip.
+//! libfaketime, which `tests/install-clients` installs, sets the wall clock for the daemon alone. A missing library is a failure,
+//! never a skip.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,16 +44,16 @@ impl WallClock {
         clock
     }
 
-    /// A daemon that goes by it. Its other clocks are the machine's.
+    /// A daemon with this wall clock. Its other clocks are the machine's.
     fn start(&self, plan: Plan) -> Daemon {
         let plan = plan.variable("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1");
         let plan = plan.variable("FAKETIME_TIMESTAMP_FILE", &self.0.display().to_string());
         plan.variable("DONT_FAKE_MONOTONIC", "1").variable("FAKETIME_NO_CACHE", "1").start()
     }
 
-    /// So many seconds ahead of the machine's.
+    /// Sets it this many seconds ahead of the machine's.
     fn set(&self, ahead_s: i64) {
-        // The daemon reads it at any time: it is there whole, or as it was.
+        // The daemon may read the file at any time, so it must be replaced atomically.
         let new = self.0.with_extension("new");
         fs::write(&new, format!("{ahead_s:+}\n")).unwrap();
         fs::rename(new, &self.0).unwrap();
@@ -64,7 +64,7 @@ fn unix_s() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
 }
 
-/// As Faktory's clients write it.
+/// In the format of Faktory's clients.
 fn rfc3339(unix_s: i64) -> String {
     let (days, second) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
     // Days to a date: howardhinnant.github.io/date_algorithms.html, "civil_from_days".
@@ -79,7 +79,7 @@ fn rfc3339(unix_s: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Waits until the daemon has seen what its wall clock shows, by what it says of it.
+/// Waits until the daemon has noticed its new wall clock, as its answers show.
 fn wait_until_seen(fwp: &mut Fwp, ahead_s: i64) {
     wait_until("the daemon's wall clock", || {
         let info = fwp.ask("INFO");
@@ -94,7 +94,7 @@ fn push(fwp: &mut Fwp, jid: &str, more: &str) {
     assert_eq!(fwp.ask(&format!("PUSH {job}")), "+OK");
 }
 
-/// How many jobs INFO knows under a heading of its tasks.
+/// The number of jobs under a heading in the tasks of INFO.
 fn size(fwp: &mut Fwp, heading: &str) -> u64 {
     let info = fwp.ask("INFO");
     let rest = info.split_once(&format!("\"{heading}\":{{")).unwrap().1.split_once("\"size\":").unwrap().1;
@@ -116,12 +116,12 @@ fn a_wall_clock_set_an_hour_ahead_ends_no_lease_and_brings_what_is_due() {
     let lease = Lease::of(&peer.ask(&lend(600_000, false))).unwrap();
     clock.set(HOUR_S);
     wait_until_seen(&mut fwp, HOUR_S);
-    // Everything that is due has happened when a job that is due is there.
+    // Once a due job is there, all due events have happened.
     assert!(fwp.ask("FETCH q").contains("in-half-an-hour"));
     assert_eq!((size(&mut fwp, "Scheduled"), size(&mut fwp, "Retries"), size(&mut fwp, "Busy")), (1, 0, 2));
     assert!(worker.ask(r#"BEAT {"wid":"wid-1"}"#).starts_with("+OK"));
     assert_eq!(peer.ask(&lend(0, false)), EMPTY, "it is lent");
-    // Nor after a restart, in which the clock goes on.
+    // The same holds after a restart, in which the clock continues.
     daemon.kill();
     clock.set(2 * HOUR_S);
     daemon.restart();
@@ -145,11 +145,11 @@ fn a_wall_clock_set_an_hour_back_prolongs_no_lease_and_brings_nothing_early() {
     let first = Lease::of(&peer.ask(&lend(3_000, false))).unwrap();
     clock.set(-HOUR_S);
     wait_until_seen(&mut fwp, -HOUR_S);
-    // It waits for the end of the first one's.
+    // It waits for the end of the first lease.
     let second = Lease::of(&peer.ask(&lend(600_000, true))).unwrap();
     assert_eq!((&second.key, &second.value), (&first.key, &first.value));
     assert_eq!(size(&mut fwp, "Scheduled"), 1);
-    // For the clock of now it is due in an hour and a half.
+    // By the current clock it is due in an hour and a half.
     clock.set(HOUR_S / 2 - 60);
     wait_until_seen(&mut fwp, HOUR_S / 2 - 60);
     assert_eq!(size(&mut fwp, "Scheduled"), 1);
@@ -158,15 +158,15 @@ fn a_wall_clock_set_an_hour_back_prolongs_no_lease_and_brings_nothing_early() {
     assert!(fwp.ask("FETCH q").contains("in-half-an-hour"));
 }
 
-// ---- a daemon that stood still ---------------------------------------------------------------------------------------
+// ---- a paused daemon -------------------------------------------------------------------------------------------------
 
-/// So long that nobody takes it for anything but a pause.
+/// Long enough to count as a pause with certainty.
 const PAUSE: Duration = Duration::from_secs(5);
 
 #[test]
-fn a_daemon_that_stood_still_gives_everybody_the_time_it_lost() {
+fn a_pause_of_the_daemon_extends_all_deadlines() {
     let dir = tempfile::tempdir().unwrap();
-    // Every deadline is over before the daemon goes on.
+    // Every deadline passes before the daemon continues.
     let more = "[limits]\nbeat_timeout = \"3s\"\n[faktory]\nlisten = [\"127.0.0.1:0\"]\nreserve_min = \"3s\"\n";
     let daemon = daemon(dir.path()).set("[server]\nidle_timeout = \"3s\"\n").set(more).start();
     let (mut worker, mut fwp) = (Fwp::connect(daemon.address("faktory")), Fwp::connect(daemon.address("faktory")));
@@ -177,7 +177,7 @@ fn a_daemon_that_stood_still_gives_everybody_the_time_it_lost() {
     assert!(worker.ask(r#"BEAT {"wid":"wid-1"}"#).starts_with("+OK"));
     assert!(worker.ask("FETCH q").contains("reserved-001"));
     daemon.signal("STOP");
-    // All of it is sent while the daemon stands still, and in time.
+    // All of it is sent while the daemon is paused, and in time.
     let sent = [
         thread::spawn(move || worker.ask(r#"ACK {"jid":"reserved-001"}"#)),
         thread::spawn(move || fwp.ask(r#"BEAT {"wid":"wid-1"}"#)),
@@ -194,7 +194,7 @@ fn a_daemon_that_stood_still_gives_everybody_the_time_it_lost() {
 }
 
 #[test]
-fn what_is_sent_after_the_pause_has_the_time_it_had_before() {
+fn a_reservation_keeps_its_remaining_time_over_a_pause() {
     let dir = tempfile::tempdir().unwrap();
     let more = "[faktory]\nlisten = [\"127.0.0.1:0\"]\nreserve_min = \"3s\"\n";
     let daemon = daemon(dir.path()).set(more).start();
@@ -205,15 +205,15 @@ fn what_is_sent_after_the_pause_has_the_time_it_had_before() {
     thread::sleep(PAUSE);
     daemon.signal("CONT");
     wait_for_log(&daemon, "the daemon was suspended");
-    assert_eq!((size(&mut fwp, "Busy"), size(&mut fwp, "Retries")), (1, 0), "it is its worker's still");
-    // And then it ends.
+    assert_eq!((size(&mut fwp, "Busy"), size(&mut fwp, "Retries")), (1, 0), "its worker still has it");
+    // After that the reservation ends.
     wait_until("the reservation ends", || size(&mut fwp, "Retries") == 1);
 }
 
-// ---- too late after all ----------------------------------------------------------------------------------------------
+// ---- late acknowledgements -------------------------------------------------------------------------------------------
 
 #[test]
-fn an_ack_that_comes_too_late_ends_a_job_that_waits_for_its_retry() {
+fn a_late_ack_ends_a_job_that_waits_for_its_retry() {
     let dir = tempfile::tempdir().unwrap();
     let more = "[faktory]\nlisten = [\"127.0.0.1:0\"]\nreserve_min = \"1s\"\n";
     let mut daemon = daemon(dir.path()).set(more).start();
@@ -222,12 +222,12 @@ fn an_ack_that_comes_too_late_ends_a_job_that_waits_for_its_retry() {
     assert!(fwp.ask("FETCH q").contains("reserved-001"));
     wait_until("the reservation ends", || size(&mut fwp, "Retries") == 1);
     assert_eq!(fwp.ask(r#"ACK {"jid":"reserved-001"}"#), "+OK");
-    // What was acknowledged is on the disk.
+    // An acknowledged change is on the disk.
     daemon.kill();
     daemon.restart();
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     assert_eq!((size(&mut fwp, "Retries"), size(&mut fwp, "Busy")), (0, 0));
-    // A job that nobody has had yet is nobody's to acknowledge.
+    // A client cannot acknowledge a job that no client has fetched.
     push(&mut fwp, "never-fetched", "");
     assert_eq!(fwp.ask(r#"ACK {"jid":"never-fetched"}"#), "+OK");
     assert!(fwp.ask("FETCH q").contains("never-fetched"));

@@ -1,7 +1,7 @@
-//! The plug is pulled under load, again and again: every acknowledged job is there afterwards, and nothing that was
-//! certainly finished comes back.
+//! Kills the daemon under load, again and again: every acknowledged job is there afterwards, and no job returns whose completion
+//! was certainly durable.
 //!
-//! `WINDLASS_TEST_CRASHES=1000` runs it longer (20 by default), `WINDLASS_TEST_CRASH_SEED` with other dice.
+//! `WINDLASS_TEST_CRASHES=1000` runs it longer (20 by default), `WINDLASS_TEST_CRASH_SEED` with another seed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,14 +25,14 @@ use common::{Peer, daemon, from_env};
 use peer::Fwp;
 use windlass_engine::{Timestamp, Turn};
 
-/// What all clients of all rounds know together.
+/// The combined records of all clients in all rounds.
 #[derive(Default)]
 struct Ledger {
     next: AtomicU64,
     acknowledged: Mutex<BTreeSet<u64>>,
-    /// How often each was completed.
+    /// How often each job was completed.
     completed: Mutex<BTreeMap<u64, u32>>,
-    /// Completed before something else on the same connection was acknowledged: the completion is on the disk too.
+    /// Jobs whose completion is certainly durable: a later request on the same connection was acknowledged.
     settled: Mutex<BTreeSet<u64>>,
     submitted: AtomicU64,
 }
@@ -66,19 +66,19 @@ fn every_acknowledged_job_survives_kill_9() {
     let completed = ledger.completed.lock().unwrap();
     let lost: Vec<_> =
         ledger.acknowledged.lock().unwrap().iter().filter(|id| !completed.contains_key(id)).copied().collect();
-    assert!(lost.is_empty(), "acknowledged and never seen again: {lost:?}");
+    assert!(lost.is_empty(), "acknowledged but lost: {lost:?}");
     assert!(completed.len() as u64 <= ledger.submitted.load(Ordering::Relaxed));
 }
 
-/// What a client does until it is told to stop, or the daemon is killed under it.
+/// A client's work until it is stopped, or the daemon is killed.
 type Client = fn(&Ledger, SocketAddr, &AtomicBool) -> io::Result<()>;
 
-/// Four producers and two such workers until `goal` jobs are acknowledged, then the kill, in the middle of it.
+/// Runs four producers and two workers until `goal` jobs are acknowledged, then kills the daemon under load.
 fn load_until(ledger: &Arc<Ledger>, work: Client, address: SocketAddr, goal: usize, kill: impl FnOnce()) {
     let stop = Arc::new(AtomicBool::new(false));
     let run = |work: Client| {
         let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
-        // It ends with an error, because the daemon is killed under it: that is what is tested.
+        // It ends with an error, because the test kills the daemon under it.
         thread::spawn(move || drop(work(&ledger, address, &stop)))
     };
     let threads: Vec<_> = (0..4).map(|_| run(produce)).chain((0..2).map(|_| run(work))).collect();
@@ -119,7 +119,7 @@ fn work(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<(
         let id = number(&job.workload);
         ledger.complete(id);
         peer.complete(&job.handle)?;
-        // A job of its own behind the completion: when that one is acknowledged, the completion is on the disk.
+        // Another job behind the completion: its acknowledgement proves that the completion is on the disk.
         let mark = ledger.next.fetch_add(1, Ordering::Relaxed);
         ledger.submitted.fetch_add(1, Ordering::Relaxed);
         peer.submit("crash", "", mark.to_string().into_bytes())?;
@@ -129,9 +129,10 @@ fn work(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<(
     Ok(())
 }
 
-/// With `hand_out_after_commit`: the end of a job is answered with nothing, but its worker has been given another.
+/// With `hand_out_after_commit`: the end of a job has no answer, but the assignment of the next job proves that the end is
+/// durable.
 #[test]
-fn a_worker_that_has_its_next_job_has_ended_its_last_for_good() {
+fn with_hand_out_after_commit_the_end_of_the_last_job_is_durable() {
     const KILLS: u64 = 3;
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).set("[server]\nhand_out_after_commit = true").start();
@@ -145,7 +146,7 @@ fn a_worker_that_has_its_next_job_has_ended_its_last_for_good() {
     drain(&ledger, daemon.address("gearman"));
     let completed = ledger.completed.lock().unwrap();
     let acknowledged = ledger.acknowledged.lock().unwrap();
-    assert!(acknowledged.iter().all(|id| completed.contains_key(id)), "acknowledged and never seen again");
+    assert!(acknowledged.iter().all(|id| completed.contains_key(id)), "acknowledged but lost");
 }
 
 fn work_one_after_the_other(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
@@ -163,7 +164,7 @@ fn work_one_after_the_other(ledger: &Ledger, address: SocketAddr, stop: &AtomicB
     Ok(())
 }
 
-/// Works off everything that is left.
+/// Completes all remaining jobs.
 fn drain(ledger: &Ledger, address: SocketAddr) {
     let mut peer = Peer::connect(address).unwrap();
     peer.can_do("crash").unwrap();
@@ -182,7 +183,7 @@ fn number(workload: &[u8]) -> u64 {
 
 // ---- Faktory ---------------------------------------------------------------------------------------------------------
 
-/// Jobs in a list.
+/// Jobs per PUSHB.
 const LIST_JOBS: u64 = 10;
 
 #[test]
@@ -213,11 +214,11 @@ fn every_acknowledged_push_survives_kill_9() {
         assert!(seen.insert(number.parse().unwrap()), "{number} is there twice");
     }
     let lost: Vec<_> = ledger.acknowledged.lock().unwrap().difference(&seen).copied().collect();
-    assert!(lost.is_empty(), "acknowledged and never seen again: {lost:?}");
+    assert!(lost.is_empty(), "acknowledged but lost: {lost:?}");
     assert!(seen.len() as u64 <= ledger.submitted.load(Ordering::Relaxed));
 }
 
-/// Pushes so many jobs in a line, again and again, until there is no daemon any more.
+/// Pushes `jobs` jobs per command, again and again, until the daemon is gone.
 fn push_until_the_end(ledger: &Arc<Ledger>, address: SocketAddr, jobs: u64) -> thread::JoinHandle<()> {
     let (ledger, mut fwp) = (Arc::clone(ledger), Fwp::connect(address));
     thread::spawn(move || {

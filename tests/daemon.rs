@@ -1,4 +1,4 @@
-//! The daemon as its operator and its worst client know it: how it stops, what it refuses, what it survives.
+//! The daemon from the view of its operator and of a hostile client: how it stops, what it refuses, what it survives.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,14 +21,14 @@ use common::{Peer, daemon, submission};
 use windlass_gearman::wire::{Request, Response, Schedule, Status, Submission};
 use windlass_testkit::daemon::EVENTMQ_OFF;
 
-// ---- how it starts and stops -----------------------------------------------------------------------------------------
+// ---- start and stop --------------------------------------------------------------------------------------------------
 
 #[test]
 fn sigterm_keeps_everything_and_exits_0() {
     for signal in ["TERM", "INT"] {
         for durability in ["sync", "interval"] {
             let dir = tempfile::tempdir().unwrap();
-            // An interval nobody waits for: only the last commit can have saved the jobs.
+            // The interval is longer than the test: only the last commit can have saved the jobs.
             let keys = format!("durability = \"{durability}\"\ncommit_interval = \"1h\"");
             let mut daemon = daemon(dir.path()).set(&keys).start();
             let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -51,7 +51,7 @@ fn a_schedule_survives_kill_9_and_its_end_does_too() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-    // Once in four years: it does not run while this does.
+    // Once in four years: it does not run during the test.
     let fields = ["0", "0", "29", "2", ""].map(|field| Bytes::copy_from_slice(field.as_bytes()));
     let [minute, hour, day_of_month, month, day_of_week] = fields;
     let schedule = Box::new(Schedule { minute, hour, day_of_month, month, day_of_week });
@@ -81,16 +81,16 @@ fn a_schedule_survives_kill_9_and_its_end_does_too() {
     assert_eq!(peer.listing("show jobs").unwrap(), [""; 0]);
 }
 
-/// Runs a second daemon that must not start, and gives back what it said.
+/// Runs a second daemon that must not start, and returns its output.
 fn refused(dir: &Path, config: &str) -> Output {
     let path = dir.join("second.toml");
     std::fs::write(&path, config).unwrap();
-    // One that starts after all is ended, and then has another exit code than any we expect.
+    // `timeout` ends a daemon that starts after all, with another exit code than any we expect.
     Command::new("timeout").args(["60", env!("CARGO_BIN_EXE_windlass"), "serve", "-c"]).arg(path).output().unwrap()
 }
 
 #[test]
-fn a_busy_port_and_a_busy_directory_are_told_in_one_line() {
+fn a_busy_port_and_a_busy_directory_are_reported_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).start();
     let port = daemon.address("gearman").port();
@@ -148,14 +148,14 @@ fn a_unix_socket_serves_too() {
         let mut said = [0; 3];
         stream.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"OK ");
-        // Killed, it leaves its socket file behind, and takes the address up again.
+        // A killed daemon leaves its socket file behind, and reuses the address at the next start.
         daemon.kill();
         daemon.restart();
     }
 }
 
 #[test]
-fn what_is_on_the_disk_can_be_salvaged_without_a_daemon() {
+fn salvage_works_without_a_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -175,14 +175,14 @@ fn what_is_on_the_disk_can_be_salvaged_without_a_daemon() {
     assert_eq!(salvage(&dir.path().join("nothing")).status.code(), Some(4));
 }
 
-// ---- what clients may not do -----------------------------------------------------------------------------------------
+// ---- hostile clients -------------------------------------------------------------------------------------------------
 
-/// What comes back until the daemon closes the connection or answers the `version` that is sent behind.
+/// The bytes that the daemon sends until it closes the connection or answers a final `version`.
 fn answer(address: SocketAddr, bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(bytes).unwrap();
-    // The write may meet a connection that is closed already.
+    // The connection may be closed already.
     let _ = stream.write_all(b"version\n");
     let mut said = Vec::new();
     let mut chunk = [0; 4096];
@@ -209,14 +209,14 @@ fn malformed_packets_are_answered_or_hung_up_on() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).start();
     let address = daemon.address("gearman");
-    // A bystander, connected all along.
+    // Another client, connected all along.
     let mut bystander = Peer::connect(address).unwrap();
     let error = |code: &str, text: &str| {
         let body = format!("{code}\0{text}");
         packet(b"\0RES", 19, u32::try_from(body.len()).unwrap(), body.as_bytes())
     };
     let long_unique = [&b"f\0"[..], &[b'u'; 65], b"\0data"].concat();
-    // The case, what is sent, and what is answered: nothing means hung up on.
+    // The case, the bytes sent, and the answer: `None` means that the daemon closes the connection.
     type Case = (&'static str, Vec<u8>, Option<Vec<u8>>);
     let table: Vec<Case> = vec![
         ("wrong magic", packet(b"\0XXX", 16, 0, b""), None),
@@ -257,7 +257,7 @@ fn malformed_packets_are_answered_or_hung_up_on() {
         }
         assert!(bystander.line("version").unwrap().starts_with("OK "), "{case}");
     }
-    // Too few arguments fail that packet only, in words of our own: deployed servers wait for more for ever.
+    // A packet with too few arguments fails alone, with an error text of our own: deployed servers would wait for more for ever.
     let (said, closed) = answer(address, &packet(b"\0REQ", 18, 8, b"funconly"));
     assert!(said.starts_with(b"\0RES\0\0\0\x13") && !closed, "{said:?}");
 }
@@ -271,7 +271,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
     flood.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let echo = packet(b"\0REQ", 16, 65536, &[7; 65536]);
     let mut taken = 0;
-    // The daemon stops reading, the kernel's buffers fill, the write waits in vain.
+    // The daemon stops reading, the kernel's buffers fill up, the write times out.
     while flood.write_all(&echo).is_ok() {
         taken += echo.len();
         assert!(taken < 256 << 20, "the daemon takes and takes");
@@ -297,13 +297,13 @@ fn connections_beyond_the_limit_are_closed() {
     let submit = || Peer::connect(address).unwrap().submit("f", "", "x");
     assert!(submit().is_err(), "the fourth is closed");
     assert!(inside[0].line("version").unwrap().starts_with("OK "));
-    // A place that is given up can be taken again, once the daemon has noticed.
+    // A freed place can be taken again once the daemon has noticed.
     drop(inside.pop());
     while submit().is_err() {}
 }
 
 #[test]
-fn a_timeout_too_short_to_be_meant_is_warned_of_with_its_worker_and_function() {
+fn a_very_short_timeout_is_logged_with_its_worker_and_function() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -322,7 +322,7 @@ fn a_timeout_too_short_to_be_meant_is_warned_of_with_its_worker_and_function() {
 }
 
 #[test]
-fn half_closed_clients_get_what_they_are_due() {
+fn half_closed_clients_get_their_answers() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).start();
     let mut stream = TcpStream::connect(daemon.address("gearman")).unwrap();

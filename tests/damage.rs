@@ -1,4 +1,4 @@
-//! A data directory that is not as it was left: nothing starts from it in silence, and what is whole can be saved.
+//! Damaged data directories: the daemon never starts from one without notice, and the readable part can be saved.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,23 +19,23 @@ use common::{Peer, daemon, wait_until};
 use serde_json::Value;
 use windlass_testkit::daemon::{Daemon, Plan};
 
-// ---- directories, and what is said of them ---------------------------------------------------------------------------
+// ---- directories and messages ----------------------------------------------------------------------------------------
 
-/// Runs the binary, for a minute at most: a daemon that starts after all is ended then, with a code nobody expects.
+/// Runs the binary, for a minute at most: a daemon that starts after all is then ended with an unexpected exit code.
 fn windlass(args: &[&str], dir: &Path) -> Output {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_windlass")]).args(args).arg(dir);
     command.output().unwrap()
 }
 
-/// What it said on standard error, if it ended so.
+/// Its standard error, after checking the exit code.
 fn said(output: &Output, code: i32) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{said}{}", String::from_utf8_lossy(&output.stdout));
     said
 }
 
-/// Starts a daemon that must not start. The line that says why.
+/// Starts a daemon that must not start. Returns the line with the reason.
 fn refused(dir: &Path) -> String {
     let said = said(&windlass(&["serve", "-c"], &dir.join("windlass.toml")), 4);
     said.lines().find(|line| line.starts_with("windlass: ")).expect("a reason").to_owned()
@@ -48,7 +48,7 @@ fn verified(data: &Path, jobs: u64) {
     assert!(text.starts_with(&format!("ok: {jobs} jobs, ")), "{text}");
 }
 
-/// Every file in a folder, and what is in it.
+/// Every file in a directory, with its contents.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -62,13 +62,13 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// A folder and all that is in it, once more.
+/// Copies a directory with its contents.
 fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
-/// The segment of the log that has most in it, and how much that is.
+/// The segment of the log with the most data, and the length of the data.
 fn segment(data: &Path) -> (PathBuf, usize) {
     let segments = fs::read_dir(data.join("store/log")).unwrap().map(|entry| entry.unwrap().path());
     let used = |path: PathBuf| {
@@ -90,7 +90,7 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-// ---- what is in them -------------------------------------------------------------------------------------------------
+// ---- their contents --------------------------------------------------------------------------------------------------
 
 fn submit(daemon: &Daemon, numbers: std::ops::Range<u32>, bytes: usize) {
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -109,13 +109,13 @@ fn stop(mut daemon: Daemon, signal: Option<&str>) {
     }
 }
 
-/// How many jobs a daemon has, and says so.
+/// The number of jobs that a daemon reports.
 fn queued(daemon: &Daemon) -> u64 {
     let status = Peer::connect(daemon.address("gearman")).unwrap().listing("status").unwrap();
     status.first().map_or(0, |row| row.split('\t').nth(1).unwrap().parse().unwrap())
 }
 
-/// The jobs in an export, without what is the directory's own.
+/// The jobs in an export, without fields that are specific to the directory.
 fn jobs(export: &[u8]) -> Vec<Value> {
     let lines = std::str::from_utf8(export).unwrap().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut jobs: Vec<Value> = lines.filter(|line| line.get("job").is_some()).collect();
@@ -123,7 +123,7 @@ fn jobs(export: &[u8]) -> Vec<Value> {
     jobs
 }
 
-/// What is left in a damaged directory, after looking that this changes nothing.
+/// The salvageable jobs of a damaged directory, after checking that salvage changes nothing.
 fn salvaged(data: &Path) -> (Vec<u8>, String) {
     let before = files(data);
     let output = windlass(&["salvage"], data);
@@ -132,7 +132,7 @@ fn salvaged(data: &Path) -> (Vec<u8>, String) {
     (output.stdout, said)
 }
 
-/// The way back: what is left is served, or taken into a new directory, and is the same.
+/// Checks both ways to recover: the remaining jobs are served, or imported into a new directory, with the same result.
 fn is_saved(dir: &Path, plan: impl Fn() -> Plan) {
     let data = dir.join("data");
     let (export, said) = salvaged(&data);
@@ -167,7 +167,7 @@ fn said_nothing(output: &Output) {
 // ---- one bit in the log ----------------------------------------------------------------------------------------------
 
 #[test]
-fn a_flipped_bit_in_the_log_is_told_and_costs_one_commit() {
+fn a_flipped_bit_in_the_log_is_reported_and_costs_one_commit() {
     for signal in [Some("TERM"), None] {
         let dir = tempfile::tempdir().unwrap();
         let (dir, data) = (dir.path(), dir.path().join("data"));
@@ -177,7 +177,7 @@ fn a_flipped_bit_in_the_log_is_told_and_costs_one_commit() {
         verified(&data, 2_000);
 
         let (path, used) = segment(&data);
-        // Between entries there are zeros that mean nothing.
+        // Unused zeros lie between entries.
         let bytes = fs::read(&path).unwrap();
         flip(&path, (used / 10..used).find(|at| bytes[*at] != 0).unwrap());
         let why = refused(dir);
@@ -192,20 +192,20 @@ fn a_flipped_bit_in_the_log_is_told_and_costs_one_commit() {
 
 // ---- one bit in the table --------------------------------------------------------------------------------------------
 
-/// A daemon takes all it has to the table as soon as nobody wants anything of it.
+/// The daemon writes everything to the table as soon as no client needs it.
 const QUICK: &str = "[log]\nlevel = \"debug\"\n[store]\ncheckpoint_quiet = \"100ms\"";
 
 fn quick(dir: &Path) -> Plan {
     daemon(dir).set(QUICK)
 }
 
-/// Waits until so many jobs are in the table, and nothing else is behind it.
+/// Waits until `jobs` jobs are in the table, and the log has nothing more.
 fn wait_for_table(daemon: &Daemon, jobs: u32) {
-    // The queue is there too, that of spiderq, and the engine's own numbers.
+    // The table also has the queue, that of spiderq, and the engine's own numbers.
     wait_until("the jobs are in the table", || daemon.log_text().contains(&format!("\"records\":{},", jobs + 3)));
 }
 
-/// A directory with so many jobs in its table, and a few more in its log.
+/// A data directory with `jobs` jobs in its table, and a few more in its log.
 fn with_a_table(dir: &Path, jobs: u32) -> PathBuf {
     let daemon = quick(dir).start();
     submit(&daemon, 0..jobs, 2_000);
@@ -217,7 +217,7 @@ fn with_a_table(dir: &Path, jobs: u32) -> PathBuf {
 }
 
 #[test]
-fn a_flipped_bit_in_the_table_is_told_and_the_rest_is_saved() {
+fn a_flipped_bit_in_the_table_is_reported_and_the_rest_is_saved() {
     let dir = tempfile::tempdir().unwrap();
     let (dir, data) = (dir.path(), with_a_table(dir.path(), 2_000));
     let whole = dir.join("whole");
@@ -228,7 +228,7 @@ fn a_flipped_bit_in_the_table_is_told_and_the_rest_is_saved() {
     for tenth in 1..10 {
         copy(&whole, &data);
         flip(&db, used / 10 * tenth);
-        // Where nothing stands that still counts, nothing is lost.
+        // A flipped bit in unused space loses nothing.
         if windlass(&["verify"], &data).status.code() == Some(0) {
             verified(&data, 2_100);
             continue;
@@ -247,7 +247,7 @@ fn a_flipped_bit_in_the_table_is_told_and_the_rest_is_saved() {
     assert!(told > 0, "no bit of the table's file matters");
 }
 
-// ---- parts that are missing ------------------------------------------------------------------------------------------
+// ---- missing parts ---------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_missing_part_never_starts_empty() {
@@ -289,10 +289,10 @@ fn a_missing_part_never_starts_empty() {
     }
 }
 
-// ---- directories that are in order -----------------------------------------------------------------------------------
+// ---- intact directories ----------------------------------------------------------------------------------------------
 
 #[test]
-fn what_is_in_order_is_called_so() {
+fn intact_directories_are_reported_as_intact() {
     let dir = tempfile::tempdir().unwrap();
     let (dir, data) = (dir.path(), dir.path().join("data"));
     let daemon = daemon(dir).start();
@@ -306,7 +306,7 @@ fn what_is_in_order_is_called_so() {
     let output = windlass(&["salvage"], &data);
     assert!(said(&output, 0).contains("10 jobs, "), "{output:?}");
     assert!(files(&data) == before, "nothing is changed by looking");
-    // There is nothing to accept, and nothing is set aside.
+    // There is no loss to accept, and nothing is set aside.
     let daemon = common::daemon(dir).option("--accept-loss").start();
     assert_eq!(queued(&daemon), 10);
     assert!(!daemon.log_text().contains("accept"), "{}", daemon.log_text());
@@ -325,10 +325,10 @@ fn what_is_in_order_is_called_so() {
     assert!(files(&empty).is_empty(), "nothing is made by looking");
 }
 
-// ---- lines of one's own ----------------------------------------------------------------------------------------------
+// ---- handwritten lines -----------------------------------------------------------------------------------------------
 
 #[test]
-fn lines_by_hand_are_jobs_and_what_is_none_is_named() {
+fn handwritten_lines_are_imported_and_invalid_lines_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let (dir, data) = (dir.path(), dir.path().join("data"));
     let import = |text: &[u8], more: &[&str]| {
@@ -358,13 +358,13 @@ fn lines_by_hand_are_jobs_and_what_is_none_is_named() {
     verified(&data, 2);
 }
 
-// ---- and those that are too large ------------------------------------------------------------------------------------
+// ---- compaction ------------------------------------------------------------------------------------------------------
 
 #[test]
 fn compacting_makes_a_churned_directory_smaller_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (dir, data) = (dir.path(), dir.path().join("data"));
-    // Not by itself.
+    // The daemon must not compact by itself.
     let daemon = daemon(dir).set(&format!("{QUICK}\ncompact_floor = \"1GiB\"")).start();
     submit(&daemon, 0..3_000, 10_000);
     wait_for_table(&daemon, 3_000);

@@ -1,4 +1,4 @@
-//! EventMQ on the real daemon: what a restart leaves, who is told what is published, and peers that mean no good.
+//! EventMQ on the real daemon: restarts, publications, and hostile peers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,13 +25,13 @@ use windlass_testkit::daemon::Daemon;
 
 const JOB: &str = r#"["run", {"callable": "report", "path": "tasks"}]"#;
 
-/// A daemon with such keys under `[eventmq]`, and its directory.
+/// A daemon with these keys under `[eventmq]`, and its directory.
 fn served(keys: &str) -> (Daemon, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     (daemon(dir.path()).eventmq(keys).start(), dir)
 }
 
-/// Does one job.
+/// Completes one job.
 fn work_off(worker: &mut Peer) -> (String, String) {
     let request = worker.hear().unwrap();
     assert_eq!(request[0], "REQUEST");
@@ -64,7 +64,7 @@ fn every_address_serves_every_role() {
 }
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_jobs_survive_kill_9() {
     let (mut daemon, _dir) = served("");
     let mut client = Peer::connect(daemon.address("eventmq"), "client");
     let asked: BTreeSet<String> = (0..200).map(|number| format!("job-{number:03}")).collect();
@@ -77,7 +77,7 @@ fn what_was_acknowledged_survives_kill_9() {
     for _ in 0..20 {
         done.insert(work_off(&mut worker).0);
     }
-    // It has thirty more in hand. That these are done is on the disk once something behind them is.
+    // The worker holds thirty more. The acknowledgement of a later request proves that their completion is on the disk.
     worker.say(&["REQUEST", "behind", "other", "", JOB]).unwrap();
     while worker.hear().unwrap()[0] != "REPLY" {}
     daemon.kill();
@@ -110,7 +110,7 @@ fn the_jobs_of_a_worker_that_is_gone_go_to_others() {
 }
 
 #[test]
-fn what_came_over_a_unix_socket_is_there_for_gearmans_workers_too() {
+fn a_job_from_a_unix_socket_reaches_gearman_workers() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("eventmq.ipc");
     let off = windlass_testkit::daemon::EVENTMQ_OFF.replacen(
@@ -133,7 +133,7 @@ fn what_came_over_a_unix_socket_is_there_for_gearmans_workers_too() {
 // ---- schedules -------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_stock_scheduler_is_told_of_schedules_if_it_is_to_run_them() {
+fn an_external_scheduler_receives_the_schedules() {
     let (daemon, _dir) = served("scheduler = \"external\"\n");
     let address = daemon.address("eventmq");
     let mut first = Peer::scheduler(address, "first");
@@ -146,7 +146,7 @@ fn a_stock_scheduler_is_told_of_schedules_if_it_is_to_run_them() {
     client.say(&unschedule).unwrap();
     assert_eq!(second.hear().unwrap(), unschedule);
     assert_eq!(first.hear().unwrap(), unschedule, "and nothing before");
-    // When it is gone the other has its place.
+    // When the newer scheduler is gone, the older one takes its place.
     drop(second);
     wait_until("the first is the last", || {
         client.say(&schedule).unwrap();
@@ -162,7 +162,7 @@ fn a_stock_scheduler_is_told_of_schedules_if_it_is_to_run_them() {
 // ---- the end ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn disconnect_stops_the_daemon_where_it_may_and_nowhere_else() {
+fn disconnect_stops_the_daemon_only_where_allowed() {
     for (keys, role) in [("", "eventmq"), ("", "eventmq-admin"), ("disconnect = true\n", "eventmq")] {
         let (daemon, _dir) = served(keys);
         let mut admin = Peer::connect(daemon.address(role), "admin");
@@ -182,17 +182,17 @@ fn disconnect_stops_the_daemon_where_it_may_and_nowhere_else() {
 // ---- publications ----------------------------------------------------------------------------------------------------
 
 #[test]
-fn who_subscribes_to_a_topic_is_told_what_begins_with_it() {
+fn a_subscriber_receives_topics_that_begin_with_its_prefix() {
     let (daemon, _dir) = served("");
     let at = daemon.address("eventmq-subscribe");
     let mut publisher = Peer::connect(daemon.address("eventmq-publish"), "publisher");
     let (mut all, mut news, none) =
         (Subscriber::connect(at, &[""]), Subscriber::connect(at, &["news", "x"]), Subscriber::connect(at, &[]));
-    // Until it is known that they subscribe.
+    // Publishes until the subscriptions have arrived.
     let mut publish = |topic: &str| publisher.say(&["PUBLISH", "p", topic, "text"]).unwrap();
     for (subscriber, topic) in [(&mut all, "begin"), (&mut news, "xbegin")] {
         subscriber.dealer.stream.set_nonblocking(true).unwrap();
-        wait_until("it is told", || {
+        wait_until("it receives a message", || {
             publish(topic);
             subscriber.dealer.stream.peek(&mut [0]).is_ok()
         });
@@ -214,11 +214,11 @@ fn who_subscribes_to_a_topic_is_told_what_begins_with_it() {
     heard.dedup();
     assert_eq!(heard, ["begin", "xbegin", "news of today", "old", "xend"]);
     none.dealer.stream.set_nonblocking(true).unwrap();
-    assert!(none.dealer.stream.peek(&mut [0]).is_err(), "it wants nothing");
+    assert!(none.dealer.stream.peek(&mut [0]).is_err(), "it subscribes to nothing");
 }
 
 #[test]
-fn a_subscriber_that_does_not_read_misses_some_and_costs_nobody_anything() {
+fn a_subscriber_that_does_not_read_misses_messages_and_harms_no_other() {
     const BYTES: usize = 100_000;
     const MESSAGES: usize = 600;
     let (daemon, _dir) = served("");
@@ -228,10 +228,11 @@ fn a_subscriber_that_does_not_read_misses_some_and_costs_nobody_anything() {
     let text = "x".repeat(BYTES);
     let mut deaf: Vec<_> = (0..20).map(|_| Subscriber::connect(at, &["t"])).collect();
     let mut reader = Subscriber::connect(at, &["t", "r"]);
-    // Whoever is told has subscribed, and those before have as well: they are told first.
+    // Once this subscriber receives a message, its subscription and all earlier ones have arrived: earlier subscribers are served
+    // first.
     for subscriber in deaf.iter_mut().chain([&mut reader]) {
         subscriber.dealer.stream.set_nonblocking(true).unwrap();
-        wait_until("it is told", || {
+        wait_until("it receives a message", || {
             publisher.say(&["PUBLISH", "p", "t", "small"]).unwrap();
             subscriber.dealer.stream.peek(&mut [0]).is_ok()
         });
@@ -242,7 +243,7 @@ fn a_subscriber_that_does_not_read_misses_some_and_costs_nobody_anything() {
         while reader.hear().1 != BYTES {}
     }
     bystander.is_served();
-    // One that begins to read is told in order, and of what comes from then on. It has missed some.
+    // A subscriber that begins to read receives messages in order, and all new ones. It has missed some.
     let mut heard = 0;
     loop {
         publisher.say(&["PUBLISH", "p", "tend", "small"]).unwrap();
@@ -260,7 +261,7 @@ fn a_subscriber_that_does_not_read_misses_some_and_costs_nobody_anything() {
 }
 
 #[test]
-fn a_subscriber_has_only_so_many_topics() {
+fn subscriptions_are_limited() {
     let (daemon, _dir) = served("topics_max = 3\ntopic_bytes_max = 100\n");
     let at = daemon.address("eventmq-subscribe");
     let long = "l".repeat(60);
@@ -272,15 +273,15 @@ fn a_subscriber_has_only_so_many_topics() {
     subscriber.dealer.say(&command("SUBSCRIBE", b"d")).unwrap();
     let mut publisher = Peer::connect(daemon.address("eventmq"), "publisher");
     subscriber.dealer.stream.set_nonblocking(true).unwrap();
-    wait_until("it is told", || {
+    wait_until("it receives a message", || {
         publisher.say(&["PUBLISH", "p", "d", ""]).unwrap();
         subscriber.dealer.stream.peek(&mut [0]).is_ok()
     });
 }
 
-// ---- peers that mean no good -----------------------------------------------------------------------------------------
+// ---- hostile peers ---------------------------------------------------------------------------------------------------
 
-/// A worker and a client who are served all the while.
+/// A worker and a client that are served all the while.
 struct Bystander {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -307,7 +308,7 @@ impl Bystander {
         Self { address, stop, served, thread: Some(thread) }
     }
 
-    /// Is served a good many times more, and so is somebody new.
+    /// Waits until they have been served many more times, and a new client too.
     fn is_served(&self) {
         let goal = self.served.load(Ordering::Relaxed) + 10;
         wait_until("a bystander is served", || self.served.load(Ordering::Relaxed) >= goal || self.has_failed());
@@ -331,7 +332,7 @@ impl Drop for Bystander {
 }
 
 #[test]
-fn what_cannot_be_is_hung_up_on() {
+fn impossible_frames_end_the_connection() {
     let (daemon, _dir) = served("");
     let bystander = Bystander::at(daemon.address("eventmq"));
     let huge = [&[LONG][..], &(1_u64 << 40).to_be_bytes()].concat();
@@ -346,13 +347,13 @@ fn what_cannot_be_is_hung_up_on() {
     for (role, socket_type) in [("eventmq", "DEALER"), ("eventmq-subscribe", "SUB")] {
         for (what, bytes) in table {
             let mut dealer = Dealer::connect_as(daemon.address(role), socket_type, b"");
-            // What is behind it may meet a closed door.
+            // The daemon may have closed the connection already.
             let _ = dealer.say(bytes);
             assert!(dealer.is_hung_up_on(), "{role}: {what}");
         }
         bystander.is_served();
     }
-    // A socket of a type that has no business there is not let in.
+    // A socket of an unsuitable type is refused.
     for (role, socket_type) in [("eventmq", "SUB"), ("eventmq-subscribe", "DEALER")] {
         let mut dealer = Dealer::reach(daemon.address(role)).unwrap();
         let _ = dealer.say(&[greeting("NULL"), common::zmtp::ready(socket_type, b"")].concat());
@@ -361,7 +362,7 @@ fn what_cannot_be_is_hung_up_on() {
 }
 
 #[test]
-fn what_is_no_message_is_passed_over() {
+fn invalid_messages_are_ignored() {
     let (daemon, _dir) = served("");
     let mut peer = Peer::connect(daemon.address("eventmq"), "peer");
     let nested = format!("[[1, {}1{}]]", "[".repeat(100_000), "]".repeat(100_000));
@@ -389,7 +390,7 @@ fn what_is_no_message_is_passed_over() {
 }
 
 #[test]
-fn half_open_greetings_by_the_hundred_keep_nobody_out() {
+fn hundreds_of_half_open_greetings_block_no_client() {
     let dir = tempfile::tempdir().unwrap();
     let keys = "[zmtp]\nhandshakes_max = 20\nhandshake_timeout = \"1h\"\n";
     let daemon = daemon(dir.path()).set(keys).eventmq("").start();
@@ -404,7 +405,7 @@ fn half_open_greetings_by_the_hundred_keep_nobody_out() {
                 dealer
             })
             .collect();
-        // Room was made by hanging up on those who came first.
+        // The daemon made room by closing the oldest connections.
         for dealer in &mut half_open[..180] {
             assert!(dealer.is_hung_up_on());
         }
@@ -414,7 +415,7 @@ fn half_open_greetings_by_the_hundred_keep_nobody_out() {
 }
 
 #[test]
-fn of_two_with_one_identity_the_newer_is_served() {
+fn of_two_peers_with_one_identity_the_newer_is_served() {
     let (daemon, _dir) = served("");
     let address = daemon.address("eventmq");
     let mut client = Peer::connect(address, "client");
@@ -430,7 +431,7 @@ fn of_two_with_one_identity_the_newer_is_served() {
         assert_eq!(work_off(&mut new).0, id, "what the old one had in hand");
         old = new;
     }
-    // Two that live do not close each other for ever: both are served.
+    // Two live peers do not close each other for ever: both are served.
     let mut beside = Peer::worker(address, "worker", r#"[[1, "mail"]]"#);
     for (worker, id) in [(&mut beside, "one"), (&mut old, "other")] {
         worker.ready(1);

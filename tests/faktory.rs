@@ -20,14 +20,14 @@ use std::process::{Child, Command, Output, Stdio};
 use common::wait_until;
 use peer::Fwp;
 
-/// The binary under the name it is looked for by: a link named faktory.
+/// The binary under its expected name: a link named faktory.
 fn link(dir: &Path) -> PathBuf {
     let path = dir.join("faktory");
     symlink(env!("CARGO_BIN_EXE_windlass"), &path).unwrap();
     path
 }
 
-/// A command line as in a unit file, with `dir` for a home and the data in it.
+/// A command line as in a unit file, with `dir` as home and data directory.
 fn faktory(dir: &Path, program: &Path, line: &str) -> Command {
     let mut command = Command::new(program);
     command.args(line.split_whitespace()).env_clear().env("HOME", dir).env("WINDLASS_DATA_DIR", dir.join("data"));
@@ -45,7 +45,7 @@ fn write(dir: &Path, name: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A daemon whose log is in a file.
+/// A daemon that logs to a file.
 struct Running(Child, PathBuf);
 
 impl Running {
@@ -103,7 +103,7 @@ fn a_unit_file_in_production() {
     assert_eq!(fwp.ask(&format!("PUSH {JOB}")), "+OK");
     assert_eq!(daemon.stop(), Some(0));
 
-    // The variable goes before conf.d, and may name a file; jobs are where they were.
+    // The variable overrides conf.d, and may name a file; jobs are still there.
     write(dir.path(), "secret", " from a file\n");
     let daemon = start(&dir.path().join("secret").display().to_string());
     assert_eq!(Fwp::hello(daemon.address(), "from conf.d").1, "-ERR Invalid password");
@@ -124,7 +124,7 @@ fn a_developer_who_just_starts_it() {
     assert_eq!(fwp.ask(&format!("PUSH {JOB}")), "+OK");
     assert!(fwp.ask("FETCH q").contains("\"jid\":\"jid-12345678\""));
     assert!(dir.path().join(".faktory/windlass/lock").exists());
-    // Faktory logs what it does then, and goes on.
+    // Faktory logs its state on this signal, and continues.
     daemon.signal("TTIN");
     let told = || fs::read_to_string(dir.path().join("log")).is_ok_and(|log| log.contains("SIGTTIN: the report ends"));
     wait_until("SIGTTIN is answered", told);
@@ -133,9 +133,9 @@ fn a_developer_who_just_starts_it() {
     assert!(!log.contains("protocol=\"gearman\""), "nothing but Faktory is served: {log}");
 }
 
-/// Faktory forgets the names of such queues, and their jobs with them until somebody pushes again.
+/// Faktory forgets the names of flushed queues, and new jobs in them after a restart, until another push.
 #[test]
-fn what_is_pushed_after_a_flush_shows_after_a_restart() {
+fn a_push_after_a_flush_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
     let start = || {
@@ -157,7 +157,7 @@ fn what_is_pushed_after_a_flush_shows_after_a_restart() {
 }
 
 #[test]
-fn jobs_that_come_again_are_as_conf_d_says() {
+fn cron_entries_follow_conf_d() {
     let dir = tempfile::tempdir().unwrap();
     let entry = |schedule: &str, rest: &str| format!("[[cron]]\nschedule = \"{schedule}\"\n[cron.job]\n{rest}\n");
     let (a, b) = (entry("@yearly", "type = \"A\"\nargs = [1.0]"), entry("0 0 1 1 *", "type = \"B\"\nretry = 3"));
@@ -189,7 +189,7 @@ fn jobs_that_come_again_are_as_conf_d_says() {
     conf(&a);
     daemon.signal("HUP");
     hear("faktory.cron: 0 new, 0 changed, 1 removed, 1 unchanged");
-    // What was removed last may be there again after a kill, and is removed again.
+    // After a kill, a schedule removed last may reappear; it is removed again.
     drop(daemon);
     let _daemon = start();
     hear("faktory.cron: 0 new, 0 changed, ");
@@ -197,7 +197,7 @@ fn jobs_that_come_again_are_as_conf_d_says() {
 }
 
 #[test]
-fn queues_are_throttled_as_conf_d_says() {
+fn throttles_follow_conf_d() {
     let dir = tempfile::tempdir().unwrap();
     let conf = |text: &str| write(dir.path(), "etc/conf.d/throttles.toml", text);
     conf("[throttles]\nq = { concurrency = 1 }\n");
@@ -222,7 +222,7 @@ fn queues_are_throttled_as_conf_d_says() {
 }
 
 #[test]
-fn mistakes_and_questions() {
+fn usage_errors_and_help() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "odd/conf.d/cron.toml", "[[cron]]\nschedule = \"* * * *\"\n[cron.job]\ntype = \"T\"\n");
     write(dir.path(), "bad/conf.d/a.toml", "[faktory]\npassword = x\n");

@@ -1,7 +1,7 @@
 //! One fleet: jobs that cross protocols. Stock clients at both ends of the real daemon, a row for each producer, worker and
 //! condition (`fleet/table.rs`). `tests/install-clients` installs them.
 //!
-//! A client that is not there is a failure, never a skip.
+//! A missing client is a failure, never a skip.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -40,7 +40,7 @@ use fleet::{Fleet, Stage};
 use peers::Protocol;
 use table::{Cell, Condition, Row, rows};
 
-/// Rows that are played at the same time: each mostly waits for somebody.
+/// The number of rows played at the same time: each mostly waits.
 const AT_ONCE: usize = 8;
 
 fn stage<'a>(fleet: &'a Fleet, row: &Row) -> Stage<'a> {
@@ -90,7 +90,7 @@ fn every_producer_and_worker_in_every_condition() {
 }
 
 #[test]
-fn what_stands_beside_the_table() {
+fn cases_outside_the_table() {
     let fleet = Fleet::start();
     apart::codecs(&fleet);
     apart::misfits(&fleet);

@@ -1,4 +1,4 @@
-//! A disk that is really full: what is promised is kept, what is there can be worked off, and nothing new is promised.
+//! A full disk: all promises are kept, existing jobs can be completed, and new jobs are refused.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +21,7 @@ use peer::Fwp;
 use windlass_testkit::daemon::Daemon;
 use windlass_testkit::disk::SmallDisk;
 
-/// Submits until that is refused. Returns how many were acknowledged, and the refusal.
+/// Submits until a submit is refused. Returns how many were acknowledged, and the refusal.
 fn submit_until_refused(address: SocketAddr, bytes: usize, most: u64) -> (u64, String) {
     let mut peer = Peer::connect(address).unwrap();
     for acknowledged in 0..most {
@@ -32,7 +32,7 @@ fn submit_until_refused(address: SocketAddr, bytes: usize, most: u64) -> (u64, S
     panic!("the disk never fills");
 }
 
-/// Takes and completes so many jobs, or all; says how many there were.
+/// Takes and completes at most `most` jobs; returns how many there were.
 fn work(address: SocketAddr, most: u64) -> u64 {
     let mut peer = Peer::connect(address).unwrap();
     peer.can_do("heavy").unwrap();
@@ -40,7 +40,7 @@ fn work(address: SocketAddr, most: u64) -> u64 {
         let Some(job) = peer.grab().unwrap() else { return done };
         peer.complete(&job.handle).unwrap();
     }
-    // What was completed is heeded once something behind it is answered.
+    // The answer proves that the completions have been processed.
     assert!(peer.line("version").unwrap().starts_with("OK "));
     most
 }
@@ -50,7 +50,7 @@ fn queued(address: SocketAddr) -> u64 {
     status.first().map_or(0, |row| row.split('\t').nth(1).unwrap().parse().unwrap())
 }
 
-/// Waits until a submit is taken.
+/// Waits until a submit is accepted.
 fn is_taken_again(daemon: &Daemon) {
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     let end = Instant::now() + Duration::from_secs(60);
@@ -85,7 +85,7 @@ fn a_full_disk_stops_submits_and_nothing_else() {
     assert!(left > 100, "{left}");
     disk.fill();
 
-    // Reading goes on, and so does work; what is new is refused in each protocol's words.
+    // Reading and work continue; each protocol refuses new jobs in its own format.
     let mut fwp = Fwp::connect(daemon.address("faktory"));
     let said = fwp.ask(r#"PUSH {"jid":"jid-12345678","jobtype":"T","args":[]}"#);
     assert!(said.starts_with("-ERR"), "{said}");
@@ -98,7 +98,7 @@ fn a_full_disk_stops_submits_and_nothing_else() {
     for signal in [Some("TERM"), None] {
         restart_after(&mut daemon, signal);
         let address = daemon.address("gearman");
-        // Nobody was told that the last ends are on the disk.
+        // The last completions were not acknowledged, so they may be lost.
         let found = queued(address);
         assert!(
             found == left || (signal.is_none() && (left..left + 20).contains(&found)),
@@ -111,7 +111,7 @@ fn a_full_disk_stops_submits_and_nothing_else() {
     assert_eq!(work(address, u64::MAX), left);
     assert_eq!(queued(address), 0);
 
-    // With room again submits are taken again, by the same process.
+    // With room again, the same process accepts submits.
     disk.make_room();
     is_taken_again(&daemon);
     restart_after(&mut daemon, None);
@@ -150,7 +150,7 @@ fn many_small_jobs_can_be_worked_off_one_by_one_on_a_full_disk() {
     let disk = small_disk(dir.path(), 96);
     let mut daemon = daemon(dir.path()).on(&disk).start();
     let address = daemon.address("faktory");
-    // Many at once, so that there are many for the room they take.
+    // Many in one commit, to fill the disk with many jobs.
     let mut fwp = Fwp::connect(address);
     let (mut jobs, mut batch) = (0, 0);
     loop {

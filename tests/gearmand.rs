@@ -21,7 +21,7 @@ use common::Peer;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The binary under the name it is looked for by: a link named gearmand.
+/// The binary under its expected name: a link named gearmand.
 fn link(dir: &Path) -> PathBuf {
     let path = dir.join("gearmand");
     symlink(env!("CARGO_BIN_EXE_windlass"), &path).unwrap();
@@ -44,7 +44,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What a condition comes to, once it does.
+/// Waits until `come` returns a value.
 fn wait_for<T>(what: &str, mut come: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
@@ -56,7 +56,7 @@ fn wait_for<T>(what: &str, mut come: impl FnMut() -> Option<T>) -> T {
     panic!("{what} does not come");
 }
 
-/// Where it listens, by its log.
+/// The listening address, from the log.
 fn address(log: &Path) -> SocketAddr {
     wait_for("the address in the log", || {
         let text = fs::read_to_string(log).ok()?;
@@ -65,7 +65,7 @@ fn address(log: &Path) -> SocketAddr {
     })
 }
 
-/// A process that is nobody's child any more; gone with the test at the latest.
+/// A detached process, killed when dropped.
 struct Stray(u32);
 
 impl Stray {
@@ -82,7 +82,7 @@ impl Stray {
         text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned())
     }
 
-    /// It has ended, whether anybody has taken note or not.
+    /// Whether it has ended, reaped or not.
     fn is_gone(&self) -> bool {
         self.status("State:").is_none_or(|state| state.starts_with('Z'))
     }
@@ -109,7 +109,7 @@ impl Drop for Foreground {
 fn a_unit_file_of_type_forking() {
     let dir = tempfile::tempdir().unwrap();
     let (program, pid_file, log) = (link(dir.path()), dir.path().join("pid"), dir.path().join("gearmand.log"));
-    // What Debian's unit and /etc/default make of it, and a little more; relative paths are the directory's.
+    // The options of Debian's unit and /etc/default, and a few more; relative paths are in the directory.
     let line = "--pid-file=pid --listen=127.0.0.1 --port=0 --daemon --log-file=gearmand.log --verbose=INFO \
                 --hashtable-buckets=991 --keepalive --keepalive-idle=30 -t 2 -w 1 -q builtin";
     let output = run(dir.path(), &program, line);
@@ -121,7 +121,7 @@ fn a_unit_file_of_type_forking() {
          sleeping workers are woken as there are jobs\n"
     );
     assert_eq!(said, expected);
-    // The command has ended: the daemon serves, its number is where it is looked for, and it has a session of its own.
+    // The command has ended: the daemon serves, its pid file is in place, and it has a session of its own.
     let daemon = Stray::of(&pid_file);
     let mut peer = Peer::connect(address(&log)).unwrap();
     assert!(peer.line("version").unwrap().starts_with("OK "));
@@ -132,7 +132,7 @@ fn a_unit_file_of_type_forking() {
         assert_eq!(fs::read_link(format!("/proc/{}/fd/{fd}", daemon.0)).unwrap(), Path::new("/dev/null"), "{fd}");
     }
 
-    // A log that was moved away is written anew after the signal that logrotate sends.
+    // The daemon writes a new log file after the signal that logrotate sends.
     fs::rename(&log, dir.path().join("gearmand.log.1")).unwrap();
     daemon.signal("HUP");
     wait_for("a new log", || log.exists().then_some(()));
@@ -163,7 +163,7 @@ fn a_test_suite_that_starts_it_in_the_foreground() {
 }
 
 #[test]
-fn a_daemon_that_cannot_start_says_why_to_who_started_it() {
+fn a_failed_start_is_reported_to_the_caller() {
     let dir = tempfile::tempdir().unwrap();
     let program = link(dir.path());
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -180,7 +180,7 @@ fn a_daemon_that_cannot_start_says_why_to_who_started_it() {
 }
 
 #[test]
-fn a_log_file_that_cannot_be_opened_is_no_reason_not_to_start() {
+fn the_daemon_starts_without_its_log_file() {
     let dir = tempfile::tempdir().unwrap();
     let program = link(dir.path());
     let output = run(dir.path(), &program, "-d -L 127.0.0.1 -p 0 -l no/log -P pid");
@@ -189,7 +189,7 @@ fn a_log_file_that_cannot_be_opened_is_no_reason_not_to_start() {
     assert!(stderr(&output).contains("Could not open log file \"no/log\", switching to stderr. (No such file"));
 }
 
-/// What it has logged, once that is in it.
+/// The log's text, once it contains `text`.
 fn logged(log: &Path, text: &str) -> String {
     wait_for(text, || fs::read_to_string(log).ok().filter(|said| said.contains(text)))
 }
@@ -200,7 +200,7 @@ fn restarts_may_overlap() {
     let program = Path::new(env!("CARGO_BIN_EXE_windlass"));
     let old = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = old.local_addr().unwrap().port();
-    // Patience that no loaded machine uses up.
+    // A timeout longer than any loaded machine needs.
     let line =
         |log: &str| format!("gearmand --verbose=INFO -l {log} -p {port} -L 127.0.0.1 --set server.in_use_timeout=10m");
     let mut first = Foreground(gearmand(dir.path(), program, &line("first")).spawn().unwrap());
@@ -212,7 +212,7 @@ fn restarts_may_overlap() {
         Peer::connect(SocketAddr::from(([127, 0, 0, 1], port))).unwrap().line("version").unwrap().starts_with("OK ")
     );
 
-    // One of our own has the data directory as well.
+    // A second Windlass has the data directory as well.
     let _second = Foreground(gearmand(dir.path(), program, &line("second")).spawn().unwrap());
     logged(&dir.path().join("second"), "is in use by another process");
     Command::new("kill").arg(first.0.id().to_string()).output().unwrap();
@@ -239,7 +239,7 @@ fn jobs_in_sqlite_are_taken_over_once() {
     let before = fs::read(&file).unwrap();
     let line =
         "-q libsqlite3 --libsqlite3-db=queue --libsqlite3-table=jobs -L 127.0.0.1 -p 0 -l log --verbose INFO -w 1";
-    // How many jobs there are, and what the next one is, which is done.
+    // Checks the log and the number of jobs, and completes the next job.
     let serve = |told: &str, jobs: usize, next: Option<&str>| {
         let _ = fs::remove_file(&log);
         let mut daemon = Foreground(gearmand(dir.path(), &program, line).spawn().unwrap());
@@ -263,9 +263,9 @@ fn jobs_in_sqlite_are_taken_over_once() {
         said
     };
     let said = serve("rows=3 taken=2 later=0 known=0 before=0 left=1", 2, Some("dog"));
-    assert!(said.contains("row 3 left: function \"resize\", unique id \"u3\": priority 7 is none"), "{said}");
+    assert!(said.contains("row 3 left: function \"resize\", unique id \"u3\": invalid priority 7"), "{said}");
     assert!(said.contains("WARN windlass::import::take_over: rows are left in gearmand's queue"), "{said}");
-    // What is done is not done again, and what was left is tried again.
+    // Completed jobs do not run again, and rows that were left are tried again.
     serve("rows=3 taken=0 later=0 known=0 before=2 left=1", 1, Some("cat\n"));
     assert_eq!(fs::read(&file).unwrap(), before, "the file is only read");
     rusqlite::Connection::open(&file).unwrap().execute_batch("DELETE FROM jobs").unwrap();
@@ -274,11 +274,11 @@ fn jobs_in_sqlite_are_taken_over_once() {
     serve("there is no such queue of gearmand's", 0, None);
     fs::write(&file, "no database, but as long as one might be").unwrap();
     let mut daemon = Foreground(gearmand(dir.path(), &program, line).spawn().unwrap());
-    assert_eq!(daemon.0.wait().unwrap().code(), Some(2), "somebody has to look");
+    assert_eq!(daemon.0.wait().unwrap().code(), Some(2), "an operator has to look");
 }
 
 #[test]
-fn mistakes_and_questions() {
+fn usage_errors_and_help() {
     let dir = tempfile::tempdir().unwrap();
     let program = link(dir.path());
     let argv0 = program.display().to_string();
@@ -319,7 +319,7 @@ fn mistakes_and_questions() {
 }
 
 #[test]
-fn the_user_is_changed_by_root_alone() {
+fn only_root_can_change_the_user() {
     let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
     let dir = tempfile::tempdir().unwrap();
     let program = link(dir.path());
@@ -330,7 +330,7 @@ fn the_user_is_changed_by_root_alone() {
         assert!(stderr(&output).contains("Must be root to switch users."), "{output:?}");
         return;
     }
-    // As the init script does, for the directories that are gearmand's; the data directory is made.
+    // Like the init script, for gearmand's directories; the daemon creates the data directory.
     let (uid, gid) = user_and_group("nobody");
     chown(dir.path(), Some(uid), Some(gid)).unwrap();
     let output = run(dir.path(), &program, line);

@@ -1,4 +1,4 @@
-//! `windlass import`: other servers' files in, a daemon that has their jobs out.
+//! `windlass import`: imports other servers' files, and checks that a daemon then has their jobs.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,12 +16,12 @@ use std::process::{Command, Output, Stdio};
 use common::{Peer, daemon};
 use rusqlite::Connection;
 
-/// The table as gearmand 1.1.20 makes it.
+/// The table as gearmand 1.1.20 creates it.
 const TABLE: &str = "CREATE TABLE gearman_queue ( unique_key TEXT, function_name TEXT, priority INTEGER, data BLOB, \
                      when_to_run INTEGER, PRIMARY KEY (unique_key, function_name))";
 
-/// Rows as gearmand 1.1.20 wrote them for twelve submits: names as text whatever their bytes, empty data as NULL, 64
-/// bytes of unique id with a NUL for the last, one row for two jobs with an empty id (5, 6), and one for two with `-` (7, 8).
+/// Rows as gearmand 1.1.20 wrote them for twelve submits: names as text whatever their bytes, empty data as NULL, 64 bytes of
+/// unique id with a NUL for the last, one row for two jobs with an empty id (5, 6), and one for two with `-` (7, 8).
 const ROWS: &str = "
     INSERT INTO gearman_queue(rowid, unique_key, function_name, priority, data, when_to_run) VALUES
     (1, 'u1', 'norm', 1, x'6e6f726d616c2000ff2064617461', 0),
@@ -51,7 +51,7 @@ fn import(dir: &Path, file: &Path, more: &[&str]) -> Output {
     command.env_clear().env("TMPDIR", dir).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What it printed, if it exited with this.
+/// Its output, after checking the exit code.
 fn printed(output: &Output, code: i32) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "{out}{err}");
@@ -63,7 +63,7 @@ fn status(peer: &mut Peer, function: &str) -> Option<String> {
 }
 
 #[test]
-fn everything_gearmand_kept_is_there() {
+fn all_jobs_of_gearmand_are_imported() {
     let dir = tempfile::tempdir().unwrap();
     let file = queue(dir.path());
     let before = fs::read(&file).unwrap();
@@ -84,21 +84,21 @@ fn everything_gearmand_kept_is_there() {
     for line in ["norm\t1\t2\t0\t0", "low\t0\t0\t1\t0", "empty\t0\t1\t0\t0"] {
         assert!(priorities.iter().any(|it| it == line), "{line}: {priorities:?}");
     }
-    // High priority first, then as they were submitted; empty and binary data as they were.
+    // High priority first, then in the order of submission; empty and binary data are unchanged.
     peer.can_do("norm").unwrap();
     for expected in [&b"x"[..], b"normal \0\xff data", b""] {
         let job = peer.grab().unwrap().unwrap();
         assert_eq!(&job.workload[..], expected);
         peer.complete(&job.handle).unwrap();
     }
-    // A job that is not due is not handed out, and counts.
+    // A job that is not due is not handed out, but counts.
     peer.can_do("epoch").unwrap();
     assert!(peer.grab().unwrap().is_none());
     assert_eq!(status(&mut peer, "epoch").as_deref(), Some("epoch\t1\t0\t1"));
 }
 
 #[test]
-fn a_second_time_nothing_happens_whatever_became_of_the_jobs() {
+fn a_second_import_takes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let file = queue(dir.path());
     printed(&import(dir.path(), &file, &[]), 0);
@@ -115,10 +115,10 @@ fn a_second_time_nothing_happens_whatever_became_of_the_jobs() {
 
     let said = printed(&import(dir.path(), &file, &[]), 0);
     assert!(said.contains("10 rows: 0 taken") && said.contains("10 taken by an earlier import"), "{said}");
-    // Asked for, they are taken once more, but for those that are queued still.
+    // With `--again` they are imported once more, except those that are still queued.
     let said = printed(&import(dir.path(), &file, &["--again"]), 0);
     assert!(said.contains("10 rows: 1 taken") && said.contains("9 queued already"), "{said}");
-    // A file that has changed is another; what is queued already coalesces.
+    // A changed file counts as another file; jobs that are queued already coalesce.
     execute(
         &file,
         "DELETE FROM gearman_queue WHERE unique_key = ''; UPDATE gearman_queue SET data = 'other' WHERE unique_key <> '-'",
@@ -139,8 +139,8 @@ fn rows_that_cannot_be_taken_are_named_and_tried_again() {
     let small = ["--set", "gearman.frame_bytes_max=1KiB"];
     let said = printed(&import(dir.path(), &file, &small), 5);
     for line in [
-        "row 13 left: function \"odd\", unique id \"p\": priority 7 is none: 0, 1 or 2 expected\n",
-        "row 14 left: function \"odd\", unique id \"q\": the priority is no number: 0, 1 or 2 expected\n",
+        "row 13 left: function \"odd\", unique id \"p\": invalid priority 7: 0, 1 or 2 expected\n",
+        "row 14 left: function \"odd\", unique id \"q\": the priority is not a number: 0, 1 or 2 expected\n",
         "row 15 left: function \"a\\x00\", unique id \"n\": a NUL in the function name\n",
         "row 16 left: function \"large\", unique id \"big\": workload of 5000 bytes, gearman.frame_bytes_max is 1024\n",
         "14 rows: 10 taken",
@@ -150,7 +150,7 @@ fn rows_that_cannot_be_taken_are_named_and_tried_again() {
     }
     let said = printed(&import(dir.path(), &file, &[]), 5);
     assert!(said.contains("1 taken: function \"large\"") && said.contains("windlass: 3 rows are left"), "{said}");
-    // The limits are those of a submit.
+    // The limits of a submit apply.
     let dir = tempfile::tempdir().unwrap();
     let said = printed(&import(dir.path(), &file, &["--set", "limits.jobs_max=4"]), 5);
     assert!(said.contains("daemon holds 4 jobs, limit 4") && said.contains("14 rows: 4 taken"), "{said}");
@@ -168,7 +168,7 @@ fn a_dry_run_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_a_killed_gearmand_had_half_written_is_not_taken() {
+fn a_half_written_transaction_is_not_imported() {
     for mode in ["DELETE", "WAL"] {
         let dir = tempfile::tempdir().unwrap();
         let live = queue(dir.path());
@@ -177,13 +177,13 @@ fn what_a_killed_gearmand_had_half_written_is_not_taken() {
             .execute_batch(&format!("PRAGMA journal_mode = {mode}; PRAGMA cache_size = 1; PRAGMA cache_spill = 1"))
             .unwrap();
         connection.execute_batch("INSERT INTO gearman_queue VALUES ('whole', 'f', 1, 'x', 0)").unwrap();
-        // So much in one transaction that some of it is written before it is whole.
+        // So large a transaction that some of it is written before it is complete.
         connection.execute_batch("BEGIN").unwrap();
         for n in 0..200 {
             let row = format!("INSERT INTO gearman_queue VALUES ('half{n}', 'f', 1, zeroblob(1000), 0)");
             connection.execute_batch(&row).unwrap();
         }
-        // As `kill -9` leaves it: the files as they are now, and nobody who has them open.
+        // The state after `kill -9`: the files as they are now, not open in any process.
         let killed = dir.path().join("killed.sqlite3");
         fs::copy(&live, &killed).unwrap();
         let suffix = if mode == "WAL" { "-wal" } else { "-journal" };
@@ -198,7 +198,7 @@ fn what_a_killed_gearmand_had_half_written_is_not_taken() {
 }
 
 #[test]
-fn what_is_no_queue_is_told_in_a_line() {
+fn invalid_queues_are_reported_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = queue(dir.path());
     let noise = dir.path().join("noise");
@@ -214,7 +214,7 @@ fn what_is_no_queue_is_told_in_a_line() {
         (dir.path(), &[], "is a directory"),
         (&noise, &[], "file is not a database"),
         (&file, &["--table", "jobs"], "there is no table \"jobs\" in it; --table names another"),
-        (&other, &[], "\"gearman_queue\" is no queue of gearmand: it has no column unique_key"),
+        (&other, &[], "\"gearman_queue\" is not a queue of gearmand: it has no column unique_key"),
     ];
     for (file, more, reason) in table {
         let said = printed(&import(dir.path(), file, more), 2);
@@ -228,7 +228,7 @@ fn what_is_no_queue_is_told_in_a_line() {
     assert!(said.contains(&format!("process {} has it open: stop gearmand first", std::process::id())), "{said}");
     drop(open);
     assert!(!dir.path().join("data").exists(), "nothing was begun");
-    // Another table, with a name that must be quoted, and without times, as old gearmands made it.
+    // Another table, with a name that must be quoted, and without times, as old gearmands created it.
     let said = printed(&import(dir.path(), &other, &["--table", "my \"queue"]), 0);
     assert!(said.contains("1 rows: 1 taken"), "{said}");
 }

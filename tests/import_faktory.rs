@@ -1,6 +1,6 @@
-//! `windlass import faktory-redis`: a Redis as a Faktory leaves it in, a daemon that has its jobs out.
+//! `windlass import faktory-redis`: imports from a Redis with Faktory's data, and checks that a daemon then has its jobs.
 //!
-//! The Redis is a small one of our own. With `WINDLASS_TEST_REDIS=/usr/bin/redis-server` it is that one.
+//! The Redis is a minimal one of our own; with `WINDLASS_TEST_REDIS=/usr/bin/redis-server`, the real one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -59,7 +59,7 @@ impl Redis {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    /// Commands, each words between blanks; a job has none.
+    /// Runs commands, each of words separated by blanks; a job contains none.
     fn tell(&self, commands: &[String]) {
         let mut connection = self.connect();
         for command in commands {
@@ -95,7 +95,7 @@ fn job(jid: &str, queue: &str, more: &str) -> String {
 
 const FAILED: &str = r#""failure":{"failed_at":"2026-11-21T03:00:00Z","next_at":"2026-11-21T03:00:20Z","message":"no","errtype":"E","retry_count":1,"remaining":24},"custom":{"big":9007199254740993},"#;
 
-/// What Faktory leaves: both layouts, a queue it has lost sight of, every set.
+/// Faktory's data: both layouts, a queue missing from the set of names, every sorted set.
 fn faktory(redis: &Redis) {
     let soon = now_s() + 3_600;
     let add = |key: &str, at: u64, entry: String| format!("ZADD {key} {at}.5 {entry}");
@@ -132,7 +132,7 @@ fn import(dir: &Path, redis: &Redis, more: &[&str]) -> Output {
     command.env_clear().stdin(Stdio::null()).output().unwrap()
 }
 
-/// What it printed, if it exited with this.
+/// Its output, after checking the exit code.
 fn printed(output: &Output, code: i32) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "{out}{err}");
@@ -140,7 +140,7 @@ fn printed(output: &Output, code: i32) -> String {
 }
 
 #[test]
-fn everything_faktory_kept_is_there() {
+fn all_jobs_of_faktory_are_imported() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Redis::start(dir.path());
     faktory(&redis);
@@ -168,19 +168,19 @@ fn everything_faktory_kept_is_there() {
     ] {
         assert!(info.contains(part), "{part}: {info}");
     }
-    // The oldest first, to the byte.
+    // The oldest first, byte for byte.
     for (jid, more) in [("stranded1", ""), ("stranded2", ""), ("new1", ""), ("new2", FAILED)] {
         assert_eq!(fwp.ask("FETCH default"), job(jid, "default", more));
     }
-    assert_eq!(fwp.ask("FETCH old hidden due"), job("hidden1", "hidden", ""), "a queue that was paused is paused");
-    assert!(fwp.ask("FETCH due").contains("\"jid\":\"due-12345678\""), "what was due is due");
-    // The worker that had it when Faktory stopped ends it here.
+    assert_eq!(fwp.ask("FETCH old hidden due"), job("hidden1", "hidden", ""), "a paused queue stays paused");
+    assert!(fwp.ask("FETCH due").contains("\"jid\":\"due-12345678\""), "a due job is due");
+    // The worker that held it when Faktory stopped can end it here.
     assert_eq!(fwp.ask(r#"FAIL {"jid":"working-12345678","errtype":"E","message":"m"}"#), "+OK");
     assert!(fwp.ask("INFO").contains(r#""sets":{"dead":1,"retries":2,"scheduled":1,"working":6}"#));
 }
 
 #[test]
-fn a_second_time_nothing_happens_whatever_became_of_the_jobs() {
+fn a_second_import_takes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Redis::start(dir.path());
     faktory(&redis);
@@ -196,21 +196,21 @@ fn a_second_time_nothing_happens_whatever_became_of_the_jobs() {
     let said = printed(&import(dir.path(), &redis, &[]), 0);
     let before = format!("{FAKTORYS_JOBS} taken by an earlier import");
     assert!(said.contains("jobs: 0 taken") && said.contains(&before), "{said}");
-    // Asked for, they are taken once more, but for those that are here still.
+    // With `--again` they are imported once more, except those that still exist here.
     let said = printed(&import(dir.path(), &redis, &["--again"]), 0);
     assert!(said.contains("jobs: 1 taken") && said.contains("10 here already, with the same jid"), "{said}");
-    // So they are if the contents have changed.
+    // The same applies if the contents have changed.
     redis.tell(&[format!("LPUSH q:default {}", job("new3", "default", ""))]);
     let said = printed(&import(dir.path(), &redis, &[]), 0);
     assert!(said.contains("12 jobs: 1 taken") && said.contains("11 here already"), "{said}");
 }
 
 #[test]
-fn what_was_taken_is_removed_if_that_is_wanted() {
+fn imported_jobs_are_removed_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Redis::start(dir.path());
     faktory(&redis);
-    // Enough for several pages, with one in their midst that is left.
+    // Enough for several pages, with an invalid one in their midst.
     let many = |n: usize| if n == 700 { "{}".to_owned() } else { job(&format!("many{n}"), "default", "") };
     redis.tell(&(0..2_500).map(|n| format!("LPUSH q:default {}", many(n))).collect::<Vec<_>>());
     redis.tell(&["ZADD dead 9e9 nonsense".to_owned()]);
@@ -220,7 +220,7 @@ fn what_was_taken_is_removed_if_that_is_wanted() {
     assert!(said.contains("queue \"q:default\", job 703 left: `{}`: jobs must have a reasonable jid"), "{said}");
     let kept: Vec<_> = redis.contents().into_iter().filter(|key| !key.is_empty()).collect();
     assert_eq!(kept, [vec!["{}".to_owned()], vec!["nonsense".to_owned(), "9000000000".to_owned()]]);
-    // What is mended is taken; the rest is here.
+    // Repaired entries are imported; the rest is here already.
     redis.tell(&["ZREM dead nonsense".to_owned(), "LREM q:default -1 {}".to_owned()]);
     redis.tell(&[format!("LPUSH q:default {}", job("many700", "default", ""))]);
     assert!(printed(&import(dir.path(), &redis, &["--remove"]), 0).contains("1 jobs: 1 taken\n1 removed"));
@@ -230,7 +230,7 @@ fn what_was_taken_is_removed_if_that_is_wanted() {
 }
 
 #[test]
-fn what_cannot_be_taken_is_named_and_tried_again() {
+fn invalid_jobs_are_named_and_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Redis::start(dir.path());
     faktory(&redis);
@@ -243,9 +243,9 @@ fn what_cannot_be_taken_is_named_and_tried_again() {
     ]);
     let said = printed(&import(dir.path(), &redis, &["--set", "limits.jobs_max=9"]), 5);
     for line in [
-        "queue \"q:default\", job 3 left: jid \"lost-12345678\": it says its queue is \"elsewhere\"\n",
+        "queue \"q:default\", job 3 left: jid \"lost-12345678\": its queue field is \"elsewhere\"\n",
         "not a reservation\n",
-        "not taken: key \"retrying\", which is none of a Faktory's jobs\n",
+        "not taken: key \"retrying\", which does not hold jobs of a Faktory\n",
         "not taken: key \"list\"",
         "daemon holds 9 jobs, limit 9",
         "13 jobs: 9 taken",
@@ -269,7 +269,7 @@ fn a_dry_run_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_no_redis_or_in_use_is_told_in_a_line() {
+fn an_invalid_or_busy_redis_is_reported_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Redis::start(dir.path());
     faktory(&redis);
@@ -284,7 +284,7 @@ fn what_is_no_redis_or_in_use_is_told_in_a_line() {
     let table = [
         ("unix:///no/such.sock", "cannot connect: "),
         ("redis", "a URL, a path or host:port expected"),
-        ("rediss://localhost", "TLS is not spoken to Redis"),
+        ("rediss://localhost", "TLS to Redis is not supported"),
     ];
     for (address, reason) in table {
         let said = printed(&import(dir.path(), &at(address), &[]), 2);
@@ -300,7 +300,7 @@ fn what_is_no_redis_or_in_use_is_told_in_a_line() {
 }
 
 #[test]
-fn jobs_of_batches_are_left_or_taken_outside_of_them() {
+fn jobs_of_batches_are_left_or_imported_without_their_batch() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Redis::start(dir.path());
     redis.tell(&[
@@ -309,12 +309,12 @@ fn jobs_of_batches_are_left_or_taken_outside_of_them() {
         format!("LPUSH q:default {}", job("member", "default", r#""custom":{"bid":"b-gone"},"#)),
     ]);
     let said = printed(&import(dir.path(), &redis, &["--dry-run"]), 5);
-    let left = "queue \"q:default\", job 2 left: jid \"member-12345678\": it is in a batch that is not here; --without-batches takes it outside of it";
+    let left = "queue \"q:default\", job 2 left: jid \"member-12345678\": it is in a batch that does not exist here; --without-batches imports it without its batch";
     assert!(said.contains(left), "{said}");
     printed(&import(dir.path(), &redis, &[]), 5);
     let said = printed(&import(dir.path(), &redis, &["--without-batches"]), 0);
     assert!(
-        said.contains("2 jobs: 1 taken\n1 of these taken outside of their batches, which are not here\n"),
+        said.contains("2 jobs: 1 taken\n1 of these taken without their batches, which do not exist here\n"),
         "{said}"
     );
     assert!(printed(&import(dir.path(), &redis, &["--without-batches"]), 0).contains("2 jobs: 0 taken\n"));

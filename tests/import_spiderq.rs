@@ -1,4 +1,4 @@
-//! `windlass import spiderq-snapshot`: another spiderq's database in, a daemon that has its keys out.
+//! `windlass import spiderq-snapshot`: imports spiderq's database, and checks that a daemon then has its keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,7 +36,7 @@ fn import(dir: &Path, file: &Path, more: &[&str]) -> Output {
     command.env_clear().stdin(Stdio::null()).output().unwrap()
 }
 
-/// What it printed, if it exited with this.
+/// Its output, after checking the exit code.
 fn printed(output: &Output, code: i32) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "{out}{err}");
@@ -46,7 +46,7 @@ fn printed(output: &Output, code: i32) -> String {
 const ENTRIES: [(&str, &[u8]); 4] = [("one", b"1"), ("", b""), ("three", b"\0\xff"), ("four", &[4; 5000])];
 
 #[test]
-fn every_key_is_there_with_its_value_at_the_tail() {
+fn keys_and_values_are_queued_at_the_tail() {
     let dir = tempfile::tempdir().unwrap();
     let file = snapshot(dir.path(), &ENTRIES);
     let before = fs::read(&file).unwrap();
@@ -64,7 +64,7 @@ fn every_key_is_there_with_its_value_at_the_tail() {
 }
 
 #[test]
-fn keys_that_are_there_are_kept_and_named() {
+fn existing_keys_are_kept_and_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).start();
     let mut peer = Bare::connect(daemon.address("spiderq"));
@@ -100,7 +100,7 @@ fn a_torn_file_is_refused_whole() {
     let whole = fs::read(&file).unwrap();
     let path = file.display();
     let table: [(Vec<u8>, String); 4] = [
-        (Vec::new(), format!("windlass: {path}: a snapshot begins with 8 bytes, and this has 0\n")),
+        (Vec::new(), format!("windlass: {path}: a snapshot begins with 8 bytes, but this file has 0\n")),
         (
             whole[..whole.len() - 1].to_vec(),
             format!("windlass: {path}: it ends within entry 4 of 4: it was cut short\n"),
@@ -108,12 +108,12 @@ fn a_torn_file_is_refused_whole() {
         (
             [&whole[..], b"more"].concat(),
             format!(
-                "windlass: {path}: 4 bytes stand behind its 4 entries: it is no snapshot, or was written over another\n"
+                "windlass: {path}: 4 bytes follow its 4 entries: it is not a snapshot, or was written over another\n"
             ),
         ),
         (
             b"not a snapshot".to_vec(),
-            format!("windlass: {path}: it is to hold {} entries", u64::from_ne_bytes(*b"not a sn")),
+            format!("windlass: {path}: its header promises {} entries", u64::from_ne_bytes(*b"not a sn")),
         ),
     ];
     for (bytes, expected) in table {
@@ -123,7 +123,7 @@ fn a_torn_file_is_refused_whole() {
         assert!(!dir.path().join("data").exists(), "nothing was taken");
     }
     let said = printed(&import(dir.path(), dir.path(), &[]), 2);
-    assert!(said.contains("this is a directory; the file in it called snapshot is meant"), "{said}");
+    assert!(said.contains("this is a directory; give the file snapshot in it"), "{said}");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn entries_that_cannot_be_taken_are_named_and_tried_again() {
     let small = ["--set", "zmtp.message_bytes_max=4KiB", "--set", "limits.name_bytes_max=7"];
     let said = printed(&import(dir.path(), &file, &small), 5);
     let expected = "entry 4 left: key \"four\": key and value of 5004 bytes, zmtp.message_bytes_max is 4096\n4 entries: 3 taken\n\
-                    windlass: 1 entry is left; do it again when its reason is mended\n";
+                    windlass: 1 entry is left; fix the reason and import again\n";
     assert_eq!(said, expected);
     let said = printed(&import(dir.path(), &file, &["--set", "limits.jobs_max=3"]), 5);
     assert!(said.contains("entry 4 left: key \"four\": daemon holds 3 jobs, limit 3\n"), "{said}");

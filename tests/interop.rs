@@ -1,9 +1,9 @@
 //! Stock clients against the daemon. `tests/install-clients` installs them.
 //!
-//! Debian's programs have tests of their own, `gearman.rs` and `gearadmin.rs`. Every library is put through the same scenes
-//! (`scenes.rs`), by way of a small program around it (`peers.rs` says what those are told and what they say).
+//! Debian's programs have tests of their own, `gearman.rs` and `gearadmin.rs`. All libraries play the same scenes (`scenes.rs`),
+//! through a small program around each (`peers.rs` describes its protocol).
 //!
-//! A client that is not there is a failure, never a skip.
+//! A missing client is a failure, never a skip.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,6 @@
-//! EventMQ's cron expressions against croniter itself, over fresh random ones. `tests/install-clients` installs it.
+//! Compares EventMQ's cron expressions with croniter itself, over fresh random ones. `tests/install-clients` installs it.
 //!
-//! A program that is not there is a failure, never a skip.
+//! A missing program is a failure, never a skip.
 #![allow(clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "../crates/session/tests/croniter/played.rs"]
@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const EXPRESSIONS: usize = 10_000;
 
 #[test]
-fn expressions_come_due_when_croniter_says() {
+fn expressions_are_due_when_croniters_are() {
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut ask = Command::new(here.join("../../target/clients/python/bin/python"));

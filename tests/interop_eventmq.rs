@@ -1,9 +1,10 @@
 //! The released Python programs of EventMQ against the daemon, unmodified. `tests/install-clients` installs them.
 //!
-//! The stock JobManager works on `tasks.py`, the stock client and scheduler ask for it. What the stock programs never say, and
-//! what no worker of theirs can see, is said by pyzmq, which is libzmq. Everybody is a child process that a scene directs.
+//! The stock JobManager works on `tasks.py`; the stock client and scheduler request jobs. pyzmq, which is libzmq, sends messages
+//! that the stock programs never send, and acts as workers where a test must see details. All programs are child processes that a
+//! scene directs.
 //!
-//! A program that is not there is a failure, never a skip.
+//! A missing program is a failure, never a skip.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

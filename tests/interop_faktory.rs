@@ -1,9 +1,9 @@
 //! Stock Faktory clients against the daemon. `tests/install-clients` installs them.
 //!
-//! The crate `faktory` brings its own tests, which is what it is put through (`faktory_suite.rs`). PyPI's `pyfaktory` and
-//! `faktory` play scenes of ours (`pyfaktory_peer.py`, `faktory_worker_peer.py`), each with a daemon of its own.
+//! The crate `faktory` runs its own tests (`faktory_suite.rs`). PyPI's `pyfaktory` and `faktory` play scenes of ours
+//! (`pyfaktory_peer.py`, `faktory_worker_peer.py`), each with a daemon of its own.
 //!
-//! A client that is not there is a failure, never a skip.
+//! A missing client is a failure, never a skip.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -2,7 +2,7 @@
 //!
 //! It plays scenes of ours (`spiderq_peer.py`), over TCP and a Unix socket, in both dialects, each with a daemon of its own.
 //!
-//! A client that is not there is a failure, never a skip.
+//! A missing client is a failure, never a skip.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,11 +22,11 @@ use client::{python, run};
 use common::daemon;
 use windlass_testkit::daemon::Daemon;
 
-/// What is listened on, and what clients are to speak there.
+/// The daemon's transport, and the clients' dialect.
 struct Stage {
     transport: &'static str,
     dialect: &'static str,
-    /// More keys of `[spiderq]`. Without a `dialect` among them the daemon finds out by itself.
+    /// Further keys of `[spiderq]`. Without a `dialect` among them the daemon detects the dialect.
     keys: &'static str,
 }
 
@@ -45,7 +45,7 @@ impl Stage {
         }
     }
 
-    /// Lets the client play a scene, and insists on its ending well.
+    /// Runs a client's scene, and asserts that it succeeds.
     fn play(&self, scene: &str, login: &[&str]) -> (Daemon, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let listen = format!("listen = [{:?}]", self.listen(dir.path()));
@@ -87,14 +87,14 @@ interop! {
 }
 
 #[test]
-fn a_client_that_may_stops_the_daemon() {
+fn an_allowed_client_stops_the_daemon() {
     let (mut daemon, dir) = Stage { transport: "ipc", dialect: "1.3", keys: "terminate = true" }.play("terminate", &[]);
     assert!(daemon.wait().success());
     assert!(!dir.path().join("spiderq.ipc").exists(), "nothing is left of the socket");
 }
 
 #[test]
-fn a_password_is_wanted() {
+fn a_password_is_required() {
     let stage = Stage { transport: "tcp", dialect: "1.4", keys: "user = \"u\"\npassword = \"secret\"" };
     stage.play("login", &["u", "secret"]);
     for login in [&[][..], &["u", "wrong"], &["v", "secret"]] {
@@ -103,6 +103,6 @@ fn a_password_is_wanted() {
 }
 
 #[test]
-fn a_password_that_is_not_wanted_fits_nowhere() {
+fn a_login_without_a_configured_password_fails() {
     Stage { transport: "tcp", dialect: "1.4", keys: "" }.play("no_login", &["u", "secret"]);
 }

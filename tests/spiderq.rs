@@ -1,4 +1,4 @@
-//! spiderq on the real daemon: what a restart leaves, and peers that mean no good. Stock clients are in `interop_spiderq`.
+//! spiderq on the real daemon: restarts, and hostile peers. Stock clients are in `interop_spiderq`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,12 +26,12 @@ use peer::{
 };
 use windlass_testkit::daemon::Daemon;
 
-// ---- what a restart leaves -------------------------------------------------------------------------------------------
+// ---- restarts --------------------------------------------------------------------------------------------------------
 
-/// A reply that lends.
+/// The first byte of a reply that lends.
 const LENT: u8 = 0x06;
 
-/// A day of a cycle, as the replies to it: entries come, are lent, repaid in every way, and taken again until none is left.
+/// A day of a cycle queue, as its replies: entries are added, lent, repaid in every way, and taken again until none is left.
 /// `between` is called between any two requests.
 fn a_day(mut between: impl FnMut(), mut ask: impl FnMut(&[u8]) -> Vec<u8>) -> Vec<Vec<u8>> {
     let mut replies = Vec::new();
@@ -40,7 +40,7 @@ fn a_day(mut between: impl FnMut(), mut ask: impl FnMut(&[u8]) -> Vec<u8>) -> Ve
         let reply = ask(request);
         let mut known = reply.clone();
         if reply[0] == LENT {
-            // A lend key's upper twenty bits are of the daemon's start.
+            // The upper twenty bits of a lend key identify the daemon's start.
             known[1..3].fill(0);
             known[3] &= 0x0F;
         }
@@ -54,18 +54,18 @@ fn a_day(mut between: impl FnMut(), mut ask: impl FnMut(&[u8]) -> Vec<u8>) -> Ve
     let cycle = [Status::Reward, Status::Penalty, Status::Reward, Status::Drop, Status::Front, Status::Reward];
     for round in 0..3 {
         let leases: Vec<_> = (0..5).map(|_| Lease::of(&say(&take)).unwrap()).collect();
-        // Some are given back in another order than they were taken in.
+        // Some are repaid in another order than they were taken in.
         for (lease, status) in leases.iter().rev().zip(cycle.iter().cycle().skip(round)) {
             assert_eq!(say(&repay(lease, *status)), REPAID);
         }
-        // Its right to them has been used up.
+        // The lease has been used up.
         assert_eq!(say(&repay(&leases[0], Status::Front)), [0x05]);
     }
     while let Some(lease) = Lease::of(&say(&take)) {
         assert_eq!(say(&repay(&lease, Status::Drop)), REPAID);
     }
     for number in 0..12 {
-        // Every value is there still, and none comes back.
+        // Every value still exists, and none is lent again.
         assert_eq!(say(&lookup(&format!("entry {number}")))[0], 0x0D);
         assert_eq!(say(&add(&format!("entry {number}"), b"")), [0x03]);
     }
@@ -81,7 +81,7 @@ fn a_day_with_kills(every: u32) -> Vec<Vec<u8>> {
     let kill = || {
         requests += 1;
         if requests % every == 0 {
-            // What is lent is told before it is on the disk; with this it is there.
+            // A lease is granted before it is written to disk; the flush ensures that it is there.
             assert_eq!(peer.borrow_mut().ask(FLUSH), FLUSHED);
             daemon.borrow_mut().kill();
             daemon.borrow_mut().restart();
@@ -104,7 +104,7 @@ fn kill_9_changes_nothing() {
 }
 
 #[test]
-fn a_cycle_is_served_where_it_is_configured_and_nobody_else_has_its_name() {
+fn each_address_serves_its_cycle_queue_and_no_other_protocol_shares_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let more = "[spiderq]\nlisten = [\"tcp://127.0.0.1:0\"]\nqueue = \"a\"\n\
                 [[spiderq.more]]\nlisten = [\"127.0.0.1:0\", \"localhost:0\"]\nqueue = \"b\"\n";
@@ -122,9 +122,9 @@ fn a_cycle_is_served_where_it_is_configured_and_nobody_else_has_its_name() {
     assert!(daemon.wait().success());
 }
 
-// ---- peers that mean no good -----------------------------------------------------------------------------------------
+// ---- hostile peers ---------------------------------------------------------------------------------------------------
 
-/// Somebody who is served all the while.
+/// A client that is served all the while.
 struct Bystander {
     stop: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
@@ -145,7 +145,7 @@ impl Bystander {
         Self { stop, served, thread: Some(thread) }
     }
 
-    /// Is served a good many times more, on the connection it has, and on a new one.
+    /// Waits until it has been served many more times, and tests a new connection too.
     fn is_served(&self, address: SocketAddr) {
         let goal = self.served.load(Ordering::Relaxed) + 50;
         wait_until("a bystander is served", || self.served.load(Ordering::Relaxed) >= goal || self.has_failed());
@@ -168,7 +168,7 @@ impl Drop for Bystander {
     }
 }
 
-/// A daemon with such keys, and where it serves spiderq.
+/// A daemon with these keys, and its address for spiderq.
 fn served(keys: &str) -> (Daemon, SocketAddr, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).set(keys).start();
@@ -177,7 +177,7 @@ fn served(keys: &str) -> (Daemon, SocketAddr, tempfile::TempDir) {
 }
 
 #[test]
-fn what_cannot_be_is_hung_up_on() {
+fn impossible_frames_end_the_connection() {
     let (_daemon, address, _dir) = served("");
     let bystander = Bystander::at(address);
     let huge = [&[LONG][..], &(1_u64 << 40).to_be_bytes()].concat();
@@ -195,19 +195,19 @@ fn what_cannot_be_is_hung_up_on() {
     ];
     for (what, bytes) in table {
         let mut dealer = Dealer::connect(address, b"");
-        // What is behind it may meet a closed door.
+        // The daemon may have closed the connection already.
         let _ = dealer.say(bytes);
         assert!(dealer.is_hung_up_on(), "{what}");
         bystander.is_served(address);
     }
-    // One that only announces much costs nothing, for as long as it likes.
+    // A peer that only announces a large frame costs nothing, however long it waits.
     let mut slow: Vec<_> = (0..50).map(|_| Dealer::connect(address, b"")).collect();
     slow.iter_mut().for_each(|dealer| dealer.say(&within).unwrap());
     bystander.is_served(address);
 }
 
 #[test]
-fn a_message_without_an_end_has_one() {
+fn an_endless_message_ends_the_connection() {
     let (_daemon, address, _dir) = served("zmtp.parts_max = 65536\nzmtp.message_bytes_max = \"1MiB\"");
     let bystander = Bystander::at(address);
     let mut dealer = Dealer::connect(address, b"");
@@ -219,7 +219,7 @@ fn a_message_without_an_end_has_one() {
 }
 
 #[test]
-fn half_open_greetings_by_the_hundred_keep_nobody_out() {
+fn hundreds_of_half_open_greetings_block_no_client() {
     let (_daemon, address, _dir) = served("[zmtp]\nhandshakes_max = 20\nhandshake_timeout = \"1h\"\n");
     let bystander = Bystander::at(address);
     let begun = [&b""[..], b"\xFF", &greeting("NULL")[..11], &greeting("NULL")];
@@ -231,7 +231,7 @@ fn half_open_greetings_by_the_hundred_keep_nobody_out() {
             dealer
         })
         .collect();
-    // Room was made by hanging up on those who came first.
+    // The daemon made room by closing the oldest connections.
     for dealer in &mut half_open[..380] {
         assert!(dealer.is_hung_up_on());
     }
@@ -239,7 +239,7 @@ fn half_open_greetings_by_the_hundred_keep_nobody_out() {
 }
 
 #[test]
-fn greetings_that_are_not_finished_in_time_are_hung_up_on() {
+fn unfinished_greetings_time_out() {
     let (_daemon, address, _dir) = served("zmtp.handshake_timeout = \"50ms\"");
     let bystander = Bystander::at(address);
     for begun in [&b"\xFF"[..], &greeting("NULL")] {
@@ -251,13 +251,13 @@ fn greetings_that_are_not_finished_in_time_are_hung_up_on() {
 }
 
 #[test]
-fn a_peer_that_never_reads_holds_nobody_up() {
+fn a_peer_that_never_reads_delays_no_other() {
     let (_daemon, address, _dir) = served("");
     let bystander = Bystander::at(address);
     let mut bare = Bare::connect(address);
     assert_eq!(bare.ask(&add("large", &vec![7; 1 << 20])), ADDED);
     let mut deaf: Vec<_> = (0..4).map(|_| Dealer::connect(address, b"")).collect();
-    // What stands behind a request is passed over: so few requests fill every buffer on the way.
+    // Bytes behind a request are ignored: so few requests fill every buffer on the way.
     let padded = [&lookup("large")[..], &[0; 100_000]].concat();
     let request = [&frame(MORE, b"")[..], &[LONG], &(padded.len() as u64).to_be_bytes(), &padded].concat();
     for dealer in &mut deaf {
@@ -266,13 +266,13 @@ fn a_peer_that_never_reads_holds_nobody_up() {
         assert!(said < 1000, "100 MB were taken");
         bystander.is_served(address);
     }
-    // One that begins to read gets its answers.
+    // A peer that begins to read gets its answers.
     let reply = deaf[0].hear().unwrap();
     assert_eq!((reply[0], reply.len()), (0x0D, 5 + (1 << 20)));
 }
 
 #[test]
-fn of_two_with_one_identity_the_newer_is_served() {
+fn of_two_peers_with_one_identity_the_newer_is_served() {
     let (_daemon, address, _dir) = served("");
     let bystander = Bystander::at(address);
     let mut old = Dealer::connect(address, b"worker");
@@ -284,12 +284,12 @@ fn of_two_with_one_identity_the_newer_is_served() {
         assert!(old.is_hung_up_on());
         old = new;
     }
-    // Peers that go on like that live, and are served beside each other.
+    // Peers that reconnect repeatedly under one identity stay connected, and are all served.
     let mut beside: Vec<Dealer> = (0..20).map(|_| Dealer::connect(address, b"worker")).collect();
     for dealer in beside.iter_mut().chain([&mut old]) {
         assert_eq!(dealer.ask(PING).unwrap(), PONG);
     }
-    // The one that waited waits no more: what comes is there for others.
+    // The replaced peer no longer waits: new entries go to others.
     let mut bare = Bare::connect(address);
     assert_eq!(bare.ask(&add("x", b"")), ADDED);
     assert!(bare.lease(false).is_some());
@@ -305,7 +305,7 @@ fn a_waiter_that_leaves_waits_no_more() {
         waiter.say(&frame(0, &lend(FOREVER_MS, true))).unwrap();
         assert_eq!(waiter.ask(PING).unwrap(), PONG, "it waits, and is served beside that");
         waiter.stream.shutdown(Shutdown::Both).unwrap();
-        // It may not be known at once: until it is, what comes is lent to it.
+        // The daemon may not notice at once: until then, new entries are lent to the closed connection.
         let mut tries = 0;
         wait_until("it is gone", || {
             tries += 1;
@@ -316,7 +316,7 @@ fn a_waiter_that_leaves_waits_no_more() {
 }
 
 #[test]
-fn what_a_connection_was_lent_can_be_given_back_when_it_ends() {
+fn release_on_disconnect_returns_lent_entries() {
     let (_daemon, address, _dir) = served("[spiderq]\nlisten = [\"127.0.0.1:0\"]\nrelease_on_disconnect = true\n");
     let mut bare = Bare::connect(address);
     assert_eq!(bare.ask(&add("x", b"")), ADDED);
@@ -324,7 +324,7 @@ fn what_a_connection_was_lent_can_be_given_back_when_it_ends() {
     assert!(Lease::of(&worker.ask(&lend(FOREVER_MS, false)).unwrap()).is_some());
     assert_eq!(bare.ask(&lend(FOREVER_MS, false)), EMPTY);
     drop(worker);
-    // Waits until it has come back.
+    // Waits until the entry has returned.
     assert_eq!(bare.lease(true).unwrap().key, "x");
 }
 
@@ -349,7 +349,7 @@ fn mechanisms_must_agree() {
         assert_eq!((flags, &body[..]), (COMMAND, &b"\x05ERROR\x03400"[..]), "{user}");
         assert!(dealer.is_hung_up_on());
     }
-    // Frames without ZeroMQ have no place for a password.
+    // Frames without ZeroMQ cannot carry a password.
     let mut bare = Dealer::reach(closed_address).unwrap();
     bare.stream.write_all(PING).unwrap();
     let mut heard = Vec::new();

@@ -1,4 +1,4 @@
-//! Stopping gracefully, and what else a running daemon is told: SIGUSR1, SIGHUP, `shutdown`.
+//! Graceful stops and other signals and commands to a running daemon: SIGUSR1, SIGHUP, `shutdown`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ use peer::Fwp;
 use windlass_gearman::wire::{Kind, Message, Request, Response};
 use windlass_testkit::daemon::{Daemon, EVENTMQ_OFF};
 
-/// Waits until nobody new is let in.
+/// Waits until no new connection is accepted.
 fn wait_until_closed(address: SocketAddr) {
     wait_until("the listener is closed", || TcpStream::connect(address).is_err());
 }
@@ -34,7 +34,7 @@ fn assert_stopped(daemon: &mut Daemon) {
 // ---- SIGTERM ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_worker_of_faktorys_is_told_and_keeps_its_reservation() {
+fn a_faktory_worker_is_notified_and_keeps_its_reservation() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).start();
     let (mut worker, mut idle) = (Fwp::connect(daemon.address("faktory")), Fwp::connect(daemon.address("faktory")));
@@ -54,18 +54,18 @@ fn a_worker_of_faktorys_is_told_and_keeps_its_reservation() {
 }
 
 #[test]
-fn a_peer_that_takes_nothing_is_not_waited_for() {
+fn a_stop_does_not_wait_for_a_peer_that_reads_nothing() {
     const BODY_BYTES: usize = 1 << 20;
     const PACKETS: usize = 64;
     let dir = tempfile::tempdir().unwrap();
-    // Only what is not waited for ends before this.
+    // Longer than the test: only peers without pending work may end before this.
     let mut daemon = daemon(dir.path()).set("server.shutdown_timeout = \"1h\"").start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
     let mut echoes = bytes::BytesMut::new();
     for _ in 0..PACKETS {
         Request::Echo { data: vec![b'x'; BODY_BYTES].into() }.encode(&mut echoes);
     }
-    // More than the system keeps for both sides: the peer is owed answers that it does not take.
+    // More than both sides' kernel buffers hold: the daemon has answers that the peer does not read.
     let mut stream = common::socket(daemon.address("gearman")).unwrap();
     stream.set_nonblocking(true).unwrap();
     let mut sent = 0;
@@ -81,7 +81,7 @@ fn a_peer_that_takes_nothing_is_not_waited_for() {
     };
     wait_until("nothing more is read from a peer that reads nothing", || {
         while write(&mut sent) {}
-        // The daemon has had time to read more, if it means to.
+        // The daemon has had time to read more.
         peer.line("version").unwrap();
         !write(&mut sent)
     });
@@ -95,7 +95,7 @@ fn a_peer_that_takes_nothing_is_not_waited_for() {
 // ---- SIGTTIN ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn sigttin_logs_what_there_is_and_stops_nobody() {
+fn sigttin_logs_the_state_and_disturbs_no_client() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).set("server.threads = 1").start();
     let (mut peer, mut fwp) =
@@ -105,7 +105,7 @@ fn sigttin_logs_what_there_is_and_stops_nobody() {
     assert!(fwp.ask("FETCH mail").contains("job000001"));
     for round in 1..=2 {
         daemon.signal("TTIN");
-        wait_until("all is told", || daemon.log_text().matches("SIGTTIN: the report ends").count() == round);
+        wait_until("everything is logged", || daemon.log_text().matches("SIGTTIN: the report ends").count() == round);
     }
     let told: Vec<serde_json::Value> =
         daemon.log_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -129,7 +129,7 @@ fn sigttin_logs_what_there_is_and_stops_nobody() {
 // ---- SIGUSR1 ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn what_is_only_queued_is_not_waited_for() {
+fn a_graceful_stop_does_not_wait_for_queued_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -146,7 +146,7 @@ fn what_is_only_queued_is_not_waited_for() {
 }
 
 #[test]
-fn jobs_that_run_and_clients_that_wait_are_waited_for() {
+fn a_graceful_stop_waits_for_running_jobs_and_waiting_clients() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).start();
     let address = daemon.address("gearman");
@@ -156,7 +156,7 @@ fn jobs_that_run_and_clients_that_wait_are_waited_for() {
     let running = worker.grab().unwrap().unwrap();
     daemon.signal("USR1");
     wait_until_closed(address);
-    // Who is connected goes on, and may still ask for more.
+    // Existing connections continue, and may send new requests.
     client.send(&submission("f", "", "foreground", false)).unwrap();
     assert_eq!(kind(&client.packet().unwrap()), Kind::JOB_CREATED);
     worker.complete(&running.handle).unwrap();
@@ -170,11 +170,11 @@ fn jobs_that_run_and_clients_that_wait_are_waited_for() {
     assert_stopped(&mut daemon);
     daemon.restart();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-    assert_eq!(peer.listing("status").unwrap(), ["f\t1\t0\t0"], "what was done is done, the rest is there");
+    assert_eq!(peer.listing("status").unwrap(), ["f\t1\t0\t0"], "completed jobs are gone, the rest is there");
 }
 
 #[test]
-fn whoever_says_it_again_does_not_want_to_wait() {
+fn a_second_signal_stops_immediately() {
     for again in ["USR1", "TERM", "INT"] {
         let dir = tempfile::tempdir().unwrap();
         let mut daemon = daemon(dir.path()).start();
@@ -186,18 +186,18 @@ fn whoever_says_it_again_does_not_want_to_wait() {
         daemon.signal("USR1");
         wait_until_closed(address);
         daemon.signal("HUP");
-        assert!(worker.line("version").unwrap().starts_with("OK "), "that is no second signal to stop");
+        assert!(worker.line("version").unwrap().starts_with("OK "), "that does not count as a second signal to stop");
         daemon.signal(again);
         assert_stopped(&mut daemon);
         daemon.restart();
         let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
-        assert_eq!(peer.listing("status").unwrap(), ["f\t1\t0\t0"], "{again}: what ran is not lost");
+        assert_eq!(peer.listing("status").unwrap(), ["f\t1\t0\t0"], "{again}: the running job is not lost");
     }
 }
 
 // ---- the log file ----------------------------------------------------------------------------------------------------
 
-/// A daemon that is not listened to, ended when dropped.
+/// A daemon without a connection of the test, ended when dropped.
 struct Mute(Child);
 
 impl Mute {
@@ -219,7 +219,7 @@ impl Mute {
         assert!(Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status().unwrap().success());
     }
 
-    /// All that it has said on standard error, once it has ended.
+    /// Its standard error, once it has ended.
     fn said(&mut self) -> String {
         let mut said = String::new();
         self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -246,12 +246,12 @@ fn a_log_file_that_was_moved_away_is_left_alone_after_sighup() {
     fs::rename(&log, &old).unwrap();
     daemon.signal("HUP");
     wait_until("a new file is begun", || has(&log, "SIGHUP"));
-    // A file that cannot be opened leaves the one there is.
+    // If the new file cannot be opened, the old one stays in use.
     let aside = dir.path().join("windlass.log.2");
     fs::rename(&log, &aside).unwrap();
     fs::create_dir(&log).unwrap();
     daemon.signal("HUP");
-    wait_until("the mistake is told", || has(&aside, "the old file stays in use"));
+    wait_until("the mistake is logged", || has(&aside, "the old file stays in use"));
     daemon.signal("TERM");
     assert_eq!(daemon.0.wait().unwrap().code(), Some(0));
     assert!(has(&aside, "everything is on the disk") && !has(&old, "SIGHUP"));
@@ -259,7 +259,7 @@ fn a_log_file_that_was_moved_away_is_left_alone_after_sighup() {
 }
 
 #[test]
-fn a_sighup_while_the_journal_is_read_ends_nobody() {
+fn a_sighup_during_recovery_does_not_end_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("windlass.log");
     let said = |text: &str| fs::read_to_string(&log).is_ok_and(|said| said.contains(text));
@@ -271,21 +271,21 @@ fn a_sighup_while_the_journal_is_read_ends_nobody() {
         assert_stopped(&mut daemon);
     }
     let daemon = Mute::start(dir.path(), &log);
-    // From when the daemon heeds it, which is before it opens its data.
+    // Waits until the daemon catches SIGHUP, which is before it opens its data.
     let status = format!("/proc/{}/status", daemon.0.id());
     let heeds = || {
         let status = fs::read_to_string(&status).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() & 1 == 1
     };
-    wait_until("it heeds SIGHUP", heeds);
+    wait_until("it catches SIGHUP", heeds);
     daemon.signal("HUP");
     wait_until("it is ready", || said("ready"));
-    wait_until("it has done as it was told", || said("SIGHUP"));
+    wait_until("it has processed SIGHUP", || said("SIGHUP"));
 }
 
 #[test]
-fn a_log_file_that_cannot_be_written_is_told() {
+fn a_log_file_that_cannot_be_written_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("no/such/folder");
     let mut daemon = Mute::start(dir.path(), &log);
@@ -298,7 +298,7 @@ fn a_log_file_that_cannot_be_written_is_told() {
 // ---- shutdown --------------------------------------------------------------------------------------------------------
 
 #[test]
-fn clients_stop_it_only_where_they_may() {
+fn clients_stop_the_daemon_only_where_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = daemon(dir.path()).start();
     let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
@@ -309,7 +309,7 @@ fn clients_stop_it_only_where_they_may() {
 }
 
 #[test]
-fn a_client_that_may_stops_it() {
+fn an_allowed_client_stops_the_daemon() {
     let allowed = "[gearman]\nlisten = [\"127.0.0.1:0\"]\nshutdown = true";
     for command in ["shutdown", "shutdown graceful"] {
         let dir = tempfile::tempdir().unwrap();
@@ -331,7 +331,7 @@ fn a_client_that_may_stops_it() {
 }
 
 #[test]
-fn a_client_that_may_stops_it_gracefully() {
+fn an_allowed_client_stops_the_daemon_gracefully() {
     let dir = tempfile::tempdir().unwrap();
     let allowed = "[gearman]\nlisten = [\"127.0.0.1:0\"]\nshutdown = true";
     let mut daemon = daemon(dir.path()).set(allowed).start();

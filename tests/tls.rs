@@ -1,4 +1,4 @@
-//! TLS as clients, workers and whoever renews certificates know it. Every certificate is made here and now.
+//! TLS from the view of clients, workers and administrators that renew certificates. Each test makes its own certificates.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -60,7 +60,7 @@ impl Authority {
     }
 }
 
-/// A folder with what a listener needs.
+/// A directory with the files that a listener needs.
 struct Files {
     dir: PathBuf,
 }
@@ -87,7 +87,7 @@ impl Files {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// The sections of a configuration that make the listener use them.
+    /// The sections of a configuration that make a listener use them.
     fn toml(&self) -> String {
         let [chain, key] = ["chain.pem", "key.pem"].map(|name| self.path(name));
         format!("[gearman]\nlisten = [\"127.0.0.1:0\"]\n[gearman.tls]\ncertificate = {chain:?}\nkey = {key:?}\n")
@@ -98,7 +98,7 @@ impl Files {
     }
 }
 
-// ---- the peer's side -------------------------------------------------------------------------------------------------
+// ---- the client side -------------------------------------------------------------------------------------------------
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -126,7 +126,7 @@ fn der(pem: &str) -> CertificateDer<'static> {
 
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
 
-/// Connects and shakes hands, as far as the peer can tell.
+/// Connects and shakes hands, as far as the client can determine.
 fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<TlsStream> {
     let mut session = ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap();
     let mut socket = socket(address)?;
@@ -145,7 +145,7 @@ fn encoded(request: &Request) -> BytesMut {
 // ---- serving ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn jobs_go_round_over_tls() {
+fn jobs_run_over_tls() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let files = Files::new(dir.path(), &authority);
@@ -154,7 +154,7 @@ fn jobs_go_round_over_tls() {
         let config = client(&authority, None, &[version]);
         let connect = || Peer::over(connect(daemon.address("gearman"), &config).unwrap());
         let (mut producer, mut worker) = (connect(), connect());
-        // Large enough not to fit into any one read, write or record.
+        // Larger than any one read, write or record.
         let body: Bytes = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
         for workload in [Bytes::from_static(b"small"), body] {
             let handle = producer.submit("round", "", workload.clone()).unwrap();
@@ -184,7 +184,8 @@ fn answers_to_a_peer_that_reads_late_arrive_whole_and_in_order() {
             break job;
         }
     };
-    // More than the kernel keeps for a peer that does not read, so that the daemon is amid a write when more is to be said.
+    // More than the kernel buffers for a peer that does not read, so that new data arrives while the daemon is in the middle of a
+    // write.
     let data: Vec<u8> = (0..8_000_000_u32).map(|n| (n % 251) as u8).collect();
     client.write_all(&encoded(&Request::Echo { data: data.clone().into() })).unwrap();
     let mut expected = BytesMut::new();
@@ -217,7 +218,7 @@ fn a_unix_socket_beside_it_stays_plain() {
 }
 
 #[test]
-fn a_peer_that_closes_its_side_gets_what_it_is_due() {
+fn a_half_closed_peer_gets_its_answers() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let files = Files::new(dir.path(), &authority);
@@ -232,7 +233,7 @@ fn a_peer_that_closes_its_side_gets_what_it_is_due() {
             stream.flush().unwrap();
             stream.sock.shutdown(Shutdown::Write).unwrap();
             let mut said = Vec::new();
-            // Without the daemon's own goodbye this is an error.
+            // Without the daemon's close_notify this is an error.
             stream.read_to_end(&mut said).unwrap();
             assert!(said.starts_with(b"\0RES\0\0\0\x08"), "{version:?} {says_so}: JOB_CREATED: {said:?}");
         }
@@ -240,7 +241,7 @@ fn a_peer_that_closes_its_side_gets_what_it_is_due() {
 }
 
 #[test]
-fn openssl_can_speak_to_it() {
+fn openssl_can_connect() {
     if Command::new("openssl").arg("version").stdout(Stdio::null()).status().is_err() {
         return;
     }
@@ -266,7 +267,7 @@ fn openssl_can_speak_to_it() {
 }
 
 #[test]
-fn stopping_waits_for_no_handshake_and_says_goodbye() {
+fn stopping_skips_handshakes_and_sends_close_notify() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let files = Files::new(dir.path(), &authority);
@@ -284,10 +285,10 @@ fn stopping_waits_for_no_handshake_and_says_goodbye() {
     assert_eq!(said, b"");
 }
 
-// ---- who is refused --------------------------------------------------------------------------------------------------
+// ---- refused clients -------------------------------------------------------------------------------------------------
 
 #[test]
-fn with_an_authority_for_clients_only_those_it_signed_come_in() {
+fn with_a_client_ca_only_clients_it_signed_can_connect() {
     let dir = tempfile::tempdir().unwrap();
     let (authority, other) = (Authority::new(), Authority::new());
     let files = Files::new(dir.path(), &authority);
@@ -309,12 +310,12 @@ fn with_an_authority_for_clients_only_those_it_signed_come_in() {
 }
 
 #[test]
-fn what_is_no_handshake_is_hung_up_on() {
+fn invalid_handshakes_end_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let files = Files::new(dir.path(), &authority);
     let daemon = files.plan().set(&files.toml()).start();
-    // A plain Gearman client, a browser, a handshake that announces and does not come, noise.
+    // A plain Gearman client, a browser, an announced handshake that does not follow, noise.
     let hello = [&[22, 3, 1, 0xff, 0xff, 1, 0, 0xff, 0xff][..], &[0; 70_000]].concat();
     for garbage in [
         &b"version\n"[..],
@@ -337,7 +338,7 @@ fn what_is_no_handshake_is_hung_up_on() {
 }
 
 #[test]
-fn a_peer_that_says_nothing_gives_its_place_up() {
+fn a_silent_peer_loses_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let files = Files::new(dir.path(), &authority);
@@ -348,13 +349,13 @@ fn a_peer_that_says_nothing_gives_its_place_up() {
     wait_for_log(&daemon, "TLS handshake failed");
     let config = client(&authority, None, BOTH);
     let ask = || Peer::over(connect(daemon.address("gearman"), &config)?).line("version");
-    // Not at once: the daemon hangs up first, and counts after.
+    // Not at once: the daemon first closes the connection, then frees the place.
     while ask().is_err() {}
 }
 
 // ---- files -----------------------------------------------------------------------------------------------------------
 
-/// The certificate a new connection is shown.
+/// The certificate that a new connection gets.
 fn shown(daemon: &Daemon, config: &Arc<ClientConfig>) -> CertificateDer<'static> {
     let stream = connect(daemon.address("gearman"), config).unwrap();
     stream.conn.peer_certificates().unwrap()[0].clone()
@@ -371,20 +372,20 @@ fn a_renewed_certificate_is_taken_up_on_sighup() {
     let renewed = authority.sign("localhost");
     assert_ne!(shown(&daemon, &config), der(&renewed.certificate));
     files.put(&renewed);
-    assert_ne!(shown(&daemon, &config), der(&renewed.certificate), "not before it is told to");
+    assert_ne!(shown(&daemon, &config), der(&renewed.certificate), "not before SIGHUP");
     daemon.signal("HUP");
     wait_for_log(&daemon, "certificates read again");
     assert_eq!(shown(&daemon, &config), der(&renewed.certificate));
-    // A mistake is told and changes nothing.
+    // A mistake is logged and changes nothing.
     files.write("key.pem", &authority.sign("localhost").key);
     daemon.signal("HUP");
     wait_for_log(&daemon, "not the key of the certificate");
     assert_eq!(shown(&daemon, &config), der(&renewed.certificate));
-    assert!(old.line("version").unwrap().starts_with("OK "), "who is connected stays so");
+    assert!(old.line("version").unwrap().starts_with("OK "), "existing connections continue");
 }
 
 #[test]
-fn bad_files_are_told_before_anything_is_served() {
+fn invalid_files_are_reported_before_the_daemon_listens() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let files = Files::new(dir.path(), &authority);

@@ -1,4 +1,4 @@
-//! What the daemon warns of, and how often: nothing goes wrong in silence, and nobody fills the disk with it.
+//! The daemon's warnings and their frequency: every problem is logged, and no client can fill the disk with log lines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ fn warnings(daemon: &Daemon) -> Vec<Value> {
     lines.into_iter().filter(|line| line["level"] == "WARN").collect()
 }
 
-/// How often something was told: in lines of its own, with what they say there was besides, and in what was told later.
+/// How often an event was logged: single lines, the count of suppressed ones in a line, and later summaries.
 fn times(daemon: &Daemon, message: &str, reason: &str) -> u64 {
     let count = |line: &Value| {
         let more = line["more_like_it"].as_u64().unwrap_or_default();
@@ -43,7 +43,7 @@ fn wait_for(daemon: &Daemon, expected: u64, message: &str, reason: &str) {
     assert_eq!(times(daemon, message, reason), expected, "{}", daemon.log_text());
 }
 
-/// The first line that says so.
+/// The first line with this message.
 fn first(daemon: &Daemon, message: &str) -> Value {
     warnings(daemon).into_iter().find(|line| line["message"] == message).unwrap()
 }
@@ -84,7 +84,7 @@ fn peers_that_are_hung_up_on_are_counted_with_the_reason() {
         let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
         peer.send_raw(b"\0REQ\0\0\0\x07\xff\xff\xff\xff").unwrap();
         while peer.receive().is_ok() {}
-        // Whoever goes by himself is no news.
+        // A client that closes by itself causes no warning.
         assert!(Peer::connect(daemon.address("gearman")).unwrap().line("version").unwrap().starts_with("OK "));
     }
     wait_for(&daemon, 5, "closed a connection", "closed: gearman: protocol error");
@@ -110,7 +110,7 @@ fn deaths_and_expired_jobs_are_counted_with_an_example() {
     wait_for(&daemon, 10, message, "buried");
     let line = first(&daemon, message);
     assert_eq!((&line["queue"], &line["job"]), (&"images".into(), &"death0000".into()));
-    assert_eq!(line["why"], "IOError: no\u{fffd}room", "no line breaks of a peer's");
+    assert_eq!(line["why"], "IOError: no\u{fffd}room", "a peer's line breaks are removed");
 
     let push = r#"PUSH {"jid":"late00001","jobtype":"Resize","queue":"q","args":[],"custom":{"expires_at":"2001-01-01T00:00:00Z"}}"#;
     assert_eq!(fwp.ask(push), "+OK");
@@ -119,7 +119,7 @@ fn deaths_and_expired_jobs_are_counted_with_an_example() {
 }
 
 #[test]
-fn an_address_where_anybody_may_come_in_is_told_at_the_start() {
+fn an_open_address_is_logged_at_the_start() {
     const MESSAGE: &str = "anyone who can reach this address can submit, take and remove jobs: it asks for neither a password \
                            nor a certificate";
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What the end-to-end tests share: the daemon under test, and a plain blocking Gearman peer that speaks through our own
-//! codec. Stock clients have their own tests (`interop`); this one is for asking exactly what a test wants to know.
+//! Shared by the end-to-end tests: the daemon under test, and a blocking Gearman peer that uses our own codec, for exact control
+//! over requests. Stock clients have their own tests (`interop`).
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
 pub mod zmtp;
@@ -23,30 +23,30 @@ pub fn daemon(dir: &Path) -> Plan {
     Plan::new(env!("CARGO_BIN_EXE_windlass"), dir)
 }
 
-/// Waits until something is so, as long as a loaded machine may need.
+/// Waits until `is_so` returns true, as long as a loaded machine may need.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
-        assert!(Instant::now() < end, "not in a minute: {what}");
+        assert!(Instant::now() < end, "not within a minute: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Waits until the daemon has logged something.
+/// Waits until the daemon has logged `text`.
 pub fn wait_for_log(daemon: &Daemon, text: &str) {
     wait_until(text, || daemon.log_text().contains(text));
 }
 
-/// A number from the environment, for running longer than usual.
+/// A number from the environment, for longer runs.
 pub fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Something to speak over: a socket, or TLS over one.
+/// A transport: a socket, or TLS over one.
 pub trait Stream: Read + Write + Debug {}
 impl<T: Read + Write + Debug> Stream for T {}
 
-/// A socket that waits as long as a loaded machine may need, and no longer.
+/// A socket with a timeout that suits a loaded machine.
 pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -63,7 +63,7 @@ pub struct Peer {
     ready: VecDeque<Message>,
 }
 
-/// A job as a worker was given it.
+/// A job as assigned to a worker.
 #[derive(Debug, Clone)]
 pub struct Assigned {
     pub handle: Bytes,
@@ -134,7 +134,7 @@ impl Peer {
         self.send(&Request::CanDo { function: Bytes::copy_from_slice(function.as_bytes()) })
     }
 
-    /// Asks for a job; none if there is none.
+    /// Asks for a job; `None` if there is none.
     pub fn grab(&mut self) -> io::Result<Option<Assigned>> {
         self.send(&Request::Grab(AssignForm::Plain))?;
         loop {
@@ -155,7 +155,7 @@ impl Peer {
         self.send(&Request::WorkComplete { handle: handle.clone(), data: Bytes::new() })
     }
 
-    /// An admin command and all its lines, for commands that end in a dot.
+    /// Sends an admin command whose answer ends in a dot, and returns all lines.
     pub fn listing(&mut self, command: &str) -> io::Result<Vec<String>> {
         self.send_raw(format!("{command}\n").as_bytes())?;
         let mut lines = Vec::new();
@@ -168,7 +168,7 @@ impl Peer {
         }
     }
 
-    /// An admin command and its one line.
+    /// Sends an admin command with a one-line answer, and returns the line.
     pub fn line(&mut self, command: &str) -> io::Result<String> {
         self.send_raw(format!("{command}\n").as_bytes())?;
         match self.receive()? {
@@ -187,7 +187,7 @@ pub fn submission(function: &str, unique: &str, workload: impl Into<Bytes>, back
     Request::Submit { job, priority: Priority::Normal, background }
 }
 
-/// The kind of a packet, for assertions that read well.
+/// The kind of a packet, for readable assertions.
 pub fn kind(packet: &Packet) -> Kind {
     packet.kind
 }

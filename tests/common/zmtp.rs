@@ -1,4 +1,4 @@
-//! A peer that speaks ZMTP by hand, as far from our own codec as can be.
+//! A peer that implements ZMTP independently of our own codec.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ pub const MORE: u8 = 1;
 pub const LONG: u8 = 2;
 pub const COMMAND: u8 = 4;
 
-/// The 64 bytes that come first, of 3.1.
+/// The first 64 bytes, of ZMTP 3.1.
 pub fn greeting(mechanism: &str) -> Vec<u8> {
     let mut bytes = vec![0; 64];
     bytes[0] = 0xFF;
@@ -19,7 +19,7 @@ pub fn greeting(mechanism: &str) -> Vec<u8> {
     bytes
 }
 
-/// A frame, as short as it can be.
+/// A frame in the shortest encoding.
 pub fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
     match u8::try_from(body.len()) {
         Ok(length) => [&[flags, length][..], body].concat(),
@@ -51,24 +51,24 @@ fn property(name: &str, value: &[u8]) -> Vec<u8> {
     [&[u8::try_from(name.len()).unwrap()][..], name.as_bytes(), &length, value].concat()
 }
 
-/// A connection that can be a socket of any type.
+/// A connection that can act as a socket of any type.
 #[derive(Debug)]
 pub struct Dealer {
     pub stream: TcpStream,
 }
 
 impl Dealer {
-    /// Says nothing yet.
+    /// Connects without sending anything.
     pub fn reach(address: SocketAddr) -> io::Result<Self> {
         Ok(Self { stream: socket(address)? })
     }
 
-    /// Shakes hands as a DEALER; an empty identity is none.
+    /// Connects and shakes hands as a DEALER; an empty identity means none.
     pub fn connect(address: SocketAddr, identity: &[u8]) -> Self {
         Self::connect_as(address, "DEALER", identity)
     }
 
-    /// Shakes hands.
+    /// Connects and shakes hands.
     pub fn connect_as(address: SocketAddr, socket_type: &str, identity: &[u8]) -> Self {
         let mut dealer = Self::reach(address).unwrap();
         dealer.say(&greeting("NULL")).unwrap();
@@ -83,13 +83,13 @@ impl Dealer {
         self.stream.write_all(bytes)
     }
 
-    /// Asks with a delimiter in front, as REQ does.
+    /// Sends a request behind an empty delimiter, as REQ does.
     pub fn ask(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
         self.say(&[frame(MORE, b""), frame(0, request)].concat())?;
         self.hear()
     }
 
-    /// The reply behind the delimiter.
+    /// Reads the reply behind the delimiter.
     pub fn hear(&mut self) -> io::Result<Vec<u8>> {
         let mut parts = self.hear_message()?;
         let reply = parts.pop().unwrap();
@@ -97,7 +97,7 @@ impl Dealer {
         Ok(reply)
     }
 
-    /// All parts of a message. Gives signs of life before.
+    /// Reads all parts of a message. Sends a PING before.
     pub fn hear_message(&mut self) -> io::Result<Vec<Vec<u8>>> {
         let mut parts = Vec::new();
         loop {
@@ -131,7 +131,7 @@ impl Dealer {
         Ok(read)
     }
 
-    /// Whether the other side ends the connection, whatever it says before.
+    /// Whether the other side ends the connection, whatever it sends before.
     pub fn is_hung_up_on(&mut self) -> bool {
         let end = io::copy(&mut self.stream, &mut io::sink());
         end.map_or_else(|error| error.kind() == io::ErrorKind::ConnectionReset, |_| true)

@@ -1,4 +1,4 @@
-//! eMQP's messages, spoken by hand.
+//! eMQP messages, encoded independently of our own codec.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ pub struct Peer {
     pub dealer: Dealer,
 }
 
-/// What is behind a message's head: its command, its identifier, and what belongs to the command. As text.
+/// The frames of a message behind its head: command, identifier and arguments, as text.
 pub type Heard = Vec<String>;
 
 impl Peer {
@@ -21,7 +21,7 @@ impl Peer {
         Self { dealer: Dealer::connect(address, identity.as_bytes()) }
     }
 
-    /// A worker of these queues, as JSON, once it has been told that it is one.
+    /// Connects a worker of these queues (JSON) and waits until it is acknowledged.
     pub fn worker(address: SocketAddr, identity: &str, queues: &str) -> Self {
         let mut worker = Self::connect(address, identity);
         worker.inform(queues, "worker");
@@ -38,7 +38,7 @@ impl Peer {
         self.say(&["INFORM", "inform", queues, kind]).unwrap();
         let ack = self.hear_any().unwrap();
         assert_eq!((&ack[0][..], &ack[2..]), ("ACK", &["inform".to_owned()][..]));
-        // The stock JobManager starts its processes at this.
+        // The stock JobManager starts its processes at this message.
         assert_eq!(self.hear_any().unwrap()[0], "HEARTBEAT");
     }
 
@@ -48,7 +48,7 @@ impl Peer {
         }
     }
 
-    /// A message with its head.
+    /// Sends a message with its head.
     pub fn say(&mut self, frames: &[&str]) -> io::Result<()> {
         let frames: Vec<&[u8]> = frames.iter().map(|frame| frame.as_bytes()).collect();
         self.say_bytes(&frames)
@@ -58,19 +58,19 @@ impl Peer {
         self.dealer.say(&message(&[&[b"", VERSION], frames].concat()))
     }
 
-    /// Asks for a job, and waits until it is on the disk.
+    /// Requests a job and waits until it is on the disk.
     pub fn request(&mut self, id: &str, queue: &str, headers: &str, job: &str) {
         self.say(&["REQUEST", id, queue, headers, job]).unwrap();
         self.is_told(id);
     }
 
-    /// The next message is that what was asked for is done.
+    /// Expects the acknowledgement of this request next.
     pub fn is_told(&mut self, id: &str) {
         let reply = self.hear().unwrap();
         assert_eq!((&reply[0][..], &reply[2..]), ("REPLY", &[id.to_owned()][..]));
     }
 
-    /// The next message but heartbeats.
+    /// The next message that is not a heartbeat.
     pub fn hear(&mut self) -> io::Result<Heard> {
         loop {
             let heard = self.hear_any()?;
@@ -103,12 +103,12 @@ impl Subscriber {
         subscriber
     }
 
-    /// As peers of ZMTP 3.0 cancel.
+    /// As peers of ZMTP 3.0 cancel a subscription.
     pub fn cancel(&mut self, topic: &str) {
         self.dealer.say(&frame(0, &[b"\0", topic.as_bytes()].concat())).unwrap();
     }
 
-    /// A topic, and how long the message is.
+    /// A topic, and the length of the message.
     pub fn hear(&mut self) -> (String, usize) {
         let parts = self.dealer.hear_message().unwrap();
         let [topic, text] = &parts[..] else { panic!("{parts:?}") };

@@ -1,4 +1,4 @@
-//! A Redis that is just enough for the import: RESP over TCP, and the commands that Faktory's layout takes.
+//! A minimal Redis for the import: RESP over TCP, and the commands that Faktory's layout needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -124,7 +124,7 @@ fn number(word: &[u8]) -> i64 {
     String::from_utf8_lossy(word).parse().unwrap()
 }
 
-/// What Redis makes of the ends of a range: negative ones count from the end.
+/// Applies Redis's range rules: negative indices count from the end.
 fn range<T>(items: &[T], first: i64, last: i64) -> &[T] {
     let length = i64::try_from(items.len()).unwrap();
     let index = |at: i64| if at < 0 { at + length } else { at };

@@ -1,4 +1,4 @@
-//! A plain blocking FWP peer, for asking exactly what a test wants to know.
+//! A minimal blocking FWP peer, for exact control over requests.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::fmt::Write as _;
@@ -7,19 +7,19 @@ use std::net::{SocketAddr, TcpStream};
 
 use sha2::{Digest as _, Sha256};
 
-/// A connection behind its handshake.
+/// A connection after its handshake.
 #[derive(Debug)]
 pub(crate) struct Fwp(BufReader<TcpStream>);
 
 impl Fwp {
-    /// Says HELLO as a worker.
+    /// Sends HELLO as a worker.
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let (fwp, said) = Self::hello(address, "");
         assert_eq!(said, "+OK");
         fwp
     }
 
-    /// Says HELLO where it may be hung up on before.
+    /// Sends HELLO; the daemon may close the connection before.
     pub(crate) fn try_hello(address: SocketAddr) -> io::Result<Self> {
         let mut fwp = Self(BufReader::new(super::common::socket(address)?));
         fwp.read()?;
@@ -27,7 +27,7 @@ impl Fwp {
         Ok(fwp)
     }
 
-    /// Says HELLO with a password, and gives what was answered.
+    /// Sends HELLO with a password, and returns the answer.
     pub(crate) fn hello(address: SocketAddr, password: &str) -> (Self, String) {
         let mut fwp = Self(BufReader::new(super::common::socket(address).unwrap()));
         let hi = fwp.read().unwrap();
@@ -43,12 +43,12 @@ impl Fwp {
         (fwp, said)
     }
 
-    /// Sends a line and gives its answer: the text of a bulk string, other answers with their first byte, and `null`.
+    /// Sends a line and returns its answer: the text of a bulk string, other answers with their first byte, and `null`.
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.try_ask(line).unwrap()
     }
 
-    /// The same, of a daemon that may die at any time.
+    /// The same, for a daemon that may crash at any time.
     pub(crate) fn try_ask(&mut self, line: &str) -> io::Result<String> {
         self.0.get_mut().write_all(format!("{line}\r\n").as_bytes())?;
         self.read()
@@ -57,7 +57,7 @@ impl Fwp {
     fn read(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
-        // A line that was cut short is no answer.
+        // An incomplete line is not an answer.
         let line = line.strip_suffix("\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(match line.strip_prefix('$') {
             Some("-1") => "null".to_owned(),

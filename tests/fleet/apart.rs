@@ -1,5 +1,5 @@
-//! What the table has no place for: jobs that cannot cross, queues with rules of their own, names that Gearman cannot have, results
-//! that are kept, Debian's `gearman`, spiderq.
+//! Cases outside the table: jobs that cannot be converted, queues with rules of their own, names that are invalid in Gearman,
+//! kept results, Debian's `gearman`, spiderq.
 
 use std::thread;
 
@@ -11,9 +11,9 @@ use crate::programs::{Running, printed, stock};
 use crate::spiderq::{ADDED, Bare, add};
 use crate::table::{GONE, done};
 
-/// A job that no worker of a protocol can have. It waits for one of those that can.
+/// A job that cannot be expressed in a protocol. It waits for a worker of another protocol.
 struct Misfit {
-    /// Of a queue with rules.
+    /// A queue with rules.
     queue: Option<&'static str>,
     from: Protocol,
     to: Protocol,
@@ -22,7 +22,7 @@ struct Misfit {
 
 const ENQUEUED: &str = r#""state":"enqueued""#;
 
-/// Nobody waits for this one.
+/// A background job, for which no client waits.
 const BACKGROUND: Job<'static> = job(b"a cake", true);
 
 const fn job(body: &'static [u8], background: bool) -> Job<'static> {
@@ -41,7 +41,7 @@ const MISFITS: [Misfit; 10] = [
         job: Job { custom: r#", "_encoding": "base64""#, ..job(br#"["a cake"]"#, false) },
     },
     Misfit { queue: None, from: Eventmq, to: Faktory, job: job(b"bake a cake", false) },
-    // Python writes it, and it is no JSON.
+    // Python's writing, which is not valid JSON.
     Misfit {
         queue: None,
         from: Eventmq,
@@ -58,7 +58,7 @@ const MISFITS: [Misfit; 10] = [
     Misfit { queue: Some("in-base64"), from: Faktory, to: Gearman, job: job(br#"["a cake"]"#, false) },
 ];
 
-/// The worker gets the next job, and the one it cannot have is for a worker who can.
+/// The worker gets the next job; the job it cannot have goes to a worker of another protocol.
 pub fn misfits(fleet: &Fleet) {
     for (number, misfit) in MISFITS.iter().enumerate() {
         let stage = fleet.stage(&misfit.queue.map_or_else(|| format!("misfit-{number}"), str::to_owned));
@@ -90,7 +90,7 @@ pub fn misfits(fleet: &Fleet) {
     }
 }
 
-/// Two fleets that happen to use one name, with the configuration that is shipped: each does its own forty.
+/// Two fleets that happen to use one name, with the shipped configuration: each completes its own forty jobs.
 pub fn two_fleets_on_one_name(fleet: &Fleet) {
     const JOBS: usize = 40;
     let pairs = [(Gearman, Faktory), (Faktory, Eventmq), (Eventmq, Gearman)];
@@ -102,7 +102,7 @@ pub fn two_fleets_on_one_name(fleet: &Fleet) {
                     let payload = payloads::ordinary(protocol, protocol);
                     let job = Job { body: payload.sent, ..Job::default() };
                     let worker = stage.worker(protocol);
-                    // All of them wait before the first is taken, and then none does before its worker asks.
+                    // All jobs are queued before the worker takes the first.
                     let producers: Vec<_> = (0..JOBS).map(|_| submitted(&stage, protocol, &job)).collect();
                     for producer in &producers {
                         payload.is_seen(&worker.takes(), &stage.queue, &producer.id);
@@ -119,7 +119,7 @@ pub fn two_fleets_on_one_name(fleet: &Fleet) {
     assert!(!log.contains("waits for a worker") && !log.contains("is dead"), "{log}");
 }
 
-/// Somebody who means two fleets to share a queue is told how.
+/// If two protocols use one queue without a bridge, the log names the setting that bridges it.
 pub fn a_bridge_that_is_missing_is_told_of(fleet: &Fleet) {
     let stage = fleet.shipped_stage("shared by mistake");
     let _worker = stage.worker(Eventmq);
@@ -159,7 +159,7 @@ pub fn codecs(fleet: &Fleet) {
     }
 }
 
-/// With `bridge = false` each protocol has its own jobs, and an older one of another's is not in the way.
+/// With `bridge = false` each protocol has its own jobs, and an older job of another protocol does not block them.
 pub fn a_queue_without_a_bridge(fleet: &Fleet) {
     let stage = fleet.stage("apart");
     let producers = Protocol::ALL.map(|protocol| {
@@ -174,7 +174,7 @@ pub fn a_queue_without_a_bridge(fleet: &Fleet) {
     }
 }
 
-/// A function that FWP has another name for.
+/// A function with another name in FWP.
 pub fn an_alias(fleet: &Fleet) {
     let producer = submitted(&fleet.stage("image resize"), Gearman, &Job { body: b"a cake", ..Job::default() });
     let worker = fleet.stage("image-resize").worker(Faktory);
@@ -184,12 +184,12 @@ pub fn an_alias(fleet: &Fleet) {
     producer.hears("WORK_COMPLETE three eggs");
 }
 
-/// Debian's `gearman` submits and waits, and a worker of FWP's does it; and the other way round.
+/// Debian's `gearman` submits and waits, and an FWP worker completes the job; and the other way round.
 pub fn debians_gearman(fleet: &Fleet) {
     let address = fleet.address("gearman");
     let stage = fleet.stage("toast");
     thread::scope(|scope| {
-        // It gives up after so many milliseconds if something is wrong.
+        // On an error it gives up after this many milliseconds.
         let mut gearman = stock("gearman", address);
         gearman.args(["-t", "60000", "-f", "toast"]);
         let waits = scope.spawn(move || printed(&mut gearman, b"two slices"));
@@ -212,7 +212,7 @@ fn submitted<'a>(stage: &Stage<'a>, from: Protocol, job: &Job<'_>) -> Producer<'
     producer
 }
 
-/// EventMQ's queue may have any name. One with a NUL is no function of Gearman's, and stays out of it.
+/// An EventMQ queue may have any name. A name with a NUL is not valid in Gearman; Gearman does not see that queue.
 pub fn a_name_that_gearman_cannot_have(fleet: &Fleet) {
     let stage = fleet.stage("no\0gearman");
     let payload = payloads::ordinary(Eventmq, Eventmq);
@@ -225,7 +225,8 @@ pub fn a_name_that_gearman_cannot_have(fleet: &Fleet) {
     producer.hears(r#"REPLY {"value": "three eggs"}"#);
 }
 
-/// EventMQ keeps what came of a job as long as it knows the job (`eventmq.dedup`): in its own words, whoever said it.
+/// EventMQ keeps the result of a job as long as the job (`eventmq.dedup`), in its own format, whichever protocol's worker sent
+/// it.
 pub fn a_result_that_is_kept(fleet: &Fleet) {
     for to in Protocol::ALL {
         let stage = fleet.hasty_stage(&format!("kept-{}", to.name()));
@@ -240,7 +241,8 @@ pub fn a_result_that_is_kept(fleet: &Fleet) {
     }
 }
 
-/// spiderq's entries go round in a queue of their own: no worker of another protocol is given one, and nobody else can submit to it.
+/// spiderq's entries cycle in a queue of their own: no worker of another protocol gets one, and no other client can submit to the
+/// queue.
 pub fn entries_of_spiderq(fleet: &Fleet) {
     let mut spiderq = Bare::connect(fleet.address("spiderq"));
     assert_eq!(spiderq.ask(&add("key", b"a cake")), ADDED);

@@ -1,7 +1,7 @@
-"""PyPI `eventmq` in the fleet: clients that want a reply, or workers. `speech.py` says how it is directed.
+"""PyPI `eventmq` in the fleet: clients that want a reply, or workers. `speech.py` describes the orders.
 
-The released JobManager runs what it is told to in processes of its own; a worker here is its socket and its messages, so that a
-test says what becomes of a job.
+The released JobManager runs jobs in processes of its own; a worker here is its socket and its messages, so that a
+test determines the outcome of a job.
 
 Usage: eventmq_peer.py producer | eventmq_peer.py worker
 """
@@ -24,7 +24,7 @@ class Peer:
         self.sender.connect(f"tcp://{host}:{port}")
 
     def hear(self):
-        """The next message but heartbeats: its command, and the frames behind its identifier."""
+        """The next message that is not a heartbeat: its command, and the frames behind its identifier."""
         while True:
             delimiter, version, command, id, *frames = self.sender.zsocket.recv_multipart()
             assert (delimiter, version) == (b"", VERSION)
@@ -40,13 +40,13 @@ class Producer(Peer):
         self.accepted()
 
     def submit_bytes(self, id, queue, body):
-        """What the library never says: an identifier of one's own, any bytes."""
+        """A message that the library never sends: with an identifier of our own, and any bytes."""
         frames = [b"REQUEST", octets(id), octets(queue), b"reply-requested", octets(body)]
         self.sender.zsocket.send_multipart([b"", VERSION, *frames])
         self.accepted()
 
     def accepted(self):
-        # Two frames less than a result.
+        # Two frames fewer than a result.
         command, _, (id,) = self.hear()
         self.say("accepted", id)
 
@@ -74,11 +74,11 @@ class Worker(Peer):
         send_emqp_message(self.sender, "REPLY", (value, self.id.decode()))
 
     def fail(self, why):
-        # An exception is a result like any other. This is the one failure that eMQP has words for.
+        # An exception is a result like any other. This is the only failure that eMQP can express.
         send_emqp_message(self.sender, "REPLY", (json.dumps({"value": "TimeoutError"}), self.id.decode()))
 
     def die(self):
-        # Its socket is closed, and nothing is said before: as if it were killed.
+        # Closes its socket without a goodbye, as if it were killed.
         self.sender.zsocket.close(linger=0)
         self.say("dead")
 

@@ -1,6 +1,6 @@
-"""PyPI `pyfaktory` in the fleet: producers that track their jobs, or workers. `speech.py` says how it is directed.
+"""PyPI `pyfaktory` in the fleet: producers that track their jobs, or workers. `speech.py` describes the orders.
 
-What the library has no call for (TRACK, JOB, a result with ACK) goes through its own connection.
+Commands without a call in the library (TRACK, JOB, a result with ACK) go through the library's own connection.
 
 Usage: faktory_peer.py producer | faktory_peer.py worker
 """
@@ -23,7 +23,7 @@ class Peer:
         self.client.connect()
 
     def ask(self, line):
-        """The text of the answer, or nothing if there is none."""
+        """The text of the answer, or None."""
         answer = self.client._send_and_receive(line + "\r\n")
         if answer.startswith("$-1"):
             return None
@@ -45,11 +45,11 @@ class Producer(Peer):
             self.say("refused", str(error).encode())
 
     def submit_text(self, unit):
-        """As it is written."""
+        """Submits the text as it is."""
         self.say(self.ask("PUSH " + octets(unit).decode()))
 
     def watch(self, jid, until):
-        """Waits for a state, or for so many percent, and says what is known of the result."""
+        """Waits for a state, or for this percentage, and prints the result so far."""
         while True:
             track = json.loads(self.ask(f"TRACK GET {jid}"))
             if track["state"] == until:
@@ -94,7 +94,7 @@ class Worker(Peer):
         assert self.ask(f"TRACK SET {json.dumps(track)}") == "+OK"
 
     def die(self):
-        # Its socket is closed, and nothing is said before: as if it were killed.
+        # Closes its socket without a goodbye, as if it were killed.
         self.client.state = State.DISCONNECTED
         self.client.sock.close()
         self.say("dead")

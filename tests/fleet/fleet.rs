@@ -15,7 +15,7 @@ use crate::common::daemon;
 use crate::fwp::Fwp;
 use crate::peers::{PATIENCE, Program, Protocol, Voice, Word, octets};
 
-/// Leases that are asked to be short are short; and some queues have rules.
+/// Short leases where a client can choose the lease; rules for some queues.
 const CONFIG: &str = r#"
 [faktory]
 listen = ["127.0.0.1:0"]
@@ -38,13 +38,13 @@ bridge = false
 aliases = { faktory = "image-resize" }
 "#;
 
-/// As it is shipped, but for the port.
+/// The shipped configuration, except for the port.
 const SHIPPED: &str = "[faktory]\nlisten = [\"127.0.0.1:0\"]\n";
 
-/// Nobody is taken for dead because the machine is slow.
+/// No worker counts as dead because the machine is slow.
 const EVENTMQ: &str = "binary_workers = true\ntimeout_grace = \"100ms\"\nheartbeat_timeout = \"1m\"\n";
 
-/// All that a row needs. Programs are started when they are first asked for.
+/// Everything that a row needs. Programs start at first use.
 #[derive(Debug)]
 pub struct Fleet {
     programs: BTreeMap<(Protocol, Role), OnceLock<Program>>,
@@ -53,7 +53,7 @@ pub struct Fleet {
     shipped: Site,
 }
 
-/// What a connection is for.
+/// The role of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     Producer,
@@ -100,22 +100,22 @@ impl Fleet {
         self.programs[&(protocol, role)].get_or_init(|| Program::start(protocol, name))
     }
 
-    /// Where one row is played.
+    /// A stage for one row.
     pub fn stage(&self, queue: &str) -> Stage<'_> {
         Stage { fleet: self, site: &self.steady, queue: queue.to_owned() }
     }
 
-    /// The same, where a worker of EventMQ has a job for a second, and what came of EventMQ's jobs is kept.
+    /// The same, with an EventMQ lease of a second, and kept EventMQ results.
     pub fn hasty_stage(&self, queue: &str) -> Stage<'_> {
         Stage { fleet: self, site: &self.hasty, queue: queue.to_owned() }
     }
 
-    /// The same with the configuration that is shipped.
+    /// The same with the shipped configuration.
     pub fn shipped_stage(&self, queue: &str) -> Stage<'_> {
         Stage { fleet: self, site: &self.shipped, queue: queue.to_owned() }
     }
 
-    /// Where something is served.
+    /// The address of a protocol.
     pub fn address(&self, protocol: &str) -> SocketAddr {
         self.steady.daemon.address(protocol)
     }
@@ -124,13 +124,13 @@ impl Fleet {
         self.steady.daemon.log_text()
     }
 
-    /// What the daemon with the shipped configuration has logged.
+    /// The log of the daemon with the shipped configuration.
     pub fn shipped_log_text(&self) -> String {
         self.shipped.daemon.log_text()
     }
 }
 
-/// A queue that nobody else uses.
+/// A queue of its own.
 #[derive(Debug, Clone)]
 pub struct Stage<'a> {
     fleet: &'a Fleet,
@@ -149,7 +149,7 @@ impl<'a> Stage<'a> {
         self.worker_on(protocol, json!({}))
     }
 
-    /// A worker of Gearman's whose jobs may take a second.
+    /// A Gearman worker with a timeout of a second per job.
     pub fn worker_with_timeout(&self, protocol: Protocol) -> Worker<'a> {
         self.worker_on(protocol, if protocol == Protocol::Gearman { json!({"timeout_ms": 1000}) } else { json!({}) })
     }
@@ -160,8 +160,8 @@ impl<'a> Stage<'a> {
         Worker { voice: program.connect(self.site.address(protocol), terms), protocol }
     }
 
-    /// A job as an operator sees it, through FWP's `JOB GET`; none if it is gone. One that was not born in FWP is the only one of the
-    /// queue.
+    /// A job in an operator's view, through FWP's `JOB GET`; `None` if it is gone. A job of another protocol is the only job of
+    /// its queue.
     pub fn look(&self, producer: &Producer<'_>) -> Option<String> {
         let mut fwp = Fwp::connect(self.site.address(Protocol::Faktory));
         let mut get = |jid: &str| Some(fwp.ask(&format!("JOB GET {jid}"))).filter(|job| job != "null");
@@ -172,7 +172,7 @@ impl<'a> Stage<'a> {
         (1..=JOBS_MAX).filter_map(|number| get(&jid_of(number))).find(|job| job.contains(&queue))
     }
 
-    /// Waits until it is seen like that.
+    /// Waits until `JOB GET` shows these parts.
     pub fn ends(&self, producer: &Producer<'_>, parts: &[&str]) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -188,46 +188,46 @@ impl<'a> Stage<'a> {
 /// More than all rows together submit to one daemon.
 const JOBS_MAX: u64 = 300;
 
-/// What a job that was given no name is called in FWP, from its number.
+/// The jid in FWP of a job without a name, from its number.
 fn jid_of(number: u64) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     let digit = |n: u32| char::from(DIGITS[usize::try_from(number >> (5 * n) & 31).unwrap()]);
     format!("01W1ND1ASSJ0B{}", (0..13).rev().map(digit).collect::<String>())
 }
 
-/// A job, as far as a row says anything of it.
+/// The properties of a job that matter to a row.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Job<'a> {
     /// The workload; `args`; the message.
     pub body: &'a [u8],
-    /// Nobody is to wait for it. Only Gearman knows that.
+    /// No client waits for it. Only Gearman distinguishes such jobs.
     pub background: bool,
-    /// There is to be one of it.
+    /// It has a unique id.
     pub unique: bool,
-    /// Failures that it may survive, if that is said.
+    /// The number of failures it may survive, if given.
     pub retries: Option<u32>,
-    /// How long its worker has, in seconds, if that is said.
+    /// The time its worker has, in seconds, if given.
     pub secs: Option<u32>,
     /// More for FWP's `custom`.
     pub custom: &'a str,
     /// FWP's jobtype, if it is not `cakes.oven.bake`.
     pub jobtype: Option<&'a str>,
-    /// No library is to write it in its own way.
+    /// Sent as it is, not re-encoded by a library.
     pub verbatim: bool,
 }
 
-/// Somebody with a job.
+/// A client that submits a job.
 #[derive(Debug)]
 pub struct Producer<'a> {
     pub voice: Voice<'a>,
     protocol: Protocol,
     queue: String,
-    /// What the job is called.
+    /// The job's identifier.
     pub id: String,
 }
 
 impl Producer<'_> {
-    /// Submits it and waits until it is taken.
+    /// Submits the job and waits until it is accepted.
     pub fn submit(&mut self, job: &Job<'_>) {
         self.send(job);
         let word = self.voice.hear();
@@ -279,7 +279,7 @@ impl Producer<'_> {
         )
     }
 
-    /// Insists on what is heard of the job next. A producer of FWP's asks until it is so.
+    /// Asserts the next message about the job. An FWP producer polls until it matches.
     pub fn hears(&self, words: &str) {
         match self.protocol {
             Protocol::Gearman => {}
@@ -296,18 +296,18 @@ impl Producer<'_> {
         }
     }
 
-    /// Asks Gearman for the job's status, to be heard.
+    /// Requests the job's status from Gearman; the answer is read later.
     pub fn asks(&self) {
         self.voice.order("ask", json!({"handle": self.id}));
     }
 
-    /// Has FWP's job tried again now, not when it is due.
+    /// Makes FWP retry the job now, not when it is due.
     pub fn does_not_wait(&self) {
         self.voice.order("try_again", json!({"jid": self.id}));
     }
 }
 
-/// Somebody for a job.
+/// A client that works on jobs.
 #[derive(Debug)]
 pub struct Worker<'a> {
     pub voice: Voice<'a>,
@@ -325,18 +325,18 @@ impl Worker<'_> {
         self.voice.order("done", json!({"result": octets(result)}));
     }
 
-    /// Fails, for this reason where its protocol has words for one.
+    /// Fails the job, with this reason where its protocol can express one.
     pub fn fails(&self, why: &str) {
         self.voice.order("fail", json!({"why": octets(why)}));
     }
 
-    /// Asks for a job and gets none. Only FWP's workers can ask without waiting for long.
+    /// Asks for a job and gets none. Only FWP's workers can ask without a long wait.
     pub fn takes_none(&self) {
         self.voice.tell("take_none");
         self.voice.hears("none");
     }
 
-    /// Speaks from now on of a job that another connection took, as FWP's workers may.
+    /// From now on works on a job that another connection took, as FWP's workers may.
     pub fn has(&self, jid: &str) {
         self.voice.order("has", json!({"jid": jid}));
     }
@@ -345,7 +345,7 @@ impl Worker<'_> {
         self.voice.order("progress", json!({"part": part, "whole": whole}));
     }
 
-    /// Its connection is lost.
+    /// Its connection breaks.
     pub fn dies(self) {
         self.voice.tell("die");
         self.voice.hears("dead");

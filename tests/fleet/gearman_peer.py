@@ -1,4 +1,4 @@
-"""PyPI `gear` in the fleet: clients that wait for their jobs, or workers. `speech.py` says how it is directed.
+"""PyPI `gear` in the fleet: clients that wait for their jobs, or workers. `speech.py` describes the orders.
 
 Usage: gearman_peer.py producer | gearman_peer.py worker
 """
@@ -10,7 +10,7 @@ from speech import octets, serve
 
 
 class Producer(gear.Client):
-    """Says what it hears, in the names of Gearman's packets."""
+    """Prints each message under the name of its Gearman packet."""
 
     def __init__(self, say, host, port):
         super().__init__("fleet")
@@ -25,7 +25,7 @@ class Producer(gear.Client):
         self.say("JOB_CREATED", job.handle)
 
     def ask(self, handle):
-        # gear reads STATUS_RES and has no call for GET_STATUS.
+        # gear reads STATUS_RES, but has no call for GET_STATUS.
         packet = gear.Packet(gear.constants.REQ, gear.constants.GET_STATUS, octets(handle))
         self.sendPacket(packet, self.active_connections[0])
 
@@ -71,7 +71,7 @@ class Worker(gear.Worker):
         self.job.sendWorkStatus(part, whole)
 
     def die(self):
-        # Its socket is closed, and nothing is said before: as if it were killed.
+        # Closes its socket without a goodbye, as if it were killed.
         self.shutdown()
         self.say("dead")
 

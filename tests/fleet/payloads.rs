@@ -1,10 +1,10 @@
-//! What is submitted in each protocol, and what workers of each get of it: the tables of `crates/bridge/README.md`, with stock
-//! clients at both ends.
+//! Payloads as each protocol submits them, and as workers of each protocol receive them: the tables of `crates/bridge/README.md`,
+//! with stock clients at both ends.
 
 use crate::peers::Protocol::{self, Eventmq, Faktory, Gearman};
 use crate::peers::Word;
 
-/// A payload on its way.
+/// A payload and its converted form.
 #[derive(Debug, Clone, Copy)]
 pub struct Payload {
     /// The workload; `args`; the message.
@@ -12,19 +12,20 @@ pub struct Payload {
     pub seen: Seen,
 }
 
-/// What a worker sees.
+/// The form that a worker receives.
 #[derive(Debug, Clone, Copy)]
 pub enum Seen {
     /// These bytes.
     Bytes(&'static [u8]),
-    /// A work unit in which these stand. `{queue}` and `{id}` are the queue's name and what the producer calls the job.
+    /// A work unit that contains these texts. `{queue}` and `{id}` stand for the queue's name and the producer's identifier of
+    /// the job.
     Unit(&'static [&'static str]),
-    /// It never gets it.
+    /// The worker never gets it.
     Nothing,
 }
 
 impl Payload {
-    /// Insists that this is what a worker was given, as its producer sent it or as the bridge says.
+    /// Asserts that a worker received this form.
     pub fn is_seen(&self, word: &Word, queue: &str, id: &str) {
         match self.seen {
             Seen::Bytes(bytes) => {
@@ -44,7 +45,7 @@ impl Payload {
 
 use Seen::{Bytes, Nothing, Unit};
 
-/// As Python's `json` writes it, which is how the stock client sends it.
+/// In the format of Python's `json`, which the stock client uses.
 const RUN: &[u8] = br#"["run", {"callable": "bake", "path": "cakes.oven", "args": ["a cake", 2], "kwargs": {"hot": true}, "class_args": [], "class_kwargs": {}}]"#;
 /// Another job.
 const RUN_EGG: &[u8] = br#"["run", {"callable": "bake", "path": "cakes.oven", "args": ["an egg"], "kwargs": {}, "class_args": [], "class_kwargs": {}}]"#;
@@ -84,7 +85,7 @@ pub const fn ordinary(from: Protocol, to: Protocol) -> Payload {
     Payload { sent, seen }
 }
 
-/// Another job, by which is seen that there is no more of the first.
+/// Another job, which shows that there is no more of the first.
 pub const fn another(from: Protocol, to: Protocol) -> Payload {
     let (sent, seen) = match (from, to) {
         (Gearman, Gearman) => (b"an egg".as_slice(), Bytes(b"an egg")),
@@ -100,14 +101,14 @@ pub const fn another(from: Protocol, to: Protocol) -> Payload {
     Payload { sent, seen }
 }
 
-/// No text, and no EventMQ job.
+/// Neither text nor an EventMQ job.
 const OCTETS: &[u8] = b"\x00\xff\r\n\x80cake\\";
-/// The same in base64, as FWP's jobs carry it, and another's `args` around it.
+/// The same in base64, as FWP's jobs carry it, inside `args`.
 const IN_BASE64: &[u8] = br#"["AP8NCoBjYWtlXA=="]"#;
-/// A message as no library would send it.
+/// A message that no library would send.
 const OCTET_MESSAGE: &[u8] = b"[\"run\", {\"path\": \"\xff\x00\"}";
 
-/// A job as hard to carry as its protocol allows.
+/// The hardest job to convert that its protocol allows.
 pub const fn binary(from: Protocol, to: Protocol) -> Payload {
     let (sent, seen) = match (from, to) {
         (Gearman, Gearman) => (OCTETS, Bytes(OCTETS)),
@@ -116,7 +117,7 @@ pub const fn binary(from: Protocol, to: Protocol) -> Payload {
         }
         (Gearman, Eventmq) => (OCTETS, Nothing),
         (Faktory, Gearman) => (IN_BASE64, Bytes(OCTETS)),
-        // Numbers and escapes as they were. Blanks between them are nobody's.
+        // Numbers and escapes stay as they were. Blanks between them may change.
         (Faktory, Faktory) => (
             b"[ 1e400,\"\\u00fc\\ud800\" ,123456789012345678901234567890]".as_slice(),
             Unit(&["[1e400,\"\\u00fc\\ud800\",123456789012345678901234567890]"]),

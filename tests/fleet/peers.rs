@@ -1,6 +1,7 @@
-//! The Python programs around stock libraries, and what is said with them.
+//! The Python programs around stock libraries, and the messages exchanged with them.
 //!
-//! One program for each protocol and role serves all rows; each connection of it has a [`Voice`]. `speech.py` describes the lines.
+//! One program for each protocol and role serves all rows; each connection of it has a [`Voice`]. `speech.py` describes the
+//! lines.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,10 +17,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How long something may take on a loaded machine. A test waits this long only when it fails.
+/// The longest wait on a loaded machine. A test waits this long only if it fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who speaks.
+/// The protocol of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     Gearman,
@@ -30,7 +31,7 @@ pub enum Protocol {
 impl Protocol {
     pub const ALL: [Self; 3] = [Self::Gearman, Self::Faktory, Self::Eventmq];
 
-    /// As the daemon's listeners, and the programs, are called.
+    /// The name of its listener and of its programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gearman => "gearman",
@@ -40,7 +41,7 @@ impl Protocol {
     }
 }
 
-/// What a connection of a peer said.
+/// A message from a connection of a peer.
 #[derive(Debug, Clone)]
 pub struct Word {
     what: String,
@@ -55,7 +56,7 @@ impl Word {
         Self { what: line["say"].as_str().unwrap().to_owned(), text, more: line.clone() }
     }
 
-    /// The text behind it, in which bytes that are no UTF-8 are escaped.
+    /// The text of the message; bytes that are not UTF-8 are escaped.
     pub fn text(&self) -> String {
         String::from_utf8(self.text.clone()).unwrap_or_else(|error| error.as_bytes().escape_ascii().to_string())
     }
@@ -64,7 +65,7 @@ impl Word {
         &self.text
     }
 
-    /// What was said besides.
+    /// A further field of the message.
     pub fn more(&self, key: &str) -> &str {
         self.more[key].as_str().unwrap_or_else(|| panic!("no {key} in {self}"))
     }
@@ -77,12 +78,12 @@ impl fmt::Display for Word {
     }
 }
 
-/// Bytes for an order.
+/// Encodes bytes for an order.
 pub fn octets(bytes: impl AsRef<[u8]>) -> String {
     bytes.as_ref().iter().map(|byte| char::from(*byte)).collect()
 }
 
-/// A program that runs, killed when dropped.
+/// A running program, killed when dropped.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
@@ -106,12 +107,12 @@ impl Program {
         thread::spawn(move || {
             for line in said.lines().map_while(Result::ok) {
                 let line: Value = serde_json::from_str(&line).unwrap();
-                // A row that is over does not listen any more.
+                // A finished row no longer receives messages.
                 if let Some(voice) = heard.lock().unwrap().get(&line["of"].as_u64().unwrap()) {
                     let _ = voice.send(Word::read(&line));
                 }
             }
-            // Whoever still waits waits in vain.
+            // Ends the wait of all connections.
             heard.lock().unwrap().clear();
         });
         let complaints: Arc<Mutex<String>> = Arc::default();
@@ -126,7 +127,7 @@ impl Program {
         Self { child, orders, voices, complaints, next: AtomicU64::new(0) }
     }
 
-    /// A connection, with what its protocol needs to be told.
+    /// Opens a connection with the terms of its protocol.
     pub fn connect(&self, address: SocketAddr, mut terms: Value) -> Voice<'_> {
         let of = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, words) = channel();
@@ -169,7 +170,7 @@ impl Voice<'_> {
         self.order(what, json!({}));
     }
 
-    /// What comes next.
+    /// The next message.
     pub fn hear(&self) -> Word {
         match self.words.recv_timeout(PATIENCE) {
             Ok(word) if word.what == "error" => panic!("{}", word.text()),
@@ -178,7 +179,7 @@ impl Voice<'_> {
         }
     }
 
-    /// Insists on what comes next.
+    /// Asserts the next message.
     pub fn hears(&self, what: &str) -> Word {
         let word = self.hear();
         assert_eq!(word.what, what, "{word}");

@@ -1,4 +1,4 @@
-//! How each condition is brought about.
+//! The steps that produce each condition.
 
 use crate::fleet::{Job, Producer, Stage, Worker};
 use crate::payloads::{self, Payload, Seen};
@@ -8,7 +8,7 @@ use crate::table::{Cell, Condition, Row};
 const RESULT: &str = "three eggs";
 const WHY: &str = "burnt";
 
-/// Plays a row; a panic is what is wrong with it.
+/// Plays a row; a panic describes the error.
 pub fn play(row: &Row, stage: &Stage<'_>) {
     let (heard, ends) = match row.cell {
         Cell::Ends(heard, ends) => (heard, ends),
@@ -48,7 +48,7 @@ fn hears(producer: &Producer<'_>, heard: &[&str]) {
     heard.iter().for_each(|words| producer.hears(words));
 }
 
-/// A worker takes the row's job, and it is what it should be.
+/// A worker takes the row's job, which must have its expected form.
 fn takes(worker: &Worker<'_>, row: &Row, stage: &Stage<'_>, producer: &Producer<'_>) -> Word {
     let word = worker.takes();
     payload(row).is_seen(&word, &stage.queue, &producer.id);
@@ -62,7 +62,7 @@ fn done<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {
     let worker = stage.worker(row.to);
     let word = takes(&worker, row, stage, &producer);
     if (row.from, row.to) == (Protocol::Eventmq, Protocol::Eventmq) {
-        // The whole message, and not its job alone.
+        // The whole message, not only its job.
         assert_eq!((word.more("id"), word.more("headers")), (&*producer.id, "reply-requested"));
     }
     worker.is_done(RESULT);
@@ -87,7 +87,7 @@ fn retried_to_death<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str], ends: &[&s
     worker.fails("");
     match row.from {
         Protocol::Gearman => {
-            // Its clients know nothing of it any more. Operators do.
+            // The job's clients no longer see it. Operators do.
             stage.ends(&producer, ends);
             producer.asks();
         }
@@ -164,7 +164,7 @@ fn unique_clash<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a
     }
     let worker = stage.worker(row.to);
     payload(row).is_seen(&worker.takes(), &stage.queue, &first.id);
-    // There is no other job until this one is done.
+    // There is no other job until this one is completed.
     let egg = payloads::another(row.from, row.to);
     let other = submitted(row, stage, &Job { body: egg.sent, ..Job::default() });
     worker.is_done(RESULT);
@@ -193,7 +193,7 @@ fn binary_payload<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<
     producer
 }
 
-/// The worker cannot have its first job. It gets the next, and the first waits for a worker of its own protocol.
+/// The worker cannot have its first job. It gets the next; the first waits for a worker of its own protocol.
 fn goes_on_without(row: &Row, stage: &Stage<'_>, worker: &Worker<'_>, producer: &Producer<'_>, heard: &[&str]) {
     worker.voice.tell("take");
     stage.ends(producer, &["\"state\":\"enqueued\"", "\"waits_for\":["]);
@@ -210,7 +210,7 @@ fn goes_on_without(row: &Row, stage: &Stage<'_>, worker: &Worker<'_>, producer: 
 fn illegal_name<'a>(row: &Row, stage: &Stage<'a>, heard: &[&str]) -> Producer<'a> {
     let producer = submitted(row, stage, &job(row));
     let worker = if row.to == Protocol::Faktory {
-        // It has no such queue to ask for.
+        // FWP has no such queue name, so its worker asks for another queue.
         stage.worker(row.to).takes_none();
         stage.worker(row.from)
     } else {

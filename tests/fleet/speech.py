@@ -1,7 +1,7 @@
-"""What the peers share: orders in, words out. Nothing of any protocol.
+"""Shared by the peers: orders in, messages out. Independent of the protocols.
 
-Every line is JSON. `{"of": N, "do": ORDER, …}` is an order to connection N, which is there from its first order `connect` on and
-has a thread of its own. `{"of": N, "say": WORD, "text": …}` is what it has to say. Bytes are written as the characters of Latin-1.
+Every line is JSON. `{"of": N, "do": ORDER, …}` is an order to connection N, which exists from its first order `connect` on and
+has a thread of its own. `{"of": N, "say": WORD, "text": …}` is a message from it. Bytes are written as the characters of Latin-1.
 """
 import json
 import logging
@@ -14,7 +14,7 @@ _one_at_a_time = threading.Lock()
 
 
 def serve(kind):
-    """Reads orders to the end, for connections of this kind."""
+    """Processes orders until the input ends, for connections of this kind."""
     logging.disable(logging.CRITICAL)
     threads = {}
     for line in sys.stdin:
@@ -45,5 +45,5 @@ def _live(kind, number, orders):
 
 
 def octets(text):
-    """Bytes that came in an order."""
+    """Decodes bytes in an order."""
     return text.encode("latin-1")

@@ -1,29 +1,30 @@
-//! The rows: who submits, who works, what happens; what the producer hears of it, in its own protocol's words, and where the job ends.
+//! The rows: the producer's protocol, the worker's protocol and a condition; what the producer receives, in its own protocol, and
+//! the final state of the job.
 //!
-//! What a worker is given stands in `payloads.rs`, and how each condition is brought about in `scenes.rs`.
+//! `payloads.rs` has the payloads that workers receive, and `scenes.rs` the steps for each condition.
 
 use crate::peers::Protocol::{self, Eventmq, Faktory, Gearman};
 
-/// What happens.
+/// The condition of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
-    /// It is done, and there is a result.
+    /// The job is completed with a result.
     Done,
     /// It fails once.
     Failed,
-    /// It fails as often as its own protocol lets it.
+    /// It fails as often as its own protocol allows.
     RetriedToDeath,
-    /// The worker's connection is lost.
+    /// The worker's connection breaks.
     WorkerDied,
-    /// The worker says nothing any more.
+    /// The worker falls silent.
     LeaseExpired,
-    /// The worker says how far it is: 1 of 4.
+    /// The worker reports its progress: 1 of 4.
     Progress,
     /// The same job is submitted twice.
     UniqueClash,
-    /// The payload is no text, or not as anybody would write it.
+    /// The payload is not text, or is in an unusual form.
     BinaryPayload,
-    /// The queue is called as FWP's cannot be: `no fwp/größe …`.
+    /// The queue has a name that FWP does not allow: `no fwp/größe …`.
     IllegalName,
 }
 
@@ -41,14 +42,14 @@ impl Condition {
     ];
 }
 
-/// What comes of it.
+/// The expected outcome.
 #[derive(Debug, Clone, Copy)]
 pub enum Cell {
-    /// What the producer hears behind the acceptance of its job, word by word, and what `JOB GET` then shows of it.
+    /// The messages that the producer receives after the job is accepted, and the texts that `JOB GET` then shows.
     Ends(&'static [&'static str], &'static [&'static str]),
-    /// The producer's job is not taken, in these words.
+    /// The job is refused, with this text.
     Refused(&'static str),
-    /// There is no such thing, and why.
+    /// The condition is impossible here, with the reason.
     None(&'static str),
 }
 
@@ -63,12 +64,12 @@ pub struct Row {
     pub cell: Cell,
 }
 
-/// Nobody knows it any more.
+/// The job no longer exists.
 pub const GONE: &[&str] = &["gone"];
-/// A tracked job of FWP's is known for a while.
+/// FWP keeps a tracked job for a while.
 const SUCCESS: &[&str] = &["\"state\":\"success\""];
 
-/// Every row, by condition.
+/// All rows, by condition.
 pub fn rows() -> Vec<Row> {
     let of = |condition: Condition| {
         let rows = match condition {
@@ -87,7 +88,7 @@ pub fn rows() -> Vec<Row> {
     Condition::ALL.into_iter().flat_map(of).collect()
 }
 
-/// What a producer hears of a job that was done.
+/// The messages that a producer receives for a completed job.
 pub fn done(from: Protocol) -> &'static [&'static str] {
     match from {
         Gearman => &["WORK_COMPLETE three eggs"],
@@ -110,7 +111,7 @@ const DONE: Rows = [
     (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
 ];
 
-/// FWP's jobs are tried again, the others' failures are final.
+/// FWP's jobs are retried; failures of the others are final.
 const FAILED: Rows = [
     (Gearman, Gearman, Ends(&["WORK_EXCEPTION burnt"], GONE)),
     (Gearman, Faktory, Ends(&["WORK_EXCEPTION burnt"], GONE)),
@@ -128,7 +129,7 @@ const DEAD: &str = r#""state":"dead""#;
 const ONCE: &str = r#""failures":1"#;
 const TWICE: &str = r#""failures":2"#;
 
-/// A background job of Gearman's, for which no client waits; `retry` 1; `retry-count:1`.
+/// A Gearman background job, for which no client waits; `retry` 1; `retry-count:1`.
 const RETRIED_TO_DEATH: Rows = [
     (Gearman, Gearman, Ends(&["STATUS_RES 0 0 0 0"], &[DEAD, ONCE, r#""errtype":"GearmanFail""#])),
     (Gearman, Faktory, Ends(&["STATUS_RES 0 0 0 0"], &[DEAD, ONCE, r#""errtype":"Burnt""#])),
@@ -142,8 +143,8 @@ const RETRIED_TO_DEATH: Rows = [
     (Eventmq, Eventmq, Ends(&[r#"REPLY {"value": "TimeoutError"}"#], &[DEAD, TWICE, r#""errtype":"TimeoutError""#])),
 ];
 
-/// Another worker gets it at once. But FWP's own jobs are their workers' by name: the lease runs on, and any connection may say what
-/// became of the job.
+/// Another worker gets the job at once. But a worker holds FWP's own jobs by name: the lease continues, and any connection may
+/// report the job's end.
 const WORKER_DIED: Rows = DONE;
 
 /// With `CAN_DO_TIMEOUT`, `reserve_for`, `timeout:1` or `eventmq.lease`.
@@ -152,9 +153,9 @@ const LEASE_EXPIRED: Rows = [
     (
         Gearman,
         Faktory,
-        None("a worker of FWP's has half an hour for a job that says nothing else, and Gearman's say nothing"),
+        None("an FWP worker has half an hour by default, and Gearman's jobs have no lease of their own"),
     ),
-    // No failure: another worker gets it.
+    // Not a failure: another worker gets it.
     (Gearman, Eventmq, Ends(&["WORK_COMPLETE three eggs"], GONE)),
     (Faktory, Gearman, Ends(&["failed"], &[RETRYING, EXPIRED])),
     (Faktory, Faktory, Ends(&["failed"], &[RETRYING, EXPIRED])),
@@ -166,7 +167,7 @@ const LEASE_EXPIRED: Rows = [
 
 const EXPIRED: &str = r#""errtype":"ReservationExpired""#;
 
-const SILENT: Cell = None("a worker of EventMQ's has no word for progress");
+const SILENT: Cell = None("an EventMQ worker cannot report progress");
 
 const PROGRESS: Rows = [
     (Gearman, Gearman, Ends(&["WORK_STATUS 1 4", "WORK_COMPLETE three eggs"], GONE)),
@@ -175,19 +176,19 @@ const PROGRESS: Rows = [
     (Faktory, Gearman, Ends(&["25%", "success three eggs"], SUCCESS)),
     (Faktory, Faktory, Ends(&["25%", "success three eggs"], SUCCESS)),
     (Faktory, Eventmq, SILENT),
-    // Nor has its client: it hears the end alone.
+    // EventMQ's client has no message for progress: it receives only the end.
     (Eventmq, Gearman, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
     (Eventmq, Faktory, Ends(&[r#"REPLY {"value": "three eggs"}"#], GONE)),
     (Eventmq, Eventmq, SILENT),
 ];
 
-/// What both producers hear of the one job: the second is attached to it, or refused.
+/// The messages that both producers receive for the one job: the second is attached to it, or refused.
 const UNIQUE_CLASH: Rows = DONE;
 
 const BINARY_PAYLOAD: Rows = [
     (Gearman, Gearman, Ends(&["WORK_COMPLETE three eggs"], GONE)),
     (Gearman, Faktory, Ends(&["WORK_COMPLETE three eggs"], GONE)),
-    // It waits for a worker who can have it, and one comes.
+    // The job waits until a worker that can have it connects.
     (Gearman, Eventmq, Ends(&["WORK_COMPLETE three eggs"], GONE)),
     (Faktory, Gearman, Ends(&["success three eggs"], SUCCESS)),
     (Faktory, Faktory, Ends(&["success three eggs"], SUCCESS)),
@@ -199,7 +200,7 @@ const BINARY_PAYLOAD: Rows = [
 
 const UNSPEAKABLE: Cell = Refused("queue names must match");
 
-/// A worker of FWP's never gets such a job: it stays for workers of its own protocol.
+/// An FWP worker never gets such a job: it stays for workers of its own protocol.
 const ILLEGAL_NAME: Rows = [
     (Gearman, Gearman, Ends(&["WORK_COMPLETE three eggs"], GONE)),
     (Gearman, Faktory, Ends(&["WORK_COMPLETE three eggs"], GONE)),

@@ -1,4 +1,4 @@
-//! Running a stock client that `tests/install-clients` has installed.
+//! Runs a stock client that `tests/install-clients` has installed.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::io::{Read as _, Seek as _};
@@ -16,10 +16,10 @@ pub fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// How long a client may take over a scene: generous, for a loaded machine. They take seconds.
+/// The longest duration of a scene: generous, for a loaded machine. Scenes take seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a program says, and whether it ended well. One that does not end is killed.
+/// Runs a program; returns whether it succeeded, and its output. A program that does not end is killed.
 pub fn run(command: &mut Command) -> (bool, String) {
     let mut said = tempfile::tempfile().unwrap();
     command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap());

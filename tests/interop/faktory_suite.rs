@@ -1,6 +1,6 @@
 //! The tests in the package of the crate `faktory`, as its authors run them against Faktory.
 //!
-//! Every one has a daemon of its own: some requeue whatever failed, or count on nobody else's doing so.
+//! Each has a daemon of its own: some requeue all failed jobs, or rely on being alone.
 
 use std::collections::VecDeque;
 use std::process::Command;
@@ -11,10 +11,10 @@ use crate::client::{installed, run};
 use crate::common::{daemon, wait_until};
 use crate::peer::Fwp;
 
-/// Those that run at the same time. They wait most of the time.
+/// The number of tests at the same time. They mostly wait.
 const AT_ONCE: usize = 6;
 
-/// This one asks no server it is given, but a Faktory it starts in a container.
+/// This test does not use the given server, but starts a Faktory in a container.
 const BRINGS_ITS_OWN_FAKTORY: &str = "community::mutation_requeue_jobs";
 
 #[test]
@@ -46,7 +46,7 @@ fn tests(module: &str) -> Vec<String> {
     listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// Runs each with a daemon that wants a password, or `""` for none.
+/// Runs each test with a daemon that requires this password, or `""` for none.
 fn pass(tests: impl Iterator<Item = String>, password: &str) {
     let tests = Mutex::new(tests.collect::<VecDeque<_>>());
     let failed = Mutex::new(Vec::new());
@@ -71,12 +71,12 @@ fn passes(test: &str, password: &str) -> Result<(), String> {
     let faktory = format!("[faktory]\nlisten = [\"127.0.0.1:0\"]\npassword = {password:?}");
     let daemon = daemon(dir.path()).set(&faktory).start();
     let address = daemon.address("faktory");
-    // They take a Faktory for one that has been up for a second at least.
+    // The tests assume that Faktory has been up for a second at least.
     let (mut fwp, _) = Fwp::hello(address, password);
     wait_until("the daemon has been up for a while", || !fwp.ask("INFO").contains("\"uptime\":0"));
     drop(fwp);
     let mut suite = suite();
-    // Else they say nothing and pass.
+    // Without these variables they pass without testing anything.
     suite.env("FAKTORY_URL", format!("tcp://:{password}@{address}")).env("FAKTORY_ENT", "1");
     let (well, said) = run(suite.args(["--exact", "--include-ignored", test]));
     let passed = well && said.contains("1 passed");

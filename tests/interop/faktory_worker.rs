@@ -1,4 +1,4 @@
-//! The scenes of `faktory_worker_peer.py`, which hashes its password once and says no version.
+//! The scenes of `faktory_worker_peer.py`, which hashes its password once and sends no version.
 
 use crate::client::python;
 use crate::served::Served;

@@ -1,4 +1,4 @@
-"""PyPI `faktory`: its client, and its worker until the server tells it to end. Ends with 0 if all was as it should be.
+"""PyPI `faktory`: its client, and its worker until the server ends it. Exits with 0 on success.
 
 Usage: faktory_worker_peer.py tcp[+tls]://[:PASSWORD@]HOST:PORT work|refused
 """
@@ -15,7 +15,7 @@ URL, SCENE = sys.argv[1:]
 PATIENCE = 30
 
 if not hasattr(ssl, "wrap_socket"):
-    # Python 3.12 has dropped it, and the client still counts on it.
+    # Python 3.12 has removed it, but the client still uses it.
     def wrap_socket(sock):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -26,7 +26,7 @@ if not hasattr(ssl, "wrap_socket"):
 
 
 def ask(command, data=None):
-    """One answer over a connection of its own."""
+    """Sends one command over a connection of its own, and returns the answer."""
     connection = Connection(URL)
     connection.connect()
     connection.reply(command, data)

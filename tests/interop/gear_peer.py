@@ -12,14 +12,14 @@ PRECEDENCE = {"high": gear.PRECEDENCE_HIGH, "normal": gear.PRECEDENCE_NORMAL, "l
 
 
 class Client(gear.Client):
-    """Says what it hears. Every handler of gear's returns the job it was about; ours carry a tag."""
+    """Prints each message. gear's handlers return the job concerned; ours carry a tag."""
 
     def __init__(self):
         super().__init__("interop")
         self.questions = {}
 
     def handleJobCreated(self, packet):
-        # gear lets the submitter go in this call, and later packets only come after it.
+        # gear wakes the submitter in this call; later packets arrive only after it.
         say(packet.connection.pending_tasks[0].job.tag, "created", packet.data.decode())
         return super().handleJobCreated(packet)
 
@@ -44,7 +44,7 @@ class Client(gear.Client):
         say(job.tag, "exception", job.exception)
 
     def ask(self, tag, handle):
-        # gear reads STATUS_RES, but has no call for GET_STATUS and only reads about jobs it waits for.
+        # gear reads STATUS_RES, but has no call for GET_STATUS, and reads only statuses of jobs it waits for.
         handle = handle.encode()
         self.questions[handle] = tag
         self.sendPacket(gear.Packet(gear.constants.REQ, gear.constants.GET_STATUS, handle), self.active_connections[0])
@@ -84,7 +84,7 @@ ADMIN = {
 
 
 def administer(peer, what, *handle):
-    # Over the very connection that waits for jobs.
+    # Over the same connection that waits for jobs.
     request = ADMIN[what](*handle)
     peer.active_connections[0].sendAdminRequest(request)
     lines = request.response.replace(b"\t", b" ").splitlines()

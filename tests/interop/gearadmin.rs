@@ -6,7 +6,7 @@ use crate::common::{Peer, wait_until};
 use crate::programs::{admin, run, stock};
 use crate::stage::Stage;
 
-/// What a command that is refused complains of.
+/// The error of a refused command.
 fn refused(stage: &Stage, command: &[&str]) -> String {
     let output = run(stock("gearadmin", stage.address()).args(command), b"");
     assert!(output.stdout.is_empty(), "{output:?}");
@@ -66,7 +66,7 @@ fn jobs() {
     assert_eq!(admin(stage.address(), &["--cancel-job", &handles[2]]), "OK\n");
     assert_eq!(admin(stage.address(), &["--show-unique-jobs"]), "red\ngreen\n.\n");
     assert_eq!(refused(&stage, &["--cancel-job", &handles[2]]), "Error: UNKNOWN_JOB");
-    // Its worker gone, the job that ran waits again, and shows that this was not the first time.
+    // After its worker is gone, the job waits again, and the output shows that it was delivered before.
     drop(peer);
     wait_until("the job waits again", || {
         admin(stage.address(), &["--show-jobs"]) == format!("{}\t1\t0\t1\n{}\t0\t0\t1\n.\n", handles[0], handles[1])

@@ -14,7 +14,7 @@ use crate::stage::Stage;
 fn gearman(stage: &Stage, arguments: &[&str]) -> Command {
     let mut command = stock("gearman", stage.address());
     if !arguments.contains(&"-w") {
-        // Not to wait for ever, when something is wrong: milliseconds.
+        // A timeout in milliseconds, so that an error does not block the test for ever.
         command.args(["-t", "60000"]);
     }
     command.args(arguments);
@@ -34,11 +34,11 @@ fn foreground() {
     assert_eq!(printed(&mut gearman(&stage, &["-f", "wc"]), b"").trim(), "0");
 }
 
-/// A megabyte of any bytes there and back. The program takes seconds to read more of them; libgearman alone is put through more.
+/// A megabyte of arbitrary bytes there and back. The program takes seconds to read more; the libgearman tests use larger bodies.
 #[test]
 fn large() {
     let stage = Stage::new();
-    // The worker reads nothing before its command has read everything.
+    // The worker reads nothing until its command has read everything.
     let kept = stage.dir().join("kept");
     let _worker = worker(&stage, "cat", &format!("cat > {0}; cat {0}", kept.display()));
     let body: Vec<u8> = (0..260_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
@@ -65,7 +65,7 @@ fn a_failing_command_fails_the_client() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "Job failed\n");
 }
 
-/// The issue's own words: 10,000 jobs submitted with `gearman -b`, the daemon killed, each worked off.
+/// The requirement from the issue: 10,000 jobs submitted with `gearman -b`, the daemon killed, each job executed.
 #[test]
 fn ten_thousand_background_jobs_survive_kill_9() {
     const JOBS: usize = 10_000;
@@ -90,7 +90,7 @@ fn ten_thousand_background_jobs_survive_kill_9() {
     assert_eq!(admin(stage.address(), &["--status"]), "note\t0\t0\t0\n.\n");
 }
 
-/// Works off that many jobs with the stock worker, which prints each workload: they are lines.
+/// Executes that many jobs with the stock worker, which prints each workload: they are lines.
 fn work_off(address: SocketAddr, jobs: usize, notes: &Path) {
     let notes = std::fs::OpenOptions::new().create(true).append(true).open(notes).unwrap();
     let mut worker = stock("gearman", address);
@@ -99,7 +99,7 @@ fn work_off(address: SocketAddr, jobs: usize, notes: &Path) {
     assert!(status.success(), "{status}");
 }
 
-/// Jobs that wait in the one queue there is.
+/// The number of waiting jobs in the only queue.
 fn waiting(address: SocketAddr) -> usize {
     let status = admin(address, &["--status"]);
     status.split('\t').nth(1).unwrap().parse().unwrap()
@@ -123,7 +123,7 @@ fn uniqueness() {
     assert_eq!(printed(&mut gearman(&stage, &["-w", "-c", "1", "-f", "once"]), b""), "first");
 }
 
-/// A job that ours holds until the test has seen what it wanted to see.
+/// A job that our peer holds until the test has checked its state.
 fn grab(worker: &mut Peer) -> Assigned {
     let mut job = None;
     wait_until("a job", || {
@@ -133,7 +133,7 @@ fn grab(worker: &mut Peer) -> Assigned {
     job.unwrap()
 }
 
-/// Two clients on one unique id both get the result of one run. They show that they are there by a warning that reaches them.
+/// Two clients on one unique id both get the result of one run. A warning that reaches both proves that both are attached.
 #[test]
 fn two_clients_get_one_result() {
     let stage = Stage::new();
@@ -144,7 +144,7 @@ fn two_clients_get_one_result() {
     let job = grab(&mut worker);
     let mut other = Running::start_piped(&mut gearman(&stage, &wanted));
     let heard = std::thread::spawn(move || (other.complains(), other));
-    wait_until("a warning heard by the second", || {
+    wait_until("a warning received by the second", || {
         let data = "is anybody there?\n".into();
         worker.send(&Request::WorkWarning { handle: job.handle.clone(), data }).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -168,9 +168,9 @@ fn a_worker_streams_lines() {
     assert_eq!(printed(&mut gearman(&stage, &["-f", "lines"]), b"one\n"), "one\none\ntwo\n");
 }
 
-/// As a client it prints data and the result, and tells of progress and warnings.
+/// As a client it prints data, the result, progress and warnings.
 #[test]
-fn a_client_is_told_everything() {
+fn a_client_receives_data_progress_and_warnings() {
     let stage = Stage::new();
     let _worker = GEAR.worker(stage.address());
     let output = run(&mut gearman(&stage, &["-f", "steps", "a cake"]), b"");

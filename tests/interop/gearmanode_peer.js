@@ -3,7 +3,7 @@
 // Usage: gearmanode_peer.js HOST PORT worker
 'use strict';
 
-// Nothing but lines of ours may be said there.
+// Only lines of ours may appear on standard output.
 require('../../target/clients/node/node_modules/winston').level = 'error';
 const gearmanode = require('../../target/clients/node/node_modules/gearmanode');
 gearmanode.Worker.logger.transports.console.level = 'error';

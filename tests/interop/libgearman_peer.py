@@ -1,5 +1,5 @@
 """libgearman, the C library behind gearman(1) and many bindings, as a peer of the interop tests; `peers.rs` describes the
-lines it speaks. Called through ctypes, so that nothing has to be compiled.
+lines it speaks. Called through ctypes, so that nothing needs a compiler.
 
 Usage: libgearman_peer.py HOST PORT client [exceptions] | libgearman_peer.py HOST PORT worker
 """
@@ -129,7 +129,7 @@ def worker():
         callbacks.append(WORKER_FN(called(function)))
         must(worker_add_function(peer, name.encode(), 0, callbacks[-1], None))
     while True:
-        # How a job ended is told as well.
+        # The return code reports the end of the job as well.
         code = worker_work(peer)
         if code != WORK_FAIL:
             must(code)
@@ -170,7 +170,7 @@ def fail(_, body):
 
 
 def raises(job, body):
-    # The code WORK_EXCEPTION makes libgearman send a mere WORK_FAIL.
+    # With the code WORK_EXCEPTION, libgearman sends only WORK_FAIL.
     must(job_send_exception(job, b"went wrong", 10))
     return b"", SUCCESS
 

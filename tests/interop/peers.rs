@@ -1,23 +1,23 @@
 //! Stock client libraries as child processes that a test directs.
 //!
-//! Each peer is a small program around one library. It speaks lines of words with the test, so that one scene can be played
-//! with every library; bodies, unique ids and what jobs say are hexadecimal. `PEER HOST PORT client [exceptions]` is told:
+//! Each peer is a small program around one library. It exchanges lines of words with the test, so that one scene can be played
+//! with every library; bodies, unique ids and jobs' messages are hexadecimal. `PEER HOST PORT client [exceptions]` accepts:
 //!
 //! | line | |
 //! | --- | --- |
 //! | `submit TAG foreground\|background high\|normal\|low FUNCTION UNIQUE BODY` | the library may only send it at the next `wait` |
-//! | `wait` | until the jobs are over; libraries that listen anyway do nothing |
+//! | `wait` | until the jobs are over; libraries that always receive do nothing |
 //! | `ask TAG HANDLE` | `GET_STATUS` |
 //! | `ask-unique TAG HANDLE` | `GET_STATUS_UNIQUE`, with the unique id of that job; only some libraries |
 //! | `admin version\|functions\|workers\|jobs\|uniques\|cancel [HANDLE]` | text commands, only some libraries |
 //!
-//! and says, as it hears it: `TAG created HANDLE`, `TAG status NUMERATOR DENOMINATOR`, `TAG data DATA`, `TAG warning DATA`,
-//! `TAG complete DATA`, `TAG fail`, `TAG exception DATA`, `TAG is KNOWN RUNNING NUMERATOR DENOMINATOR
-//! [CLIENTS]`, `admin answer LINES`.
+//! It prints each message as it arrives: `TAG created HANDLE`, `TAG status NUMERATOR DENOMINATOR`, `TAG data DATA`,
+//! `TAG warning DATA`, `TAG complete DATA`, `TAG fail`, `TAG exception DATA`,
+//! `TAG is KNOWN RUNNING NUMERATOR DENOMINATOR [CLIENTS]`, `admin answer LINES`.
 //!
-//! `PEER HOST PORT worker` works on `echo` (gives back the body), `note` (the same, and says `worker note BODY`), `steps` (status 1
-//! of 2, data, a warning, the result), `fail`, `raise` (an exception) and `hold` (status 3 of 4, and is held while the file that
-//! the body names is there).
+//! `PEER HOST PORT worker` works on `echo` (returns the body), `note` (the same, and prints `worker note BODY`), `steps` (status
+//! 1 of 2, data, a warning, the result), `fail`, `raise` (an exception) and `hold` (status 3 of 4, then waits while the file
+//! named by the body exists).
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,16 +29,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How long something may take on a loaded machine. A test waits this long only when it fails.
+/// The longest wait on a loaded machine. A test waits this long only if it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One stock library.
 #[derive(Debug, Clone, Copy)]
 pub struct Stock {
     pub name: &'static str,
-    /// What starts it, below the top folder.
+    /// The command that starts it, below the top folder.
     program: &'static [&'static str],
-    /// Whether bodies may be any bytes. Else they are text.
+    /// Whether bodies may be any bytes. Otherwise they are text.
     pub binary: bool,
     /// Whether a client can ask for exceptions.
     pub exceptions: bool,
@@ -46,7 +46,7 @@ pub struct Stock {
     pub listens: bool,
 }
 
-/// PyPI's `gear`, what Zuul uses.
+/// PyPI's `gear`, which Zuul uses.
 pub const GEAR: Stock = Stock {
     name: "gear",
     program: &["target/clients/python/bin/python", "tests/interop/gear_peer.py"],
@@ -91,7 +91,7 @@ pub const CRATE: Stock = Stock {
     listens: true,
 };
 
-/// npm's `gearmanode`, of which the tests know the worker alone.
+/// npm's `gearmanode`; the tests use only its worker.
 pub const GEARMANODE: Stock = Stock {
     name: "gearmanode",
     program: &["/usr/bin/node", "tests/interop/gearmanode_peer.js"],
@@ -128,7 +128,7 @@ impl Stock {
     }
 }
 
-/// A peer that runs, killed when dropped.
+/// A running peer, killed when dropped.
 #[derive(Debug)]
 pub struct Peer {
     child: Child,
@@ -138,11 +138,11 @@ pub struct Peer {
     complaints: Arc<Mutex<String>>,
 }
 
-/// Something a peer said about one tag.
+/// A message of a peer about one tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub what: String,
-    /// The words behind it, or what they are in hexadecimal.
+    /// The rest of the line, decoded if it is hexadecimal.
     pub words: Vec<u8>,
 }
 
@@ -151,7 +151,7 @@ impl Event {
         ["complete", "fail", "exception"].contains(&self.what.as_str())
     }
 
-    /// For reading: bytes that are no text are escaped.
+    /// For display: bytes that are not text are escaped.
     fn text(&self) -> String {
         let space = if self.words.is_empty() { "" } else { " " };
         format!("{}{space}{}", self.what, self.words.escape_ascii())
@@ -180,33 +180,33 @@ impl Peer {
         Self { orders: child.stdin.take(), child, lines, heard: HashMap::new(), complaints }
     }
 
-    /// Submits a job. What becomes of it is told under its tag.
+    /// Submits a job. Its messages carry the tag.
     pub fn submit(&mut self, tag: &str, way: &str, function: &str, unique: &str, body: impl AsRef<[u8]>) {
         let (unique, body) = (hex::encode(unique), hex::encode(body));
         self.order(&format!("submit {tag} {way} {function} {unique} {body}"));
     }
 
-    /// Has the library wait for the jobs submitted so far, which some libraries need in order to hear anything.
+    /// Makes the library wait for the jobs submitted so far; some libraries receive messages only then.
     pub fn wait(&mut self) {
         self.order("wait");
     }
 
-    /// Asks for the status of a job: known, running, numerator, denominator.
+    /// Requests the status of a job: known, running, numerator, denominator.
     pub fn ask(&mut self, handle: &str) -> String {
         self.answer(&format!("ask question {handle}"), "question")
     }
 
-    /// The same by the job's unique id, and how many clients wait for it.
+    /// The same by the job's unique id, with the number of clients that wait for it.
     pub fn ask_by_unique(&mut self, handle: &str) -> String {
         self.answer(&format!("ask-unique question {handle}"), "question")
     }
 
-    /// A text command and the lines of its answer, their columns a space apart.
+    /// Sends a text command and returns the lines of its answer, with columns separated by a space.
     pub fn admin(&mut self, command: &str) -> Vec<String> {
         self.answer(&format!("admin {command}"), "admin").lines().map(str::to_owned).collect()
     }
 
-    /// What is said under a tag to an order.
+    /// Sends an order and returns the answer under this tag.
     fn answer(&mut self, order: &str, tag: &str) -> String {
         self.order(order);
         let answer = self.hears(tag, |event| ["is", "answer"].contains(&event.what.as_str()));
@@ -221,23 +221,23 @@ impl Peer {
         }
     }
 
-    /// The handle of a job, when it is there.
+    /// Waits for the handle of a job.
     pub fn created(&mut self, tag: &str) -> String {
         String::from_utf8(self.hears(tag, |event| event.what == "created").words).unwrap()
     }
 
-    /// Waits for a piece of news; earlier ones count.
+    /// Waits for a message; earlier ones count.
     pub fn hears_of(&mut self, tag: &str, what: &str, words: &str) {
         self.hears(tag, |event| event.what == what && event.words == words.as_bytes());
     }
 
-    /// Waits for the end of a job, and tells everything there was but its handle.
+    /// Waits for the end of a job, and returns all its messages except the handle.
     pub fn story(&mut self, tag: &str) -> Vec<String> {
         self.hears(tag, Event::is_the_end);
         self.so_far(tag)
     }
 
-    /// Everything heard of a job but its handle.
+    /// All messages about a job so far, except the handle.
     pub fn so_far(&self, tag: &str) -> Vec<String> {
         let events = self.heard.get(tag).into_iter().flatten();
         events.filter(|event| event.what != "created").map(Event::text).collect()
@@ -250,7 +250,7 @@ impl Peer {
         end.words
     }
 
-    /// Waits until a worker has noted as many bodies, and tells them in their order.
+    /// Waits until a worker has noted this many bodies, and returns them in order.
     pub fn notes(&mut self, number: usize) -> Vec<String> {
         while self.heard.get("worker").map_or(0, Vec::len) < number {
             self.listen();
@@ -285,7 +285,7 @@ impl Peer {
         self.child.wait().unwrap();
     }
 
-    /// Ends a client in its own time and insists that it found nothing wrong.
+    /// Ends a client gracefully and asserts that it reported no error.
     pub fn leave(mut self) {
         drop(self.orders.take());
         let status = self.child.wait().unwrap();
@@ -305,7 +305,7 @@ impl Drop for Peer {
     }
 }
 
-/// A file that holds `hold` for as long as it is there.
+/// A file that blocks `hold` as long as it exists.
 #[derive(Debug)]
 pub struct Held(PathBuf);
 

@@ -11,27 +11,27 @@ pub fn stock(program: &str, address: SocketAddr) -> Command {
     command
 }
 
-/// Runs to the end with this on its standard input.
+/// Runs a program to its end with this standard input.
 pub fn run(command: &mut Command, input: &[u8]) -> Output {
     let mut child = start(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
     let mut stdin = child.stdin.take().unwrap();
-    // It may be answering before it has read everything.
+    // It may answer before it has read everything.
     let input = input.to_vec();
     let writer = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();
-    // One that gives up early does not read on.
+    // A program that fails early does not read its input.
     let _ = writer.join().unwrap();
     output
 }
 
-/// Runs to the end, insists on success, and tells what was printed.
+/// Runs a program to its end, asserts success, and returns its output.
 pub fn printed(command: &mut Command, input: &[u8]) -> String {
     let output = run(command, input);
     assert!(output.status.success(), "{command:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What `gearadmin` prints.
+/// The output of `gearadmin`.
 pub fn admin(address: SocketAddr, question: &[&str]) -> String {
     printed(stock("gearadmin", address).args(question), b"")
 }
@@ -48,7 +48,7 @@ impl Running {
         Self(start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())))
     }
 
-    /// Keeps what it prints.
+    /// Starts it with its output captured.
     pub fn start_piped(command: &mut Command) -> Self {
         Self(start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped())))
     }
@@ -56,7 +56,7 @@ impl Running {
     /// The next line on its standard error.
     pub fn complains(&mut self) -> String {
         let mut line = String::new();
-        // Unbuffered, in effect: nothing else is read from it.
+        // A buffer of one byte, so that nothing further is read.
         BufReader::with_capacity(1, self.0.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
         line
     }

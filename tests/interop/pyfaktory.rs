@@ -35,11 +35,11 @@ fn tls() {
     Served::over_tls("open-sesame").play(python("pyfaktory_peer.py"), "push_fetch_ack");
 }
 
-/// Those that push at the same time in the scene `produce`.
+/// The number of concurrent producers in the scene `produce`.
 const PRODUCERS: usize = 4;
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill() {
+fn acknowledged_jobs_survive_kill_9() {
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).start();
     let url = format!("tcp://{}", daemon.address("faktory"));
@@ -66,6 +66,6 @@ fn what_was_acknowledged_is_there_after_a_kill() {
     }
     let lost: Vec<_> = acknowledged.difference(&found).collect();
     assert!(lost.is_empty(), "{} of {}: {lost:?}", lost.len(), acknowledged.len());
-    // What was on its way may be there or not.
+    // Jobs in transit may or may not be there.
     assert!(found.len() <= acknowledged.len() + PRODUCERS, "{} for {}", found.len(), acknowledged.len());
 }

@@ -1,4 +1,4 @@
-"""PyPI `pyfaktory` through everything it has, on a daemon of its own. Ends with 0 if all was as it should be.
+"""PyPI `pyfaktory` with all its features, on a daemon of its own. Exits with 0 on success.
 
 Usage: pyfaktory_peer.py tcp[+tls]://[:PASSWORD@]HOST:PORT SCENE
 """
@@ -24,7 +24,7 @@ def scene(function):
 
 @contextmanager
 def connected(role="both", **more):
-    # The thread that beats goes on for one period more than its client.
+    # The heartbeat thread runs for one more period than its client.
     if role != "producer":
         more = {"beat_period": 0.05, "worker_id": uuid.uuid4().hex, **more}
     with Client(faktory_url=URL, role=role, **more) as client:
@@ -43,7 +43,7 @@ def expect(found, wanted):
 
 
 def sets(client):
-    """How many jobs are where."""
+    """The number of jobs in each set."""
     tasks = client.info()["faktory"]["tasks"]
     return {name: tasks[name]["size"] for name in ("Scheduled", "Retries", "Dead")}
 
@@ -54,7 +54,7 @@ def mutate(client, cmd, target, **chosen):
 
 
 def fetch_all(client, *queues):
-    """The arguments of all jobs there, each acknowledged."""
+    """Fetches and acknowledges all jobs; returns their arguments."""
     found = []
     while job := client._fetch(list(queues)):
         client._ack(job["jid"])
@@ -225,7 +225,7 @@ def produce():
 
 
 def work(jid, way):
-    """What the consumer's processes do."""
+    """The work of the consumer's processes."""
     if way == "fail":
         raise ValueError(f"{jid} fails")
 

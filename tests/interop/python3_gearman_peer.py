@@ -16,7 +16,7 @@ PRIORITY = {"high": PRIORITY_HIGH, "normal": PRIORITY_NONE, "low": PRIORITY_LOW}
 
 
 class Handler(GearmanClientCommandHandler):
-    """Says what it hears, when it hears it. Requests carry a tag."""
+    """Prints each message when it arrives. Requests carry a tag."""
 
     def tag(self, handle):
         return self.handle_to_request_map[handle].tag
@@ -85,7 +85,7 @@ def client():
 
 
 class Exceptional(Exception):
-    """What a function raises to have WORK_EXCEPTION sent; anything else it raises is a WORK_FAIL."""
+    """A function raises this to send WORK_EXCEPTION; any other exception sends WORK_FAIL."""
 
 
 class Worker(GearmanWorker):

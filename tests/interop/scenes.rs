@@ -1,4 +1,4 @@
-//! What every stock library is put through, as client and as worker. Each scene has a daemon of its own.
+//! The scenes for every stock library, as client and as worker. Each scene has a daemon of its own.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use crate::common;
 use crate::peers::{ALL, Held, Stock};
 use crate::stage::Stage;
 
-/// Jobs and their results: text, nothing, any bytes; a job that fails.
+/// Jobs and their results: text, empty, any bytes; a job that fails.
 pub fn foreground(stock: &Stock) {
     let stage = Stage::new();
     let _worker = stock.worker(stage.address());
@@ -27,7 +27,7 @@ pub fn foreground(stock: &Stock) {
     client.leave();
 }
 
-/// A background job runs when its client has long gone.
+/// A background job runs long after its client has gone.
 pub fn background(stock: &Stock) {
     let stage = Stage::new();
     let mut client = stock.client(stage.address());
@@ -38,7 +38,7 @@ pub fn background(stock: &Stock) {
     assert_eq!(stock.worker(stage.address()).notes(1), ["note some day"]);
 }
 
-/// High before normal before low, with and without somebody waiting.
+/// High before normal before low, with and without a waiting client.
 pub fn priorities(stock: &Stock) {
     let stage = Stage::new();
     let mut client = stock.client(stage.address());
@@ -66,7 +66,7 @@ pub fn priorities(stock: &Stock) {
     }
 }
 
-/// Two clients who want the same thing get it from one run of one job.
+/// Two clients with the same unique id get the result from one run of one job.
 pub fn coalescing(stock: &Stock) {
     let stage = Stage::new();
     let (mut one, mut other) = (stock.client(stage.address()), stock.client(stage.address()));
@@ -103,7 +103,7 @@ pub fn status(stock: &Stock) {
     assert_eq!(other.as_mut().unwrap_or(&mut client).ask(&handle), "0 0 0 0");
 }
 
-/// An exception reaches who asked for it; others see the job fail, once. The worker goes on.
+/// An exception reaches the clients that asked for exceptions; others see the job fail, once. The worker continues.
 pub fn exceptions(stock: &Stock) {
     let stage = Stage::new();
     let _worker = stock.worker(stage.address());
@@ -164,7 +164,7 @@ pub fn large(stock: &Stock) {
     let stage = Stage::new();
     let _worker = stock.worker(stage.address());
     let mut client = stock.client(stage.address());
-    // No pattern that a lost, doubled or displaced piece would leave unchanged.
+    // A pattern that any lost, doubled or displaced piece would change.
     let body: Vec<u8> = if stock.binary {
         (0..1_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
     } else {
@@ -176,7 +176,7 @@ pub fn large(stock: &Stock) {
     client.leave();
 }
 
-/// Many jobs under way on one connection, each with its own result.
+/// Many concurrent jobs on one connection, each with its own result.
 pub fn in_flight(stock: &Stock) {
     const JOBS: usize = 300;
     let stage = Stage::new();
@@ -253,8 +253,8 @@ pub fn status_by_unique(stock: &Stock) {
     assert_eq!(one.ask_by_unique(&handle), "0 0 0 0 0");
 }
 
-/// A worker that sends the end of a job and what it asks next in two writes, without TCP_NODELAY, has a full queue to itself. How
-/// long that takes is for people to read (crates/bench/RESULTS.md): 40 ms a job if the first write waits to be acknowledged.
+/// A worker that sends the end of a job and its next request in two writes, without TCP_NODELAY, has a full queue to itself. The
+/// test prints the duration (see crates/bench/RESULTS.md): 40 ms a job if the first write waits to be acknowledged.
 pub fn two_writes(stock: &Stock) {
     const JOBS: usize = 200;
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! A daemon as a client's URL knows it: with a password, over TLS, or plainly.
+//! A daemon that clients reach by URL: with a password, over TLS, or plain.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use windlass_testkit::daemon::Daemon;
 use crate::client::run;
 use crate::common::daemon;
 
-/// A running daemon, and where clients find it.
+/// A running daemon and its URL.
 pub struct Served {
     url: String,
     daemon: Daemon,
@@ -26,7 +26,7 @@ impl Served {
         Self::start(dir, "tcp", password, "")
     }
 
-    /// With a certificate that nobody has signed.
+    /// With an unsigned certificate.
     pub fn over_tls(password: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -37,7 +37,7 @@ impl Served {
     }
 
     fn start(dir: TempDir, scheme: &str, password: &str, more: &str) -> Self {
-        // Scenes often ask for a job that is not there.
+        // Scenes often ask for a job when there is none.
         let listen = "listen = [\"127.0.0.1:0\"]\nfetch_wait = \"200ms\"";
         let faktory = format!("[faktory]\n{listen}\npassword = {password:?}\n{more}");
         let daemon = daemon(dir.path()).set(&faktory).start();
@@ -46,7 +46,7 @@ impl Served {
         Self { url, daemon, _dir: dir }
     }
 
-    /// Lets a client play a scene, and insists on its ending well.
+    /// Runs a client's scene, and asserts that it succeeds.
     pub fn play(&self, mut client: Command, scene: &str) {
         let (well, said) = run(client.args([&self.url, scene]));
         assert!(well, "{said}\n{}", self.daemon.log_text());

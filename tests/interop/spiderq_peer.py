@@ -1,6 +1,6 @@
-"""spiderq through pyzmq, which is libzmq: every request, on a daemon of its own. Ends with 0 if all was as it should be.
+"""spiderq through pyzmq, which is libzmq: every request, on a daemon of its own. Exits with 0 on success.
 
-Usage: spiderq_peer.py ADDRESS DIALECT SCENE [USER PASSWORD]. ADDRESS is as libzmq has it, DIALECT 1.3 or 1.4: what is spoken.
+Usage: spiderq_peer.py ADDRESS DIALECT SCENE [USER PASSWORD]. ADDRESS is in libzmq's notation, DIALECT is 1.3 or 1.4.
 """
 import struct
 import sys
@@ -36,7 +36,7 @@ def expect(found, wanted):
     assert found == wanted, f"{found!r}, not {wanted!r}"
 
 
-# ---- what is said ----------------------------------------------------------------------------------------------------
+# ---- messages --------------------------------------------------------------------------------------------------------
 
 
 def vec(data):
@@ -139,7 +139,7 @@ def fill(peer, keys):
 
 
 def empty(peer):
-    """Lends everything, and gives back the keys in their order."""
+    """Takes all entries, and returns their keys in order."""
     keys = []
     while (reply := peer.ask(lend()))[:1] == b"\x06":
         lease = lent(reply)
@@ -154,7 +154,7 @@ def empty(peer):
 
 @scene
 def a_life():
-    """One entry through all that can become of it."""
+    """One entry through all its states."""
     with peers() as peer:
         expect(peer.ask(PING), PONG)
         expect(number(peer.ask(COUNT)), 0)
@@ -175,7 +175,7 @@ def a_life():
         expect(lease[1:], (b"cat", b"huge"))
         expect(peer.ask(repay(lease, DROP, b"last")), REPAID)
         expect(number(peer.ask(COUNT)), 0)
-        # Dropped, it is known still, and does not come back.
+        # A dropped entry is still known, but does not return.
         expect(peer.ask(lookup(b"cat")), b"\x0d" + vec(b"last"))
         expect(peer.ask(add(b"cat")), KEPT)
         expect(peer.ask(lend()), EMPTY)
@@ -197,7 +197,7 @@ def bytes_of_any_kind():
 
 @scene
 def faults():
-    """What is cut short is answered with what is missing."""
+    """A truncated request is answered with the missing part."""
     def missing(code, required, given):
         return b"\x0b" + struct.pack(">BII", code, required, given)
 
@@ -229,7 +229,7 @@ def faults():
         (b"\x06" + bytes(8) + vec(b"ab") + b"\0", missing(46, 8, 1)),
         (b"\x09", missing(47, 4, 0)),
         (b"\x09" + vec(b"ab")[:-1], missing(48, 2, 1)),
-        # What stands behind a request is passed over.
+        # Bytes behind a request are ignored.
         (PING + b"and more", PONG),
     ]
     if NEW:
@@ -240,7 +240,7 @@ def faults():
             (b"\x0c" + vec(b"ab")[:-1], missing(58, 2, 1)),
         ]
     with peers() as peer:
-        # Whoever gives a mode once is held to it.
+        # A client that gives a mode once must always give it.
         expect(peer.ask(add(b"x")), ADDED)
         expect(peer.ask(remove(b"x")), REMOVED)
         for request, wanted in table:
@@ -251,7 +251,7 @@ def faults():
 
 @scene
 def places():
-    """Where what is repaid goes to."""
+    """The place of repaid entries."""
     with peers() as peer:
         keys = [b"%d" % number for number in range(8)]
         fill(peer, keys)
@@ -293,7 +293,7 @@ def leases_end():
         began = time.monotonic()
         first = peer.lease(ms=300)
         expect(peer.ask(update(b"a", b"changed")), UPDATED)
-        # Back to the front, with what became of its value; whoever had it has no right to it any more.
+        # Back to the front, with its new value; its previous holder has lost the lease.
         held = peer.lease()
         expect(held[1], b"b")
         again = other.lease(mode=BLOCK)
@@ -313,7 +313,7 @@ def leases_end():
 
 @scene
 def times_that_are_hardly_any():
-    """No time at all, and more than a clock can count."""
+    """A time of zero, and more than a clock can count."""
     with peers(2) as (peer, other):
         fill(peer, [b"a"])
         expect(peer.lease(ms=0)[1], b"a")
@@ -327,7 +327,7 @@ def times_that_are_hardly_any():
 
 @scene
 def those_who_wait():
-    """Served as they came, and each in its own time."""
+    """Waiters are served in order, and each times out on its own."""
     with peers() as peer, peers(3) as waiting:
         for waiter in waiting:
             waiter.say(lend(200, BLOCK))
@@ -347,7 +347,7 @@ def those_who_leave():
         with peers() as waiter:
             waiter.say(lend(FOREVER_MS, BLOCK))
             assert waiter.is_silent()
-        # Whether its connection's end has come here yet nobody can say: this asks until it has.
+        # The daemon may not have noticed the end of its connection yet: this asks until it has.
         for attempt in range(100):
             key = b"%d" % attempt
             expect(peer.ask(add(key)), ADDED)
@@ -369,7 +369,7 @@ def envelopes():
 
 @scene
 def many_at_once():
-    """Requests that do not wait for each other are answered in their order."""
+    """Pipelined requests are answered in order."""
     with peers(4, kind=zmq.DEALER) as made:
         for name, peer in enumerate(made):
             for turn in range(500):
@@ -427,14 +427,14 @@ def removal():
         expect(peer.ask(remove(b"b")), REMOVED)
         expect(peer.ask(repay(lease, FRONT)), NOT_FOUND)
         expect(peer.ask(heartbeat(lease, 1000)), SKIPPED)
-        # Added again it is another, and there once.
+        # Added again, it is a new entry, and exists once.
         fill(peer, [b"b", b"a"])
         expect(peer.ask(remove(b"b")), REMOVED)
         fill(peer, [b"b"])
         expect(peer.ask(add(b"first", b"", HEAD)), ADDED)
         expect(peer.ask(add(b"second", b"", HEAD)), ADDED)
         expect(empty(peer), [b"first", b"second", b"a", b"b"])
-        # What was dropped can come back so.
+        # A dropped entry can return this way.
         expect(peer.ask(remove(b"a")), REMOVED)
         fill(peer, [b"a"])
         expect(empty(peer), [b"a"])
@@ -455,8 +455,8 @@ def terminate():
 
 @scene
 def heartbeats():
-    """A client with heartbeats on stays connected, when nothing is said and when much waits to be read."""
-    # It would hang up by itself if it did not read for its timeout; the daemon is to hang up after the ttl.
+    """A client with heartbeats on stays connected, while idle and while much waits to be read."""
+    # The client would close the connection after its timeout without data; the daemon would close it after the ttl.
     options = dict(heartbeat_ivl=50, heartbeat_timeout=PATIENCE_MS, heartbeat_ttl=300)
     with peers(kind=zmq.DEALER, rcvhwm=1, **options) as peer:
         events = peer.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
@@ -476,7 +476,7 @@ def heartbeats():
 
 @scene
 def handover():
-    """Two with the same identity: the newer is served."""
+    """Of two peers with the same identity, the newer is served."""
     with peers(routing_id=b"worker", reconnect_ivl=-1) as old:
         expect(old.ask(PING), PONG)
         old.say(lend(FOREVER_MS, BLOCK))
@@ -484,7 +484,7 @@ def handover():
         with peers(routing_id=b"worker", reconnect_ivl=-1) as new, peers() as other:
             expect(new.ask(PING), PONG)
             expect(other.ask(add(b"a")), ADDED)
-            # The old one waits no more: its connection has ended.
+            # The old one no longer waits: its connection has ended.
             expect(new.lease(mode=BLOCK)[1], b"a")
             assert old.is_silent()
 

@@ -7,7 +7,7 @@ use windlass_testkit::daemon::Daemon;
 
 use crate::common::daemon;
 
-/// A daemon and the directory it lives in.
+/// A daemon and its directory.
 pub struct Stage {
     dir: tempfile::TempDir,
     pub daemon: Daemon,
@@ -20,12 +20,12 @@ impl Stage {
         Self { dir, daemon }
     }
 
-    /// Where Gearman is served.
+    /// The address for Gearman.
     pub fn address(&self) -> SocketAddr {
         self.daemon.address("gearman")
     }
 
-    /// Where a test may leave files.
+    /// A directory for the test's files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }

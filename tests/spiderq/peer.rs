@@ -1,4 +1,4 @@
-//! spiderq's messages, and a peer that speaks them as bare frames on a socket, as far from our own codec as can be.
+//! spiderq's messages, and a peer that sends them as bare frames on a socket, independently of our own codec.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,10 +13,10 @@ pub const REPAID: &[u8] = &[0x07];
 pub const FLUSH: &[u8] = &[0x0A];
 pub const FLUSHED: &[u8] = &[0x0F];
 pub const EMPTY: &[u8] = &[0x10];
-/// So long that no test sees its end, in milliseconds.
+/// Longer than any test, in milliseconds.
 pub const FOREVER_MS: u64 = 86_400_000;
 
-/// What becomes of an entry that is repaid.
+/// The treatment of a repaid entry.
 #[derive(Clone, Copy, Debug)]
 pub enum Status {
     Penalty = 1,
@@ -47,7 +47,7 @@ pub fn repay(lease: &Lease, status: Status) -> Vec<u8> {
     [&head[..], &vec(lease.key.as_bytes()), &vec(&lease.value), &[status as u8]].concat()
 }
 
-/// What was lent.
+/// A lent entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lease {
     pub lend_key: u64,
@@ -56,7 +56,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// `None` if there was nothing.
+    /// `None` if nothing was lent.
     pub fn of(reply: &[u8]) -> Option<Self> {
         if reply == EMPTY {
             return None;
@@ -100,7 +100,7 @@ impl Bare {
         u32::from_be_bytes(reply.strip_prefix(&[0x01]).unwrap().try_into().unwrap())
     }
 
-    /// Where a reply ends its first byte tells, and lengths in it.
+    /// The first byte of a reply and its length fields determine where it ends.
     pub fn hear(&mut self) -> io::Result<Vec<u8>> {
         let mut reply = Vec::new();
         match self.more(1, &mut reply)? {
@@ -127,7 +127,7 @@ impl Bare {
         self.more(usize::try_from(length).unwrap(), reply)
     }
 
-    /// Reads so many bytes more, and gives back the last.
+    /// Reads `bytes` more bytes, and returns the last one.
     fn more(&mut self, bytes: usize, reply: &mut Vec<u8>) -> io::Result<u8> {
         let begin = reply.len();
         reply.resize(begin + bytes, 0);

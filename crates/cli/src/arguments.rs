@@ -1,4 +1,4 @@
-//! The command line: its grammar, and everything `--help` says.
+//! The command-line grammar and the `--help` text.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -17,33 +17,33 @@ Examples:
       Serve Gearman on 127.0.0.1:4730, Faktory on 7419, spiderq on 5555 and
       EventMQ on 47290 and 47291, with the data in ./windlass-data.
   windlass serve -c /etc/windlass.toml
-      Serve what a file says.
+      Serve with the settings in a file.
   windlass --set 'gearman.listen=[\"0.0.0.0:4730\", \"unix:/run/gearman\"]'
-      Serve elsewhere, without a file.
+      Serve on other addresses, without a file.
   windlass config > windlass.toml
-      Begin a file of your own: every key, at its default, explained.
+      Start a configuration file: every key, its default and an explanation.
   windlass check -c windlass.toml
-      Look a file over before a daemon is started with it.
+      Check a file before starting the daemon with it.
   windlass verify /var/lib/windlass
-      Say whether a daemon would start from this data with all of it.
+      Check whether a daemon could start from this data with nothing lost.
   windlass salvage /var/lib/windlass > jobs.jsonl
-      Save what can be read of a damaged data directory (exit code 4).
+      Save all readable jobs of a damaged data directory (exit code 4).
   windlass import jsonl jobs.jsonl
-      Take back what was saved, or jobs of your own.
+      Import saved jobs, or jobs of your own.
   windlass serve --accept-loss
-      Start with what can be read, and set the damaged data aside.
+      Start with the readable data, and set the damaged data aside.
   windlass gearmand --listen=localhost --pid-file=/run/gearman/gearmand.pid -d
       Serve with the command line that gearmand was started with.
   windlass faktory -b :7419 -e production
       Serve with the command line that Faktory was started with.
   windlass import gearmand-sqlite /var/spool/gearmand/queue.sqlite3
-      Take over the jobs of a gearmand that has been stopped.
+      Import the jobs of a stopped gearmand.
   windlass import faktory-redis unix:///tmp/faktory.sock
-      Take over the jobs of a Faktory that has been stopped.
+      Import the jobs of a stopped Faktory.
   windlass import spiderq-snapshot spiderq/snapshot
-      Take over the keys of a spiderq that has been stopped.
+      Import the keys of a stopped spiderq.
   windlass --set spiderq.listen=ipc:///run/spiderq.ipc
-      Serve where spiderq did.
+      Serve on spiderq's address.
 
 Configuration:
   Every key is optional. No file is read unless -c names it. The environment
@@ -53,44 +53,44 @@ Environment:
   WINDLASS_<SECTION>_<KEY>
       Any key: WINDLASS_LOG_LEVEL=debug, WINDLASS_DATA_DIR=/var/lib/windlass,
       WINDLASS_GEARMAN_LISTEN=0.0.0.0:4730,unix:/run/gearman
-      A variable that starts like this and is no key is an error, unless it is
+      A variable with this prefix that matches no key is an error, unless it is
       one of WINDLASS_TEST_*, WINDLASS_SIM_* and WINDLASS_BENCH_* (our tests)
       or one that Kubernetes sets for a service of this name.
   NO_COLOR=1
-      No colours in the log. There are none but on a terminal.
+      No colours in the log. Only a log on a terminal has colours.
   RUST_BACKTRACE=1
-      A stack trace with a panic.
+      Print a stack trace with a panic.
 
 Signals:
   SIGTERM, SIGINT
-      Stop: accept no more, send what is owed, commit, exit with 0. Whoever
-      takes nothing of it for a second is hung up on, and whoever has not gone
-      within server.shutdown_timeout.
+      Stop: accept no connections, send pending replies, commit, exit with 0.
+      Clients that read nothing for a second are disconnected, and all others
+      after server.shutdown_timeout.
   SIGUSR1
-      Stop gracefully: accept no more, and stop when no connection works on a
-      job or waits for the result of one. What is only queued is on the disk
-      and is not waited for. A second signal to stop: now.
+      Stop gracefully: accept no connections, and stop when no connection works
+      on a job or waits for a result. Queued jobs are on the disk and are not
+      waited for. A second signal stops the daemon immediately.
   SIGHUP
-      Open log.file again, and read the files of TLS again: new connections get
+      Reopen log.file and reload the TLS files: new connections get
       the new certificate.
   SIGTTIN
       Log connections, queues and threads.
-  SIGKILL loses nothing that was acknowledged (durability = \"sync\").
+  SIGKILL loses no acknowledged job (durability = \"sync\").
 
 Exit codes:
-  0   stopped as told, or done
-  1   could not go on (the store is dead, or a bug); starting again is safe
+  0   stopped by a signal, or done
+  1   fatal error (the store failed, or a bug); starting again is safe
   2   bad usage or configuration
   3   cannot listen on an address, for instance because it is in use
   4   the data directory cannot be opened: another daemon has it, it is
       damaged, or may not be accessed
-  5   not all of an import could be taken; what was is in the data directory.
-      Not all could be salvaged; what could is on standard output
+  5   an import was incomplete; the imported part is in the data directory.
+      A salvage was incomplete; the readable part is on standard output
   The reason is on standard error, in a line that starts with `windlass: `.";
 
-/// A job server for clients that nobody will rewrite: Gearman, Faktory, spiderq and EventMQ over one durable queue.
+/// A durable job queue that speaks the protocols of Gearman, Faktory, spiderq and EventMQ.
 ///
-/// Without a command it serves.
+/// Without a command, it runs the daemon.
 #[derive(Debug, Parser)]
 #[command(
     name = "windlass",
@@ -107,26 +107,26 @@ struct Arguments {
     serve: Serve,
 }
 
-/// How the daemon is started.
+/// The options of `serve`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// If part of the data is lost, start with the rest; the damaged data is set aside.
+    /// If some data is lost, start with the rest and set the damaged data aside.
     #[arg(long)]
     pub(crate) accept_loss: bool,
 }
 
-/// What the binary can do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the daemon in the foreground (the default).
     Serve(Serve),
-    /// Say whether the configuration can be used and what would be served, and start nothing.
+    /// Check whether the configuration is valid and print what would be served, without starting the daemon.
     Check(Settings),
-    /// Print every configuration key, at its default, explained.
+    /// Print every configuration key with its default and an explanation.
     Config,
-    /// Say whether a data directory is in order, without starting a daemon or changing anything.
+    /// Check a data directory, without starting a daemon or changing anything.
     Verify {
         /// The data directory of a daemon that is not running.
         #[arg(value_name = "DIR")]
@@ -138,41 +138,42 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         data_dir: PathBuf,
     },
-    /// Write every job that can be read from a data directory to standard output, a line of JSON each, even if the daemon cannot start from it.
+    /// Write every readable job of a data directory to standard output, one line of JSON each, even if the daemon cannot start
+    /// from it.
     Salvage {
         /// The data directory of a daemon that is not running.
         #[arg(value_name = "DIR")]
         data_dir: PathBuf,
     },
-    /// Serve in gearmand's place, with gearmand's options; so does a link to this program that is named gearmand.
+    /// Run as gearmand, with gearmand's options; a link to this program named gearmand does the same.
     #[command(disable_help_flag = true)]
     Gearmand {
-        /// Options as gearmand takes them; --help explains what becomes of each.
+        /// Options as gearmand takes them; --help explains the effect of each.
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Serve in Faktory's place, with Faktory's options, variables and configuration; so does a link to this program that is named faktory.
+    /// Run as Faktory, with Faktory's options, variables and configuration; a link to this program named faktory does the same.
     #[command(disable_help_flag = true)]
     Faktory {
-        /// Options as Faktory takes them; -h explains what becomes of each.
+        /// Options as Faktory takes them; -h explains the effect of each.
         #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
-    /// Take jobs over from another server, or back from an export, while neither it nor the daemon runs.
+    /// Import jobs from another server or from an export, while neither that server nor the daemon runs.
     #[command(subcommand)]
     Import(Import),
 }
 
-/// What is to be done, or what clap has to say instead.
+/// The command to run, or clap's error, help or version text.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
     let Arguments { command, serve } = Arguments::try_parse_from(words)?;
     Ok(command.unwrap_or(Command::Serve(serve)))
 }
 
-/// Prints what clap has to say, and gives back what to exit with.
+/// Prints clap's text and returns the exit code.
 pub(crate) fn answer(said: &clap::Error) -> u8 {
     if !said.use_stderr() {
-        // Help and version were asked for. A reader that has gone away has read enough.
+        // The user asked for help or the version. A closed standard output is not an error.
         let _ = said.print();
         return 0;
     }

@@ -1,21 +1,21 @@
-//! How this was called, where that was by the name and with the command line of another program.
+//! A call under the name and with the command line of another program.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// A command line that is another program's.
+/// A command line in the syntax of another program.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// What messages start with.
+    /// The prefix of messages.
     pub(crate) argv0: String,
-    /// By a name of its own, not as a sub-command.
+    /// Called through a link, not as a sub-command.
     pub(crate) through_link: bool,
     pub(crate) words: Vec<OsString>,
 }
 
 impl Call {
-    /// A call through a link: one whose name ends like this.
+    /// Detects a call through a link: `argv[0]` ends in `name`.
     pub(crate) fn through_link(mut words: impl Iterator<Item = OsString>, name: &str) -> Option<Self> {
         let argv0 = words.next()?;
         let own = Path::new(&argv0).file_name().and_then(OsStr::to_str)?;
@@ -27,18 +27,18 @@ impl Call {
         Self { argv0: format!("windlass {name}"), through_link: false, words }
     }
 
-    /// The words, if they are text.
+    /// The arguments as text.
     pub(crate) fn texts(&self) -> Result<Vec<String>, String> {
         let text = |word: &OsString| {
-            word.to_str().map(str::to_owned).ok_or_else(|| format!("'{}' is no UTF-8", word.to_string_lossy()))
+            word.to_str().map(str::to_owned).ok_or_else(|| format!("'{}' is not valid UTF-8", word.to_string_lossy()))
         };
         self.words.iter().map(text).collect()
     }
 }
 
-/// Gives back what to exit with.
+/// Prints and returns the exit code.
 pub(crate) fn print(text: &str) -> u8 {
-    // A reader that has gone away has read enough.
+    // A closed standard output is not an error.
     let _ = io::stdout().write_all(text.as_bytes());
     0
 }

@@ -1,4 +1,4 @@
-//! What each command does. A new one gets a variant in `arguments` and a function here.
+//! The commands. A new command needs a variant in `arguments` and a function here.
 
 use std::env;
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ use crate::arguments::{Command, Serve};
 use crate::call::Call;
 use crate::{faktory, gearmand, import};
 
-/// Gives back what to exit with.
+/// Returns the exit code.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Gearmand { words } => return gearmand::run(&Call::as_command(gearmand::NAME, words)),
@@ -37,19 +37,19 @@ fn serve(Serve { settings, accept_loss }: &Serve) -> Result<(), Failure> {
     windlass_server::run(&config, reread, || Ok(()))
 }
 
-/// The defaults, on this data directory.
+/// The defaults, with this data directory.
 fn on(data_dir: PathBuf) -> Config {
     Config { data_dir, ..Config::default() }
 }
 
 fn salvage(data_dir: &Path) -> Result<(), Failure> {
     let report = windlass_server::salvage(data_dir, &mut io::stdout().lock())?;
-    // Standard error may be closed; the jobs are out.
+    // Standard error may be closed; the jobs are already written.
     let _ = writeln!(io::stderr(), "{report}");
     Ok(())
 }
 
-/// `ok`, and what would be served: one line per address, for people and for `grep`.
+/// `ok`, then one line per listening address, for people and for `grep`.
 fn summary(config: &Config) -> String {
     let durability = match config.durability {
         Durability::Sync => "sync".to_owned(),
@@ -67,7 +67,7 @@ fn summary(config: &Config) -> String {
 fn print(text: &str) -> Result<(), Failure> {
     let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     match written {
-        // The reader has read enough, as `head` does.
+        // A reader such as `head` closed the pipe; that is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(|error| Failure::Runtime(format!("cannot write: {error}"))),
     }

@@ -1,4 +1,4 @@
-//! The binary `windlass`: arguments in, exit code out. What it does is in `windlass-server`.
+//! The binary `windlass`: arguments in, exit code out. `windlass-server` does the work.
 
 mod arguments;
 mod call;
@@ -17,7 +17,7 @@ use windlass_server::Failure;
 
 use crate::call::Call;
 
-/// The daemon allocates often, small, and from many threads.
+/// The daemon makes frequent, small allocations from many threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -34,12 +34,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs, says what went wrong, and gives back what to exit with. A panic has been told by its hook.
+/// Runs a command, prints its error and returns the exit code. A panic has been reported by its hook.
 fn conclude(run: impl FnOnce() -> Result<u8, Failure> + UnwindSafe) -> u8 {
     match panic::catch_unwind(run) {
         Ok(Ok(code)) => code,
         Ok(Err(failure)) => {
-            // Standard error may be closed; the exit code still says it.
+            // Standard error may be closed; the exit code still reports the failure.
             let _ = writeln!(io::stderr(), "windlass: {failure}");
             failure.exit_code()
         }
@@ -52,9 +52,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_end_has_its_code() {
+    fn every_outcome_has_its_exit_code() {
         assert_eq!(conclude(|| Ok(0)), 0);
-        assert_eq!(conclude(|| Err(Failure::Runtime("the store is dead".to_owned()))), 1);
+        assert_eq!(conclude(|| Err(Failure::Runtime("the store failed".to_owned()))), 1);
         assert_eq!(conclude(|| panic!("a bug")), 1);
     }
 }

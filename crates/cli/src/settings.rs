@@ -1,4 +1,4 @@
-//! The options that make a configuration: file, then environment, then `--set`, then the options of their own.
+//! The options that determine the configuration. Later ones override earlier ones: file, environment, `--set`, dedicated options.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,24 +18,24 @@ pub(crate) struct Settings {
     /// Keep the data in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// What OK means: on the disk, or on the disk within commit_interval.
+    /// When a change is acknowledged: once on the disk, or up to commit_interval before that.
     #[arg(long, value_name = "WHEN", value_parser = ["sync", "interval"])]
     pub(crate) durability: Option<String>,
-    /// What is logged: off, error, warn, info, debug or trace.
+    /// The lowest level that is logged: off, error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
-    /// How it is logged.
+    /// The format of log lines.
     #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
     pub(crate) log_format: Option<String>,
 }
 
 impl Settings {
-    /// The configuration that all of this makes, checked.
+    /// The resulting configuration, checked.
     pub(crate) fn resolve(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, Error> {
         self.resolve_with(environment, |_| {})
     }
 
-    /// The same, with something that goes over file and environment, and under the rest.
+    /// Like `resolve`; `between` overrides file and environment, and is overridden by the rest.
     pub(crate) fn resolve_with(
         &self,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -46,7 +46,7 @@ impl Settings {
         between(&mut config);
         let mut config = config.with(self.overrides()?)?;
         if let Some(data_dir) = &self.data_dir {
-            // Past the overrides, which are text: a path need not be.
+            // Not through the overrides, which are text: a path may not be.
             config.data_dir.clone_from(data_dir);
         }
         config.check()?;
@@ -115,12 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_means_the_defaults() {
+    fn without_options_the_defaults_count() {
         assert_eq!(Settings::default().resolve([]).unwrap(), Config::default());
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_where_it_was_said() {
+    fn errors_name_their_source() {
         let environment = environment(&[("WINDLASS_SERVER_THREADS", "many")]);
         let said = Settings::default().resolve(environment).unwrap_err().to_string();
         assert!(said.starts_with("WINDLASS_SERVER_THREADS: "), "{said}");

@@ -1,8 +1,8 @@
-//! What of the world around counts for a command line that is another program's.
+//! The parts of the environment that matter to another program's command line.
 
 use std::ffi::OsString;
 
-/// What of the world around counts.
+/// Environment variables and system properties.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     pub(crate) environment: Vec<(OsString, OsString)>,
@@ -10,20 +10,20 @@ pub(crate) struct World {
     pub(crate) ipv6: Ipv6,
 }
 
-/// What the system knows of IPv6.
+/// The system's support for IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ipv6 {
-    /// Nothing.
+    /// There is no IPv6.
     #[default]
     Off,
     /// A socket for all of IPv6 serves IPv4 too.
     Dual,
-    /// It does not.
+    /// A socket for all of IPv6 does not serve IPv4.
     Only,
 }
 
 impl Ipv6 {
-    /// As Linux says it.
+    /// Parses Linux's files.
     pub(crate) fn of(interfaces: Option<&str>, bindv6only: Option<&str>) -> Self {
         match (interfaces, bindv6only) {
             (None | Some(""), _) => Self::Off,
@@ -32,7 +32,7 @@ impl Ipv6 {
         }
     }
 
-    /// The hosts that stand for every address of this machine.
+    /// The hosts that stand for all addresses of this machine.
     pub(crate) const fn everywhere(self) -> &'static [&'static str] {
         match self {
             Self::Off => &["0.0.0.0"],
@@ -49,7 +49,7 @@ impl World {
         Self { environment: std::env::vars_os().collect(), ipv6 }
     }
 
-    /// A variable that says something.
+    /// A variable that is set and not empty.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         let (_, value) = self.environment.iter().find(|(known, _)| known == name)?;
         value.to_str().filter(|value| !value.is_empty())
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_linux_says_of_ipv6() {
+    fn ipv6_from_linuxs_files() {
         assert_eq!(Ipv6::of(Some("00000000000000000000000000000001 01 80 10 80 lo\n"), Some("0\n")), Ipv6::Dual);
         assert_eq!(Ipv6::of(Some("x"), Some("1\n")), Ipv6::Only);
         assert_eq!((Ipv6::of(Some(""), Some("0\n")), Ipv6::of(None, None)), (Ipv6::Off, Ipv6::Off));

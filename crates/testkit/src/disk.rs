@@ -1,6 +1,6 @@
-//! A small disk that can be filled: a file system in memory that only those see who are started on it.
+//! A small disk that can be filled: a file system in memory, visible only to processes started on it.
 //!
-//! Nobody's rights are needed but those to make a namespace: as root one of mounts, otherwise one of users too.
+//! It needs permission to create a namespace: a mount namespace as root, otherwise also a user namespace.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
@@ -8,13 +8,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What fills the disk.
+/// The file that fills the disk.
 const BALLAST: &str = "ballast";
 
-/// The disk. It is gone when this is dropped.
+/// The disk. Dropping it removes it.
 #[derive(Debug)]
 pub struct SmallDisk {
-    /// Does nothing: the disk lives as long as it does.
+    /// A process that does nothing; the disk exists until it ends.
     holder: Child,
     path: PathBuf,
     is_root: bool,
@@ -22,11 +22,10 @@ pub struct SmallDisk {
 
 #[expect(clippy::expect_used, clippy::panic, reason = "this is a test's tool: a panic is how it reports")]
 impl SmallDisk {
-    /// A disk of so many MiB in an empty folder at `path`, which is made.
+    /// A disk of `size_mib` MiB in a new, empty directory at `path`.
     ///
     /// # Panics
-    ///
-    /// If this system does not allow that.
+    /// If this system does not allow it.
     #[must_use]
     pub fn new(path: &Path, size_mib: u32) -> Self {
         const SCRIPT: &str = r#"mount -t tmpfs -o "size=$1m,mode=700" disk "$0" && echo there && exec sleep infinity"#;
@@ -44,14 +43,14 @@ impl SmallDisk {
         Self { holder, path: path.to_owned(), is_root }
     }
 
-    /// The words that run another program where the disk can be seen.
+    /// The command line that runs another program in the disk's namespace.
     pub(crate) fn enter(&self) -> Vec<String> {
         let pid = self.holder.id().to_string();
         let users: &[&str] = if self.is_root { &[] } else { &["-U", "--preserve-credentials"] };
         ["nsenter", "-t", &pid, "-m"].iter().chain(users).map(|word| (*word).to_owned()).collect()
     }
 
-    /// The disk as it can be seen from outside.
+    /// The path of the disk from outside its namespace.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         let inside = self.path.strip_prefix("/").unwrap_or(&self.path);
@@ -61,8 +60,7 @@ impl SmallDisk {
     /// Fills it to the last block.
     ///
     /// # Panics
-    ///
-    /// If that cannot be done.
+    /// If that fails.
     pub fn fill(&self) {
         let mut file = self.ballast();
         for chunk in [1 << 20, 4096] {
@@ -77,11 +75,10 @@ impl SmallDisk {
         }
     }
 
-    /// Takes back what [`SmallDisk::fill`] did.
+    /// Undoes [`SmallDisk::fill`].
     ///
     /// # Panics
-    ///
-    /// If that cannot be done.
+    /// If that fails.
     pub fn make_room(&self) {
         self.ballast().set_len(0).expect("empty the ballast");
     }

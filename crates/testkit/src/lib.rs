@@ -1,6 +1,7 @@
-//! What tests of the daemon are made of: a machine whose clocks jump, a slow calendar, seeded dice, the simulator with its oracle, a handle on the real binary.
+//! Tools for tests of the daemon: a machine whose clocks jump, a slow calendar, seeded random numbers, the simulator with its
+//! oracle, transcripts, a handle on the real binary.
 //!
-//! Nothing here is part of the daemon, and nothing here is a test: those are in `tests/` of the crates that use it.
+//! Nothing here is part of the daemon. The tests themselves are in `tests/` of the crates that use these tools.
 
 pub mod calendar;
 pub mod cgroup;

@@ -1,8 +1,8 @@
-//! Sessions on one engine, without sockets: what the server's driver does, done in memory and at once.
+//! Sessions on one engine, without sockets: the work of the server's driver, done in memory and at once.
 //!
-//! When a session wants the daemon to stop, every connection ends, as it would there.
-//! It keeps the order that `windlass_session` promises and gates nothing: every commit counts as durable when it is made.
-//! Not here: what the peers say (`transcript`), and whether the engine did right (the simulator).
+//! When a session requests a stop of the daemon, every connection ends, as in the server. It keeps the order that
+//! `windlass_session` promises and gates nothing: every commit counts as durable when it is made. Not here: the conversation
+//! (`transcript`), and whether the engine is correct (the simulator).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Limits, Tag, Timestamp, Turn};
 use windlass_session::{Item, Outbox, Reason, Session, Stop};
 
-/// No connection has this number.
+/// A client number that no connection has.
 const NOBODY: ClientId = ClientId(0);
 
 /// An engine and the connections to it.
@@ -20,7 +20,7 @@ pub struct MemoryHub {
     turn: Turn,
     peers: BTreeMap<ClientId, Peer>,
     next_client: u64,
-    /// A session wants the daemon to stop.
+    /// The stop that a session has requested, if any.
     stop: Option<Stop>,
 }
 
@@ -33,7 +33,7 @@ struct Peer {
     output: BytesMut,
     outbox: Outbox,
     mail: VecDeque<Mail>,
-    /// Why the session wants to end, once it does.
+    /// Why the session has asked to end, if it has.
     ending: Option<Reason>,
     /// Why it has ended.
     ended: Option<Reason>,
@@ -46,7 +46,7 @@ enum Mail {
 }
 
 impl Peer {
-    /// Keeps what the session said last in its place: it ends once all before is done.
+    /// Records the session's request to end; it takes effect once all earlier output is processed.
     fn heed(&mut self) {
         if let Some(reason) = self.outbox.take_reason()
             && self.ending.is_none()
@@ -58,7 +58,7 @@ impl Peer {
 }
 
 impl MemoryHub {
-    /// An engine at this time of day with no connections.
+    /// An engine at `now` without connections.
     #[must_use]
     pub fn new(limits: Limits, now: Timestamp, seed: u64) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl MemoryHub {
         }
     }
 
-    /// A connection from 127.0.0.1 is made and greeted.
+    /// Opens a connection from 127.0.0.1 with a new session.
     pub fn open(&mut self, greet: impl FnOnce(ClientInfo) -> Box<dyn Session>) -> ClientId {
         let client = ClientId(self.next_client);
         let number = u32::try_from(self.next_client).unwrap_or(u32::MAX);
@@ -90,7 +90,7 @@ impl MemoryHub {
         client
     }
 
-    /// Bytes come from a peer. Everything they lead to, for whomever, is there afterwards.
+    /// Delivers bytes from a peer and processes all their consequences, for all connections.
     pub fn send(&mut self, client: ClientId, bytes: &[u8]) {
         let now = self.turn.now;
         let Some(peer) = self.open_peer(client) else { return };
@@ -99,7 +99,7 @@ impl MemoryHub {
         self.settle(client);
     }
 
-    /// A peer closes its side and goes on listening.
+    /// A peer closes its sending side and continues to receive.
     pub fn half_close(&mut self, client: ClientId) {
         let now = self.turn.now;
         let Some(peer) = self.open_peer(client) else { return };
@@ -107,30 +107,30 @@ impl MemoryHub {
         self.settle(client);
     }
 
-    /// A connection is gone from one moment to the next. What it was still to be sent can be read.
+    /// A connection breaks without notice. Output that it should still get can be read.
     pub fn close(&mut self, client: ClientId) {
         self.finish(client, Reason::PeerClosed);
         self.settle_all();
     }
 
-    /// Takes out what a peer has been sent.
+    /// Takes the output for a peer.
     pub fn take_output(&mut self, client: ClientId) -> BytesMut {
         self.peers.get_mut(&client).map(|peer| peer.output.split()).unwrap_or_default()
     }
 
-    /// Why a connection is not open any more.
+    /// Why a connection is no longer open.
     #[must_use]
     pub fn end_of(&self, client: ClientId) -> Option<&Reason> {
         self.peers.get(&client)?.ended.as_ref()
     }
 
-    /// What time it is.
+    /// The current time.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.turn.now
     }
 
-    /// Moves the clock on, stopping at everything that falls due on the way.
+    /// Moves the clock forward, processing every deadline on the way.
     pub fn advance_ms(&mut self, ms: u64) {
         let target = self.turn.now.after_ms(ms);
         while let Some(due) = self.next_deadline().filter(|due| *due <= target) {
@@ -142,7 +142,7 @@ impl MemoryHub {
         self.turn.now = target;
     }
 
-    /// The engine, to look at.
+    /// The engine, for inspection.
     #[must_use]
     pub const fn engine(&self) -> &Engine {
         &self.engine
@@ -173,7 +173,7 @@ impl MemoryHub {
         self.peers.get_mut(&client).filter(|peer| peer.ended.is_none() && peer.ending.is_none())
     }
 
-    /// Does all there is to do for one connection, then for those it led to something for.
+    /// Processes one connection completely, then all connections with new mail.
     fn settle(&mut self, client: ClientId) {
         self.settle_one(client);
         self.settle_all();
@@ -195,7 +195,7 @@ impl MemoryHub {
         self.peers.iter().find(|(_, peer)| peer.ended.is_none() && peer.ending.is_none()).map(|(client, _)| *client)
     }
 
-    /// Last words of one connection when the daemon stops.
+    /// Final processing of one connection when the daemon stops.
     fn shut_down(&mut self, client: ClientId) {
         let now = self.turn.now;
         let Some(peer) = self.open_peer(client) else { return };
@@ -216,7 +216,7 @@ impl MemoryHub {
         }
     }
 
-    /// Everything in a connection's outbox takes effect, in order.
+    /// Applies everything in a connection's outbox, in order.
     fn visit(&mut self, client: ClientId) {
         let Some(peer) = self.peers.get_mut(&client) else { return };
         peer.heed();
@@ -231,7 +231,7 @@ impl MemoryHub {
         self.post(client, words);
     }
 
-    /// Events to the mailboxes they are for, with the speaker's own words in their places between them.
+    /// Sends events to their clients' mailboxes, with the session's own bytes in their places between them.
     fn post(&mut self, speaker: ClientId, mut words: VecDeque<(usize, Bytes)>) {
         self.turn.changes.clear();
         for (index, (client, event)) in self.turn.events.drain(..).enumerate() {
@@ -244,7 +244,7 @@ impl MemoryHub {
         words.into_iter().for_each(|(_, bytes)| deliver(&mut self.peers, speaker, Mail::Bytes(bytes)));
     }
 
-    /// Hands the session its mail. Says whether there was any.
+    /// Passes its mail to the session. Returns whether there was any.
     fn read_mail(&mut self, client: ClientId) -> bool {
         let now = self.turn.now;
         let Some(peer) = self.peers.get_mut(&client) else { return false };
@@ -256,7 +256,7 @@ impl MemoryHub {
                 Mail::Bytes(bytes) => peer.output.extend_from_slice(&bytes),
                 Mail::Event(event) => {
                     peer.session.on_event(now, event, &mut peer.outbox);
-                    // What it answers at once stands ahead of the rest of the mail; what it asks is new.
+                    // Bytes that the session answers at once precede the rest of the mail; its commands are new.
                     if let Some(bytes) = peer.outbox.take_leading_bytes() {
                         peer.output.extend_from_slice(&bytes);
                     }
@@ -267,7 +267,7 @@ impl MemoryHub {
         any
     }
 
-    /// A session that left input behind may go on. Says whether it did anything.
+    /// Resumes a session that left input unprocessed. Returns whether it did anything.
     fn reread(&mut self, client: ClientId) -> bool {
         let now = self.turn.now;
         let Some(peer) = self.open_peer(client).filter(|peer| !peer.input.is_empty()) else { return false };

@@ -1,28 +1,27 @@
-//! Conversations as plain text, played in memory or against a daemon by the same files.
+//! Conversations as plain text; the same files are played in memory and against a daemon.
 //!
 //! A file is a list of scenes, each with a fresh server and connections of its own:
 //!
 //! ```text
 //! == a job from submit to result            a scene
-//! set job_retries 2                         how the server is configured, before anything is said
-//! W > CAN_DO "resize"                       W says something; a connection is made when it is first named
+//! set job_retries 2                         configures the server, before the first message
+//! W > CAN_DO "resize"                       W sends this; the first use of a name opens its connection
 //! C > SUBMIT_JOB "resize" "" "cat.png"
-//! C < JOB_CREATED $job                      C hears exactly this next; $job is filled in here and stands for it from now on
+//! C < JOB_CREATED $job                      C receives exactly this next; $job gets its value here and keeps it from now on
 //! W > raw "\0REQ\0\0\0\x09"                 bytes as they are; so with `hex 00 52 45 51`
-//! nothing W                                 W has heard nothing else
+//! nothing W                                 W has received nothing else
 //! advance 1500ms                            the clock jumps (`s`, `ms`); such a scene is for memory only
-//! half-close C                              C will say no more
-//! close C                                   C is gone
-//! closed C                                  the server has hung up, and said nothing more
-//! open W                                    makes a connection now, where the order of connections matters
-//! stall                                     from now on the store takes nothing; not every wire can do that
-//! resume                                    a commit waits for the store, nobody has heard anything else, and the store goes on
+//! half-close C                              C closes its sending side
+//! close C                                   C closes its connection
+//! closed C                                  the server has closed the connection and sent nothing more
+//! open W                                    opens a connection now, where the order of connections matters
+//! stall                                     from now on the store accepts nothing; not every wire can do that
+//! resume                                    a commit waits for the store, no peer has received anything else; the store resumes
 //! ```
 //!
-//! Arguments are words or quoted, with `\0 \n \r \t \\ \" \$ \xHH`, `$name` inside them too; `"x"*70` repeats; `$_` is
-//! anything. A variable that is not filled in yet matches up to what follows it. A scene ends with nobody having
-//! anything left to hear. What a message looks like on the wire is the [`Speech`]'s to know, and so is the
-//! meaning of the words behind `>` and `<`.
+//! Arguments are words or quoted, with `\0 \n \r \t \\ \" \$ \xHH`, `$name` inside them too; `"x"*70` repeats; `$_` is anything.
+//! A variable without a value matches up to what follows it. At the end of a scene, no peer may have an unexpected message. The
+//! [`Speech`] defines the bytes of a message, and the meaning of the words behind `>` and `<`.
 
 mod parse;
 mod pattern;
@@ -49,22 +48,22 @@ pub struct Transcript {
 /// One conversation.
 #[derive(Debug)]
 pub struct Scene {
-    /// What it shows.
+    /// The behaviour it shows.
     pub name: String,
-    /// What is to be configured first, as key and value.
+    /// Settings of the server, as key and value.
     pub settings: Vec<(String, String)>,
     file: String,
     steps: Vec<(usize, Step)>,
 }
 
-/// A conversation that did not go as written, or was not written as it should be.
+/// A conversation that went differently, or a file with an error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Failure {
     /// The transcript.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub text: String,
 }
 
@@ -78,8 +77,7 @@ impl Transcript {
     /// Reads a file.
     ///
     /// # Errors
-    ///
-    /// The file cannot be read, or a line of it cannot be understood.
+    /// The file cannot be read, or a line cannot be parsed.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| Failure {
@@ -90,18 +88,17 @@ impl Transcript {
         Self::parse(&file, &text)
     }
 
-    /// Reads the text of a file; `file` is only for failures to name.
+    /// Parses the text of a file; `file` is only used in failures.
     ///
     /// # Errors
-    ///
-    /// A line cannot be understood.
+    /// A line cannot be parsed.
     pub fn parse(file: &str, text: &str) -> Result<Self, Failure> {
         parse::scenes(file, text).map(|scenes| Self { scenes })
     }
 }
 
 impl Scene {
-    /// Whether the clock must jump, which only memory can do.
+    /// Whether the clock jumps, which only memory supports.
     #[must_use]
     pub fn moves_the_clock(&self) -> bool {
         self.steps.iter().any(|(_, step)| matches!(step, Step::Advance(_)))
@@ -110,8 +107,7 @@ impl Scene {
     /// Plays the scene to its end.
     ///
     /// # Errors
-    ///
-    /// The first line at which the conversation went otherwise.
+    /// The first line at which the conversation differs.
     pub fn play(&self, wire: &mut dyn Wire, speech: &dyn Speech) -> Result<(), Failure> {
         let mut player = play::Player::new(wire, speech);
         let mut last = 0;
@@ -124,8 +120,8 @@ impl Scene {
     }
 }
 
-/// A test for each transcript of the calling crate's `tests/transcripts`, which calls `play(name)` there, and one that none of
-/// them was forgotten. Also says where they are: `folder()`.
+/// Defines a test for each transcript in the calling crate's `tests/transcripts`, which calls `play(name)` there, and a test that
+/// none is missing. Also defines `folder()`, their directory.
 ///
 /// ```text
 /// windlass_testkit::transcripts! {

@@ -1,10 +1,10 @@
-//! Cron expressions against the calendar the slow way: what comes next, and whether anything ever does.
+//! Compares cron expressions with the slow calendar: the next match, and whether there is one at all.
 
 use windlass_engine::{Cron, Timestamp, Zone};
 use windlass_testkit::calendar::{next_after, next_in_zone};
 use windlass_testkit::dice::Dice;
 
-/// Longer than between any two days of one name: a 29 February of one weekday, over a year 2100 that has none.
+/// Longer than between any two matches of a date: a 29 February on one weekday, across the year 2100, which has none.
 const YEARS: u64 = 41;
 
 /// A field with all, few, one or none of its bits.
@@ -27,10 +27,10 @@ fn field(dice: &mut Dice, all: u64) -> u64 {
 
 fn any_cron(dice: &mut Dice) -> Cron {
     let narrow = |n: u64| u32::try_from(n).unwrap_or_default();
-    // Weekdays mostly as plain ones; else the first to fifth and last ones each for itself.
+    // Weekdays mostly as plain ones; else the first to fifth and the last of each separately.
     let plain = (0..7).filter(|_| dice.chance(30)).map(Cron::weekday).sum();
     let weekdays = dice.one_of([Cron::ALWAYS.weekdays, plain, plain]);
-    // Now and then the last day as well.
+    // Sometimes the last day as well.
     let days = u64::from(Cron::ALWAYS.days) | u64::from(dice.chance(20));
     Cron {
         seconds: dice.one_of([1, 1, 1 << 59, 0b111 << 28, Cron::ALWAYS.minutes]),
@@ -50,7 +50,7 @@ fn any_time(dice: &mut Dice) -> Timestamp {
 }
 
 #[test]
-fn what_comes_next_is_what_the_slow_calendar_finds() {
+fn the_next_match_equals_the_slow_calendars() {
     let mut dice = Dice::new(1);
     let (mut never, mut far) = (0, 0);
     for n in 0..2_500 {
@@ -61,7 +61,7 @@ fn what_comes_next_is_what_the_slow_calendar_finds() {
         never += u32::from(slow.is_none());
         far += u32::from(slow.is_some_and(|at| at.ms_since(time) > 400 * 86_400_000));
     }
-    assert!(never > 60 && far > 10, "{never} never, {far} not within a year: the dice look at too little");
+    assert!(never > 60 && far > 10, "{never} never, {far} not within a year: the test covers too little");
 }
 
 #[test]
@@ -103,7 +103,7 @@ const ZONES: [&str; 7] = [
     "America/Santiago",
 ];
 
-/// Often enough that something comes within the year, sometimes only at a few hours.
+/// Frequent enough to match within the year, sometimes only at a few hours.
 fn frequent_cron(dice: &mut Dice) -> Cron {
     let hours = Cron::ALWAYS.hours & u32::try_from(dice.below(1 << 24)).unwrap_or_default();
     let (minute, hour) = (1 << dice.below(60), 1 << dice.below(5));
@@ -117,11 +117,11 @@ fn frequent_cron(dice: &mut Dice) -> Cron {
 }
 
 #[test]
-fn what_comes_next_by_other_clocks_is_what_the_slow_calendar_finds() {
+fn the_next_match_in_a_zone_equals_the_slow_calendars() {
     let mut dice = Dice::new(3);
     for n in 0..500 {
         let (cron, zone) = (frequent_cron(&mut dice), Zone::named(dice.one_of(ZONES)).unwrap());
-        // Mostly in the nights in which clocks are changed: those before Sundays in the spring and autumn of 2026.
+        // Mostly in the nights of clock changes: those before Sundays in the spring and autumn of 2026.
         let sunday = dice.one_of([20_519, 20_540, 20_547, 20_568, 20_701, 20_729, 20_750, 20_757]);
         let night = (sunday * 86_400 + dice.below(40 * 3_600)) * 1_000 - 12 * 3_600_000 + dice.below(2) * 500;
         let time = Timestamp(if dice.chance(80) { night } else { 1_750_000_000_000 + dice.below(86_400_000 * 1_000) });

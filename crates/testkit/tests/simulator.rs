@@ -1,6 +1,6 @@
-//! Lives of a broker from seeds, each held against the oracle.
+//! Simulated lives of a broker, each compared with the oracle.
 //!
-//! `WINDLASS_SIM_SEEDS=20000` lives as many lives instead of the usual number; `WINDLASS_SIM_SEED=17` lives the one.
+//! `WINDLASS_SIM_SEEDS=20000` simulates as many lives instead of the usual number; `WINDLASS_SIM_SEED=17` simulates that one.
 #![expect(clippy::expect_used, clippy::panic, reason = "that is how a test fails")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use windlass_testkit::sim::{Plan, Tally, live};
 const SEEDS: u64 = 300;
 
 fn plan(seed: u64) -> Plan {
-    // Short lives look into many worlds, long ones into what only age brings.
+    // Short lives cover many worlds, long ones reach states that only age brings.
     let steps = if seed.is_multiple_of(8) { 2_000 } else { 500 };
     Plan { seed, steps, hash_seed: seed ^ 0x5eed, fingerprint: false }
 }
@@ -21,7 +21,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
 }
 
-/// Lives all lives on as many threads as there are processors.
+/// Simulates all lives on as many threads as there are processors.
 fn live_all(seeds: u64) -> Tally {
     let next = AtomicU64::new(0);
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -44,7 +44,7 @@ fn live_all(seeds: u64) -> Tally {
 }
 
 #[test]
-fn every_life_is_as_the_oracle_says() {
+fn every_life_agrees_with_the_oracle() {
     if let Some(seed) = number("WINDLASS_SIM_SEED") {
         return drop(live(plan(seed)));
     }
@@ -58,7 +58,7 @@ fn every_life_is_as_the_oracle_says() {
     }
 }
 
-/// A simulator that never comes to something does not test it.
+/// Checks coverage: a simulator that never reaches a case does not test it.
 fn everything_happens(tally: &Tally) {
     let table = [
         (
@@ -107,7 +107,7 @@ fn everything_happens(tally: &Tally) {
 #[test]
 fn the_same_seed_lives_the_same_life() {
     for seed in 0..24 {
-        // Hash tables keyed otherwise: their order must not show in anything said or remembered.
+        // Differently keyed hash tables: their order must not show in any event or record.
         let lives = [1, 2].map(|hash_seed| live(Plan { hash_seed, fingerprint: true, ..plan(seed) }));
         let [one, other] = &lives;
         assert_eq!(one, other, "seed {seed}");

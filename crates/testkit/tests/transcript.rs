@@ -1,5 +1,4 @@
-//! The player and its wires, tried on a protocol of lines that is as small as can be. Not any real protocol: those play
-//! their own transcripts.
+//! Tests the player and its wires with a minimal protocol of lines. The real protocols play their own transcripts.
 #![expect(clippy::unwrap_used, reason = "that is how a test fails")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -35,8 +34,8 @@ impl Speech for Lines {
     }
 }
 
-/// `say X` is answered by `said X`, `push` by `pushed N`, `one` takes no more until it is answered, `alarm MS` rings
-/// once, `bye` ends.
+/// `say X` is answered by `said X`, `push` by `pushed N`, `one` takes no more until it is answered, `alarm MS` rings once, `bye`
+/// ends.
 #[derive(Debug, Default)]
 struct Toy {
     alarm_at: Option<Timestamp>,
@@ -104,7 +103,7 @@ fn play_in_memory(lines: &str) -> Result<(), String> {
 }
 
 #[test]
-fn conversations_that_go_as_written() {
+fn scenes_that_pass() {
     let table = [
         ("an answer", "A > say x\nA < said x"),
         ("two peers", "A > say x\nB > say y\nB < said y\nA < said x\nnothing A"),
@@ -132,7 +131,7 @@ fn conversations_that_go_as_written() {
 }
 
 #[test]
-fn conversations_that_do_not() {
+fn scenes_that_fail() {
     let table = [
         ("another verb", "A > say x\nA < heard x", "toy:3: came: said \"x\""),
         ("another argument", "A > say x\nA < said y", "toy:3: came: said \"x\""),
@@ -143,10 +142,10 @@ fn conversations_that_do_not() {
         ("not hung up", "A > say x\nA < said x\nclosed A", "toy:4: the server has not hung up"),
         ("hung up too late", "A > raw \"say x\\nbye\\n\"\nclosed A", "toy:3: came: said \"x\""),
         ("hung up too soon", "A > bye\nA < said x", "toy:3: the server has hung up"),
-        ("not remembered", "A > say $x", "toy:2: $x has not been heard yet"),
+        ("not remembered", "A > say $x", "toy:2: $x has no value yet"),
         ("too long to be shown", "A > say \"x\"*201\nA < said x", SHORTENED),
         ("part of a message", "A > raw \"say x\\nsa\"\nA < said x\nA < said", "toy:4: nothing came"),
-        ("no hex", "A > hex 7", "toy:2: b\"7\" is no byte"),
+        ("no hex", "A > hex 7", "toy:2: b\"7\" is not a hex byte"),
         ("no store", "stall", "toy:2: there is no store to stall"),
         ("something when the store goes on", "A > say x\nresume", "toy:3: A: came: said \"x\""),
         ("no store that goes on", "A > say x\nA < said x\nresume", "toy:4: there is no store to stall"),
@@ -183,7 +182,7 @@ fn over_tcp_as_in_memory() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut wire = TcpWire::new(listener.local_addr().unwrap());
         let scene = scene(lines);
-        // Every connection the scene makes is served by a thread that ends with it.
+        // Each connection of the scene has a thread, which ends with it.
         let server = std::thread::spawn(move || listener.incoming().for_each(|stream| parrot(stream.unwrap())));
         let played = scene.play(&mut wire, &Lines).map_err(|failure| failure.to_string());
         assert_eq!(played.err().as_deref(), failure, "{name}");
@@ -191,7 +190,7 @@ fn over_tcp_as_in_memory() {
     }
 }
 
-/// Answers `say` on a thread of its own until the peer stops or says anything else.
+/// Answers `say` on a thread of its own until the peer stops or sends anything else.
 fn parrot(stream: std::net::TcpStream) {
     std::thread::spawn(move || {
         let mut answers = stream.try_clone().unwrap();

@@ -1,4 +1,4 @@
-//! What administrators ask, by hand and with the stock `emq-cli`.
+//! Administrators' requests, by hand and with the stock `emq-cli`.
 
 use std::io::Write as _;
 use std::process::{ChildStdin, Stdio};
@@ -47,7 +47,7 @@ fn reports() {
     assert!(schedulers["connected_schedulers"]["s"]["hb"].is_f64(), "{schedulers}");
 }
 
-/// What the stock program prints, which shows every answer as Python writes it.
+/// The output of the stock program, which prints every answer in Python's notation.
 fn cli(stage: &Stage, orders: &[&str]) -> String {
     let mut command = stage.stock("emq-cli");
     command.args(["--addr", stage.admin()]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -77,7 +77,7 @@ fn the_stock_program_asks() {
     }
 }
 
-/// The daemon says goodbye and stops, and what it has is there when it is back.
+/// The daemon sends its goodbye and stops, and its jobs are there after a restart.
 #[test]
 fn the_stock_program_stops_the_daemon() {
     let mut stage = Stage::with("disconnect = true");
@@ -115,9 +115,9 @@ fn the_stock_program_stops_the_daemon() {
     while !worker.work().body.contains("scheduled") {}
 }
 
-/// Neither a client may stop the daemon, nor an administrator where it is not said so.
+/// A client cannot stop the daemon, nor can an administrator without `disconnect = true`.
 #[test]
-fn others_stop_nothing() {
+fn only_allowed_administrators_stop_the_daemon() {
     let stage = Stage::new();
     let worker = stage.peers.worker(stage.back(), DEFAULT);
     for address in [stage.front(), stage.back(), stage.admin()] {

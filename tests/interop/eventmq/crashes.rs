@@ -1,4 +1,4 @@
-//! What is left when a program ends before its time.
+//! Programs that end prematurely.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::common::wait_until;
 
 const JOBS: usize = 200;
 
-/// Asks for jobs that note their numbers, and waits until the daemon has them all.
+/// Requests jobs that note their numbers, and waits until the daemon has them all.
 fn defer_numbers(stage: &Stage) {
     let client = stage.client();
     let ids: HashSet<_> = (0..JOBS).map(|number| client.defer_job("tasks.note", &json!({"args": [number]}))).collect();
@@ -47,7 +47,7 @@ fn a_jobmanager_is_killed_and_another_is_there() {
 }
 
 #[test]
-fn a_jobmanager_is_told_to_end() {
+fn a_jobmanager_is_terminated() {
     let stage = Stage::new();
     let mut ends = stage.job_manager(DEFAULT);
     let client = stage.client();
@@ -58,11 +58,11 @@ fn a_jobmanager_is_told_to_end() {
         .into();
     stage.wait_for_notes(2);
     ends.terminate();
-    wait_until("it says goodbye", || {
+    wait_until("it sends its goodbye", || {
         let workers = stage.peers.dealer(stage.admin()).report("ROUTER_SHOW_WORKERS");
         workers["connected_workers"].as_object().unwrap().is_empty()
     });
-    // Whoever comes now gets what waits, and nothing of what is worked on.
+    // A new JobManager gets the waiting jobs, and none that are being worked on.
     let after = client.defer_job("tasks.note", &json!({"args": ["after"]}));
     let _other = stage.job_manager(DEFAULT);
     let notes = stage.wait_for_notes(3);
@@ -78,7 +78,7 @@ fn a_jobmanager_is_told_to_end() {
     assert_eq!(stage.notes().len(), 5, "nothing ran twice: {:?}", stage.notes());
 }
 
-/// The JobManager goes on by itself once it has noticed that the daemon is another.
+/// The JobManager reconnects by itself once it has noticed that the daemon is a new one.
 #[test]
 fn the_daemon_is_killed() {
     let mut stage = Stage::new();
@@ -98,7 +98,7 @@ fn the_daemon_is_killed() {
     wait_until("the schedule goes on", || runs(&stage.notes()[before..]) >= 2);
 }
 
-/// A worker that is connected and says nothing counts as dead, and whoever it kept waiting is served.
+/// A connected worker that falls silent counts as dead, and its job goes to another worker.
 #[test]
 fn a_worker_falls_silent() {
     let stage = Stage::with("heartbeat_timeout = \"1s\"");

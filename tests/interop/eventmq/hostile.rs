@@ -1,11 +1,11 @@
-//! What crashes or stops the released router, and what it never answers: nothing of it disturbs anybody else.
+//! Messages that crash or stop the released router, or that it never answers: none of them disturbs another client.
 
 use serde_json::json;
 
 use super::peers::{Socket, Worker};
 use super::stage::{DEFAULT, Stage};
 
-/// A client and a worker who do nothing wrong.
+/// A well-behaved client and worker.
 struct Good {
     client: Socket,
     worker: Worker,
@@ -16,7 +16,7 @@ impl Good {
         Self { client: stage.client(), worker: stage.peers.worker(stage.back(), DEFAULT) }
     }
 
-    /// They still get what they want.
+    /// They are still served.
     fn is_served(&self) {
         let id = self.client.defer_job("tasks.note", &json!({"reply_requested": true}));
         assert_eq!(self.client.hears("REPLY"), [&id[..]]);
@@ -41,7 +41,7 @@ fn a_client_without_identity() {
 }
 
 #[test]
-fn frames_that_are_no_text() {
+fn frames_that_are_not_text() {
     let stage = Stage::new();
     let good = Good::new(&stage);
     let client = stage.client();
@@ -51,8 +51,8 @@ fn frames_that_are_no_text() {
         frames[place] = "\u{ff}\u{fe}";
         client.send_bare(&frames);
     }
-    // The delimiter and the command must be what they are. Everything else makes a job; but a stock worker goes down with a
-    // body that is no text, so none is handed the last.
+    // The delimiter and the command must be valid. Everything else makes a job; but a body that is not text stops a stock worker,
+    // so the last job is not handed out.
     for id in ["1", "\u{ff}\u{fe}", "4", "5", "6"] {
         assert_eq!(client.hears("REPLY"), [id]);
         if id != "6" {
@@ -62,7 +62,7 @@ fn frames_that_are_no_text() {
     good.is_served();
 }
 
-/// Queues of every shape, kinds of every name.
+/// Queues of every form, kinds of every name.
 #[test]
 fn odd_introductions() {
     let stage = Stage::new();
@@ -95,7 +95,7 @@ fn odd_introductions() {
     for (queues, kind) in unanswered {
         let peer = stage.peers.dealer(stage.back());
         peer.say("INFORM", &[queues, kind]);
-        // It is nobody, and may still become somebody.
+        // It has no role yet, and may still introduce itself.
         peer.say("READY", &[]);
         Worker::over(peer, DEFAULT);
     }
@@ -118,7 +118,7 @@ fn messages_cut_short() {
         ];
         for message in messages {
             let message = [&["", "eMQP/1.0"], message].concat();
-            // Some are whole without their last frame, so at least two are missing.
+            // Some are complete without their last frame, so at least two are missing.
             for frames in 1..message.len() - 1 {
                 peer.send_bare(&message[..frames]);
             }
@@ -129,14 +129,14 @@ fn messages_cut_short() {
             peer.send_bare(other);
         }
     }
-    // More frames than are read end the connection.
+    // Too many frames end the connection.
     client.send_bare(&[""; 1000]);
     good.is_served();
 }
 
-/// What only some may say, from others.
+/// Commands of a role, from peers without that role.
 #[test]
-fn who_was_never_introduced() {
+fn commands_without_introduction() {
     let stage = Stage::new();
     let good = Good::new(&stage);
     let nobody = stage.peers.dealer(stage.back());
@@ -149,11 +149,11 @@ fn who_was_never_introduced() {
     good.worker.ready(1);
     let job = good.worker.job();
     assert_eq!(job.id, id);
-    // Whose job it is not cannot say how it ended.
+    // Another worker cannot report the end of the job.
     let other = stage.peers.worker(stage.back(), r#"[[10, "other"]]"#).0;
     for peer in [nobody, other] {
         peer.say("REPLY", &["{\"value\": \"wrong\"}", &id]);
-        // The answer to this is the first it hears, and says that it was read so far.
+        // The answer to this is the first that it receives, and proves that all earlier messages were read.
         peer.report("STATUS");
     }
     good.worker.finish(&job);
@@ -188,7 +188,7 @@ fn peers_that_are_gone() {
     good.is_served();
 }
 
-/// A stock client's and a worker's own goodbyes.
+/// The goodbyes of a stock client and of a worker.
 #[test]
 fn disconnect_and_goodbye() {
     let stage = Stage::new();
@@ -204,12 +204,12 @@ fn disconnect_and_goodbye() {
         let job = worker.job();
         assert_eq!(job.id, id);
         worker.0.say(goodbye, &[]);
-        // It ends what it has, and gets nothing more.
+        // It may end its job, and gets no more.
         worker.0.say("REPLY", &["{\"value\": \"late\"}", &id]);
         assert_eq!(client.hears("REPLY"), ["{\"value\": \"late\"}", &id]);
         let id = client.defer_job("tasks.note", &json!({"queue": "q", "reply_requested": true}));
         assert_eq!(client.hears("REPLY"), [&id[..]]);
-        assert_eq!(good.worker.work().id, id, "nobody else serves the queue");
+        assert_eq!(good.worker.work().id, id, "no other worker serves the queue");
         assert_eq!(client.hears("REPLY"), ["{\"value\": null}", &id]);
     }
     good.is_served();

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use super::peers::Socket;
 use super::stage::{DEFAULT, Stage};
 
-/// A job as it stands in a message.
+/// A job in the format of a message.
 fn run(callable: &str, args: &Value) -> Value {
     json!(["run", {"path": "tasks", "callable": callable, "args": args, "kwargs": {}, "class_args": [], "class_kwargs": {}}])
 }
 
-/// What the client is told of a job that asked for a reply: that it was taken, and its result.
+/// The client's messages for a job with a reply: the acceptance and the result. Returns the result.
 fn result(client: &Socket, id: &str) -> Value {
     assert_eq!(client.hears("REPLY"), [id]);
     let said = client.hears("REPLY");
@@ -50,7 +50,7 @@ fn every_job_runs_once() {
     assert_eq!(sorted(stage.notes()), sorted(wanted));
 }
 
-/// A stock JobManager looks after finished jobs once a second, unless it hears something.
+/// A stock JobManager checks for finished jobs once a second, unless a message arrives.
 #[test]
 fn many_jobs_that_do_nothing() {
     let stage = Stage::new();
@@ -72,7 +72,7 @@ fn replies() {
     let client = stage.client();
     let asked = json!({"reply_requested": true});
 
-    // Nobody asked how this one ends.
+    // This job does not ask for a reply.
     let quiet = client.send_request(&run("note", &json!(["quiet"])), &json!({}));
     assert_eq!(client.hears("REPLY"), [quiet]);
 

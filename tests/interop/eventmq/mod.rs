@@ -1,4 +1,4 @@
-//! Scenes, and what they are played with.
+//! Scenes, and the tools to play them.
 
 mod admin;
 mod crashes;

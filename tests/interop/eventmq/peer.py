@@ -1,6 +1,6 @@
-"""Sockets that a test directs: EventMQ's own client, and pyzmq for what it never says. `peers.rs` writes the orders.
+"""Sockets that a test directs: EventMQ's own client, and pyzmq for messages it never sends. `peers.rs` writes the orders.
 
-Each line is an order, JSON: the number of a socket, what is to be done with it, and arguments. Each is answered with a line.
+Each line is an order, JSON: the number of a socket, an action, and arguments. Each is answered with a line.
 Frames may be any bytes; they are written as the characters of Latin-1.
 """
 import json
@@ -54,7 +54,7 @@ def stock(number, address):
 
 @order
 def dealer(number, address, identity=None):
-    """Without an identity, whoever it connects to makes one up."""
+    """Without an identity, the other side assigns one."""
     options = {} if identity is None else {"routing_id": identity.encode("latin-1")}
     SOCKETS[number] = Plain(zmq.DEALER, address, **options)
 
@@ -91,7 +91,7 @@ def unsubscribe(number, topic):
     SOCKETS[number].socket.unsubscribe(topic)
 
 
-# ---- what the stock client says --------------------------------------------------------------------------------------
+# ---- messages of the stock client ------------------------------------------------------------------------------------
 
 
 @order

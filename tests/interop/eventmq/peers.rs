@@ -1,6 +1,6 @@
-//! Sockets of the stock client and of libzmq, all in one program in Python (`peer.py`) that a test directs line by line.
+//! Sockets of the stock client and of libzmq, all in one Python program (`peer.py`) that a test directs line by line.
 //!
-//! Frames may be any bytes. Here they are texts whose characters are those of Latin-1, one for a byte.
+//! Frames may be any bytes. Here they are texts in which each character stands for a byte, as in Latin-1.
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::client::python;
 
-/// How long something may take on a loaded machine. A test waits this long only when it fails.
+/// The longest wait on a loaded machine. A test waits this long only if it fails.
 const PATIENCE_MS: u64 = 60_000;
 
 /// The program.
@@ -23,14 +23,14 @@ struct Program {
     child: RefCell<Child>,
     orders: RefCell<ChildStdin>,
     answers: RefCell<BufReader<ChildStdout>>,
-    /// Numbers of sockets and names of messages.
+    /// Counts sockets and messages, for unique names.
     count: Cell<u32>,
 }
 
 impl Peers {
     pub fn start() -> Self {
         let mut command = python("eventmq/peer.py");
-        // A file of settings on this machine is none of the test's. What is wrong is said on the test's own standard error.
+        // Settings on this machine must not affect the test. The program's errors go to the test's own standard error.
         command.env("EVENTMQ_CONFIG_FILE", "/nonexistent").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{error}; tests/install-clients installs it"));
         let orders = RefCell::new(child.stdin.take().unwrap());
@@ -38,12 +38,12 @@ impl Peers {
         Self(Rc::new(Program { child: RefCell::new(child), orders, answers, count: Cell::new(0) }))
     }
 
-    /// The released programs' own socket, which the stock client works with.
+    /// The released programs' own socket, which the stock client uses.
     pub fn stock(&self, address: &str) -> Socket {
         self.open("stock", &[json!(address)])
     }
 
-    /// A socket with an identity that nobody else has.
+    /// A socket with a unique identity.
     pub fn dealer(&self, address: &str) -> Socket {
         let identity = format!("peer-{}", self.next());
         self.open("dealer", &[json!(address), json!(identity)])
@@ -109,38 +109,38 @@ pub struct Socket {
     number: u32,
 }
 
-/// A message behind the delimiter and the version: the command, the identifier, and what follows.
+/// A message behind the delimiter and the version: the command, the identifier, and the arguments.
 pub type Frames = Vec<String>;
 
 impl Socket {
-    /// Sends these frames and no others.
+    /// Sends exactly these frames.
     pub fn send_bare(&self, frames: &[&str]) {
         self.order("send", &frames.iter().map(|frame| json!(frame)).collect::<Vec<_>>());
     }
 
-    /// Sends a message under a name of its own, which is given back.
+    /// Sends a message under a new identifier, which is returned.
     pub fn say(&self, command: &str, frames: &[&str]) -> String {
         let id = format!("message-{}", self.peers.next());
         self.say_as(&id, command, frames);
         id
     }
 
-    /// Sends a message under this name.
+    /// Sends a message under this identifier.
     pub fn say_as(&self, id: &str, command: &str, frames: &[&str]) {
         self.send_bare(&[&["", "eMQP/1.0", command, id], frames].concat());
     }
 
-    /// Asks for a job.
+    /// Requests a job.
     pub fn request(&self, queue: &str, headers: &str, body: &str) -> String {
         self.say("REQUEST", &[queue, headers, body])
     }
 
     /// The next frames, whatever they are.
     pub fn hear_bare(&self) -> Frames {
-        self.hear_within(PATIENCE_MS).unwrap_or_else(|| panic!("nothing is heard"))
+        self.hear_within(PATIENCE_MS).unwrap_or_else(|| panic!("nothing is received"))
     }
 
-    /// The next frames, if any come so soon.
+    /// The next frames, if any arrive within this time.
     pub fn hear_within(&self, milliseconds: u64) -> Option<Frames> {
         serde_json::from_value(self.order("hear", &[json!(milliseconds)])).unwrap()
     }
@@ -154,7 +154,7 @@ impl Socket {
         message.to_vec()
     }
 
-    /// The next message that is no heartbeat.
+    /// The next message that is not a heartbeat.
     pub fn hear(&self) -> Frames {
         loop {
             let message = self.hear_any();
@@ -164,14 +164,14 @@ impl Socket {
         }
     }
 
-    /// Hears this command, and tells the frames behind its identifier.
+    /// Expects this command, and returns the frames behind its identifier.
     pub fn hears(&self, command: &str) -> Frames {
         let message = self.hear();
         assert_eq!(message[0], command, "{message:?}");
         message[2..].to_vec()
     }
 
-    /// Sends what an administrator asks, and reads what is answered.
+    /// Sends an administrator's request, and returns the answer.
     pub fn report(&self, command: &str) -> Value {
         self.say(command, &[]);
         let said = self.hears("REPLY");
@@ -179,7 +179,7 @@ impl Socket {
         serde_json::from_str(&said[0]).unwrap()
     }
 
-    /// Asks for a job as the stock client does.
+    /// Requests a job as the stock client does.
     pub fn defer_job(&self, function: &str, options: &Value) -> String {
         self.id("defer_job", &[json!(function), options.clone()])
     }
@@ -189,7 +189,7 @@ impl Socket {
         self.id("send_request", &[message.clone(), options.clone()])
     }
 
-    /// Schedules a job as the stock client does, or schedules it no more.
+    /// Schedules a job as the stock client does, or removes its schedule.
     pub fn schedule(&self, function: &str, options: &Value) -> String {
         self.id("schedule", &[json!(function), options.clone()])
     }
@@ -222,11 +222,11 @@ impl Drop for Socket {
     }
 }
 
-/// A worker by hand.
+/// A worker controlled by the test.
 #[derive(Debug)]
 pub struct Worker(pub Socket);
 
-/// A job as a worker hears of it.
+/// A job as a worker receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     pub id: String,
@@ -236,14 +236,14 @@ pub struct Job {
 }
 
 impl Worker {
-    /// Informs over this socket.
+    /// Introduces a worker over this socket.
     pub fn over(socket: Socket, queues: &str) -> Self {
         let informed = socket.say("INFORM", &[queues, "worker"]);
         assert_eq!(socket.hear_any()[2..], [informed], "the first thing is the acknowledgement");
         Self(socket)
     }
 
-    /// Can take so many jobs more.
+    /// Announces that it can take this many more jobs.
     pub fn ready(&self, jobs: usize) {
         for _ in 0..jobs {
             self.0.say("READY", &[]);
@@ -266,7 +266,7 @@ impl Worker {
         self.0.say("REPLY", &["{\"value\": null}", &job.id]);
     }
 
-    /// Takes a job, finishes it, and can take another.
+    /// Takes a job, finishes it, and announces a free slot.
     pub fn work(&self) -> Job {
         self.ready(1);
         let job = self.job();

@@ -5,8 +5,8 @@ use serde_json::json;
 use super::peers::{Frames, Socket};
 use super::stage::Stage;
 
-/// Subscribes to one topic more, and publishes to it until that is heard: a subscription says nothing when it has arrived, but
-/// those made before it have arrived as well.
+/// Subscribes to one more topic, and publishes to it until a message arrives: a subscription is not acknowledged, but earlier
+/// subscriptions have arrived as well by then.
 fn wait_for(publisher: &Socket, subscriber: &Socket, topic: &str) {
     subscriber.subscribe(topic);
     loop {
@@ -17,7 +17,7 @@ fn wait_for(publisher: &Socket, subscriber: &Socket, topic: &str) {
     }
 }
 
-/// What is heard up to the end of what is published to `topic`, without what served for waiting.
+/// The messages up to the end marker in `topic`, without those used for waiting.
 fn heard(publisher: &Socket, subscriber: &Socket, topic: &str) -> Vec<Frames> {
     publisher.publish(topic, &json!("the end"));
     let mut heard = Vec::new();
@@ -80,7 +80,7 @@ fn subscriptions_end() {
     for topic in ["a", "b"] {
         publisher.publish(topic, &json!(topic));
     }
-    // What was subscribed to twice ends with the second time.
+    // A topic that was subscribed to twice ends with the second cancellation.
     assert_eq!(heard(&publisher, &subscriber, "2"), [["b", "\"b\""]]);
 }
 
@@ -99,9 +99,9 @@ fn subscribers_outlive_the_daemon() {
     assert_eq!(heard(&publisher, &subscriber, "2"), [["a", "\"again\""]]);
 }
 
-/// With headers, as the specification has it for clients, and with any bytes.
+/// With headers, as the specification allows for clients, and with any bytes.
 #[test]
-fn what_the_stock_client_does_not_say() {
+fn messages_that_the_stock_client_does_not_send() {
     let stage = Stage::new();
     let publisher = stage.client();
     let subscriber = stage.peers.subscriber(stage.publish(), &["raw"]);

@@ -1,4 +1,4 @@
-//! Which worker gets which job. Workers are played by hand, so that nothing is hidden.
+//! Which worker gets which job. The test controls the workers, so that every message is visible.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::peers::Worker;
 use super::stage::{DEFAULT, Stage};
 use crate::common::wait_until;
 
-/// Waits until a worker's credits have come here, in all.
+/// Waits until the daemon has received this many credits in total.
 fn wait_for_slots(stage: &Stage, wanted: usize) {
     let admin = stage.peers.dealer(stage.admin());
     wait_until(&format!("{wanted} slots"), || {
@@ -16,7 +16,7 @@ fn wait_for_slots(stage: &Stage, wanted: usize) {
     });
 }
 
-/// Among workers the heaviest comes first, and of equals the one that has waited longest.
+/// Among workers the heaviest comes first; among equals, the one that has waited longest.
 #[test]
 fn weights_among_workers() {
     let stage = Stage::new();
@@ -36,13 +36,13 @@ fn weights_among_workers() {
     }
     let [heavy, one, other] = workers.map(|worker| worker.bodies(3));
     assert_eq!(heavy, bodies[..3]);
-    // Which of the equals is the first is open.
+    // The order of equals is undefined.
     let (first, second) = if one[0] == bodies[3] { (one, other) } else { (other, one) };
     assert_eq!(first, ["[3]", "[5]", "[7]"]);
     assert_eq!(second, ["[4]", "[6]", "[8]"]);
 }
 
-/// Among the queues of one worker the heaviest comes first, in whatever order they were named.
+/// Among the queues of one worker the heaviest comes first, whatever the order of their names.
 #[test]
 fn weights_among_queues() {
     let stage = Stage::new();
@@ -59,7 +59,7 @@ fn weights_among_queues() {
 }
 
 #[test]
-fn a_queue_nobody_serves() {
+fn an_unserved_queue() {
     let stage = Stage::new();
     let client = stage.peers.dealer(stage.front());
     let send = |body| {
@@ -84,7 +84,7 @@ fn a_queue_nobody_serves() {
     assert_eq!(default.job().body, "for the other");
 }
 
-/// What waits for a queue that nobody serves is there for its own worker, when that comes.
+/// Jobs in an unserved queue are there for the queue's own worker when it connects.
 #[test]
 fn a_queue_that_gets_a_worker() {
     let stage = Stage::new();
@@ -94,7 +94,7 @@ fn a_queue_that_gets_a_worker() {
     assert_eq!(stage.peers.worker(stage.back(), r#"[[10, "mail"]]"#).work().body, "early");
 }
 
-/// A job is what its identifier says: sent again it is the same, whether it waits or is worked on.
+/// Its identifier identifies a job: sent again it is the same job, whether it waits or is worked on.
 #[test]
 fn the_same_job_again() {
     let stage = Stage::new();
@@ -130,7 +130,7 @@ fn any_listener_serves_every_role() {
     assert_eq!(worker.work().id, id);
 }
 
-/// A job's frames are the client's own, but for the headers, which ask every worker how it ended.
+/// A job's frames are forwarded unchanged, except for the headers, which ask every worker to report the end.
 #[test]
 fn frames_are_handed_on() {
     let stage = Stage::with("binary_workers = true");
@@ -150,17 +150,17 @@ fn frames_are_handed_on() {
     }
 }
 
-/// A worker that can take nothing more and has something to finish hears from the daemon again and again.
+/// A worker without free slots and with jobs to finish receives repeated messages from the daemon.
 #[test]
 fn busy_workers_are_nudged() {
-    // This worker says nothing meanwhile.
+    // This worker sends no heartbeats meanwhile.
     let stage = Stage::with("heartbeat_timeout = \"0s\"\nnudge_max = \"100ms\"");
     let worker = stage.peers.worker(stage.back(), DEFAULT);
     worker.ready(1);
     let client = stage.peers.dealer(stage.front());
     client.request("default", "", "body");
     let job = worker.job();
-    // At three seconds each this would take longer than is waited here.
+    // At three seconds each this would take longer than the test waits.
     let mut heard = 0;
     wait_until("fifty heartbeats", || {
         assert_eq!(worker.0.hear_any()[0], "HEARTBEAT");

@@ -1,4 +1,4 @@
-//! Jobs that run again and again: by the daemon, or by the stock scheduler.
+//! Recurring jobs: run by the daemon, or by the stock scheduler.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::peers::{Job, Worker};
 use super::stage::{DEFAULT, Stage};
 use crate::common::wait_until;
 
-/// A job of this name, every so many seconds.
+/// A job of this name, every `secs` seconds.
 fn every(secs: u64, name: &str, headers: &[&str]) -> Value {
     json!({"args": [name], "interval_secs": secs, "headers": headers})
 }
@@ -21,7 +21,7 @@ fn name(job: &Job) -> String {
     body[1]["args"][0].as_str().unwrap().to_owned()
 }
 
-/// Works until each of these has run so often, and tells how often each name was there.
+/// Works until each of these has run this often, and returns how often each name ran.
 fn work_until(worker: &Worker, wanted: &[(&str, usize)]) -> HashMap<String, usize> {
     let mut runs: HashMap<String, usize> = HashMap::new();
     while wanted.iter().any(|(name, times)| runs.get(*name).is_none_or(|runs| runs < times)) {
@@ -47,9 +47,9 @@ fn intervals() {
     assert_eq!(["twice", "once, later", "once an hour", "in an hour"].map(times), [2, 1, 1, 0], "{runs:?}");
 }
 
-/// The queue and the headers that mean something to a run are those of the schedule.
+/// A run has its schedule's queue and the schedule's relevant headers.
 #[test]
-fn runs_are_what_was_scheduled() {
+fn runs_match_their_schedule() {
     let stage = Stage::new();
     let worker = stage.peers.worker(stage.back(), r#"[[10, "q"]]"#);
     let client = stage.client();
@@ -69,7 +69,7 @@ fn runs_are_what_was_scheduled() {
     assert_eq!(body, json!(["run", wanted]));
 }
 
-/// A schedule is for one job: the same again replaces it, and one word ends it.
+/// A schedule belongs to one job: scheduling it again replaces the schedule, and one command removes it.
 #[test]
 fn replaced_and_ended() {
     let stage = Stage::new();
@@ -80,15 +80,15 @@ fn replaced_and_ended() {
     }
     work_until(&worker, &[("replaced", 1), ("ended", 1), ("kept", 1)]);
     client.schedule("tasks.note", &every(3600, "replaced", &["nohaste"]));
-    // Neither the interval nor the queue says which it is.
+    // Neither the interval nor the queue identifies the schedule.
     client.schedule("tasks.note", &json!({"args": ["ended"], "unschedule": true}));
     client.schedule("tasks.note", &json!({"args": ["never there"], "unschedule": true}));
-    // What had run already when that came here may still be heard.
+    // Runs from before the removal may still arrive.
     work_until(&worker, &[("kept", 1)]);
     let runs = work_until(&worker, &[("kept", 3)]);
     assert_eq!(runs.keys().collect::<Vec<_>>(), ["kept"], "{runs:?}");
 
-    // Unscheduled, it can be scheduled again.
+    // A removed schedule can be set again.
     client.schedule("tasks.note", &every(1, "ended", &[]));
     work_until(&worker, &[("ended", 2)]);
 }
@@ -96,7 +96,7 @@ fn replaced_and_ended() {
 /// Takes until the next full minute. The daemon is killed on the way.
 #[test]
 fn cron() {
-    // This worker says nothing for up to a minute.
+    // This worker is silent for up to a minute.
     let mut stage = Stage::with("heartbeat_timeout = \"0s\"");
     let worker = stage.peers.worker(stage.back(), r#"[[10, "q"], [5, "default"]]"#);
     let client = stage.client();
@@ -117,7 +117,7 @@ fn cron() {
 
     let worker = stage.peers.worker(stage.back(), r#"[[10, "q"], [5, "default"]]"#);
     let mut runs = work_until(&worker, &[("every minute", 1), ("becomes an interval", 1)]);
-    // Others of the same minute stand before this one.
+    // Other runs of the same minute precede this job.
     client.defer_job("tasks.note", &json!({"args": ["the end"], "queue": "q"}));
     runs.extend(work_until(&worker, &[("the end", 1)]));
     let mut names: Vec<_> = runs.keys().collect();
@@ -125,7 +125,7 @@ fn cron() {
     assert_eq!(names, ["becomes an interval", "every minute", "the end"]);
 }
 
-/// Schedules are forwarded to the stock scheduler, and what it asks for is worked on.
+/// Schedules are forwarded to the stock scheduler, and the jobs it requests are executed.
 #[test]
 fn the_stock_scheduler() {
     let stage = Stage::with("scheduler = \"external\"");
@@ -147,7 +147,7 @@ fn the_stock_scheduler() {
     assert_eq!(runs.keys().collect::<Vec<_>>(), ["kept"], "{runs:?}\n{}", scheduler.log_text());
 }
 
-/// Whoever says it is a scheduler is told of nothing while the daemon schedules by itself.
+/// A scheduler receives nothing while the daemon schedules by itself.
 #[test]
 fn a_scheduler_that_is_not_needed() {
     let stage = Stage::new();
@@ -157,7 +157,7 @@ fn a_scheduler_that_is_not_needed() {
     let worker = stage.peers.worker(stage.back(), DEFAULT);
     stage.client().schedule("tasks.note", &every(3600, "once", &[]));
     assert_eq!(name(&worker.work()), "once");
-    // The answer to this stands behind whatever else it was told.
+    // The answer to this would follow any other message.
     scheduler.request("default", "", "body");
     scheduler.hears("REPLY");
 }

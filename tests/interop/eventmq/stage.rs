@@ -14,10 +14,10 @@ use super::peers::{Peers, Socket};
 use crate::client::{installed, top};
 use crate::common::{daemon, wait_until};
 
-/// What a worker serves that is told nothing.
+/// The queues of a worker by default.
 pub const DEFAULT: &str = r#"[[10, "default"]]"#;
 
-/// A daemon, where it listens, and a directory for all who take part.
+/// A daemon, its addresses, and a directory for all programs.
 pub struct Stage {
     pub daemon: Daemon,
     pub peers: Peers,
@@ -25,9 +25,9 @@ pub struct Stage {
     dir: tempfile::TempDir,
 }
 
-/// Addresses that stay the same when the daemon is started again, as ZeroMQ writes them.
+/// Addresses that stay the same when the daemon is restarted, in ZeroMQ's notation.
 pub struct Ports {
-    /// For clients and schedulers, as stock programs see it.
+    /// For clients and schedulers, from the stock programs' view.
     pub front: String,
     /// For workers.
     pub back: String,
@@ -37,7 +37,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Ports that are free, on an address of this machine that no other test uses: nobody takes them while a daemon is dead.
+    /// Free ports, on an address of this machine that no other test uses: they stay free while the daemon is down.
     fn free() -> Self {
         static COUNT: AtomicU8 = AtomicU8::new(1);
         let [_, _, high, low] = std::process::id().to_be_bytes();
@@ -54,7 +54,7 @@ impl Stage {
         Self::with("")
     }
 
-    /// With more keys of `[eventmq]`.
+    /// With further keys of `[eventmq]`.
     pub fn with(keys: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let ports = Ports::free();
@@ -67,22 +67,22 @@ impl Stage {
         Self { daemon, peers: Peers::start(), ports, dir }
     }
 
-    /// Where clients and schedulers connect.
+    /// The address for clients and schedulers.
     pub fn front(&self) -> &str {
         &self.ports.front
     }
 
-    /// Where workers connect.
+    /// The address for workers.
     pub fn back(&self) -> &str {
         &self.ports.back
     }
 
-    /// Where administrators connect.
+    /// The address for administrators.
     pub fn admin(&self) -> &str {
         &self.ports.admin
     }
 
-    /// Where subscribers connect.
+    /// The address for subscribers.
     pub fn publish(&self) -> &str {
         &self.ports.publish
     }
@@ -92,24 +92,24 @@ impl Stage {
         self.peers.stock(self.front())
     }
 
-    /// Where a test may leave files.
+    /// A directory for the test's files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Everything that tasks have noted so far, in its order.
+    /// Everything that tasks have noted so far, in order.
     pub fn notes(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.notes_file()).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits until tasks have noted so much.
+    /// Waits until tasks have made this many notes.
     pub fn wait_for_notes(&self, number: usize) -> Vec<Value> {
         wait_until(&format!("{number} notes"), || self.notes().len() >= number);
         self.notes()
     }
 
-    /// Waits until nothing waits and nothing is worked on.
+    /// Waits until no job waits or runs.
     pub fn settle(&self) {
         let admin = self.peers.dealer(self.admin());
         wait_until("everything is done", || {
@@ -124,7 +124,7 @@ impl Stage {
     pub fn job_manager(&self, queues: &str) -> Program {
         let mut command = self.stock("emq-jobmanager");
         command.env("EVENTMQ_QUEUES", queues).env("EVENTMQ_CONCURRENT_JOBS", "2");
-        // It looks for silence as often as this and gives up at the third time.
+        // It checks for silence this often and gives up at the third time.
         command.env("EVENTMQ_HEARTBEAT_TIMEOUT", "2");
         Program::start(command, self.log_file("jobmanager"))
     }
@@ -134,7 +134,7 @@ impl Stage {
         Program::start(self.stock("emq-scheduler"), self.log_file("scheduler"))
     }
 
-    /// One of the released programs, told where everything is.
+    /// One of the released programs, with all addresses.
     pub fn stock(&self, program: &str) -> Command {
         let mut command = Command::new(installed("python/bin/python"));
         command.args(["-W", "ignore"]).arg(installed("python/bin").join(program));
@@ -144,7 +144,7 @@ impl Stage {
             command.env(format!("EVENTMQ_{name}"), self.back());
         }
         command.env("EVENTMQ_SCHEDULER_ADDR", self.front());
-        // The scheduler goes on without Redis when it finds no client for it.
+        // Without a Redis client, the scheduler continues without Redis.
         command.env("EVENTMQ_REDIS_STARTUP_ERROR_HARD_KILL", "false").env("EVENTMQ_REDIS_CLIENT_CLASS", "none.None");
         command
     }
@@ -174,18 +174,18 @@ impl Program {
         Self { child, log }
     }
 
-    /// What it has logged.
+    /// The log so far.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// `kill -9` of the program alone. Its processes live on for a while.
+    /// `kill -9` of the program alone. Its processes survive for a while.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         kill("-TERM", &self.child.id().to_string());
     }
@@ -211,7 +211,7 @@ impl Drop for Program {
     }
 }
 
-/// A whole group's number begins with a dash.
+/// A dash before the number addresses a process group.
 fn kill(signal: &str, process: &str) {
     let mut kill = Command::new("kill");
     let _ = kill.args([signal, "--", process]).stderr(Stdio::null()).status().unwrap();

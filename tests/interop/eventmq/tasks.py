@@ -1,13 +1,13 @@
-"""What the stock JobManager works on. What was done is noted in a file, a line of JSON each time."""
+"""The tasks of the stock JobManager. They note each call in a file, one line of JSON each."""
 import json
 import os
 import time
 
 
 def note(*args, **kwargs):
-    """Notes what it was called with, and gives it back."""
+    """Notes its arguments, and returns them."""
     said = [*args, *sorted(kwargs.items())]
-    # Nobody else's line can come in between.
+    # A single write, so that lines of other processes cannot interleave.
     notes = os.open(os.environ["TASK_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(notes, (json.dumps(said) + "\n").encode())
     os.close(notes)
@@ -30,7 +30,7 @@ def slow(name, secs):
 
 
 def hold(name, path):
-    """Until the file is gone."""
+    """Waits until the file is gone."""
     note(name)
     while os.path.exists(path):
         time.sleep(0.005)

@@ -1,6 +1,6 @@
-//! `conf.d/*.toml`: one text of all files, in the order of their names.
+//! Reads `conf.d/*.toml`: all files, in the order of their names, form one text.
 //!
-//! Not here: what becomes of its keys (`options` says it, `plan` does it).
+//! Not here: the effect of the keys (`options` documents it, `plan` applies it).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,32 +13,31 @@ use windlass_server::config::{Cron, Throttle};
 
 use super::options::{Fate, Item};
 
-/// What stands in a section of `[[cron]]`, and in its job.
+/// The known keys of a `[[cron]]` section and of its job.
 const ENTRY_KEYS: [&str; 3] = ["schedule", "timezone", "job"];
 const JOB_KEYS: [&str; 8] = ["type", "queue", "retry", "reserve_for", "priority", "backtrace", "args", "custom"];
 
 const THROTTLE_KEYS: [&str; 3] = ["concurrency", "worker", "timeout"];
 
-/// What the files say, as far as it means something here.
+/// The settings in the files that have an effect here.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Conf {
     pub(super) binding: Option<String>,
     pub(super) password: Option<String>,
-    /// Jobs that are pushed again and again.
+    /// Recurring jobs.
     pub(super) cron: Vec<Cron>,
-    /// Queues of which not everything may be worked on at once.
+    /// Queues with a limit on concurrent work.
     pub(super) throttles: BTreeMap<String, Throttle>,
-    /// What is ignored, and why.
+    /// What is ignored, with the reason.
     pub(super) warnings: Vec<String>,
 }
 
 impl Conf {
-    /// Reads the files in a configuration directory; without any, nothing is said.
+    /// Reads the files in a configuration directory. A directory without files gives an empty result.
     ///
     /// # Errors
-    ///
-    /// [`Failure::Source`]: a file cannot be read or is no TOML together with those before it, or it says what cannot be
-    /// done here.
+    /// [`Failure::Source`]: a file cannot be read, is not valid TOML together with the files before it, or has a setting that
+    /// cannot be applied here.
     pub(super) fn read(directory: &Path) -> Result<Self, Failure> {
         let folder = directory.join("conf.d");
         let refuse = |file: &Path, reason: String| Failure::Source { file: file.to_owned(), reason };
@@ -48,7 +47,7 @@ impl Conf {
             let more = fs::read_to_string(&file).map_err(|why| refuse(&file, format!("cannot be read: {why}")))?;
             parts.push((text.len(), file));
             text.push_str(&more);
-            // A last line without an end must not run into the next file.
+            // Without a final newline, a file's last line must not join the first line of the next file.
             text.push('\n');
         }
         let in_line = |at: usize, reason: &str| {
@@ -66,7 +65,7 @@ impl Conf {
         })
     }
 
-    /// What one text of all files says. Pure, for whoever tries it with any text.
+    /// Reads the text of all files. Pure, so that a fuzzer can call it with any text.
     pub(super) fn of(table: &Table) -> Result<Self, Wrong> {
         let mut conf = Self::default();
         for (section, value) in table {
@@ -78,7 +77,7 @@ impl Conf {
         Ok(conf)
     }
 
-    /// One key, or a section that has one fate.
+    /// One key, or a section that is treated as a whole.
     fn take(&mut self, section: &str, key: &str, value: &Value) -> Result<(), Wrong> {
         let item = Item::key(section, key);
         let written = item.map_or_else(|| format!("[{section}] {key}").trim_end().to_owned(), |it| it.name.to_owned());
@@ -91,7 +90,7 @@ impl Conf {
                 *place = Some(text.to_owned()).filter(|text| !text.is_empty());
             }
             Some((Fate::Ignored, why)) => self.warnings.push(format!("conf.d: {written} is ignored: {why}")),
-            None => self.warnings.push(format!("conf.d: {written} is ignored: Faktory is not known to have it")),
+            None => self.warnings.push(format!("conf.d: {written} is ignored: not a known key of Faktory")),
         }
         Ok(())
     }
@@ -118,7 +117,7 @@ impl Conf {
         for (queue, throttle) in queues {
             let (mut throttle, place) = (throttle.clone(), format!("[throttles] {queue}"));
             self.drop_unknown(&mut throttle, &place, &THROTTLE_KEYS);
-            // Faktory counts seconds.
+            // Faktory uses seconds.
             if let Some(timeout) = throttle.get_mut("timeout") {
                 let seconds = timeout.as_integer().filter(|seconds| *seconds >= 0);
                 let seconds = seconds.ok_or_else(|| format!("{place}: timeout: a number of seconds expected"))?;
@@ -130,23 +129,23 @@ impl Conf {
         Ok(())
     }
 
-    /// What Faktory is not known to have is nothing here, as everywhere in these files.
+    /// Removes keys that Faktory does not have, with a warning, as everywhere in these files.
     fn drop_unknown(&mut self, value: &mut Value, place: &str, known: &[&str]) {
         let Some(table) = value.as_table_mut() else { return };
         table.retain(|key, _| {
             let is_known = known.contains(&key);
             if !is_known {
-                self.warnings.push(format!("conf.d: {place}: {key} is ignored: Faktory is not known to have it"));
+                self.warnings.push(format!("conf.d: {place}: {key} is ignored: not a known key of Faktory"));
             }
             is_known
         });
     }
 }
 
-/// What cannot be done as it is said.
+/// A setting that cannot be applied.
 pub(super) struct Wrong {
     pub(super) reason: String,
-    /// Which entry of `[[cron]]` says it, if it is one of them.
+    /// The number of the `[[cron]]` entry at fault, if an entry is at fault.
     pub(super) entry: Option<usize>,
 }
 
@@ -156,7 +155,7 @@ impl From<String> for Wrong {
     }
 }
 
-/// Where an entry of `[[cron]]` begins.
+/// The line where an entry of `[[cron]]` begins.
 fn cron_entry(text: &str, index: usize) -> usize {
     #[derive(Default, serde::Deserialize)]
     #[serde(default)]
@@ -171,14 +170,14 @@ fn told(place: &str, error: &toml::de::Error) -> String {
     format!("{place}: {}", error.message().trim().replace('\n', "; "))
 }
 
-/// The files there, by name; none if the folder is not.
+/// The files in the folder, by name; empty if the folder does not exist.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.map(|it| it.path())).collect::<io::Result<_>>()?;
-    // As a shell's `*` does, which leaves out what begins with a dot.
+    // Like a shell's `*`, skip names that begin with a dot.
     files.retain(|file| {
         let hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         !hidden && file.extension().is_some_and(|extension| extension == "toml")
@@ -217,21 +216,21 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_here_is_told_of() {
+    fn ignored_keys_are_reported() {
         let text =
             "loose = 1\n[faktory]\nfoo = 1\n[goodlife]\na = 1\nb = 2\n[statsd]\nlocation = \"x\"\ntags = [\"a\"]\n";
         let expected = [
-            "conf.d: [faktory] foo is ignored: Faktory is not known to have it",
-            "conf.d: [goodlife] a is ignored: Faktory is not known to have it",
-            "conf.d: [goodlife] b is ignored: Faktory is not known to have it",
-            "conf.d: [loose] is ignored: Faktory is not known to have it",
+            "conf.d: [faktory] foo is ignored: not a known key of Faktory",
+            "conf.d: [goodlife] a is ignored: not a known key of Faktory",
+            "conf.d: [goodlife] b is ignored: not a known key of Faktory",
+            "conf.d: [loose] is ignored: not a known key of Faktory",
             "conf.d: [statsd] is ignored: no figures are sent to statsd yet",
         ];
         assert_eq!(read(&[("a.toml", text)]).unwrap().warnings, expected);
     }
 
     #[test]
-    fn jobs_that_come_again() {
+    fn cron_entries_are_read() {
         let five = "[[cron]]\nschedule = \"*/5 * * * *\"\n[cron.job]\ntype = \"FiveJob\"\nqueue = \"critical\"\nargs = [1]\n\
                     [cron.job.custom]\nfoo = \"bar\"\n";
         let other =
@@ -244,13 +243,12 @@ mod tests {
         ];
         assert_eq!(said, expected);
         let warnings = ["entry 2: name", "entry 2, job: at"];
-        let warnings =
-            warnings.map(|key| format!("conf.d: [[cron]], {key} is ignored: Faktory is not known to have it"));
+        let warnings = warnings.map(|key| format!("conf.d: [[cron]], {key} is ignored: not a known key of Faktory"));
         assert_eq!(conf.warnings, warnings);
     }
 
     #[test]
-    fn queues_that_are_throttled() {
+    fn throttles_are_read() {
         let text = "[throttles]\na = { concurrency = 4, timeout = 60 }\nb = { worker = 5, color = 1 }\n";
         let conf = read(&[("a.toml", text)]).unwrap();
         let of = |concurrency, worker, timeout: Option<&str>| Throttle {
@@ -260,7 +258,7 @@ mod tests {
         };
         let expected = [("a", of(Some(4), None, Some("1m"))), ("b", of(None, Some(5), None))];
         assert_eq!(conf.throttles, expected.map(|(queue, throttle)| (queue.to_owned(), throttle)).into());
-        assert_eq!(conf.warnings, ["conf.d: [throttles] b: color is ignored: Faktory is not known to have it"]);
+        assert_eq!(conf.warnings, ["conf.d: [throttles] b: color is ignored: not a known key of Faktory"]);
     }
 
     #[test]
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_told_with_its_place() {
+    fn errors_name_file_line_and_entry() {
         let table = [
             ("[faktory]\nbinding = 1", "/conf.d: [faktory] binding: a text expected"),
             ("\n[[cron]]\nschedule = \"* * * * *\"", "/conf.d/a.toml: line 2: [[cron]], entry 1: missing field `job`"),

@@ -1,8 +1,8 @@
-//! `windlass faktory`, and what a link named `faktory` does: Faktory's command line, variables and configuration
-//! directory, so that unit files and containers need not be touched.
+//! `windlass faktory`, also reached through a link named `faktory`: accepts Faktory's command line, variables and configuration
+//! directory, so that unit files and containers work unchanged.
 //!
-//! Reading order: `options` (everything Faktory can be told, and what becomes of it) · `parse` (its command line) · `conf`
-//! (its `conf.d`) · `plan` (all of that to a configuration) · here, what happens in which order.
+//! Reading order: `options` (every Faktory setting and its effect) · `parse` (its command line) · `conf` (its `conf.d`) · `plan`
+//! (all of that to a configuration) · here, the order of the steps.
 
 mod conf;
 mod options;
@@ -18,16 +18,15 @@ use self::plan::{Error, Plan};
 use crate::call::{Call, print, say};
 use crate::world::World;
 
-/// What it is called, and what a link to us ends in that is to be it.
+/// The name of the sub-command. A link to this program whose name ends in it starts the sub-command.
 pub(crate) const NAME: &str = "faktory";
 
-/// What to exit with after a mistake in what Faktory is told.
+/// The exit code after invalid Faktory settings.
 const USAGE: u8 = 2;
 
-/// Does what was asked, and gives back what to exit with.
+/// Runs the command and returns the exit code.
 ///
 /// # Errors
-///
 /// As `windlass serve`.
 pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
     match attempt(call) {

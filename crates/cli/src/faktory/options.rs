@@ -1,26 +1,25 @@
-//! Everything of Faktory's that says how it is to run, and what becomes of it here, in words. The words are what `-h`,
-//! warnings and the table in `crates/cli/README.md` say.
+//! Every setting of Faktory, and its effect here, as text. `-h`, warnings and the table in `crates/cli/README.md` use this text.
 
 /// An option, a variable, a file or a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Item {
-    /// As it is written, an option with its dash.
+    /// As it is written; an option has its dash.
     pub(super) name: &'static str,
-    /// What follows an option; nothing follows a switch.
+    /// The argument of an option; empty for a switch.
     pub(super) argument: &'static str,
     pub(super) fate: Fate,
-    /// What it becomes, or why it is ignored.
+    /// Its effect, or why it is ignored.
     pub(super) words: &'static str,
 }
 
-/// What becomes of an item that is given.
+/// The treatment of an item that is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It does what it does in Faktory.
+    /// It has the same effect as in Faktory.
     Mapped,
-    /// It has no effect, and a line of warning says why.
+    /// It has no effect, and a warning gives the reason.
     Ignored,
-    /// It is none of Faktory's.
+    /// It is an option of Windlass, not of Faktory.
     Ours,
 }
 
@@ -30,7 +29,7 @@ const fn item(name: &'static str, argument: &'static str, fate: Fate, words: &'s
     Item { name, argument, fate, words }
 }
 
-const NO_WEB: &str = "there are no web pages here yet; leave it out, or say :0 for none";
+const NO_WEB: &str = "there are no web pages here yet; leave it out, or give :0 for none";
 const NO_PAGES: &str = "there are no web pages here yet";
 const NO_STATSD: &str = "no figures are sent to statsd yet";
 
@@ -39,23 +38,23 @@ const NO_STATSD: &str = "no figures are sent to statsd yet";
 pub(super) const OPTIONS: &[Item] = &[
     item("-b", "[binding]", Mapped, "faktory.listen; `:7419` is every address of this machine. Without it binding in conf.d, then 127.0.0.1:7419"),
     item("-w", "[binding]", Ignored, NO_WEB),
-    item("-e", "[env]", Mapped, "development, staging or production: where things are, and whether there must be a password. Without it FAKTORY_ENV, then development"),
+    item("-e", "[env]", Mapped, "development, staging or production: selects the default directories, and whether a password is required. Without it FAKTORY_ENV, then development"),
     item("-l", "[level]", Mapped, "log.level: error, warn, info or debug. Without it info. Log lines go to standard error"),
     item("-d", "[dir]", Mapped, "data_dir. Without it WINDLASS_DATA_DIR, then STATE_DIRECTORY (a unit's StateDirectory=), then ~/.faktory/windlass in development, else /var/lib/faktory/windlass"),
     item("-c", "[dir]", Mapped, "where conf.d is. Without it ~/.faktory in development, else /etc/faktory"),
-    item("-v", "", Mapped, "says which Faktory is spoken, and which Windlass speaks"),
+    item("-v", "", Mapped, "prints the version of Faktory that is emulated, and of Windlass"),
     item("-h", "", Mapped, "this text"),
     item("-durability", "[when]", Ours, "durability: sync or interval"),
-    item("-windlass-config", "[file]", Ours, "a configuration of Windlass (TOML); what Faktory is told goes before it"),
-    item("-set", "[key=value]", Ours, "one key of it, as in -set limits.jobs_max=1000; may be repeated, and goes before everything else"),
+    item("-windlass-config", "[file]", Ours, "a configuration of Windlass (TOML); Faktory's own settings override it"),
+    item("-set", "[key=value]", Ours, "one key of it, as in -set limits.jobs_max=1000; may be repeated, and overrides everything else"),
 ];
 
 /// In the environment.
 #[rustfmt::skip]
 pub(super) const VARIABLES: &[Item] = &[
-    item("FAKTORY_PASSWORD", "", Mapped, "faktory.password, or, if it begins with a slash, faktory.password_file. Without it password in conf.d, then, but in development, /etc/faktory/password if there is one"),
-    item("FAKTORY_ENV", "", Mapped, "what -e is if it is not given"),
-    item("FAKTORY_SKIP_PASSWORD", "", Mapped, "1, true or yes: staging and production may be without a password"),
+    item("FAKTORY_PASSWORD", "", Mapped, "faktory.password, or, if it begins with a slash, faktory.password_file. Without it password in conf.d, then, except in development, /etc/faktory/password if it exists"),
+    item("FAKTORY_ENV", "", Mapped, "the value of -e if -e is not given"),
+    item("FAKTORY_SKIP_PASSWORD", "", Mapped, "1, true or yes: staging and production do not require a password"),
     item("FAKTORY2_PREVIEW", "", Ignored, "nothing here depends on it"),
     item("DD_DOGSTATSD_URL", "", Ignored, NO_STATSD),
 ];
@@ -65,27 +64,27 @@ pub(super) const VARIABLES: &[Item] = &[
 pub(super) const FILES: &[Item] = &[
     item("public.cert.pem", "", Mapped, "faktory.tls.certificate, if private.key.pem is there too: the port speaks TLS and nothing else"),
     item("private.key.pem", "", Mapped, "faktory.tls.key, if public.cert.pem is there too"),
-    item("conf.d/*.toml", "", Mapped, "one text of all of them, in the order of their names"),
+    item("conf.d/*.toml", "", Mapped, "read as one text, in the order of their names"),
 ];
 
-/// In `conf.d`: a whole section, or a key of one.
+/// In `conf.d`: a whole section, or one key of a section.
 #[rustfmt::skip]
 pub(super) const KEYS: &[Item] = &[
     item("[faktory] binding", "", Mapped, "faktory.listen, without -b"),
-    item("[faktory] password", "", Mapped, "faktory.password, without FAKTORY_PASSWORD, and read as that is"),
+    item("[faktory] password", "", Mapped, "faktory.password, without FAKTORY_PASSWORD, and interpreted like it"),
     item("[web]", "", Ignored, NO_PAGES),
     item("[statsd]", "", Ignored, NO_STATSD),
-    item("[[cron]]", "", Mapped, "faktory.cron, whose times are UTC where no time zone is named; read again on SIGHUP"),
+    item("[[cron]]", "", Mapped, "faktory.cron; times are UTC unless a time zone is named; read again on SIGHUP"),
     item("[throttles]", "", Mapped, "faktory.throttles, a timeout in seconds; read again on SIGHUP"),
 ];
 
 impl Item {
-    /// An option by its name without dashes.
+    /// Finds an option by its name without dashes.
     pub(super) fn option(name: &str) -> Option<&'static Self> {
         OPTIONS.iter().find(|option| option.name.strip_prefix('-') == Some(name))
     }
 
-    /// What becomes of a key in `conf.d`, or of its whole section.
+    /// The treatment of a key in `conf.d`, or of its whole section.
     pub(super) fn key(section: &str, key: &str) -> Option<&'static Self> {
         let whole = |item: &&Self| item.name.trim_matches(['[', ']']) == section;
         KEYS.iter().find(|item| item.name == format!("[{section}] {key}")).or_else(|| KEYS.iter().find(whole))
@@ -103,10 +102,10 @@ impl Item {
     }
 }
 
-/// What `-h` says.
+/// The text of `-h`.
 pub(super) fn help(argv0: &str) -> String {
     let mut text = format!(
-        "Windlass in Faktory's place.\n\nUsage: {argv0} [OPTION]...\n\nWhat Faktory is told, and what becomes of it (names \
+        "Windlass in Faktory's place.\n\nUsage: {argv0} [OPTION]...\n\nThe settings of Faktory and their effect here (names \
          with a dot are keys of\nWindlass's configuration, which `windlass config` explains):\n"
     );
     let (ours, theirs): (Vec<_>, Vec<_>) = OPTIONS.iter().partition(|item| item.fate == Ours);
@@ -144,8 +143,8 @@ fn describe(item: &Item, text: &mut String) {
 }
 
 const EPILOGUE: &str = "
-WINDLASS_* variables count as for `windlass serve`; what Faktory is told goes
-before them. Signals and exit codes are those of `windlass serve`.
+WINDLASS_* variables apply as for `windlass serve`; Faktory's settings override
+them. Signals and exit codes are those of `windlass serve`.
 ";
 
 #[cfg(test)]
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_for_people_is_this_table() {
+    fn the_readme_has_this_table() {
         let document = include_str!("../../README.md");
         let (_, section) = document.split_once("\n## `windlass faktory`\n").unwrap();
         for item in all() {
@@ -170,7 +169,7 @@ mod tests {
             assert!(section.contains(&row), "crates/cli/README.md lacks\n{row}");
         }
         let rows = section.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, all().count(), "crates/cli/README.md has rows for what is not there");
+        assert_eq!(rows, all().count(), "crates/cli/README.md has rows for settings that do not exist");
     }
 
     #[test]

@@ -1,20 +1,19 @@
-//! Faktory's command line, which is that of every program in Go: `-name value`, `-name=value`, one dash or two, and of an
-//! option that is given twice the last counts.
+//! Faktory's command line, with the grammar of every Go program: `-name value`, `-name=value`, one dash or two. If an option is
+//! given twice, the last one counts.
 
 use super::options::Item;
 
-/// What was given.
+/// The given options.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     values: Vec<(&'static Item, String)>,
 }
 
 impl Given {
-    /// Reads the words.
+    /// Parses the arguments.
     ///
     /// # Errors
-    ///
-    /// Go's sentence for the first mistake. What Go skips is one here: words behind the last option.
+    /// Go's sentence for the first mistake. Arguments behind the last option, which Go ignores, are an error here.
     pub(super) fn parse(words: &[String]) -> Result<Self, String> {
         let mut given = Self::default();
         let mut words = words.iter();
@@ -47,7 +46,7 @@ impl Given {
         self.values.iter().map(|(option, value)| (*option, value.as_str()))
     }
 
-    /// What was last said of an option, with its dash.
+    /// The last value of an option; `name` has its dash.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.options().rev().find(|(option, _)| option.name == name).map(|(_, value)| value)
     }

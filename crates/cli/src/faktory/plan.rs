@@ -1,4 +1,4 @@
-//! What Faktory's options, variables and files come to: a configuration.
+//! Turns Faktory's options, variables and files into a configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -11,26 +11,26 @@ use super::parse::Given;
 use crate::settings::Settings;
 use crate::world::World;
 
-/// Where a password is if nothing is said, but in development.
+/// The default password file, except in development.
 const PASSWORD_FILE: &str = "/etc/faktory/password";
 
-/// In a directory of Faktory's own: its jobs, which are Redis's.
+/// Faktory's own jobs, in Redis's format, in a Faktory directory.
 const FAKTORYS_JOBS: &str = "faktory.rdb";
-/// In a data directory of ours: whoever has opened it.
+/// Present in a data directory of Windlass that has been opened.
 const OUR_LOCK: &str = "lock";
 
-/// All there is to do.
+/// The result of planning.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) config: Config,
-    /// What is ignored, and why.
+    /// What is ignored, with the reason.
     pub(super) warnings: Vec<String>,
 }
 
-/// Why there is none.
+/// Why there is no plan.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// Faktory was told something that is nothing: said behind the name of the program.
+    /// A setting is invalid. Printed behind the name of the program.
     Usage(String),
     /// As from `windlass serve`.
     Failure(Failure),
@@ -42,7 +42,7 @@ impl From<windlass_server::config::Error> for Error {
     }
 }
 
-/// For a daemon that runs already: then it is a failure like any other.
+/// For a running daemon, such a mistake is a failure like any other.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
@@ -52,11 +52,11 @@ impl From<Error> for Failure {
     }
 }
 
-/// What kind of place this is.
+/// The kind of environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Environment {
     Development,
-    /// Staging or production, which do not differ.
+    /// Staging or production; Faktory treats them alike.
     Serious,
 }
 
@@ -71,7 +71,7 @@ impl Environment {
         }
     }
 
-    /// Where Faktory has its things: its configuration, and the parent of its data.
+    /// Faktory's directory: its configuration, and the parent of its data.
     fn home(self, world: &World, otherwise: &str) -> Result<PathBuf, String> {
         match self {
             Self::Serious => Ok(otherwise.into()),
@@ -113,7 +113,7 @@ impl Plan {
     }
 }
 
-/// All that Faktory would be told.
+/// All settings that Faktory would see.
 struct Told<'a> {
     given: &'a Given,
     world: &'a World,
@@ -123,7 +123,7 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Puts it over a configuration.
+    /// Applies the settings to a configuration.
     fn apply(&self, config: &mut Config) -> Result<(), String> {
         self.addresses(config)?;
         self.password(config);
@@ -146,7 +146,7 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// Nothing but Faktory is served, unless Windlass's own configuration says so.
+    /// Serves only Faktory, unless Windlass's own configuration has other addresses.
     fn addresses(&self, config: &mut Config) -> Result<(), String> {
         if config.gearman.listen == Config::default().gearman.listen {
             config.gearman.listen.clear();
@@ -188,7 +188,7 @@ impl Told<'_> {
         };
     }
 
-    /// Whoever is serious needs a password. A file for one that has none is a mistake by itself.
+    /// Staging and production need a password. A password file without a password is an error of its own.
     fn require_password(&self, config: &Config) -> Result<(), String> {
         let secret = config.faktory.secret().map_err(|why| format!("faktory.password_file: {why}"))?;
         let skip = ["1", "true", "yes"].map(Some).contains(&self.world.variable("FAKTORY_SKIP_PASSWORD"));
@@ -220,7 +220,7 @@ impl Told<'_> {
 
     fn warnings(&self) -> Vec<String> {
         let options = self.given.options().filter(|(option, value)| {
-            // No web page is what there is.
+            // Windlass has no web page, so `-w :0` changes nothing.
             option.fate == Fate::Ignored && !(option.name == "-w" && *value == ":0")
         });
         let options = options.map(|(option, _)| format!("{} is ignored: {}", option.name, option.words));
@@ -231,7 +231,7 @@ impl Told<'_> {
     }
 }
 
-/// Jobs of the Faktory that was here before, and that nobody has asked for yet.
+/// A warning about jobs of an earlier Faktory that have not been imported yet.
 fn unread_jobs(config: &Config, environment: Environment, world: &World) -> Option<String> {
     if config.data_dir.join(OUR_LOCK).exists() {
         return None;
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Everything about a plan that differs from that of nothing said, a line each.
+    /// The differences between a plan and the plan of an empty command line, one line each.
     fn differences(line: &str, variables: &[(&str, &str)]) -> Vec<String> {
         let nothing = lines(&plan_in("", &world(&[])).unwrap());
         lines(&plan_in(line, &world(variables)).unwrap()).difference(&nothing).cloned().collect()
@@ -299,7 +299,7 @@ mod tests {
     fn every_option_and_variable() {
         let options: [(&str, &[&str]); 10] = [
             ("-b :7420", &["faktory.listen = [\"[::]:7420\"]"]),
-            ("-w :7421", &["-w is ignored: there are no web pages here yet; leave it out, or say :0 for none"]),
+            ("-w :7421", &["-w is ignored: there are no web pages here yet; leave it out, or give :0 for none"]),
             ("-w :0", &[]),
             ("-e development", &[]),
             ("-l debug", &["log.level = \"debug\""]),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn it_serves_faktory_where_it_would_and_nothing_else() {
+    fn it_serves_only_faktory_at_faktorys_address() {
         let listen = |line: &str, variables: &[(&str, &str)]| {
             let config = config(line, variables);
             config.listeners().map(|it| format!("{} {}", it.protocol, it.address)).collect::<Vec<_>>()
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_data_is() {
+    fn data_directory() {
         let data = |line: &str, variables: &[(&str, &str)]| config(line, variables).data_dir.display().to_string();
         let (state, ours) = (("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"), ("WINDLASS_DATA_DIR", "/c"));
         assert_eq!(data("", &[]), "/home/none/.faktory/windlass");
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// A configuration directory, said with `-c`.
+    /// A configuration directory, given with `-c`.
     fn directory(files: &[(&str, &str)]) -> (tempfile::TempDir, String) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("conf.d")).unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn conf_d_goes_behind_options_and_variables() {
+    fn options_and_variables_override_conf_d() {
         let text = "[faktory]\nbinding = \":1\"\npassword = \"conf\"\n";
         let (_dir, line) = directory(&[("conf.d/a.toml", text)]);
         let said = |line: &str, variables: &[(&str, &str)]| {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_nobody_has_asked_for_are_told_of() {
+    fn jobs_that_are_not_imported_are_reported() {
         let (dir, line) = directory(&[("faktory.rdb", "REDIS")]);
         let line = format!("{line} -d {}", dir.path().display());
         let expected = format!(
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_told_in_a_sentence() {
+    fn errors_are_one_sentence() {
         let table = [
             ("-e bogus", "Invalid environment \"bogus\": legal values are development, staging or production"),
             ("-l loud", "invalid value \"loud\" for -l: error, warn, info or debug expected"),

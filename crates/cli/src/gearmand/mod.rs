@@ -1,8 +1,8 @@
-//! `windlass gearmand`, and what a link named `gearmand` does: gearmand's command line, so that unit files and scripts need
-//! not be touched.
+//! `windlass gearmand`, also reached through a link named `gearmand`: accepts gearmand's command line, so that unit files and
+//! scripts work unchanged.
 //!
-//! Reading order: `options` (every option and what becomes of it) · `parse` (gearmand's grammar) · `plan` (options to a
-//! configuration) · `process` (user, background, pid file) · here, what happens in which order.
+//! Reading order: `options` (every option and its effect) · `parse` (gearmand's grammar) · `plan` (options to a configuration) ·
+//! `process` (user, background, pid file) · here, the order of the steps.
 
 mod options;
 mod parse;
@@ -25,14 +25,13 @@ use crate::call::{Call, print, say};
 use crate::import::take_over;
 use crate::world::World;
 
-/// What it is called, and what a link to us ends in that is to be it.
+/// The name of the sub-command. A link to this program whose name ends in it starts the sub-command.
 pub(crate) const NAME: &str = "gearmand";
 const CONFIG_FILE: &str = "/etc/gearmand.conf";
 
-/// Does what was asked, and gives back what to exit with.
+/// Runs the command and returns the exit code.
 ///
 /// # Errors
-///
 /// As `windlass serve`.
 pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
     let Call { argv0, .. } = call;
@@ -91,12 +90,12 @@ fn serve(
 ) -> Result<(), Failure> {
     find_a_log(argv0, &mut config);
     logging::init(&config.log)?;
-    // Whoever looks into the log only must find them too.
+    // Repeated in the log for readers that see only the log.
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if let Some(OldQueue { file, table }) = queue {
         take_over(&file, &table, &config)?;
     }
-    // Gone when the daemon has ended.
+    // Removed when the daemon has ended.
     let written = RefCell::new(None);
     windlass_server::run(&config, reread, || {
         if let Some(path) = pid_file {
@@ -109,7 +108,7 @@ fn serve(
     })
 }
 
-/// gearmand starts without its log file if it must; so does this.
+/// Like gearmand, starts without its log file if the file cannot be opened.
 fn find_a_log(argv0: &str, config: &mut Config) {
     let path = std::mem::take(&mut config.log.file);
     if path.as_os_str().is_empty() || config.log.level == "off" {
@@ -124,7 +123,7 @@ fn find_a_log(argv0: &str, config: &mut Config) {
     }
 }
 
-/// The command line, and behind it the configuration file.
+/// The command line, then the configuration file.
 fn given(words: &[String]) -> Result<Given, String> {
     let mut given = Given::parse(words, Loose::Refused)?;
     let named = given.text("config-file").map(PathBuf::from);

@@ -1,5 +1,5 @@
-//! Every option of gearmand 1.1.20 and what becomes of it here, in words. The words are what `--help`, warnings, refusals
-//! and the table in `crates/cli/README.md` say.
+//! Every option of gearmand 1.1.20 and its effect here, as text. `--help`, warnings, refusals and the table in
+//! `crates/cli/README.md` use this text.
 
 /// One option.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,11 +9,11 @@ pub(super) struct Opt {
     pub(super) short: Option<char>,
     pub(super) takes: Takes,
     pub(super) fate: Fate,
-    /// What it becomes, why it is ignored, or why it is refused.
+    /// Its effect, why it is ignored, or why it is refused.
     pub(super) words: &'static str,
 }
 
-/// What follows an option.
+/// The argument of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
     Nothing,
@@ -21,16 +21,16 @@ pub(super) enum Takes {
     Text,
 }
 
-/// What becomes of an option that is given.
+/// The treatment of an option that is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It does what it does in gearmand.
+    /// It has the same effect as in gearmand.
     Mapped,
-    /// It has no effect, and a line of warning says why.
+    /// It has no effect, and a warning gives the reason.
     Ignored,
-    /// The daemon does not start, and a line says why.
+    /// The daemon does not start, and a message gives the reason.
     Refused,
-    /// It is none of gearmand's.
+    /// It is an option of Windlass, not of gearmand.
     Ours,
 }
 
@@ -38,7 +38,7 @@ const fn opt(long: &'static str, short: Option<char>, takes: Takes, fate: Fate, 
     Opt { long, short, takes, fate, words }
 }
 
-const OTHER_QUEUE: &str = "only another kind of queue needs it; jobs are kept in --data-dir";
+const OTHER_QUEUE: &str = "only other queue types need it; jobs are kept in --data-dir";
 const HTTP: &str = "gearmand's HTTP is not spoken; let its clients speak Gearman, or keep a gearmand for them";
 
 use Fate::{Ignored, Mapped, Ours, Refused};
@@ -48,41 +48,41 @@ use Takes::{Nothing, Number, Text};
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[Opt] = &[
     opt("backlog", Some('b'), Number, Mapped, "server.backlog"),
-    opt("daemon", Some('d'), Nothing, Mapped, "goes on in the background; the command ends when the port is open, or with the reason why it is not"),
+    opt("daemon", Some('d'), Nothing, Mapped, "runs in the background; the command ends when the port is open, or with an error"),
     opt("exceptions", None, Nothing, Mapped, "gearman.exceptions"),
     opt("file-descriptors", Some('f'), Number, Mapped, "server.connections_max; the limit on open files is raised to hold them"),
     opt("help", Some('h'), Nothing, Mapped, "this text"),
-    opt("job-retries", Some('j'), Number, Mapped, "gearman.job_retries; 0 and -1 are no limit"),
+    opt("job-retries", Some('j'), Number, Mapped, "gearman.job_retries; 0 and -1 mean no limit"),
     opt("job-handle-prefix", None, Text, Mapped, "gearman.handle_prefix, at most 42 bytes"),
     opt("hashtable-buckets", None, Number, Ignored, "tables grow by themselves"),
-    opt("keepalive", None, Nothing, Mapped, "is always on, as it is in gearmand"),
-    opt("keepalive-idle", None, Number, Mapped, "server.keepalive_idle; -1 is the system's own"),
-    opt("keepalive-interval", None, Number, Mapped, "server.keepalive_interval; -1 is the system's own"),
-    opt("keepalive-count", None, Number, Mapped, "server.keepalive_count; -1 is the system's own"),
+    opt("keepalive", None, Nothing, Mapped, "always on, as in gearmand"),
+    opt("keepalive-idle", None, Number, Mapped, "server.keepalive_idle; -1 keeps the system's default"),
+    opt("keepalive-interval", None, Number, Mapped, "server.keepalive_interval; -1 keeps the system's default"),
+    opt("keepalive-count", None, Number, Mapped, "server.keepalive_count; -1 keeps the system's default"),
     opt("log-file", Some('l'), Text, Mapped, "log.file; `stderr` is standard error, `none` logs nothing. Without it: standard error, with --daemon /var/log/gearmand.log"),
-    opt("listen", Some('L'), Text, Mapped, "gearman.listen, with --port; without it every address of this machine"),
-    opt("pid-file", Some('P'), Text, Mapped, "holds the number of the process while its port is open; without it there is none"),
+    opt("listen", Some('L'), Text, Mapped, "gearman.listen, with --port; without it, all addresses of this machine"),
+    opt("pid-file", Some('P'), Text, Mapped, "holds the process id while the port is open; without it, there is no pid file"),
     opt("protocol", Some('r'), Text, Refused, HTTP),
     opt("round-robin", Some('R'), Nothing, Mapped, "gearman.round_robin"),
-    opt("queue-type", Some('q'), Text, Mapped, "builtin and libsqlite3: jobs are kept in --data-dir either way, on the disk, and those in --libsqlite3-db are taken over; any other is refused: drain it with gearmand first"),
-    opt("config-file", None, Text, Mapped, "more options, between blanks; /etc/gearmand.conf if it is there. The command line goes before it"),
+    opt("queue-type", Some('q'), Text, Mapped, "builtin and libsqlite3: jobs are kept in --data-dir either way, on the disk, and those in --libsqlite3-db are taken over; any other type is refused: drain its queue with gearmand first"),
+    opt("config-file", None, Text, Mapped, "more options, separated by whitespace; without it, /etc/gearmand.conf if it exists. The command line overrides it"),
     opt("syslog", None, Nothing, Ignored, "log lines go to standard error, where a service manager takes them, or to --log-file"),
-    opt("coredump", None, Nothing, Mapped, "the limit on core files is lifted as far as it may be"),
-    opt("threads", Some('t'), Number, Mapped, "server.threads; 0, and no such option, is one per core"),
-    opt("user", Some('u'), Text, Mapped, "becomes this user, with its groups, before anything is opened; only root can"),
+    opt("coredump", None, Nothing, Mapped, "raises the limit on core files as far as permitted"),
+    opt("threads", Some('t'), Number, Mapped, "server.threads; 0, and the default, is one per core"),
+    opt("user", Some('u'), Text, Mapped, "switches to this user and its groups before opening anything; requires root"),
     opt("verbose", None, Text, Mapped, "log.level: FATAL, ALERT, CRITICAL, ERROR are error, WARNING is warn, NOTICE, INFO are info, DEBUG is debug. Without it: info"),
-    opt("version", Some('V'), Nothing, Mapped, "says which gearmand is spoken, and which Windlass speaks"),
-    opt("worker-wakeup", Some('w'), Number, Ignored, "as many sleeping workers are woken as there are jobs"),
+    opt("version", Some('V'), Nothing, Mapped, "prints the version of gearmand that is emulated, and of Windlass"),
+    opt("worker-wakeup", Some('w'), Number, Ignored, "the daemon always wakes as many sleeping workers as there are jobs"),
     opt("http-port", None, Number, Ignored, HTTP),
     opt("port", Some('p'), Text, Mapped, "gearman.listen, with --listen; without it GEARMAND_PORT or 4730"),
     opt("ssl", None, Nothing, Mapped, "gearman.tls: the port speaks TLS and nothing else"),
-    opt("ssl-ca-file", None, Text, Ignored, "no client is asked for a certificate, as by gearmand; --set gearman.tls.client_ca=FILE asks them all"),
-    opt("ssl-certificate", None, Text, Mapped, "gearman.tls.certificate, with --ssl; GEARMAND_SERVER_PEM goes before it"),
-    opt("ssl-key", None, Text, Mapped, "gearman.tls.key, with --ssl; GEARMAND_SERVER_KEY goes before it"),
+    opt("ssl-ca-file", None, Text, Ignored, "as in gearmand, clients need no certificate; --set gearman.tls.client_ca=FILE requires one from all clients"),
+    opt("ssl-certificate", None, Text, Mapped, "gearman.tls.certificate, with --ssl; GEARMAND_SERVER_PEM overrides it"),
+    opt("ssl-key", None, Text, Mapped, "gearman.tls.key, with --ssl; GEARMAND_SERVER_KEY overrides it"),
     opt("libmemcached-servers", None, Text, Ignored, OTHER_QUEUE),
     opt("libmemcached-prefix", None, Text, Ignored, OTHER_QUEUE),
     opt("libsqlite3-db", None, Text, Mapped, "with -q libsqlite3 the jobs in it are taken over at the start, once, as by `windlass import gearmand-sqlite`; it is only read"),
-    opt("store-queue-on-shutdown", None, Nothing, Ignored, "every background job is on the disk at once"),
+    opt("store-queue-on-shutdown", None, Nothing, Ignored, "every background job is written to disk immediately"),
     opt("libsqlite3-table", None, Text, Mapped, "the table in it; gearman_queue without it"),
     opt("libpq-conninfo", None, Text, Ignored, OTHER_QUEUE),
     opt("libpq-table", None, Text, Ignored, OTHER_QUEUE),
@@ -96,14 +96,14 @@ pub(super) const OPTIONS: &[Opt] = &[
     opt("mysql-password", None, Text, Ignored, OTHER_QUEUE),
     opt("mysql-db", None, Text, Ignored, OTHER_QUEUE),
     opt("mysql-table", None, Text, Ignored, OTHER_QUEUE),
-    opt("check-args", None, Nothing, Mapped, "looks at the options, starts nothing"),
+    opt("check-args", None, Nothing, Mapped, "checks the options, starts nothing"),
     opt("data-dir", None, Text, Ours, "data_dir. Without it WINDLASS_DATA_DIR, then STATE_DIRECTORY (a unit's StateDirectory=), then /var/lib/windlass, or /var/lib/windlass-PORT if the port is not 4730"),
     opt("durability", None, Text, Ours, "durability: sync or interval"),
-    opt("windlass-config", None, Text, Ours, "a configuration of Windlass (TOML); gearmand's options go before it"),
-    opt("set", None, Text, Ours, "one key of it, as in --set limits.jobs_max=1000; may be repeated, and goes before everything else"),
+    opt("windlass-config", None, Text, Ours, "a configuration of Windlass (TOML); gearmand's options override it"),
+    opt("set", None, Text, Ours, "one key of it, as in --set limits.jobs_max=1000; may be repeated, and overrides everything else"),
 ];
 
-/// Marks the process that `--daemon` leaves behind. Not for people.
+/// Marks the process that `--daemon` leaves behind. Internal.
 pub(super) const DETACHED: Opt = opt("detached", None, Nothing, Ours, "");
 
 impl Opt {
@@ -135,11 +135,11 @@ impl Opt {
     }
 }
 
-/// What `--help` says.
+/// The text of `--help`.
 pub(super) fn help(argv0: &str) -> String {
     const WIDTH: usize = 80;
     let mut text = format!(
-        "Windlass in gearmand's place.\n\nUsage: {argv0} [OPTION]...\n\nOptions of gearmand, and what becomes of them \
+        "Windlass in gearmand's place.\n\nUsage: {argv0} [OPTION]...\n\nOptions of gearmand, and their effect here \
          (names with a dot are keys of\nWindlass's configuration, which `windlass config` explains):\n"
     );
     let mut ours = false;
@@ -167,9 +167,9 @@ pub(super) fn help(argv0: &str) -> String {
 }
 
 const EPILOGUE: &str = "
-WINDLASS_* variables count as for `windlass serve`; gearmand's options go before
-them. Signals and exit codes are those of `windlass serve`, but for mistakes in
-these options: 1, as from gearmand.
+WINDLASS_* variables apply as for `windlass serve`; gearmand's options override
+them. Signals and exit codes are those of `windlass serve`, except that mistakes
+in these options give 1, as from gearmand.
 ";
 
 #[cfg(test)]
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_for_people_is_this_table() {
+    fn the_readme_has_this_table() {
         let document = include_str!("../../README.md");
         let (document, _) = document.split_once("\n## `windlass faktory`\n").unwrap();
         for option in OPTIONS {
@@ -191,7 +191,7 @@ mod tests {
             assert!(document.contains(&row), "crates/cli/README.md lacks\n{row}");
         }
         let rows = document.lines().filter(|line| line.starts_with("| `-")).count();
-        assert_eq!(rows, OPTIONS.len(), "crates/cli/README.md has rows for options that are not there");
+        assert_eq!(rows, OPTIONS.len(), "crates/cli/README.md has rows for options that do not exist");
     }
 
     #[test]

@@ -1,29 +1,28 @@
-//! gearmand's command line: words to options with their values, and its sentences for what is none.
+//! Parses gearmand's command line: arguments to options with their values, with gearmand's error texts.
 //!
 //! `--name=value`, `--name value`, `-n value`, `-nvalue`, letters without a value together (`-dR`); each option once.
 
 use super::options::{Opt, Takes};
 
-/// What was given. Of two sources the first said counts.
+/// The given options. If two sources give an option, the first source counts.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     values: Vec<(&'static Opt, String)>,
 }
 
-/// What to make of a word that is no option.
+/// How to treat an argument that is not an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loose {
-    /// A mistake, on a command line.
+    /// An error, on a command line.
     Refused,
-    /// Nothing, in a file.
+    /// Skipped, in a file.
     Skipped,
 }
 
 impl Given {
-    /// Reads the words of one source.
+    /// Parses the arguments of one source.
     ///
     /// # Errors
-    ///
     /// gearmand's sentence for the first mistake.
     pub(super) fn parse(words: &[String], loose: Loose) -> Result<Self, String> {
         let mut given = Self::default();
@@ -40,7 +39,7 @@ impl Given {
         Ok(given)
     }
 
-    /// Behind `--` nothing is an option.
+    /// Arguments behind `--` are not options.
     fn rest(self, word: Option<&String>, loose: Loose) -> Result<Self, String> {
         match word {
             Some(word) if loose == Loose::Refused => Err(unrecognised(word)),
@@ -80,7 +79,7 @@ impl Given {
         Ok(())
     }
 
-    /// The next word is the value, whatever it looks like.
+    /// The next argument is the value, even if it looks like an option.
     fn push_next<'a>(
         &mut self,
         option: &'static Opt,
@@ -103,13 +102,13 @@ impl Given {
         Ok(())
     }
 
-    /// Takes what another source says of options that are not given yet.
+    /// Adds the options of another source, except those already given.
     pub(super) fn fill_from(&mut self, other: Self) {
         let new: Vec<_> = other.values.into_iter().filter(|(option, _)| !self.has(option.long)).collect();
         self.values.extend(new);
     }
 
-    /// All of it, in the order in which it was said.
+    /// All options, in the order given.
     pub(super) fn options(&self) -> impl Iterator<Item = (&'static Opt, &str)> {
         self.values.iter().map(|(option, value)| (*option, value.as_str()))
     }
@@ -139,7 +138,7 @@ fn unrecognised(word: &str) -> String {
     format!("unrecognised option '{word}'")
 }
 
-/// A value that does not fit its option.
+/// The text for a value that does not fit its option.
 pub(super) fn invalid(long: &str, value: &str) -> String {
     format!("the argument ('{value}') for option '--{long}' is invalid")
 }
@@ -200,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_words_that_mean_nothing() {
+    fn a_file_may_have_words_that_are_not_options() {
         assert_eq!(parse("# a port --port=1 port=2 - \n -R", Loose::Skipped).as_deref(), Ok("port=1 round-robin= "));
         assert_eq!(parse("--nonsense", Loose::Skipped), Err("unrecognised option '--nonsense'".to_owned()));
     }
 
     #[test]
-    fn the_command_line_goes_before_the_file() {
+    fn the_command_line_overrides_the_file() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut given = Given::parse(&words("--port 1 -R"), Loose::Refused).unwrap();
         given.fill_from(Given::parse(&words("--port 2 --threads 3"), Loose::Skipped).unwrap());

@@ -1,4 +1,4 @@
-//! What gearmand's options come to: a configuration, and what the process has to do with itself.
+//! Turns gearmand's options into a configuration and into settings of the process.
 
 use std::path::{Path, PathBuf};
 
@@ -11,15 +11,15 @@ use crate::settings::Settings;
 use crate::world::World;
 
 const PORT: u16 = 4730;
-/// The table of gearmand's, if nothing is said.
+/// gearmand's default table.
 const TABLE: &str = "gearman_queue";
-/// How long a start waits for the daemon before to end: init scripts let restarts overlap.
+/// How long a start waits for the previous daemon to end: init scripts let restarts overlap.
 const IN_USE_TIMEOUT: Period = Period::from_secs(5);
 const DATA_DIR: &str = "/var/lib/windlass";
-/// Where gearmand logs to if nothing is said. Here only what has no standard error does.
+/// gearmand's default log file. Here it is used only by a process without standard error.
 const LOG_FILE: &str = "/var/log/gearmand.log";
 
-/// All there is to do.
+/// The result of planning.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) config: Config,
@@ -27,23 +27,23 @@ pub(super) struct Plan {
     pub(super) user: Option<String>,
     pub(super) daemon: bool,
     pub(super) coredump: bool,
-    /// The queue gearmand has kept its jobs in until now.
+    /// The queue of a previous gearmand.
     pub(super) queue: Option<OldQueue>,
-    /// What is ignored, and why.
+    /// What is ignored, with the reason.
     pub(super) warnings: Vec<String>,
 }
 
-/// A table in a file of SQLite's.
+/// A table in an SQLite file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OldQueue {
     pub(super) file: PathBuf,
     pub(super) table: String,
 }
 
-/// Why there is none.
+/// Why there is no plan.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// An option is no option, or cannot be heeded: said behind the name of the program, exit code 1.
+    /// An option is unknown or cannot be applied. Printed behind the name of the program, exit code 1.
     Usage(String),
     /// As from `windlass serve`.
     Failure(Failure),
@@ -55,7 +55,7 @@ impl From<windlass_server::config::Error> for Error {
     }
 }
 
-/// For a daemon that runs already: then it is a failure like any other.
+/// For a running daemon, such a mistake is a failure like any other.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-/// What cannot be done, in a sentence.
+/// Refuses options that cannot be applied, in a sentence.
 fn refuse(given: &Given) -> Result<(), String> {
     if let Some((option, value)) = given.options().find(|(option, _)| option.fate == Fate::Refused) {
         return Err(format!("--{}={value} is refused: {}", option.long, option.words));
@@ -125,7 +125,7 @@ fn warnings(given: &Given) -> Vec<String> {
     warnings
 }
 
-/// Puts gearmand's options over a configuration.
+/// Applies gearmand's options to a configuration.
 fn apply(given: &Given, world: &World, config: &mut Config) -> Result<(), String> {
     numbers(given, config)?;
     let port = port(given, world)?;
@@ -138,7 +138,7 @@ fn apply(given: &Given, world: &World, config: &mut Config) -> Result<(), String
     let gearman = &mut config.gearman;
     gearman.exceptions |= given.has("exceptions");
     gearman.round_robin |= given.has("round-robin");
-    // A fleet whose jobs were merely done once more when they were slow must not see them fail.
+    // gearmand requeues slow jobs; a fleet that relies on it must not see these jobs fail.
     if gearman.on_timeout == OnTimeout::Auto {
         gearman.on_timeout = OnTimeout::Requeue;
     }
@@ -156,7 +156,7 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
     set(given, "backlog", 1, &mut server.backlog)?;
     set(given, "file-descriptors", 1, &mut server.connections_max)?;
     set(given, "threads", 0, &mut server.threads)?;
-    // -1 is "as if nothing were said".
+    // -1 means "not given".
     if given.number("keepalive-count") != Some(-1) {
         set(given, "keepalive-count", 0, &mut server.keepalive_count)?;
     }
@@ -175,7 +175,7 @@ fn numbers(given: &Given, config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets a number that is given, if it fits and is not too small.
+/// Sets a number if it is given, fits its type and is at least `least`.
 fn set<T: TryFrom<i64>>(given: &Given, long: &str, least: i64, to: &mut T) -> Result<(), String> {
     let Some(number) = given.number(long) else { return Ok(()) };
     let fits = T::try_from(number).ok().filter(|_| number >= least);
@@ -188,8 +188,8 @@ fn port(given: &Given, world: &World) -> Result<u16, String> {
     text.map_or(Ok(PORT), |text| text.trim().parse().map_err(|_| invalid("port", text)))
 }
 
-/// gearmand serves every address if nothing is said; so does this, unless Windlass's own configuration says something.
-/// Nothing else is served then, unless it says so too.
+/// By default, serves Gearman on all addresses, as gearmand does. Addresses in Windlass's own configuration take precedence, and
+/// other protocols are served only if that configuration changes their settings.
 fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Result<(), String> {
     if config.faktory.listen == Config::default().faktory.listen {
         config.faktory.listen.clear();
@@ -245,7 +245,7 @@ fn tls(given: &Given, world: &World, config: &mut Config) -> Result<(), String> 
         path.ok_or_else(|| format!("--ssl needs --{long}"))
     };
     let tls = &mut config.gearman.tls;
-    // What Windlass's own configuration says will do.
+    // Windlass's own configuration suffices.
     if tls.certificate.as_os_str().is_empty() || given.has("ssl-certificate") {
         tls.certificate = file("GEARMAND_SERVER_PEM", "ssl-certificate")?;
     }
@@ -255,7 +255,7 @@ fn tls(given: &Given, world: &World, config: &mut Config) -> Result<(), String> 
     Ok(())
 }
 
-/// gearmands on one machine differ in their ports, and each needs a directory of its own.
+/// Several gearmands on one machine differ in their ports; each needs a directory of its own.
 fn data_dir(world: &World, port: u16) -> PathBuf {
     let given = world.variable("STATE_DIRECTORY").and_then(|paths| paths.split(':').next());
     match (given, port) {
@@ -283,7 +283,7 @@ mod tests {
         plan_in(line, &World::default())
     }
 
-    /// Everything about a plan that differs from that of no option at all, a line each.
+    /// The differences between a plan and the plan without options, one line each.
     fn differences(line: &str) -> Vec<String> {
         let nothing = lines(&plan("").unwrap());
         lines(&plan(line).unwrap()).difference(&nothing).cloned().collect()
@@ -325,15 +325,15 @@ mod tests {
         }
     }
 
-    /// Every option of gearmand, given: what changes.
+    /// The effect of every option of gearmand.
     #[test]
     fn every_option() {
-        let other = "only another kind of queue needs it; jobs are kept in --data-dir";
+        let other = "only other queue types need it; jobs are kept in --data-dir";
         let ignored = |long: &str, why: &str| vec![format!("--{long} is ignored: {why}")];
         let is = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
         let sqlite = "there is no -q libsqlite3 with a --libsqlite3-db";
         let http = "gearmand's HTTP is not spoken; let its clients speak Gearman, or keep a gearmand for them";
-        let ca = "no client is asked for a certificate, as by gearmand; --set gearman.tls.client_ca=FILE asks them all";
+        let ca = "as in gearmand, clients need no certificate; --set gearman.tls.client_ca=FILE requires one from all clients";
         let cases: Vec<(&str, Vec<String>)> = vec![
             ("--backlog=64", is(&["server.backlog = 64"])),
             ("--daemon", is(&["daemon true", "log.file = \"/var/log/gearmand.log\""])),
@@ -365,7 +365,10 @@ mod tests {
             ("--user=gearman", is(&["user Some(\"gearman\")"])),
             ("--verbose=DEBUG", is(&["log.level = \"debug\""])),
             ("--version", vec![]),
-            ("--worker-wakeup=1", ignored("worker-wakeup", "as many sleeping workers are woken as there are jobs")),
+            (
+                "--worker-wakeup=1",
+                ignored("worker-wakeup", "the daemon always wakes as many sleeping workers as there are jobs"),
+            ),
             ("--http-port=8080", ignored("http-port", http)),
             ("--port=4731", is(&["data_dir = \"/var/lib/windlass-4731\"", "gearman.listen = [\"0.0.0.0:4731\"]"])),
             ("--ssl-ca-file=c", ignored("ssl-ca-file", ca)),
@@ -376,7 +379,7 @@ mod tests {
             ("--libsqlite3-db=x", ignored("libsqlite3-db", sqlite)),
             (
                 "--store-queue-on-shutdown",
-                ignored("store-queue-on-shutdown", "every background job is on the disk at once"),
+                ignored("store-queue-on-shutdown", "every background job is written to disk immediately"),
             ),
             ("--libsqlite3-table=x", ignored("libsqlite3-table", sqlite)),
             ("-q libsqlite3 --libsqlite3-db=x", is(&["queue Some((\"x\", \"gearman_queue\"))"])),
@@ -401,7 +404,7 @@ mod tests {
         for (line, expected) in &cases {
             assert_eq!(&differences(line), expected, "{line}");
         }
-        // Those that cannot be given alone, or are refused, or name a file have tests of their own.
+        // Options that cannot be given alone, are refused, or name a file have tests of their own.
         let elsewhere = ["--protocol", "--ssl", "--windlass-config"];
         for option in OPTIONS {
             let word = format!("--{}", option.long);
@@ -418,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_told_in_a_sentence() {
+    fn errors_are_one_sentence() {
         let table = [
             ("--protocol=http", "--protocol=http is refused: gearmand's HTTP is not spoken"),
             ("-r gear", "--protocol=gear is refused: "),
@@ -451,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_mean_as_if_nothing_were_said() {
+    fn values_that_equal_the_default() {
         let line = "--keepalive-idle=-1 --keepalive-interval=-1 --keepalive-count=-1 --job-retries=-1 --threads=0 \
                     --queue-type builtin --port 4730";
         assert_eq!(differences(line), Vec::<String>::new());
@@ -480,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_data_is() {
+    fn data_directory() {
         let data = |line: &str, variables: &[(&str, &str)]| {
             let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
             plan_in(line, &World { environment, ipv6: Ipv6::Off }).unwrap().config.data_dir.display().to_string()
@@ -507,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn windlass_has_the_last_word() {
+    fn windlass_options_override_gearmands() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("windlass.toml");
         std::fs::write(&file, "[server]\nthreads = 5\nbacklog = 5\n[limits]\npage_max = 5\n").unwrap();

@@ -1,4 +1,4 @@
-//! What a process does with itself: becoming a user, going into the background, leaving its number in a file.
+//! Changes to the process itself: user, background, pid file.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -11,12 +11,12 @@ use std::process::{Command, Stdio};
 use nix::unistd::{Uid, User};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What the detached process says when it serves.
+/// Written by the detached process when it serves.
 const READY: &[u8] = b"ready";
 
 // ---- the user ---------------------------------------------------------------------------------------------------------
 
-/// The user to become, if there is one by this name and it can be done.
+/// Looks up a user and checks that this process can become that user. `None`: no change is needed.
 pub(super) fn user(name: &str) -> Result<Option<User>, String> {
     let user = User::from_name(name).map_err(|why| format!("--user={name}: cannot be looked up: {why}"))?;
     let user = user.ok_or_else(|| format!("Could not find user : {name}"))?;
@@ -31,7 +31,8 @@ pub(super) fn user(name: &str) -> Result<Option<User>, String> {
     }
 }
 
-/// Becomes this user for good. The data directory is made first, if there is none: later it might not be allowed.
+/// Switches to this user permanently. Creates the data directory first if it does not exist: later the process may lack
+/// permission.
 pub(super) fn become_user(user: &User, data_dir: &Path) -> Result<(), String> {
     let failed = |why: &dyn std::fmt::Display| format!("--user={}: {why}", user.name);
     if !data_dir.exists() {
@@ -48,9 +49,10 @@ pub(super) fn become_user(user: &User, data_dir: &Path) -> Result<(), String> {
 
 // ---- the background ---------------------------------------------------------------------------------------------------
 
-/// Starts this program again, away from the terminal, and waits until it serves or has ended. Gives back what to exit with.
+/// Starts this program again, detached from the terminal, and waits until the new process serves or has ended. Returns the exit
+/// code.
 pub(super) fn detach(argv0: &str, words: &[String], through_link: bool) -> io::Result<u8> {
-    // By the name it was called by, if that can be done: the system knows processes by it.
+    // Under the same name, if possible: the system knows processes by name.
     let named = Path::new(argv0);
     let program = if through_link && argv0.contains('/') { named.to_owned() } else { std::env::current_exe()? };
     let mut command = Command::new(program);
@@ -71,12 +73,12 @@ pub(super) fn detach(argv0: &str, words: &[String], through_link: bool) -> io::R
     Ok(code.filter(|code| *code != 0).unwrap_or(1))
 }
 
-/// In the process that was started so: no terminal any more.
+/// Called in the detached process: leaves the terminal.
 pub(super) fn leave_terminal() -> Result<(), String> {
     rustix::process::setsid().map(drop).map_err(|why| format!("--daemon: {why}"))
 }
 
-/// Tells who waits that this process serves, and lets go of what it still shares with them.
+/// Notifies the waiting parent that this process serves, and closes the files it shares with the parent.
 pub(super) fn tell_ready() -> io::Result<()> {
     let mut stdout = io::stdout();
     stdout.write_all(READY)?;
@@ -89,7 +91,7 @@ pub(super) fn tell_ready() -> io::Result<()> {
 
 // ---- limits -----------------------------------------------------------------------------------------------------------
 
-/// Lets a crash leave as large a core file as it may.
+/// Raises the limit on core files to the maximum permitted.
 pub(super) fn allow_core() -> Result<(), String> {
     let limit = getrlimit(Resource::Core);
     let highest = if Uid::effective().is_root() { None } else { limit.maximum };
@@ -98,7 +100,7 @@ pub(super) fn allow_core() -> Result<(), String> {
 
 // ---- the pid file -----------------------------------------------------------------------------------------------------
 
-/// A file with the number of this process, gone with it.
+/// A file with the process id, removed when dropped.
 #[derive(Debug)]
 pub(super) struct PidFile(PathBuf);
 
@@ -112,7 +114,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Another process may have written its own by now.
+        // Another process may have written its own id by now.
         let ours = fs::read_to_string(&self.0).is_ok_and(|text| text.trim() == std::process::id().to_string());
         if ours {
             let _ = fs::remove_file(&self.0);

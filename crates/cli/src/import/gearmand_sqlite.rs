@@ -4,8 +4,8 @@
 //! gearman_queue(unique_key TEXT, function_name TEXT, priority INTEGER, data BLOB, when_to_run INTEGER)
 //! ```
 //!
-//! Names, ids and data are bytes whatever SQLite calls them; priority is 0 high, 1 normal, 2 low; `when_to_run` is in
-//! seconds since 1970, 0 for at once; empty data is NULL; an id of 64 bytes has a NUL in place of its last.
+//! Names, ids and data are bytes, whatever type SQLite reports. Priority is 0 high, 1 normal, 2 low. `when_to_run` is in seconds
+//! since 1970, 0 for at once. Empty data is NULL. An id of 64 bytes has a NUL in place of its last byte.
 
 use std::env;
 use std::ffi::OsString;
@@ -32,8 +32,8 @@ use super::report::{Report, cannot_say, log_aside};
 use crate::settings::Settings;
 
 const HELP: &str = "\
-Stop gearmand first: what it still holds would be run twice. FILE is only read;
-what gearmand had half written when it was killed is seen to in a copy. Run
+Stop gearmand first: a job it still holds would run twice. FILE is only read;
+a half-finished write of a killed gearmand is repaired in a copy. Run
 this as the user the daemon runs as, and with its configuration: limits and
 gearman.* keys count as they do for a submit. The daemon must not run.
 
@@ -41,34 +41,34 @@ Jobs keep their function, unique id, priority, data and time. Retries start at
 0, handles are new. gearmand keeps one row per function and unique id: of the
 jobs with an empty id, or `-`, only the last of each function is in FILE.
 
-A second time does nothing: the data directory remembers (in imports/) which
-rows of which FILE it has taken, whatever became of them since. Rows that were
-left are tried again. If FILE has changed meanwhile all its rows are taken,
-but for those whose function and unique id are queued already; rows without a
-unique id cannot be told from new ones. When a power cut or kill -9 ends this
-half way, up to 1,000 of the rows without a unique id may be taken twice.
+A second import does nothing: the data directory records (in imports/) which
+rows of which FILE were imported, even if their jobs have ended since. Rows that
+were left are tried again. If FILE has changed meanwhile, all its rows are
+imported, except those whose function and unique id are queued already; rows
+without a unique id look like new ones. If a power cut or kill -9 interrupts the
+import, up to 1,000 rows without a unique id may be imported twice.
 
 Exit codes:
-  0   every row is taken, or was before
-  1   the data directory could not be written to; do it again
-  2   bad usage or configuration, or FILE is no gearmand queue
-  4   the data directory cannot be opened, for instance because of a daemon
-  5   rows are left, each named with its reason";
+  0   every row is imported, or was before
+  1   the data directory could not be written to; import again
+  2   bad usage or configuration, or FILE is not a gearmand queue
+  4   the data directory cannot be opened, for instance because a daemon runs
+  5   some rows are left; the output names each with its reason";
 
-/// Take over the background jobs in gearmand's SQLite queue.
+/// Import the background jobs in gearmand's SQLite queue.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct GearmandSqlite {
-    /// The file that gearmand's --libsqlite3-db named.
+    /// The file given to gearmand's --libsqlite3-db.
     #[arg(value_name = "FILE")]
     queue: PathBuf,
-    /// The table that gearmand's --libsqlite3-table named.
+    /// The table given to gearmand's --libsqlite3-table.
     #[arg(long, value_name = "NAME", default_value = "gearman_queue")]
     table: String,
-    /// Say what would be taken into an empty data directory, and take nothing.
+    /// Print what would be imported into an empty data directory, and import nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take rows that an earlier import took once more.
+    /// Import rows again that an earlier import took.
     #[arg(long)]
     again: bool,
     #[command(flatten)]
@@ -100,7 +100,7 @@ impl GearmandSqlite {
     }
 }
 
-/// Takes every row of a queue, and says of each that is left why.
+/// Imports every row of a queue, and reports why a row is left.
 pub(super) fn take_all(
     queue: &Queue,
     gearman: &Gearman,
@@ -117,7 +117,7 @@ pub(super) fn take_all(
     Ok(report)
 }
 
-/// One row, one job.
+/// Imports one row as one job.
 fn take(
     row: Row,
     place: u64,
@@ -163,11 +163,11 @@ pub(super) fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
 /// A row as gearmand wrote it.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// SQLite's own number of it.
+    /// SQLite's own number of the row.
     number: i64,
     function: Bytes,
     unique: Bytes,
-    /// None if it is no number.
+    /// `None` if it is not a number.
     priority: Option<i64>,
     data: Bytes,
     when_to_run: i64,
@@ -179,8 +179,8 @@ impl Row {
             Some(0) => Priority::High,
             Some(1) => Priority::Normal,
             Some(2) => Priority::Low,
-            Some(other) => return Err(format!("priority {other} is none: 0, 1 or 2 expected")),
-            None => return Err("the priority is no number: 0, 1 or 2 expected".to_owned()),
+            Some(other) => return Err(format!("invalid priority {other}: 0, 1 or 2 expected")),
+            None => return Err("the priority is not a number: 0, 1 or 2 expected".to_owned()),
         };
         let submission = Submission { function: self.function, unique: self.unique, workload: self.data };
         // A time before 1970 has passed, and 0 means at once.
@@ -188,7 +188,7 @@ impl Row {
         gearman.adopt(submission, priority, run_at_s).map_err(|why| why.to_string())
     }
 
-    /// All of it, so that two different rows never look alike.
+    /// Hashes the whole row, so that two different rows never look alike.
     fn digest(&self, into: &mut Sha256) {
         for bytes in [&self.function, &self.unique, &self.data] {
             into.update((bytes.len() as u64).to_be_bytes());
@@ -204,7 +204,7 @@ pub(super) struct Queue {
     file: PathBuf,
     connection: Connection,
     select: String,
-    // Last: removed once the copy in it is closed.
+    // Last field: dropped after the connection to the database in it is closed.
     _copy: Option<TempDir>,
 }
 
@@ -214,10 +214,10 @@ impl Queue {
         Self::find(file, table)?.ok_or_else(none)
     }
 
-    /// None if there is no such table.
+    /// `None` if there is no such table.
     pub(super) fn find(file: &Path, table: &str) -> Result<Option<Self>, Failure> {
         let refuse = |why: &dyn std::fmt::Display| unusable(file, why);
-        // SQLite would make what is not there, or say only that it cannot.
+        // SQLite would create a missing file, or report only that it cannot open it.
         let about = fs::File::open(file).and_then(|file| file.metadata()).map_err(|why| refuse(&why))?;
         if about.is_dir() {
             return Err(refuse(&"this is a directory"));
@@ -238,16 +238,16 @@ impl Queue {
         }
         let missing = ["unique_key", "function_name", "priority", "data"].iter().find(|name| !has(&columns, name));
         if let Some(missing) = missing {
-            return Err(refuse(&format_args!("{table} is no queue of gearmand: it has no column {missing}")));
+            return Err(refuse(&format_args!("{table} is not a queue of gearmand: it has no column {missing}")));
         }
-        // gearmand before 0.33 knew no times.
+        // gearmand before 0.33 had no times.
         let when = if has(&columns, "when_to_run") { "when_to_run" } else { "0" };
         let select =
             format!("SELECT rowid, function_name, unique_key, priority, data, {when} FROM {table} ORDER BY rowid");
         Ok(Some(Self { file: file.to_owned(), connection, select, _copy: copy }))
     }
 
-    /// Every row, in the order in which gearmand took the jobs.
+    /// Visits every row, in the order in which gearmand took the jobs.
     pub(super) fn each(&self, each: &mut dyn FnMut(Row) -> Result<(), Failure>) -> Result<(), Failure> {
         let refuse = |why: rusqlite::Error| unusable(&self.file, why);
         let mut statement = self.connection.prepare(&self.select).map_err(refuse)?;
@@ -258,7 +258,7 @@ impl Queue {
         Ok(())
     }
 
-    /// What it is called by what is in it, and how many rows that are.
+    /// An identifier computed from the contents, and the number of rows.
     pub(super) fn source(&self) -> Result<(Source, u64), Failure> {
         let (mut digest, mut rows) = (Sha256::new(), 0);
         self.each(&mut |row| {
@@ -293,7 +293,7 @@ fn number(value: ValueRef<'_>) -> Option<i64> {
     if let ValueRef::Integer(number) = value { Some(number) } else { None }
 }
 
-/// Whatever SQLite takes it for.
+/// The bytes of a value, whatever its SQLite type.
 fn bytes(value: ValueRef<'_>) -> Bytes {
     match value {
         ValueRef::Null => Bytes::new(),
@@ -303,7 +303,7 @@ fn bytes(value: ValueRef<'_>) -> Bytes {
     }
 }
 
-/// Opens a database and looks into it: only then SQLite says what it thinks of it.
+/// Opens a database and reads from it: SQLite reports errors only on the first read.
 fn connect(file: &Path, how: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(file, how | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
@@ -320,10 +320,10 @@ fn has(columns: &[String], name: &str) -> bool {
     columns.iter().any(|column| column.eq_ignore_ascii_case(name))
 }
 
-// ---- what a killed gearmand leaves ------------------------------------------------------------------------------------
+// ---- files of a killed gearmand ---------------------------------------------------------------------------------------
 
 const COPY: &str = "queue";
-/// What SQLite has beside a database whose writer was killed.
+/// The files that SQLite leaves beside a database whose writer was killed.
 const BESIDE: [&str; 2] = ["-journal", "-wal"];
 
 /// Whether SQLite would have to write before it can read.
@@ -331,7 +331,7 @@ fn needs_mending(why: &rusqlite::Error) -> bool {
     matches!(why.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
 }
 
-/// The database and what is beside it, in a folder of their own.
+/// A copy of the database and the files beside it, in a directory of their own.
 fn copy(file: &Path) -> io::Result<TempDir> {
     let dir = tempfile::tempdir()?;
     let to = dir.path().join(COPY);
@@ -351,8 +351,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Another process that has the file open, as far as we may see. A process that is just being born has what its parent
-/// has, and lets go of it soon.
+/// Another process that has the file open, as far as permissions let us see. A process that has just been forked holds its
+/// parent's files, and closes them soon.
 pub(super) fn holder(file: &Path) -> Option<u32> {
     const TRIES: u32 = 10;
     const PAUSE: Duration = Duration::from_millis(20);

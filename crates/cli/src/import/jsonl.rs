@@ -1,7 +1,7 @@
-//! `windlass import jsonl`: what `windlass salvage` wrote, or lines that somebody wrote by hand.
+//! `windlass import jsonl`: imports the output of `windlass salvage`, or lines written by hand.
 //!
-//! What a line means is for `windlass-server` to say; here it is read, and told of. A file is read twice: first to know it
-//! from others, then to take it.
+//! `windlass-server` interprets a line; this module reads the lines and reports on them. It reads a file twice: first to identify
+//! it, then to import it.
 
 use std::env;
 use std::fs::File;
@@ -18,7 +18,7 @@ use super::report::{cannot_say, log_aside, outcome, write_before};
 use crate::settings::Settings;
 
 const HELP: &str = "\
-FILE is what `windlass salvage` wrote, or some of its lines, or lines of your
+FILE is the output of `windlass salvage`, or some of its lines, or lines of your
 own: a JSON object each, for instance
   {\"queue\":\"mail\",\"body\":\"hello\"}
 A new job like this one is Gearman's and may have: origin (faktory, gearman,
@@ -26,46 +26,45 @@ spiderq or eventmq), body_base64 in place of body, key, name, priority (1 to 9,
 9 first), place (ready, scheduled, retrying or dead) with due_at_ms, failures,
 ready_at_ms, meta_base64. Times are in milliseconds since 1970.
 
-A job that was salvaged comes back as it was: with its number, its place among
-the others, its times, failures, retries, key, batch, and its result if it is
-over. Scheduled and retrying jobs keep their time, dead ones stay dead. One that
-was worked on is ready again, or stays with its worker if its lease ends with
-time (Faktory, spiderq). Schedules, batches and the settings of queues come too.
-Taken into a directory that is not empty, jobs stand behind those that are
-there; numbers that were given there already are given anew; queues that are
-there keep their settings.
+A salvaged job keeps its number, order, times, failures, retries, key and batch,
+and its result if it has ended. Scheduled and retrying jobs keep their time;
+dead ones stay dead. A leased job becomes ready, or stays with its worker if its
+lease is bound to time (Faktory, spiderq). Schedules, batches and the settings
+of queues are imported too. In a directory that is not empty, imported jobs
+follow the existing ones; jobs whose numbers were given out there already get
+new ones; existing queues keep their settings.
 
-Not taken: counters, and what the directory already has: a job of the same
-number, name, key and contents, a schedule or a batch of the same name. Do not
-import what `windlass serve --accept-loss` has kept.
+Not imported: counters, and everything that the directory already has: a job
+with the same number, name, key and contents, a schedule or a batch with the
+same name. Do not import jobs that `windlass serve --accept-loss` has kept.
 
 Run this as the user the daemon runs as, and with its configuration: its limits
 count, but those of single queues do not. The daemon must not run.
 
-A second time does nothing: the data directory remembers (in imports/) what it
-has taken of which FILE. Lines that were left are tried again.
+A second import does nothing: the data directory records (in imports/) which
+lines of which FILE were imported. Lines that were left are tried again.
 
 Exit codes:
-  0   every line is taken, or was before
-  1   the data directory could not be written to; do it again
-  2   bad usage or configuration, or FILE cannot be read or is something else
-  4   the data directory cannot be opened, for instance because of a daemon
-  5   lines are left, each named with its reason";
+  0   every line is imported, or was before
+  1   the data directory could not be written to; import again
+  2   bad usage or configuration, or FILE cannot be read or is not an export
+  4   the data directory cannot be opened, for instance because a daemon runs
+  5   some lines are left; the output names each with its reason";
 
-/// Lines that cannot be read before the file is taken for something else.
+/// With more unreadable lines than this, the file is rejected as something else.
 const UNREADABLE_MAX: u64 = 1_000;
 
-/// Take back what was salvaged, or jobs of your own, a line of JSON each.
+/// Import the output of `windlass salvage`, or jobs of your own, one line of JSON each.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Jsonl {
-    /// What `windlass salvage` wrote; - is standard input.
+    /// The output of `windlass salvage`; - is standard input.
     #[arg(value_name = "FILE")]
     lines: PathBuf,
-    /// Say what would be taken into an empty data directory, and take nothing.
+    /// Print what would be imported into an empty data directory, and import nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take lines that an earlier import took once more.
+    /// Import lines again that an earlier import took.
     #[arg(long)]
     again: bool,
     #[command(flatten)]
@@ -93,7 +92,7 @@ impl Jsonl {
     }
 }
 
-/// How long a line may be: the largest message there is as a body and as a result, in base64, and room for the rest.
+/// The maximum length of a line: the largest message as a body and as a result, in base64, and room for the rest.
 fn longest(config: &Config) -> u64 {
     let messages =
         [config.gearman.frame_bytes_max, config.faktory.line_bytes_max, config.zmtp.message_bytes_max].map(u64::from);
@@ -109,17 +108,17 @@ struct Lines {
     longest: u64,
 }
 
-/// What a line says, or why it says nothing.
+/// A parsed line, or why it cannot be parsed.
 type Read = Result<Line, String>;
 
-/// Is shown a line and its number.
+/// Called with each line's number and content.
 type ShowLine<'a> = dyn FnMut(u64, Option<&[u8]>) -> Result<(), Failure> + 'a;
 
 impl Lines {
     fn open(path: &Path, longest: u64) -> Result<Self, Failure> {
         let refuse = |why: io::Error| unusable(path, why);
         let file = if path == Path::new("-") {
-            // It is read twice.
+            // The input is read twice.
             let mut file = tempfile::tempfile().map_err(refuse)?;
             io::copy(&mut io::stdin().lock(), &mut file).map_err(refuse)?;
             file
@@ -133,7 +132,7 @@ impl Lines {
         Ok(Self { path: path.to_owned(), from: BufReader::new(file), longest })
     }
 
-    /// What tells it from other files, and how its jobs stand among each other.
+    /// The file's identity, and the order of its jobs.
     fn survey(&mut self) -> Result<(String, Ranks), Failure> {
         let (mut digest, mut ranks, mut unreadable, mut readable) = (Sha256::new(), Ranks::default(), 0, 0);
         let path = self.path.clone();
@@ -148,7 +147,8 @@ impl Lines {
                 Err(why) => {
                     unreadable += 1;
                     if unreadable > UNREADABLE_MAX || (readable == 0 && unreadable > 9) {
-                        let why = format!("line {number}: {why}: this and {} lines more are no export", unreadable - 1);
+                        let why =
+                            format!("line {number}: {why}: this and {} more lines are not an export", unreadable - 1);
                         return Err(unusable(&path, why));
                     }
                 }
@@ -162,7 +162,7 @@ impl Lines {
         self.each_line(&mut |number, line| each(number, read(line)))
     }
 
-    /// Every line that is not blank, with its number, from the beginning. `None`: it is too long.
+    /// Visits every line that is not blank, with its number, from the beginning. `None`: the line is too long.
     fn each_line(&mut self, each: &mut ShowLine<'_>) -> Result<(), Failure> {
         let Self { path, from, longest } = self;
         let refuse = |why: io::Error| unusable(path, why);
@@ -186,7 +186,7 @@ impl Lines {
     }
 }
 
-/// The rest of a line.
+/// Skips the rest of a line.
 fn skip_line(from: &mut impl BufRead) -> io::Result<()> {
     loop {
         let chunk = from.fill_buf()?;
@@ -210,9 +210,9 @@ fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
     Failure::Source { file: file.to_owned(), reason: reason.to_string() }
 }
 
-// ---- telling ---------------------------------------------------------------------------------------------------------
+// ---- reporting -------------------------------------------------------------------------------------------------------
 
-/// What became of the lines.
+/// The outcome for all lines.
 #[derive(Debug, Default)]
 struct Report {
     lines: u64,
@@ -226,7 +226,7 @@ struct Report {
 }
 
 impl Report {
-    /// One line.
+    /// Imports one line.
     fn take(&mut self, number: u64, line: Read, importer: &mut Importer, out: &mut dyn Write) -> Result<(), Failure> {
         let place = self.lines;
         self.lines += 1;
@@ -268,7 +268,7 @@ impl Report {
         writeln!(out, "line {number} left: {why}").map_err(|why| cannot_say(&why))
     }
 
-    /// The counts, in words.
+    /// Prints the counts.
     fn write(&self, out: &mut dyn Write, dry_run: bool) -> io::Result<()> {
         let Self { lines, jobs, schedules, batches, queues, known, before, .. } = self;
         let taken = if dry_run { "would be taken" } else { "taken" };
@@ -282,7 +282,7 @@ impl Report {
         write_before(out, *before, "file")
     }
 
-    /// All or not all: what the process exits with.
+    /// The result that determines the exit code: all lines imported, or not.
     fn outcome(&self) -> Result<(), Failure> {
         outcome(self.left, "line", "lines")
     }
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_told_apart_whatever_is_in_them() {
+    fn lines_are_split_whatever_they_contain() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lines");
         std::fs::write(&path, [b"one\n\n  \nfour\r\n", [b'x'; 300].as_slice(), b"\n\xff\0\nlast"].concat()).unwrap();

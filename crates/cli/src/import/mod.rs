@@ -1,7 +1,7 @@
-//! `windlass import`: jobs from another server's files or database, or from lines of JSON, through the engine, into a data
-//! directory nobody else has open.
+//! `windlass import`: imports jobs from another server's files or database, or from lines of JSON, through the engine, into a
+//! data directory that no other process has open.
 //!
-//! A source knows how to read what is there (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`, `jsonl`).
+//! Each source reads one format (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`, `jsonl`).
 
 mod faktory_redis;
 mod gearmand_sqlite;
@@ -19,14 +19,14 @@ use self::jsonl::Jsonl;
 use self::spiderq_snapshot::SpiderqSnapshot;
 pub(crate) use self::take_over::take_over;
 
-/// Whose jobs are taken over.
+/// The sources of an import.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Import {
     /// All jobs in a Faktory's Redis.
     FaktoryRedis(FaktoryRedis),
     /// The background jobs in gearmand's SQLite queue (gearmand -q libsqlite3).
     GearmandSqlite(GearmandSqlite),
-    /// What `windlass salvage` wrote, or jobs of your own, a line of JSON each.
+    /// The output of `windlass salvage`, or jobs of your own, one line of JSON each.
     Jsonl(Jsonl),
     /// The keys and values in a spiderq's snapshot.
     SpiderqSnapshot(SpiderqSnapshot),

@@ -1,5 +1,5 @@
-//! What an import says. Of every one: where it is said, that something is left, and what the process ends with; of gearmand's
-//! jobs: a line for each that is left, one for each function, one for all.
+//! The output of an import. For all sources: where it goes, the message that something is left, and the exit code. For gearmand's
+//! jobs: a line for each job that is left, a line for each function, and a total.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,19 +10,19 @@ use bytes::Bytes;
 use windlass_server::config::Config;
 use windlass_server::{Failure, logging};
 
-/// The store has things to say, but not in the daemon's log. An import's own words go elsewhere.
+/// The store logs warnings to standard error, not to the daemon's log. An import's own output goes elsewhere.
 pub(super) fn log_aside(config: &mut Config) -> Result<(), Failure> {
     config.log.level = "warn".to_owned();
     config.log.file = PathBuf::new();
     Ok(logging::init(&config.log)?)
 }
 
-/// Nobody can be told.
+/// The output cannot be written.
 pub(super) fn cannot_say(why: &io::Error) -> Failure {
     Failure::Runtime(format!("cannot write: {why}"))
 }
 
-/// What an earlier import took, in words.
+/// Prints the count of an earlier import.
 pub(super) fn write_before(out: &mut dyn Write, before: u64, of: &str) -> io::Result<()> {
     match before {
         0 => Ok(()),
@@ -30,18 +30,16 @@ pub(super) fn write_before(out: &mut dyn Write, before: u64, of: &str) -> io::Re
     }
 }
 
-/// All or not all: what the process exits with. `one` and `several` are what is left.
+/// The result that determines the exit code: nothing is left, or something is. `one` and `several` name the items that are left.
 pub(super) fn outcome(left: u64, one: &str, several: &str) -> Result<(), Failure> {
     match left {
         0 => Ok(()),
-        1 => Err(Failure::Incomplete(format!("1 {one} is left; do it again when its reason is mended"))),
-        left => {
-            Err(Failure::Incomplete(format!("{left} {several} are left; do it again when their reasons are mended")))
-        }
+        1 => Err(Failure::Incomplete(format!("1 {one} is left; fix the reason and import again"))),
+        left => Err(Failure::Incomplete(format!("{left} {several} are left; fix the reasons and import again"))),
     }
 }
 
-/// Counts, by function and in all.
+/// Counts, by function and in total.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     functions: BTreeMap<Bytes, u64>,
@@ -49,15 +47,15 @@ pub(super) struct Report {
     pub(super) rows: u64,
     /// Jobs that are queued now.
     pub(super) taken: u64,
-    /// Of these, jobs that are not to run yet.
+    /// Of these, jobs that run later.
     pub(super) later: u64,
     /// Of these, jobs without a unique id.
     pub(super) nameless: u64,
-    /// Jobs the data directory has already, by function and unique id.
+    /// Jobs that the data directory has already, by function and unique id.
     pub(super) known: u64,
-    /// Jobs an earlier import of the same source took.
+    /// Jobs that an earlier import of the same source took.
     pub(super) before: u64,
-    /// Jobs that could not be taken.
+    /// Jobs that could not be imported.
     pub(super) left: u64,
 }
 
@@ -67,7 +65,7 @@ impl Report {
         *self.functions.entry(function.clone()).or_default() += 1;
     }
 
-    /// Says at once why a job is left: there may be many.
+    /// Prints at once why a job is left: there may be many.
     pub(super) fn leave(
         &mut self,
         out: &mut dyn Write,
@@ -81,7 +79,7 @@ impl Report {
         writeln!(out, "row {row} left: function \"{function}\", unique id \"{unique}\": {why}")
     }
 
-    /// The counts, in words.
+    /// Prints the counts.
     pub(super) fn write(&self, out: &mut dyn Write, dry_run: bool) -> io::Result<()> {
         let taken = if dry_run { "would be taken" } else { "taken" };
         for (function, count) in &self.functions {
@@ -95,7 +93,7 @@ impl Report {
         write_before(out, *before, "rows")
     }
 
-    /// All or not all: what the process exits with.
+    /// The result that determines the exit code: all rows imported, or not.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
         outcome(self.left, "row", "rows")
     }

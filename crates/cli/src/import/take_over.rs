@@ -1,8 +1,7 @@
-//! gearmand's SQLite queue taken over by `windlass gearmand`, before it listens: the operator has named the file, and a daemon that
-//! starts empty while its jobs lie there would lose them in silence.
+//! Imports gearmand's SQLite queue at the start of `windlass gearmand`, before it listens. The operator has named the file; a
+//! daemon that started empty would silently ignore the jobs in it.
 //!
-//! It is the import of `gearmand_sqlite`: the file is only read, and what was taken from it before is not taken again. What
-//! it has to say goes to the log.
+//! This is the import of `gearmand_sqlite`: it only reads the file, and does not import a row twice. Its output goes to the log.
 
 use std::io::{self, LineWriter, Write};
 use std::path::Path;
@@ -16,17 +15,16 @@ use windlass_server::import::{self, Importer};
 use super::gearmand_sqlite::{Queue, holder, take_all, unusable};
 use super::report::Report;
 
-/// How often it is looked whether the old gearmand has let go of the file.
+/// How often to check whether the old gearmand has closed the file.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How many of the rows that are left are told.
+/// How many of the rows that are left are logged.
 const LINES_MAX: u32 = 100;
 
-/// Takes over what is in this table of this file.
+/// Imports the rows of this table in this file.
 ///
 /// # Errors
-///
-/// The file is no queue of gearmand, a process has it open, or the data directory cannot be written to.
+/// The file is not a queue of gearmand, a process has it open, or the data directory cannot be written to.
 pub(crate) fn take_over(file: &Path, table: &str, config: &Config) -> Result<(), Failure> {
     let shown = file.display();
     if !file.exists() {
@@ -58,7 +56,7 @@ pub(crate) fn take_over(file: &Path, table: &str, config: &Config) -> Result<(),
     Ok(())
 }
 
-/// What the old gearmand still holds would be run twice: it may take a while to end.
+/// Jobs that the old gearmand still holds would run twice; it may take a while to end.
 fn wait_for(file: &Path, timeout: Duration) -> Result<(), Failure> {
     let since = Instant::now();
     while let Some(pid) = holder(file) {
@@ -73,7 +71,7 @@ fn wait_for(file: &Path, timeout: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rows that are left, a warning each.
+/// Logs a warning for each row that is left.
 struct Lines {
     told: u32,
 }

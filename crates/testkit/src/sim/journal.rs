@@ -1,5 +1,5 @@
-//! A journal in memory, which remembers what the engine's changes say and nothing else: an engine rebuilt from it must
-//! equal the one that died. Rules: the documentation of [`windlass_engine::Change`].
+//! A journal in memory that keeps only what the engine's changes name: an engine rebuilt from it must equal the one that crashed.
+//! Rules: the documentation of [`windlass_engine::Change`].
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use windlass_engine::{
     Batch, Change, Engine, Extra, Head, Job, JobId, Lease, Limits, Place, QueueId, QueueImage, Schedule, Unfit,
 };
 
-/// What is remembered.
+/// The records.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     head: Option<Head>,
@@ -18,7 +18,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A turn is over: its changes are written down, as things stand now.
+    /// Records the changes of a turn, with the engine's state right after it.
     pub(crate) fn write(&mut self, engine: &Engine, changes: &[Change]) {
         for change in changes {
             match *change {
@@ -29,7 +29,7 @@ impl Journal {
                 }
                 Change::JobMoved(id) => {
                     if let Some(job) = engine.job(id) {
-                        let Some(kept) = self.jobs.get_mut(&id) else { panic!("{id:?} moved and was never put") };
+                        let Some(kept) = self.jobs.get_mut(&id) else { panic!("{id:?} moved but was never put") };
                         move_image(kept, &image(job));
                     }
                 }
@@ -52,7 +52,7 @@ impl Journal {
                 }
                 Change::ScheduleMoved(id) => {
                     if let Some(schedule) = engine.schedule(id) {
-                        let Some(kept) = self.schedules.get_mut(&id) else { panic!("{id:?} moved and was never put") };
+                        let Some(kept) = self.schedules.get_mut(&id) else { panic!("{id:?} moved but was never put") };
                         (kept.next_at, kept.runs_left) = (schedule.next_at, schedule.runs_left);
                     }
                 }
@@ -66,7 +66,7 @@ impl Journal {
                 }
                 Change::BatchMoved(id) => {
                     if let Some(batch) = engine.batch(id) {
-                        let Some(kept) = self.batches.get_mut(&id) else { panic!("{id:?} moved and was never put") };
+                        let Some(kept) = self.batches.get_mut(&id) else { panic!("{id:?} moved but was never put") };
                         kept.standing = batch.standing;
                     }
                 }
@@ -76,12 +76,12 @@ impl Journal {
                 Change::Head => {}
             }
         }
-        // Every commit carries the head.
+        // Every commit includes the head.
         self.head = Some(engine.head().clone());
         self.compare(engine);
     }
 
-    /// Asserts that nothing that must be remembered is forgotten or stale.
+    /// Asserts that no required record is missing or stale.
     fn compare(&self, engine: &Engine) {
         let clock = |head: &Head| (head.clock.skew_ms, head.clock.boot, head.clock.ahead_ms);
         assert_eq!(
@@ -94,12 +94,12 @@ impl Journal {
         for (id, kept) in &self.jobs {
             let Some(job) = engine.job(*id) else { panic!("{id:?} is still in the journal") };
             let mut now = image(job);
-            // A delivery that ends with the daemon is not remembered, nor is progress for its own sake.
+            // The journal does not record a delivery that ends with the daemon, nor progress alone.
             if job.lease().is_some_and(Lease::connection_bound) && kept.attempts + 1 == now.attempts {
                 now.attempts = kept.attempts;
             }
             assert_eq!(rested(kept), rested(&now), "left: the journal, right: the engine");
-            assert!(self.queues.contains_key(&job.queue), "{id:?} is in a queue the journal does not know");
+            assert!(self.queues.contains_key(&job.queue), "{id:?} is in a queue that is not in the journal");
         }
         let schedules: Vec<_> = engine.schedules().collect();
         assert_eq!(self.schedules.values().collect::<Vec<_>>(), schedules, "left: the journal, right: the engine");
@@ -115,7 +115,7 @@ impl Journal {
         }
     }
 
-    /// The engine as it is after the daemon died (or stopped in order: `clean`) and was started again.
+    /// The engine after a restart. `clean`: the daemon was stopped; otherwise it crashed.
     pub(crate) fn recover(&self, limits: Limits, hash_seed: u64, clean: bool) -> Engine {
         let mut engine = Engine::new(limits, hash_seed);
         if let Some(head) = self.head.clone() {
@@ -136,7 +136,7 @@ impl Journal {
     }
 }
 
-/// A job as the journal keeps it: without what only lives with the daemon's connections.
+/// A job as the journal keeps it: without state that ends with the daemon's connections.
 fn image(job: &Job) -> Job {
     let mut job = job.clone();
     job.unfit = Unfit::NONE;
@@ -154,7 +154,7 @@ fn image(job: &Job) -> Job {
     job
 }
 
-/// Writes a job's new standing, and nothing else of it.
+/// Writes a job's new standing and nothing else.
 fn move_image(kept: &mut Job, now: &Job) {
     kept.place = now.place.clone();
     kept.rank = now.rank;
@@ -173,7 +173,7 @@ fn move_image(kept: &mut Job, now: &Job) {
     }
 }
 
-/// A job without what may lag behind in the journal.
+/// A job without the fields that may lag behind in the journal.
 fn rested(job: &Job) -> Job {
     let mut extra = job.extra.as_deref().cloned().unwrap_or_default();
     extra.progress = None;

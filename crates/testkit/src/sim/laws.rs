@@ -1,13 +1,13 @@
-//! Laws that hold whatever the oracle thinks: they look only at what was asked and what was said.
+//! Laws that hold independently of the oracle: they look only at the commands and the events.
 //!
 //! - A lease of a job is granted with a greater token than every one before it.
-//! - A listener hears each note, and the end, once for each time it asked to listen.
-//! - One who has left is told nothing.
+//! - A listener receives each note, and the end, once for each of its subscriptions.
+//! - A closed connection receives no events.
 //! - The engine's time never goes back while the machine runs.
-//! - No lease ends before its time as its holder saw it: what really passed, less the pauses of the daemon.
+//! - No lease ends early for its holder: physical time counts, less the pauses of the daemon.
 //! - A push wakes one sleeper at most, and hands out one job at most.
-//! - Nobody is handed a job of another protocol but from a bridged queue.
-//! - Nobody is handed a job that its protocol turned out to have no words for, until that may have changed.
+//! - A client gets a job of another protocol only from a bridged queue.
+//! - A client gets no job that its protocol cannot express, until that may have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,36 +18,36 @@ use windlass_engine::{
 use super::oracle::{Oracle, id_of};
 use crate::clock::Machine;
 
-/// What is watched.
+/// The state that the laws need.
 #[derive(Debug, Default)]
 pub(crate) struct Laws {
     tokens: BTreeMap<JobId, Token>,
     listening: BTreeMap<(ClientId, JobId), usize>,
     open: Vec<ClientId>,
-    /// What they speak, if they say so.
+    /// The protocols of clients that have declared one.
     speak: BTreeMap<ClientId, Origin>,
     bridge: Bridge,
-    /// Protocols that have no words for these jobs.
+    /// Protocols that cannot express these jobs.
     wordless: BTreeSet<(JobId, Origin)>,
     leases: BTreeMap<(JobId, Token), Promised>,
     now: Timestamp,
 }
 
-/// How long somebody was told that he has a job.
+/// How long a client was promised a lease.
 #[derive(Debug)]
 struct Promised {
     /// By the engine's clock.
     until: Timestamp,
-    /// By a clock that nobody sets and nothing stops, in milliseconds.
+    /// By physical time, in milliseconds.
     until_ms: u64,
 }
 
 impl Laws {
-    /// Something was asked, or time has passed, and this was said.
+    /// Checks events after a command, or after time has passed.
     pub(crate) fn watch(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)], engine: &Engine) {
         let asker = asked.map(|(client, _)| client);
         let strangers = said.iter().any(|(told, _)| Some(*told) != asker && !self.open.contains(told));
-        assert!(!strangers, "told to somebody who has left: {said:?}");
+        assert!(!strangers, "an event for a closed connection: {said:?}");
         self.watch_tokens(said);
         self.watch_words(asked, said, engine);
         self.watch_listeners(asked, said);
@@ -66,14 +66,14 @@ impl Laws {
         }
     }
 
-    /// Somebody pushed while nothing was due.
+    /// Checks the events of a push while nothing was due.
     pub(crate) fn watch_push(said: &[(ClientId, Event)]) {
         let count = |is: fn(&Event) -> bool| said.iter().filter(|(_, event)| is(event)).count();
         assert!(count(|event| matches!(event, Event::Woken)) <= 1, "one push, one woken: {said:?}");
         assert!(count(|event| matches!(event, Event::Taken { .. })) <= 1, "one push, one taken: {said:?}");
     }
 
-    /// The daemon was started again: everybody has left, and the deliveries that ended with it may not be remembered.
+    /// After a restart all connections are gone, and the deliveries that ended with the daemon may be forgotten.
     pub(crate) fn survive(&mut self) {
         self.tokens.values_mut().for_each(|token| token.0 = token.0.saturating_sub(1));
         (self.listening, self.open) = (BTreeMap::new(), Vec::new());
@@ -87,8 +87,8 @@ impl Laws {
                 self.bridge = (**bridge).clone();
                 self.wordless.clear();
             }
-            // Another body, another codec, another try after the end. And what was marked while it was shared is tried once more
-            // when it is nobody else's.
+            // A new body, another codec or another try after the end may have changed it. A mark from when the queue was shared
+            // is tried once more when the queue is isolated again.
             Some((_, Command::Replace { .. } | Command::RuleQueue { .. } | Command::Mutate { .. })) => {
                 self.wordless.clear();
             }
@@ -96,19 +96,19 @@ impl Laws {
         }
         for (client, event) in said {
             let (Event::Taken { job, .. }, Some(own)) = (event, self.speak.get(client)) else { continue };
-            // What goes round is everybody's.
+            // Entries of `cycle` queues are shared by all protocols.
             let is_work = engine.job(job.id).is_some_and(|job| job.cycle().is_none());
             if is_work && job.origin != *own {
                 assert!(self.bridge.includes(&job.queue), "{own:?} was handed a job of an isolated queue: {job:?}");
             }
             assert!(!self.wordless.contains(&(job.id, *own)), "{own:?} has no words for {job:?}");
         }
-        // What fell due before was still before.
+        // A job that fell due earlier was still handed out earlier.
         if let Some((client, Command::Misfit { job: JobRef::Id(job), .. })) = asked
             && !refused
         {
             let holder = engine.job(*job).and_then(|job| job.lease()).map(|lease| &lease.holder);
-            assert_ne!(holder, Some(&Holder::Connection(client)), "{client:?} was handed {job:?} back");
+            assert_ne!(holder, Some(&Holder::Connection(client)), "{client:?} got {job:?} back");
             self.wordless.extend(self.speak.get(&client).map(|origin| (*job, *origin)));
         }
     }
@@ -121,7 +121,7 @@ impl Laws {
         }
     }
 
-    /// What the holders of leases know.
+    /// Records the leases from their holders' view.
     pub(crate) fn watch_leases(&mut self, oracle: &Oracle, machine: &Machine) {
         let leases = leases(oracle);
         self.leases.retain(|which, promised| leases.get(which) == Some(&promised.until));
@@ -132,22 +132,22 @@ impl Laws {
         }
     }
 
-    /// Time has passed for the engine, and nothing else has happened: who has his lease no more has had all of it.
+    /// Checks after time has passed and nothing else has happened: a holder that lost its lease has had its full time.
     pub(crate) fn judge_leases(&self, oracle: &Oracle, machine: &Machine) {
         let left = leases(oracle);
         for (which, promised) in self.leases.iter().filter(|(which, _)| !left.contains_key(which)) {
             let now_ms = machine.passed_ms();
-            assert!(promised.until_ms <= now_ms, "{which:?} has ended at {now_ms} and was promised: {promised:?}");
+            assert!(promised.until_ms <= now_ms, "{which:?} ended at {now_ms}, before the promised time: {promised:?}");
         }
     }
 
-    /// The machine is booted: from here on time is what the wall clock says, but for what the journal has not heard of it.
+    /// The machine boots: from here on time is the wall clock's, except for time that the journal has not recorded.
     pub(crate) fn boot(&mut self) {
         self.now = Timestamp(0);
         self.leases.values_mut().for_each(|promised| promised.until_ms = promised.until_ms.saturating_sub(1_001));
     }
 
-    /// Nobody can say how much time has passed.
+    /// The elapsed time is unknown.
     pub(crate) fn forget_leases(&mut self) {
         self.leases.clear();
     }
@@ -168,7 +168,7 @@ impl Laws {
             match event {
                 Event::Told { job, .. } => *told.entry((*listener, *job)).or_default() += 1,
                 Event::Ended { job, .. } => *ended.entry((*listener, *job)).or_default() += 1,
-                // Who attaches to what has just ended, and keeps its key, hears nothing more of it.
+                // A client that attaches to a job that has just ended, and keeps its key, receives nothing more of it.
                 Event::Pushed { job, how: Pushed::Attached, .. } if ended.keys().any(|(_, over)| over == job) => {}
                 Event::Pushed { job, how: Pushed::New | Pushed::Attached, .. } if listens(asked) => {
                     *self.listening.entry((*listener, *job)).or_default() += 1;
@@ -177,9 +177,9 @@ impl Laws {
             }
         }
         for (whom, times) in &told {
-            assert_eq!(self.listening.get(whom), Some(times), "{whom:?} hears a note");
+            assert_eq!(self.listening.get(whom), Some(times), "{whom:?} receives a note");
         }
-        // One who leaves may have heard what was due before.
+        // A closing client may have received events that were due before.
         let leaving = asked.filter(|(_, command)| matches!(command, Command::Close)).map(|(client, _)| client);
         for (_, job) in told.keys().chain(ended.keys()) {
             let stays = |whom: &&(ClientId, JobId)| whom.1 == *job && Some(whom.0) != leaving;
@@ -188,12 +188,12 @@ impl Laws {
             assert!(heard.contains(&listeners), "a listener of {job:?} was left out: {said:?}");
         }
         for (whom, times) in &ended {
-            assert_eq!(self.listening.remove(whom).as_ref(), Some(times), "{whom:?} hears of the end");
+            assert_eq!(self.listening.remove(whom).as_ref(), Some(times), "{whom:?} receives the end");
         }
     }
 }
 
-/// Leases that end with time alone, and when: the others may end with a worker that does not beat.
+/// Time-bound leases and when they end: the others may end when a worker misses its heartbeat.
 fn leases(oracle: &Oracle) -> BTreeMap<(JobId, Token), Timestamp> {
     let alone = |memo: &&super::oracle::JobMemo| memo.lease_worker.is_none() && memo.connection().is_none();
     let timed = oracle.jobs.iter().filter(alone).filter_map(|memo| Some((memo, memo.job.lease()?)));

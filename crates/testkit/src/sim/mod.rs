@@ -1,9 +1,9 @@
-//! A broker's life from one seed: dice decide who asks what and when, a machine's clocks, which jump, say how late it is,
-//! and an oracle says what the engine must answer.
+//! Simulates a broker's life from one seed: random numbers decide which client sends which command and when, a machine's jumping
+//! clocks give the time, and an oracle computes the answer that the engine must give.
 //!
-//! After every command the engine's answers, jobs, queues and figures are held against the oracle's, its own indexes
-//! against each other ([`Engine::check`]), its changes against a journal it could be rebuilt from, and now and then it
-//! *is* rebuilt. Whatever fails, the seed is printed: a seed is a bug report.
+//! After every command the simulator compares the engine's answers, jobs, queues and figures with the oracle's, its own indexes
+//! with each other ([`Engine::check`]), and its changes with a journal from which it could be rebuilt; now and then the engine
+//! *is* rebuilt. On every failure, the simulator prints the seed: a seed is a bug report.
 #![expect(
     clippy::panic,
     clippy::expect_used,
@@ -36,30 +36,29 @@ use script::{Kind, Script};
 pub use tally::Tally;
 use world::World;
 
-/// How far the wall clock is set.
+/// The unit of changes to the wall clock.
 const HOUR_MS: i64 = 3_600_000;
 
 /// How many of the last commands a failure prints.
 const TRACE_MAX: usize = 25;
 
-/// What is to be lived.
+/// The parameters of a life.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Decides everything.
+    /// Determines everything.
     pub seed: u64,
-    /// How many things happen.
+    /// The number of events.
     pub steps: u32,
     /// Keys the engine's hash tables; must change nothing.
     pub hash_seed: u64,
-    /// Fingerprints everything the engine says, at a cost.
+    /// Computes a fingerprint of all the engine's output, at a cost.
     pub fingerprint: bool,
 }
 
-/// Lives one life. Answers what happened in it.
+/// Simulates one life. Returns counts of what happened.
 ///
 /// # Panics
-///
-/// If the engine does not do what the oracle says; prints the seed and the last commands.
+/// If the engine disagrees with the oracle; prints the seed and the last commands.
 #[must_use]
 pub fn live(plan: Plan) -> Tally {
     let mut life = Life::new(plan);
@@ -122,7 +121,7 @@ impl Life {
         }
     }
 
-    /// One turn: time passes, a few commands come at once, the journal is written.
+    /// One turn: time passes, a few commands arrive together, the journal is written.
     fn happen(&mut self) {
         self.pass_time();
         self.upset_clocks();
@@ -141,7 +140,7 @@ impl Life {
                 }
                 (_, (client, Command::Flush { origin, limit, .. })) => self.flush(client, origin, limit),
                 (_, (client, command)) => {
-                    // Their answers depend on the engine's numbers of queues, and a run may make one.
+                    // Their answers depend on the engine's queue numbers, and a run may create a queue.
                     if matches!(
                         command,
                         Command::Look(JobRef::KeyAnywhere { .. }) | Command::ListQueues { .. } | Command::Bridge(_)
@@ -156,7 +155,7 @@ impl Life {
         self.tally.note_changes(self.plan.fingerprint, &self.turn.changes);
     }
 
-    /// What happens next: not always, but mostly, something that can.
+    /// The kind of the next event: mostly, but not always, one that is possible now.
     fn kind(&mut self) -> Kind {
         let kind = self.world.pick(&mut self.dice);
         let leased =
@@ -201,7 +200,7 @@ impl Life {
         }
     }
 
-    /// In some worlds the wall clock is set now and then, and the daemon stands still.
+    /// In some worlds the wall clock is set now and then, and the daemon pauses.
     fn upset_clocks(&mut self) {
         if self.dice.chance(self.world.steps_percent) {
             let ms = self.dice.one_of([HOUR_MS, -HOUR_MS, HOUR_MS, -HOUR_MS, 700, -700, 1_001, -1_001]);
@@ -209,7 +208,7 @@ impl Life {
         }
         if self.dice.chance(self.world.pauses_percent) {
             let ms = self.dice.one_of([2_999, 3_000, 3_001, 14_000, 3_600_000]);
-            self.note(&format!("the daemon stands still for {ms} ms"));
+            self.note(&format!("the daemon pauses for {ms} ms"));
             *self.oracle.seen.entry("Clock::Paused").or_default() += 1;
             self.machine.pause_ms(ms);
         }
@@ -242,8 +241,8 @@ impl Life {
         self.judge(None, &heard, &said);
     }
 
-    /// Asks for it part by part first, as far as it has any: nothing else may come of that. But where a job dies of it, others
-    /// that are dead may leave between two parts.
+    /// Sends the command part by part first, as far as it has parts: the result must be the same. But if a job dies of it, other
+    /// dead jobs may be dropped between two parts.
     fn ask_in_parts(&mut self, client: ClientId, command: Command) {
         if matches!(command, Command::Close | Command::UnserveAll { .. }) && !self.oracle.kills(client) {
             self.come_to_rest();
@@ -270,7 +269,7 @@ impl Life {
         self.tally.note_command(&command);
     }
 
-    /// Asks the engine alone.
+    /// Sends a command to the engine alone.
     fn hear(&mut self, client: ClientId, tag: Tag, command: Command) -> Vec<(ClientId, Event)> {
         self.engine.apply(client, tag, command, &mut self.turn);
         self.engine.check();
@@ -285,7 +284,7 @@ impl Life {
         self.tally.note_events(self.plan.fingerprint, heard);
     }
 
-    /// A number for the answer; none now and then, where the answer is not needed to follow what happens.
+    /// A tag for the answer; sometimes none, if the simulator does not need the answer.
     fn tag(&mut self, command: &Command) -> Tag {
         let needed = matches!(command, Command::Push(new) if new.listen) || self.dice.chance(80);
         self.tags += 1;
@@ -302,7 +301,7 @@ impl Life {
 
     // ---- listings --------------------------------------------------------------------------------------------------
 
-    /// Asks for one page of jobs. Whatever is due happens, and nothing else; each row must match and be told once.
+    /// Requests one page of jobs. Due events happen, and nothing else; each row must match and be listed once.
     fn page(&mut self, client: ClientId, filter: &Filter, after: Cursor, limit: u32) -> (Vec<JobId>, Option<Cursor>) {
         self.note(&format!("{client:?} page {filter:?} {after:?} {limit}"));
         let command = Command::ListJobs { filter: filter.clone(), after, limit };
@@ -313,14 +312,14 @@ impl Life {
         self.judge(None, &heard, &said);
         assert!(rows.len() <= limit.clamp(1, self.world.limits.page_max) as usize, "{} rows", rows.len());
         for row in &rows {
-            let Some(memo) = self.oracle.job(row.job.id) else { panic!("{:?} is listed and gone", row.job.id) };
+            let Some(memo) = self.oracle.job(row.job.id) else { panic!("{:?} is listed but gone", row.job.id) };
             assert!(self.oracle.matches(&memo.job, filter), "{:?} does not match {filter:?}", row.job);
             assert_eq!(oracle::plain(&row.job), oracle::plain(&memo.job));
         }
         (rows.into_iter().map(|row| row.job.id).collect(), next)
     }
 
-    /// What is due, and what is too much of the dead set, is out of the way.
+    /// Processes everything that is due, and drops dead jobs beyond the limits.
     fn come_to_rest(&mut self) {
         self.tick();
         while self.oracle.has_dead_to_drop() {
@@ -328,7 +327,7 @@ impl Life {
         }
     }
 
-    /// Goes through all jobs that match, a page at a time.
+    /// Lists all matching jobs, a page at a time.
     fn walk(&mut self, client: ClientId, filter: &Filter, limit: u32) {
         self.come_to_rest();
         let (mut found, mut after) = (Vec::new(), Cursor::default());
@@ -339,7 +338,7 @@ impl Life {
                 Some(next) => after = next,
                 None => break self.oracle.matching(filter),
             }
-            assert!(found.len() <= self.oracle.jobs.len(), "the listing goes round in a circle");
+            assert!(found.len() <= self.oracle.jobs.len(), "the listing does not end");
         };
         if ordered {
             assert_eq!(found, wanted, "left: what was listed, right: what matches");
@@ -351,7 +350,7 @@ impl Life {
         }
     }
 
-    /// Changes all jobs that match, a page at a time: the page a listing shows is the page that is changed.
+    /// Changes all matching jobs, a page at a time: a change applies to the same page that a listing shows.
     fn mutate(&mut self, client: ClientId, filter: &Filter, action: Mutation, limit: u32) {
         let (mut after, born) = (Cursor::default(), self.oracle.next_job);
         for _ in 0..200 {
@@ -371,13 +370,13 @@ impl Life {
         }
     }
 
-    /// Removes everything of one origin, a page at a time.
+    /// Removes everything of one protocol, a page at a time.
     fn flush(&mut self, client: ClientId, origin: Origin, limit: u32) {
         let (mut after, filter) = (Cursor::default(), Filter { origin: Some(origin), ..Filter::default() });
         for _ in 0..500 {
             self.come_to_rest();
             let Cursor(stage, at) = after;
-            // Whatever is due happens first, as it does before each page.
+            // Due events happen first, as they do before each page.
             let position = if stage == 1 { at } else { 0 };
             let (rows, next) = self.page(client, &filter, Cursor(position, 0), limit);
             self.note(&format!("{client:?} flush {origin:?} {after:?} {limit}"));
@@ -394,21 +393,21 @@ impl Life {
         }
     }
 
-    /// What was to be removed is gone; callbacks of batches may have come of that.
+    /// Everything to remove is gone; callbacks of batches may have been pushed.
     fn expect_none_but_leased(&self, filter: &Filter, born: u64) {
         let (left, _) = self.oracle.matching(filter);
         for id in left {
             let leased = self.oracle.job(id).is_some_and(|memo| memo.job.lease().is_some());
-            assert!(leased || id.0 >= born, "{id:?} was to be removed");
+            assert!(leased || id.0 >= born, "{id:?} should have been removed");
         }
     }
 
     // ---- the daemon's end ------------------------------------------------------------------------------------------
 
-    /// The daemon dies, or stops in order, and is started again.
+    /// The daemon crashes, or stops in order, and is started again.
     fn crash(&mut self) {
         let clean = self.dice.chance(30);
-        // One that is killed before it has noticed that it stood still has been down since then.
+        // If the daemon is killed before it has noticed a pause, it counts as down since the pause.
         if self.oracle.is_upset(self.turn.clock) {
             self.tick();
         }
@@ -429,7 +428,7 @@ impl Life {
         self.tick();
     }
 
-    /// What happens to the clocks while the daemon is down.
+    /// The clocks move while the daemon is down.
     fn be_down(&mut self) {
         let ms = self.dice.below(self.world.pace_ms);
         self.machine.pause_ms(ms);
@@ -441,7 +440,7 @@ impl Life {
         if self.dice.chance(self.world.steps_percent * 8) {
             let ms = self.dice.one_of([HOUR_MS, -HOUR_MS]);
             self.step_wall(ms);
-            // Nobody can tell any more how long it was.
+            // The downtime can no longer be determined.
             if booted {
                 self.laws.forget_leases();
             }

@@ -1,4 +1,4 @@
-//! What happens next: a client picks something to ask, most of the time something that makes sense.
+//! Chooses the next command: a client sends something that, most of the time, makes sense.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -11,7 +11,7 @@ use crate::dice::Dice;
 use super::oracle::{ClientMemo, JobMemo, Oracle, id_of};
 use super::world::World;
 
-/// The kinds of things that happen.
+/// The kinds of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Open,
@@ -66,7 +66,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them, and how often each happens in an average world.
+    /// All of them, with their weights in an average world.
     pub(crate) const ALL: [(u64, Self); 49] = [
         (60, Self::Open),
         (10, Self::Close),
@@ -120,7 +120,7 @@ impl Kind {
     ];
 }
 
-/// Where the next command comes from.
+/// Generates the next command.
 pub(crate) struct Script<'a> {
     pub(crate) dice: &'a mut Dice,
     pub(crate) world: &'a World,
@@ -128,7 +128,7 @@ pub(crate) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Somebody asks something of this kind.
+    /// A client's command of this kind.
     pub(crate) fn command(&mut self, kind: Kind) -> (ClientId, Command) {
         let client = match kind {
             Kind::Take | Kind::Sleep => self.somebody_free(),
@@ -197,7 +197,7 @@ impl Script<'_> {
         (client, command)
     }
 
-    // ---- who -------------------------------------------------------------------------------------------------------
+    // ---- clients ---------------------------------------------------------------------------------------------------
 
     fn somebody(&mut self) -> ClientId {
         let stranger = self.dice.chance(2);
@@ -207,7 +207,7 @@ impl Script<'_> {
         }
     }
 
-    /// Somebody who does not wait for a job already, if there is anybody.
+    /// A client that is not waiting for a job, if there is one.
     fn somebody_free(&mut self) -> ClientId {
         let free = |client: &&ClientMemo| client.blocked().is_empty();
         let free: Vec<ClientId> = self.oracle.clients.iter().filter(free).map(|client| client.id).collect();
@@ -216,7 +216,7 @@ impl Script<'_> {
         client.filter(|_| !anybody).unwrap_or_else(|| self.somebody())
     }
 
-    /// A number nobody has had, while there is room; else somebody who is open already.
+    /// A new client number, while there is room; else a client that is open.
     fn newcomer(&mut self, other: ClientId) -> ClientId {
         let open = self.oracle.clients.len();
         if open < self.world.clients_max { ClientId(1_000 + self.dice.below(1 << 40)) } else { other }
@@ -269,7 +269,7 @@ impl Script<'_> {
         self.dice.pick(&leased).copied().filter(|_| !self.dice.chance(5))
     }
 
-    /// A job that somebody had and nobody has, if there is one.
+    /// A job that was delivered before and is not leased now, if there is one.
     fn left(&mut self) -> Option<JobId> {
         let left = |memo: &&JobMemo| memo.job.attempts > 0 && memo.job.lease().is_none();
         let left: Vec<JobId> = self.oracle.jobs.iter().filter(left).map(id_of).collect();
@@ -370,7 +370,7 @@ impl Script<'_> {
         if right { QueueKind::Cycle } else { QueueKind::Work }
     }
 
-    /// A queue's name; now and then one that is too long.
+    /// A queue's name; sometimes one that is too long.
     pub(crate) fn queue(&mut self) -> Bytes {
         let long = self.dice.chance(1);
         self.dice
@@ -389,7 +389,7 @@ impl Script<'_> {
         self.dice.pick(&self.world.workers).filter(|_| !nameless).cloned().unwrap_or_default()
     }
 
-    /// Mostly a batch there is, if there is any.
+    /// Mostly an existing batch, if there is one.
     pub(crate) fn batch(&mut self) -> Bytes {
         let there: Vec<Bytes> = self.oracle.live_batches().map(|batch| batch.name).collect();
         let known = self.dice.chance(80);
@@ -408,7 +408,7 @@ impl Script<'_> {
         self.dice.chance(20).then_some(state)
     }
 
-    // ---- small things ----------------------------------------------------------------------------------------------
+    // ---- small values ----------------------------------------------------------------------------------------------
 
     pub(crate) fn origin(&mut self) -> Origin {
         self.dice.one_of([Origin::GEARMAN, Origin::FAKTORY])
@@ -423,7 +423,7 @@ impl Script<'_> {
         u32::try_from(self.dice.below(u64::from(most) + 1)).unwrap_or(most)
     }
 
-    /// A moment not far from now; now and then one that never comes.
+    /// A moment near now; sometimes one that never comes.
     pub(crate) fn time(&mut self) -> Timestamp {
         let (now, pace) = (self.oracle.now.0, self.world.pace_ms);
         match self.dice.below(20) {

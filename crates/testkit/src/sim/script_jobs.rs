@@ -1,4 +1,4 @@
-//! What is pushed and how it is taken: jobs with every option there is, wishes of every shape.
+//! Generates pushes and takes: jobs with every option, takes of every form.
 
 use windlass_engine::{
     Ability, Backoff, Bridge, Clash, Codec, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
@@ -36,7 +36,7 @@ impl Script<'_> {
         }
     }
 
-    /// A batch: mostly with callbacks, sometimes in another.
+    /// A batch: mostly with callbacks, sometimes inside another.
     pub(crate) fn new_batch(&mut self) -> NewBatch {
         let name = self.dice.pick(&self.world.batches).cloned().unwrap_or_default();
         let nested = self.dice.chance(40);
@@ -62,10 +62,10 @@ impl Script<'_> {
         Some(Box::new(job)).filter(|_| self.dice.chance(70))
     }
 
-    /// A schedule: mostly soon and often, sometimes once in a leap year, sometimes never.
+    /// A schedule: mostly soon and frequent, sometimes once in a leap year, sometimes never.
     pub(crate) fn schedule(&mut self) -> NewSchedule {
         let now = self.oracle.now;
-        // A template's times are counted from each run.
+        // A template's times are relative to each run.
         let span = |at: Timestamp| if at == Timestamp::NEVER { at } else { Timestamp(at.ms_since(now)) };
         let mut job = self.job();
         if !self.dice.chance(4) {
@@ -98,7 +98,7 @@ impl Script<'_> {
             1 => Recurrence::Cron(Cron { hours: 1 << self.dice.below(24), weekdays: Cron::weekday(3), ..often }),
             2 | 3 => Recurrence::Cron(often),
             4 => {
-                // For any hour, or for all but one.
+                // Any hour, or all hours but one.
                 let hours = Cron::ALWAYS.hours & !u32::from(often.minutes & 1 == 0);
                 let zone = Zone::named("Europe/Berlin").unwrap_or(Zone::UNKNOWN);
                 Recurrence::Zoned(Cron { hours, ..often }, zone)
@@ -138,7 +138,7 @@ impl Script<'_> {
         }
     }
 
-    /// Some queues by pattern, some by name; sometimes none, as it is by default.
+    /// Some queues by pattern, some by name; sometimes none, as by default.
     pub(crate) fn bridge(&mut self) -> Bridge {
         let pattern = self.dice.one_of(["work*", "*1", "w?rk0", "*"]);
         let patterns =
@@ -147,7 +147,7 @@ impl Script<'_> {
         Bridge { patterns, named }
     }
 
-    /// Mostly some, sometimes all as it is by default.
+    /// Mostly some protocols, sometimes all, as by default.
     pub(crate) fn rules(&mut self) -> QueueRules {
         if self.dice.chance(25) {
             return QueueRules::default();

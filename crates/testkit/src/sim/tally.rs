@@ -1,17 +1,16 @@
-//! What happened in a life: counts by name, to see that everything does happen, and a fingerprint, to see that it
-//! happens again.
+//! The events of a life: counts by name, to check coverage, and a fingerprint, to check that a life repeats exactly.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 
 use windlass_engine::{Change, ClientId, Command, Event};
 
-/// What happened.
+/// Counts and a fingerprint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How often, by name of the command, the event or the refusal.
+    /// How often each happened, by name of the command, the event or the refusal.
     pub counts: BTreeMap<String, u64>,
-    /// Of everything said and everything to be remembered, byte for byte.
+    /// Of every event and every journalled change, byte for byte.
     pub fingerprint: u64,
 }
 
@@ -75,7 +74,7 @@ impl Tally {
 /// An enum's variant, from how it prints.
 fn variant(what: &dyn Debug) -> String {
     let mut name = FirstWord(String::new());
-    // Ends with an error at the end of the first word: that is how printing the rest is spared.
+    // The writer fails after the first word, which saves formatting the rest.
     let _ = write!(name, "{what:?}");
     name.0
 }

@@ -1,4 +1,4 @@
-//! What the world of one seed is like: how much of everything there may be, who lives in it, what happens often.
+//! The world of one seed: its limits, its clients, and how often each kind of event happens.
 
 use bytes::Bytes;
 use windlass_engine::Limits;
@@ -7,36 +7,36 @@ use crate::dice::Dice;
 
 use super::script::Kind;
 
-/// A world. Small on purpose: names and limits that everybody runs into.
+/// A world. Small on purpose: names conflict and limits are reached.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) limits: Limits,
     pub(crate) clients_max: usize,
-    /// Names of queues, and of those among them that are meant to be `cycle` queues.
+    /// Names of queues, and those of them meant to be `cycle` queues.
     pub(crate) queues: Vec<Bytes>,
     pub(crate) cycles: Vec<Bytes>,
     pub(crate) keys: Vec<Bytes>,
     pub(crate) names: Vec<Bytes>,
     pub(crate) workers: Vec<Bytes>,
     pub(crate) batches: Vec<Bytes>,
-    /// How often each kind of thing happens.
+    /// The weight of each kind of event.
     pub(crate) weights: Vec<(u64, Kind)>,
     /// How far the clock moves at once, in milliseconds.
     pub(crate) pace_ms: u64,
-    /// How often, in percent of all turns, somebody sets the wall clock.
+    /// How often the wall clock is set, in percent of all turns.
     pub(crate) steps_percent: u64,
-    /// How often the daemon stands still.
+    /// How often the daemon pauses.
     pub(crate) pauses_percent: u64,
 }
 
 impl World {
-    /// The world of these dice.
+    /// The world that these random numbers determine.
     pub(crate) fn new(dice: &mut Dice) -> Self {
         let works = names("work", dice.between(1, 5));
         let cycles = names("cycle", dice.between(0, 2));
         let mut weights: Vec<(u64, Kind)> = Kind::ALL.to_vec();
         for (weight, kind) in &mut weights {
-            // Not everything happens in every world.
+            // Some kinds of events are missing in some worlds.
             let factor = dice.one_of([0, 1, 1, 1, 4]);
             let always = matches!(kind, Kind::Open | Kind::Push | Kind::Take | Kind::Finish);
             *weight *= if always { factor.max(1) } else { factor };
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// The kind of thing that happens next.
+    /// The kind of the next event.
     pub(crate) fn pick(&self, dice: &mut Dice) -> Kind {
         let mut left = dice.below(self.weights.iter().map(|(weight, _)| weight).sum());
         for (weight, kind) in &self.weights {

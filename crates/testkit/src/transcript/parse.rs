@@ -1,9 +1,9 @@
-//! The text of a transcript, line by line. What the lines mean is `play`'s to know.
+//! Parses the text of a transcript, line by line. `play` interprets the lines.
 
 use super::pattern::{Part, Pattern};
 use super::{Failure, Scene};
 
-/// What one line asks for.
+/// The action of one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Open(String),
@@ -21,7 +21,7 @@ pub(super) enum Step {
     Closed(String),
     HalfClose(String),
     Close(String),
-    /// By so many milliseconds.
+    /// In milliseconds.
     Advance(u64),
     Stall,
     Resume,
@@ -48,7 +48,7 @@ fn add(scene: &mut Scene, number: usize, line: &str) -> Result<(), String> {
     if let Some(setting) = line.strip_prefix("set ") {
         let (key, value) = setting.trim().split_once(' ').ok_or("set needs a key and a value")?;
         if !scene.steps.is_empty() {
-            return Err("set comes before anything is said".to_owned());
+            return Err("set must come before all messages".to_owned());
         }
         scene.settings.push((key.to_owned(), value.trim().to_owned()));
     } else {
@@ -64,7 +64,7 @@ fn step(line: &str) -> Result<Step, String> {
         (who, way @ (">" | "<")) => {
             let (verb, arguments) = word(arguments);
             if verb.is_empty() {
-                return Err("nothing to say".to_owned());
+                return Err("no message".to_owned());
             }
             let (who, verb, arguments) = (who.to_owned(), verb.to_owned(), patterns(arguments)?);
             Ok(if way == ">" { Step::Say { who, verb, arguments } } else { Step::Hear { who, verb, arguments } })
@@ -81,7 +81,7 @@ fn step(line: &str) -> Result<Step, String> {
     }
 }
 
-/// The first word, and what follows it.
+/// The first word, and the rest.
 fn word(line: &str) -> (&str, &str) {
     let line = line.trim_start();
     line.split_once(' ').map_or((line, ""), |(word, rest)| (word, rest.trim_start()))
@@ -95,7 +95,7 @@ fn milliseconds(time: &str) -> Result<u64, String> {
     let (digits, unit) = match (time.strip_suffix("ms"), time.strip_suffix('s')) {
         (Some(digits), _) => (digits, 1),
         (None, Some(digits)) => (digits, 1_000),
-        (None, None) => return Err(format!("{time} is no time: 60s, 500ms")),
+        (None, None) => return Err(format!("{time} is not a duration such as 60s or 500ms")),
     };
     digits.parse().map(|n: u64| n * unit).map_err(|error| format!("{time}: {error}"))
 }
@@ -132,7 +132,7 @@ fn repeated(pattern: Pattern, left: &str) -> Result<(Pattern, &str), String> {
     Ok((joined(bytes), left))
 }
 
-/// The parts of a word, or of what stands between quotes; the first quote has been taken.
+/// The parts of a word, or of a quoted text; the opening quote has been consumed.
 fn parts(text: &str, quoted: bool) -> Result<(Pattern, &str), String> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -161,7 +161,7 @@ fn parts(text: &str, quoted: bool) -> Result<(Pattern, &str), String> {
     }
 }
 
-/// The byte behind a backslash, and how much of the text it took.
+/// The byte of an escape, and how many bytes of the text it takes.
 fn escaped(text: &str) -> Result<(u8, usize), String> {
     let byte = match text.bytes().next() {
         Some(b'0') => 0,
@@ -173,12 +173,12 @@ fn escaped(text: &str) -> Result<(u8, usize), String> {
             let digits = text.get(1..3).ok_or("\\x needs two digits")?;
             return u8::from_str_radix(digits, 16).map(|byte| (byte, 3)).map_err(|error| format!("\\x: {error}"));
         }
-        _ => return Err(format!("no such escape: \\{text}")),
+        _ => return Err(format!("unknown escape: \\{text}")),
     };
     Ok((byte, 1))
 }
 
-/// The name behind a dollar, in braces or not, and how much of the text it took.
+/// The name behind a dollar, in braces or not, and how many bytes of the text it takes.
 fn variable(text: &str) -> Result<(&str, usize), String> {
     if let Some(braced) = text.strip_prefix('{') {
         let (name, _) = braced.split_once('}').ok_or("no closing brace")?;
@@ -191,7 +191,7 @@ fn variable(text: &str) -> Result<(&str, usize), String> {
     }
 }
 
-/// Neighbouring bytes put together.
+/// Merges adjacent bytes.
 fn joined(parts: Vec<Part>) -> Pattern {
     let mut joined: Vec<Part> = Vec::new();
     for part in parts {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_understood() {
+    fn lines_are_parsed() {
         let say = |verb: &str, arguments| Step::Say { who: "C".to_owned(), verb: verb.to_owned(), arguments };
         let table: [(&str, Step); 14] = [
             (r#"C > GRAB_JOB"#, say("GRAB_JOB", vec![])),
@@ -249,17 +249,17 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_named() {
+    fn errors_name_the_line() {
         let table = [
             ("C > ECHO", 1, "no scene has begun"),
             ("== s\nC ECHO", 2, "cannot be understood: C ECHO"),
             ("== s\n\n# a comment\nC > ECHO \"a", 4, "no closing quote"),
             ("== s\nC > ECHO \"a\"b", 2, "no blank before b"),
-            ("== s\nC > ECHO \"\\q\"", 2, "no such escape: \\q\""),
-            ("== s\nadvance soon", 2, "soon is no time: 60s, 500ms"),
+            ("== s\nC > ECHO \"\\q\"", 2, "unknown escape: \\q\""),
+            ("== s\nadvance soon", 2, "soon is not a duration such as 60s or 500ms"),
             ("== s\nclose", 2, "who?"),
             ("== s\nstall C", 2, "cannot be understood: stall C"),
-            ("== s\nC > X\nset a b", 3, "set comes before anything is said"),
+            ("== s\nC > X\nset a b", 3, "set must come before all messages"),
         ];
         for (text, line, expected) in table {
             let failure = scenes("file", text).map(|_| ()).unwrap_err();

@@ -1,13 +1,13 @@
-//! One argument of a line: bytes with holes in it, to be filled in or to be matched.
+//! One argument of a line: bytes with holes that are filled in or matched.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-/// What has been filled in so far.
+/// The values so far.
 pub(super) type Variables = BTreeMap<String, Bytes>;
 
-/// The hole that anything fits into and that remembers nothing.
+/// The hole that matches anything and stores nothing.
 const ANYTHING: &str = "_";
 
 /// Bytes with holes.
@@ -28,7 +28,7 @@ impl Pattern {
             match part {
                 Part::Literal(bytes) => filled.extend_from_slice(bytes),
                 Part::Variable(name) => {
-                    let value = variables.get(name).ok_or_else(|| format!("${name} has not been heard yet"))?;
+                    let value = variables.get(name).ok_or_else(|| format!("${name} has no value yet"))?;
                     filled.extend_from_slice(value);
                 }
             }
@@ -36,8 +36,8 @@ impl Pattern {
         Ok(filled.into())
     }
 
-    /// Whether `bytes` are these, with anything in the holes that have not been filled; those are filled then. An open
-    /// hole takes at least one byte and ends where what follows it is found first.
+    /// Whether `bytes` match. Holes without a value match anything and are then filled. Such a hole takes at least one byte and
+    /// ends at the first occurrence of what follows it.
     pub(super) fn matches(&self, bytes: &[u8], variables: &mut Variables) -> bool {
         let mut found = variables.clone();
         let matched = matches(&self.0, bytes, &mut found);
@@ -59,7 +59,7 @@ fn matches(parts: &[Part], bytes: &[u8], variables: &mut Variables) -> bool {
             let end = match rest.first() {
                 None => bytes.len(),
                 Some(next) => match known(next, variables) {
-                    // Two open holes side by side cannot be told apart.
+                    // The boundary between two adjacent unfilled holes is ambiguous.
                     None => return false,
                     Some(next) => match (1..bytes.len()).find(|at| tail(bytes, *at).starts_with(&next)) {
                         None => return false,
@@ -103,7 +103,7 @@ mod tests {
         Pattern(parts.iter().map(part).collect())
     }
 
-    /// A name, a pattern, bytes, and what is filled in if they match.
+    /// A name, a pattern, bytes, and the values if they match.
     type Case<'a> = (&'a str, &'a [&'a str], &'a str, Option<&'a [(&'a str, &'a str)]>);
 
     #[test]
@@ -130,11 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_to_match_fills_nothing() {
+    fn a_failed_match_fills_nothing() {
         let mut variables = Variables::new();
         assert!(!pattern(&["$x", " z"]).matches(b"a b", &mut variables));
         assert!(variables.is_empty());
-        assert_eq!(pattern(&["$x"]).fill(&variables), Err("$x has not been heard yet".to_owned()));
+        assert_eq!(pattern(&["$x"]).fill(&variables), Err("$x has no value yet".to_owned()));
         assert!(pattern(&["$x"]).matches(b"a", &mut variables));
         assert_eq!(pattern(&["<", "$x", ">"]).fill(&variables), Ok(Bytes::from("<a>")));
     }

@@ -1,4 +1,4 @@
-//! Plays the steps of a scene over a wire. What the messages look like is the speech's to know.
+//! Plays the steps of a scene over a wire. The [`Speech`] defines the messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -9,24 +9,22 @@ use super::parse::Step;
 use super::pattern::{Pattern, Variables};
 use super::wire::{Heard, Wire};
 
-/// A protocol, as far as a transcript needs it: the peer's side of the codec.
+/// The peer's side of a protocol's codec, as far as a transcript needs it.
 pub trait Speech {
-    /// What a peer's message looks like on the wire. `raw` and `hex` never come here.
+    /// Encodes a peer's message. `raw` and `hex` are handled elsewhere.
     ///
     /// # Errors
-    ///
     /// There is no such message.
     fn encode(&self, verb: &str, arguments: &[Bytes]) -> Result<Said, String>;
 
-    /// Takes the next message of the server's out of what has come; `None` if there is none yet.
+    /// Takes the server's next message from `input`; `None` if it is incomplete.
     ///
     /// # Errors
-    ///
-    /// No server of this protocol says such a thing.
+    /// A server of this protocol does not send such a message.
     fn decode(&self, input: &mut BytesMut) -> Result<Option<Spoken>, String>;
 
-    /// A message that is answered at once and changes nothing, and its answer; different for every number. With it a
-    /// player knows that all said before has been dealt with.
+    /// A message that is answered at once and changes nothing, and its answer; different for every number. Its answer proves that
+    /// all earlier messages have been processed.
     fn barrier(&self, number: u64) -> (Bytes, Spoken);
 }
 
@@ -35,7 +33,7 @@ pub trait Speech {
 pub struct Said {
     /// As it is sent.
     pub bytes: Bytes,
-    /// Whether it is a message, rather than a part of one.
+    /// Whether it is a complete message, rather than a part of one.
     pub whole: bool,
 }
 
@@ -48,7 +46,7 @@ pub struct Spoken {
     pub arguments: Vec<Bytes>,
 }
 
-/// As much of an argument as helps a person who reads a failure.
+/// The length to which failures shorten an argument.
 const SHOWN_BYTES_MAX: usize = 200;
 
 impl fmt::Display for Spoken {
@@ -63,7 +61,7 @@ impl fmt::Display for Spoken {
     }
 }
 
-/// A scene as it is played.
+/// A scene in progress.
 pub(super) struct Player<'a> {
     wire: &'a mut dyn Wire,
     speech: &'a dyn Speech,
@@ -75,15 +73,15 @@ pub(super) struct Player<'a> {
 #[derive(Default)]
 struct Peer {
     input: BytesMut,
-    /// Read from the wire, not yet asked for.
+    /// Read from the wire, not expected yet.
     heard: VecDeque<Spoken>,
-    /// It can say no more.
+    /// It can send no more.
     silent: bool,
-    /// It may be in the middle of a message, where a barrier would be a part of that.
+    /// It may be in the middle of a message; a barrier would become part of that message.
     midway: bool,
 }
 
-/// What reading gave.
+/// The result of reading.
 enum Read {
     Message(Spoken),
     Nothing,
@@ -123,7 +121,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Whoever is still there has nothing left to hear.
+    /// No remaining connection has an unexpected message left.
     pub(super) fn end(&mut self) -> Result<(), String> {
         self.nothing_more().map_err(|text| format!("at the end, {text}"))
     }
@@ -133,12 +131,12 @@ impl<'a> Player<'a> {
         all.iter().try_for_each(|who| self.nothing(who).map_err(|text| format!("{who}: {text}")))
     }
 
-    /// A connection for somebody who is named for the first time.
+    /// Opens a connection when its name is first used.
     fn introduce(&mut self, who: &str) -> Result<(), String> {
         if !self.peers.contains_key(who) {
             self.wire.open(who)?;
             self.peers.insert(who.to_owned(), Peer::default());
-            // So that connections are numbered as the scene names them.
+            // Ensures that connections are numbered in the order of the scene.
             self.wait_for_all(who)?;
         }
         Ok(())
@@ -213,7 +211,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Waits until all that was said has been dealt with, where that can be known; what came of it is remembered.
+    /// Waits until the server has processed all messages, where that can be determined; keeps what it answers.
     fn wait_for_all(&mut self, who: &str) -> Result<(), String> {
         if self.wire.is_immediate() || self.peer(who).silent || self.peer(who).midway {
             return Ok(());
@@ -248,7 +246,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The part of a message that came without the rest of it, for a failure to show.
+    /// The incomplete message in the input, for a failure.
     fn rest(&mut self, who: &str) -> String {
         let input = &self.peer(who).input;
         let shown = input.get(..SHOWN_BYTES_MAX).unwrap_or(input);
@@ -259,7 +257,7 @@ impl<'a> Player<'a> {
 fn hex(words: &[Bytes]) -> Result<Bytes, String> {
     let byte = |word: &Bytes| {
         let digits = std::str::from_utf8(word).ok().filter(|digits| digits.len() == 2);
-        digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or(format!("{word:?} is no byte"))
+        digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or(format!("{word:?} is not a hex byte"))
     };
     words.iter().map(byte).collect::<Result<Vec<u8>, String>>().map(Bytes::from)
 }

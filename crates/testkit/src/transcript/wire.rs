@@ -1,4 +1,4 @@
-//! What carries a conversation: memory, where everything happens at once, or TCP to a daemon.
+//! The transport of a conversation: memory, where everything happens at once, or TCP to a daemon.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,54 +21,51 @@ pub trait Wire {
     /// It cannot be made.
     fn open(&mut self, who: &str) -> Result<(), String>;
 
-    /// Sends bytes. That nobody is there to take them is no error: the reader finds out.
+    /// Sends bytes. A closed receiver is not an error: the next read detects it.
     fn send(&mut self, who: &str, bytes: &[u8]);
 
-    /// Appends what has come.
+    /// Appends received bytes.
     fn receive(&mut self, who: &str, into: &mut BytesMut) -> Heard;
 
     /// Closes the sending side.
     fn half_close(&mut self, who: &str);
 
-    /// Closes the connection; the server knows when this returns.
+    /// Closes the connection; the server has processed that when this returns.
     fn close(&mut self, who: &str);
 
     /// Lets time pass.
     ///
     /// # Errors
-    ///
-    /// The clock is not ours to move.
+    /// This wire cannot move the clock.
     fn advance_ms(&mut self, ms: u64) -> Result<(), String>;
 
-    /// Lets the store take nothing from now on.
+    /// Stalls the store.
     ///
     /// # Errors
-    ///
-    /// The store is not ours to stall.
+    /// This wire cannot stall the store.
     fn stall(&mut self) -> Result<(), String> {
         Err("there is no store to stall".to_owned())
     }
 
-    /// Lets the store go on, once a commit waits for it.
+    /// Resumes the store, once a commit waits for it.
     ///
     /// # Errors
-    ///
-    /// There is nothing to commit, or the store is not ours to stall.
+    /// There is nothing to commit, or this wire cannot stall the store.
     fn resume(&mut self) -> Result<(), String> {
         Err("there is no store to stall".to_owned())
     }
 
-    /// Whether all that a message leads to is there when it has been sent. Otherwise a barrier
-    /// ([`crate::transcript::Speech::barrier`]) is needed to know.
+    /// Whether all consequences of a message are there once it has been sent. Otherwise a barrier
+    /// ([`crate::transcript::Speech::barrier`]) is needed.
     fn is_immediate(&self) -> bool;
 }
 
-/// What a look at a connection gave.
+/// The result of reading a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
     /// Bytes.
     Bytes,
-    /// Nothing, however long one waits.
+    /// Nothing, however long the reader waits.
     Nothing,
     /// The other side has closed.
     Closed,
@@ -91,12 +88,12 @@ impl fmt::Debug for MemoryWire<'_> {
 }
 
 impl<'a> MemoryWire<'a> {
-    /// Connections to this hub, each greeted with a session of the given kind.
+    /// A wire to this hub; `greet` creates the session of each connection.
     pub fn new(hub: MemoryHub, greet: impl Fn(ClientInfo) -> Box<dyn Session> + 'a) -> Self {
         Self { hub, greet: Box::new(greet), clients: BTreeMap::new() }
     }
 
-    /// The server, to look at.
+    /// The server, for inspection.
     #[must_use]
     pub const fn hub(&self) -> &MemoryHub {
         &self.hub
@@ -147,7 +144,7 @@ impl Wire for MemoryWire<'_> {
     }
 }
 
-/// How long to wait for bytes: generous, for a loaded machine. Nothing waits this long unless it fails.
+/// The longest wait for bytes: generous, for a loaded machine. A test waits this long only if it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon over TCP.
@@ -158,7 +155,7 @@ pub struct TcpWire {
 }
 
 impl TcpWire {
-    /// Connections to this address.
+    /// A wire to this address.
     #[must_use]
     pub const fn new(address: SocketAddr) -> Self {
         Self { address, streams: BTreeMap::new() }
@@ -205,7 +202,7 @@ impl Wire for TcpWire {
         }
     }
 
-    /// The server closes its side once it has dealt with the end of ours.
+    /// The server closes its side once it has processed the end of ours.
     fn close(&mut self, who: &str) {
         self.half_close(who);
         let mut rest = BytesMut::new();

@@ -1,4 +1,4 @@
-//! A conversation over ZMTP: what a wire carries, as messages of a DEALER.
+//! A conversation over ZMTP: sends a peer's bytes as messages of a DEALER.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use windlass_zmtp::{Event, Message, Peer, Role, Settings};
 
 use super::{Heard, Wire};
 
-/// How what a peer says stands in messages.
+/// How a peer's bytes are framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// It is the second and last part, behind the empty one of a REQ.
+    /// They are the second and last part, behind the empty part of a REQ.
     Enveloped,
-    /// It is the frames of whole messages itself.
+    /// They contain the frames of whole messages.
     Whole,
 }
 
-/// A wire whose peers are DEALERs. What carries it must be immediate.
+/// A wire whose peers are DEALERs. The inner wire must be immediate.
 #[derive(Debug)]
 pub struct ZmtpWire<W> {
     inner: W,
@@ -27,13 +27,13 @@ pub struct ZmtpWire<W> {
 }
 
 impl<W> ZmtpWire<W> {
-    /// This wire, with messages on it.
+    /// ZMTP messages over `inner`.
     #[must_use]
     pub const fn new(inner: W, framing: Framing) -> Self {
         Self { inner, framing, peers: BTreeMap::new() }
     }
 
-    /// What carries them.
+    /// The inner wire.
     #[must_use]
     pub const fn inner(&self) -> &W {
         &self.inner
@@ -90,7 +90,7 @@ impl<W: Wire> Wire for ZmtpWire<W> {
             }
         }
         self.peers.insert(who.to_owned(), (peer, input));
-        // What answers the transport's own commands.
+        // Answers to the transport's own commands.
         self.inner.send(who, &out);
         match heard {
             _ if into.len() > before => Heard::Bytes,

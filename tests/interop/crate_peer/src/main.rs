@@ -30,7 +30,7 @@ async fn main() -> Outcome {
 async fn client(server: &str, exceptions: bool) -> Outcome {
     let mut admin = AdminClient::connect(server).await?;
     let client = Arc::new(ClientBuilder::new().servers([server]).with_exceptions(exceptions).connect().await?);
-    // A handle can only be asked about by whoever got it.
+    // Only the client that received a handle can ask about it.
     let mut handles: Vec<JobHandle> = Vec::new();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {

@@ -1,8 +1,8 @@
-//! Where Faktory keeps what in Redis.
+//! The layout of Faktory's data in Redis.
 //!
 //! ```text
 //! queues                            set     the names of queues
-//! paused                            set     those of them that are paused
+//! paused                            set     the names of paused queues
 //! NAME                              list    a queue's jobs, up to Faktory 1.9.4; new ones come in at the left
 //! q:NAME                            list    the same, later
 //! scheduled, retries, dead          zset    jobs, by when they are due or forgotten, in seconds since 1970
@@ -11,8 +11,8 @@
 //! processed, failures, …:YYYY-MM-DD string  counters
 //! ```
 //!
-//! A Faktory that was updated may have left jobs under the old name of a queue, and one that was flushed has forgotten the
-//! names of queues that have jobs: both are found here by looking at every key.
+//! An updated Faktory may have left jobs under the old name of a queue. A flushed Faktory has forgotten the names of queues that
+//! have jobs. The import finds both by looking at every key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use super::redis::{Page, Redis};
 
 const PREFIX: &[u8] = b"q:";
 
-/// How many keys that are none of Faktory's are named.
+/// How many foreign keys are named.
 const EXAMPLES: usize = 5;
 
 /// A key that holds jobs.
@@ -33,10 +33,10 @@ pub(super) struct Source {
     pub(super) holds: Holds,
 }
 
-/// What the jobs of a key have in common.
+/// The state of all jobs of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// They wait in this queue.
+    /// They are ready in this queue.
     Queue(Vec<u8>),
     Scheduled,
     Retries,
@@ -44,34 +44,34 @@ pub(super) enum Holds {
     Working,
 }
 
-/// One job in its key.
+/// One job of a key.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
     pub(super) source: &'a Source,
-    /// Its place in its key, from 1; a queue's next job comes first.
+    /// Its position in its key, from 1; a queue's next job comes first.
     pub(super) number: u64,
     pub(super) text: Vec<u8>,
-    /// Seconds since 1970, in a set.
+    /// Seconds since 1970, in a sorted set.
     pub(super) score: f64,
 }
 
-/// What there is.
+/// The contents of the database.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// In the order in which they are taken.
+    /// In the order of the import.
     pub(super) sources: Vec<Source>,
-    /// Queues, and whether they are paused.
+    /// Queues, and whether each is paused.
     pub(super) queues: BTreeMap<Vec<u8>, bool>,
-    /// Keys of Faktory's that are not what they should be, with what they are.
+    /// Faktory's keys with an unexpected type, with their type.
     pub(super) odd: BTreeMap<Vec<u8>, String>,
-    /// Keys of others: the first few of them, and how many more there are.
+    /// Keys of other programs: the first few, and how many more there are.
     pub(super) others: BTreeSet<Vec<u8>>,
     pub(super) more_others: u64,
-    /// There are counters, which have no place here.
+    /// Whether there are counters; they are not imported.
     pub(super) counters: bool,
 }
 
-/// What a key is by its name.
+/// The meaning of a key's name.
 enum Known {
     Set,
     Sorted(Holds),
@@ -104,14 +104,14 @@ impl Known {
 }
 
 impl Layout {
-    /// Looks at every key.
+    /// Scans all keys.
     pub(super) fn explore(redis: &mut Redis) -> Result<Self, Failure> {
         let mut layout = Self::default();
         let mut lists = BTreeSet::new();
         let mut sets = BTreeMap::new();
         redis.each_key(&mut |key, kind| {
             match Known::by_name(&key) {
-                // It is gone again.
+                // The key no longer exists.
                 _ if kind == "none" => {}
                 Some(known) if known.kind() != kind => {
                     layout.odd.insert(key, format!("is a {kind}, but a {} expected", known.kind()));
@@ -134,7 +134,7 @@ impl Layout {
                 None => layout.is_other(key),
             }
         }
-        // A queue's old jobs before its new ones; the old name is the shorter one.
+        // A queue's old jobs come before its new ones; the old name is the shorter one.
         layout.sources.sort_by_cached_key(|source| match &source.holds {
             Holds::Queue(name) => (name.clone(), source.key.len()),
             Holds::Scheduled | Holds::Retries | Holds::Dead | Holds::Working => Default::default(),
@@ -164,7 +164,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The queue whose jobs this list holds, if it is a queue's.
+    /// The queue whose jobs this list holds, if the list belongs to a queue.
     fn queue_of(&self, redis: &mut Redis, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
         if self.queues.contains_key(key) {
             return Ok(Some(key.to_vec()));
@@ -173,14 +173,14 @@ impl Layout {
         if name.len() < key.len() && self.queues.contains_key(name) {
             return Ok(Some(name.to_vec()));
         }
-        // A queue nobody knows: its jobs do.
+        // The queue is not in the set of names, but its jobs name it.
         let first = redis.list_page(key, 0, &mut Page::new())?;
         let text = first.first().and_then(|entry| std::str::from_utf8(entry).ok());
         let job = text.and_then(|text| Unit::parse(text).ok());
         Ok(job.filter(|job| job.queue.as_bytes() == name).map(|_| name.to_vec()))
     }
 
-    /// Every job, page by page, always in the same order.
+    /// Visits every job, page by page, always in the same order.
     pub(super) fn each(
         &self,
         redis: &mut Redis,
@@ -203,7 +203,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Removes every job that `done` says is done with, by its place among all. Says how many went.
+    /// Removes every job for which `done` returns true; `done` gets the job's position among all jobs. Returns the number of
+    /// removed jobs.
     pub(super) fn remove(&self, redis: &mut Redis, done: &dyn Fn(u64) -> bool) -> Result<u64, Failure> {
         let (mut place, mut removed) = (0, 0);
         for source in &self.sources {

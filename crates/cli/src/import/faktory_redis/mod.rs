@@ -1,7 +1,7 @@
-//! `windlass import faktory-redis`: the jobs of a Faktory that has been stopped, from its Redis.
+//! `windlass import faktory-redis`: imports the jobs of a stopped Faktory from its Redis.
 //!
-//! Reading order: `layout` (what is where in Redis) · `redis` (asking for it) · here, what becomes of it · `report`.
-//! What a job's text comes to is for `windlass-faktory` to say.
+//! Reading order: `layout` (what is where in Redis) · `redis` (queries) · here, the import · `report`. `windlass-faktory`
+//! interprets a job's text.
 
 mod layout;
 mod redis;
@@ -28,57 +28,57 @@ const HELP: &str = "\
 ADDRESS is a URL (redis://:password@host:port/database, unix:///path), the path
 of a socket, or host:port. A password may also be in the variable REDISCLI_AUTH.
 
-Stop Faktory first: what it still hands out would be run twice. The Redis that
+Stop Faktory first: a job it still hands out would run twice. The Redis that
 it started stops with it; start one on its files by hand:
   redis-server --port 0 --unixsocket /tmp/faktory.sock \\
       --dir /var/lib/faktory/db --dbfilename faktory.rdb
 Run this as the user the daemon runs as, and with its configuration: limits and
 faktory.* keys count as they do for PUSH. The daemon must not run.
 
-Taken are the queues, paused or not, and all jobs in them, scheduled, in
-retries, dead, and those that are worked on: their workers may end them here as
-long as their reservations last. Jobs keep their jid, arguments, custom values,
-times, failures and retries. Both layouts are known (lists called NAME, as up to
-Faktory 1.9.4, and q:NAME), and so are queues that Faktory has lost sight of.
-Not taken: counters, and what the commercial edition keeps of batches and locks.
-Jobs of batches (custom.bid) are left, for no callback would wait for them; with
---without-batches they are taken as jobs that are in none, and told how many.
+The import includes the queues, paused or not, and all jobs: queued, scheduled,
+in retries, dead, and reserved by workers, which may end them here until their
+reservations expire. Jobs keep their jid, arguments, custom values, times,
+failures and retries. It reads both layouts (lists called NAME, as up to
+Faktory 1.9.4, and q:NAME), and queues missing from Faktory's set of queues.
+Not imported: counters, and the commercial edition's batches and locks.
+Jobs of batches (custom.bid) are left, because no callback would wait for them;
+--without-batches imports them as jobs without a batch, and prints their number.
 
-Nothing in Redis is changed; with --remove the jobs that were taken are removed
-from it, once they are on the disk here.
+The import does not change Redis; with --remove it removes imported jobs from
+Redis once they are on the disk here.
 
-A second time does nothing: the data directory remembers (in imports/) what it
-has taken of which contents. If they have changed meanwhile, all jobs are looked
-at again, and those whose jid is here still are not taken. Jobs that were left
-are tried again.
+A second import does nothing: the data directory records (in imports/) which
+jobs were imported. If the contents of Redis have changed meanwhile, all jobs
+are examined again, and those whose jid still exists here are skipped. Jobs that
+were left are tried again.
 
 Exit codes:
-  0   every job is taken, or was before
-  1   the data directory could not be written to; do it again
-  2   bad usage or configuration, or ADDRESS is no Redis that answers
-  4   the data directory cannot be opened, for instance because of a daemon
-  5   jobs are left, each named with its reason";
+  0   every job is imported, or was before
+  1   the data directory could not be written to; import again
+  2   bad usage or configuration, or no Redis answers at ADDRESS
+  4   the data directory cannot be opened, for instance because a daemon runs
+  5   some jobs are left; the output names each with its reason";
 
-/// Take over the jobs in a Faktory's Redis.
+/// Import the jobs in a Faktory's Redis.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct FaktoryRedis {
-    /// Where Redis listens.
+    /// The address of Redis.
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Say what would be taken into an empty data directory, and take nothing.
+    /// Print what would be imported into an empty data directory, and import nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take jobs that an earlier import took once more.
+    /// Import jobs again that an earlier import took.
     #[arg(long)]
     again: bool,
-    /// Remove from Redis what is taken, once it is safe here.
+    /// Remove imported jobs from Redis once they are on the disk here.
     #[arg(long, conflicts_with = "dry_run")]
     remove: bool,
-    /// Take jobs of batches that are not here outside of them: their batches' callbacks never come.
+    /// Import jobs of batches that do not exist here as jobs without a batch: the callbacks of their batches never run.
     #[arg(long)]
     without_batches: bool,
-    /// Go on although other clients are connected to Redis; none of them may be a Faktory.
+    /// Continue although other clients are connected to Redis; none of them may be a Faktory.
     #[arg(long)]
     shared: bool,
     #[command(flatten)]
@@ -95,7 +95,7 @@ impl FaktoryRedis {
             && let Some(other) = redis.other_client()
         {
             let reason = format!(
-                "{other} is connected to it: stop Faktory first, or its jobs run twice; --shared if that is no Faktory"
+                "{other} is connected to it: stop Faktory first, or its jobs run twice; give --shared if that is not a Faktory"
             );
             return Err(redis.refuse(reason));
         }
@@ -132,13 +132,13 @@ impl FaktoryRedis {
         importer.finish()?;
         report.write(&mut out, self.dry_run).and_then(|()| out.flush()).map_err(|why| cannot_say(&why))?;
         if !unchanged {
-            return Err(redis.refuse("it has changed meanwhile: stop whoever uses it, and do it again"));
+            return Err(redis.refuse("it has changed meanwhile: stop its other clients, and run the import again"));
         }
         report.outcome()
     }
 }
 
-/// One entry, one job.
+/// Imports one entry as one job.
 fn take(
     entry: &Entry<'_>,
     place: u64,
@@ -163,9 +163,11 @@ fn take(
                     report.known += 1;
                     return Ok(());
                 }
-                Outcome::Refused(Refusal::UnknownBatch) => {
-                    (jid, "it is in a batch that is not here; --without-batches takes it outside of it".to_owned())
-                }
+                Outcome::Refused(Refusal::UnknownBatch) => (
+                    jid,
+                    "it is in a batch that does not exist here; --without-batches imports it without its batch"
+                        .to_owned(),
+                ),
                 Outcome::Refused(why) => (jid, why.to_string()),
             }
         }
@@ -177,7 +179,7 @@ fn take(
     report.leave(out, entry, jid.as_deref(), &why).map_err(|why| cannot_say(&why))
 }
 
-/// Takes a job, outside of its batch if that is not here and nobody minds.
+/// Imports a job; without its batch if the batch does not exist here and `--without-batches` is given.
 fn take_in(place: u64, job: NewJob, importer: &mut Importer, report: &mut Report) -> Result<Outcome, Failure> {
     let outside = job.batch.is_some().then(|| NewJob { batch: None, ..job.clone() });
     match (importer.take(place, job)?, outside.filter(|_| report.without_batches)) {
@@ -190,7 +192,7 @@ fn take_in(place: u64, job: NewJob, importer: &mut Importer, report: &mut Report
     }
 }
 
-/// The job an entry is; or its name, if it has one, and why it is none.
+/// The job of an entry; or, if the entry is invalid, its name, if any, and the reason.
 fn job(entry: &Entry<'_>, faktory: &Faktory) -> Result<NewJob, (Option<Bytes>, String)> {
     let at = timestamp(entry.score);
     let (standing, queue) = match &entry.source.holds {
@@ -203,14 +205,14 @@ fn job(entry: &Entry<'_>, faktory: &Faktory) -> Result<NewJob, (Option<Bytes>, S
     let job = faktory.adopt(import::now(), &entry.text, standing).map_err(|why| (None, why.to_string()))?;
     match queue {
         Some(queue) if *queue != job.queue => {
-            let why = format!("it says its queue is \"{}\"", job.queue.escape_ascii());
+            let why = format!("its queue field is \"{}\"", job.queue.escape_ascii());
             Err((job.name, why))
         }
         Some(_) | None => Ok(job),
     }
 }
 
-/// Seconds since 1970, which may be none, to a time.
+/// Converts seconds since 1970 to a time. NaN and negative numbers give 0.
 fn timestamp(seconds: f64) -> Timestamp {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates, and none is 0")]
     let ms = (seconds * 1_000.0).ceil() as u64;
@@ -226,7 +228,7 @@ fn digest(layout: &Layout, redis: &mut Redis) -> Result<String, Failure> {
     Ok(hex::encode(digest.finalize()))
 }
 
-/// All of an entry, so that two different ones never look alike.
+/// Hashes the whole entry, so that two different entries never look alike.
 fn sum(entry: &Entry<'_>, into: &mut Sha256) {
     for bytes in [&entry.source.key, &entry.text] {
         into.update((bytes.len() as u64).to_be_bytes());

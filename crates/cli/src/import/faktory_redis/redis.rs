@@ -1,6 +1,6 @@
-//! A Redis, asked a page at a time.
+//! A Redis client that reads a page at a time.
 //!
-//! Not here: which keys there are and what they mean (`layout`).
+//! Not here: which keys exist and what they mean (`layout`).
 
 use std::path::PathBuf;
 use std::thread;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError};
 use windlass_server::Failure;
 
-/// How long one answer may take. Redis does one thing at a time.
+/// The longest time for one answer. Redis processes one command at a time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A page holds as many entries as come to about this many bytes, and no more than so many.
+/// A page holds as many entries as add up to about this many bytes, and at most `PAGE_ENTRIES`.
 const PAGE_BYTES: usize = 1 << 20;
 const PAGE_ENTRIES: usize = 1_000;
 
-/// One connection, and what its server is called in messages.
+/// One connection, and the server's name in messages.
 pub(super) struct Redis {
     connection: redis::Connection,
     name: PathBuf,
@@ -28,16 +28,14 @@ impl std::fmt::Debug for Redis {
     }
 }
 
-/// What the entries of a sorted set are: what stands there, and its score.
+/// The entries of a sorted set: member and score.
 pub(super) type Scored = (Vec<u8>, f64);
 
 impl Redis {
-    /// Connects to a URL (`redis://`, `unix://`), a path, or a host with a port. A password that the address does not have
-    /// may come beside it.
+    /// Connects to a URL (`redis://`, `unix://`), a path, or a host with a port. `password` is used if the address has none.
     ///
     /// # Errors
-    ///
-    /// [`Failure::Source`]: the address is none, or nobody answers there, or not as a Redis does.
+    /// [`Failure::Source`]: the address is invalid, no server answers there, or the server is not a Redis.
     pub(super) fn connect(address: &str, password: Option<&str>) -> Result<Self, Failure> {
         let name = PathBuf::from(without_secret(address));
         let refuse = |reason: String| Failure::Source { file: name.clone(), reason };
@@ -62,7 +60,7 @@ impl Redis {
         command.query(&mut self.connection).map_err(|why| self.refuse(why))
     }
 
-    /// Many questions at once; none is one that cannot be asked.
+    /// Sends many commands at once. An empty pipeline cannot be sent, so it returns no answers.
     fn ask_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<Vec<T>, Failure> {
         if commands.is_empty() {
             return Ok(Vec::new());
@@ -70,8 +68,8 @@ impl Redis {
         commands.query(&mut self.connection).map_err(|why| self.refuse(why))
     }
 
-    /// Another client of the same database, if one stays: its address and its last command. A connection that is just
-    /// ending is nobody's.
+    /// Another client of the same database, if one stays connected: its address and its last command. A connection that is just
+    /// ending does not count.
     pub(super) fn other_client(&mut self) -> Option<String> {
         const TRIES: u32 = 10;
         const PAUSE: Duration = Duration::from_millis(20);
@@ -82,7 +80,7 @@ impl Redis {
         self.other_client_now()
     }
 
-    /// None as well where the server does not say.
+    /// `None` also if the server does not list its clients.
     fn other_client_now(&mut self) -> Option<String> {
         let own: u64 = redis::cmd("CLIENT").arg("ID").query(&mut self.connection).ok()?;
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut self.connection).ok()?;
@@ -100,7 +98,7 @@ impl Redis {
         Some(format!("{} ({})", say("addr"), say("cmd")))
     }
 
-    /// Every key with its type, maybe more than once.
+    /// Visits every key with its type, possibly more than once.
     pub(super) fn each_key(
         &mut self,
         each: &mut dyn FnMut(Vec<u8>, String) -> Result<(), Failure>,
@@ -122,7 +120,7 @@ impl Redis {
         }
     }
 
-    /// The members of a set, maybe more than once.
+    /// Visits the members of a set, possibly more than once.
     pub(super) fn each_member(&mut self, key: &[u8], each: &mut dyn FnMut(Vec<u8>)) -> Result<(), Failure> {
         let mut cursor = 0_u64;
         loop {
@@ -136,7 +134,7 @@ impl Redis {
         }
     }
 
-    /// The entries of a list behind the first `skip`, from its end: new ones come in at its beginning.
+    /// The entries of a list after the first `skip`, counted from its end: new entries come in at its beginning.
     pub(super) fn list_page(&mut self, key: &[u8], skip: usize, page: &mut Page) -> Result<Vec<Vec<u8>>, Failure> {
         let (skip, count) = (to_index(skip), to_index(page.entries));
         let mut entries: Vec<Vec<u8>> =
@@ -146,7 +144,7 @@ impl Redis {
         Ok(entries)
     }
 
-    /// The entries of a sorted set behind the first `skip`.
+    /// The entries of a sorted set after the first `skip`.
     pub(super) fn set_page(&mut self, key: &[u8], skip: usize, page: &mut Page) -> Result<Vec<Scored>, Failure> {
         let (skip, count) = (to_index(skip), to_index(page.entries));
         let entries: Vec<Scored> =
@@ -155,7 +153,7 @@ impl Redis {
         Ok(entries)
     }
 
-    /// Removes entries of a list, each once, looking for them from its end. Says how many were there.
+    /// Removes entries of a list, each once, searching from its end. Returns how many existed.
     pub(super) fn remove_from_list(&mut self, key: &[u8], entries: &[Vec<u8>]) -> Result<u64, Failure> {
         let mut ask = redis::pipe();
         for entry in entries {
@@ -164,7 +162,7 @@ impl Redis {
         Ok(self.ask_all::<u64>(&ask)?.iter().sum())
     }
 
-    /// Removes entries of a sorted set. Says how many were there.
+    /// Removes entries of a sorted set. Returns how many existed.
     pub(super) fn remove_from_set(&mut self, key: &[u8], entries: &[Vec<u8>]) -> Result<u64, Failure> {
         if entries.is_empty() {
             return Ok(0);
@@ -173,7 +171,7 @@ impl Redis {
     }
 }
 
-/// How much is asked for at once. What comes is not known before, so it starts small and grows.
+/// The number of entries requested at once. Entry sizes are unknown in advance, so it starts small and grows.
 #[derive(Debug)]
 pub(super) struct Page {
     entries: usize,
@@ -195,9 +193,9 @@ fn to_index(count: usize) -> i64 {
 
 fn locate(address: &str, password: Option<&str>) -> Result<ConnectionInfo, String> {
     if address.starts_with("rediss:") || address.starts_with("valkeys:") {
-        return Err("TLS is not spoken to Redis: use a tunnel, or a Redis beside the files of the other".to_owned());
+        return Err("TLS to Redis is not supported: use a tunnel, or start a Redis on a copy of the files".to_owned());
     }
-    let no_redis = |why: RedisError| format!("this is no address of a Redis: {why}");
+    let no_redis = |why: RedisError| format!("not an address of a Redis: {why}");
     let path = address.strip_prefix("unix:").filter(|rest| !rest.starts_with("//")).unwrap_or(address);
     let info = if path.starts_with('/') {
         ConnectionAddr::Unix(path.into()).into_connection_info().map_err(no_redis)?
@@ -205,7 +203,7 @@ fn locate(address: &str, password: Option<&str>) -> Result<ConnectionInfo, Strin
         address.into_connection_info().map_err(no_redis)?
     } else {
         let place = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-        let (host, port) = place.ok_or("this is no address of a Redis: a URL, a path or host:port expected")?;
+        let (host, port) = place.ok_or("not an address of a Redis: a URL, a path or host:port expected")?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         (host, port).into_connection_info().map_err(no_redis)?
     };
@@ -216,7 +214,7 @@ fn locate(address: &str, password: Option<&str>) -> Result<ConnectionInfo, Strin
     }
 }
 
-/// For messages: an address without what stands before its host.
+/// For messages: an address without user and password.
 fn without_secret(address: &str) -> String {
     match (address.split_once("://"), address.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, place))) => format!("{scheme}://{place}"),

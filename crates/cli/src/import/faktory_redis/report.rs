@@ -1,4 +1,4 @@
-//! What is said of it: a line for each job that is left, one for each key, one for all.
+//! The output of the import: a line for each job that is left, a line for each key, and a total.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,25 +9,25 @@ use crate::import::report::{outcome, write_before};
 
 use super::layout::{Entry, Layout, Source};
 
-/// How much of a job is shown that has no name.
+/// How many bytes are shown of a job without a name.
 const SHOWN_BYTES: usize = 60;
 
-/// Counts, by key and in all.
+/// Counts, by key and in total.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     keys: BTreeMap<String, u64>,
     /// Jobs looked at.
     pub(super) jobs: u64,
     taken: u64,
-    /// Jobs of an earlier import, and jobs whose names are here from elsewhere.
+    /// Jobs of an earlier import, and jobs whose names exist here already.
     pub(super) before: u64,
     pub(super) known: u64,
-    /// Whether jobs of batches that are not here are taken outside of them, and how many were.
+    /// Whether jobs of batches that do not exist here are imported without their batch, and how many were.
     pub(super) without_batches: bool,
     pub(super) outside: u64,
-    /// Jobs, queues and keys that could not be taken.
+    /// Jobs, queues and keys that could not be imported.
     left: u64,
-    /// Jobs that are not in Redis any more.
+    /// Jobs removed from Redis.
     pub(super) removed: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Report {
         *self.keys.entry(source.to_string()).or_default() += 1;
     }
 
-    /// Says at once why a job is left: there may be many. It has a name, or is shown itself.
+    /// Prints at once why a job is left: there may be many. Names the job, or shows it if it has no name.
     pub(super) fn leave(
         &mut self,
         out: &mut dyn Write,
@@ -65,7 +65,7 @@ impl Report {
         writeln!(out, "queue \"{}\" left: {why}", queue.escape_ascii())
     }
 
-    /// Says what of the database is not looked at.
+    /// Prints which parts of the database are not imported.
     pub(super) fn survey(&mut self, out: &mut dyn Write, layout: &Layout) -> io::Result<()> {
         for (key, is) in &layout.odd {
             self.left += 1;
@@ -75,7 +75,7 @@ impl Report {
             writeln!(out, "not taken: Faktory's counters of jobs processed and failed; they begin anew")?;
         }
         for key in &layout.others {
-            writeln!(out, "not taken: key \"{}\", which is none of a Faktory's jobs", key.escape_ascii())?;
+            writeln!(out, "not taken: key \"{}\", which does not hold jobs of a Faktory", key.escape_ascii())?;
         }
         match layout.more_others {
             0 => Ok(()),
@@ -83,7 +83,7 @@ impl Report {
         }
     }
 
-    /// The counts, in words.
+    /// Prints the counts.
     pub(super) fn write(&self, out: &mut dyn Write, dry_run: bool) -> io::Result<()> {
         let taken = if dry_run { "would be taken" } else { "taken" };
         for (key, count) in &self.keys {
@@ -92,7 +92,7 @@ impl Report {
         let Self { jobs, taken: count, known, before, .. } = self;
         writeln!(out, "{jobs} jobs: {count} {taken}")?;
         if self.outside > 0 {
-            writeln!(out, "{} of these {taken} outside of their batches, which are not here", self.outside)?;
+            writeln!(out, "{} of these {taken} without their batches, which do not exist here", self.outside)?;
         }
         if *known > 0 {
             writeln!(out, "{known} here already, with the same jid")?;
@@ -101,7 +101,7 @@ impl Report {
         self.removed.map_or(Ok(()), |removed| writeln!(out, "{removed} removed from Redis"))
     }
 
-    /// All or not all: what the process exits with.
+    /// The result that determines the exit code: all jobs imported, or not.
     pub(super) fn outcome(&self) -> Result<(), Failure> {
         outcome(self.left, "of them", "of them")
     }

@@ -1,6 +1,6 @@
-//! `windlass import spiderq-snapshot`: the keys and values that a spiderq kept in its database.
+//! `windlass import spiderq-snapshot`: imports the keys and values in spiderq's database file.
 //!
-//! Reading order: `snapshot` (the file) · here, what becomes of it. What an entry comes to is for `windlass-spiderq` to say.
+//! Reading order: `snapshot` (the file) · here, the import. `windlass-spiderq` interprets an entry.
 
 mod snapshot;
 
@@ -18,49 +18,49 @@ use super::report::{cannot_say, log_aside, outcome, write_before};
 use crate::settings::Settings;
 
 const HELP: &str = "\
-FILE is the file `snapshot` in the directory that spiderq's --database named. Let
-clients send Flush before spiderq is stopped: what changed since its last
-snapshot is not in it. FILE is only read, and taken whole or not at all: one that
-was cut short is refused before anything is taken. Run this as the user the
-daemon runs as, and with its configuration: limits, spiderq.* and zmtp.* keys
-count as they do for Add. The daemon must not run.
+FILE is the file `snapshot` in the directory given to spiderq's --database. Let
+clients send Flush before you stop spiderq: FILE lacks changes since its last
+snapshot. FILE is only read, and imported completely or not at all: a truncated
+file is refused before anything is imported. Run this as the user the daemon
+runs as, and with its configuration: limits, spiderq.* and zmtp.* keys apply as
+they do for Add. The daemon must not run.
 
-Every key is queued at the tail, in the order of FILE; that is what spiderq does
-with it when it starts, tasks that had been dropped included, because FILE says
-nothing of order or of what was dropped. A key that is in the queue already is
-kept as it is, named, and counted.
+Every key is queued at the tail, in the order of FILE. spiderq itself does the
+same at its start, with dropped tasks too: FILE does not record their order, nor
+which were dropped. A key that is in the queue already stays unchanged; the
+output names and counts it.
 
-A second time does nothing: the data directory remembers (in imports/) which
-entries of which FILE it has taken. Entries that were left are tried again.
+A second import does nothing: the data directory records (in imports/) which
+entries of which FILE were imported. Entries that were left are tried again.
 
 Exit codes:
-  0   every entry is taken or kept, or was before
-  1   the data directory could not be written to; do it again
-  2   bad usage or configuration, or FILE is no whole snapshot
-  4   the data directory cannot be opened, for instance because of a daemon
-  5   entries are left, each named with its reason";
+  0   every entry is imported or kept, or was before
+  1   the data directory could not be written to; import again
+  2   bad usage or configuration, or FILE is not a complete snapshot
+  4   the data directory cannot be opened, for instance because a daemon runs
+  5   some entries are left; the output names each with its reason";
 
-/// Take over the keys and values in a spiderq's snapshot.
+/// Import the keys and values in a spiderq's snapshot.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct SpiderqSnapshot {
     /// The file `snapshot` in spiderq's database directory.
     #[arg(value_name = "FILE")]
     snapshot: PathBuf,
-    /// The queue they go to; one of those that are served (spiderq.queue, and those under spiderq.more).
+    /// The queue that the keys go to: spiderq.queue or one under spiderq.more.
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// Say what would be taken into an empty data directory, and take nothing.
+    /// Print what would be imported into an empty data directory, and import nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take entries that an earlier import took once more.
+    /// Import entries again that an earlier import took.
     #[arg(long)]
     again: bool,
     #[command(flatten)]
     settings: Settings,
 }
 
-/// What became of the entries.
+/// The outcome for all entries.
 #[derive(Debug, Default)]
 struct Report {
     entries: u64,
@@ -92,7 +92,7 @@ impl SpiderqSnapshot {
 }
 
 impl Report {
-    /// One entry, one job.
+    /// Imports one entry as one job.
     fn take(
         &mut self,
         entry: Entry,
@@ -130,7 +130,7 @@ impl Report {
         writeln!(out, "entry {number} left: key \"{}\": {why}", key.escape_ascii()).map_err(|why| cannot_say(&why))
     }
 
-    /// The counts, in words.
+    /// Prints the counts.
     fn write(&self, out: &mut dyn Write, dry_run: bool) -> io::Result<()> {
         let Self { entries, taken, kept, before, .. } = self;
         writeln!(out, "{entries} entries: {taken} {}", if dry_run { "would be taken" } else { "taken" })?;
@@ -140,7 +140,7 @@ impl Report {
         write_before(out, *before, "file")
     }
 
-    /// All or not all: what the process exits with.
+    /// The result that determines the exit code: all entries imported, or not.
     fn outcome(&self) -> Result<(), Failure> {
         outcome(self.left, "entry", "entries")
     }

@@ -4,7 +4,7 @@
 //! count:u64 { key_len:u32 key value_len:u32 value }*count
 //! ```
 //!
-//! Numbers are in the byte order of the machine that wrote them, which is taken to be that of this one.
+//! Numbers are in the byte order of the machine that wrote them; this reader assumes the byte order of this machine.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_server::Failure;
 
-/// A file that is whole.
+/// A complete file.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct Entry {
     pub(super) value: Bytes,
 }
 
-/// Reads one entry after the other, and never past what the file holds.
+/// Reads one entry after another, and never past the end of the file.
 struct Entries<R> {
     from: R,
     /// Bytes that are not read yet.
@@ -38,26 +38,26 @@ struct Entries<R> {
     read: u64,
 }
 
-/// Why it is no snapshot.
+/// Why the file is not a snapshot.
 #[derive(Debug, thiserror::Error)]
 enum Torn {
-    #[error("a snapshot begins with 8 bytes, and this has {0}")]
+    #[error("a snapshot begins with 8 bytes, but this file has {0}")]
     NoCount(u64),
     #[error(
-        "it is to hold {count} entries, for which its {bytes} bytes are too few: it is no snapshot, was cut short, or comes from \
+        "its header promises {count} entries, but {bytes} bytes are too few: it is not a snapshot, was cut short, or comes from \
          a machine of another byte order"
     )]
     Count { count: u64, bytes: u64 },
     #[error("it ends within entry {entry} of {count}: it was cut short")]
     Short { entry: u64, count: u64 },
-    #[error("{bytes} bytes stand behind its {count} entries: it is no snapshot, or was written over another")]
+    #[error("{bytes} bytes follow its {count} entries: it is not a snapshot, or was written over another")]
     Long { bytes: u64, count: u64 },
     #[error("{0}")]
     Unreadable(#[from] std::io::Error),
 }
 
 impl Snapshot {
-    /// Reads all of it once, so that nothing is taken of one that is not whole.
+    /// Reads the whole file once, so that an incomplete file is refused before anything is imported.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let mut snapshot = Self { path: path.to_owned(), digest: Sha256::new() };
         let mut digest = Sha256::new();
@@ -72,7 +72,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// What tells it from others, going to this queue.
+    /// Identifies the snapshot together with the queue it goes to.
     pub(super) fn digest(&self, queue: &[u8]) -> String {
         hex::encode(self.digest.clone().chain_update(queue).finalize())
     }
@@ -83,7 +83,7 @@ impl Snapshot {
         let file = File::open(&self.path).map_err(|why| refuse(&why))?;
         let about = file.metadata().map_err(|why| refuse(&why))?;
         if about.is_dir() {
-            return Err(refuse(&"this is a directory; the file in it called snapshot is meant"));
+            return Err(refuse(&"this is a directory; give the file snapshot in it"));
         }
         let mut entries = Entries::new(BufReader::new(file), about.len()).map_err(|why| refuse(&why))?;
         while let Some(entry) = entries.next().map_err(|why| refuse(&why))? {
@@ -125,7 +125,7 @@ impl<R: Read> Entries<R> {
         self.claim(length.into())?;
         let mut bytes = Vec::new();
         (&mut self.from).take(length.into()).read_to_end(&mut bytes)?;
-        // The file has become shorter since it was opened.
+        // The file was truncated after it was opened.
         if bytes.len() as u64 != u64::from(length) {
             return Err(Torn::Short { entry: self.read, count: self.count });
         }
@@ -139,7 +139,7 @@ impl<R: Read> Entries<R> {
     }
 }
 
-/// Every entry of a file that is in memory.
+/// Every entry of a file in memory.
 #[allow(dead_code, reason = "for tests, and for the fuzzer, which includes this file")]
 pub(super) fn entries(file: &[u8]) -> Result<Vec<Entry>, String> {
     let told = |torn: Torn| torn.to_string();
@@ -185,8 +185,8 @@ mod tests {
         for cut in 0..whole.len() {
             let said = read(&whole[..cut]).unwrap_err();
             let expected = match cut {
-                0..8 => format!("a snapshot begins with 8 bytes, and this has {cut}"),
-                8..24 => format!("it is to hold 2 entries, for which its {cut} bytes are too few"),
+                0..8 => format!("a snapshot begins with 8 bytes, but this file has {cut}"),
+                8..24 => format!("its header promises 2 entries, but {cut} bytes are too few"),
                 _ => "it ends within entry 2 of 2: it was cut short".to_owned(),
             };
             assert!(said.starts_with(&expected), "{cut}: {said}");
@@ -194,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_snapshot_is_refused() {
+    fn invalid_files_are_refused() {
         let table = [
-            (file(u64::MAX, &[(b"a", b"b")]), "it is to hold 18446744073709551615 entries"),
-            (file(1_u64.swap_bytes(), &[(b"a", b"b")]), "it is to hold 72057594037927936 entries"),
-            (file(1, &[(b"a", b"b"), (b"c", b"d")]), "10 bytes stand behind its 1 entries"),
+            (file(u64::MAX, &[(b"a", b"b")]), "its header promises 18446744073709551615 entries"),
+            (file(1_u64.swap_bytes(), &[(b"a", b"b")]), "its header promises 72057594037927936 entries"),
+            (file(1, &[(b"a", b"b"), (b"c", b"d")]), "10 bytes follow its 1 entries"),
             ([&file(1, &[])[..], &u32::MAX.to_ne_bytes(), &[0; 9]].concat(), "it ends within entry 1 of 1"),
         ];
         for (bytes, expected) in table {

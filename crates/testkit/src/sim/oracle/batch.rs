@@ -1,4 +1,4 @@
-//! Batches: who is in them, what that lets be pushed, when they are forgotten.
+//! Batches: their members, the callbacks that follow, and when they are forgotten.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -8,7 +8,7 @@ use windlass_engine::{
 
 use super::{Answer, Oracle};
 
-/// A batch. One that is forgotten stays in the oracle's list: others may still count it.
+/// A batch. A forgotten batch stays in the oracle's list: other batches may still count it.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchMemo {
     pub(crate) id: JobId,
@@ -18,11 +18,11 @@ pub(crate) struct BatchMemo {
     created_at: Timestamp,
     committed: bool,
     held_until: Option<Timestamp>,
-    /// When it is to be committed, was committed, or came to rest.
+    /// When it expires uncommitted, was committed, or came to rest.
     since: Timestamp,
     rests: bool,
     pub(crate) gone: bool,
-    /// It was forgotten uncommitted: nobody waits for it.
+    /// It was forgotten uncommitted, so no batch waits for it.
     released: bool,
     members: Vec<Share>,
     complete: Stage,
@@ -30,7 +30,7 @@ pub(crate) struct BatchMemo {
     retry_at: Timestamp,
 }
 
-/// What a batch remembers of a job of it.
+/// The record that a batch keeps of one of its jobs.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     job: JobId,
@@ -69,7 +69,7 @@ impl Oracle {
         self.batches.iter().find(named).ok_or(Refusal::UnknownBatch)
     }
 
-    /// The batches there are, as the engine has them.
+    /// The existing batches, in the engine's form.
     pub(crate) fn live_batches(&self) -> impl Iterator<Item = Batch> {
         self.batches.iter().filter(|memo| !memo.gone).map(|memo| {
             let new = &memo.new;
@@ -102,13 +102,13 @@ impl Oracle {
         })
     }
 
-    /// Batches in a batch that are not over a stage.
+    /// The number of child batches that have not passed a stage.
     fn behind(&self, id: JobId, stage: impl Fn(&BatchMemo) -> Stage) -> u32 {
         let waits = |child: &&BatchMemo| child.parent == Some(id) && !child.released && !stage(child).is_over();
         u32::try_from(self.batches.iter().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
-    // ---- what is asked ---------------------------------------------------------------------------------------------
+    // ---- commands --------------------------------------------------------------------------------------------------
 
     pub(super) fn new_batch(&mut self, client: ClientId, tag: Tag, new: &NewBatch) -> Answer {
         self.check_name(&new.name)?;
@@ -254,7 +254,7 @@ impl Oracle {
         self.stirred.push_back(member.batch);
     }
 
-    /// A job of a batch was worked on to an end, or will be no more.
+    /// A job of a batch has ended, or will not run any more.
     pub(super) fn ran(&mut self, id: JobId) {
         let Some(member) = self.member(id) else { return };
         if member.role == Role::Job {
@@ -282,7 +282,7 @@ impl Oracle {
 
     // ---- on to the callbacks ---------------------------------------------------------------------------------------
 
-    /// A visit, or one of the things that were due, is over.
+    /// Runs after a visit, and after each due event.
     pub(super) fn settle(&mut self) {
         self.serve_freed();
         while let Some(id) = self.stirred.pop_front() {
@@ -348,7 +348,7 @@ impl Oracle {
 
     // ---- and out ---------------------------------------------------------------------------------------------------
 
-    /// Nothing is left that could bring it further.
+    /// Whether no event can advance it any more.
     fn is_at_rest(&self, batch: &BatchMemo) -> bool {
         let works = |kind| !matches!(kind, PlaceKind::Dead | PlaceKind::Done);
         let live = self
@@ -360,7 +360,7 @@ impl Oracle {
         !open && !live && self.due_callback(batch.id).is_none() && !self.batches.iter().any(busy)
     }
 
-    /// When something is due of a batch, if ever.
+    /// The next deadline of a batch, or `Timestamp::NEVER`.
     pub(super) fn batch_deadline(&self, batch: &BatchMemo) -> Timestamp {
         match (batch.gone, batch.committed, batch.rests) {
             (true, ..) => Timestamp::NEVER,
@@ -384,7 +384,7 @@ impl Oracle {
         }
     }
 
-    /// Everything of its origin goes.
+    /// Removes a batch in a flush of its protocol.
     pub(super) fn flush_batch(&mut self, id: JobId) {
         if let Some(batch) = self.batch_mut(id) {
             batch.gone = true;
@@ -400,7 +400,7 @@ impl Oracle {
         self.stirred.extend(parent);
     }
 
-    /// The daemon was started again.
+    /// Adjusts the batches after a restart.
     pub(super) fn batches_survive(&mut self) {
         self.stirred.clear();
         self.batches.iter_mut().for_each(|batch| batch.retry_at = Timestamp(0));

@@ -1,4 +1,4 @@
-//! Connections come, say what they can do, and go.
+//! Connections open, declare queues, and close.
 
 use bytes::Bytes;
 use windlass_engine::{Ability, ClientId, ClientInfo, JobId, QueueId, QueueKind, Refusal};
@@ -23,7 +23,7 @@ impl Oracle {
         self.unwait(id)?;
         let worker = self.client(id).and_then(|client| client.worker);
         self.clients.retain(|client| client.id != id);
-        // Deaf first: what it was told is told to nobody.
+        // Listeners first: a closing client receives nothing more.
         for job in self.jobs_where(|memo| memo.job.listeners().contains(&id)) {
             self.deafen(job, id);
         }
@@ -40,7 +40,7 @@ impl Oracle {
         self.jobs.iter().filter(|memo| which(memo)).map(id_of).collect()
     }
 
-    /// A listener has gone. What lived for its listeners goes with the last, unless somebody works on it.
+    /// Removes a listener. A job that lives for its listeners goes with the last one, unless a worker holds it.
     fn deafen(&mut self, id: JobId, client: ClientId) {
         let memo = self.job_mut(id);
         memo.extra().listeners.retain(|listener| *listener != client);
@@ -79,7 +79,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// One queue less, or all.
+    /// Removes one queue, or all.
     pub(super) fn unserve(&mut self, id: ClientId, name: Option<&Bytes>, requeue: bool) -> Answer {
         let known = |name: &Bytes| self.queue_named(name).map(|queue| queue.number);
         let queues: Vec<QueueId> = match name {

@@ -1,4 +1,4 @@
-//! The two clocks, and what it means that one was set.
+//! The two clocks, and the consequences of setting one.
 
 use windlass_engine::{Clock, Timestamp};
 
@@ -14,12 +14,12 @@ impl Oracle {
         self.now.shifted(self.skew_ms())
     }
 
-    /// When a moment of the wall clock's is by the engine's.
+    /// Converts a time of the wall clock to the engine's.
     pub(super) const fn by_engine(&self, at: Timestamp) -> Timestamp {
         at.shifted(-self.skew_ms())
     }
 
-    /// Whether these clocks are not what they were: one was set, or stood still.
+    /// Whether the clocks have diverged: one was set, or paused.
     pub(crate) const fn is_upset(&self, clock: Clock) -> bool {
         let Clock { skew_ms, boot, ahead_ms, .. } = self.clock;
         clock.boot != boot || clock.ahead_ms != ahead_ms || clock.skew_ms.abs_diff(skew_ms) > 1_000

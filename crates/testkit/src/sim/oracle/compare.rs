@@ -1,4 +1,4 @@
-//! The engine held against the oracle: what it said and how everything stands.
+//! Compares the engine with the oracle: events and state.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use windlass_engine::{Bridge, ClientId, Engine, Event, Job, Place, PlaceKind, Ti
 
 use super::{Oracle, QueueMemo, plain};
 
-/// Asserts that each client was told the same, in the same order.
+/// Asserts that each client received the same events in the same order.
 pub(crate) fn same_events(engine: &[(ClientId, Event)], oracle: &[(ClientId, Event)]) {
     let by_client = |events: &[(ClientId, Event)]| {
         let mut told: BTreeMap<ClientId, Vec<Event>> = BTreeMap::new();
@@ -16,14 +16,14 @@ pub(crate) fn same_events(engine: &[(ClientId, Event)], oracle: &[(ClientId, Eve
         told
     };
     let (engine, oracle) = (by_client(engine), by_client(oracle));
-    assert_eq!(engine, oracle, "left: what the engine said, right: what the oracle says");
+    assert_eq!(engine, oracle, "left: the engine's events, right: the oracle's");
 }
 
 fn comparable(mut event: Event) -> Event {
     if let Event::Looked { job: Some(view), .. } = &mut event {
         view.job = plain(&view.job);
     }
-    // The rest of it is the engine's own business.
+    // The rest of the cursor is internal to the engine.
     if let Event::Queues { next: Some(next), .. } = &mut event {
         next.1 = 0;
     }
@@ -31,7 +31,7 @@ fn comparable(mut event: Event) -> Event {
 }
 
 impl Oracle {
-    /// Asserts that the engine stands as the oracle says. Learns the engine's numbers of new queues.
+    /// Asserts that the engine's state equals the oracle's. Records the engine's numbers of new queues.
     pub(crate) fn compare(&mut self, engine: &Engine) {
         self.compare_queues(engine);
         self.compare_jobs(engine);
@@ -47,7 +47,7 @@ impl Oracle {
         for worker in &self.workers {
             assert_eq!(engine.worker_state(&worker.name), Some(worker.state), "{:?}", worker.name);
         }
-        // An alarm may ring for nothing, but none may be missed.
+        // An alarm may fire without need, but none may be missed.
         if let Some(due) = self.next_deadline() {
             assert!(
                 engine.next_deadline().is_some_and(|at| at <= due.max(self.now)),
@@ -99,9 +99,9 @@ impl Oracle {
 }
 
 impl Oracle {
-    /// The daemon died, or stopped, and this engine is what was recovered: what only lived with connections is gone.
+    /// The daemon crashed or stopped, and `engine` was recovered: connection-bound state is gone.
     pub(crate) fn survive(&mut self, engine: &Engine) {
-        // After a boot its time may be a little behind what it was: it is what the wall clock says.
+        // After a boot its time comes from the wall clock, and may be a little behind.
         (self.now, self.dice.clock) = (Timestamp(0), self.clock);
         self.clients.clear();
         self.bridge = Bridge::default();
@@ -136,7 +136,7 @@ impl Oracle {
         self.next_job = engine.head().next_job;
     }
 
-    /// Of several jobs that might hold a key the youngest does: it was born when the others had let go.
+    /// Of several jobs that might hold a key, the youngest holds it: it was pushed after the others had released the key.
     fn settle_keys(&mut self) {
         let same = |one: &Job, other: &Job| {
             one.queue == other.queue && one.origin == other.origin && one.key() == other.key() && one.id > other.id

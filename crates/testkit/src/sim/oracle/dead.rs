@@ -1,11 +1,11 @@
-//! The dead set's bounds, and that the dead make way.
+//! The limits of the dead-letter queue, and the removal of dead jobs to make room.
 
 use windlass_engine::{JobId, Place, Refusal, Timestamp};
 
 use super::{Answer, Oracle, id_of};
 
 impl Oracle {
-    /// The dead, those that would be forgotten first in front.
+    /// The dead jobs; the first to be dropped comes first.
     fn dead(&self) -> Vec<(Timestamp, JobId)> {
         let dead = self.jobs.iter().filter_map(|memo| match memo.job.place {
             Place::Dead(until) => Some((until, id_of(memo))),
@@ -21,7 +21,7 @@ impl Oracle {
         dead.map(|memo| memo.job.weight_bytes()).sum()
     }
 
-    /// Whether there would be too much of everything with so many jobs and bytes more.
+    /// Whether `jobs` and `bytes` more would exceed a limit.
     fn is_too_much(&self, jobs: u64, bytes: u64) -> bool {
         self.jobs.len() as u64 + jobs > self.limits.jobs_max
             || self.bytes().saturating_add(bytes) > self.limits.jobs_bytes_max
@@ -33,7 +33,7 @@ impl Oracle {
         dead > 0 && (is_full || self.is_too_much(0, 0))
     }
 
-    /// What is too much leaves, a page at a time.
+    /// Drops dead jobs beyond the limits, a page at a time.
     pub(super) fn drop_dead(&mut self) {
         for _ in 0..self.page(u32::MAX) {
             if !self.has_dead_to_drop() {
@@ -43,7 +43,7 @@ impl Oracle {
         }
     }
 
-    /// Whether something of this size has room when all the dead are gone, and so many bytes.
+    /// Whether `bytes` would fit if all dead jobs were gone and `less` bytes were free.
     pub(super) fn judge_bytes(&self, bytes: u64, less: u64) -> Answer {
         let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
         let stays = held - self.dead_bytes() - less;
@@ -56,7 +56,7 @@ impl Oracle {
         if live >= limit { Err(Refusal::JobsFull { held, limit }) } else { Ok(()) }
     }
 
-    /// As many of the dead leave as are in the way, a page of them at most.
+    /// Drops as many dead jobs as necessary, at most a page.
     pub(super) fn make_way(&mut self, jobs: u64, bytes: u64) {
         for _ in 0..self.page(u32::MAX) {
             if self.dead().is_empty() || !self.is_too_much(jobs, bytes) {

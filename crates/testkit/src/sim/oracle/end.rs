@@ -1,4 +1,4 @@
-//! How work on a job ends, and what its worker says meanwhile.
+//! The end of work on a job, and its worker's progress reports.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -11,7 +11,7 @@ use super::{Answer, Oracle};
 pub(super) type Claim<'a> = (&'a JobRef, Proof);
 
 impl Oracle {
-    /// The job, if it is leased and the claim to it holds.
+    /// The job, if it is leased and the claim is valid.
     fn claimed(&self, client: ClientId, (job, proof): Claim) -> Result<JobId, Refusal> {
         let id = self.find(job)?;
         let lease = self.job(id).and_then(|memo| memo.job.lease()).ok_or(Refusal::NotHeld)?;
@@ -30,7 +30,7 @@ impl Oracle {
         if right { Ok(id) } else { Err(Refusal::WrongKind) }
     }
 
-    /// The job, if it waits to be worked on and is no entry of a `cycle` queue.
+    /// The job, if it waits and is not an entry of a `cycle` queue.
     fn left(&self, job: &JobRef) -> Result<JobId, Refusal> {
         let id = self.find(job)?;
         let memo = self.job(id).expect("it was just found");
@@ -41,7 +41,7 @@ impl Oracle {
         }
     }
 
-    /// Somebody had it, and it waits again.
+    /// Whether the job was delivered before and waits again.
     fn was_delivered(&self, job: &JobRef) -> bool {
         let memo = self.find(job).ok().and_then(|id| self.job(id));
         memo.is_some_and(|memo| memo.job.attempts > 0 && matches!(memo.job.place, Place::Ready | Place::Retrying(_)))
@@ -148,7 +148,7 @@ impl Oracle {
         Fate::Buried(self.bury(id))
     }
 
-    /// Gone for good, and not well: known for a while if it is tracked.
+    /// Removes a job that did not succeed; a tracked job keeps its state for a while.
     pub(super) fn end_badly(&mut self, id: JobId) {
         let now = self.now;
         let job = &self.job_mut(id).job;
@@ -271,7 +271,7 @@ impl Oracle {
         self.make_ready(id, Some(rank));
     }
 
-    /// The token of a `cycle` entry is its queue's number, which must have moved on before the entry is lent again.
+    /// The token of a `cycle` entry is its queue's number, which must have advanced before the entry is lent again.
     fn void_token(&mut self, id: JobId) {
         let job = &self.job_mut(id).job;
         let (queue, is_cycle) = (job.queue, job.cycle().is_some());
@@ -295,7 +295,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A worker is gone and with it a delivery.
+    /// Ends a delivery whose worker is gone.
     pub(super) fn lose(&mut self, id: JobId) {
         self.void_token(id);
         self.count_total(id, |totals| totals.lost += 1);
@@ -326,7 +326,7 @@ impl Oracle {
         self.put(id, Place::Retrying(self.now.after_ms(pause_ms)));
     }
 
-    /// Whether a job would be lost once too often with this client.
+    /// Whether losing this client would exceed the job's limit of losses.
     pub(crate) fn kills(&self, client: ClientId) -> bool {
         let held = self
             .jobs
@@ -391,7 +391,7 @@ impl Oracle {
         self.make_ready(id, Some(rank));
     }
 
-    /// A job's time to be taken is over. One that was taken in time, or is over itself, stays.
+    /// A job has expired. A job that was taken in time, or has ended, stays.
     pub(super) fn expire(&mut self, id: JobId) {
         let memo = self.job_mut(id);
         memo.extra().expires_at = None;

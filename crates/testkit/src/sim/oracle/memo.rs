@@ -1,4 +1,4 @@
-//! What the oracle remembers of jobs, queues, clients and workers: plain facts in plain lists.
+//! The oracle's records of jobs, queues, clients and workers: plain values in plain lists.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -6,17 +6,17 @@ use windlass_engine::{
     QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
 };
 
-/// A job. Its `queue` is the oracle's own number of the queue, its `rank` the oracle's own rank.
+/// A job. Its `queue` is the oracle's own queue number, its `rank` the oracle's own rank.
 #[derive(Clone, Debug)]
 pub(crate) struct JobMemo {
     pub(crate) job: Job,
-    /// It holds its coalescing key now.
+    /// Whether it holds its coalescing key now.
     pub(crate) holds_key: bool,
-    /// When its lease runs out: what the lease says, but never before it was said.
+    /// When its lease ends: the lease's own time, but never before the lease was granted.
     pub(crate) lease_due: Timestamp,
-    /// The named worker, by number, that was known when it took the job.
+    /// The number of the named worker that took the job, if there was one.
     pub(crate) lease_worker: Option<u64>,
-    /// It counts for its queue's throttle.
+    /// Whether it counts against its queue's throttle.
     pub(crate) has_slot: bool,
 }
 
@@ -29,7 +29,7 @@ impl JobMemo {
         self.job.extra.get_or_insert_default()
     }
 
-    /// Something about it changed that can be seen.
+    /// Records a visible change.
     pub(crate) fn touch(&mut self, now: Timestamp) {
         if let Some(track) = self.job.extra.as_deref_mut().and_then(|extra| extra.track.as_mut()) {
             track.updated_at = now;
@@ -44,7 +44,7 @@ impl JobMemo {
         }
     }
 
-    /// It lived for its listeners, and they are gone.
+    /// Whether it lived for its listeners, and they are gone.
     pub(crate) fn is_abandoned(&self) -> bool {
         !self.job.durable && self.job.listeners().is_empty()
     }
@@ -57,7 +57,7 @@ impl JobMemo {
         self.job.extra.as_deref().map(|extra| extra.key_until).unwrap_or_default()
     }
 
-    /// When its key is let go, come what may.
+    /// The latest time at which its key is released.
     pub(crate) fn key_limit(&self) -> Timestamp {
         match self.key_until() {
             KeyUntil::EndOr(at) | KeyUntil::StartOr(at) => at,
@@ -65,7 +65,7 @@ impl JobMemo {
         }
     }
 
-    /// It has a key, and is in a state in which keys are held.
+    /// Whether it has a key, and is in a state in which keys are held.
     pub(crate) fn wants_key(&self) -> bool {
         let started = matches!(self.key_until(), KeyUntil::Start | KeyUntil::StartOr(_)) && self.job.attempts > 0;
         let over = match self.job.place {
@@ -76,7 +76,7 @@ impl JobMemo {
         self.job.key().is_some() && !started && !over
     }
 
-    /// Order among ready jobs: entries of `cycle` queues by their own number, jobs by priority, then by rank.
+    /// The order of ready jobs: entries of `cycle` queues by their own number, jobs by priority, then by rank.
     pub(crate) fn standing(&self) -> (usize, bool, u64, u64) {
         match self.job.cycle() {
             Some(cycle) => (0, false, cycle.priority, self.job.rank),
@@ -84,13 +84,13 @@ impl JobMemo {
         }
     }
 
-    /// The lane a choice between queues sees.
+    /// The lane that a choice between queues looks at.
     pub(crate) fn lane(&self) -> usize {
         self.standing().0
     }
 }
 
-/// A job without what only its owner can compare: ranks, queue numbers, the engine's own alarm.
+/// A job without fields that differ between engine and oracle: ranks, queue numbers, the engine's own alarm.
 pub(crate) fn plain(job: &Job) -> Job {
     let mut job = job.clone();
     (job.rank, job.queue) = (0, QueueId(0));
@@ -114,7 +114,7 @@ pub(crate) struct QueueMemo {
     pub(crate) jobs_max: [Option<u32>; Priority::COUNT],
     pub(crate) throttle: Option<Throttle>,
     pub(crate) rules: QueueRules,
-    /// All protocols share its jobs.
+    /// Whether all protocols share its jobs.
     pub(crate) bridged: bool,
     pub(crate) serial: u64,
 }
@@ -183,7 +183,7 @@ impl ClientMemo {
         if let Waiting::Jobs(takes) = &self.waiting { takes } else { &[] }
     }
 
-    /// The queue it was woken for, if it has not come for work since.
+    /// The queue it was woken for, if it has not asked for work since.
     pub(crate) const fn woken_for(&self) -> Option<QueueId> {
         match &self.waiting {
             Waiting::Awake { queue, .. } => Some(*queue),
@@ -202,7 +202,7 @@ pub(crate) struct WorkerMemo {
     pub(crate) origin: Option<Origin>,
 }
 
-/// A sleeper that was woken, and until when it may take to ask for work.
+/// A sleeper that was woken, and its deadline to ask for work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakeup {
     pub(crate) until: Timestamp,

@@ -1,8 +1,8 @@
-//! The oracle: the engine's rules kept the obvious slow way, in plain lists searched from end to end.
+//! The oracle: the engine's rules implemented in the most obvious, slow way, with plain lists searched from end to end.
 //!
-//! It says what every command must be answered with, event by event, and how everything must stand afterwards. It shares
-//! the engine's vocabulary (commands, events, jobs) and none of its code. Its rules are those in the documentation of
-//! [`windlass_engine::Command`], [`windlass_engine::Event`] and [`windlass_engine::Job`].
+//! It computes the answer to every command, event by event, and the state afterwards. It shares the engine's vocabulary
+//! (commands, events, jobs) and none of its code. Its rules are those in the documentation of [`windlass_engine::Command`],
+//! [`windlass_engine::Event`] and [`windlass_engine::Job`].
 
 mod batch;
 mod clients;
@@ -38,25 +38,25 @@ type Answer = Result<(), Refusal>;
 /// The oracle's ranks start here, as far from 0 as from the end.
 const MIDDLE: u64 = 1 << 62;
 
-/// Everything the oracle knows.
+/// The oracle's state.
 #[derive(Debug)]
 pub(crate) struct Oracle {
-    /// Which queues all protocols share.
+    /// The queues that all protocols share.
     bridge: Bridge,
     pub(crate) limits: Limits,
     pub(crate) now: Timestamp,
-    /// The clocks as they were when one of them was last found to be set.
+    /// The clocks at the last detected change of one of them.
     clock: Clock,
-    /// In order of birth.
+    /// In order of creation.
     pub(crate) jobs: Vec<JobMemo>,
     pub(crate) queues: Vec<QueueMemo>,
     /// In order of their numbers.
     pub(crate) schedules: Vec<Schedule>,
     /// In order of their numbers, forgotten ones included.
     pub(crate) batches: Vec<BatchMemo>,
-    /// Batches that something may have brought on.
+    /// Batches that may have advanced.
     stirred: VecDeque<JobId>,
-    /// Throttled queues some of whose jobs count no more.
+    /// Throttled queues in which a lease has ceased to count.
     freed: VecDeque<QueueId>,
     next_queue: u32,
     /// In order of their numbers.
@@ -66,24 +66,24 @@ pub(crate) struct Oracle {
     /// In the order in which they were woken.
     awake: Vec<Wakeup>,
     pub(crate) totals: Totals,
-    /// By origin, since it was flushed.
+    /// By protocol, since its last flush.
     pub(crate) origins: BTreeMap<Origin, Totals>,
     pub(crate) next_job: u64,
-    /// Times it was started again.
+    /// The number of restarts.
     pub(crate) starts: u64,
     next_worker: u64,
-    /// Ranks given out: behind all others upwards, before all others downwards.
+    /// Ranks: behind all others, counting up; before all others, counting down.
     back: u64,
     front: u64,
-    /// Counts who began to wait.
+    /// Numbers waits in their order.
     waits: u64,
     dice: Turn,
     said: Vec<(ClientId, Event)>,
-    /// What no command or event shows by its name, and how often it happened.
+    /// Counts of cases that no command or event shows by its name.
     pub(crate) seen: BTreeMap<&'static str, u64>,
 }
 
-/// What is due: in this order among things due at the same millisecond.
+/// Due events: in this order among those of the same millisecond.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Due {
     Place(JobId),
@@ -130,13 +130,13 @@ impl Oracle {
         }
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     pub(crate) fn begin(&mut self, now: Timestamp, clock: Clock, seed: u64) {
         self.dice = Turn::new(now, seed);
         self.dice.clock = clock;
     }
 
-    /// What must be said when this is asked, and what was due before it.
+    /// The events that must follow this command, including those due before it.
     pub(crate) fn apply(&mut self, client: ClientId, tag: Tag, command: &Command) -> Vec<(ClientId, Event)> {
         self.tick();
         if let Err(why) = self.ask(client, tag, command) {
@@ -147,13 +147,13 @@ impl Oracle {
         std::mem::take(&mut self.said)
     }
 
-    /// What must be said when nothing is asked but time has passed.
+    /// The events that must follow when only time has passed.
     pub(crate) fn wait(&mut self) -> Vec<(ClientId, Event)> {
         self.tick();
         std::mem::take(&mut self.said)
     }
 
-    /// What must be said when these jobs, found by a listing that goes on at `next`, are changed in this order.
+    /// The events that must follow when these jobs, found by a listing that continues at `next`, are changed in this order.
     pub(crate) fn mutate(
         &mut self,
         client: ClientId,
@@ -232,7 +232,7 @@ impl Oracle {
 
     // ---- time ------------------------------------------------------------------------------------------------------
 
-    /// When something is due next, if ever.
+    /// The next deadline, if there is one.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.next_due().map(|(at, _)| at)
     }
@@ -315,7 +315,7 @@ impl Oracle {
         self.clients.iter_mut().find(|client| client.id == id).ok_or(Refusal::OutOfPlace)
     }
 
-    /// A name that a producer gave: the job leased first, else the oldest that is not over, else the youngest.
+    /// Finds a job by a producer's name: the job leased first, else the oldest job that has not ended, else the youngest.
     fn named(&self, name: &[u8]) -> Option<JobId> {
         let named = || self.jobs.iter().filter(|memo| !name.is_empty() && memo.job.name() == name);
         let leased = named().filter_map(|memo| Some((memo.job.lease()?.taken_at, memo))).min_by_key(|(at, _)| *at);
@@ -324,13 +324,13 @@ impl Oracle {
         found.or_else(|| named().next_back()).map(id_of)
     }
 
-    /// Who holds a coalescing key.
+    /// The job that holds a coalescing key.
     fn keyed(&self, queue: QueueId, origin: windlass_engine::Origin, key: &[u8]) -> Option<JobId> {
         let holds = |job: &Job| job.queue == queue && job.origin == origin && job.key() == Some(key);
         self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
     }
 
-    /// Who holds a key in whatever queue: the oldest in the first of the engine's 256 groups of queues that has one.
+    /// The job that holds a key in any queue: the oldest in the first of the engine's 256 groups of queues that has one.
     fn keyed_anywhere(&self, origin: windlass_engine::Origin, key: &[u8]) -> Option<JobId> {
         let holds = |memo: &&JobMemo| memo.holds_key && memo.job.origin == origin && memo.job.key() == Some(key);
         let group = |memo: &&JobMemo| self.queue(memo.job.queue).id.map(|queue| queue.0 % 256);
@@ -362,7 +362,7 @@ impl Oracle {
         u32::try_from(self.jobs.iter().filter(there).count()).unwrap_or(u32::MAX)
     }
 
-    // ---- small steps everybody takes -------------------------------------------------------------------------------
+    // ---- shared steps ----------------------------------------------------------------------------------------------
 
     fn say(&mut self, client: ClientId, event: Event) {
         self.said.push((client, event));
@@ -378,7 +378,7 @@ impl Oracle {
         }
     }
 
-    /// Counts something that happens to a job.
+    /// Counts an event of a job.
     fn count_total(&mut self, id: JobId, add: impl Fn(&mut Totals)) {
         let origin = self.job_mut(id).job.origin;
         self.count_origin(Some(origin), add);
@@ -423,7 +423,7 @@ impl Oracle {
         Ok(number)
     }
 
-    /// A queue nobody made known is there only as long as something needs its name.
+    /// A queue that was not created explicitly exists only as long as its name is needed.
     fn forget_idle_queues(&mut self) {
         let needed = |queue: &QueueMemo| {
             queue.known
@@ -443,7 +443,7 @@ impl Oracle {
         self.queues = kept;
     }
 
-    /// Puts a job in a place; a key that is not wanted there is let go.
+    /// Puts a job in a place; it releases a key that jobs in that place do not hold.
     fn put(&mut self, id: JobId, place: Place) {
         self.leave_slot(id);
         let now = self.wall();

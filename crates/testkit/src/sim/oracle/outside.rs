@@ -1,4 +1,4 @@
-//! One job from outside, queues, listings, bulk changes.
+//! Operations on one job by reference, queues, listings, bulk changes.
 
 use std::collections::BTreeSet;
 
@@ -211,9 +211,9 @@ impl Oracle {
         all.collect::<BTreeSet<_>>().into_iter().map(row).collect()
     }
 
-    // ---- everything of one origin -----------------------------------------------------------------------------------
+    // ---- everything of one protocol ---------------------------------------------------------------------------------
 
-    /// A round of a flush: the first that is looked at in its stage, and for jobs those that a listing finds there.
+    /// One round of a flush: the first `limit` items of its stage; for jobs, those that a listing finds there.
     pub(crate) fn flush(
         &mut self,
         client: ClientId,
@@ -262,7 +262,7 @@ impl Oracle {
         (doomed.len(), left.get(limit).map(|row| row.0))
     }
 
-    /// All queues are looked at, known ones or not; those that nothing is in, nobody serves and nothing limits are forgotten.
+    /// Examines all queues, known or not; forgets those without jobs, servers and limits.
     fn flush_queues(&mut self, at: u64, limit: usize) -> Option<u64> {
         let number = |queue: &QueueMemo| u64::from(queue.id.expect("compared after every command").0);
         let mut numbers: Vec<u64> = self.queues.iter().map(number).filter(|number| *number >= at).collect();
@@ -291,7 +291,7 @@ impl Oracle {
             && filter.test.as_ref().is_none_or(|test| (test.0)(job))
     }
 
-    /// All jobs that match, in the order a listing has to have, where it has to have one.
+    /// All matching jobs, in the order that a listing must have, where it must have one.
     pub(crate) fn matching(&self, filter: &Filter) -> (Vec<JobId>, bool) {
         let mut found: Vec<_> = self.jobs.iter().filter(|memo| self.matches(&memo.job, filter)).collect();
         let by_time = |place: &Place| match place {

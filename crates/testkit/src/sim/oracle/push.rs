@@ -1,4 +1,4 @@
-//! Jobs in, and back in.
+//! New jobs, and jobs that return to their queue.
 
 use windlass_engine::{
     Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, Member, NewJob, Payload, Place, PlaceKind, Pushed,
@@ -73,7 +73,7 @@ impl Oracle {
         Ok(id)
     }
 
-    /// A job that comes from nowhere and counts against no limit.
+    /// A job created internally, which counts against no limit.
     pub(super) fn give_birth(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>) {
         let id = self.make(queue, new, member);
         self.bring_up(id, queue);
@@ -146,7 +146,7 @@ impl Oracle {
             retry: self.retry_of(queue, new),
             extra: (extra != Extra::default()).then(|| Box::new(extra)),
         });
-        // Nobody else holds the key: that would have been a clash.
+        // No other job holds the key: that would have been a conflict.
         memo.holds_key = memo.wants_key();
         self.jobs.push(memo);
         self.join_batch(id, member);
@@ -159,7 +159,7 @@ impl Oracle {
         queue.serial
     }
 
-    /// A job is ready, at its own place or at a new one; its queue shows, and whoever waits is served.
+    /// Makes a job ready, at its own rank or at a new one; its queue becomes visible, and waiting clients are served.
     pub(super) fn make_ready(&mut self, id: JobId, rank: Option<u64>) {
         if self.job_mut(id).is_abandoned() {
             return self.remove(id);
@@ -180,7 +180,7 @@ impl Oracle {
         self.serve(queue);
     }
 
-    /// A job that is back in the running holds its key again if it may; else it has none any more.
+    /// A job that is live again reclaims its key if the key is free; otherwise it loses its key.
     fn reclaim_key(&mut self, id: JobId) {
         let memo = self.job_mut(id);
         let (wants, limit, job) = (memo.wants_key(), memo.key_limit(), memo.job.clone());

@@ -1,4 +1,4 @@
-//! Schedules: set, removed, listed, run.
+//! Schedules: set, remove, list, run.
 
 use windlass_engine::{
     ClientId, Cursor, Event, JobId, KeyUntil, NewJob, NewSchedule, Origin, Recurrence, Refusal, Schedule, ScheduleRef,
@@ -8,7 +8,7 @@ use windlass_engine::{
 use super::{Answer, Oracle};
 use crate::calendar;
 
-/// Whatever comes at all comes within so many years.
+/// Every date that occurs at all occurs within this many years.
 const YEARS: u64 = 41;
 
 impl Oracle {
@@ -105,7 +105,7 @@ impl Oracle {
         }
     }
 
-    /// When a schedule runs next by the engine's clock.
+    /// A schedule's next run by the engine's clock.
     pub(super) const fn run_due(&self, schedule: &Schedule) -> Timestamp {
         match schedule.recurrence {
             Recurrence::Cron(_) | Recurrence::Zoned(..) => self.by_engine(schedule.next_at),
@@ -113,7 +113,7 @@ impl Oracle {
         }
     }
 
-    /// The wall clock was set back: what the calendar says runs at the second time from there at the latest.
+    /// The wall clock was set back: calendar schedules run at the latest at their second match from there.
     pub(super) fn rewind_schedules(&mut self) {
         let wall = self.wall();
         for schedule in &mut self.schedules {
@@ -126,7 +126,7 @@ impl Oracle {
         }
     }
 
-    /// A schedule's time has come.
+    /// Runs a schedule that is due.
     pub(super) fn run(&mut self, id: JobId) {
         let Some(at) = self.schedules.iter().position(|schedule| schedule.id == id) else { return };
         let schedule = self.schedules[at].clone();
@@ -143,7 +143,7 @@ impl Oracle {
     }
 }
 
-/// The first time on the grid that is later than now; `grid` is a moment on it.
+/// The first time on the grid that is later than `now`; `grid` is a moment on it.
 fn next_after(recurrence: Recurrence, grid: Timestamp, now: Timestamp) -> Timestamp {
     match recurrence {
         Recurrence::Cron(cron) => calendar::next_after(&cron, now, YEARS).unwrap_or(Timestamp::NEVER),
@@ -158,7 +158,7 @@ fn next_after(recurrence: Recurrence, grid: Timestamp, now: Timestamp) -> Timest
     }
 }
 
-/// The job of a run: times in the template are counted from the run.
+/// The job of a run: times in the template are relative to the run.
 fn job_of(schedule: &Schedule, now: Timestamp, wall: Timestamp) -> NewJob {
     let from_now = |ms: Timestamp| now.after_ms(ms.0);
     let from_wall = |ms: Timestamp| wall.after_ms(ms.0);

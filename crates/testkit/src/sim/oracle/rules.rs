@@ -1,4 +1,4 @@
-//! The rules of queues, and jobs that their workers' protocol cannot have.
+//! The rules of queues, and jobs that cannot be expressed in their worker's protocol.
 
 use bytes::Bytes;
 use windlass_engine::{
@@ -45,7 +45,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether a client that speaks this protocol sees a job that waits.
+    /// Whether a client of this protocol sees a waiting job.
     pub(super) fn sees(&self, own: Option<Origin>, memo: &JobMemo) -> bool {
         let queue = self.queue(memo.job.queue);
         match own {
@@ -55,7 +55,7 @@ impl Oracle {
         }
     }
 
-    /// A queue's ready jobs, as far as a client sees them.
+    /// The ready jobs of a queue that a client sees.
     pub(super) fn seen(&self, queue: QueueId, client: ClientId) -> Vec<JobId> {
         let own = self.client(client).and_then(|client| client.info.origin);
         let mut line = self.line(queue);
@@ -63,7 +63,7 @@ impl Oracle {
         line
     }
 
-    /// Whether there is more in a queue for a client than those who were woken are on their way to.
+    /// Whether a queue has more for a client than the jobs that woken clients are about to take.
     pub(super) fn has_unclaimed(&self, queue: QueueId, client: &ClientMemo) -> bool {
         let own = client.info.origin;
         let woken: Vec<&ClientMemo> = self.clients.iter().filter(|c| c.woken_for() == Some(queue)).collect();
@@ -75,7 +75,7 @@ impl Oracle {
         self.slots_free(queue) > woken.len() && self.seen(queue, client.id).len() > rivals
     }
 
-    /// Whether a body is as short as a queue, if it is there, wants it.
+    /// Whether a body is within its queue's limit, if the queue exists.
     pub(super) fn check_body(&self, queue: Option<QueueId>, body: &Bytes) -> Answer {
         let limit = queue.and_then(|queue| self.queue(queue).rules.body_bytes_max).unwrap_or(u32::MAX);
         let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
@@ -86,7 +86,7 @@ impl Oracle {
         self.check_body(self.queue_named(&new.queue).map(|queue| queue.number), &new.body)
     }
 
-    /// What failure means for a new job.
+    /// The retry policy of a new job.
     pub(super) fn retry_of(&self, queue: QueueId, new: &NewJob) -> Retry {
         match self.queue(queue).rules.retry {
             Some(retry) if new.retry_default => retry,

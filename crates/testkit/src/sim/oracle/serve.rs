@@ -1,4 +1,4 @@
-//! Waiting in its three shapes, and who is served when work comes.
+//! The three kinds of waiting, and which client is served when work arrives.
 
 use std::cmp::Reverse;
 
@@ -8,17 +8,17 @@ use windlass_engine::{ClientId, Event, JobId, Origin, QueueId, QueueKind, Refusa
 use super::memo::{Blocked, Served, Wakeup};
 use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
 
-/// Heavier first, then first come.
+/// Heavier first, then the longest wait.
 type Turn = (Reverse<u32>, u64);
 
-/// Somebody who gets a job handed to them.
+/// A client that gets a job without asking again.
 #[derive(Clone, Copy)]
 enum Taker {
     Blocked(ClientId, u64),
     Creditor(ClientId),
 }
 
-/// What is to be done next at a queue.
+/// The next step at a queue.
 #[derive(Clone, Copy)]
 enum Next {
     Wake(ClientId),
@@ -52,7 +52,7 @@ impl Oracle {
         }
         client.credits = client.credits.saturating_add(credits);
         client.select = select;
-        // It chooses itself from what is there.
+        // It chooses among what is there.
         while let Some(client) = self.client(id).filter(|client| client.credits > 0 && !self.is_quiet(id)) {
             let first = |served: &Served| {
                 let both = [self.first(id, served, &[]), self.first_stray(id, served)];
@@ -64,7 +64,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A job for a credit: one less, and behind the others.
+    /// Gives a job to a client with credits: one credit less, and to the end of the line.
     fn give(&mut self, id: ClientId, served: &Served, job: JobId) {
         let since = self.next_wait();
         if let Ok(client) = self.open_client(id) {
@@ -84,7 +84,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// No more waiting of any shape. Says which queue it was woken for.
+    /// Ends every kind of wait. Returns the queue it was woken for.
     pub(super) fn stop_waiting(&mut self, id: ClientId) -> Option<QueueId> {
         let client = self.open_client(id).ok()?;
         client.credits = 0;
@@ -93,7 +93,7 @@ impl Oracle {
         woken_for
     }
 
-    /// A client that asks for work is not asleep any more. Says which queue it was woken for.
+    /// A client that asks for work is no longer asleep. Returns the queue it was woken for.
     pub(super) fn stop_waking(&mut self, id: ClientId) -> Result<Option<QueueId>, Refusal> {
         let client = self.open_client(id)?;
         if !client.blocked().is_empty() {
@@ -104,7 +104,7 @@ impl Oracle {
         Ok(woken_for)
     }
 
-    /// Work has come or a helper has gone: hands out and wakes while there is both work and somebody for it.
+    /// Work has arrived or a helper has gone: hands out jobs and wakes clients while there is both work and a client for it.
     pub(super) fn serve(&mut self, queue: QueueId) {
         while self.has_work(queue) {
             match self.next(queue) {
@@ -117,13 +117,13 @@ impl Oracle {
 
     // ---- strays ----------------------------------------------------------------------------------------------------
 
-    /// Whether somebody serves a queue who sees this job of it.
+    /// Whether a client that serves the queue sees this job.
     fn is_served(&self, memo: &JobMemo) -> bool {
         let mut serve = self.clients.iter().filter(|c| c.abilities.iter().any(|s| s.queue == memo.job.queue));
         serve.any(|client| self.sees(client.info.origin, memo))
     }
 
-    /// A queue's strays: of those jobs that the same clients see, the first, if nobody who serves the queue sees it.
+    /// A queue's strays: per audience, the first job, if no client that serves the queue sees it.
     fn strays(&self, queue: QueueId) -> Vec<&JobMemo> {
         if self.queue(queue).kind != QueueKind::Work || !self.has_work(queue) {
             return Vec::new();
@@ -143,7 +143,7 @@ impl Oracle {
         firsts
     }
 
-    /// The queues with strays of this origin, in the order of these.
+    /// The queues with strays of this protocol, in the order of these.
     fn stray_queues(&self, origin: Origin) -> Vec<QueueId> {
         let strays = self.queues.iter().flat_map(|queue| self.strays(queue.number));
         let mut strays: Vec<&JobMemo> = strays.filter(|memo| memo.job.origin == origin).collect();
@@ -151,7 +151,7 @@ impl Oracle {
         strays.into_iter().map(|memo| memo.job.queue).collect()
     }
 
-    /// The stray of this origin that a client gets of a stray queue on these terms, if it may have it.
+    /// The stray of this protocol that a client gets from a stray queue on these terms, if it may have it.
     fn stray_of(&self, queue: QueueId, origin: Origin, client: ClientId, served: &Served) -> Option<JobId> {
         let own = self.client(client).and_then(|client| client.info.origin);
         let admitted = self.admits(client, &Served { queue, ..*served }, &[]);
@@ -159,13 +159,13 @@ impl Oracle {
         strays.find(|memo| self.sees(own, memo)).map(id_of)
     }
 
-    /// The stray this client gets first on these terms, if they are such.
+    /// The first stray for this client on these terms, if the terms include strays.
     fn first_stray(&self, client: ClientId, served: &Served) -> Option<JobId> {
         let origin = served.strays?;
         self.stray_queues(origin).into_iter().find_map(|queue| self.stray_of(queue, origin, client, served))
     }
 
-    /// When all else is done, strays go to those with credits who take them.
+    /// After all other work, strays go to clients with credits that take them.
     pub(super) fn serve_strays(&mut self) {
         while let Some((client, served, job)) = self.next_stray() {
             self.see("Stray::Handed");
@@ -173,7 +173,7 @@ impl Oracle {
         }
     }
 
-    /// The first stray that somebody takes, and of those the heaviest who has waited longest.
+    /// The first stray that a client takes; among these clients, the heaviest that has waited longest.
     fn next_stray(&self) -> Option<(ClientId, Served, JobId)> {
         let creditors = self.clients.iter().filter(|client| client.credits > 0 && !self.is_quiet(client.id));
         let mut takers: Vec<_> = creditors
@@ -192,9 +192,10 @@ impl Oracle {
         })
     }
 
-    // ---- who is next -----------------------------------------------------------------------------------------------
+    // ---- the next client -------------------------------------------------------------------------------------------
 
-    /// Each protocol sends its heaviest, of equals who has waited longest; and of those who are sent, who has waited longest.
+    /// Each protocol proposes its heaviest client, among equals the one that has waited longest. Among the proposed clients, the
+    /// one that has waited longest is next.
     fn next(&self, queue: QueueId) -> Option<Next> {
         let mut waiting: Vec<_> = self.takers(queue).chain(self.sleepers(queue)).collect();
         waiting.sort_by_key(|(turn, ..)| *turn);
@@ -234,7 +235,7 @@ impl Oracle {
         })
     }
 
-    /// Whether somebody asleep or on credit may be given a job of a queue, if it serves that.
+    /// Whether a sleeper or a client with credits may get a job of a queue, if it serves that queue.
     fn may_have(&self, client: &ClientMemo, queue: QueueId) -> bool {
         let served = client.abilities.iter().find(|served| served.queue == queue);
         !self.is_quiet(client.id) && served.is_some_and(|served| self.first(client.id, served, &[]).is_some())
@@ -272,7 +273,7 @@ impl Oracle {
         }
     }
 
-    /// One take waits no more.
+    /// Ends one blocked take.
     fn unblock(&mut self, id: ClientId, since: u64) -> Option<Blocked> {
         let client = self.open_client(id).ok()?;
         let Waiting::Jobs(takes) = &mut client.waiting else { return None };
@@ -284,7 +285,7 @@ impl Oracle {
         Some(take)
     }
 
-    /// It was woken and has not come in time: its job is for another.
+    /// A woken client has not asked for work in time: its job is free for another client.
     pub(super) fn oversleep(&mut self, since: u64) {
         let Some(at) = self.awake.iter().position(|wakeup| wakeup.since == since) else { return };
         let wakeup = self.awake.remove(at);
@@ -306,7 +307,8 @@ impl Oracle {
         }
     }
 
-    /// Their worker has been asked to take no more: they wait on, at nothing, and what they were woken for is for others.
+    /// Their worker was asked to take no more: these clients keep waiting without effect, and the jobs they were woken for are
+    /// free for other clients.
     pub(super) fn fall_quiet(&mut self, clients: &[ClientId]) {
         let mut woken_for = Vec::new();
         for id in clients {
@@ -322,7 +324,7 @@ impl Oracle {
     }
 }
 
-/// The most a client weighs this queue, if it serves it.
+/// The greatest weight that a client gives this queue, if it serves it.
 fn heaviest(client: &ClientMemo, queue: QueueId) -> Option<u32> {
     client.abilities.iter().filter(|served| served.queue == queue).map(|served| served.weight).max()
 }

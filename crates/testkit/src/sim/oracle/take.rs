@@ -1,4 +1,4 @@
-//! Jobs out: choosing among queues, granting the lease.
+//! Taking jobs: choosing among queues, granting the lease.
 
 use std::cmp::Reverse;
 
@@ -74,12 +74,12 @@ impl Oracle {
         Ok(from)
     }
 
-    /// Whether a job could be handed out of it.
+    /// Whether the queue has a job that could be handed out.
     pub(super) fn has_work(&self, queue: QueueId) -> bool {
         !self.queue(queue).paused && !self.line(queue).is_empty() && self.slots_free(queue) > 0
     }
 
-    /// What this client is to get next in the name of this worker.
+    /// The job that this client gets next in the name of this worker.
     pub(super) fn choose(
         &self,
         client: ClientId,
@@ -90,7 +90,7 @@ impl Oracle {
         self.choose_among(client, from, select, |served| self.first(client, served, worker))
     }
 
-    /// The same where `first` is what it would get of each.
+    /// The same choice; `first` is the job it would get from each queue.
     pub(super) fn choose_among(
         &self,
         client: ClientId,
@@ -119,13 +119,13 @@ impl Oracle {
         best.map(|(_, choice)| choice)
     }
 
-    /// What this client gets of a queue in the name of this worker, if it may have anything.
+    /// The job of a queue that this client gets in the name of this worker, if it may have any.
     pub(super) fn first(&self, client: ClientId, served: &Served, worker: &[u8]) -> Option<JobId> {
         let open = self.has_work(served.queue) && self.admits(client, served, worker);
         self.seen(served.queue, client).first().copied().filter(|_| open)
     }
 
-    /// For each source, how many come before it when the one after the last to be served comes first.
+    /// For each source, how many precede it if the one after the last to be served comes first.
     fn turns(&self, client: ClientId, from: &[Served]) -> Vec<usize> {
         let last = self.client(client).and_then(|client| client.last_queue);
         let first = last.and_then(|last| from.iter().position(|s| s.queue == last)).map_or(0, |at| at + 1);
@@ -141,7 +141,7 @@ impl Oracle {
         if self.line(queue).first() != Some(&id) {
             self.see("Isolation::Passed");
         }
-        // Out of reach of what earlier runs of the daemon gave out.
+        // Beyond the numbers of earlier runs of the daemon.
         let serial = self.queue(queue).serial + self.starts * (1 << 44);
         let memo = self.job_mut(id);
         memo.job.attempts += 1;
@@ -197,7 +197,7 @@ impl Oracle {
         self.workers.iter().any(|worker| Some(worker.number) == number && worker.state > WorkerState::Running)
     }
 
-    /// Who belongs to no worker may still take in the name of one.
+    /// A client that belongs to no worker may still take in a worker's name.
     fn may_not_take(&self, client: ClientId, name: &Bytes) -> bool {
         match self.client(client).and_then(|client| client.worker) {
             Some(_) => self.is_quiet(client),

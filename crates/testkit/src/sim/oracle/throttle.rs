@@ -1,4 +1,4 @@
-//! Throttles: which of a queue's leases count, and who may have one more.
+//! Throttles: which of a queue's leases count, and which clients may have one more.
 
 use bytes::Bytes;
 use windlass_engine::{ClientId, Holder, JobId, QueueId, QueueKind, Tag, Throttle, Timestamp};
@@ -6,7 +6,7 @@ use windlass_engine::{ClientId, Holder, JobId, QueueId, QueueKind, Tag, Throttle
 use super::memo::Served;
 use super::{Answer, Due, JobMemo, Oracle};
 
-/// When a lease counts no more, if it counts at all.
+/// When a lease ceases to count, if it counts at all.
 fn over_at(throttle: Throttle, memo: &JobMemo) -> Option<Timestamp> {
     let taken_at = memo.job.lease()?.taken_at;
     Some(throttle.timeout_ms.map_or(Timestamp::NEVER, |ms| taken_at.after_ms(ms)))
@@ -36,7 +36,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Every lease of a queue counts that is not too old.
+    /// Counts every lease of a queue that is not too old.
     fn count_slots(&mut self, queue: QueueId, now: Timestamp) {
         let throttle = self.queue(queue).throttle;
         for memo in self.jobs.iter_mut().filter(|memo| memo.job.queue == queue) {
@@ -44,7 +44,7 @@ impl Oracle {
         }
     }
 
-    /// The daemon starts without knowing what time it is: what is too old is found out when it is told.
+    /// The daemon starts without the time: it finds leases that are too old when it gets the time.
     pub(super) fn slots_survive(&mut self) {
         let queues: Vec<QueueId> = self.queues.iter().map(|queue| queue.number).collect();
         queues.into_iter().for_each(|queue| self.count_slots(queue, Timestamp(0)));
@@ -72,7 +72,7 @@ impl Oracle {
         }
     }
 
-    /// When a lease that counts will count no more.
+    /// When a counting lease will cease to count.
     pub(super) fn slot_due(&self, memo: &JobMemo) -> Option<(Timestamp, Due)> {
         let queue = self.queue(memo.job.queue);
         Some((over_at(queue.throttle?, memo)?, Due::Slots(queue.id?)))
@@ -87,7 +87,7 @@ impl Oracle {
         self.freed.push_back(number);
     }
 
-    // ---- what there is room for --------------------------------------------------------------------------------------
+    // ---- free slots --------------------------------------------------------------------------------------------------
 
     pub(super) fn slots_held(&self, queue: QueueId) -> u32 {
         let held = self.jobs.iter().filter(|memo| memo.has_slot && memo.job.queue == queue);
@@ -99,7 +99,7 @@ impl Oracle {
         max.map_or(usize::MAX, |max| max.saturating_sub(self.slots_held(queue)) as usize)
     }
 
-    /// Whether whoever would hold the lease may have one more.
+    /// Whether the holder of a new lease may have one more.
     pub(super) fn admits(&self, client: ClientId, served: &Served, worker: &[u8]) -> bool {
         let Some(max) = self.queue(served.queue).throttle.and_then(|throttle| throttle.per_worker_max) else {
             return true;

@@ -66,7 +66,7 @@ impl Oracle {
         self.clients.iter().filter(|client| client.worker == Some(number)).map(|client| client.id).collect()
     }
 
-    /// On, never back. From quiet on nothing of it takes work.
+    /// States only advance. From quiet on, the worker's clients take no work.
     fn move_on(&mut self, number: u64, state: WorkerState) {
         let Some(worker) = self.workers.iter_mut().find(|w| w.number == number && w.state < state) else { return };
         worker.state = state;
@@ -74,14 +74,14 @@ impl Oracle {
         self.fall_quiet(&clients);
     }
 
-    /// One of its connections has gone; with the last the worker is forgotten.
+    /// One of its connections has closed; with the last connection the worker is forgotten.
     pub(super) fn leave_worker(&mut self, number: u64) {
         if self.clients_of(number).is_empty() {
             self.forget_worker(number);
         }
     }
 
-    /// It was silent too long.
+    /// It missed its heartbeat.
     pub(super) fn miss_beat(&mut self, number: u64) {
         let clients = self.clients_of(number);
         let origin = clients.first().and_then(|id| self.client(*id)?.info.origin);
