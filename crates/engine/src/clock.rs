@@ -237,6 +237,16 @@ mod tests {
     }
 
     #[test]
+    fn a_restart_right_after_a_pause_does_not_take_the_time_back() {
+        let mut before = keeper();
+        before.read(50_500, WALL.after_ms(500));
+        let kept = before.read(63_500, WALL.after_ms(13_500)).clock;
+        let (since_boot_ms, wall) = (64_000, WALL.after_ms(14_000));
+        let mut after = Timekeeper::start(&kept, 7, since_boot_ms, wall);
+        assert_eq!(after.read(since_boot_ms, wall).now, WALL.after_ms(500), "the time noted with the pause");
+    }
+
+    #[test]
     fn the_engines_time_continues_over_a_restart() {
         let mut before = keeper();
         before.read(52_000, WALL.after_ms(2_000));
