@@ -222,9 +222,11 @@ impl Life {
 
     fn begin(&mut self) {
         let seed = self.dice.throw();
-        // The engine ignores a clock that goes back.
+        // The engine ignores a time that goes back. The daemon takes the time and the clocks of a turn from one reading. After a
+        // pause both must match: a restart goes on from the time that the engine noted with the new clocks.
         let back = if self.dice.chance(3) { self.dice.below(100) } else { 0 };
         let reading = self.machine.read();
+        let back = if reading.pause_ms.is_some() { 0 } else { back };
         self.laws.watch_clock(&reading);
         self.turn = Turn::new(Timestamp(reading.now.0 - back), seed);
         self.turn.clock = reading.clock;
