@@ -243,10 +243,14 @@ impl Life {
         self.judge(None, &heard, &said);
     }
 
-    /// Sends the command part by part first, as far as it has parts: the result must be the same. But if a job dies of it, other
-    /// dead jobs may be dropped between two parts.
+    /// Sends the command part by part first, as far as it has parts: the result must be the same. There are two exceptions. If a
+    /// job dies of it, other dead jobs may be dropped between two parts. And if the limits give a woken sleeper no time, a
+    /// sleeper woken by one part oversleeps before the next command.
     fn ask_in_parts(&mut self, client: ClientId, command: Command) {
-        if matches!(command, Command::Close | Command::UnserveAll { .. }) && !self.oracle.kills(client) {
+        let asleep = |client: &oracle::ClientMemo| matches!(client.waiting, oracle::Waiting::Asleep { .. });
+        let oversleeps = self.world.limits.wake_ms == 0 && self.oracle.clients.iter().any(asleep);
+        let in_parts = matches!(command, Command::Close | Command::UnserveAll { .. });
+        if in_parts && !oversleeps && !self.oracle.kills(client) {
             self.come_to_rest();
             while self.engine.apply_in_part(client, &command, &mut self.turn) {
                 self.oracle.see("Part::Done");
