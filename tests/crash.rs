@@ -23,7 +23,7 @@ use std::thread;
 
 use common::{Peer, daemon, from_env};
 use peer::Fwp;
-use windlass_engine::{Timestamp, Turn};
+use windlass_engine::{Context, Timestamp};
 
 /// The combined records of all clients in all rounds.
 #[derive(Default)]
@@ -51,12 +51,12 @@ impl Ledger {
 #[test]
 fn every_acknowledged_job_survives_kill_9() {
     let crashes = from_env("WINDLASS_TEST_CRASHES", 20);
-    let mut dice = Turn::new(Timestamp(0), from_env("WINDLASS_TEST_CRASH_SEED", 1));
+    let mut rng = Context::new(Timestamp(0), from_env("WINDLASS_TEST_CRASH_SEED", 1));
     let dir = tempfile::tempdir().unwrap();
     let mut daemon = daemon(dir.path()).start();
     let ledger = Arc::new(Ledger::default());
     for crash in 0..crashes {
-        let more = usize::try_from(1 + dice.roll(400)).unwrap();
+        let more = usize::try_from(1 + rng.roll(400)).unwrap();
         let goal = ledger.acknowledgements() + more;
         load_until(&ledger, work, daemon.address("gearman"), goal, || daemon.kill());
         daemon.restart();

@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 use windlass_bridge::{Codec, Job, Unit, message, result, unit, workload};
-use windlass_engine::{Origin, Priority};
+use windlass_engine::{Priority, Protocol};
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {
@@ -31,18 +31,18 @@ fuzz_target!(|input: Input<'_>| {
     let body = body(&input.body);
     let codec = [Codec::Text, Codec::Json, Codec::Base64][usize::from(input.codec % 3)];
     let priority = Priority::clamped(input.priority);
-    let job = |origin| Job { origin, queue: b"q", body: &body, codec, key: input.key, priority };
+    let job = |protocol| Job { protocol, queue: b"q", body: &body, codec, key: input.key, priority };
 
-    for origin in (0..6).map(Origin) {
-        convert(&job(origin));
-        for to in (0..6).map(Origin) {
-            let heard = result(origin, to, &body);
-            assert!(origin != to || matches!(heard, Cow::Borrowed(same) if same == body));
+    for protocol in (0..6).map(Protocol) {
+        convert(&job(protocol));
+        for to in (0..6).map(Protocol) {
+            let heard = result(protocol, to, &body);
+            assert!(protocol != to || matches!(heard, Cow::Borrowed(same) if same == body));
             assert!(heard.len() <= 16 + 6 * body.len());
         }
     }
-    if let Ok(there) = unit(&job(Origin::GEARMAN)) {
-        let back = workload(&Job { origin: Origin::FAKTORY, body: &pushed_on(&there), ..job(Origin::GEARMAN) })
+    if let Ok(there) = unit(&job(Protocol::GEARMAN)) {
+        let back = workload(&Job { protocol: Protocol::FAKTORY, body: &pushed_on(&there), ..job(Protocol::GEARMAN) })
             .map(Cow::into_owned);
         match codec {
             Codec::Text | Codec::Base64 => assert_eq!(back.as_deref(), Ok(&*body)),
@@ -50,10 +50,11 @@ fuzz_target!(|input: Input<'_>| {
             Codec::Json => assert!(back.is_err() || back.as_deref() == Ok(&*there.args)),
         }
     }
-    if let Ok(there) = unit(&job(Origin::EVENTMQ)) {
+    if let Ok(there) = unit(&job(Protocol::EVENTMQ)) {
         let pushed = pushed_on(&there);
-        if let Ok(back) = message(&Job { origin: Origin::FAKTORY, body: &pushed, ..job(Origin::FAKTORY) }, false) {
-            let again = unit(&Job { body: &back, ..job(Origin::EVENTMQ) });
+        if let Ok(back) = message(&Job { protocol: Protocol::FAKTORY, body: &pushed, ..job(Protocol::FAKTORY) }, false)
+        {
+            let again = unit(&Job { body: &back, ..job(Protocol::EVENTMQ) });
             assert_eq!(again.map(|unit| unit.args.into_owned()), Ok(there.args.into_owned()));
         }
     }
@@ -81,12 +82,12 @@ fn convert(job: &Job<'_>) {
     let bytes = 256 + 6 * (job.body.len() + job.key.len());
     if let Ok(workload) = workload(job) {
         assert!(workload.len() <= bytes);
-        assert!(job.origin != Origin::GEARMAN || matches!(workload, Cow::Borrowed(same) if same == job.body));
+        assert!(job.protocol != Protocol::GEARMAN || matches!(workload, Cow::Borrowed(same) if same == job.body));
     }
     if let Ok(message) = message(job, false) {
         assert!(message.len() <= bytes);
-        assert!(job.origin != Origin::EVENTMQ || matches!(message, Cow::Borrowed(same) if same == job.body));
-        assert!(job.origin == Origin::EVENTMQ || is_json(&message));
+        assert!(job.protocol != Protocol::EVENTMQ || matches!(message, Cow::Borrowed(same) if same == job.body));
+        assert!(job.protocol == Protocol::EVENTMQ || is_json(&message));
     }
     if let Ok(unit) = unit(job) {
         assert!(unit.args.len() + unit.custom.len() + unit.jobtype.len() <= bytes);

@@ -9,10 +9,10 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    Ability, Backoff, Bridge, Clash, ClientId, ClientInfo, Clock, Codec, Command, Cron, Cursor, Engine, Event, Failure,
-    Filter, From, JobId, JobRef, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry,
-    Origin, PlaceKind, Priority, Proof, QueueKind, QueueRules, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag,
-    Take, Throttle, Timestamp, Token, Turn, Unique, Wait, WorkerState, Zone,
+    Backoff, Bridge, Clash, ClientId, ClientInfo, Clock, Codec, Command, Context, Cron, Cursor, Engine, Event, Failure,
+    Filter, From, JobId, JobRef, JobStateKind, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule,
+    Note, OnExpiry, Priority, Proof, Protocol, QueueKind, QueueRules, Recurrence, RepayTo, Retry, ScheduleRef, Select,
+    Subscription, Tag, Take, Throttle, Timestamp, Token, Unique, Wait, WorkerState, Zone,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -197,7 +197,7 @@ enum Ask {
     ThrottleQueue(Name, Option<(Option<u8>, Option<u8>, Option<Span>)>),
     Bridge(Vec<u8>, Vec<(Name, bool)>),
     RuleQueue(Name, u8, Option<(u8, Option<u8>)>),
-    Misfit(Which, Right),
+    Unconvertible(Which, Right),
     SetSchedule(Box<Again>),
     RemoveSchedule(Result<Number, (bool, Name)>),
     ListSchedules(Picked),
@@ -213,7 +213,7 @@ enum Ask {
     LookBatch(Name),
     Mutate(Picked, u8),
     Flush(bool, Option<(u8, Number)>, u16),
-    Enlist(Name),
+    RegisterWorker(Name),
     Beat(Name, Option<u8>),
     Signal(Name, u8),
 }
@@ -255,9 +255,9 @@ impl Which {
         match self {
             Self::Id(n) => JobRef::Id(JobId(n.value())),
             Self::Name(name) => JobRef::Name(name.bytes()),
-            Self::Anywhere(faktory, key) => JobRef::KeyAnywhere { origin: origin(faktory), key: key.bytes() },
+            Self::Anywhere(faktory, key) => JobRef::KeyAnywhere { protocol: protocol(faktory), key: key.bytes() },
             Self::Key(queue, faktory, key) => {
-                JobRef::Key { queue: queue.bytes(), origin: origin(faktory), key: key.bytes() }
+                JobRef::Key { queue: queue.bytes(), protocol: protocol(faktory), key: key.bytes() }
             }
         }
     }
@@ -319,7 +319,7 @@ impl Born {
             lease_ms: self.lease.map(Span::ms),
             track_ms: self.track.map_or(0, Span::ms),
             batch: self.batch.map(Name::bytes),
-            ..NewJob::new(origin(self.faktory), self.queue.bytes(), body(self.body))
+            ..NewJob::new(protocol(self.faktory), self.queue.bytes(), body(self.body))
         }
     }
 }
@@ -332,14 +332,14 @@ impl Gathered {
                 listen: false,
                 batch: None,
                 kind: QueueKind::Work,
-                origin: Origin::FAKTORY,
+                protocol: Protocol::FAKTORY,
                 ..job
             },
             false => job,
         };
         let callback = |born: Option<Box<Born>>| born.map(|born| Box::new(fit(born.job(now))));
         NewBatch {
-            origin: origin(self.faktory),
+            protocol: protocol(self.faktory),
             name: self.name.bytes(),
             parent: self.parent.map(Name::bytes),
             about: body(3),
@@ -378,9 +378,9 @@ impl Again {
 impl Picked {
     fn filter(&self) -> Filter {
         Filter {
-            place: self.place.map(|n| PlaceKind::ALL[usize::from(n) % PlaceKind::ALL.len()]),
+            state: self.place.map(|n| JobStateKind::ALL[usize::from(n) % JobStateKind::ALL.len()]),
             queue: self.queue.map(Name::bytes),
-            origin: self.faktory.map(origin),
+            protocol: self.faktory.map(protocol),
             names: self.names.iter().map(|name| name.bytes()).collect(),
             test: None,
         }
@@ -391,8 +391,8 @@ impl Picked {
     }
 }
 
-fn origin(faktory: bool) -> Origin {
-    if faktory { Origin::FAKTORY } else { Origin::GEARMAN }
+fn protocol(faktory: bool) -> Protocol {
+    if faktory { Protocol::FAKTORY } else { Protocol::GEARMAN }
 }
 
 fn kind(cycle: bool) -> QueueKind {
@@ -443,14 +443,16 @@ fn note(n: u8) -> Note {
 impl Ask {
     fn command(self, now: Timestamp) -> Command {
         match self {
-            Self::Open(faktory) => Command::Open(ClientInfo { origin: faktory.map(origin), ..ClientInfo::default() }),
+            Self::Open(faktory) => {
+                Command::Open(ClientInfo { protocol: faktory.map(protocol), ..ClientInfo::default() })
+            }
             Self::Close => Command::Close,
-            Self::Label(name) => Command::Label(name.bytes()),
-            Self::Serve(queue, weight, terms, strays) => Command::Serve(Ability {
+            Self::Label(name) => Command::SetClientName(name.bytes()),
+            Self::Serve(queue, weight, terms, unclaimed) => Command::Serve(Subscription {
                 queue: queue.bytes(),
                 weight: weight.into(),
                 lease: terms.lease(),
-                strays: strays.map(origin),
+                unclaimed: unclaimed.map(protocol),
             }),
             Self::Unserve(queue, requeue) => Command::Unserve { queue: queue.bytes(), requeue },
             Self::UnserveAll(requeue) => Command::UnserveAll { requeue },
@@ -459,8 +461,8 @@ impl Ask {
                 let queues = queues.into_iter().map(Name::bytes).collect();
                 take(From::Listed { queues, lease: terms.lease() }, n, wait, worker, now)
             }
-            Self::TakeServed(n, wait, worker) => take(From::Abilities, n, wait, worker, now),
-            Self::Sleep => Command::Sleep,
+            Self::TakeServed(n, wait, worker) => take(From::Subscriptions, n, wait, worker, now),
+            Self::Sleep => Command::WaitForWork,
             Self::Credit(credits, n) => Command::Credit { credits, select: select(n) },
             Self::Unwait => Command::Unwait,
             Self::Finish(job, right) => Command::Finish { job: job.job(), proof: right.proof(), result: body(3) },
@@ -476,7 +478,7 @@ impl Ask {
                 let to = [RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop][usize::from(n % 4)];
                 Command::Repay { job: job.job(), proof: right.proof(), body: body(n), to }
             }
-            Self::Tell(job, right, n) => Command::Tell { job: job.job(), proof: right.proof(), note: note(n) },
+            Self::Tell(job, right, n) => Command::Progress { job: job.job(), proof: right.proof(), note: note(n) },
             Self::Track(job, progress, text, until) => {
                 let (text, until) = (text.map(body), until.map(|at| at.from(now)));
                 Command::Track { job: job.job(), progress, text, until }
@@ -515,15 +517,17 @@ impl Ask {
                 let rules = QueueRules { codec, retry, body_bytes_max: body_bytes_max.map(u32::from) };
                 Command::RuleQueue { queue: queue.bytes(), rules }
             }
-            Self::Misfit(job, right) => Command::Misfit { job: job.job(), proof: right.proof(), why: body(4) },
+            Self::Unconvertible(job, right) => {
+                Command::Unconvertible { job: job.job(), proof: right.proof(), why: body(4) }
+            }
             Self::SetSchedule(again) => Command::SetSchedule(Box::new(again.schedule())),
             Self::RemoveSchedule(Ok(n)) => Command::RemoveSchedule(ScheduleRef::Id(JobId(n.value()))),
             Self::RemoveSchedule(Err((faktory, key))) => {
-                Command::RemoveSchedule(ScheduleRef::Key { origin: origin(faktory), key: key.bytes() })
+                Command::RemoveSchedule(ScheduleRef::Key { protocol: protocol(faktory), key: key.bytes() })
             }
             Self::ListSchedules(picked) => {
-                let (origin, after, limit) = (picked.faktory.map(origin), picked.after(), picked.limit.into());
-                Command::ListSchedules { origin, after, limit }
+                let (protocol, after, limit) = (picked.faktory.map(protocol), picked.after(), picked.limit.into());
+                Command::ListSchedules { protocol, after, limit }
             }
             Self::LookQueue(queue) => Command::LookQueue { queue: queue.bytes() },
             Self::ListQueues(picked) => Command::ListQueues { after: picked.after(), limit: picked.limit.into() },
@@ -542,12 +546,12 @@ impl Ask {
             Self::Flush(faktory, at, limit) => {
                 // One stage more than exist.
                 let after = at.map_or(Cursor::default(), |(stage, at)| Cursor((stage % 4).into(), at.value()));
-                Command::Flush { origin: origin(faktory), after, limit: limit.into() }
+                Command::Flush { protocol: protocol(faktory), after, limit: limit.into() }
             }
-            Self::Enlist(worker) => Command::Enlist { worker: worker.bytes(), about: Bytes::new() },
+            Self::RegisterWorker(worker) => Command::RegisterWorker { worker: worker.bytes(), about: Bytes::new() },
             Self::Barrier => Command::Barrier,
             Self::Beat(worker, n) => Command::Beat { worker: worker.bytes(), state: n.map(state) },
-            Self::Signal(worker, n) => Command::Signal { worker: worker.bytes(), state: state(n) },
+            Self::Signal(worker, n) => Command::SetWorkerState { worker: worker.bytes(), state: state(n) },
             _ => Command::Stats,
         }
     }
@@ -587,35 +591,37 @@ impl Limited {
 fn rest(asked: &Command, events: &[(ClientId, Event)]) -> Option<Command> {
     let Some((_, Event::Mutated { next: Some(next), .. })) = events.last() else { return None };
     match asked {
-        Command::Flush { origin, limit, .. } => Some(Command::Flush { origin: *origin, after: *next, limit: *limit }),
+        Command::Flush { protocol, limit, .. } => {
+            Some(Command::Flush { protocol: *protocol, after: *next, limit: *limit })
+        }
         Command::RemoveQueue { .. } => Some(asked.clone()),
         _ => None,
     }
 }
 
-fn begin(now: Timestamp, clock: Clock, seed: u64) -> Turn {
-    let mut turn = Turn::new(now, seed);
-    turn.clock = clock;
-    turn
+fn begin(now: Timestamp, clock: Clock, seed: u64) -> Context {
+    let mut context = Context::new(now, seed);
+    context.clock = clock;
+    context
 }
 
 /// A query changes nothing, so its second answer must be the same.
 fn same_twice(engine: &mut Engine, client: ClientId, (now, clock): (Timestamp, Clock)) {
     let mut look = || {
-        let mut turn = begin(now, clock, 0);
-        engine.apply(client, Tag(1), Command::Stats, &mut turn);
-        turn.events.retain(|(_, event)| matches!(event, Event::Stats { .. }));
-        turn.events
+        let mut context = begin(now, clock, 0);
+        engine.apply(client, Tag(1), Command::Stats, &mut context);
+        context.events.retain(|(_, event)| matches!(event, Event::Stats { .. }));
+        context.events
     };
     assert_eq!(look(), look(), "two answers to the same query");
 }
 
 /// A client with many jobs leaves or stops serving in parts. Present clients receive the usual events.
-fn in_parts(engine: &mut Engine, client: ClientId, command: &Command, turn: &mut Turn) {
-    engine.tick(turn);
+fn in_parts(engine: &mut Engine, client: ClientId, command: &Command, context: &mut Context) {
+    engine.tick(context);
     for parts in 0.. {
         assert!(parts < 10_000, "{command:?} never comes to its end");
-        if !engine.apply_in_part(client, command, turn) {
+        if !engine.apply_in_part(client, command, context) {
             return;
         }
         engine.check();
@@ -637,16 +643,16 @@ fuzz_target!(|input: Input| {
         for rounds in 0.. {
             let Some(command) = next else { break };
             assert!(rounds < 10_000, "{command:?} never comes to its end");
-            let mut turn = begin(now, clock, seed);
+            let mut context = begin(now, clock, seed);
             if step.to_the_end {
-                in_parts(&mut engine, client, &command, &mut turn);
+                in_parts(&mut engine, client, &command, &mut context);
             }
-            engine.apply(client, tag, command.clone(), &mut turn);
+            engine.apply(client, tag, command.clone(), &mut context);
             engine.check();
-            for (told, event) in &turn.events {
+            for (told, event) in &context.events {
                 assert!(*told == client || open.contains(told), "{event:?} for a client that has left");
             }
-            next = rest(&command, &turn.events).filter(|_| step.to_the_end);
+            next = rest(&command, &context.events).filter(|_| step.to_the_end);
         }
         if opens {
             open.insert(client);

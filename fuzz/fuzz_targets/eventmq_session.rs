@@ -15,7 +15,7 @@ use windlass_eventmq::wire::{Command, Headers, Packet, PeerKind, Plan, Request};
 use windlass_session::{Dismiss, Post, Reason};
 use windlass_testkit::memory::MemoryHub;
 use windlass_zmtp::wire::Command as Transport;
-use windlass_zmtp::{Event, Message, Peer, Role, Roster};
+use windlass_zmtp::{ConnectionRegistry, Event, Message, Peer, Role};
 
 #[derive(Debug, Arbitrary)]
 struct Input {
@@ -151,17 +151,17 @@ fuzz_target!(|input: Input| {
         zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Pub)),
         exchange: Arc::clone(&settings.exchange),
     });
-    let roster = Roster::new(9);
+    let registry = ConnectionRegistry::new(9);
     let greet = |hub: &mut MemoryHub| {
         Talker::new(hub, Role::Dealer, |hub, line| {
-            let seat = roster.enter(Arc::new(|_| ()));
-            hub.open(|info| Box::new(EventmqSession::new(Arc::clone(&settings), info, seat, line, 1)))
+            let registration = registry.enter(Arc::new(|_| ()));
+            hub.open(|info| Box::new(EventmqSession::new(Arc::clone(&settings), info, registration, line, 1)))
         })
     };
     let line = Arc::<Line>::default();
     let subscriber = hub.open(|info| {
-        let seat = roster.enter(Arc::new(|_| ()));
-        Box::new(SubscriberSession::new(Arc::clone(&subscriptions), info, seat, line.clone()))
+        let registration = registry.enter(Arc::new(|_| ()));
+        Box::new(SubscriberSession::new(Arc::clone(&subscriptions), info, registration, line.clone()))
     });
     let mut hello = BytesMut::new();
     Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer))).open(Timestamp(0), &mut hello);

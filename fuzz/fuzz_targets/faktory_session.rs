@@ -115,8 +115,8 @@ impl World {
 
     fn greet(&mut self, place: usize) -> ClientId {
         self.greeted += 1;
-        let (settings, dice) = (Arc::clone(&self.settings), [self.greeted, 1]);
-        let client = self.hub.open(|info| Box::new(FaktorySession::new(settings, info, dice)));
+        let (settings, rng) = (Arc::clone(&self.settings), [self.greeted, 1]);
+        let client = self.hub.open(|info| Box::new(FaktorySession::new(settings, info, rng)));
         let hello = [r#"HELLO {"v":2}"#, r#"HELLO {"v":2,"wid":"w1"}"#, r#"HELLO {"v":2,"wid":"w1"}"#];
         self.hub.send(client, format!("{}\n", hello[place % hello.len()]).as_bytes());
         client

@@ -10,7 +10,7 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    ClientId, ClientInfo, Command, Engine, JobId, JobRef, Limits, NewJob, Origin, Tag, Timestamp, Turn,
+    ClientId, ClientInfo, Command, Context, Engine, JobId, JobRef, Limits, NewJob, Protocol, Tag, Timestamp,
 };
 use windlass_store::{
     CheckpointLimits, Checkpointer, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable, Record, Recovered,
@@ -114,14 +114,14 @@ fn run(
     steps: &[Step],
     mut write: impl FnMut(Option<&windlass_store::Commit>),
 ) {
-    let mut turn = Turn::new(Timestamp(1_000), 1);
-    engine.apply(CLIENT, Tag::NONE, Command::Open(ClientInfo::default()), &mut turn);
+    let mut context = Context::new(Timestamp(1_000), 1);
+    engine.apply(CLIENT, Tag::NONE, Command::Open(ClientInfo::default()), &mut context);
     for step in steps.iter().take(STEPS_MAX) {
-        turn.changes.clear();
+        context.changes.clear();
         let command = match step {
             Step::Push(len) => {
                 let body = Bytes::from(vec![7; usize::from(*len)]);
-                Command::Push(Box::new(NewJob::new(Origin::GEARMAN, Bytes::from_static(b"q"), body)))
+                Command::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), body)))
             }
             Step::Cancel(id) => Command::Cancel(JobRef::Id(JobId(u64::from(*id)))),
             Step::Checkpoint => {
@@ -129,8 +129,8 @@ fn run(
                 continue;
             }
         };
-        engine.apply(CLIENT, Tag::NONE, command, &mut turn);
-        journal.append(engine, &turn.changes);
+        engine.apply(CLIENT, Tag::NONE, command, &mut context);
+        journal.append(engine, &context.changes);
         while let Some(commit) = journal.cut(engine) {
             write(Some(&commit));
             journal.committed(commit.seq());

@@ -12,7 +12,7 @@ use windlass_engine::{ClientId, Limits, Timestamp};
 use windlass_spiderq::session::{Settings, SpiderqSession};
 use windlass_spiderq::wire::{Dialect, Patience, Reply, Request, Status};
 use windlass_testkit::memory::MemoryHub;
-use windlass_zmtp::{Message, Peer, Role, Roster};
+use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role};
 
 #[derive(Debug, Arbitrary)]
 struct Input {
@@ -44,10 +44,10 @@ fuzz_target!(|input: Input| {
         lends_max: 3,
         ..Settings::new(Bytes::from_static(b"tasks"))
     });
-    let roster = Roster::new(2);
+    let registry = ConnectionRegistry::new(2);
     let greet = |hub: &mut MemoryHub, zmtp: bool| {
-        let peer =
-            hub.open(|info| Box::new(SpiderqSession::new(Arc::clone(&settings), info, roster.enter(Arc::new(|_| ())))));
+        let peer = hub
+            .open(|info| Box::new(SpiderqSession::new(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ())))));
         let mut hello = BytesMut::new();
         if zmtp {
             Peer::new(Arc::new(windlass_zmtp::Settings::new(Role::Dealer))).open(Timestamp(0), &mut hello);

@@ -5,7 +5,7 @@
 mod directory;
 
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{Command, Mutation, Tag, Timestamp, Turn};
+use windlass_engine::{Command, Context, Mutation, Tag, Timestamp};
 use windlass_store::{Fingerprint, Opened, Recovered, open, verify};
 
 use directory::{Input, damaged, limits};
@@ -26,17 +26,17 @@ fuzz_target!(|input: Input| {
     engine.check();
     assert_eq!(Fingerprint::of(&engine).differs_from(&directory.acknowledged), None);
 
-    let mut turn = Turn::new(Timestamp(2_000), 1);
+    let mut context = Context::new(Timestamp(2_000), 1);
     for n in 0..3 {
-        turn.changes.clear();
+        context.changes.clear();
         let (filter, after) = (Default::default(), Default::default());
         engine.apply(
             windlass_engine::ClientId(1),
             Tag::NONE,
             Command::Mutate { filter, action: Mutation::Discard, after, limit: 1 },
-            &mut turn,
+            &mut context,
         );
-        journal.append(&engine, &turn.changes);
+        journal.append(&engine, &context.changes);
         while let Some(commit) = journal.cut(&engine) {
             log.append(&commit).expect("room");
             journal.committed(commit.seq());

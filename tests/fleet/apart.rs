@@ -12,7 +12,7 @@ use crate::spiderq::{ADDED, Bare, add};
 use crate::table::{GONE, done};
 
 /// A job that cannot be expressed in a protocol. It waits for a worker of another protocol.
-struct Misfit {
+struct Unconvertible {
     /// A queue with rules.
     queue: Option<&'static str>,
     from: Protocol,
@@ -29,33 +29,38 @@ const fn job(body: &'static [u8], background: bool) -> Job<'static> {
     Job { body, background, unique: false, retries: None, secs: None, custom: "", jobtype: None, verbatim: true }
 }
 
-const MISFITS: [Misfit; 10] = [
-    Misfit { queue: None, from: Gearman, to: Eventmq, job: BACKGROUND },
-    Misfit { queue: None, from: Gearman, to: Eventmq, job: job(b"a cake", false) },
-    Misfit { queue: None, from: Faktory, to: Eventmq, job: Job { jobtype: Some("Bake"), ..job(b"[]", false) } },
-    Misfit { queue: None, from: Faktory, to: Eventmq, job: Job { custom: r#", "kwargs": 7"#, ..job(b"[]", false) } },
-    Misfit {
+const MISFITS: [Unconvertible; 10] = [
+    Unconvertible { queue: None, from: Gearman, to: Eventmq, job: BACKGROUND },
+    Unconvertible { queue: None, from: Gearman, to: Eventmq, job: job(b"a cake", false) },
+    Unconvertible { queue: None, from: Faktory, to: Eventmq, job: Job { jobtype: Some("Bake"), ..job(b"[]", false) } },
+    Unconvertible {
+        queue: None,
+        from: Faktory,
+        to: Eventmq,
+        job: Job { custom: r#", "kwargs": 7"#, ..job(b"[]", false) },
+    },
+    Unconvertible {
         queue: None,
         from: Faktory,
         to: Gearman,
         job: Job { custom: r#", "_encoding": "base64""#, ..job(br#"["a cake"]"#, false) },
     },
-    Misfit { queue: None, from: Eventmq, to: Faktory, job: job(b"bake a cake", false) },
+    Unconvertible { queue: None, from: Eventmq, to: Faktory, job: job(b"bake a cake", false) },
     // Python's writing, which is not valid JSON.
-    Misfit {
+    Unconvertible {
         queue: None,
         from: Eventmq,
         to: Faktory,
         job: job(br#"["run", {"path": "cakes", "callable": "bake", "args": [NaN]}]"#, false),
     },
-    Misfit {
+    Unconvertible {
         queue: None,
         from: Eventmq,
         to: Faktory,
         job: job(br#"["walk", {"path": "cakes", "callable": "bake"}]"#, false),
     },
-    Misfit { queue: Some("in-json"), from: Gearman, to: Faktory, job: BACKGROUND },
-    Misfit { queue: Some("in-base64"), from: Faktory, to: Gearman, job: job(br#"["a cake"]"#, false) },
+    Unconvertible { queue: Some("in-json"), from: Gearman, to: Faktory, job: BACKGROUND },
+    Unconvertible { queue: Some("in-base64"), from: Faktory, to: Gearman, job: job(br#"["a cake"]"#, false) },
 ];
 
 /// The worker gets the next job; the job it cannot have goes to a worker of another protocol.

@@ -58,11 +58,11 @@ impl CaseResult {
     /// [`Error::Interrupted`] only; every other failure is stored in the row.
     pub fn run(&mut self, rounds: usize, mut run: impl FnMut(usize) -> Result<Sample, Error>) -> Result<(), Error> {
         let width = self.rows.len().max(1);
-        for turn in (0..rounds).flat_map(|round| (0..width).map(move |step| (round + step) % width)) {
-            let Some(row) = self.rows.get_mut(turn).filter(|row| row.failure.is_none()) else {
+        for context in (0..rounds).flat_map(|round| (0..width).map(move |step| (round + step) % width)) {
+            let Some(row) = self.rows.get_mut(context).filter(|row| row.failure.is_none()) else {
                 continue;
             };
-            match run(turn) {
+            match run(context) {
                 Ok(sample) => row.samples.push(sample),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(failure) => row.failure = Some(failure.to_string()),

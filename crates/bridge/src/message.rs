@@ -3,26 +3,26 @@
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
-use windlass_engine::Origin;
+use windlass_engine::Protocol;
 
 use crate::call::{self, Call};
 use crate::fwp::Fwp;
-use crate::{Job, Misfit, Why, json};
+use crate::{Job, Unconvertible, Why, json};
 
 /// Converts a job for an EventMQ worker. `binary`: the worker accepts bytes that are not UTF-8; stock workers crash on them.
 ///
 /// # Errors
 /// An EventMQ body is not UTF-8, a Gearman workload is not an EventMQ job, the jobtype of an FWP job is not a callable or its
 /// `custom` has a value of the wrong kind, or the job's protocol does not share jobs.
-pub fn message<'a>(job: &Job<'a>, binary: bool) -> Result<Cow<'a, [u8]>, Misfit> {
-    let made = match job.origin {
-        Origin::EVENTMQ if !binary && std::str::from_utf8(job.body).is_err() => Err(Why::NotText),
-        Origin::EVENTMQ => Ok(Cow::Borrowed(job.body)),
-        Origin::GEARMAN => Call::read(job.body).map(|_| Cow::Borrowed(job.body)).ok_or(Why::NotACall),
-        Origin::FAKTORY => of_unit(job.body).map(Cow::Owned),
+pub fn message<'a>(job: &Job<'a>, binary: bool) -> Result<Cow<'a, [u8]>, Unconvertible> {
+    let made = match job.protocol {
+        Protocol::EVENTMQ if !binary && std::str::from_utf8(job.body).is_err() => Err(Why::NotText),
+        Protocol::EVENTMQ => Ok(Cow::Borrowed(job.body)),
+        Protocol::GEARMAN => Call::read(job.body).map(|_| Cow::Borrowed(job.body)).ok_or(Why::NotACall),
+        Protocol::FAKTORY => of_unit(job.body).map(Cow::Owned),
         _ => Err(Why::Apart),
     };
-    made.map_err(|why| job.misfit(Origin::EVENTMQ, why))
+    made.map_err(|why| job.misfit(Protocol::EVENTMQ, why))
 }
 
 /// Writes keys and blanks as stock clients do.
@@ -162,7 +162,7 @@ mod tests {
             let custom_member = if custom.is_empty() { String::new() } else { format!("\"custom\":{custom},") };
             let body = format!("{{\"retry\":25,{custom_member}\"jobtype\":\"{jobtype}\",\"args\":[1]}}");
             for codec in CODECS {
-                let made = message(&Job::of(Origin::FAKTORY, codec, body.as_bytes()), false);
+                let made = message(&Job::of(Protocol::FAKTORY, codec, body.as_bytes()), false);
                 assert_eq!(shown(made), expected, "{jobtype} {custom}");
             }
         }
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn arguments_stay_as_they_are() {
         let body = br#"{"jobtype":"m.f","args":[ 1.50,-0, {"a":"\/","a":null}, "\ud800" ]}"#;
-        let made = shown(message(&Job::of(Origin::FAKTORY, Codec::Text, body), false));
+        let made = shown(message(&Job::of(Protocol::FAKTORY, Codec::Text, body), false));
         assert!(made.contains(r#""args": [ 1.50,-0, {"a":"\/","a":null}, "\ud800" ], "#), "{made}");
     }
 
@@ -180,7 +180,7 @@ mod tests {
         let deep = format!("{{\"jobtype\":\"m.f\",\"args\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         let table = ["", "{}", "[]", "\u{0}", r#"{"jobtype":"\ud800.f","args":[]}"#, r#"{"jobtype":"m.f"}"#, &deep];
         for body in table {
-            let misfit = message(&Job::of(Origin::FAKTORY, Codec::Text, body.as_bytes()), false).unwrap_err();
+            let misfit = message(&Job::of(Protocol::FAKTORY, Codec::Text, body.as_bytes()), false).unwrap_err();
             assert_eq!(misfit.why, Why::NotAUnit);
         }
     }
@@ -200,7 +200,7 @@ mod tests {
         ];
         for (body, fits) in table {
             for codec in CODECS {
-                match message(&Job::of(Origin::GEARMAN, codec, body), false) {
+                match message(&Job::of(Protocol::GEARMAN, codec, body), false) {
                     Ok(made) => assert!(fits && matches!(made, Cow::Borrowed(same) if same == body)),
                     Err(why) => assert!(!fits && why.to_string() == misfit, "{why}"),
                 }
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn bodies_for_binary_workers_are_not_parsed() {
         for body in [&b"\xff\x00"[..], b"[\"run\", {}]", b""] {
-            let job = Job { key: b"k", priority: Priority::MIN, ..Job::of(Origin::EVENTMQ, Codec::Base64, body) };
+            let job = Job { key: b"k", priority: Priority::MIN, ..Job::of(Protocol::EVENTMQ, Codec::Base64, body) };
             assert!(matches!(message(&job, true), Ok(Cow::Borrowed(same)) if same == body));
         }
     }
@@ -221,7 +221,7 @@ mod tests {
         let table: [(&[u8], bool); 5] =
             [(b"\xff\x00", false), (b"[\"run\", {}]", true), (b"", true), ("\0é".as_bytes(), true), (b"\xc3", false)];
         for (body, fits) in table {
-            let job = Job::of(Origin::EVENTMQ, Codec::Base64, body);
+            let job = Job::of(Protocol::EVENTMQ, Codec::Base64, body);
             match message(&job, false) {
                 Ok(made) => assert!(fits && matches!(made, Cow::Borrowed(same) if same == body)),
                 Err(why) => {
@@ -233,9 +233,9 @@ mod tests {
 
     #[test]
     fn other_protocols_are_refused() {
-        for (origin, name) in [(Origin::SPIDERQ, "spiderq"), (Origin(9), "unknown")] {
+        for (protocol, name) in [(Protocol::SPIDERQ, "spiderq"), (Protocol(9), "unknown")] {
             let expected = format!("conversion: {name} to eventmq: these two do not share jobs");
-            assert_eq!(shown(message(&Job::of(origin, Codec::Text, b"[]"), false)), expected);
+            assert_eq!(shown(message(&Job::of(protocol, Codec::Text, b"[]"), false)), expected);
         }
     }
 }

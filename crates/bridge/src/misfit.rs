@@ -3,7 +3,7 @@
 use std::fmt;
 
 use thiserror::Error;
-use windlass_engine::Origin;
+use windlass_engine::Protocol;
 
 use crate::Codec;
 use crate::json::DEPTH_MAX;
@@ -11,11 +11,11 @@ use crate::json::DEPTH_MAX;
 /// A job that cannot be converted for a worker of another protocol. Its text is the violated rule, as in
 /// `conversion: gearman to eventmq: the body is no EventMQ job`, and contains nothing of the job itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub struct Misfit {
+pub struct Unconvertible {
     /// The job's protocol.
-    pub from: Origin,
+    pub from: Protocol,
     /// The worker's protocol.
-    pub to: Origin,
+    pub to: Protocol,
     /// The queue's codec, where it matters.
     pub codec: Option<Codec>,
     /// The violated rule.
@@ -58,7 +58,7 @@ pub enum Why {
     Custom(&'static str),
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for Unconvertible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "conversion: {} to {}", name(self.from), name(self.to))?;
         if let Some(codec) = self.codec {
@@ -75,12 +75,12 @@ impl fmt::Display for Misfit {
 
 /// The name of a protocol in these texts and in `custom._origin`.
 #[must_use]
-pub const fn name(origin: Origin) -> &'static str {
-    match origin {
-        Origin::FAKTORY => "faktory",
-        Origin::GEARMAN => "gearman",
-        Origin::SPIDERQ => "spiderq",
-        Origin::EVENTMQ => "eventmq",
+pub const fn name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::FAKTORY => "faktory",
+        Protocol::GEARMAN => "gearman",
+        Protocol::SPIDERQ => "spiderq",
+        Protocol::EVENTMQ => "eventmq",
         _ => "unknown",
     }
 }
@@ -91,22 +91,27 @@ mod tests {
 
     #[test]
     fn the_rule_is_the_text() {
-        let (from, to) = (Origin::GEARMAN, Origin::FAKTORY);
+        let (from, to) = (Protocol::GEARMAN, Protocol::FAKTORY);
         let table = [
             (
-                Misfit { from, to, codec: Some(Codec::Json), why: Why::NotJson },
+                Unconvertible { from, to, codec: Some(Codec::Json), why: Why::NotJson },
                 "conversion: gearman to faktory, codec json: the body is no JSON of at most 128 levels",
             ),
             (
-                Misfit { from, to: Origin::EVENTMQ, codec: None, why: Why::NotACall },
+                Unconvertible { from, to: Protocol::EVENTMQ, codec: None, why: Why::NotACall },
                 "conversion: gearman to eventmq: the body is no EventMQ job",
             ),
             (
-                Misfit { from: to, to: Origin::EVENTMQ, codec: None, why: Why::Custom("kwargs that are an object") },
+                Unconvertible {
+                    from: to,
+                    to: Protocol::EVENTMQ,
+                    codec: None,
+                    why: Why::Custom("kwargs that are an object"),
+                },
                 "conversion: faktory to eventmq: custom has no kwargs that are an object",
             ),
             (
-                Misfit { from: Origin(0), to: Origin::SPIDERQ, codec: None, why: Why::Apart },
+                Unconvertible { from: Protocol(0), to: Protocol::SPIDERQ, codec: None, why: Why::Apart },
                 "conversion: unknown to spiderq: these two do not share jobs",
             ),
         ];

@@ -5,17 +5,17 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
-use windlass_engine::Origin;
+use windlass_engine::Protocol;
 
 use crate::json;
 
 /// Converts the result of a worker of protocol `from` for the clients of a job of protocol `to`. EventMQ's results are
 /// `{"value": …}`; those of all other protocols are bytes.
 #[must_use]
-pub fn result(from: Origin, to: Origin, result: &[u8]) -> Cow<'_, [u8]> {
+pub fn result(from: Protocol, to: Protocol, result: &[u8]) -> Cow<'_, [u8]> {
     match (from, to) {
-        (Origin::EVENTMQ, Origin::GEARMAN | Origin::FAKTORY) => unwrapped(result),
-        (Origin::GEARMAN | Origin::FAKTORY, Origin::EVENTMQ) => Cow::Owned(wrapped(result)),
+        (Protocol::EVENTMQ, Protocol::GEARMAN | Protocol::FAKTORY) => unwrapped(result),
+        (Protocol::GEARMAN | Protocol::FAKTORY, Protocol::EVENTMQ) => Cow::Owned(wrapped(result)),
         _ => Cow::Borrowed(result),
     }
 }
@@ -58,7 +58,7 @@ fn wrapped(result: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const OTHERS: [Origin; 2] = [Origin::GEARMAN, Origin::FAKTORY];
+    const OTHERS: [Protocol; 2] = [Protocol::GEARMAN, Protocol::FAKTORY];
 
     #[test]
     fn of_eventmq_workers() {
@@ -88,11 +88,11 @@ mod tests {
         ];
         for (said, expected) in table {
             for to in OTHERS {
-                let heard = result(Origin::EVENTMQ, to, said.as_bytes());
+                let heard = result(Protocol::EVENTMQ, to, said.as_bytes());
                 assert_eq!(String::from_utf8_lossy(&heard), expected);
             }
         }
-        assert_eq!(&*result(Origin::EVENTMQ, Origin::GEARMAN, b"{\"value\":\"\xff\"}"), b"{\"value\":\"\xff\"}");
+        assert_eq!(&*result(Protocol::EVENTMQ, Protocol::GEARMAN, b"{\"value\":\"\xff\"}"), b"{\"value\":\"\xff\"}");
     }
 
     /// The expected texts are the output of Python 3.11.
@@ -109,16 +109,22 @@ mod tests {
         ];
         for (said, expected) in table {
             for from in OTHERS {
-                assert_eq!(String::from_utf8_lossy(&result(from, Origin::EVENTMQ, said)), expected);
+                assert_eq!(String::from_utf8_lossy(&result(from, Protocol::EVENTMQ, said)), expected);
             }
         }
     }
 
     #[test]
     fn results_of_other_protocols_are_not_parsed() {
-        let (faktory, gearman, eventmq, spiderq) = (Origin::FAKTORY, Origin::GEARMAN, Origin::EVENTMQ, Origin::SPIDERQ);
-        let same =
-            [(faktory, faktory), (gearman, gearman), (eventmq, eventmq), (spiderq, spiderq), (Origin(9), Origin(9))];
+        let (faktory, gearman, eventmq, spiderq) =
+            (Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ, Protocol::SPIDERQ);
+        let same = [
+            (faktory, faktory),
+            (gearman, gearman),
+            (eventmq, eventmq),
+            (spiderq, spiderq),
+            (Protocol(9), Protocol(9)),
+        ];
         let others = [(faktory, gearman), (gearman, faktory), (spiderq, eventmq), (eventmq, spiderq)];
         for (from, to) in same.into_iter().chain(others) {
             for said in [&b"{\"value\": \"x\"}"[..], b"\xff", b""] {

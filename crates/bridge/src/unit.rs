@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
-use windlass_engine::{Origin, Priority};
+use windlass_engine::{Priority, Protocol};
 
 use crate::call::{self, Call};
 use crate::fwp::Fwp;
 use crate::misfit::name;
-use crate::{Codec, Job, Misfit, Why, json};
+use crate::{Codec, Job, Unconvertible, Why, json};
 
 /// A job in FWP's terms.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,12 +28,12 @@ pub struct Unit<'a> {
 /// # Errors
 /// The queue's codec cannot convert the Gearman workload, the EventMQ message is not a job, or the job's protocol does not share
 /// jobs.
-pub fn unit<'a>(job: &Job<'a>) -> Result<Unit<'a>, Misfit> {
-    match job.origin {
-        Origin::FAKTORY => own(job).map_err(|why| job.misfit(Origin::FAKTORY, why)),
-        Origin::GEARMAN => of_workload(job).map_err(|why| job.codec_misfit(Origin::FAKTORY, why)),
-        Origin::EVENTMQ => of_message(job),
-        _ => Err(job.misfit(Origin::FAKTORY, Why::Apart)),
+pub fn unit<'a>(job: &Job<'a>) -> Result<Unit<'a>, Unconvertible> {
+    match job.protocol {
+        Protocol::FAKTORY => own(job).map_err(|why| job.misfit(Protocol::FAKTORY, why)),
+        Protocol::GEARMAN => of_workload(job).map_err(|why| job.codec_misfit(Protocol::FAKTORY, why)),
+        Protocol::EVENTMQ => of_message(job),
+        _ => Err(job.misfit(Protocol::FAKTORY, Why::Apart)),
     }
 }
 
@@ -90,11 +90,11 @@ fn encoded<'a>(body: &[u8]) -> Cow<'a, [u8]> {
     Cow::Owned(args.into_bytes())
 }
 
-fn of_message<'a>(job: &Job<'a>) -> Result<Unit<'a>, Misfit> {
+fn of_message<'a>(job: &Job<'a>) -> Result<Unit<'a>, Unconvertible> {
     if job.codec == Codec::Base64 {
-        return Err(job.codec_misfit(Origin::FAKTORY, Why::NoRule));
+        return Err(job.codec_misfit(Protocol::FAKTORY, Why::NoRule));
     }
-    let call = Call::read(job.body).ok_or(job.misfit(Origin::FAKTORY, Why::NotACall))?;
+    let call = Call::read(job.body).ok_or(job.misfit(Protocol::FAKTORY, Why::NotACall))?;
     let mut custom = custom_of(job, false);
     custom.extend_from_slice(b",\"eventmq\":");
     let members = [("{\"kwargs\":", call.kwargs, "{}"), (",\"class_args\":", call.class_args, "[]")];
@@ -114,7 +114,7 @@ fn of_message<'a>(job: &Job<'a>) -> Result<Unit<'a>, Misfit> {
 /// `custom` of a job of another protocol, without the closing brace.
 fn custom_of(job: &Job<'_>, is_base64: bool) -> Vec<u8> {
     let mut custom = b"{\"_origin\":".to_vec();
-    json::quote(name(job.origin), &mut custom);
+    json::quote(name(job.protocol), &mut custom);
     if is_base64 {
         custom.extend_from_slice(b",\"_encoding\":\"base64\"");
     }
@@ -180,7 +180,7 @@ mod tests {
         ];
         for (codec, body, args, custom) in table {
             let expected = if args.is_empty() { custom.to_owned() } else { format!("q {args} {custom}") };
-            assert_eq!(made(&Job::of(Origin::GEARMAN, codec, body)), expected, "{codec:?} {}", body.escape_ascii());
+            assert_eq!(made(&Job::of(Protocol::GEARMAN, codec, body)), expected, "{codec:?} {}", body.escape_ascii());
         }
     }
 
@@ -189,14 +189,14 @@ mod tests {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         for (depth, fits) in [(json::DEPTH_MAX, true), (json::DEPTH_MAX + 1, false), (1_000_000, false)] {
             let body = nested(depth);
-            assert_eq!(unit(&Job::of(Origin::GEARMAN, Json, body.as_bytes())).is_ok(), fits, "{depth}");
-            assert!(unit(&Job::of(Origin::GEARMAN, Text, body.as_bytes())).is_ok(), "text has no depth");
+            assert_eq!(unit(&Job::of(Protocol::GEARMAN, Json, body.as_bytes())).is_ok(), fits, "{depth}");
+            assert!(unit(&Job::of(Protocol::GEARMAN, Text, body.as_bytes())).is_ok(), "text has no depth");
         }
     }
 
     #[test]
     fn names() {
-        let job = |queue| Job { queue, ..Job::of(Origin::GEARMAN, Text, b"") };
+        let job = |queue| Job { queue, ..Job::of(Protocol::GEARMAN, Text, b"") };
         assert_eq!(unit(&job(b"a.b-c_9")).unwrap().jobtype, "a.b-c_9");
         let expected = "conversion: gearman to faktory, codec text: the queue's name is not UTF-8";
         assert_eq!(made(&job(b"\xff")), expected);
@@ -248,23 +248,23 @@ mod tests {
             let custom = format!("{{\"_origin\":\"eventmq\",\"eventmq\":{eventmq}}}");
             let expected = if parts.is_empty() { eventmq.to_owned() } else { format!("{parts} {custom}") };
             for codec in [Text, Json] {
-                assert_eq!(made(&Job::of(Origin::EVENTMQ, codec, body.as_bytes())), expected, "{body}");
+                assert_eq!(made(&Job::of(Protocol::EVENTMQ, codec, body.as_bytes())), expected, "{body}");
             }
             assert_eq!(
-                made(&Job::of(Origin::EVENTMQ, Base64, body.as_bytes())),
+                made(&Job::of(Protocol::EVENTMQ, Base64, body.as_bytes())),
                 "conversion: eventmq to faktory, codec base64: this codec has no rule for it"
             );
         }
         let not_text =
             br#"["run",{"path":"m","callable":"f","args":["%"]}]"#.map(|byte| if byte == b'%' { 255 } else { byte });
-        assert_eq!(made(&Job::of(Origin::EVENTMQ, Text, &not_text)), no);
+        assert_eq!(made(&Job::of(Protocol::EVENTMQ, Text, &not_text)), no);
     }
 
     #[test]
     fn keys_and_priorities_go_to_custom() {
         let run: &[u8] = br#"["run",{"path":"m","callable":"f"}]"#;
-        let gearman = Job::of(Origin::GEARMAN, Text, b"x");
-        let eventmq = Job::of(Origin::EVENTMQ, Text, run);
+        let gearman = Job::of(Protocol::GEARMAN, Text, b"x");
+        let eventmq = Job::of(Protocol::EVENTMQ, Text, run);
         let table = [
             (gearman, ""),
             (Job { key: "é\"".as_bytes(), ..gearman }, r#","_unique":"é\"""#),
@@ -281,7 +281,7 @@ mod tests {
         ];
         for (job, more) in table {
             let custom = unit(&job).unwrap().custom;
-            let expected = format!("{{\"_origin\":\"{}\"{more}}}", name(job.origin));
+            let expected = format!("{{\"_origin\":\"{}\"{more}}}", name(job.protocol));
             assert_eq!(String::from_utf8_lossy(&custom), expected);
         }
     }
@@ -294,16 +294,16 @@ mod tests {
             (r#"{"jobtype":"t"}"#, "conversion: faktory to faktory: the body is no FWP job"),
         ];
         for (body, expected) in table {
-            let job = Job { key: b"k", priority: Priority::MAX, ..Job::of(Origin::FAKTORY, Base64, body.as_bytes()) };
+            let job = Job { key: b"k", priority: Priority::MAX, ..Job::of(Protocol::FAKTORY, Base64, body.as_bytes()) };
             assert_eq!(made(&job), expected);
         }
     }
 
     #[test]
     fn other_protocols_are_refused() {
-        for (origin, name) in [(Origin::SPIDERQ, "spiderq"), (Origin(0), "unknown")] {
+        for (protocol, name) in [(Protocol::SPIDERQ, "spiderq"), (Protocol(0), "unknown")] {
             let expected = format!("conversion: {name} to faktory: these two do not share jobs");
-            assert_eq!(made(&Job::of(origin, Text, b"[]")), expected);
+            assert_eq!(made(&Job::of(protocol, Text, b"[]")), expected);
         }
     }
 }

@@ -5,20 +5,20 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
-use windlass_engine::Origin;
+use windlass_engine::Protocol;
 
 use crate::fwp::Fwp;
-use crate::{Codec, Job, Misfit, Why, json};
+use crate::{Codec, Job, Unconvertible, Why, json};
 
 /// Converts a job for a Gearman worker.
 ///
 /// # Errors
 /// The queue's codec cannot convert the FWP job's arguments, or the job's protocol does not share jobs.
-pub fn workload<'a>(job: &Job<'a>) -> Result<Cow<'a, [u8]>, Misfit> {
-    match job.origin {
-        Origin::GEARMAN | Origin::EVENTMQ => Ok(Cow::Borrowed(job.body)),
-        Origin::FAKTORY => of_args(job.body, job.codec).map_err(|why| job.codec_misfit(Origin::GEARMAN, why)),
-        _ => Err(job.misfit(Origin::GEARMAN, Why::Apart)),
+pub fn workload<'a>(job: &Job<'a>) -> Result<Cow<'a, [u8]>, Unconvertible> {
+    match job.protocol {
+        Protocol::GEARMAN | Protocol::EVENTMQ => Ok(Cow::Borrowed(job.body)),
+        Protocol::FAKTORY => of_args(job.body, job.codec).map_err(|why| job.codec_misfit(Protocol::GEARMAN, why)),
+        _ => Err(job.misfit(Protocol::GEARMAN, Why::Apart)),
     }
 }
 
@@ -113,18 +113,18 @@ mod tests {
         ];
         for (codec, args, custom, expected) in table {
             let body = body(args, custom);
-            let job = Job::of(Origin::FAKTORY, codec, body.as_bytes());
+            let job = Job::of(Protocol::FAKTORY, codec, body.as_bytes());
             assert_eq!(shown(workload(&job)), expected, "{codec:?} {args} {custom}");
         }
         let body = body(r#"["//79"]"#, "");
-        assert_eq!(workload(&Job::of(Origin::FAKTORY, Base64, body.as_bytes())).as_deref(), Ok(&b"\xff\xfe\xfd"[..]));
+        assert_eq!(workload(&Job::of(Protocol::FAKTORY, Base64, body.as_bytes())).as_deref(), Ok(&b"\xff\xfe\xfd"[..]));
     }
 
     #[test]
     fn strings_without_escapes_are_not_copied() {
         let body = body(r#"["a long string"]"#, "");
         for codec in [Text, Json] {
-            let job = Job::of(Origin::FAKTORY, codec, body.as_bytes());
+            let job = Job::of(Protocol::FAKTORY, codec, body.as_bytes());
             assert!(matches!(workload(&job), Ok(Cow::Borrowed(_))), "{codec:?}");
         }
     }
@@ -136,19 +136,19 @@ mod tests {
         let table = [nested(deepest + 1), nested(1_000_000), body("1", ""), body("[1", ""), String::new(), "[]".into()];
         for body in table {
             for codec in [Text, Json, Base64] {
-                let misfit = workload(&Job::of(Origin::FAKTORY, codec, body.as_bytes())).unwrap_err();
+                let misfit = workload(&Job::of(Protocol::FAKTORY, codec, body.as_bytes())).unwrap_err();
                 assert_eq!((misfit.why, misfit.codec), (Why::NotAUnit, Some(codec)));
             }
         }
-        assert!(workload(&Job::of(Origin::FAKTORY, Text, nested(deepest).as_bytes())).is_ok());
+        assert!(workload(&Job::of(Protocol::FAKTORY, Text, nested(deepest).as_bytes())).is_ok());
     }
 
     #[test]
     fn bodies_of_other_protocols_are_not_parsed() {
-        for origin in [Origin::GEARMAN, Origin::EVENTMQ] {
+        for protocol in [Protocol::GEARMAN, Protocol::EVENTMQ] {
             for body in [&b"\xff\x00"[..], b"[\"run\", {}]", b""] {
                 for codec in [Text, Json, Base64] {
-                    let job = Job { key: b"k", priority: Priority::MAX, ..Job::of(origin, codec, body) };
+                    let job = Job { key: b"k", priority: Priority::MAX, ..Job::of(protocol, codec, body) };
                     assert_eq!(workload(&job), Ok(Cow::Borrowed(body)));
                 }
             }
@@ -157,9 +157,9 @@ mod tests {
 
     #[test]
     fn other_protocols_are_refused() {
-        for (origin, name) in [(Origin::SPIDERQ, "spiderq"), (Origin(0), "unknown")] {
+        for (protocol, name) in [(Protocol::SPIDERQ, "spiderq"), (Protocol(0), "unknown")] {
             let expected = format!("conversion: {name} to gearman: these two do not share jobs");
-            assert_eq!(shown(workload(&Job::of(origin, Text, b"[]"))), expected);
+            assert_eq!(shown(workload(&Job::of(protocol, Text, b"[]"))), expected);
         }
     }
 }

@@ -5,16 +5,16 @@ use std::borrow::Cow;
 
 use proptest::prelude::*;
 use windlass_bridge::{Codec, Job, Unit, message, result, unit, workload};
-use windlass_engine::{Origin, Priority};
+use windlass_engine::{Priority, Protocol};
 
-const WORK: [Origin; 3] = [Origin::FAKTORY, Origin::GEARMAN, Origin::EVENTMQ];
+const WORK: [Protocol; 3] = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ];
 
 fn codecs() -> impl Strategy<Value = Codec> {
     prop::sample::select(vec![Codec::Text, Codec::Json, Codec::Base64])
 }
 
-fn origins() -> impl Strategy<Value = Origin> {
-    (0_u8..6).prop_map(Origin)
+fn protocols() -> impl Strategy<Value = Protocol> {
+    (0_u8..6).prop_map(Protocol)
 }
 
 /// Bytes, text, and JSON of every shape the crate looks for, sometimes with a byte changed.
@@ -74,8 +74,8 @@ fn calls() -> impl Strategy<Value = String> {
     })
 }
 
-fn job<'a>(origin: Origin, codec: Codec, body: &'a [u8]) -> Job<'a> {
-    Job { origin, queue: b"q", body, codec, key: b"", priority: Priority::NORMAL }
+fn job<'a>(protocol: Protocol, codec: Codec, body: &'a [u8]) -> Job<'a> {
+    Job { protocol, queue: b"q", body, codec, key: b"", priority: Priority::NORMAL }
 }
 
 /// The body of a job that an FWP worker pushes with the parts it received.
@@ -98,20 +98,20 @@ fn json(text: &[u8]) -> &str {
 proptest! {
     #[test]
     fn a_jobs_own_protocol_gets_its_bytes(body in bodies(), codec in codecs(), key in prop::collection::vec(any::<u8>(), 0..4)) {
-        let own = |origin| Job { key: &key, priority: Priority::MAX, ..job(origin, codec, &body) };
-        prop_assert!(matches!(workload(&own(Origin::GEARMAN)), Ok(Cow::Borrowed(same)) if same == body));
-        prop_assert!(matches!(message(&own(Origin::EVENTMQ), true), Ok(Cow::Borrowed(same)) if same == body));
-        for origin in (0..6).map(Origin) {
-            prop_assert!(matches!(result(origin, origin, &body), Cow::Borrowed(same) if same == body));
+        let own = |protocol| Job { key: &key, priority: Priority::MAX, ..job(protocol, codec, &body) };
+        prop_assert!(matches!(workload(&own(Protocol::GEARMAN)), Ok(Cow::Borrowed(same)) if same == body));
+        prop_assert!(matches!(message(&own(Protocol::EVENTMQ), true), Ok(Cow::Borrowed(same)) if same == body));
+        for protocol in (0..6).map(Protocol) {
+            prop_assert!(matches!(result(protocol, protocol, &body), Cow::Borrowed(same) if same == body));
         }
     }
 
     #[test]
     fn gearmans_bytes_come_back_from_fwp(body in bodies(), key in prop::collection::vec(any::<u8>(), 0..4)) {
         for codec in [Codec::Text, Codec::Base64] {
-            let there = unit(&Job { key: &key, ..job(Origin::GEARMAN, codec, &body) }).unwrap();
+            let there = unit(&Job { key: &key, ..job(Protocol::GEARMAN, codec, &body) }).unwrap();
             let pushed = pushed_on(&there);
-            let back = workload(&job(Origin::FAKTORY, codec, &pushed)).unwrap();
+            let back = workload(&job(Protocol::FAKTORY, codec, &pushed)).unwrap();
             prop_assert_eq!(&*back, &*body);
         }
     }
@@ -119,9 +119,9 @@ proptest! {
     #[test]
     fn gearmans_json_comes_back_from_fwp(body in values(), blanks in "[ \n\t]{0,2}") {
         let padded = format!("{blanks}{body}{blanks}");
-        let there = unit(&job(Origin::GEARMAN, Codec::Json, padded.as_bytes())).unwrap();
+        let there = unit(&job(Protocol::GEARMAN, Codec::Json, padded.as_bytes())).unwrap();
         let pushed = pushed_on(&there);
-        let back = workload(&job(Origin::FAKTORY, Codec::Json, &pushed)).unwrap();
+        let back = workload(&job(Protocol::FAKTORY, Codec::Json, &pushed)).unwrap();
         let expected = if body.starts_with('[') { body } else { format!("[{body}]") };
         prop_assert_eq!(String::from_utf8_lossy(&back), expected);
     }
@@ -129,32 +129,32 @@ proptest! {
     /// Each part of the call is the same text.
     #[test]
     fn eventmqs_jobs_come_back_from_fwp(body in calls(), codec in prop::sample::select(vec![Codec::Text, Codec::Json])) {
-        let given = job(Origin::EVENTMQ, codec, body.as_bytes());
+        let given = job(Protocol::EVENTMQ, codec, body.as_bytes());
         let Ok(there) = unit(&given) else { return Ok(()) };
         let pushed = pushed_on(&there);
-        let back = message(&job(Origin::FAKTORY, codec, &pushed), false).unwrap();
-        let again = unit(&job(Origin::EVENTMQ, codec, &back)).unwrap();
+        let back = message(&job(Protocol::FAKTORY, codec, &pushed), false).unwrap();
+        let again = unit(&job(Protocol::EVENTMQ, codec, &back)).unwrap();
         prop_assert_eq!(&again, &there);
     }
 
     #[test]
     fn conversions_are_json(body in bodies(), key in prop::collection::vec(any::<u8>(), 0..4), codec in codecs(), priority: u8) {
-        for origin in WORK {
-            let job = Job { key: &key, priority: Priority::clamped(priority), ..job(origin, codec, &body) };
+        for protocol in WORK {
+            let job = Job { key: &key, priority: Priority::clamped(priority), ..job(protocol, codec, &body) };
             if let Ok(unit) = unit(&job) {
                 let is_list = json(&unit.args).starts_with('[');
                 let is_object = json(&unit.custom).starts_with('{');
                 prop_assert!(is_list && is_object);
             }
-            if let Ok(message) = message(&job, false) && origin != Origin::EVENTMQ {
-                let gearman = Job { origin: Origin::GEARMAN, body: &message, ..job };
+            if let Ok(message) = message(&job, false) && protocol != Protocol::EVENTMQ {
+                let gearman = Job { protocol: Protocol::GEARMAN, body: &message, ..job };
                 prop_assert!(windlass_bridge::message(&gearman, false).is_ok(), "an EventMQ job");
             }
         }
-        for from in [Origin::GEARMAN, Origin::FAKTORY] {
-            let reply = result(from, Origin::EVENTMQ, &body);
+        for from in [Protocol::GEARMAN, Protocol::FAKTORY] {
+            let reply = result(from, Protocol::EVENTMQ, &body);
             prop_assert!(!json(&reply).is_empty() && reply.is_ascii());
-            let heard = result(Origin::EVENTMQ, from, &reply);
+            let heard = result(Protocol::EVENTMQ, from, &reply);
             if std::str::from_utf8(&body).is_ok() {
                 prop_assert_eq!(&*heard, &*body);
             }
@@ -165,14 +165,14 @@ proptest! {
     fn nothing_panics(
         body in bodies(),
         queue in prop::collection::vec(any::<u8>(), 0..4),
-        (codec, origin, to) in (codecs(), origins(), origins()),
+        (codec, protocol, to) in (codecs(), protocols(), protocols()),
     ) {
-        let job = Job { queue: &queue, key: &queue, ..job(origin, codec, &body) };
+        let job = Job { queue: &queue, key: &queue, ..job(protocol, codec, &body) };
         let sizes = [
             workload(&job).map(|made| made.len()),
             message(&job, false).map(|made| made.len()),
             unit(&job).map(|made| made.args.len() + made.custom.len() + made.jobtype.len()),
-            Ok(result(origin, to, &body).len()),
+            Ok(result(protocol, to, &body).len()),
         ];
         for size in sizes.into_iter().flatten() {
             prop_assert!(size <= 256 + 6 * (body.len() + queue.len()), "{size} of {}", body.len());

@@ -61,9 +61,9 @@ impl Settings {
             ("--log-level", "log.level", &self.log_level),
             ("--log-format", "log.format", &self.log_format),
         ];
-        for (origin, key, text) in options {
+        for (protocol, key, text) in options {
             if let Some(text) = text {
-                overrides.push(Override::new(origin, key, text)?);
+                overrides.push(Override::new(protocol, key, text)?);
             }
         }
         Ok(overrides)

@@ -10,8 +10,8 @@ use std::{io, thread};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Ability, Clash, ClientId, ClientInfo, Command as Ask, Engine, Event, From, JobRef, KeyUntil, LeaseTerms, Limits,
-    NewJob, Origin, Proof, Select, Tag, Take, Timestamp, Turn, Unique, Wait,
+    Clash, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, From, JobRef, KeyUntil, LeaseTerms, Limits,
+    NewJob, Proof, Protocol, Select, Subscription, Tag, Take, Timestamp, Unique, Wait,
 };
 
 const CLIENT: ClientId = ClientId(1);
@@ -43,36 +43,37 @@ fn main() -> io::Result<()> {
 /// Pushes all jobs, then takes and finishes all.
 fn life(jobs: u64, kind: &str) {
     let mut engine = Engine::new(Limits::default(), 42);
-    let mut turn = Turn::new(Timestamp(1_000), 1);
+    let mut context = Context::new(Timestamp(1_000), 1);
     let mut ask = |tag, command| {
-        engine.apply(CLIENT, tag, command, &mut turn);
-        turn.changes.clear();
-        std::mem::take(&mut turn.events)
+        engine.apply(CLIENT, tag, command, &mut context);
+        context.changes.clear();
+        std::mem::take(&mut context.events)
     };
     ask(Tag::NONE, Ask::Open(ClientInfo::default()));
     let queue = Bytes::from_static(b"resize");
     let body = Bytes::from_static(&[7; 100]);
     let before = resident_bytes();
-    let mut dice = Turn::new(Timestamp(0), 9);
+    let mut rng = Context::new(Timestamp(0), 9);
     timed("push", jobs, |_| {
-        let mut job = NewJob::new(Origin::GEARMAN, queue.clone(), body.clone());
+        let mut job = NewJob::new(Protocol::GEARMAN, queue.clone(), body.clone());
         if kind == "named" {
-            let name = format!("{:016x}{:08x}", dice.roll(u64::MAX), dice.roll(u64::from(u32::MAX)));
+            let name = format!("{:016x}{:08x}", rng.roll(u64::MAX), rng.roll(u64::from(u32::MAX)));
             job.body = format!("{{\"retry\":25,\"jid\":\"{name}\",{:117}}}", "").into();
             job.name = Some(name.into());
         }
         if kind == "keyed" {
-            let key = format!("{:016x}-{:016x}-ab", dice.roll(u64::MAX), dice.roll(u64::MAX));
+            let key = format!("{:016x}-{:016x}-ab", rng.roll(u64::MAX), rng.roll(u64::MAX));
             job.unique = Some(Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End });
         }
         drop(ask(Tag(1), Ask::Push(Box::new(job))));
     });
     println!("  {:>8} resident bytes per job", (resident_bytes().saturating_sub(before)) / jobs);
-    let ability = Ability { queue, weight: 0, lease: LeaseTerms::CONNECTION, strays: None };
-    ask(Tag::NONE, Ask::Serve(ability));
+    let subscription = Subscription { queue, weight: 0, lease: LeaseTerms::CONNECTION, unclaimed: None };
+    ask(Tag::NONE, Ask::Serve(subscription));
     let mut output = Vec::new();
     timed("take and finish", jobs, |_| {
-        let take = Take { from: From::Abilities, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
+        let take =
+            Take { from: From::Subscriptions, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
         let events = ask(Tag(1), Ask::Take(take));
         if let Some((_, Event::Taken { job, .. })) = events.first() {
             output.clear();

@@ -8,14 +8,14 @@ use bytes::Bytes;
 
 use crate::batch::{Batch, Role, Stage};
 use crate::command::QueueKind;
+use crate::context::{Change, Context};
 use crate::engine::Engine;
 use crate::event::Refusal;
 use crate::ids::{JobId, QueueId, Token};
-use crate::job::{Job, Lease, Place};
+use crate::job::{Job, JobState, Lease};
 use crate::queue::QueueImage;
 use crate::schedule::{NewSchedule, Schedule};
 use crate::table::Jobs;
-use crate::turn::{Change, Turn};
 
 /// Higher numbers are replaced by new ones: a producer that invents numbers must not use up the number space.
 const KEPT_BELOW: u64 = 1 << 53;
@@ -27,15 +27,15 @@ impl Engine {
     /// # Errors
     ///
     /// The queue exists with the other kind, its name is too long, or there are too many queues.
-    pub fn adopt_queue(&mut self, image: QueueImage, turn: &mut Turn) -> Result<bool, Refusal> {
+    pub fn adopt_queue(&mut self, image: QueueImage, context: &mut Context) -> Result<bool, Refusal> {
         self.check_name(&image.name)?;
         let is_new = self.queues.named(&image.name).is_none();
         let id = self.queues.find_or_make(&image.name, image.kind, self.limits.queues_max)?;
         if is_new {
             self.queues.recall(QueueImage { id, name: Self::own(&image.name), ..image });
-            turn.remember(Change::QueueSet(id));
+            context.remember(Change::QueueSet(id));
         } else {
-            self.raise_serial(id, image.serial, turn);
+            self.raise_serial(id, image.serial, context);
         }
         Ok(is_new)
     }
@@ -49,20 +49,26 @@ impl Engine {
     ///
     /// Its key is held by a job that keeps it (`NotUnique`), its state is impossible, a limit does not allow it, or the queue
     /// has the other kind.
-    pub fn adopt_job(&mut self, mut job: Job, queue: &Bytes, first: JobId, turn: &mut Turn) -> Result<JobId, Refusal> {
+    pub fn adopt_job(
+        &mut self,
+        mut job: Job,
+        queue: &Bytes,
+        first: JobId,
+        context: &mut Context,
+    ) -> Result<JobId, Refusal> {
         let kind = if job.cycle().is_some() { QueueKind::Cycle } else { QueueKind::Work };
         [queue, job.name(), job.key().unwrap_or_default()].into_iter().try_for_each(|name| self.check_name(name))?;
-        if !is_possible(&job.place, kind) {
+        if !is_possible(&job.state, kind) {
             return Err(Refusal::OutOfPlace);
         }
         self.check_room_for(job.body().len())?;
         job.queue = self.queues.find_or_make(queue, kind, self.limits.queues_max)?;
-        let holder = job.key().and_then(|key| self.jobs.at(self.jobs.keyed(job.queue, job.origin, key)?));
+        let holder = job.key().and_then(|key| self.jobs.at(self.jobs.keyed(job.queue, job.protocol, key)?));
         let keeps = |holder: &Job| holder.id < first || kind == QueueKind::Cycle;
         if holder.is_some_and(|holder| keeps(holder) && Jobs::wants_key(&job)) {
             return Err(Refusal::NotUnique);
         }
-        job.id = self.adopt_number(job.id, turn);
+        job.id = self.adopt_number(job.id, context);
         job.durable = true;
         job.rank = job.rank.max(1);
         if let Some(extra) = &mut job.extra {
@@ -70,7 +76,7 @@ impl Engine {
             extra.member =
                 extra.member.filter(|member| kind == QueueKind::Work && self.is_called(member.batch, member.role));
         }
-        if let Place::Leased(lease) = &mut job.place {
+        if let JobState::Leased(lease) = &mut job.state {
             let longest = self.now.after_ms(self.limits.lease_ms_max);
             lease.until = lease.until.min(longest);
             job.attempts = job.attempts.max(1);
@@ -79,16 +85,16 @@ impl Engine {
             }
         }
         let (id, queue, serial) = (job.id, job.queue, job.cycle().map_or(0, |cycle| cycle.priority));
-        self.make_known(queue, turn);
-        self.raise_serial(queue, serial, turn);
+        self.make_known(queue, context);
+        self.raise_serial(queue, serial, context);
         self.rank_back = self.rank_back.max(job.rank + 1);
         self.rank_front = self.rank_front.min(job.rank.saturating_sub(1));
         self.settle_recalled(job);
         let Some(slot) = self.jobs.slot(id) else { return Err(Refusal::UnknownJob) };
         self.count(slot, |totals| totals.pushed += 1);
-        self.remember_put(slot, turn);
-        self.drop_dead(turn);
-        self.tell_dropped(turn);
+        self.remember_put(slot, context);
+        self.drop_dead(context);
+        self.tell_dropped(context);
         Ok(id)
     }
 
@@ -97,16 +103,16 @@ impl Engine {
     /// # Errors
     ///
     /// A schedule of this name exists (`NotUnique`), or a client could not set this schedule here.
-    pub fn adopt_schedule(&mut self, mut schedule: Schedule, turn: &mut Turn) -> Result<JobId, Refusal> {
+    pub fn adopt_schedule(&mut self, mut schedule: Schedule, context: &mut Context) -> Result<JobId, Refusal> {
         let (key, job, recurrence) = (schedule.key.clone(), schedule.job.clone(), schedule.recurrence);
         let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: false, runs: schedule.runs_left };
         self.check_new_schedule(&new)?;
         let queue = self.queues.find_or_make(&schedule.job.queue, schedule.job.kind, self.limits.queues_max)?;
-        self.make_known(queue, turn);
-        schedule.id = self.adopt_number(schedule.id, turn);
+        self.make_known(queue, context);
+        schedule.id = self.adopt_number(schedule.id, context);
         let id = schedule.id;
         self.schedules.put(schedule);
-        turn.remember(Change::SchedulePut(id));
+        context.remember(Change::SchedulePut(id));
         Ok(id)
     }
 
@@ -116,7 +122,7 @@ impl Engine {
     /// # Errors
     ///
     /// A batch of this name exists (`NotUnique`), its state is impossible, or a limit does not allow it.
-    pub fn adopt_batch(&mut self, mut batch: Batch, turn: &mut Turn) -> Result<JobId, Refusal> {
+    pub fn adopt_batch(&mut self, mut batch: Batch, context: &mut Context) -> Result<JobId, Refusal> {
         self.check_name(&batch.name)?;
         if self.batches.named(&batch.name).is_some() {
             return Err(Refusal::NotUnique);
@@ -131,22 +137,22 @@ impl Engine {
             return Err(Refusal::BatchesFull { limit });
         }
         self.check_bytes_for(callbacks.map(|job| job.body.len() as u64).sum(), 0)?;
-        batch.id = self.adopt_number(batch.id, turn);
+        batch.id = self.adopt_number(batch.id, context);
         // No batch has the number 0. With it, only the parent's name remains.
         let here = batch.parent.filter(|parent| *parent < batch.id && self.batches.at(*parent).is_some());
         batch.parent = batch.parent.map(|_| here.unwrap_or(JobId(0)));
         let id = batch.id;
         self.batches.insert(batch);
-        turn.remember(Change::BatchPut(id));
+        context.remember(Change::BatchPut(id));
         Ok(id)
     }
 
     /// The engine gives no number below `next` from now on: clients may know those numbers.
-    pub fn adopt_numbers(&mut self, next: u64, turn: &mut Turn) {
+    pub fn adopt_numbers(&mut self, next: u64, context: &mut Context) {
         if next < KEPT_BELOW && next > self.head.next_job {
             self.head.next_job = next;
             self.head.reserved = self.head.reserved.max(next);
-            turn.remember(Change::Head);
+            context.remember(Change::Head);
         }
     }
 
@@ -156,11 +162,11 @@ impl Engine {
         self.rank_back - many
     }
 
-    fn adopt_number(&mut self, wanted: JobId, turn: &mut Turn) -> JobId {
+    fn adopt_number(&mut self, wanted: JobId, context: &mut Context) -> JobId {
         if wanted.0 < self.head.next_job || wanted.0 >= KEPT_BELOW {
-            return self.new_job_id(turn);
+            return self.new_job_id(context);
         }
-        self.adopt_numbers(wanted.0 + 1, turn);
+        self.adopt_numbers(wanted.0 + 1, context);
         wanted
     }
 
@@ -173,9 +179,9 @@ impl Engine {
         })
     }
 
-    fn raise_serial(&mut self, queue: QueueId, serial: u64, turn: &mut Turn) {
+    fn raise_serial(&mut self, queue: QueueId, serial: u64, context: &mut Context) {
         if self.queues.at(queue).is_some_and(|queue| queue.image.serial < serial) {
-            self.set_queue(queue, |image| image.serial = serial, turn);
+            self.set_queue(queue, |image| image.serial = serial, context);
         }
     }
 }
@@ -194,11 +200,11 @@ impl Batch {
     }
 }
 
-fn is_possible(place: &Place, kind: QueueKind) -> bool {
-    match place {
-        Place::Ready | Place::Scheduled(_) | Place::Retrying(_) | Place::Dead(_) => true,
-        Place::Leased(lease) => !Lease::connection_bound(lease),
-        Place::Shelved => kind == QueueKind::Cycle,
-        Place::Done(_) => kind == QueueKind::Work,
+fn is_possible(state: &JobState, kind: QueueKind) -> bool {
+    match state {
+        JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) => true,
+        JobState::Leased(lease) => !Lease::connection_bound(lease),
+        JobState::Parked => kind == QueueKind::Cycle,
+        JobState::Done(_) => kind == QueueKind::Work,
     }
 }

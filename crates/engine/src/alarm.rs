@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::ids::{ClientId, JobId, QueueId, Timestamp};
-use crate::job::Place;
+use crate::job::JobState;
 
 /// What may be due, besides the jobs in [`Sets`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -104,13 +104,13 @@ pub(crate) struct Sets {
 
 impl Sets {
     /// The set for a state, and the time by which it sorts the job.
-    pub(crate) const fn of_mut(&mut self, place: &Place) -> Option<(&mut BTreeSet<(Timestamp, JobId)>, Timestamp)> {
-        match place {
-            Place::Scheduled(at) => Some((&mut self.scheduled, *at)),
-            Place::Retrying(at) => Some((&mut self.retrying, *at)),
-            Place::Dead(at) => Some((&mut self.dead, *at)),
-            Place::Done(at) => Some((&mut self.done, *at)),
-            Place::Ready | Place::Leased(_) | Place::Shelved => None,
+    pub(crate) const fn of_mut(&mut self, state: &JobState) -> Option<(&mut BTreeSet<(Timestamp, JobId)>, Timestamp)> {
+        match state {
+            JobState::Scheduled(at) => Some((&mut self.scheduled, *at)),
+            JobState::Retrying(at) => Some((&mut self.retrying, *at)),
+            JobState::Dead(at) => Some((&mut self.dead, *at)),
+            JobState::Done(at) => Some((&mut self.done, *at)),
+            JobState::Ready | JobState::Leased(_) | JobState::Parked => None,
         }
     }
 

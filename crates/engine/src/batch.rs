@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use crate::command::NewJob;
-use crate::ids::{JobId, Origin, Timestamp};
+use crate::ids::{JobId, Protocol, Timestamp};
 
 /// A batch to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewBatch {
     /// The protocol of its producer.
-    pub origin: Origin,
+    pub protocol: Protocol,
     /// Its unique name.
     pub name: Bytes,
     /// The name of its parent, a batch of the same protocol. The parent's callbacks wait for this batch's callbacks.
@@ -40,7 +40,7 @@ pub struct Batch {
     /// Its name.
     pub name: Bytes,
     /// The protocol of its producer.
-    pub origin: Origin,
+    pub protocol: Protocol,
     /// Its parent, which may be forgotten by now.
     pub parent: Option<JobId>,
     /// The parent's name.

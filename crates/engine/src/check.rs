@@ -7,13 +7,13 @@ use crate::client::{Client, Waiting, turn_of};
 use crate::command::QueueKind;
 use crate::consumers::{Consumers, WaitKey};
 use crate::engine::Engine;
-use crate::ids::{ClientId, Origin, Priority, QueueId, Timestamp};
-use crate::job::{Holder, Lease, Place, PlaceKind};
-use crate::line::Standing;
+use crate::ids::{ClientId, Priority, Protocol, QueueId, Timestamp};
+use crate::job::{Holder, JobState, JobStateKind, Lease};
 use crate::queue::Queue;
+use crate::ready::SortKey;
 
 /// By queue and protocol: how many abilities serve it, and how many sleepers were woken for it.
-type Hands = BTreeMap<(QueueId, Option<Origin>), (u32, u32)>;
+type Hands = BTreeMap<(QueueId, Option<Protocol>), (u32, u32)>;
 
 /// How often a large engine is checked: the cost of checks stays in proportion to the work done.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Engine {
         assert!(
             self.clients.len() == self.client_ids.len() && self.clients.keys().all(|id| self.client_ids.contains(id))
         );
-        self.census.check(self.jobs().map(|job| (job.origin, job.place.kind())));
+        self.census.check(self.jobs().map(|job| (job.protocol, job.state.kind())));
         self.check_schedules();
         self.check_batches();
         self.check_jobs();
@@ -57,14 +57,14 @@ impl Engine {
             self.check_queue(queue, &hands);
             queue.consumers.iter().for_each(|consumers| self.check_waiting(queue, consumers));
         }
-        self.check_strays();
+        self.check_unclaimed();
         for (id, client) in &self.clients {
             self.check_client(*id, client);
         }
         let sets = [&self.sets.scheduled, &self.sets.retrying, &self.sets.dead, &self.sets.done];
         let in_sets: usize = sets.into_iter().map(std::collections::BTreeSet::len).sum();
         let timed = |job: &&crate::job::Job| {
-            matches!(job.place, Place::Scheduled(_) | Place::Retrying(_) | Place::Dead(_) | Place::Done(_))
+            matches!(job.state, JobState::Scheduled(_) | JobState::Retrying(_) | JobState::Dead(_) | JobState::Done(_))
         };
         assert_eq!(in_sets, self.jobs().filter(timed).count(), "jobs in places with a time");
         let due_at_once = self.next_deadline().is_some_and(|at| at <= self.now);
@@ -90,7 +90,7 @@ impl Engine {
         for job in self.jobs() {
             let Some(member) = crate::gather::member(job) else { continue };
             assert!(job.durable, "{:?} is in a batch but not durable", job.id);
-            let over = matches!(job.place.kind(), PlaceKind::Dead | PlaceKind::Done);
+            let over = matches!(job.state.kind(), JobStateKind::Dead | JobStateKind::Done);
             *live.entry(member.batch).or_default() += u32::from(!over);
         }
         self.batches.check(self.limits.batch_keep_ms, &live);
@@ -107,8 +107,8 @@ impl Engine {
     fn hands(&self) -> Hands {
         let mut hands = Hands::new();
         for client in self.clients.values() {
-            let own = client.info.origin;
-            for served in &client.abilities {
+            let own = client.info.protocol;
+            for served in &client.subscriptions {
                 hands.entry((served.queue, own)).or_default().0 += 1;
             }
             if let Waiting::Awake { queue, .. } = client.waiting {
@@ -128,18 +128,18 @@ impl Engine {
                 "{:?} is not durable and has no listener",
                 job.id
             );
-            match &job.place {
-                Place::Scheduled(at) => assert!(self.sets.scheduled.contains(&(*at, job.id)), "{:?}", job.id),
-                Place::Retrying(at) => assert!(self.sets.retrying.contains(&(*at, job.id)), "{:?}", job.id),
-                Place::Dead(at) => assert!(self.sets.dead.contains(&(*at, job.id)), "{:?}", job.id),
-                Place::Done(at) => assert!(self.sets.done.contains(&(*at, job.id)), "{:?}", job.id),
-                Place::Leased(lease) => {
+            match &job.state {
+                JobState::Scheduled(at) => assert!(self.sets.scheduled.contains(&(*at, job.id)), "{:?}", job.id),
+                JobState::Retrying(at) => assert!(self.sets.retrying.contains(&(*at, job.id)), "{:?}", job.id),
+                JobState::Dead(at) => assert!(self.sets.dead.contains(&(*at, job.id)), "{:?}", job.id),
+                JobState::Done(at) => assert!(self.sets.done.contains(&(*at, job.id)), "{:?}", job.id),
+                JobState::Leased(lease) => {
                     if let Holder::Connection(holder) = lease.holder {
                         let held = self.clients.get(&holder).is_some_and(|client| client.held.contains(&job.id));
                         assert!(held, "{:?} is missing in the jobs of its client", job.id);
                     }
                 }
-                Place::Ready | Place::Shelved => {}
+                JobState::Ready | JobState::Parked => {}
             }
             for listener in job.listeners() {
                 let hears = self.clients.get(listener).and_then(|client| client.hears.get(&job.id));
@@ -159,26 +159,26 @@ impl Engine {
         for slot in queue.line.slots() {
             let job = self.jobs.at(slot);
             assert!(
-                job.is_some_and(|job| job.place == Place::Ready && job.queue == queue.image.id),
+                job.is_some_and(|job| job.state == JobState::Ready && job.queue == queue.image.id),
                 "{name:?} {slot:?}"
             );
-            let at = job.map(Standing::of);
+            let at = job.map(SortKey::of);
             assert!(before < at, "{name:?} out of order");
             before = at;
             ready += 1;
         }
-        assert_eq!(ready, queue.jobs(PlaceKind::Ready), "{name:?}: line and count");
+        assert_eq!(ready, queue.jobs(JobStateKind::Ready), "{name:?}: line and count");
         assert_eq!(queue.line.is_empty(), ready == 0);
         assert_eq!(queue.line.counts().iter().sum::<u32>(), ready, "{name:?}: {} lanes", Priority::COUNT);
         for (index, consumers) in queue.consumers.iter().enumerate() {
-            let own = consumers.origin;
+            let own = consumers.protocol;
             assert_eq!(
-                queue.consumers.iter().position(|other| other.origin == own),
+                queue.consumers.iter().position(|other| other.protocol == own),
                 Some(index),
                 "{name:?} {own:?} twice"
             );
             let there = hands.get(&(queue.image.id, own)).copied().unwrap_or_default();
-            assert_eq!(there, (consumers.workers, consumers.woken), "{name:?}: abilities, woken sleepers");
+            assert_eq!(there, (consumers.workers, consumers.woken), "{name:?}: subscriptions, woken sleepers");
             self.check_sight(queue, own);
         }
         for (id, own) in hands.keys().filter(|(id, _)| *id == queue.image.id) {
@@ -186,7 +186,7 @@ impl Engine {
         }
         if queue.has_work() {
             let waits = |(key, id): (&WaitKey, &ClientId)| {
-                queue.line.first_of(self.origin_of(*id)).is_some() && self.admits_waiter(queue, *id, *key)
+                queue.line.first_of(self.protocol_of(*id)).is_some() && self.admits_waiter(queue, *id, *key)
             };
             let takers = queue.consumers.iter().flat_map(|consumers| &consumers.takers).any(waits);
             assert!(!takers, "{name:?} has work and a taker");
@@ -197,11 +197,11 @@ impl Engine {
     }
 
     /// A client of this protocol sees its jobs, and no others.
-    fn check_sight(&self, queue: &Queue, own: Option<Origin>) {
+    fn check_sight(&self, queue: &Queue, own: Option<Protocol>) {
         let name = &queue.image.name;
-        let sees = |slot: &crate::line::Slot| {
+        let sees = |slot: &crate::ready::Slot| {
             let Some(job) = self.jobs.at(*slot) else { return false };
-            let words = own.is_none_or(|own| job.origin == own || (queue.bridged && !job.unfit.has(own)));
+            let words = own.is_none_or(|own| job.protocol == own || (queue.bridged && !job.unfit.has(own)));
             let own_words = !(queue.bridged && own.is_some_and(|own| job.unfit.has(own)));
             queue.image.kind == QueueKind::Cycle || (words && own_words)
         };
@@ -251,7 +251,7 @@ impl Engine {
                 }
             }
             Waiting::Wake { seq } => {
-                for served in client.abilities.iter().filter(|_| !quiet) {
+                for served in client.subscriptions.iter().filter(|_| !quiet) {
                     let those = self.consumers_at(served.queue, client);
                     let there = those.and_then(|those| those.sleepers.get(&WaitKey::new(served.weight, *seq)));
                     assert_eq!(there, Some(&id), "{id:?} is asleep");
@@ -259,7 +259,7 @@ impl Engine {
             }
             Waiting::Nothing | Waiting::Awake { .. } => {}
         }
-        for served in client.abilities.iter().filter(|_| client.credit.left > 0 && !quiet) {
+        for served in client.subscriptions.iter().filter(|_| client.credit.left > 0 && !quiet) {
             let those = self.consumers_at(served.queue, client);
             let there = those.and_then(|those| those.takers.get(&WaitKey::new(served.weight, client.credit.seq)));
             assert_eq!(there, Some(&id), "{id:?} has credits");
@@ -267,14 +267,14 @@ impl Engine {
     }
 
     fn consumers_at(&self, queue: QueueId, client: &Client) -> Option<&Consumers> {
-        self.queues.at(queue)?.consumers_of(client.info.origin)
+        self.queues.at(queue)?.consumers_of(client.info.protocol)
     }
 
     /// Each client that is queued here really waits, stands under its own protocol, and is not quiet.
     fn check_waiting(&self, queue: &Queue, consumers: &Consumers) {
         let name = &queue.image.name;
         for id in consumers.takers.values().chain(consumers.sleepers.values()) {
-            assert_eq!(self.origin_of(*id), consumers.origin, "{id:?} waits at {name:?} under another protocol");
+            assert_eq!(self.protocol_of(*id), consumers.protocol, "{id:?} waits at {name:?} under another protocol");
         }
         for (key, id) in &consumers.takers {
             let client = self.clients.get(id);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use crate::command::{ClientInfo, LeaseTerms, Select, WorkerState};
-use crate::ids::{ClientId, JobId, Origin, QueueId, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
 
 /// One connection.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Client {
     pub(crate) info: ClientInfo,
     pub(crate) label: Bytes,
     /// In the order of registration, with repetitions.
-    pub(crate) abilities: Vec<Served>,
+    pub(crate) subscriptions: Vec<Served>,
     pub(crate) waiting: Waiting,
     pub(crate) credit: Credit,
     /// Jobs that it holds under connection-bound leases.
@@ -42,7 +42,7 @@ impl Client {
     /// The queues from which it takes at this turn, and the worker's name. A sleep and credits have no name.
     pub(crate) fn takes_from(&self, seq: u64) -> (&[Served], &[u8]) {
         let blocked = self.blocked().and_then(|takes| takes.get(turn_of(seq, takes)?));
-        blocked.map_or((&self.abilities, &[]), |blocked| (&blocked.sources, &blocked.worker))
+        blocked.map_or((&self.subscriptions, &[]), |blocked| (&blocked.sources, &blocked.worker))
     }
 
     /// The deadline of its blocked takes.
@@ -65,7 +65,7 @@ pub(crate) struct Served {
     pub(crate) queue: QueueId,
     pub(crate) weight: u32,
     pub(crate) lease: LeaseTerms,
-    pub(crate) strays: Option<Origin>,
+    pub(crate) unclaimed: Option<Protocol>,
 }
 
 /// How a client waits.
@@ -117,7 +117,7 @@ pub(crate) struct Worker {
     pub(crate) alarm_at: Timestamp,
     pub(crate) clients: BTreeSet<ClientId>,
     /// Its protocol, if it gave one.
-    pub(crate) origin: Option<Origin>,
+    pub(crate) protocol: Option<Protocol>,
     /// Jobs that it holds under time-bound leases taken since this worker became known.
     pub(crate) held: BTreeSet<JobId>,
 }

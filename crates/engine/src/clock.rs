@@ -5,11 +5,11 @@
 //! the wall clock, and so do all times shown to clients. The skew is the difference between the two.
 
 use crate::batch::Batch;
+use crate::context::{Change, Context};
 use crate::engine::Engine;
 use crate::ids::Timestamp;
-use crate::job::{Job, KeyUntil, Place};
+use crate::job::{Job, JobState, KeyUntil};
 use crate::schedule::Schedule;
-use crate::turn::{Change, Turn};
 
 /// A change of skew up to this is ignored: two clocks are not read at the same moment, nor rounded alike.
 const JITTER_MS: u64 = 5;
@@ -50,14 +50,14 @@ impl Clock {
 impl Job {
     /// Moves all times that use the engine's time.
     pub fn shift(&mut self, ms: i64) {
-        self.place.shift(ms);
+        self.state.shift(ms);
         if let Some(extra) = &mut self.extra {
             extra.key_until.shift(ms);
         }
     }
 }
 
-impl Place {
+impl JobState {
     /// Moves its times, if they use the engine's time.
     pub fn shift(&mut self, ms: i64) {
         match self {
@@ -67,7 +67,7 @@ impl Place {
                 }
             }
             Self::Retrying(at) | Self::Dead(at) | Self::Done(at) => *at = at.shifted(ms),
-            Self::Ready | Self::Scheduled(_) | Self::Shelved => {}
+            Self::Ready | Self::Scheduled(_) | Self::Parked => {}
         }
     }
 }
@@ -106,14 +106,14 @@ impl Engine {
 
     /// Takes over the clocks of a turn. If the wall clock was set, the journal records it. If it was set back, calendar
     /// schedules are computed again.
-    pub(crate) fn take_clock(&mut self, turn: &mut Turn) {
-        self.skew_ms = turn.clock.skew_ms;
+    pub(crate) fn take_clock(&mut self, context: &mut Context) {
+        self.skew_ms = context.clock.skew_ms;
         let before = self.head.clock;
-        if turn.clock.differs(&before) {
-            self.head.clock = Clock { at: self.now, ..turn.clock };
-            turn.remember(Change::Head);
-            if turn.clock.skew_ms < before.skew_ms {
-                self.rewind_schedules(turn);
+        if context.clock.differs(&before) {
+            self.head.clock = Clock { at: self.now, ..context.clock };
+            context.remember(Change::Head);
+            if context.clock.skew_ms < before.skew_ms {
+                self.rewind_schedules(context);
             }
         } else if before != Clock::default() && self.now.ms_since(before.at) > AT_AGE_MS {
             self.head.clock.at = self.now;

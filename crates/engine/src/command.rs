@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::batch::NewBatch;
-use crate::ids::{JobId, Origin, Priority, Timestamp, Token};
+use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
 use crate::isolation::Bridge;
-use crate::job::{Failure, Job, KeyUntil, OnExpiry, Place, PlaceKind, Retry};
+use crate::job::{Failure, Job, JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
 use crate::rules::QueueRules;
 use crate::schedule::{NewSchedule, ScheduleRef};
 use crate::throttle::Throttle;
@@ -24,11 +24,11 @@ pub enum Command {
     /// Close a connection. Its connection-bound leases, waits, listeners and abilities end with it.
     Close,
     /// Set the client's own name (Gearman `SET_CLIENT_ID`).
-    Label(Bytes),
+    SetClientName(Bytes),
 
     // ---- what a worker can do ----------------------------------------------------------------------------------
     /// Register that the client can work on a queue (Gearman `CAN_DO`, EventMQ `INFORM`). Registering twice counts twice.
-    Serve(Ability),
+    Serve(Subscription),
     /// The client can no longer work on the queue. `requeue` returns its leased jobs of that queue.
     Unserve {
         /// The queue's name.
@@ -51,8 +51,8 @@ pub enum Command {
     /// refused, unless both its pending takes and this take have no deadline; then they wait in order. A take that does not wait
     /// has no deadline.
     Take(Take),
-    /// Wait for work on a queue that the client serves (Gearman `PRE_SLEEP`). Answer: one `Woken`, at once or later.
-    Sleep,
+    /// Wait for work on a queue that the client serves (Gearman `PRE_SLEEP`). Answer: one `WorkAvailable`, at once or later.
+    WaitForWork,
     /// Allow the engine to send this many more jobs, without further requests, from the queues that the client serves (EventMQ
     /// `READY`). Answers: one `Taken` for each.
     Credit {
@@ -61,7 +61,7 @@ pub enum Command {
         /// How a queue is chosen when several have work.
         select: Select,
     },
-    /// Withdraw pending `Take`s, `Sleep` and all credits. A withdrawn command gets no answer.
+    /// Withdraw pending `Take`s, `WaitForWork` and all credits. A withdrawn command gets no answer.
     Unwait,
 
     // ---- jobs done ---------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ pub enum Command {
     /// changes. This counts neither as a failure nor as a loss. If the job suits no protocol (if isolated: not its own),
     /// it goes to the dead-letter queue regardless of its retry policy, with a failure of the kind [`MISFIT`](crate::MISFIT). If
     /// it is not durable, it is removed instead. In both cases listeners receive `Ended`. Answer: `Done`.
-    Misfit {
+    Unconvertible {
         /// The job.
         job: JobRef,
         /// The worker's claim to the lease.
@@ -129,7 +129,7 @@ pub enum Command {
         to: RepayTo,
     },
     /// Report progress, data or a warning for a leased job. Answer: `Done`. Listeners receive `Told`.
-    Tell {
+    Progress {
         /// The job.
         job: JobRef,
         /// The worker's claim to the lease.
@@ -226,7 +226,7 @@ pub enum Command {
     /// List schedules by number. Answer: `Schedules`.
     ListSchedules {
         /// Only schedules of this protocol; `None` = any.
-        origin: Option<Origin>,
+        protocol: Option<Protocol>,
         /// Where the previous page ended.
         after: Cursor,
         /// The most rows to return.
@@ -307,7 +307,7 @@ pub enum Command {
     /// work themselves. Answer: `Mutated`, with where to continue.
     Flush {
         /// The protocol.
-        origin: Origin,
+        protocol: Protocol,
         /// Where the previous round ended.
         after: Cursor,
         /// The most jobs, batches or queues to process in this round.
@@ -317,7 +317,7 @@ pub enum Command {
     // ---- workers known by name across connections --------------------------------------------------------------
     /// Assign this connection to the named worker. The worker stays registered while it sends heartbeats and has a connection.
     /// From `Quiet` on, none of its connections receives work, however it waits. Answer: `Done`. The empty name is refused.
-    Enlist {
+    RegisterWorker {
         /// The worker's name (FWP `wid`).
         worker: Bytes,
         /// The worker's description of itself, for listings.
@@ -331,7 +331,7 @@ pub enum Command {
         state: Option<WorkerState>,
     },
     /// Advance a worker's state on behalf of an operator; the empty name means all workers. Answer: `Done`.
-    Signal {
+    SetWorkerState {
         /// The worker's name.
         worker: Bytes,
         /// The new state.
@@ -345,14 +345,14 @@ pub struct ClientInfo {
     /// The address, as text for display. Empty for a Unix socket.
     pub address: Box<str>,
     /// The protocol it speaks.
-    pub origin: Option<Origin>,
+    pub protocol: Option<Protocol>,
     /// A small number for display: gearmand shows a file descriptor here.
     pub number: u32,
 }
 
 /// A queue a client can work on, and the terms for jobs that it receives from it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ability {
+pub struct Subscription {
     /// The queue's name.
     pub queue: Bytes,
     /// Clients with credits are served in order of weight, higher first (EventMQ).
@@ -361,8 +361,8 @@ pub struct Ability {
     pub lease: LeaseTerms,
     /// This client's credits also bring it strays of this protocol, as if they were in this queue. Strays are ready jobs of
     /// `work` queues without workers, each the first of its queue. They are leased on the terms of this ability and keep their
-    /// own queue's name. Clients that wait at that queue itself are served first. `Take` and `Sleep` ignore strays.
-    pub strays: Option<Origin>,
+    /// own queue's name. Clients that wait at that queue itself are served first. `Take` and `WaitForWork` ignore strays.
+    pub unclaimed: Option<Protocol>,
 }
 
 /// The lease that a client requests for a job.
@@ -393,7 +393,7 @@ pub struct NewJob {
     /// The kind of the queue.
     pub kind: QueueKind,
     /// The protocol of the producer.
-    pub origin: Origin,
+    pub protocol: Protocol,
     /// Jobs with a higher priority are taken first.
     pub priority: Priority,
     /// Kept in the journal. Otherwise the job lives only while a client listens to it, and its producer must listen (refused with
@@ -446,17 +446,17 @@ pub struct Past {
     pub failures: u32,
     /// Its state, if [`NewJob::not_before`] does not determine it: leased to a named worker, retrying or dead. A time in the past
     /// is due at once.
-    pub place: Option<Place>,
+    pub state: Option<JobState>,
 }
 
 impl NewJob {
     /// The simplest job: durable, normal priority, no retry, no listener.
     #[must_use]
-    pub fn new(origin: Origin, queue: Bytes, body: Bytes) -> Self {
+    pub fn new(protocol: Protocol, queue: Bytes, body: Bytes) -> Self {
         Self {
             queue,
             kind: QueueKind::Work,
-            origin,
+            protocol,
             priority: Priority::NORMAL,
             durable: true,
             listen: false,
@@ -536,7 +536,7 @@ pub struct Take {
 #[derive(Clone, Debug)]
 pub enum From {
     /// The queues that the client serves, each on its own terms.
-    Abilities,
+    Subscriptions,
     /// These `work` queues, on these terms. A `cycle` queue in the list is skipped.
     Listed {
         /// Names, in order.
@@ -590,14 +590,14 @@ pub enum JobRef {
         /// The queue's name.
         queue: Bytes,
         /// The protocol of the key space.
-        origin: Origin,
+        protocol: Protocol,
         /// The key.
         key: Bytes,
     },
     /// By a coalescing key that jobs of several queues may hold: one of these jobs, and always the same one while they stay.
     KeyAnywhere {
         /// The protocol of the key space.
-        origin: Origin,
+        protocol: Protocol,
         /// The key.
         key: Bytes,
     },
@@ -657,11 +657,11 @@ pub struct Cursor(pub u64, pub u64);
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// In this state; `None` = any.
-    pub place: Option<PlaceKind>,
+    pub state: Option<JobStateKind>,
     /// In this queue; `None` = any.
     pub queue: Option<Bytes>,
     /// Of this protocol; `None` = any.
-    pub origin: Option<Origin>,
+    pub protocol: Option<Protocol>,
     /// With one of these public names; empty = any.
     pub names: Vec<Bytes>,
     /// Satisfies this condition of the session.

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::ids::{ClientId, Origin};
+use crate::ids::{ClientId, Protocol};
 use crate::queue::Queue;
 
 /// The consumers of one protocol at one queue.
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
     /// The protocol. Clients without a protocol see all jobs.
-    pub(crate) origin: Option<Origin>,
+    pub(crate) protocol: Option<Protocol>,
     /// Abilities registered.
     pub(crate) workers: u32,
     /// Sleepers that were woken for the queue and have not asked for work since.
@@ -43,28 +43,28 @@ impl Consumers {
 
 impl Queue {
     /// The consumers of one protocol.
-    pub(crate) fn consumers_of(&self, origin: Option<Origin>) -> Option<&Consumers> {
-        self.consumers.iter().find(|consumers| consumers.origin == origin)
+    pub(crate) fn consumers_of(&self, protocol: Option<Protocol>) -> Option<&Consumers> {
+        self.consumers.iter().find(|consumers| consumers.protocol == protocol)
     }
 
     /// Changes the consumers of one protocol, which are created if absent.
     pub(crate) fn change_consumers<T>(
         &mut self,
-        origin: Option<Origin>,
+        protocol: Option<Protocol>,
         change: impl FnOnce(&mut Consumers) -> T,
     ) -> T {
-        if let Some(consumers) = self.consumers.iter_mut().find(|consumers| consumers.origin == origin) {
+        if let Some(consumers) = self.consumers.iter_mut().find(|consumers| consumers.protocol == protocol) {
             return change(consumers);
         }
-        let mut new = Consumers { origin, ..Consumers::default() };
+        let mut new = Consumers { protocol, ..Consumers::default() };
         let answer = change(&mut new);
         self.consumers.push(new);
         answer
     }
 
     /// Records that clients of this protocol take from the queue.
-    pub(crate) fn is_asked_for_by(&mut self, origin: Option<Origin>) {
-        self.change_consumers(origin, |_| {});
+    pub(crate) fn is_asked_for_by(&mut self, protocol: Option<Protocol>) {
+        self.change_consumers(protocol, |_| {});
     }
 
     /// Abilities registered.
@@ -78,12 +78,12 @@ impl Queue {
     }
 
     /// Changes the number of abilities.
-    pub(crate) fn count_workers(&mut self, origin: Option<Origin>, by: i32) {
-        self.change_consumers(origin, |consumers| consumers.workers = consumers.workers.saturating_add_signed(by));
+    pub(crate) fn count_workers(&mut self, protocol: Option<Protocol>, by: i32) {
+        self.change_consumers(protocol, |consumers| consumers.workers = consumers.workers.saturating_add_signed(by));
     }
 
     /// Changes the number of woken sleepers.
-    pub(crate) fn count_woken(&mut self, origin: Option<Origin>, by: i32) {
-        self.change_consumers(origin, |consumers| consumers.woken = consumers.woken.saturating_add_signed(by));
+    pub(crate) fn count_woken(&mut self, protocol: Option<Protocol>, by: i32) {
+        self.change_consumers(protocol, |consumers| consumers.woken = consumers.woken.saturating_add_signed(by));
     }
 }

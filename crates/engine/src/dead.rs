@@ -7,9 +7,9 @@
 //! One command drops at most `page_max` dead jobs. Later commands and ticks drop the rest, which is due at once. Until then the
 //! limits may be exceeded, by at most the size of the dead-letter queue.
 
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::Refusal;
-use crate::turn::Turn;
 
 /// Dead jobs dropped before their time, since the engine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// Drops the oldest dead jobs while a limit is exceeded, at most one page of them.
-    pub(crate) fn drop_dead(&mut self, turn: &mut Turn) {
+    pub(crate) fn drop_dead(&mut self, context: &mut Context) {
         for _ in 0..self.page(u32::MAX) {
             if !self.has_dead_to_drop() {
                 return;
@@ -62,7 +62,7 @@ impl Engine {
             } else {
                 self.dropped_dead.made_way += 1;
             }
-            self.drop_oldest_dead(turn);
+            self.drop_oldest_dead(context);
         }
     }
 
@@ -92,21 +92,21 @@ impl Engine {
 
     /// Drops the oldest dead jobs to make room for a new job, at most one page of them. A queue that is not known may be
     /// dropped with its last job.
-    pub(crate) fn make_way(&mut self, jobs: u64, bytes: u64, turn: &mut Turn) {
+    pub(crate) fn make_way(&mut self, jobs: u64, bytes: u64, context: &mut Context) {
         for _ in 0..self.page(u32::MAX) {
             if self.sets.dead.is_empty() || !self.is_short_of_room(jobs, bytes) {
                 return;
             }
             self.dropped_dead.made_way += 1;
-            self.drop_oldest_dead(turn);
+            self.drop_oldest_dead(context);
         }
     }
 
-    fn drop_oldest_dead(&mut self, turn: &mut Turn) {
+    fn drop_oldest_dead(&mut self, context: &mut Context) {
         let Some((_, id)) = self.sets.dead.first().copied() else { return };
         let Some(slot) = self.jobs.slot(id) else { return };
         self.spend(crate::work::CHANGE);
         self.count(slot, |totals| totals.purged += 1);
-        self.remove_job(slot, turn);
+        self.remove_job(slot, context);
     }
 }

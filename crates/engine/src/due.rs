@@ -1,40 +1,40 @@
 //! Timers: everything due runs before the next command, in the order in which it fell due.
 
 use crate::alarm::Alarm;
+use crate::context::{Change, Context};
 use crate::engine::Engine;
 use crate::event::End;
 use crate::ids::{JobId, Timestamp};
-use crate::job::Place;
+use crate::job::JobState;
 use crate::notice::NoticeKind;
 use crate::place::{expiry, key_limit};
-use crate::turn::{Change, Turn};
 
 impl Engine {
-    /// Advances the engine to `turn.now`. A time in the past is ignored.
-    pub(crate) fn catch_up(&mut self, turn: &mut Turn) {
-        self.now = self.now.max(turn.now);
-        turn.now = self.now;
-        self.take_clock(turn);
+    /// Advances the engine to `context.now`. A time in the past is ignored.
+    pub(crate) fn catch_up(&mut self, context: &mut Context) {
+        self.now = self.now.max(context.now);
+        context.now = self.now;
+        self.take_clock(context);
         self.forget_who_came();
         while let Some(due) = self.next_due() {
             match due {
-                Due::Alarm => self.ring(turn),
-                Due::Set(id) => self.place_due(id, turn),
-                Due::Schedule(id) => self.run_schedule(id, turn),
-                Due::Batch(id) => self.batch_due(id, turn),
+                Due::Alarm => self.ring(context),
+                Due::Set(id) => self.place_due(id, context),
+                Due::Schedule(id) => self.run_schedule(id, context),
+                Due::Batch(id) => self.batch_due(id, context),
                 Due::Awake => {
                     if let Some((_, client, seq)) = self.awake.pop_front() {
-                        self.overslept(client, seq, turn);
+                        self.overslept(client, seq, context);
                     }
                 }
             }
-            self.settle(turn);
+            self.settle(context);
         }
         if self.has_dead_to_drop() {
-            self.drop_dead(turn);
-            self.settle(turn);
+            self.drop_dead(context);
+            self.settle(context);
         }
-        self.tell_dropped(turn);
+        self.tell_dropped(context);
         if self.alarms.is_cluttered() {
             self.sweep_alarms();
         }
@@ -50,9 +50,9 @@ impl Engine {
     }
 
     /// Removes dropped queues from the journal too.
-    pub(crate) fn tell_dropped(&mut self, turn: &mut Turn) {
+    pub(crate) fn tell_dropped(&mut self, context: &mut Context) {
         for queue in self.dropped.drain(..) {
-            turn.remember(Change::QueueGone(queue));
+            context.remember(Change::QueueGone(queue));
         }
     }
 
@@ -67,71 +67,73 @@ impl Engine {
     }
 
     /// The time of a job in a timed state has come.
-    fn place_due(&mut self, id: JobId, turn: &mut Turn) {
+    fn place_due(&mut self, id: JobId, context: &mut Context) {
         let Some(slot) = self.jobs.slot(id) else { return };
-        match self.jobs.at(slot).map(|job| &job.place) {
-            Some(place @ (Place::Scheduled(_) | Place::Retrying(_))) => {
-                let first = matches!(place, Place::Scheduled(_));
+        match self.jobs.at(slot).map(|job| &job.state) {
+            Some(state @ (JobState::Scheduled(_) | JobState::Retrying(_))) => {
+                let first = matches!(state, JobState::Scheduled(_));
                 self.count(slot, |totals| *(if first { &mut totals.released } else { &mut totals.retried }) += 1);
                 let rank = self.rank(false);
-                self.make_ready(slot, Some(rank), turn);
+                self.make_ready(slot, Some(rank), context);
             }
-            Some(place @ (Place::Dead(_) | Place::Done(_))) => {
-                let dead = matches!(place, Place::Dead(_));
+            Some(state @ (JobState::Dead(_) | JobState::Done(_))) => {
+                let dead = matches!(state, JobState::Dead(_));
                 self.count(slot, |totals| totals.purged += u64::from(dead));
-                self.remove_job(slot, turn);
+                self.remove_job(slot, context);
             }
-            Some(Place::Ready | Place::Leased(_) | Place::Shelved) | None => {}
+            Some(JobState::Ready | JobState::Leased(_) | JobState::Parked) | None => {}
         }
     }
 
-    fn ring(&mut self, turn: &mut Turn) {
+    fn ring(&mut self, context: &mut Context) {
         let Some((at, alarm)) = self.alarms.pop(self.skew_ms) else { return };
         if !self.means_something(at, alarm) {
             return;
         }
         match alarm {
-            Alarm::Lease(id) => self.lease_due(id, at, turn),
-            Alarm::Expiry(id) => self.expire_job(id, turn),
+            Alarm::Lease(id) => self.lease_due(id, at, context),
+            Alarm::Expiry(id) => self.expire_job(id, context),
             Alarm::Key(id) => {
                 if let Some(slot) = self.jobs.slot(id) {
                     self.release_key(slot);
                 }
             }
-            Alarm::Wait(client) => self.give_up_waiting(client, turn),
-            Alarm::Beat(worker) => self.miss_beat(worker, at, turn),
+            Alarm::Wait(client) => self.give_up_waiting(client, context),
+            Alarm::Beat(worker) => self.miss_beat(worker, at, context),
             Alarm::Slots(queue) => self.slots_due(queue, at),
         }
     }
 
     /// A lease has run out, or its end has moved since the alarm was set. In the latter case the alarm is set anew.
-    fn lease_due(&mut self, id: JobId, at: Timestamp, turn: &mut Turn) {
+    fn lease_due(&mut self, id: JobId, at: Timestamp, context: &mut Context) {
         let Some(slot) = self.jobs.slot(id) else { return };
-        let Some(Place::Leased(lease)) = self.jobs.at_mut(slot).map(|job| &mut job.place) else { return };
+        let Some(JobState::Leased(lease)) = self.jobs.at_mut(slot).map(|job| &mut job.state) else { return };
         if lease.until > at {
             lease.alarm_at = lease.until;
             self.alarms.forget(at);
             self.alarms.set(lease.until, Alarm::Lease(id));
         } else {
-            self.expire_lease(slot, turn);
+            self.expire_lease(slot, context);
         }
     }
 
     /// A job's `expires_at` has come: the job is removed unless it is leased, dead, done or shelved.
-    pub(crate) fn expire_job(&mut self, id: JobId, turn: &mut Turn) {
+    pub(crate) fn expire_job(&mut self, id: JobId, context: &mut Context) {
         let Some(slot) = self.jobs.slot(id) else { return };
         // The alarm has rung.
         let at = self.jobs.reweigh(slot, |job| job.extra_mut().expires_at.take()).flatten();
         self.alarms.forget(at.unwrap_or(Timestamp::NEVER));
-        match self.jobs.at(slot).map(|job| &job.place) {
-            Some(Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) => {
+        match self.jobs.at(slot).map(|job| &job.state) {
+            Some(JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) => {
                 self.count(slot, |totals| totals.expired += 1);
-                self.notice_job(NoticeKind::Expired, slot, turn);
-                self.tell_end(slot, &End::Expired, turn);
-                self.end_badly(slot, turn);
+                self.notice_job(NoticeKind::Expired, slot, context);
+                self.tell_end(slot, &End::Expired, context);
+                self.end_badly(slot, context);
             }
             // It was taken in time, which must hold after a restart too.
-            Some(Place::Leased(_) | Place::Dead(_) | Place::Done(_) | Place::Shelved) => self.remember_put(slot, turn),
+            Some(JobState::Leased(_) | JobState::Dead(_) | JobState::Done(_) | JobState::Parked) => {
+                self.remember_put(slot, context)
+            }
             None => {}
         }
     }
@@ -144,7 +146,7 @@ impl Engine {
             Alarm::Expiry(id) => job(id).is_some_and(|(_, job)| expiry(job) == at),
             Alarm::Key(id) => job(id).is_some_and(|(slot, job)| {
                 let key = job.key().unwrap_or_default();
-                key_limit(job) == at && self.jobs.keyed(job.queue, job.origin, key) == Some(slot)
+                key_limit(job) == at && self.jobs.keyed(job.queue, job.protocol, key) == Some(slot)
             }),
             Alarm::Wait(client) => self.clients.get(&client).is_some_and(|client| client.waits_until() == Some(at)),
             Alarm::Beat(worker) => self.workers.get(&worker).is_some_and(|worker| worker.alarm_at == at),

@@ -3,14 +3,14 @@
 use bytes::Bytes;
 
 use crate::command::{Cursor, JobRef, QueueKind};
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::{End, Event, JobView, Refusal};
 use crate::ids::{ClientId, Priority, QueueId, Tag};
 use crate::job::Job;
-use crate::line::Slot;
 use crate::payload::Payload;
 use crate::queue::QueueImage;
-use crate::turn::Turn;
+use crate::ready::Slot;
 
 impl Engine {
     pub(crate) fn replace(
@@ -19,40 +19,46 @@ impl Engine {
         tag: Tag,
         job: &JobRef,
         body: &Bytes,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let slot = self.find(job)?;
         if let Some(job) = self.jobs.at(slot) {
             self.check_body(job.queue, body)?;
         }
         self.jobs.reweigh(slot, |job| job.payload = Payload::copy(job.key(), job.name(), body));
-        self.remember_put(slot, turn);
-        self.suits_anew(slot, turn);
-        self.tell_done(client, tag, turn);
+        self.remember_put(slot, context);
+        self.suits_anew(slot, context);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
-    pub(crate) fn cancel(&mut self, client: ClientId, tag: Tag, job: &JobRef, turn: &mut Turn) -> Result<(), Refusal> {
+    pub(crate) fn cancel(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        job: &JobRef,
+        context: &mut Context,
+    ) -> Result<(), Refusal> {
         let slot = self.find(job)?;
-        self.discard(slot, turn);
-        self.tell_done(client, tag, turn);
+        self.discard(slot, context);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
     /// Removes a job and notifies its listeners.
-    pub(crate) fn discard(&mut self, slot: Slot, turn: &mut Turn) {
+    pub(crate) fn discard(&mut self, slot: Slot, context: &mut Context) {
         self.count(slot, |totals| totals.cancelled += 1);
-        self.tell_end(slot, &End::Cancelled, turn);
-        self.remove_job(slot, turn);
+        self.tell_end(slot, &End::Cancelled, context);
+        self.remove_job(slot, context);
     }
 
-    pub(crate) fn look(&self, client: ClientId, tag: Tag, job: &JobRef, turn: &mut Turn) {
+    pub(crate) fn look(&self, client: ClientId, tag: Tag, job: &JobRef, context: &mut Context) {
         let schedule = match job {
             JobRef::Id(id) => self.schedules.at(*id).cloned().map(Box::new),
             JobRef::Name(_) | JobRef::Key { .. } | JobRef::KeyAnywhere { .. } => None,
         };
         let job = self.find(job).ok().and_then(|slot| self.view(self.jobs.at(slot)?)).map(Box::new);
-        turn.tell(client, Event::Looked { tag, job, schedule });
+        context.tell(client, Event::Looked { tag, job, schedule });
     }
 
     pub(crate) fn view(&self, job: &Job) -> Option<JobView> {
@@ -68,12 +74,12 @@ impl Engine {
         tag: Tag,
         name: &Bytes,
         kind: QueueKind,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         self.check_name(name)?;
         let queue = self.queues.find_or_make(name, kind, self.limits.queues_max)?;
-        self.make_known(queue, turn);
-        self.tell_done(client, tag, turn);
+        self.make_known(queue, context);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
@@ -85,7 +91,7 @@ impl Engine {
         tag: Tag,
         name: &Bytes,
         only_idle: bool,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let known = |id: &QueueId| self.queues.at(*id).is_some_and(|queue| queue.image.known);
         let id = self.queues.named(name).filter(known).ok_or(Refusal::UnknownQueue)?;
@@ -93,27 +99,34 @@ impl Engine {
         if only_idle && (queue.workers() > 0 || queue.live() > 0) {
             return Err(Refusal::QueueInUse);
         }
-        if let Err(changed) = self.discard_ready(id, turn) {
-            turn.tell(client, Event::Mutated { tag, changed, next: Some(Cursor(0, 0)) });
+        if let Err(changed) = self.discard_ready(id, context) {
+            context.tell(client, Event::Mutated { tag, changed, next: Some(Cursor(0, 0)) });
             return Ok(());
         }
         let forget = |image: &mut QueueImage| {
             (image.known, image.paused, image.jobs_max) = (false, false, [None; Priority::COUNT]);
         };
-        self.set_queue(id, forget, turn);
+        self.set_queue(id, forget, context);
         self.drop_if_unknown(id);
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
-    pub(crate) fn pause_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, paused: bool, turn: &mut Turn) {
+    pub(crate) fn pause_queue(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        paused: bool,
+        context: &mut Context,
+    ) {
         if let Some(id) = self.queues.named(name)
             && self.queues.at(id).is_some_and(|queue| queue.image.paused != paused)
         {
-            self.set_queue(id, |image| image.paused = paused, turn);
-            self.serve(id, turn);
+            self.set_queue(id, |image| image.paused = paused, context);
+            self.serve(id, context);
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
     }
 
     pub(crate) fn limit_queue(
@@ -122,12 +135,12 @@ impl Engine {
         tag: Tag,
         name: &Bytes,
         jobs_max: [Option<u32>; Priority::COUNT],
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         self.check_name(name)?;
         let id = self.queues.find_or_make(name, QueueKind::Work, self.limits.queues_max)?;
-        self.set_queue(id, |image| (image.known, image.jobs_max) = (true, jobs_max), turn);
-        self.tell_done(client, tag, turn);
+        self.set_queue(id, |image| (image.known, image.jobs_max) = (true, jobs_max), context);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 }

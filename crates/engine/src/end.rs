@@ -3,13 +3,13 @@
 use bytes::Bytes;
 
 use crate::command::{JobRef, Note, Proof, QueueKind};
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::{End, Event, Fate, Refusal, Totals};
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
-use crate::job::{Backoff, Failure, Holder, Job, OnExpiry, Place, Progress};
-use crate::line::Slot;
+use crate::job::{Backoff, Failure, Holder, Job, JobState, OnExpiry, Progress};
 use crate::notice::NoticeKind;
-use crate::turn::Turn;
+use crate::ready::Slot;
 
 /// The failure recorded when a lease runs out and that counts as a failure.
 const EXPIRED_KIND: &[u8] = b"ReservationExpired";
@@ -31,7 +31,7 @@ impl Engine {
         job: &JobRef,
         proof: Proof,
         result: Bytes,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let slot = match (proof, self.leased(client, job, proof)) {
             (Proof::Late, _) => self.left(job, 0)?,
@@ -46,25 +46,25 @@ impl Engine {
         let result_keep_ms = extra.map_or(0, |extra| extra.result_keep_ms);
         let keep_ms = extra.and_then(|extra| extra.track).map_or(0, |track| track.keep_ms).max(result_keep_ms);
         self.count(slot, |totals| totals.succeeded += 1);
-        let by = self.origin_of(client);
-        self.tell_end(slot, &End::Succeeded { result: result.clone(), by }, turn);
-        self.succeeded_in_batch(slot, turn);
+        let by = self.protocol_of(client);
+        self.tell_end(slot, &End::Succeeded { result: result.clone(), by }, context);
+        self.succeeded_in_batch(slot, context);
         if keep_ms > 0 {
             let until = self.now.after_ms(keep_ms);
             self.jobs.reweigh(slot, |job| {
                 job.payload = job.payload.with_body(&Bytes::new());
-                let origin = job.origin;
+                let protocol = job.protocol;
                 let extra = job.extra_mut();
                 extra.result = Some(if result_keep_ms > 0 { Self::own(&result) } else { Bytes::new() });
-                extra.result_by = by.filter(|by| *by != origin && result_keep_ms > 0);
+                extra.result_by = by.filter(|by| *by != protocol && result_keep_ms > 0);
             });
-            self.move_job(slot, Place::Done(until));
-            self.remember_put(slot, turn);
+            self.move_job(slot, JobState::Done(until));
+            self.remember_put(slot, context);
         } else {
-            self.remove_job(slot, turn);
+            self.remove_job(slot, context);
         }
         if tag.wants_answer() {
-            turn.tell(client, Event::Finished { tag, job: id });
+            context.tell(client, Event::Finished { tag, job: id });
         }
         Ok(())
     }
@@ -76,22 +76,22 @@ impl Engine {
         job: &JobRef,
         proof: Proof,
         failure: Box<Failure>,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
         self.must_be(slot, QueueKind::Work)?;
         let id = self.jobs.at(slot).map(|job| job.id).ok_or(Refusal::UnknownJob)?;
         let end = End::Failed(failure.clone());
-        let fate = self.fail_job(slot, failure, &end, turn);
+        let fate = self.fail_job(slot, failure, &end, context);
         if tag.wants_answer() {
-            turn.tell(client, Event::Failed { tag, job: id, fate });
+            context.tell(client, Event::Failed { tag, job: id, fate });
         }
         Ok(())
     }
 
     /// Records a failure and applies the job's retry policy.
-    fn fail_job(&mut self, slot: Slot, mut failure: Box<Failure>, end: &End, turn: &mut Turn) -> Fate {
-        self.void_token(slot, turn);
+    fn fail_job(&mut self, slot: Slot, mut failure: Box<Failure>, end: &End, context: &mut Context) -> Fate {
+        self.void_token(slot, context);
         (failure.at, failure.first_at) = (self.wall(), self.wall());
         self.count(slot, |totals| totals.failed += 1);
         self.jobs.reweigh(slot, |job| {
@@ -101,23 +101,23 @@ impl Engine {
             failure.next_at = last.as_ref().and_then(|last| last.next_at);
             *last = Some(failure);
         });
-        self.ran_in_batch(slot, turn);
+        self.ran_in_batch(slot, context);
         let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
         let (retry, failures) = (job.retry, job.failures);
         if i64::from(failures) > i64::from(retry.failures_max) || self.is_abandoned(slot) {
-            return self.give_up(slot, end, turn);
+            return self.give_up(slot, end, context);
         }
-        let wait_ms = backoff_ms(retry.backoff, failures - 1, turn);
+        let wait_ms = backoff_ms(retry.backoff, failures - 1, context);
         let (at, next_at) = (self.now.after_ms(wait_ms), self.wall().after_ms(wait_ms));
         if let Some(last) = self.jobs.at_mut(slot).and_then(|job| job.extra_mut().failure.as_mut()) {
             last.next_at = Some(next_at);
         }
         if wait_ms == 0 {
             let rank = self.rank(false);
-            self.make_ready(slot, Some(rank), turn);
+            self.make_ready(slot, Some(rank), context);
         } else {
-            self.move_job(slot, Place::Retrying(at));
-            self.remember_move(slot, turn);
+            self.move_job(slot, JobState::Retrying(at));
+            self.remember_move(slot, context);
         }
         Fate::Retried(at)
     }
@@ -131,23 +131,23 @@ impl Engine {
         job: &JobRef,
         proof: Proof,
         why: &Bytes,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
         self.must_be(slot, QueueKind::Work)?;
         self.count(slot, |totals| totals.misfits += 1);
-        let waits = self.mark_unfit(slot, self.origin_of(client));
-        self.notice_unfit(slot, why, !waits, turn);
+        let waits = self.mark_unfit(slot, self.protocol_of(client));
+        self.notice_unfit(slot, why, !waits, context);
         if waits {
-            self.make_ready(slot, None, turn);
+            self.make_ready(slot, None, context);
         } else {
-            self.bury_misfit(slot, why, turn);
+            self.bury_misfit(slot, why, context);
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
-    fn bury_misfit(&mut self, slot: Slot, why: &Bytes, turn: &mut Turn) {
+    fn bury_misfit(&mut self, slot: Slot, why: &Bytes, context: &mut Context) {
         let now = self.wall();
         let failure = self.jobs.reweigh(slot, |job| {
             let last = &mut job.extra_mut().failure;
@@ -155,48 +155,48 @@ impl Engine {
             let (kind, message) = (Bytes::from_static(MISFIT), Self::own(why));
             last.insert(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() })).clone()
         });
-        self.tell_end(slot, &End::Failed(failure.unwrap_or_default()), turn);
+        self.tell_end(slot, &End::Failed(failure.unwrap_or_default()), context);
         if self.jobs.at(slot).is_some_and(|job| job.durable) {
-            self.bury(slot, turn);
+            self.bury(slot, context);
         } else {
-            self.end_badly(slot, turn);
+            self.end_badly(slot, context);
         }
     }
 
     /// Gives up a job: to the dead-letter queue if its policy keeps it, otherwise it is removed.
-    fn give_up(&mut self, slot: Slot, end: &End, turn: &mut Turn) -> Fate {
-        self.tell_end(slot, end, turn);
+    fn give_up(&mut self, slot: Slot, end: &End, context: &mut Context) -> Fate {
+        self.tell_end(slot, end, context);
         let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
         let kept = job.retry.failures_max != 0 && job.durable;
-        self.notice_end(slot, end, kept, turn);
+        self.notice_end(slot, end, kept, context);
         if !kept {
-            self.end_badly(slot, turn);
+            self.end_badly(slot, context);
             return Fate::Discarded;
         }
-        Fate::Buried(self.bury(slot, turn))
+        Fate::Buried(self.bury(slot, context))
     }
 
     /// Removes a job that did not succeed. If it is tracked, its end stays known for a while.
-    pub(crate) fn end_badly(&mut self, slot: Slot, turn: &mut Turn) {
+    pub(crate) fn end_badly(&mut self, slot: Slot, context: &mut Context) {
         let tracked = |job: &Job| job.extra.as_deref()?.track.filter(|_| job.durable);
-        let Some(track) = self.jobs.at(slot).and_then(tracked) else { return drop(self.remove_job(slot, turn)) };
-        self.ran_in_batch(slot, turn);
+        let Some(track) = self.jobs.at(slot).and_then(tracked) else { return drop(self.remove_job(slot, context)) };
+        self.ran_in_batch(slot, context);
         self.jobs.reweigh(slot, |job| {
             job.payload = job.payload.with_body(&Bytes::new());
             let extra = job.extra_mut();
             (extra.result, extra.result_by) = (None, None);
         });
-        self.move_job(slot, Place::Done(self.now.after_ms(track.keep_ms)));
-        self.remember_put(slot, turn);
+        self.move_job(slot, JobState::Done(self.now.after_ms(track.keep_ms)));
+        self.remember_put(slot, context);
     }
 
     /// Moves a job to the dead-letter queue.
-    pub(crate) fn bury(&mut self, slot: Slot, turn: &mut Turn) -> Timestamp {
+    pub(crate) fn bury(&mut self, slot: Slot, context: &mut Context) -> Timestamp {
         let until = self.now.after_ms(self.limits.dead_ms);
         self.count(slot, |totals| totals.buried += 1);
-        self.ran_in_batch(slot, turn);
-        self.move_job(slot, Place::Dead(until));
-        self.remember_move(slot, turn);
+        self.ran_in_batch(slot, context);
+        self.move_job(slot, JobState::Dead(until));
+        self.remember_move(slot, context);
         until
     }
 
@@ -207,13 +207,13 @@ impl Engine {
         job: &JobRef,
         proof: Proof,
         front: bool,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
         self.must_be(slot, QueueKind::Work)?;
         let rank = front.then(|| self.rank(true));
-        self.make_ready(slot, rank, turn);
-        self.tell_done(client, tag, turn);
+        self.make_ready(slot, rank, context);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
@@ -224,14 +224,14 @@ impl Engine {
         job: &JobRef,
         proof: Proof,
         (until, only_later): (Timestamp, bool),
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
         self.move_end(slot, until, only_later);
         if self.jobs.at(slot).and_then(Job::lease).is_some_and(|lease| !lease.connection_bound()) {
-            self.remember_move(slot, turn);
+            self.remember_move(slot, context);
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl Engine {
         let until = until.min(self.now.after_ms(self.limits.lease_ms_max));
         let now = self.now;
         let mut alarm = None;
-        if let Some(Place::Leased(lease)) = self.jobs.at_mut(slot).map(|job| &mut job.place)
+        if let Some(JobState::Leased(lease)) = self.jobs.at_mut(slot).map(|job| &mut job.state)
             && !(only_later && until <= lease.until)
         {
             lease.until = until;
@@ -263,29 +263,29 @@ impl Engine {
         job: &JobRef,
         proof: Proof,
         note: Note,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
         if let Note::Progress { numerator, denominator, raw } = &note {
             let progress = Progress { numerator: *numerator, denominator: *denominator, text: Self::own(raw) };
             self.jobs.reweigh(slot, |job| job.extra_mut().progress = Some(progress));
-            self.remember_track(slot, turn);
+            self.remember_track(slot, context);
         }
         if let Some(job) = self.jobs.at(slot) {
             // The newest listener is notified first.
             for listener in job.listeners().iter().rev() {
-                turn.tell(*listener, Event::Told { job: job.id, note: note.clone() });
+                context.tell(*listener, Event::Progress { job: job.id, note: note.clone() });
             }
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
     /// A worker was lost during a delivery. The job returns to its own position: at once the first time, later after a pause,
     /// and never if it happened too often.
-    pub(crate) fn lose_job(&mut self, id: JobId, turn: &mut Turn) {
+    pub(crate) fn lose_job(&mut self, id: JobId, context: &mut Context) {
         let Some(slot) = self.jobs.slot(id) else { return };
-        self.void_token(slot, turn);
+        self.void_token(slot, context);
         self.count(slot, |totals| totals.lost += 1);
         self.jobs.reweigh(slot, |job| {
             let extra = job.extra_mut();
@@ -296,18 +296,18 @@ impl Engine {
         let (own, all) = (job.retry.losses_max, self.limits.losses_max);
         let losses = job.extra.as_deref().map_or(0, |extra| extra.losses);
         if own > 0 && losses >= own {
-            self.give_up(slot, &End::Lost, turn);
+            self.give_up(slot, &End::Lost, context);
         } else if own > 0 || job.cycle().is_some() || self.is_abandoned(slot) {
-            self.make_ready(slot, None, turn);
+            self.make_ready(slot, None, context);
         } else if all > 0 && losses >= all {
-            self.bury_lost(slot, losses, turn);
+            self.bury_lost(slot, losses, context);
         } else {
-            self.pause_lost(slot, losses, turn);
+            self.pause_lost(slot, losses, context);
         }
     }
 
     /// This job takes its workers down. It is kept for an operator, even if its policy would discard it on failure.
-    fn bury_lost(&mut self, slot: Slot, losses: u32, turn: &mut Turn) {
+    fn bury_lost(&mut self, slot: Slot, losses: u32, context: &mut Context) {
         let now = self.wall();
         let message = Bytes::from(format!("{losses} workers were lost with it"));
         self.jobs.reweigh(slot, |job| {
@@ -317,45 +317,45 @@ impl Engine {
             *last = Some(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() }));
         });
         let kept = self.jobs.at(slot).is_some_and(|job| job.durable);
-        self.notice_job(if kept { NoticeKind::Buried } else { NoticeKind::LostForGood }, slot, turn);
-        self.tell_end(slot, &End::Lost, turn);
+        self.notice_job(if kept { NoticeKind::Buried } else { NoticeKind::LostForGood }, slot, context);
+        self.tell_end(slot, &End::Lost, context);
         if kept {
-            self.bury(slot, turn);
+            self.bury(slot, context);
         } else {
-            self.end_badly(slot, turn);
+            self.end_badly(slot, context);
         }
     }
 
     /// The pause grows with the number of lost workers. A random share separates the job from others lost with the same worker.
-    fn pause_lost(&mut self, slot: Slot, losses: u32, turn: &mut Turn) {
+    fn pause_lost(&mut self, slot: Slot, losses: u32, context: &mut Context) {
         let pause_ms = match losses.checked_sub(2) {
             None => 0,
             Some(n) => self.limits.loss_pause_ms.saturating_mul(1 << n.min(32)).min(HOUR_MS),
         };
         if pause_ms == 0 {
-            return self.make_ready(slot, None, turn);
+            return self.make_ready(slot, None, context);
         }
-        let at = self.now.after_ms(pause_ms + turn.roll(pause_ms));
-        self.move_job(slot, Place::Retrying(at));
-        self.remember_move(slot, turn);
+        let at = self.now.after_ms(pause_ms + context.roll(pause_ms));
+        self.move_job(slot, JobState::Retrying(at));
+        self.remember_move(slot, context);
     }
 
     /// A lease has run out.
-    pub(crate) fn expire_lease(&mut self, slot: Slot, turn: &mut Turn) {
+    pub(crate) fn expire_lease(&mut self, slot: Slot, context: &mut Context) {
         let Some(job) = self.jobs.at(slot) else { return };
         let (id, on_expiry) = (job.id, job.lease().map(|lease| lease.on_expiry));
         self.count(slot, |totals| totals.timed_out += u64::from(on_expiry.is_some()));
         match on_expiry {
             None => {}
-            Some(OnExpiry::Requeue) => self.lose_job(id, turn),
-            Some(OnExpiry::Front) => self.return_to_front(slot, turn),
+            Some(OnExpiry::Requeue) => self.lose_job(id, context),
+            Some(OnExpiry::Front) => self.return_to_front(slot, context),
             Some(OnExpiry::Fail) => {
                 let failure = Failure {
                     kind: Bytes::from_static(EXPIRED_KIND),
                     message: Bytes::from_static(EXPIRED_MESSAGE),
                     ..Failure::default()
                 };
-                self.fail_job(slot, Box::new(failure), &End::TimedOut, turn);
+                self.fail_job(slot, Box::new(failure), &End::TimedOut, context);
             }
         }
     }
@@ -363,7 +363,7 @@ impl Engine {
     /// Counts an event of a job.
     pub(crate) fn count(&mut self, slot: Slot, add: impl Fn(&mut Totals)) {
         if let Some(job) = self.jobs.at(slot) {
-            self.head.count(job.origin, add);
+            self.head.count(job.protocol, add);
         }
     }
 
@@ -374,10 +374,10 @@ impl Engine {
         let slot = match job {
             JobRef::Id(id) => self.jobs.slot(*id),
             JobRef::Name(name) => self.jobs.named(name),
-            JobRef::Key { queue, origin, key } => {
-                self.queues.named(queue).and_then(|queue| self.jobs.keyed(queue, *origin, key))
+            JobRef::Key { queue, protocol, key } => {
+                self.queues.named(queue).and_then(|queue| self.jobs.keyed(queue, *protocol, key))
             }
-            JobRef::KeyAnywhere { origin, key } => self.jobs.keyed_anywhere(*origin, key, self.queues.numbers()),
+            JobRef::KeyAnywhere { protocol, key } => self.jobs.keyed_anywhere(*protocol, key, self.queues.numbers()),
         };
         slot.ok_or(Refusal::UnknownJob)
     }
@@ -399,10 +399,9 @@ impl Engine {
     /// `attempts_min` deliveries.
     fn left(&self, job: &JobRef, attempts_min: u32) -> Result<Slot, Refusal> {
         let slot = self.find(job)?;
-        let waits = self
-            .jobs
-            .at(slot)
-            .is_some_and(|job| matches!(job.place, Place::Ready | Place::Retrying(_)) && job.attempts >= attempts_min);
+        let waits = self.jobs.at(slot).is_some_and(|job| {
+            matches!(job.state, JobState::Ready | JobState::Retrying(_)) && job.attempts >= attempts_min
+        });
         if waits { Ok(slot) } else { Err(Refusal::NotHeld) }
     }
 
@@ -412,13 +411,13 @@ impl Engine {
     }
 
     /// Notifies all listeners of a job's end, the newest first, once for each registration, and removes them.
-    pub(crate) fn tell_end(&mut self, slot: Slot, end: &End, turn: &mut Turn) {
+    pub(crate) fn tell_end(&mut self, slot: Slot, end: &End, context: &mut Context) {
         let Some((id, listeners)) = self.jobs.at(slot).map(|job| (job.id, job.listeners().to_vec())) else { return };
         if listeners.is_empty() {
             return;
         }
         for listener in listeners.into_iter().rev() {
-            turn.tell(listener, Event::Ended { job: id, end: end.clone() });
+            context.tell(listener, Event::Ended { job: id, end: end.clone() });
             if let Some(client) = self.clients.get_mut(&listener) {
                 client.hears.remove(&id);
             }
@@ -426,22 +425,22 @@ impl Engine {
         self.jobs.reweigh(slot, |job| job.extra_mut().listeners = Vec::new());
     }
 
-    pub(crate) fn tell_done(&self, client: ClientId, tag: Tag, turn: &mut Turn) {
+    pub(crate) fn tell_done(&self, client: ClientId, tag: Tag, context: &mut Context) {
         if tag.wants_answer() {
-            turn.tell(client, Event::Done { tag });
+            context.tell(client, Event::Done { tag });
         }
     }
 }
 
 /// The wait after the `n`th failure, `n` from 0.
-fn backoff_ms(backoff: Backoff, n: u32, turn: &mut Turn) -> u64 {
+fn backoff_ms(backoff: Backoff, n: u32, context: &mut Context) -> u64 {
     match backoff {
         Backoff::None => 0,
         Backoff::Fixed(ms) => ms.into(),
         Backoff::Doubling(ms) => u64::from(ms).saturating_mul(1 << n.min(32)).min(HOUR_MS),
         Backoff::Faktory => {
             let n = u64::from(n);
-            let seconds = n.saturating_pow(4).saturating_add(15).saturating_add(turn.roll(30).saturating_mul(n + 1));
+            let seconds = n.saturating_pow(4).saturating_add(15).saturating_add(context.roll(30).saturating_mul(n + 1));
             seconds.saturating_mul(1_000)
         }
     }
@@ -453,7 +452,7 @@ mod tests {
 
     #[test]
     fn back_off_stays_in_its_bounds() {
-        let ms = |backoff, n| backoff_ms(backoff, n, &mut Turn::new(Timestamp(0), 1));
+        let ms = |backoff, n| backoff_ms(backoff, n, &mut Context::new(Timestamp(0), 1));
         let table = [
             (Backoff::None, 7, 0, 0),
             (Backoff::Fixed(250), 3, 250, 250),

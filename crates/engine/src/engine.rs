@@ -14,17 +14,17 @@ use crate::batch::{Batch, Batches};
 use crate::client::{Client, Worker};
 use crate::clock::Clock;
 use crate::command::{Command, WorkerState};
+use crate::context::{Change, Context};
 use crate::dead::DeadDropped;
 use crate::event::{Event, Refusal, Totals};
 use crate::figures::Census;
-use crate::ids::{ClientId, JobId, Origin, QueueId, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
 use crate::job::Job;
 use crate::limits::Limits;
 use crate::queue::{Queue, QueueImage, Queues};
 use crate::schedule::{Schedule, ScheduleRef, Schedules};
-use crate::strays::Strays;
 use crate::table::Jobs;
-use crate::turn::{Change, Turn};
+use crate::unclaimed::Unclaimed;
 
 /// Job numbers are reserved in the journal in blocks of this size. After a crash, numbering continues after the block.
 pub(crate) const ID_BLOCK: u64 = 1 << 16;
@@ -47,7 +47,7 @@ pub struct Engine {
     pub(crate) stirred: VecDeque<JobId>,
     /// Throttled queues with newly free slots, to serve at the end of the visit.
     pub(crate) freed: VecDeque<QueueId>,
-    pub(crate) strays: Strays,
+    pub(crate) unclaimed: Unclaimed,
     pub(crate) clients: HashMap<ClientId, Client, FixedState>,
     /// The keys of `clients`, in order.
     pub(crate) client_ids: BTreeSet<ClientId>,
@@ -57,7 +57,7 @@ pub struct Engine {
     pub(crate) sets: Sets,
     /// Woken clients, with the time by which they must request work. In order of that time, because all get the same period.
     pub(crate) awake: VecDeque<(Timestamp, ClientId, u64)>,
-    /// Removed queues whose removal is not yet in the turn's changes.
+    /// Removed queues whose removal is not yet in the context's changes.
     pub(crate) dropped: Vec<QueueId>,
     pub(crate) dropped_dead: DeadDropped,
     pub(crate) head: Head,
@@ -87,7 +87,7 @@ pub struct Head {
     /// The counters of all protocols together.
     pub totals: Totals,
     /// The counters of each protocol since its last flush, in order of protocol.
-    pub origins: Vec<(Origin, Totals)>,
+    pub protocols: Vec<(Protocol, Totals)>,
 }
 
 impl Engine {
@@ -105,7 +105,7 @@ impl Engine {
             batches: Batches::default(),
             stirred: VecDeque::new(),
             freed: VecDeque::new(),
-            strays: Strays::default(),
+            unclaimed: Unclaimed::default(),
             clients: HashMap::with_hasher(hasher.clone()),
             client_ids: BTreeSet::new(),
             workers: BTreeMap::new(),
@@ -128,94 +128,94 @@ impl Engine {
     }
 
     /// Does all due work, then the client's command. The direct answer repeats `tag`.
-    pub fn apply(&mut self, client: ClientId, tag: Tag, command: Command, turn: &mut Turn) {
+    pub fn apply(&mut self, client: ClientId, tag: Tag, command: Command, context: &mut Context) {
         self.spend_command();
-        self.catch_up(turn);
-        if let Err(why) = self.dispatch(client, tag, command, turn) {
-            turn.tell(client, Event::Refused { tag, why });
+        self.catch_up(context);
+        if let Err(why) = self.dispatch(client, tag, command, context) {
+            context.tell(client, Event::Refused { tag, why });
         }
-        self.settle(turn);
-        self.tell_dropped(turn);
+        self.settle(context);
+        self.tell_dropped(context);
         self.check_now_and_then();
     }
 
-    /// Does all work due at `turn.now`. Call it at [`Engine::next_deadline`]. Optional, because `apply` does the same.
-    pub fn tick(&mut self, turn: &mut Turn) {
-        self.catch_up(turn);
+    /// Does all work due at `context.now`. Call it at [`Engine::next_deadline`]. Optional, because `apply` does the same.
+    pub fn tick(&mut self, context: &mut Context) {
+        self.catch_up(context);
         self.check_now_and_then();
     }
 
     #[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
-    fn dispatch(&mut self, client: ClientId, tag: Tag, command: Command, turn: &mut Turn) -> Result<(), Refusal> {
+    fn dispatch(&mut self, client: ClientId, tag: Tag, command: Command, context: &mut Context) -> Result<(), Refusal> {
         match command {
             // connections: `clients`
             Command::Open(info) => self.open(client, info),
-            Command::Close => Ok(self.close(client, turn)),
-            Command::Label(label) => self.label(client, &label),
+            Command::Close => Ok(self.close(client, context)),
+            Command::SetClientName(label) => self.label(client, &label),
             // what a worker can do: `clients`
-            Command::Serve(ability) => self.serve_queue(client, ability, turn),
-            Command::Unserve { queue, requeue } => self.unserve(client, &queue, requeue, turn),
-            Command::UnserveAll { requeue } => self.unserve_all(client, requeue, turn),
+            Command::Serve(subscription) => self.serve_queue(client, subscription, context),
+            Command::Unserve { queue, requeue } => self.unserve(client, &queue, requeue, context),
+            Command::UnserveAll { requeue } => self.unserve_all(client, requeue, context),
             // jobs in: `push`
-            Command::Push(job) => self.push(client, tag, &job, turn),
+            Command::Push(job) => self.push(client, tag, &job, context),
             // jobs out: `take`, `wait`
-            Command::Take(take) => self.take(client, tag, take, turn),
-            Command::Sleep => self.sleep(client, turn),
-            Command::Credit { credits, select } => self.credit(client, credits, select, turn),
-            Command::Unwait => Ok(self.unwait(client, turn)),
+            Command::Take(take) => self.take(client, tag, take, context),
+            Command::WaitForWork => self.sleep(client, context),
+            Command::Credit { credits, select } => self.credit(client, credits, select, context),
+            Command::Unwait => Ok(self.unwait(client, context)),
             // jobs done: `end`, `cycle`
-            Command::Finish { job, proof, result } => self.finish(client, tag, &job, proof, result, turn),
-            Command::Fail { job, proof, failure } => self.fail(client, tag, &job, proof, failure, turn),
-            Command::Misfit { job, proof, why } => self.misfit(client, tag, &job, proof, &why, turn),
-            Command::Release { job, proof, front } => self.release(client, tag, &job, proof, front, turn),
+            Command::Finish { job, proof, result } => self.finish(client, tag, &job, proof, result, context),
+            Command::Fail { job, proof, failure } => self.fail(client, tag, &job, proof, failure, context),
+            Command::Unconvertible { job, proof, why } => self.misfit(client, tag, &job, proof, &why, context),
+            Command::Release { job, proof, front } => self.release(client, tag, &job, proof, front, context),
             Command::Extend { job, proof, until, only_later } => {
-                self.extend(client, tag, &job, proof, (until, only_later), turn)
+                self.extend(client, tag, &job, proof, (until, only_later), context)
             }
-            Command::Repay { job, proof, body, to } => self.repay(client, tag, &job, proof, (body, to), turn),
-            Command::Tell { job, proof, note } => self.hear(client, tag, &job, proof, note, turn),
+            Command::Repay { job, proof, body, to } => self.repay(client, tag, &job, proof, (body, to), context),
+            Command::Progress { job, proof, note } => self.hear(client, tag, &job, proof, note, context),
             // one job, from outside: `edit`
             Command::Track { job, progress, text, until } => {
-                self.track(client, tag, &job, (progress, text), until, turn)
+                self.track(client, tag, &job, (progress, text), until, context)
             }
-            Command::Replace { job, body } => self.replace(client, tag, &job, &body, turn),
-            Command::Cancel(job) => self.cancel(client, tag, &job, turn),
-            Command::Look(job) => Ok(self.look(client, tag, &job, turn)),
+            Command::Replace { job, body } => self.replace(client, tag, &job, &body, context),
+            Command::Cancel(job) => self.cancel(client, tag, &job, context),
+            Command::Look(job) => Ok(self.look(client, tag, &job, context)),
             // queues: `edit`, `throttle`, `rules`, `isolation`
-            Command::CreateQueue { queue, kind } => self.create_queue(client, tag, &queue, kind, turn),
-            Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, &queue, only_idle, turn),
-            Command::PauseQueue { queue, paused } => Ok(self.pause_queue(client, tag, &queue, paused, turn)),
-            Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, &queue, jobs_max, turn),
-            Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, &queue, throttle, turn),
-            Command::Bridge(bridge) => Ok(self.bridge(client, tag, *bridge, turn)),
-            Command::RuleQueue { queue, rules } => self.rule_queue(client, tag, &queue, rules, turn),
+            Command::CreateQueue { queue, kind } => self.create_queue(client, tag, &queue, kind, context),
+            Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, &queue, only_idle, context),
+            Command::PauseQueue { queue, paused } => Ok(self.pause_queue(client, tag, &queue, paused, context)),
+            Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, &queue, jobs_max, context),
+            Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, &queue, throttle, context),
+            Command::Bridge(bridge) => Ok(self.bridge(client, tag, *bridge, context)),
+            Command::RuleQueue { queue, rules } => self.rule_queue(client, tag, &queue, rules, context),
             // schedules: `recur`
-            Command::SetSchedule(new) => self.set_schedule(client, tag, *new, turn),
-            Command::RemoveSchedule(which) => self.remove_schedule(client, tag, &which, turn),
-            Command::ListSchedules { origin, after, limit } => {
-                Ok(self.list_schedules(client, tag, origin, (after, limit), turn))
+            Command::SetSchedule(new) => self.set_schedule(client, tag, *new, context),
+            Command::RemoveSchedule(which) => self.remove_schedule(client, tag, &which, context),
+            Command::ListSchedules { protocol, after, limit } => {
+                Ok(self.list_schedules(client, tag, protocol, (after, limit), context))
             }
             // batches: `gather`
-            Command::BatchNew(new) => self.new_batch(client, tag, *new, turn),
-            Command::BatchOpen { batch, hold_ms } => self.open_batch(client, tag, (&batch, hold_ms), turn),
-            Command::BatchCommit { batch } => self.commit_batch(client, tag, &batch, turn),
-            Command::LookBatch { batch } => self.look_batch(client, tag, &batch, turn),
+            Command::BatchNew(new) => self.new_batch(client, tag, *new, context),
+            Command::BatchOpen { batch, hold_ms } => self.open_batch(client, tag, (&batch, hold_ms), context),
+            Command::BatchCommit { batch } => self.commit_batch(client, tag, &batch, context),
+            Command::LookBatch { batch } => self.look_batch(client, tag, &batch, context),
             // listings: `list`
-            Command::LookQueue { queue } => Ok(self.look_queue(client, tag, &queue, turn)),
-            Command::ListQueues { after, limit } => Ok(self.list_queues(client, tag, (after, limit), turn)),
+            Command::LookQueue { queue } => Ok(self.look_queue(client, tag, &queue, context)),
+            Command::ListQueues { after, limit } => Ok(self.list_queues(client, tag, (after, limit), context)),
             Command::ListJobs { filter, after, limit } => {
-                Ok(self.list_jobs(client, tag, &filter, (after, limit), turn))
+                Ok(self.list_jobs(client, tag, &filter, (after, limit), context))
             }
-            Command::ListClients { after, limit } => Ok(self.list_clients(client, tag, (after, limit), turn)),
-            Command::Stats => Ok(self.tell_stats(client, tag, turn)),
-            Command::Barrier => Ok(turn.tell(client, Event::Settled { tag })),
+            Command::ListClients { after, limit } => Ok(self.list_clients(client, tag, (after, limit), context)),
+            Command::Stats => Ok(self.tell_stats(client, tag, context)),
+            Command::Barrier => Ok(context.tell(client, Event::Settled { tag })),
             Command::Mutate { filter, action, after, limit } => {
-                Ok(self.mutate(client, tag, &filter, action, (after, limit), turn))
+                Ok(self.mutate(client, tag, &filter, action, (after, limit), context))
             }
-            Command::Flush { origin, after, limit } => Ok(self.flush(client, tag, origin, (after, limit), turn)),
+            Command::Flush { protocol, after, limit } => Ok(self.flush(client, tag, protocol, (after, limit), context)),
             // workers by name: `workers`
-            Command::Enlist { worker, about } => self.enlist(client, tag, &worker, about, turn),
-            Command::Beat { worker, state } => self.beat(client, tag, &worker, state, turn),
-            Command::Signal { worker, state } => self.signal(client, tag, &worker, state, turn),
+            Command::RegisterWorker { worker, about } => self.enlist(client, tag, &worker, about, context),
+            Command::Beat { worker, state } => self.beat(client, tag, &worker, state, context),
+            Command::SetWorkerState { worker, state } => self.signal(client, tag, &worker, state, context),
         }
     }
 
@@ -343,10 +343,9 @@ impl Engine {
 
     /// Restores a schedule from the journal. Returns `false` if its number or its name is already used.
     pub fn recall_schedule(&mut self, schedule: Schedule) -> bool {
-        let named = schedule
-            .key
-            .as_ref()
-            .and_then(|key| self.schedules.find(&ScheduleRef::Key { origin: schedule.job.origin, key: key.clone() }));
+        let named = schedule.key.as_ref().and_then(|key| {
+            self.schedules.find(&ScheduleRef::Key { protocol: schedule.job.protocol, key: key.clone() })
+        });
         if self.is_used(schedule.id) || named.is_some() {
             return false;
         }
@@ -406,12 +405,12 @@ impl Engine {
         Bytes::copy_from_slice(bytes)
     }
 
-    pub(crate) fn new_job_id(&mut self, turn: &mut Turn) -> JobId {
+    pub(crate) fn new_job_id(&mut self, context: &mut Context) -> JobId {
         let id = self.head.next_job;
         self.head.next_job += 1;
         if self.head.next_job > self.head.reserved {
             self.head.reserved = self.head.next_job + ID_BLOCK;
-            turn.remember(Change::Head);
+            context.remember(Change::Head);
         }
         JobId(id)
     }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::command::{Cursor, Note, QueueKind, WorkerState};
-use crate::ids::{JobId, Origin, Priority, Tag, Timestamp, Token};
-use crate::job::{Failure, Job, PlaceKind};
+use crate::ids::{JobId, Priority, Protocol, Tag, Timestamp, Token};
+use crate::job::{Failure, Job, JobStateKind};
 use crate::rules::{Codec, QueueRules};
 use crate::schedule::Schedule;
 use crate::throttle::Throttle;
@@ -36,7 +36,7 @@ pub enum Event {
         tag: Tag,
     },
     /// There is work for a client that sleeps.
-    Woken,
+    WorkAvailable,
     /// A job succeeded.
     Finished {
         /// The command's tag.
@@ -71,7 +71,7 @@ pub enum Event {
         why: Refusal,
     },
     /// A listener receives a report from the worker.
-    Told {
+    Progress {
         /// The job.
         job: JobId,
         /// The report.
@@ -188,8 +188,8 @@ impl Event {
             Self::Refused { tag, why } => tag.wants_answer() && why.is_already_so(),
             Self::Taken { .. }
             | Self::Empty { .. }
-            | Self::Woken
-            | Self::Told { .. }
+            | Self::WorkAvailable
+            | Self::Progress { .. }
             | Self::Ended { .. }
             | Self::Looked { .. }
             | Self::Schedules { .. }
@@ -232,7 +232,7 @@ impl Event {
             | Self::Stats { tag, .. }
             | Self::Mutated { tag, .. }
             | Self::Beaten { tag, .. } => Some(*tag),
-            Self::Woken | Self::Told { .. } | Self::Ended { .. } | Self::Dismissed => None,
+            Self::WorkAvailable | Self::Progress { .. } | Self::Ended { .. } | Self::Dismissed => None,
         }
     }
 }
@@ -258,7 +258,7 @@ pub struct Taken {
     /// Its queue's name.
     pub queue: Bytes,
     /// The protocol of its producer.
-    pub origin: Origin,
+    pub protocol: Protocol,
     /// Its priority.
     pub priority: Priority,
     /// The producer's bytes.
@@ -295,7 +295,7 @@ pub enum End {
         /// The worker's result.
         result: Bytes,
         /// The worker's protocol, in which the result is written, if known.
-        by: Option<Origin>,
+        by: Option<Protocol>,
     },
     /// It failed and is not retried.
     Failed(Box<Failure>),
@@ -426,7 +426,7 @@ pub enum Refusal {
     #[error("worker unknown")]
     UnknownWorker,
     /// The command is invalid now: the client already waits or is not open, or the command's fields do not fit together.
-    #[error("out of place")]
+    #[error("out of state")]
     OutOfPlace,
     // unavailable: try again
     /// The store is not responding. Nothing was done.
@@ -486,7 +486,7 @@ pub struct BatchView {
     /// Its name.
     pub name: Bytes,
     /// The protocol of its producer.
-    pub origin: Origin,
+    pub protocol: Protocol,
     /// The name of its parent batch.
     pub parent: Option<Bytes>,
     /// A description for people.
@@ -539,8 +539,8 @@ pub struct QueueRow {
     pub slots_held: u32,
     /// Ready jobs by [`Priority::lane`]. A `cycle` queue has all its jobs in the lane of the normal priority.
     pub ready: [u32; Priority::COUNT],
-    /// Jobs by state, in the order of [`PlaceKind::ALL`].
-    pub places: [u32; PlaceKind::ALL.len()],
+    /// Jobs by state, in the order of [`JobStateKind::ALL`].
+    pub places: [u32; JobStateKind::ALL.len()],
     /// Abilities registered for it. A client that registered twice counts twice.
     pub workers: u32,
     /// When its oldest ready job became ready.
@@ -550,14 +550,14 @@ pub struct QueueRow {
 impl QueueRow {
     /// Jobs in one state.
     #[must_use]
-    pub fn jobs(&self, place: PlaceKind) -> u32 {
-        self.places.get(place as usize).copied().unwrap_or_default()
+    pub fn jobs(&self, state: JobStateKind) -> u32 {
+        self.places.get(state as usize).copied().unwrap_or_default()
     }
 
     /// Jobs that are ready, leased, scheduled or retrying: all except dead, parked and done ones.
     #[must_use]
     pub fn live(&self) -> u32 {
-        [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled, PlaceKind::Retrying]
+        [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying]
             .into_iter()
             .map(|p| self.jobs(p))
             .sum()
@@ -574,9 +574,9 @@ pub struct ClientRow {
     /// The client's own name.
     pub label: Bytes,
     /// The protocol it speaks.
-    pub origin: Option<Origin>,
+    pub protocol: Option<Protocol>,
     /// The queues it serves, in the order of registration.
-    pub abilities: Vec<Bytes>,
+    pub subscriptions: Vec<Bytes>,
     /// This row continues the previous one, which is of the same client, with queues that the client registered earlier.
     pub is_continued: bool,
     /// The first row of the next page continues this row with queues that the client registered earlier.
@@ -592,10 +592,10 @@ pub struct ClientRow {
 pub struct Stats {
     /// Since the data directory was created.
     pub totals: Totals,
-    /// Current jobs by state, in the order of [`PlaceKind::ALL`].
-    pub places: [u64; PlaceKind::ALL.len()],
+    /// Current jobs by state, in the order of [`JobStateKind::ALL`].
+    pub places: [u64; JobStateKind::ALL.len()],
     /// The same figures for each protocol that has or had any jobs, in order.
-    pub origins: Vec<OriginStats>,
+    pub protocols: Vec<ProtocolStats>,
     /// Current jobs.
     pub jobs: u64,
     /// Bytes counted for jobs, schedules and batches.
@@ -616,29 +616,29 @@ pub struct Stats {
 
 /// The figures of one protocol's jobs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct OriginStats {
+pub struct ProtocolStats {
     /// The protocol.
-    pub origin: Origin,
+    pub protocol: Protocol,
     /// Since the data directory was created, or since the last complete flush of this protocol.
     pub totals: Totals,
-    /// Current jobs by state, in the order of [`PlaceKind::ALL`].
-    pub places: [u64; PlaceKind::ALL.len()],
+    /// Current jobs by state, in the order of [`JobStateKind::ALL`].
+    pub places: [u64; JobStateKind::ALL.len()],
 }
 
 impl Stats {
     /// The figures of one protocol.
     #[must_use]
-    pub fn of(&self, origin: Origin) -> OriginStats {
-        let none = OriginStats { origin, totals: Totals::default(), places: [0; PlaceKind::ALL.len()] };
-        self.origins.iter().find(|row| row.origin == origin).cloned().unwrap_or(none)
+    pub fn of(&self, protocol: Protocol) -> ProtocolStats {
+        let none = ProtocolStats { protocol, totals: Totals::default(), places: [0; JobStateKind::ALL.len()] };
+        self.protocols.iter().find(|row| row.protocol == protocol).cloned().unwrap_or(none)
     }
 }
 
-impl OriginStats {
+impl ProtocolStats {
     /// Jobs in one state.
     #[must_use]
-    pub fn jobs(&self, place: PlaceKind) -> u64 {
-        self.places.get(place as usize).copied().unwrap_or_default()
+    pub fn jobs(&self, state: JobStateKind) -> u64 {
+        self.places.get(state as usize).copied().unwrap_or_default()
     }
 }
 

@@ -1,12 +1,12 @@
 //! Removes everything of one protocol except its schedules, one page at a time.
 
 use crate::command::{Cursor, Filter, QueueKind};
+use crate::context::{Change, Context};
 use crate::engine::Engine;
 use crate::event::Event;
-use crate::ids::{ClientId, JobId, Origin, QueueId, Tag};
-use crate::job::PlaceKind;
+use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag};
+use crate::job::JobStateKind;
 use crate::queue::Queue;
-use crate::turn::{Change, Turn};
 use crate::work::CHANGE;
 
 /// The phases, in this order. Batches come first, so that the removal of their jobs pushes no callbacks.
@@ -19,16 +19,16 @@ impl Engine {
         &mut self,
         client: ClientId,
         tag: Tag,
-        origin: Origin,
+        protocol: Protocol,
         (after, limit): (Cursor, u32),
-        turn: &mut Turn,
+        context: &mut Context,
     ) {
         let limit = self.page(limit);
         let Cursor(stage, at) = after;
         let (changed, next) = match stage {
-            BATCHES => self.flush_batches(origin, JobId(at), limit, turn),
-            JOBS => self.flush_jobs(origin, at, limit, turn),
-            QUEUES => self.flush_queues(at, limit, turn),
+            BATCHES => self.flush_batches(protocol, JobId(at), limit, context),
+            JOBS => self.flush_jobs(protocol, at, limit, context),
+            QUEUES => self.flush_queues(at, limit, context),
             _ => (0, None),
         };
         let next = match next {
@@ -37,30 +37,42 @@ impl Engine {
             None => None,
         };
         if next.is_none() {
-            self.head.origins.retain(|(other, _)| *other != origin);
-            turn.remember(Change::Head);
+            self.head.protocols.retain(|(other, _)| *other != protocol);
+            context.remember(Change::Head);
         }
-        turn.tell(client, Event::Mutated { tag, changed, next });
+        context.tell(client, Event::Mutated { tag, changed, next });
     }
 
-    fn flush_batches(&mut self, origin: Origin, first: JobId, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
-        let (page, next) = cut(self.batches.from(first).map(|batch| (batch.id, batch.origin)), limit);
+    fn flush_batches(
+        &mut self,
+        protocol: Protocol,
+        first: JobId,
+        limit: usize,
+        context: &mut Context,
+    ) -> (u32, Option<u64>) {
+        let (page, next) = cut(self.batches.from(first).map(|batch| (batch.id, batch.protocol)), limit);
         self.spend(CHANGE * page.len() as u64);
-        let doomed = page.into_iter().filter(|(_, other)| *other == origin);
-        let changed = doomed.map(|(id, _)| self.forget_batch(id, false, turn)).count_u32();
+        let doomed = page.into_iter().filter(|(_, other)| *other == protocol);
+        let changed = doomed.map(|(id, _)| self.forget_batch(id, false, context)).count_u32();
         (changed, next.map(|(id, _)| id.0))
     }
 
     /// Removes jobs in any state, leased ones included.
-    fn flush_jobs(&mut self, origin: Origin, first: u64, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
-        let filter = Filter { origin: Some(origin), ..Filter::default() };
+    fn flush_jobs(
+        &mut self,
+        protocol: Protocol,
+        first: u64,
+        limit: usize,
+        context: &mut Context,
+    ) -> (u32, Option<u64>) {
+        let filter = Filter { protocol: Some(protocol), ..Filter::default() };
         let (slots, next) = self.matching(&filter, Cursor(first, 0), limit);
         self.spend(CHANGE * slots.len() as u64);
-        (slots.into_iter().map(|slot| self.discard(slot, turn)).count_u32(), next.map(|next| next.0))
+        (slots.into_iter().map(|slot| self.discard(slot, context)).count_u32(), next.map(|next| next.0))
     }
 
     /// Removes queues that are empty, unserved and without limits. They do not count in the result.
-    fn flush_queues(&mut self, first: u64, limit: usize, turn: &mut Turn) -> (u32, Option<u64>) {
+    fn flush_queues(&mut self, first: u64, limit: usize, context: &mut Context) -> (u32, Option<u64>) {
         let empty = |queue: &Queue| {
             let image = &queue.image;
             image.known
@@ -74,20 +86,20 @@ impl Engine {
         let (page, next) = self.page_of_queues(first, limit, looked);
         for (id, _) in page.into_iter().filter(|(_, empty)| *empty) {
             self.spend(CHANGE);
-            self.set_queue(id, |image| (image.known, image.paused) = (false, false), turn);
+            self.set_queue(id, |image| (image.known, image.paused) = (false, false), context);
             self.drop_if_unknown(id);
         }
         (0, next)
     }
 
     /// Removes the first ready jobs of a queue, as many as one visit may. If more remain, the error is the number removed.
-    pub(crate) fn discard_ready(&mut self, id: QueueId, turn: &mut Turn) -> Result<(), u32> {
+    pub(crate) fn discard_ready(&mut self, id: QueueId, context: &mut Context) -> Result<(), u32> {
         let limit = self.page(u32::MAX);
         let Some(queue) = self.queues.at(id) else { return Ok(()) };
-        let all = queue.jobs(PlaceKind::Ready) as usize <= limit;
+        let all = queue.jobs(JobStateKind::Ready) as usize <= limit;
         let slots: Vec<_> = queue.line.slots().take(limit).collect();
         self.spend(CHANGE * slots.len() as u64);
-        let changed = slots.into_iter().map(|slot| self.discard(slot, turn)).count_u32();
+        let changed = slots.into_iter().map(|slot| self.discard(slot, context)).count_u32();
         if all { Ok(()) } else { Err(changed) }
     }
 }

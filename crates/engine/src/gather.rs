@@ -7,13 +7,13 @@ use bytes::Bytes;
 
 use crate::batch::{Batch, BatchStanding, Kept, Member, NewBatch, Role, Stage};
 use crate::command::{NewJob, QueueKind};
+use crate::context::{Change, Context};
 use crate::engine::Engine;
 use crate::event::{BatchView, CallbackState, Event, Refusal};
 use crate::ids::{ClientId, JobId, Tag};
-use crate::job::{Job, PlaceKind};
-use crate::line::Slot;
+use crate::job::{Job, JobStateKind};
+use crate::ready::Slot;
 use crate::recur::owned;
-use crate::turn::{Change, Turn};
 
 /// The wait before a callback that could not be pushed is tried again: its queue may exist with the other kind.
 const RETRY_MS: u64 = 1_000;
@@ -24,7 +24,7 @@ impl Engine {
         client: ClientId,
         tag: Tag,
         new: NewBatch,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         self.check_name(&new.name)?;
         if self.batches.named(&new.name).is_some() {
@@ -36,13 +36,13 @@ impl Engine {
         let bytes: usize = callbacks.map(|job| job.body.len()).sum();
         let bytes = (bytes + new.about.len() + new.meta.len()) as u64;
         self.check_bytes_for(bytes, 0)?;
-        self.make_room_for_batch(parent, turn)?;
-        self.make_way(0, bytes, turn);
-        let id = self.new_job_id(turn);
+        self.make_room_for_batch(parent, context)?;
+        self.make_way(0, bytes, context);
+        let id = self.new_job_id(context);
         self.batches.insert(Batch {
             id,
             name: Self::own(&new.name),
-            origin: new.origin,
+            protocol: new.protocol,
             parent,
             parent_name: new.parent.as_ref().map(Self::own),
             depth,
@@ -53,22 +53,22 @@ impl Engine {
             success: new.success.map(|job| Box::new(owned(*job))),
             standing: BatchStanding::new(self.now.after_ms(new.expires_ms)),
         });
-        turn.remember(Change::BatchPut(id));
+        context.remember(Change::BatchPut(id));
         self.stir(id);
         if let Some(parent) = parent {
-            self.change_batch(parent, turn, |kept| {
+            self.change_batch(parent, context, |kept| {
                 let at = &mut kept.batch.standing;
                 (at.incomplete, at.unsuccessful) = (at.incomplete.saturating_add(1), at.unsuccessful.saturating_add(1));
             });
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
     /// The parent of a new batch, and the depth of the new batch.
     fn parent_of(&self, new: &NewBatch) -> Result<(Option<JobId>, u32), Refusal> {
         let Some(name) = &new.parent else { return Ok((None, 0)) };
-        let same = |batch: &&Batch| batch.origin == new.origin;
+        let same = |batch: &&Batch| batch.protocol == new.protocol;
         let parent = self.batches.named(name).filter(same).ok_or(Refusal::UnknownBatch)?;
         let (depth, limit) = (parent.depth + 1, self.limits.batch_depth_max);
         if depth > limit { Err(Refusal::BatchTooDeep { limit }) } else { Ok((Some(parent.id), depth)) }
@@ -87,13 +87,13 @@ impl Engine {
     }
 
     /// If the limit of batches is reached, removes one that is at rest to make room for a new one.
-    fn make_room_for_batch(&mut self, parent: Option<JobId>, turn: &mut Turn) -> Result<(), Refusal> {
+    fn make_room_for_batch(&mut self, parent: Option<JobId>, context: &mut Context) -> Result<(), Refusal> {
         let limit = self.limits.batches_max;
         if self.batches.len() < limit as usize {
             return Ok(());
         }
         let old = self.batches.longest_at_rest(parent);
-        self.forget_batch(old.ok_or(Refusal::BatchesFull { limit })?, false, turn);
+        self.forget_batch(old.ok_or(Refusal::BatchesFull { limit })?, false, context);
         if self.batches.len() < limit as usize { Ok(()) } else { Err(Refusal::BatchesFull { limit }) }
     }
 
@@ -104,18 +104,18 @@ impl Engine {
         client: ClientId,
         tag: Tag,
         (name, hold_ms): (&Bytes, u64),
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
         let (id, at) = (batch.id, batch.standing);
         if at.committed && at.has_stages_left() {
             let until = self.now.after_ms(hold_ms).max(at.held_until.unwrap_or_default());
-            self.change_batch(id, turn, |kept| kept.batch.standing.held_until = Some(until));
+            self.change_batch(id, context, |kept| kept.batch.standing.held_until = Some(until));
         } else if self.batches.touch(id, self.now) {
-            turn.remember(Change::BatchMoved(id));
+            context.remember(Change::BatchMoved(id));
             self.stir(id);
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
@@ -124,24 +124,30 @@ impl Engine {
         client: ClientId,
         tag: Tag,
         name: &Bytes,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
         let (id, at) = (batch.id, batch.standing);
         if !at.committed || at.held_until.is_some() {
             let since = if at.committed { at.since } else { self.now };
-            self.change_batch(id, turn, |kept| {
+            self.change_batch(id, context, |kept| {
                 let at = &mut kept.batch.standing;
                 (at.committed, at.since, at.held_until) = (true, since, None);
             });
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
-    pub(crate) fn look_batch(&self, client: ClientId, tag: Tag, name: &Bytes, turn: &mut Turn) -> Result<(), Refusal> {
+    pub(crate) fn look_batch(
+        &self,
+        client: ClientId,
+        tag: Tag,
+        name: &Bytes,
+        context: &mut Context,
+    ) -> Result<(), Refusal> {
         let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
-        turn.tell(client, Event::BatchLooked { tag, batch: Box::new(view(batch)) });
+        context.tell(client, Event::BatchLooked { tag, batch: Box::new(view(batch)) });
         Ok(())
     }
 
@@ -159,37 +165,41 @@ impl Engine {
     }
 
     /// Counts a new job of a batch.
-    pub(crate) fn join_batch(&mut self, member: Option<Member>, turn: &mut Turn) {
+    pub(crate) fn join_batch(&mut self, member: Option<Member>, context: &mut Context) {
         if let Some(member) = member.filter(|member| member.role == Role::Job) {
-            self.change_batch(member.batch, turn, |kept| kept.batch.standing.total += 1);
+            self.change_batch(member.batch, context, |kept| kept.batch.standing.total += 1);
         }
     }
 
     /// A job of a batch ended without success, or cannot run any more. Only its first end counts.
-    pub(crate) fn ran_in_batch(&mut self, slot: Slot, turn: &mut Turn) {
+    pub(crate) fn ran_in_batch(&mut self, slot: Slot, context: &mut Context) {
         let Some(member) = self.jobs.at_mut(slot).and_then(member_mut) else { return };
         if member.role == Role::Job && !member.ran {
             member.ran = true;
             let batch = member.batch;
-            self.change_batch(batch, turn, |kept| kept.batch.standing.ran += 1);
+            self.change_batch(batch, context, |kept| kept.batch.standing.ran += 1);
         }
     }
 
     /// A job of a batch succeeded.
-    pub(crate) fn succeeded_in_batch(&mut self, slot: Slot, turn: &mut Turn) {
-        self.ran_in_batch(slot, turn);
+    pub(crate) fn succeeded_in_batch(&mut self, slot: Slot, context: &mut Context) {
+        self.ran_in_batch(slot, context);
         let Some(Member { batch: id, role, .. }) = self.jobs.at(slot).and_then(member) else { return };
         if role == Role::Job {
-            return self.change_batch(id, turn, |kept| kept.batch.standing.succeeded += 1);
+            return self.change_batch(id, context, |kept| kept.batch.standing.succeeded += 1);
         }
-        self.end_stage(id, role, Stage::Succeeded, turn);
+        self.end_stage(id, role, Stage::Succeeded, context);
     }
 
     /// A job of a batch entered or left a state that counts as live.
-    pub(crate) fn count_live(&mut self, member: Option<Member>, kind: PlaceKind, by: i32) {
+    pub(crate) fn count_live(&mut self, member: Option<Member>, kind: JobStateKind, by: i32) {
         let live = matches!(
             kind,
-            PlaceKind::Ready | PlaceKind::Leased | PlaceKind::Scheduled | PlaceKind::Retrying | PlaceKind::Shelved
+            JobStateKind::Ready
+                | JobStateKind::Leased
+                | JobStateKind::Scheduled
+                | JobStateKind::Retrying
+                | JobStateKind::Parked
         );
         let Some(member) = member.filter(|_| live) else { return };
         let Some(kept) = self.batches.kept_mut(member.batch) else { return };
@@ -203,10 +213,10 @@ impl Engine {
     // ---- on to the callbacks ---------------------------------------------------------------------------------------
 
     /// Changes the state of a batch, which is advanced at the end of the visit.
-    fn change_batch(&mut self, id: JobId, turn: &mut Turn, change: impl FnOnce(&mut Kept)) {
+    fn change_batch(&mut self, id: JobId, context: &mut Context, change: impl FnOnce(&mut Kept)) {
         if let Some(kept) = self.batches.kept_mut(id) {
             change(kept);
-            turn.remember(Change::BatchMoved(id));
+            context.remember(Change::BatchMoved(id));
             self.stir(id);
         }
     }
@@ -218,30 +228,30 @@ impl Engine {
     }
 
     /// Does the remaining work at the end of a visit. Nearly always there is none.
-    pub(crate) fn settle(&mut self, turn: &mut Turn) {
-        self.serve_freed(turn);
+    pub(crate) fn settle(&mut self, context: &mut Context) {
+        self.serve_freed(context);
         loop {
             while let Some(id) = self.stirred.pop_front() {
-                self.settle_batch(id, turn);
+                self.settle_batch(id, context);
             }
             // Handing out a stray marks its batch.
-            if !self.serve_strays(turn) {
+            if !self.serve_unclaimed(context) {
                 break;
             }
         }
     }
 
-    fn settle_batch(&mut self, id: JobId, turn: &mut Turn) {
+    fn settle_batch(&mut self, id: JobId, context: &mut Context) {
         let now = self.now;
         let due = |kept: &Kept| kept.batch.due().filter(|_| kept.retry_at <= now);
         while let Some(role) = self.batches.kept(id).and_then(due) {
-            if !self.call_back(id, role, turn) {
+            if !self.call_back(id, role, context) {
                 break;
             }
         }
         let (comes_to_rest, parent) = self.batches.set_due(id, self.limits.batch_keep_ms, Some(now));
         if comes_to_rest {
-            turn.remember(Change::BatchMoved(id));
+            context.remember(Change::BatchMoved(id));
         }
         if let Some(parent) = parent {
             self.stir(parent);
@@ -249,13 +259,13 @@ impl Engine {
     }
 
     /// Pushes a callback, or passes a stage that has none. Returns whether that was possible.
-    fn call_back(&mut self, id: JobId, role: Role, turn: &mut Turn) -> bool {
+    fn call_back(&mut self, id: JobId, role: Role, context: &mut Context) -> bool {
         let Some(job) = self.batches.take_callback(id, role) else {
-            self.end_stage(id, role, Stage::Passed, turn);
+            self.end_stage(id, role, Stage::Passed, context);
             return true;
         };
         let member = Member { batch: id, role, ran: false };
-        if let Err(job) = self.push_callback(job, member, turn) {
+        if let Err(job) = self.push_callback(job, member, context) {
             self.batches.put_callback(id, role, job);
             if let Some(kept) = self.batches.kept_mut(id) {
                 kept.retry_at = self.now.after_ms(RETRY_MS);
@@ -265,26 +275,31 @@ impl Engine {
         if let Some(kept) = self.batches.kept_mut(id) {
             *stage_mut(&mut kept.batch, role) = Stage::Enqueued;
         }
-        turn.remember(Change::BatchPut(id));
+        context.remember(Change::BatchPut(id));
         true
     }
 
     /// Limits do not apply: the job replaces the callback that the batch held.
-    fn push_callback(&mut self, mut job: Box<NewJob>, member: Member, turn: &mut Turn) -> Result<(), Box<NewJob>> {
+    fn push_callback(
+        &mut self,
+        mut job: Box<NewJob>,
+        member: Member,
+        context: &mut Context,
+    ) -> Result<(), Box<NewJob>> {
         // Journal the dropped queues first: a new queue may get the number of one of them.
-        self.tell_dropped(turn);
+        self.tell_dropped(context);
         let Ok(queue) = self.queues.find_or_make(&job.queue, QueueKind::Work, self.limits.queues_max) else {
             return Err(job);
         };
-        if job.unique.as_ref().is_some_and(|unique| self.jobs.keyed(queue, job.origin, &unique.key).is_some()) {
+        if job.unique.as_ref().is_some_and(|unique| self.jobs.keyed(queue, job.protocol, &unique.key).is_some()) {
             job.unique = None;
         }
-        self.give_birth(queue, &job, Some(member), turn);
+        self.push_internal(queue, &job, Some(member), context);
         Ok(())
     }
 
     /// A callback of a batch has ended, for which the parent may be waiting.
-    fn end_stage(&mut self, id: JobId, role: Role, end: Stage, turn: &mut Turn) {
+    fn end_stage(&mut self, id: JobId, role: Role, end: Stage, context: &mut Context) {
         let Some(Kept { batch, .. }) = self.batches.kept_mut(id) else { return };
         let stage = stage_mut(batch, role);
         if stage.is_over() {
@@ -292,10 +307,10 @@ impl Engine {
         }
         *stage = end;
         let parent = batch.parent;
-        turn.remember(Change::BatchMoved(id));
+        context.remember(Change::BatchMoved(id));
         self.stir(id);
         if let Some(parent) = parent {
-            self.change_batch(parent, turn, |kept| {
+            self.change_batch(parent, context, |kept| {
                 let waits = match role {
                     Role::Success => &mut kept.batch.standing.unsuccessful,
                     Role::Complete | Role::Job => &mut kept.batch.standing.incomplete,
@@ -309,27 +324,27 @@ impl Engine {
 
     /// The time of a batch has come: it was not committed, or not committed again, was at rest long enough, or must try a
     /// callback again.
-    pub(crate) fn batch_due(&mut self, id: JobId, turn: &mut Turn) {
+    pub(crate) fn batch_due(&mut self, id: JobId, context: &mut Context) {
         let Some(kept) = self.batches.kept(id) else { return };
         let committed = kept.batch.standing.committed;
         if kept.batch.standing.held_until.is_some() {
-            return self.change_batch(id, turn, |kept| kept.batch.standing.held_until = None);
+            return self.change_batch(id, context, |kept| kept.batch.standing.held_until = None);
         }
         if committed && !kept.is_at_rest() {
             return self.stir(id);
         }
         // The parent does not wait for a batch that was never committed.
-        self.forget_batch(id, !committed, turn);
+        self.forget_batch(id, !committed, context);
     }
 
     /// Removes a batch. Its jobs and the batches in it live on. With `release`, its parent no longer waits for it.
-    pub(crate) fn forget_batch(&mut self, id: JobId, release: bool, turn: &mut Turn) {
+    pub(crate) fn forget_batch(&mut self, id: JobId, release: bool, context: &mut Context) {
         let Some(batch) = self.batches.remove(id) else { return };
-        turn.remember(Change::BatchGone(id));
+        context.remember(Change::BatchGone(id));
         let Some(parent) = batch.parent else { return };
         let waits = |stage: Stage| u32::from(release && !stage.is_over());
         let (complete, success) = (waits(batch.standing.complete), waits(batch.standing.success));
-        self.change_batch(parent, turn, |kept| {
+        self.change_batch(parent, context, |kept| {
             let at = &mut kept.batch.standing;
             at.incomplete = at.incomplete.saturating_sub(complete);
             at.unsuccessful = at.unsuccessful.saturating_sub(success);
@@ -362,7 +377,7 @@ fn view(batch: &Batch) -> BatchView {
     };
     BatchView {
         name: batch.name.clone(),
-        origin: batch.origin,
+        protocol: batch.protocol,
         parent: batch.parent_name.clone(),
         about: batch.about.clone(),
         meta: batch.meta.clone(),

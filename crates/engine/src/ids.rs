@@ -97,9 +97,9 @@ pub struct Token(pub u64);
 
 /// A job's protocol: that of its producer. The engine only compares these numbers, and others may be added.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Origin(pub u8);
+pub struct Protocol(pub u8);
 
-impl Origin {
+impl Protocol {
     /// Faktory's FWP.
     pub const FAKTORY: Self = Self(1);
     /// Gearman.

@@ -14,13 +14,13 @@ use bytes::Bytes;
 
 use crate::command::QueueKind;
 use crate::consumers::Consumers;
+use crate::context::Context;
 use crate::engine::Engine;
-use crate::ids::{ClientId, Origin, QueueId, Tag, Timestamp};
-use crate::job::{Job, Place};
-use crate::line::{Line, Slot, Standing};
+use crate::ids::{ClientId, Protocol, QueueId, Tag, Timestamp};
+use crate::job::{Job, JobState};
 use crate::notice::NoticeKind;
 use crate::queue::Queue;
-use crate::turn::Turn;
+use crate::ready::{ReadyQueue, Slot, SortKey};
 
 /// The queues that all protocols share. Not journalled: the caller must set it anew in each engine, before the first take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,18 +79,18 @@ impl Unfit {
     pub const NONE: Self = Self(0);
 
     /// The protocols whose jobs and workers share queues.
-    pub const SHARING: [Origin; 3] = [Origin::FAKTORY, Origin::GEARMAN, Origin::EVENTMQ];
+    pub const SHARING: [Protocol; 3] = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ];
 
     /// Whether this protocol is among them.
     #[must_use]
-    pub const fn has(self, origin: Origin) -> bool {
-        origin.0 < 8 && self.0 & (1 << origin.0) != 0
+    pub const fn has(self, protocol: Protocol) -> bool {
+        protocol.0 < 8 && self.0 & (1 << protocol.0) != 0
     }
 
     /// These and one more; `None` if the engine does not have this protocol's number.
     #[must_use]
-    pub const fn and(self, origin: Origin) -> Option<Self> {
-        if origin.0 < 8 { Some(Self(self.0 | 1 << origin.0)) } else { None }
+    pub const fn and(self, protocol: Protocol) -> Option<Self> {
+        if protocol.0 < 8 { Some(Self(self.0 | 1 << protocol.0)) } else { None }
     }
 }
 
@@ -98,16 +98,16 @@ impl Unfit {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Audience {
     /// Only clients of this protocol: the queue is isolated.
-    Only(Origin),
+    Only(Protocol),
     /// All clients except those of the unfit protocols: the queue is bridged.
     AllBut(Unfit),
 }
 
 impl Audience {
     /// Whether a client of this protocol sees the job. A client without a protocol sees all jobs.
-    pub(crate) fn includes(self, own: Option<Origin>) -> bool {
+    pub(crate) fn includes(self, own: Option<Protocol>) -> bool {
         own.is_none_or(|own| match self {
-            Self::Only(origin) => origin == own,
+            Self::Only(protocol) => protocol == own,
             Self::AllBut(unfit) => !unfit.has(own),
         })
     }
@@ -116,43 +116,47 @@ impl Audience {
 impl Job {
     /// Whether no worker of any protocol can take it.
     fn is_nobodys(&self, bridged: bool) -> bool {
-        if bridged { Unfit::SHARING.iter().all(|origin| self.unfit.has(*origin)) } else { self.unfit.has(self.origin) }
+        if bridged {
+            Unfit::SHARING.iter().all(|protocol| self.unfit.has(*protocol))
+        } else {
+            self.unfit.has(self.protocol)
+        }
     }
 }
 
 impl Queue {
     /// The clients that may take this job of the queue.
     pub(crate) const fn audience_of(&self, job: &Job) -> Audience {
-        if self.bridged { Audience::AllBut(job.unfit) } else { Audience::Only(job.origin) }
+        if self.bridged { Audience::AllBut(job.unfit) } else { Audience::Only(job.protocol) }
     }
 
     /// Whether these consumers see more jobs than the sleepers already woken will take. A sleeper without a protocol may take
     /// any job.
     pub(crate) fn has_unclaimed_for(&self, consumers: &Consumers) -> bool {
-        let own = consumers.origin;
+        let own = consumers.protocol;
         let beside =
-            |other: &&Consumers| self.bridged || own.is_none() || other.origin.is_none() || other.origin == own;
+            |other: &&Consumers| self.bridged || own.is_none() || other.protocol.is_none() || other.protocol == own;
         let woken: u32 = self.consumers.iter().filter(beside).map(|other| other.woken).sum();
         self.free_slots() > self.woken() && self.line.len_of(own) > woken
     }
 
     /// Whether a client that sees these jobs has registered for the queue.
     pub(crate) fn is_served(&self, audience: Audience) -> bool {
-        self.consumers.iter().any(|consumers| consumers.workers > 0 && audience.includes(consumers.origin))
+        self.consumers.iter().any(|consumers| consumers.workers > 0 && audience.includes(consumers.protocol))
     }
 
     /// A protocol whose jobs wait although no client that sees them ever asked for them, and the protocols of the queue's
     /// consumers.
-    fn unserved_beside_others(&self) -> Option<(Origin, Vec<Origin>)> {
+    fn unserved_beside_others(&self) -> Option<(Protocol, Vec<Protocol>)> {
         let waiting = self.line.audiences().find_map(|audience| match audience {
-            Audience::Only(origin) => Some(origin).filter(|origin| {
-                let see = |consumers: &Consumers| consumers.origin.is_none_or(|own| own == *origin);
+            Audience::Only(protocol) => Some(protocol).filter(|protocol| {
+                let see = |consumers: &Consumers| consumers.protocol.is_none_or(|own| own == *protocol);
                 !self.consumers.iter().any(see)
             }),
             Audience::AllBut(_) => None,
         })?;
         let others = self.consumers.iter().filter(|consumers| consumers.are_there());
-        let others: Vec<Origin> = others.filter_map(|consumers| consumers.origin).collect();
+        let others: Vec<Protocol> = others.filter_map(|consumers| consumers.protocol).collect();
         if others.is_empty() { None } else { Some((waiting, others)) }
     }
 }
@@ -178,44 +182,44 @@ fn is_news(said_at: &mut Option<Timestamp>, now: Timestamp) -> bool {
 
 impl Engine {
     /// The client's protocol, if it gave one.
-    pub(crate) fn origin_of(&self, client: ClientId) -> Option<Origin> {
-        self.clients.get(&client).and_then(|client| client.info.origin)
+    pub(crate) fn protocol_of(&self, client: ClientId) -> Option<Protocol> {
+        self.clients.get(&client).and_then(|client| client.info.protocol)
     }
 
     /// Replaces the set of queues that all protocols share. Looks at all queues, and at the ready jobs of each queue that
     /// changes.
-    pub(crate) fn bridge(&mut self, client: ClientId, tag: Tag, bridge: Bridge, turn: &mut Turn) {
+    pub(crate) fn bridge(&mut self, client: ClientId, tag: Tag, bridge: Bridge, context: &mut Context) {
         self.queues.bridge = bridge;
         for id in (0..self.queues.numbers()).map(QueueId) {
             let Some(queue) = self.queues.at(id) else { continue };
             let bridged = self.queues.bridges(&queue.image);
             if queue.bridged != bridged {
                 self.sort_line_anew(id, |queue| queue.bridged = bridged, |_| {});
-                self.serve(id, turn);
+                self.serve(id, context);
             }
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
     }
 
     /// Applies a change that decides which clients see the ready jobs of a queue. Looks at all of them. The caller must then
     /// serve the queue.
     pub(crate) fn sort_line_anew(&mut self, id: QueueId, change: impl FnOnce(&mut Queue), each: impl Fn(&mut Job)) {
-        self.forget_stray(id);
+        self.forget_unclaimed(id);
         let Some(queue) = self.queues.at_mut(id) else { return };
         change(queue);
-        let mut line = Line::new(queue.image.kind);
+        let mut line = ReadyQueue::new(queue.image.kind);
         for slot in queue.line.slots() {
             if let Some(job) = self.jobs.at_mut(slot) {
                 each(job);
-                line.insert(Standing::of(job), queue.audience_of(job), slot);
+                line.insert(SortKey::of(job), queue.audience_of(job), slot);
             }
         }
         queue.line = line;
-        self.note_stray(id);
+        self.note_unclaimed(id);
     }
 
     /// A worker of this protocol cannot take this leased job. Returns whether a worker of another protocol can.
-    pub(crate) fn mark_unfit(&mut self, slot: Slot, own: Option<Origin>) -> bool {
+    pub(crate) fn mark_unfit(&mut self, slot: Slot, own: Option<Protocol>) -> bool {
         let Some(job) = self.jobs.at_mut(slot) else { return false };
         let Some(unfit) = own.and_then(|own| job.unfit.and(own)) else { return false };
         job.unfit = unfit;
@@ -224,33 +228,33 @@ impl Engine {
     }
 
     /// A job has a new body: clears its conversion errors, and serves its queue if the job is ready.
-    pub(crate) fn suits_anew(&mut self, slot: Slot, turn: &mut Turn) {
+    pub(crate) fn suits_anew(&mut self, slot: Slot, context: &mut Context) {
         let Some(job) = self.jobs.at_mut(slot).filter(|job| job.unfit != Unfit::NONE) else { return };
-        if job.place != Place::Ready {
+        if job.state != JobState::Ready {
             job.unfit = Unfit::NONE;
             return;
         }
         let queue = job.queue;
         // While the job is shelved, it is in no ready queue.
-        self.move_job(slot, Place::Shelved);
+        self.move_job(slot, JobState::Parked);
         if let Some(job) = self.jobs.at_mut(slot) {
             job.unfit = Unfit::NONE;
         }
-        self.move_job(slot, Place::Ready);
-        self.serve(queue, turn);
+        self.move_job(slot, JobState::Ready);
+        self.serve(queue, context);
     }
 
     /// Gives a notice if jobs of one protocol wait where only workers of others serve: an operator may have meant to bridge the
     /// queue.
-    pub(crate) fn notice_unserved(&mut self, id: QueueId, turn: &mut Turn) {
+    pub(crate) fn notice_unserved(&mut self, id: QueueId, context: &mut Context) {
         let now = self.now;
         let Some(queue) = self.queues.at_mut(id) else { return };
         if queue.bridged || queue.image.kind != QueueKind::Work {
             return;
         }
         let Some((jobs, workers)) = queue.unserved_beside_others() else { return };
-        if !self.strays.are_taken(jobs) && is_news(&mut queue.noticed.unserved, now) {
-            turn.notice(NoticeKind::Unserved { jobs, workers }, || {
+        if !self.unclaimed.are_taken(jobs) && is_news(&mut queue.noticed.unserved, now) {
+            context.notice(NoticeKind::Unserved { jobs, workers }, || {
                 (queue.image.name.clone(), Bytes::new(), Bytes::new())
             });
         }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::batch::Member;
-use crate::ids::{ClientId, JobId, Origin, Priority, QueueId, Timestamp, Token};
+use crate::ids::{ClientId, JobId, Priority, Protocol, QueueId, Timestamp, Token};
 use crate::isolation::Unfit;
 use crate::payload::Payload;
 
@@ -17,7 +17,7 @@ pub struct Job {
     /// Its queue; never changes.
     pub queue: QueueId,
     /// The protocol of its producer.
-    pub origin: Origin,
+    pub protocol: Protocol,
     /// Never changes.
     pub priority: Priority,
     /// Whether the journal keeps it. A foreground Gearman job ends with the last client that waits for it.
@@ -26,7 +26,7 @@ pub struct Job {
     /// former position.
     pub rank: u64,
     /// Its state.
-    pub place: Place,
+    pub state: JobState,
     /// When it became ready (or was created, if it never was ready), by the wall clock.
     pub ready_at: Timestamp,
     /// Its body, and its coalescing key and public name, if any. The key is unique within (queue, protocol).
@@ -45,7 +45,7 @@ pub struct Job {
 
 /// A job's state. A job has exactly one; a removed job has none.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum JobState {
     /// Waiting to be taken.
     Ready,
     /// Taken and not finished.
@@ -57,42 +57,42 @@ pub enum Place {
     /// Out of retries: in the dead-letter queue until this time.
     Dead(Timestamp),
     /// Parked: out of its `cycle` queue, its value still readable.
-    Shelved,
+    Parked,
     /// Ended, and not retried. Until this time the result, or its absence, can be queried.
     Done(Timestamp),
 }
 
-/// The kinds of [`Place`] without their contents, for listings and figures.
+/// The kinds of [`JobState`] without their contents, for listings and figures.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[expect(missing_docs, reason = "each is documented at Place")]
-pub enum PlaceKind {
+#[expect(missing_docs, reason = "each is documented at JobState")]
+pub enum JobStateKind {
     Ready,
     Leased,
     Scheduled,
     Retrying,
     Dead,
-    Shelved,
+    Parked,
     Done,
 }
 
-impl PlaceKind {
+impl JobStateKind {
     /// All kinds.
     pub const ALL: [Self; 7] =
-        [Self::Ready, Self::Leased, Self::Scheduled, Self::Retrying, Self::Dead, Self::Shelved, Self::Done];
+        [Self::Ready, Self::Leased, Self::Scheduled, Self::Retrying, Self::Dead, Self::Parked, Self::Done];
 }
 
-impl Place {
+impl JobState {
     /// The kind of this state.
     #[must_use]
-    pub const fn kind(&self) -> PlaceKind {
+    pub const fn kind(&self) -> JobStateKind {
         match self {
-            Self::Ready => PlaceKind::Ready,
-            Self::Leased(_) => PlaceKind::Leased,
-            Self::Scheduled(_) => PlaceKind::Scheduled,
-            Self::Retrying(_) => PlaceKind::Retrying,
-            Self::Dead(_) => PlaceKind::Dead,
-            Self::Shelved => PlaceKind::Shelved,
-            Self::Done(_) => PlaceKind::Done,
+            Self::Ready => JobStateKind::Ready,
+            Self::Leased(_) => JobStateKind::Leased,
+            Self::Scheduled(_) => JobStateKind::Scheduled,
+            Self::Retrying(_) => JobStateKind::Retrying,
+            Self::Dead(_) => JobStateKind::Dead,
+            Self::Parked => JobStateKind::Parked,
+            Self::Done(_) => JobStateKind::Done,
         }
     }
 }
@@ -204,7 +204,7 @@ pub struct Extra {
     /// The result of a done job.
     pub result: Option<Bytes>,
     /// The protocol in which the result is written, if it is not the job's own.
-    pub result_by: Option<Origin>,
+    pub result_by: Option<Protocol>,
     /// Set if it is tracked.
     pub track: Option<Track>,
     /// Its role in a batch.
@@ -282,14 +282,14 @@ impl Job {
     /// The lease, if it is leased.
     #[must_use]
     pub fn lease(&self) -> Option<&Lease> {
-        match &self.place {
-            Place::Leased(lease) => Some(lease),
-            Place::Ready
-            | Place::Scheduled(_)
-            | Place::Retrying(_)
-            | Place::Dead(_)
-            | Place::Shelved
-            | Place::Done(_) => None,
+        match &self.state {
+            JobState::Leased(lease) => Some(lease),
+            JobState::Ready
+            | JobState::Scheduled(_)
+            | JobState::Retrying(_)
+            | JobState::Dead(_)
+            | JobState::Parked
+            | JobState::Done(_) => None,
         }
     }
 
@@ -297,7 +297,7 @@ impl Job {
     #[must_use]
     pub fn succeeded(&self) -> Option<bool> {
         let result = self.extra.as_deref().and_then(|extra| extra.result.as_ref());
-        matches!(self.place, Place::Done(_)).then_some(result.is_some())
+        matches!(self.state, JobState::Done(_)).then_some(result.is_some())
     }
 
     /// Records a visible change.

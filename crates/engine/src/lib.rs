@@ -1,23 +1,23 @@
 //! The queue: one deterministic state machine that decides and never acts.
 //!
-//! It has no socket, file, clock, thread, randomness or log. Time and a random seed enter with the [`Turn`]. What to journal
+//! It has no socket, file, clock, thread, randomness or log. Time and a random seed enter with the [`Context`]. What to journal
 //! ([`Change`]), to send ([`Event`]) and to log ([`Notice`]) leaves with it. The same start, inputs and times give the same
 //! outputs.
 //!
-//! Reading order: [`Job`], [`Place`], [`Schedule`] and [`Batch`] (the data) · [`Command`] (the requests) · [`Event`] (the
+//! Reading order: [`Job`], [`JobState`], [`Schedule`] and [`Batch`] (the data) · [`Command`] (the requests) · [`Event`] (the
 //! answers) · `engine` (the state, and the dispatch of commands).
 //!
 //! ```
 //! use bytes::Bytes;
-//! use windlass_engine::{ClientId, ClientInfo, Command, Engine, Limits, NewJob, Origin, Tag, Timestamp, Turn};
+//! use windlass_engine::{ClientId, ClientInfo, Command, Engine, Limits, NewJob, Protocol, Tag, Timestamp, Context};
 //!
 //! let mut engine = Engine::new(Limits::default(), 0);
-//! let mut turn = Turn::new(Timestamp(1_000), 7);
+//! let mut context = Context::new(Timestamp(1_000), 7);
 //! let client = ClientId(1);
-//! engine.apply(client, Tag::NONE, Command::Open(ClientInfo::default()), &mut turn);
-//! let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png"));
-//! engine.apply(client, Tag(1), Command::Push(Box::new(job)), &mut turn);
-//! assert_eq!(turn.events.len(), 1); // Pushed: send it once the journal has `turn.changes`
+//! engine.apply(client, Tag::NONE, Command::Open(ClientInfo::default()), &mut context);
+//! let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png"));
+//! engine.apply(client, Tag(1), Command::Push(Box::new(job)), &mut context);
+//! assert_eq!(context.events.len(), 1); // Pushed: send it once the journal has `context.changes`
 //! ```
 //!
 //! # Invariants
@@ -43,6 +43,7 @@ mod clients;
 mod clock;
 mod command;
 mod consumers;
+mod context;
 mod cycle;
 mod dead;
 mod due;
@@ -57,7 +58,6 @@ mod ids;
 mod isolation;
 mod job;
 mod limits;
-mod line;
 mod list;
 mod notice;
 mod numbered;
@@ -66,15 +66,15 @@ mod payload;
 mod place;
 mod push;
 mod queue;
+mod ready;
 mod recur;
 mod rules;
 mod schedule;
-mod strays;
 mod table;
 mod take;
 mod throttle;
 mod track;
-mod turn;
+mod unclaimed;
 mod wait;
 mod work;
 mod workers;
@@ -84,6 +84,7 @@ pub use batch::{Batch, BatchStanding, Member, NewBatch, Role, Stage};
 pub use calendar::Cron;
 pub use clock::{Clock, Reading, TICK_MS, Timekeeper};
 pub use command::*;
+pub use context::{Change, Context};
 pub use dead::DeadDropped;
 pub use end::{LOSSES, MISFIT};
 pub use engine::{Engine, Head};
@@ -99,5 +100,4 @@ pub use queue::{Queue, QueueImage};
 pub use rules::{Codec, QueueRules};
 pub use schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 pub use throttle::Throttle;
-pub use turn::{Change, Turn};
 pub use zone::Zone;

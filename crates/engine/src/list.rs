@@ -2,22 +2,22 @@
 //! most [`WORK_PER_ROW`] for each row, so no command stalls the others.
 
 use crate::command::{Cursor, Filter, Mutation, QueueKind};
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::{ClientRow, Event, JobView, QueueRow};
 use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
-use crate::job::PlaceKind;
-use crate::line::{Slot, Standing};
-use crate::turn::Turn;
+use crate::job::JobStateKind;
+use crate::ready::{Slot, SortKey};
 use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
 
 impl Engine {
-    pub(crate) fn look_queue(&self, client: ClientId, tag: Tag, name: &[u8], turn: &mut Turn) {
+    pub(crate) fn look_queue(&self, client: ClientId, tag: Tag, name: &[u8], context: &mut Context) {
         let queue = self.queues.named(name).and_then(|id| self.queues.at(id)).filter(|queue| queue.image.known);
         let rows = queue.map(|queue| queue.row(self.oldest_ready(queue.image.id))).into_iter().collect();
-        turn.tell(client, Event::Queues { tag, rows, next: None });
+        context.tell(client, Event::Queues { tag, rows, next: None });
     }
 
-    pub(crate) fn list_queues(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), turn: &mut Turn) {
+    pub(crate) fn list_queues(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), context: &mut Context) {
         // A queue that is dropped and created again has a new birth number. Queues created after the first page are left out.
         let births = if after.1 == 0 { self.queues.births() } else { after.1 };
         let row = |id| {
@@ -26,7 +26,7 @@ impl Engine {
             Some(queue.row(self.oldest_ready(id)))
         };
         let (rows, next): (Vec<QueueRow>, _) = self.page_of_queues(after.0, self.page(limit), row);
-        turn.tell(client, Event::Queues { tag, rows, next: next.map(|next| Cursor(next, births)) });
+        context.tell(client, Event::Queues { tag, rows, next: next.map(|next| Cursor(next, births)) });
     }
 
     /// The first queues from a number on for which `row` returns a row, and the number at which to go on. Unused numbers cost a
@@ -56,7 +56,13 @@ impl Engine {
 
     /// Lists clients. A client that serves more queues than one page may name gets several rows; the first has the queues that
     /// it named last.
-    pub(crate) fn list_clients(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), turn: &mut Turn) {
+    pub(crate) fn list_clients(
+        &self,
+        client: ClientId,
+        tag: Tag,
+        (after, limit): (Cursor, u32),
+        context: &mut Context,
+    ) {
         let limit = self.page(limit);
         let (mut rows, mut next) = (Vec::new(), None);
         let mut names_left = limit * NAMES_PER_ROW;
@@ -68,31 +74,31 @@ impl Engine {
             }
             let row = self.client_row(*id, usize::try_from(skipped).unwrap_or(usize::MAX), names_left);
             let Some(row) = row else { continue };
-            self.spend(ROW + NAME * row.abilities.len() as u64);
-            names_left -= row.abilities.len();
-            let more = row.goes_on.then_some(Cursor(id.0, skipped + row.abilities.len() as u64));
+            self.spend(ROW + NAME * row.subscriptions.len() as u64);
+            names_left -= row.subscriptions.len();
+            let more = row.goes_on.then_some(Cursor(id.0, skipped + row.subscriptions.len() as u64));
             rows.push(row);
             if more.is_some() {
                 next = more;
                 break;
             }
         }
-        turn.tell(client, Event::Clients { tag, rows, next });
+        context.tell(client, Event::Clients { tag, rows, next });
     }
 
     /// A client with at most `names_max` of the queues that it serves, without the last `skipped`, which earlier rows had.
     fn client_row(&self, id: ClientId, skipped: usize, names_max: usize) -> Option<ClientRow> {
         let client = self.clients.get(&id)?;
-        let left = client.abilities.len().saturating_sub(skipped);
+        let left = client.subscriptions.len().saturating_sub(skipped);
         let first = left.saturating_sub(names_max);
         let name = |queue| self.queues.at(queue).map(|queue| queue.image.name.clone());
-        let told = client.abilities.get(first..left).unwrap_or_default();
+        let told = client.subscriptions.get(first..left).unwrap_or_default();
         Some(ClientRow {
             number: client.info.number,
             address: client.info.address.clone(),
             label: client.label.clone(),
-            origin: client.info.origin,
-            abilities: told.iter().filter_map(|served| name(served.queue)).collect(),
+            protocol: client.info.protocol,
+            subscriptions: told.iter().filter_map(|served| name(served.queue)).collect(),
             is_continued: skipped > 0,
             goes_on: first > 0,
             held: u32::try_from(client.held.len()).unwrap_or(u32::MAX),
@@ -106,13 +112,13 @@ impl Engine {
         tag: Tag,
         filter: &Filter,
         (after, limit): (Cursor, u32),
-        turn: &mut Turn,
+        context: &mut Context,
     ) {
         let limit = self.page(limit);
         let (slots, next) = self.matching(filter, after, limit);
         self.spend(ROW * slots.len() as u64);
         let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| self.view(self.jobs.at(slot)?)).collect();
-        turn.tell(client, Event::Jobs { tag, rows, next });
+        context.tell(client, Event::Jobs { tag, rows, next });
     }
 
     pub(crate) fn mutate(
@@ -122,33 +128,33 @@ impl Engine {
         filter: &Filter,
         action: Mutation,
         (after, limit): (Cursor, u32),
-        turn: &mut Turn,
+        context: &mut Context,
     ) {
         let (slots, next) = self.matching(filter, after, self.page(limit));
         self.spend(CHANGE * slots.len() as u64);
         let mut changed = 0;
         for slot in slots {
-            changed += u32::from(self.mutate_one(slot, action, turn));
+            changed += u32::from(self.mutate_one(slot, action, context));
         }
-        turn.tell(client, Event::Mutated { tag, changed, next });
+        context.tell(client, Event::Mutated { tag, changed, next });
     }
 
-    fn mutate_one(&mut self, slot: Slot, action: Mutation, turn: &mut Turn) -> bool {
-        let Some((kind, durable)) = self.jobs.at(slot).map(|job| (job.place.kind(), job.durable)) else { return false };
+    fn mutate_one(&mut self, slot: Slot, action: Mutation, context: &mut Context) -> bool {
+        let Some((kind, durable)) = self.jobs.at(slot).map(|job| (job.state.kind(), job.durable)) else { return false };
         match (action, kind) {
-            (_, PlaceKind::Leased) => return false,
-            (Mutation::Discard, _) => self.discard(slot, turn),
-            (Mutation::Kill, PlaceKind::Dead | PlaceKind::Done | PlaceKind::Shelved) => return false,
+            (_, JobStateKind::Leased) => return false,
+            (Mutation::Discard, _) => self.discard(slot, context),
+            (Mutation::Kill, JobStateKind::Dead | JobStateKind::Done | JobStateKind::Parked) => return false,
             // The dead-letter queue holds durable jobs only.
-            (Mutation::Kill, _) if !durable => self.discard(slot, turn),
+            (Mutation::Kill, _) if !durable => self.discard(slot, context),
             (Mutation::Kill, _) => {
-                self.tell_end(slot, &crate::event::End::Cancelled, turn);
-                self.bury(slot, turn);
+                self.tell_end(slot, &crate::event::End::Cancelled, context);
+                self.bury(slot, context);
             }
-            (Mutation::Requeue, PlaceKind::Ready | PlaceKind::Done | PlaceKind::Shelved) => return false,
+            (Mutation::Requeue, JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked) => return false,
             (Mutation::Requeue, _) => {
                 let rank = self.rank(false);
-                self.make_ready(slot, Some(rank), turn);
+                self.make_ready(slot, Some(rank), context);
             }
         }
         true
@@ -162,24 +168,24 @@ impl Engine {
         if !filter.names.is_empty() {
             return self.matching_names(filter, after, limit);
         }
-        let set = match filter.place {
-            Some(PlaceKind::Scheduled) => Some(&self.sets.scheduled),
-            Some(PlaceKind::Retrying) => Some(&self.sets.retrying),
-            Some(PlaceKind::Dead) => Some(&self.sets.dead),
-            Some(PlaceKind::Done) => Some(&self.sets.done),
-            Some(PlaceKind::Ready | PlaceKind::Leased | PlaceKind::Shelved) | None => None,
+        let set = match filter.state {
+            Some(JobStateKind::Scheduled) => Some(&self.sets.scheduled),
+            Some(JobStateKind::Retrying) => Some(&self.sets.retrying),
+            Some(JobStateKind::Dead) => Some(&self.sets.dead),
+            Some(JobStateKind::Done) => Some(&self.sets.done),
+            Some(JobStateKind::Ready | JobStateKind::Leased | JobStateKind::Parked) | None => None,
         };
         if let Some(set) = set {
             let from = (Timestamp(after.0), JobId(after.1));
             let rows = set.range(from..).map(|(at, id)| (Cursor(at.0, id.0), self.jobs.slot(*id), LOOKED_UP));
             return self.page_of(filter, rows, limit);
         }
-        match (&filter.queue, filter.place) {
-            (Some(name), Some(PlaceKind::Ready)) => self.matching_ready(filter, name, after, limit),
+        match (&filter.queue, filter.state) {
+            (Some(name), Some(JobStateKind::Ready)) => self.matching_ready(filter, name, after, limit),
             (Some(_) | None, _) => {
                 let first = u32::try_from(after.0).unwrap_or(u32::MAX);
-                let rows = self.jobs.places_from(first).map(|(place, job)| {
-                    (Cursor(place.0.into(), 0), job.map(|_| place), if job.is_some() { STEP * 4 } else { STEP })
+                let rows = self.jobs.places_from(first).map(|(state, job)| {
+                    (Cursor(state.0.into(), 0), job.map(|_| state), if job.is_some() { STEP * 4 } else { STEP })
                 });
                 self.page_of(filter, rows, limit)
             }
@@ -208,8 +214,8 @@ impl Engine {
         // its minor part; the second half of the cursor holds the one in use.
         let is_cycle = queue.image.kind == QueueKind::Cycle;
         let from = (after != Cursor::default()).then(|| match is_cycle {
-            true => Standing { lane: 0, major: after.0, minor: after.1 },
-            false => Standing { lane: u8::try_from(after.1).unwrap_or(u8::MAX), major: after.0, minor: 0 },
+            true => SortKey { lane: 0, major: after.0, minor: after.1 },
+            false => SortKey { lane: u8::try_from(after.1).unwrap_or(u8::MAX), major: after.0, minor: 0 },
         });
         let walk = std::iter::successors(queue.line.after(from), |(at, _)| queue.line.after(Some(*at)));
         let mut last = after;
@@ -248,9 +254,9 @@ impl Engine {
     fn matches(&self, filter: &Filter, slot: Slot) -> (bool, u64) {
         let Some(job) = self.jobs.at(slot) else { return (false, 0) };
         let in_queue = |name: &bytes::Bytes| self.queues.named(name) == Some(job.queue);
-        let may_match = filter.place.is_none_or(|place| job.place.kind() == place)
+        let may_match = filter.state.is_none_or(|state| job.state.kind() == state)
             && filter.queue.as_ref().is_none_or(in_queue)
-            && filter.origin.is_none_or(|origin| job.origin == origin);
+            && filter.protocol.is_none_or(|protocol| job.protocol == protocol);
         match &filter.test {
             Some(test) if may_match => ((test.0)(job), TEST + job.body().len() as u64 / TEST_BYTES),
             Some(_) | None => (may_match, 0),

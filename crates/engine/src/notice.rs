@@ -3,17 +3,17 @@
 //!
 //! The engine logs nothing. A turn holds at most one notice of each kind, with the first case as its example and a count of all
 //! cases; so a million jobs that expire in one visit cost a million additions. The caller of the engine reads the notices
-//! ([`crate::Turn::notices`]) or ignores them.
+//! ([`crate::Context::notices`]) or ignores them.
 
 use std::mem::discriminant;
 
 use bytes::Bytes;
 
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::{End, Refusal};
-use crate::ids::Origin;
-use crate::line::Slot;
-use crate::turn::Turn;
+use crate::ids::Protocol;
+use crate::ready::Slot;
 
 /// Something that happened to one or more jobs.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,9 +46,9 @@ pub enum NoticeKind {
     /// Jobs of one protocol wait in a queue that only workers of other protocols serve. At most once a minute for a queue.
     Unserved {
         /// The protocol of the jobs.
-        jobs: Origin,
+        jobs: Protocol,
         /// The protocols of the workers there.
-        workers: Vec<Origin>,
+        workers: Vec<Protocol>,
     },
     /// Jobs expired before they were taken, and were removed.
     Expired,
@@ -79,7 +79,7 @@ fn head(text: &[u8]) -> &[u8] {
     text.get(..TEXT_BYTES_MAX).unwrap_or(text)
 }
 
-impl Turn {
+impl Context {
     /// Records an event. The first of its kind gives the example: the queue, the name and the failure.
     pub fn notice(&mut self, kind: NoticeKind, example: impl FnOnce() -> (Bytes, Bytes, Bytes)) {
         match self.notices.iter_mut().find(|notice| notice.kind.is_like(&kind)) {
@@ -94,9 +94,9 @@ impl Turn {
 
 impl Engine {
     /// Records an event of a job, before the job is removed.
-    pub(crate) fn notice_job(&self, kind: NoticeKind, slot: Slot, turn: &mut Turn) {
+    pub(crate) fn notice_job(&self, kind: NoticeKind, slot: Slot, context: &mut Context) {
         let Some(job) = self.jobs.at(slot) else { return };
-        turn.notice(kind, || {
+        context.notice(kind, || {
             let queue = self.queues.at(job.queue).map(|queue| Self::own(&queue.image.name)).unwrap_or_default();
             let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
             let why = failure.map_or_else(Bytes::new, |failure| match (head(&failure.kind), head(&failure.message)) {
@@ -109,20 +109,20 @@ impl Engine {
     }
 
     /// Records that a job could not be converted to a worker's protocol.
-    pub(crate) fn notice_unfit(&self, slot: Slot, why: &Bytes, is_dead: bool, turn: &mut Turn) {
+    pub(crate) fn notice_unfit(&self, slot: Slot, why: &Bytes, is_dead: bool, context: &mut Context) {
         let Some(job) = self.jobs.at(slot) else { return };
-        turn.notice(NoticeKind::Unfit { is_dead }, || {
+        context.notice(NoticeKind::Unfit { is_dead }, || {
             let queue = self.queues.at(job.queue).map(|queue| Self::own(&queue.image.name)).unwrap_or_default();
             (queue, Bytes::copy_from_slice(job.name()), Bytes::copy_from_slice(head(why)))
         });
     }
 
     /// Records that a job was given up.
-    pub(crate) fn notice_end(&self, slot: Slot, end: &End, kept: bool, turn: &mut Turn) {
+    pub(crate) fn notice_end(&self, slot: Slot, end: &End, kept: bool, context: &mut Context) {
         if kept {
-            self.notice_job(NoticeKind::Buried, slot, turn);
+            self.notice_job(NoticeKind::Buried, slot, context);
         } else if matches!(end, End::Lost) && self.jobs.at(slot).is_some_and(|job| job.durable) {
-            self.notice_job(NoticeKind::LostForGood, slot, turn);
+            self.notice_job(NoticeKind::LostForGood, slot, context);
         }
     }
 }

@@ -174,27 +174,27 @@ mod tests {
     use std::collections::HashMap as Oracle;
 
     use super::*;
+    use crate::context::Context;
     use crate::ids::Timestamp;
-    use crate::turn::Turn;
 
     #[test]
     fn random_operations_match_a_map() {
         for seed in 0..100 {
-            let mut dice = Turn::new(Timestamp(0), seed);
+            let mut rng = Context::new(Timestamp(0), seed);
             let (mut map, mut oracle, mut born) = (Numbered::new(u64::MAX), Oracle::new(), 5000_u64);
             for _ in 0..2000 {
-                let value = dice.roll(1_000_000);
-                match dice.roll(4) {
+                let value = rng.roll(1_000_000);
+                match rng.roll(4) {
                     0 | 1 => {
-                        born += dice.roll(5);
+                        born += rng.roll(5);
                         assert_eq!(map.set(JobId(born), value), oracle.insert(born, value), "seed {seed}");
                     }
                     2 => {
-                        let id = born.saturating_sub(dice.roll(6000));
+                        let id = born.saturating_sub(rng.roll(6000));
                         assert_eq!(map.set(JobId(id), value), oracle.insert(id, value), "seed {seed}");
                     }
                     _ => {
-                        let id = born.saturating_sub(dice.roll(40));
+                        let id = born.saturating_sub(rng.roll(40));
                         assert_eq!(map.remove(JobId(id)), oracle.remove(&id), "seed {seed}");
                     }
                 }

@@ -8,16 +8,16 @@ use hashbrown::HashSet;
 
 use crate::client::Waiting;
 use crate::command::Command;
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::ids::{ClientId, JobId, QueueId};
-use crate::turn::Turn;
 use crate::work::{CHANGE, STEP};
 
 impl Engine {
     /// Runs one page of a command that needs more than a page, and returns whether it did. If it did, call this again, and at
     /// last apply the command itself, before any other command of this client. Call [`Engine::tick`] first: nothing due runs
     /// here.
-    pub fn apply_in_part(&mut self, client: ClientId, command: &Command, turn: &mut Turn) -> bool {
+    pub fn apply_in_part(&mut self, client: ClientId, command: &Command, context: &mut Context) -> bool {
         let limit = self.page(u32::MAX);
         let ends = matches!(command, Command::Close);
         let gives_back = ends || matches!(command, Command::UnserveAll { requeue: true });
@@ -27,23 +27,23 @@ impl Engine {
         let Some(known) = self.clients.get(&client) else { return false };
         if ends && known.blocked().is_some_and(|takes| takes.len() > limit) {
             self.stop_waiting_in_part(client, limit);
-        } else if known.abilities.len() > limit {
+        } else if known.subscriptions.len() > limit {
             // A sleeper leaves its queues one by one. Any other client could be given a job meanwhile.
             if ends && (known.credit.left > 0 || !matches!(known.waiting, Waiting::Wake { .. })) {
-                self.unwait(client, turn);
+                self.unwait(client, context);
             }
-            self.forget_last_abilities(client, limit, turn);
+            self.forget_last_subscriptions(client, limit, context);
         } else if ends && known.hears.len() > limit {
-            self.unwait(client, turn);
-            self.stop_hearing_in_part(client, limit, turn);
+            self.unwait(client, context);
+            self.stop_hearing_in_part(client, limit, context);
         } else if gives_back && known.held.len() > limit {
             if ends {
-                self.unwait(client, turn);
+                self.unwait(client, context);
             }
-            self.forget_last_abilities(client, limit, turn);
+            self.forget_last_subscriptions(client, limit, context);
             let held =
                 self.clients.get(&client).map(|known| known.held.iter().copied().take(limit).collect::<Vec<_>>());
-            held.unwrap_or_default().into_iter().for_each(|job| self.lose_job(job, turn));
+            held.unwrap_or_default().into_iter().for_each(|job| self.lose_job(job, context));
         } else {
             return false;
         }
@@ -59,37 +59,37 @@ impl Engine {
         gone.iter().for_each(|blocked| self.unblock(id, blocked));
     }
 
-    fn stop_hearing_in_part(&mut self, id: ClientId, limit: usize, turn: &mut Turn) {
+    fn stop_hearing_in_part(&mut self, id: ClientId, limit: usize, context: &mut Context) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let jobs: Vec<JobId> = client.hears.keys().copied().take(limit).collect();
         for job in &jobs {
             client.hears.remove(job);
         }
-        jobs.into_iter().for_each(|job| self.stop_hearing(job, id, turn));
+        jobs.into_iter().for_each(|job| self.stop_hearing(job, id, context));
     }
 
     /// Removes the last `limit` abilities. A client that sleeps or has credits still waits at its other queues, which may
     /// include one that was registered twice.
-    fn forget_last_abilities(&mut self, id: ClientId, limit: usize, turn: &mut Turn) {
+    fn forget_last_subscriptions(&mut self, id: ClientId, limit: usize, context: &mut Context) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let gone = client.abilities.split_off(client.abilities.len().saturating_sub(limit));
-        let kept = client.abilities.iter().map(|served| (served.queue, served.weight));
+        let gone = client.subscriptions.split_off(client.subscriptions.len().saturating_sub(limit));
+        let kept = client.subscriptions.iter().map(|served| (served.queue, served.weight));
         let (queues, kept): (HashSet<QueueId, FixedState>, HashSet<(QueueId, u32), FixedState>) =
             kept.map(|(queue, weight)| (queue, (queue, weight))).unzip();
-        let origin = client.info.origin;
+        let protocol = client.info.protocol;
         self.spend(STEP * kept.len() as u64);
         for served in &gone {
             match kept.contains(&(served.queue, served.weight)) {
-                true => self.take_strays_no_more(id, *served),
+                true => self.take_unclaimed_no_more(id, *served),
                 false => self.wait_no_more_at(id, *served),
             }
         }
         let (still, gone): (Vec<_>, Vec<_>) = gone.into_iter().partition(|served| queues.contains(&served.queue));
         for served in still {
             if let Some(queue) = self.queues.at_mut(served.queue) {
-                queue.count_workers(origin, -1);
+                queue.count_workers(protocol, -1);
             }
         }
-        self.forget_served(id, gone, turn);
+        self.forget_served(id, gone, context);
     }
 }

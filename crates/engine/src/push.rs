@@ -4,28 +4,34 @@ use bytes::Bytes;
 
 use crate::batch::Member;
 use crate::command::{Clash, NewJob, Past, QueueKind};
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::{Event, Pushed, Refusal};
 use crate::ids::{ClientId, JobId, QueueId, Tag, Token};
 use crate::isolation::Unfit;
-use crate::job::{Cycle, Extra, Job, KeyUntil, Lease, Place, PlaceKind, Track};
-use crate::line::Slot;
+use crate::job::{Cycle, Extra, Job, JobState, JobStateKind, KeyUntil, Lease, Track};
 use crate::notice::NoticeKind;
 use crate::payload::Payload;
 use crate::place::expiry;
-use crate::turn::Turn;
+use crate::ready::Slot;
 
 impl Engine {
-    pub(crate) fn push(&mut self, client: ClientId, tag: Tag, new: &NewJob, turn: &mut Turn) -> Result<(), Refusal> {
-        let pushed = self.push_job(client, new, turn);
+    pub(crate) fn push(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        new: &NewJob,
+        context: &mut Context,
+    ) -> Result<(), Refusal> {
+        let pushed = self.push_job(client, new, context);
         if let Err(why) = pushed
             && why != Refusal::NotUnique
         {
-            turn.notice(NoticeKind::Refused(why), || (Self::own(&new.queue), Bytes::new(), Bytes::new()));
+            context.notice(NoticeKind::Refused(why), || (Self::own(&new.queue), Bytes::new(), Bytes::new()));
         }
         let (job, durable, how) = pushed?;
         if tag.wants_answer() {
-            turn.tell(client, Event::Pushed { tag, job, how, durable });
+            context.tell(client, Event::Pushed { tag, job, how, durable });
         }
         Ok(())
     }
@@ -35,13 +41,13 @@ impl Engine {
         &mut self,
         client: ClientId,
         new: &NewJob,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(JobId, bool, Pushed), Refusal> {
         self.check_new(new)?;
         let queue = self.queues.find_or_make(&new.queue, new.kind, self.limits.queues_max)?;
         let outcome = self.check_body(queue, &new.body).and_then(|()| match self.clash(queue, new) {
-            Some((slot, clash)) => self.meet(client, slot, clash, new, turn),
-            None => self.bear(client, queue, new, turn),
+            Some((slot, clash)) => self.coalesce(client, slot, clash, new, context),
+            None => self.insert_new(client, queue, new, context),
         });
         self.drop_if_unknown(queue);
         outcome
@@ -68,30 +74,30 @@ impl Engine {
     /// The job that holds the key of a new job.
     fn clash(&self, queue: QueueId, new: &NewJob) -> Option<(Slot, Clash)> {
         let unique = new.unique.as_ref()?;
-        Some((self.jobs.keyed(queue, new.origin, &unique.key)?, unique.clash))
+        Some((self.jobs.keyed(queue, new.protocol, &unique.key)?, unique.clash))
     }
 
     /// The key is held by another job. The producer's [`Clash`] decides the answer.
-    fn meet(
+    fn coalesce(
         &mut self,
         client: ClientId,
         slot: Slot,
         clash: Clash,
         new: &NewJob,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(JobId, bool, Pushed), Refusal> {
         let how = match clash {
             Clash::Refuse => return Err(Refusal::NotUnique),
             Clash::Keep => Pushed::Kept,
             Clash::Attach => {
-                let is_done = self.jobs.at(slot).is_some_and(|job| matches!(job.place, Place::Done(_)));
+                let is_done = self.jobs.at(slot).is_some_and(|job| matches!(job.state, JobState::Done(_)));
                 if new.listen && !is_done {
                     self.start_hearing(client, slot)?;
                 }
                 // The job now has a producer that expects it to last, so it no longer lives only for its listeners.
                 if new.durable && self.jobs.at(slot).is_some_and(|job| !job.durable) {
                     self.jobs.reweigh(slot, |job| job.durable = true);
-                    self.remember_put(slot, turn);
+                    self.remember_put(slot, context);
                 }
                 Pushed::Attached
             }
@@ -116,12 +122,12 @@ impl Engine {
         if held >= limit as usize { Err(Refusal::QueueFull { held: limit, limit }) } else { Ok(()) }
     }
 
-    fn bear(
+    fn insert_new(
         &mut self,
         client: ClientId,
         queue: QueueId,
         new: &NewJob,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(JobId, bool, Pushed), Refusal> {
         if new.listen {
             self.check_ears(client, 0)?;
@@ -132,42 +138,48 @@ impl Engine {
         self.check_room(queue, new)?;
         let member = self.membership(new)?;
         // Make the queue known first: dropping dead jobs may remove the last job of a queue that is not known.
-        self.make_known(queue, turn);
-        self.make_way(1, new.body.len() as u64, turn);
+        self.make_known(queue, context);
+        self.make_way(1, new.body.len() as u64, context);
         let (listen, durable) = (new.listen, new.durable);
-        let slot = self.lay(queue, new, member, turn);
+        let slot = self.place_new(queue, new, member, context);
         if listen {
             self.start_hearing(client, slot)?;
         }
-        let id = self.bring_up(slot, queue, turn).ok_or(Refusal::UnknownJob)?;
+        let id = self.announce(slot, queue, context).ok_or(Refusal::UnknownJob)?;
         Ok((id, durable, Pushed::New))
     }
 
     /// Creates a job without a pushing client or a listener, regardless of limits.
-    pub(crate) fn give_birth(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, turn: &mut Turn) {
-        let slot = self.lay(queue, new, member, turn);
-        self.bring_up(slot, queue, turn);
+    pub(crate) fn push_internal(
+        &mut self,
+        queue: QueueId,
+        new: &NewJob,
+        member: Option<Member>,
+        context: &mut Context,
+    ) {
+        let slot = self.place_new(queue, new, member, context);
+        self.announce(slot, queue, context);
     }
 
     /// Creates a new job and inserts it in its state.
-    fn lay(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, turn: &mut Turn) -> Slot {
-        self.make_known(queue, turn);
-        let job = self.make_job(queue, new, member, turn);
+    fn place_new(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, context: &mut Context) -> Slot {
+        self.make_known(queue, context);
+        let job = self.make_job(queue, new, member, context);
         let slot = self.insert_job(job);
-        self.join_batch(member, turn);
+        self.join_batch(member, context);
         slot
     }
 
     /// Completes the insertion of a job: counts and journals it, and serves its queue.
-    fn bring_up(&mut self, slot: Slot, queue: QueueId, turn: &mut Turn) -> Option<JobId> {
+    fn announce(&mut self, slot: Slot, queue: QueueId, context: &mut Context) -> Option<JobId> {
         let (id, expires_at) = self.jobs.at(slot).map(|job| (job.id, expiry(job)))?;
         self.count(slot, |totals| totals.pushed += 1);
-        self.remember_put(slot, turn);
+        self.remember_put(slot, context);
         // The job may have expired already. Then no waiting client must get it.
         if expires_at <= self.wall() {
-            self.expire_job(id, turn);
+            self.expire_job(id, context);
         }
-        self.serve(queue, turn);
+        self.serve(queue, context);
         Some(id)
     }
 
@@ -181,10 +193,10 @@ impl Engine {
         }
     }
 
-    fn make_job(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, turn: &mut Turn) -> Job {
+    fn make_job(&mut self, queue: QueueId, new: &NewJob, member: Option<Member>, context: &mut Context) -> Job {
         let cycle = match new.kind {
             QueueKind::Work => None,
-            QueueKind::Cycle => Some(Cycle { priority: self.next_serial(queue, new.front, turn), boost: 0 }),
+            QueueKind::Cycle => Some(Cycle { priority: self.next_serial(queue, new.front, context), boost: 0 }),
         };
         let unique = new.unique.as_ref();
         let payload =
@@ -201,23 +213,23 @@ impl Engine {
             ..Extra::default()
         };
         let rule = self.queues.at(queue).and_then(|queue| queue.image.rules.as_deref()?.retry);
-        let Past { ready_at, failures, place } = new.past.as_deref().cloned().unwrap_or_default();
+        let Past { ready_at, failures, state } = new.past.as_deref().cloned().unwrap_or_default();
         // Each failure was a delivery, and so is a current lease.
-        let attempts = failures.saturating_add(u32::from(matches!(place, Some(Place::Leased(_)))));
-        let place = match (place, new.not_before) {
-            (Some(Place::Leased(lease)), _) => Place::Leased(Box::new(self.moved_lease(*lease, attempts))),
-            (Some(place), _) => place,
-            (None, Some(at)) if at > self.wall() => Place::Scheduled(at),
-            (None, Some(_) | None) => Place::Ready,
+        let attempts = failures.saturating_add(u32::from(matches!(state, Some(JobState::Leased(_)))));
+        let state = match (state, new.not_before) {
+            (Some(JobState::Leased(lease)), _) => JobState::Leased(Box::new(self.moved_lease(*lease, attempts))),
+            (Some(state), _) => state,
+            (None, Some(at)) if at > self.wall() => JobState::Scheduled(at),
+            (None, Some(_) | None) => JobState::Ready,
         };
         Job {
-            id: self.new_job_id(turn),
+            id: self.new_job_id(context),
             queue,
-            origin: new.origin,
+            protocol: new.protocol,
             priority: new.priority,
             durable: new.durable,
             rank: self.rank(new.front && new.kind == QueueKind::Work),
-            place,
+            state,
             ready_at: ready_at.unwrap_or(self.wall()).min(self.wall()),
             payload,
             attempts,
@@ -235,21 +247,21 @@ impl Engine {
     }
 
     /// The next serial number of a `cycle` queue; 0 for an entry that goes to the front.
-    pub(crate) fn next_serial(&mut self, queue: QueueId, front: bool, turn: &mut Turn) -> u64 {
-        self.set_queue(queue, |image| image.serial += 1, turn);
+    pub(crate) fn next_serial(&mut self, queue: QueueId, front: bool, context: &mut Context) -> u64 {
+        self.set_queue(queue, |image| image.serial += 1, context);
         let serial = self.queues.at(queue).map_or(0, |queue| queue.image.serial);
         if front { 0 } else { serial }
     }
 
     /// Makes a job ready: at its own position, or with a new rank, behind (or before) all its equals.
-    pub(crate) fn make_ready(&mut self, slot: Slot, rank: Option<u64>, turn: &mut Turn) {
+    pub(crate) fn make_ready(&mut self, slot: Slot, rank: Option<u64>, context: &mut Context) {
         if self.is_abandoned(slot) {
-            self.remove_job(slot, turn);
+            self.remove_job(slot, context);
             return;
         }
         let now = self.wall();
         let Some(job) = self.jobs.at(slot) else { return };
-        let (queue, was_off) = (job.queue, matches!(job.place.kind(), PlaceKind::Dead | PlaceKind::Done));
+        let (queue, was_off) = (job.queue, matches!(job.state.kind(), JobStateKind::Dead | JobStateKind::Done));
         if was_off && let Some(job) = self.jobs.at_mut(slot) {
             // A client wants the job tried again.
             job.unfit = Unfit::NONE;
@@ -260,11 +272,11 @@ impl Engine {
             job.ready_at = now;
         }
         if was_off {
-            self.reclaim_key(slot, turn);
+            self.reclaim_key(slot, context);
         }
-        self.make_known(queue, turn);
-        self.remember_move(slot, turn);
-        self.serve(queue, turn);
+        self.make_known(queue, context);
+        self.remember_move(slot, context);
+        self.serve(queue, context);
     }
 
     /// Whether a job lives only for its listeners and they are all gone. Its current lease may run to the end, but it is not
@@ -275,24 +287,24 @@ impl Engine {
 
     /// Moves a job to ready, and changes its rank while it is in no ready queue.
     fn depart_for(&mut self, slot: Slot, rank: Option<u64>) {
-        let Some(rank) = rank else { return self.move_job(slot, Place::Ready) };
+        let Some(rank) = rank else { return self.move_job(slot, JobState::Ready) };
         // A shelved job is in no index that depends on its sort key.
-        self.move_job(slot, Place::Shelved);
+        self.move_job(slot, JobState::Parked);
         if let Some(job) = self.jobs.at_mut(slot) {
             job.rank = rank;
         }
-        self.move_job(slot, Place::Ready);
+        self.move_job(slot, JobState::Ready);
     }
 }
 
 impl Past {
     /// Whether a new job can have this past.
     fn is_possible(&self, new: &NewJob) -> bool {
-        let place = match &self.place {
-            None | Some(Place::Retrying(_) | Place::Dead(_)) => true,
-            Some(Place::Leased(lease)) => !lease.connection_bound(),
-            Some(Place::Ready | Place::Scheduled(_) | Place::Shelved | Place::Done(_)) => false,
+        let state = match &self.state {
+            None | Some(JobState::Retrying(_) | JobState::Dead(_)) => true,
+            Some(JobState::Leased(lease)) => !lease.connection_bound(),
+            Some(JobState::Ready | JobState::Scheduled(_) | JobState::Parked | JobState::Done(_)) => false,
         };
-        place && new.durable && new.kind == QueueKind::Work
+        state && new.durable && new.kind == QueueKind::Work
     }
 }

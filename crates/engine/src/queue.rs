@@ -11,10 +11,10 @@ use hashbrown::HashMap;
 use crate::command::QueueKind;
 use crate::consumers::Consumers;
 use crate::event::{QueueRow, Refusal};
-use crate::ids::{Origin, Priority, QueueId, Timestamp};
+use crate::ids::{Priority, Protocol, QueueId, Timestamp};
 use crate::isolation::{Bridge, Noticed};
-use crate::job::PlaceKind;
-use crate::line::{Line, Standing};
+use crate::job::JobStateKind;
+use crate::ready::{ReadyQueue, SortKey};
 use crate::rules::QueueRules;
 use crate::throttle::{Slots, Throttle};
 
@@ -57,15 +57,15 @@ pub struct Queue {
     pub(crate) birth: u64,
     /// Whether the journal has the queue.
     pub(crate) journalled: bool,
-    pub(crate) line: Line,
+    pub(crate) line: ReadyQueue,
     /// Jobs by state, ready ones included.
-    pub(crate) places: [u32; PlaceKind::ALL.len()],
+    pub(crate) places: [u32; JobStateKind::ALL.len()],
     /// Present if the queue is throttled.
     pub(crate) slots: Option<Box<Slots>>,
     /// The consumers of its jobs, by protocol, in the order in which protocols first appeared.
     pub(crate) consumers: Vec<Consumers>,
     /// Its sort keys among the stray queues of watched protocols, in order.
-    pub(crate) strays: Vec<(Origin, Standing)>,
+    pub(crate) unclaimed: Vec<(Protocol, SortKey)>,
     /// Whether all protocols share its jobs.
     pub(crate) bridged: bool,
     /// When the last notice about it was given.
@@ -75,14 +75,14 @@ pub struct Queue {
 impl Queue {
     fn new(image: QueueImage, birth: u64, bridged: bool) -> Self {
         Self {
-            line: Line::new(image.kind),
+            line: ReadyQueue::new(image.kind),
             birth,
             journalled: false,
             slots: image.throttle.map(|_| Box::new(Slots::new())),
             image,
-            places: [0; PlaceKind::ALL.len()],
+            places: [0; JobStateKind::ALL.len()],
             consumers: Vec::new(),
-            strays: Vec::new(),
+            unclaimed: Vec::new(),
             bridged,
             noticed: Noticed::default(),
         }
@@ -96,14 +96,15 @@ impl Queue {
 
     /// Jobs in a state of this kind.
     #[must_use]
-    pub fn jobs(&self, place: PlaceKind) -> u32 {
-        self.places.get(place as usize).copied().unwrap_or_default()
+    pub fn jobs(&self, state: JobStateKind) -> u32 {
+        self.places.get(state as usize).copied().unwrap_or_default()
     }
 
     /// Jobs that wait, are leased, or will become ready.
     #[must_use]
     pub fn live(&self) -> u32 {
-        let dead_or_done = self.jobs(PlaceKind::Dead) + self.jobs(PlaceKind::Done) + self.jobs(PlaceKind::Shelved);
+        let dead_or_done =
+            self.jobs(JobStateKind::Dead) + self.jobs(JobStateKind::Done) + self.jobs(JobStateKind::Parked);
         self.total() - dead_or_done
     }
 
@@ -111,16 +112,16 @@ impl Queue {
         self.places.iter().sum()
     }
 
-    pub(crate) fn count(&mut self, place: PlaceKind, by: i32) {
-        if let Some(n) = self.places.get_mut(place as usize) {
-            debug_assert!(n.checked_add_signed(by).is_some(), "{place:?} of {:?} below zero", self.image.name);
+    pub(crate) fn count(&mut self, state: JobStateKind, by: i32) {
+        if let Some(n) = self.places.get_mut(state as usize) {
+            debug_assert!(n.checked_add_signed(by).is_some(), "{state:?} of {:?} below zero", self.image.name);
             *n = n.saturating_add_signed(by);
         }
     }
 
     /// Whether a job could be handed out, at least to some client.
     pub(crate) fn has_work(&self) -> bool {
-        self.jobs(PlaceKind::Ready) > 0 && !self.image.paused && self.free_slots() > 0
+        self.jobs(JobStateKind::Ready) > 0 && !self.image.paused && self.free_slots() > 0
     }
 
     /// Whether only its name keeps it alive.
@@ -285,8 +286,8 @@ impl Queues {
         }
         self.by_name.insert(image.name.clone(), image.id);
         let (id, bridged) = (image.id, self.bridges(&image));
-        if let Some(place) = self.by_id.get_mut(index) {
-            let before = place.replace(Queue::new(image, self.births, bridged));
+        if let Some(state) = self.by_id.get_mut(index) {
+            let before = state.replace(Queue::new(image, self.births, bridged));
             self.births += 1;
             self.count(id, before.is_some_and(|queue| queue.image.known));
         }

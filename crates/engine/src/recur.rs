@@ -3,12 +3,12 @@
 use bytes::Bytes;
 
 use crate::command::{Cursor, NewJob};
+use crate::context::{Change, Context};
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
-use crate::ids::{ClientId, JobId, Origin, Tag, Timestamp};
+use crate::ids::{ClientId, JobId, Protocol, Tag, Timestamp};
 use crate::notice::NoticeKind;
 use crate::schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
-use crate::turn::{Change, Turn};
 
 /// The client that pushes the job of a run: no connection.
 pub(crate) const NOBODY: ClientId = ClientId(u64::MAX);
@@ -19,10 +19,10 @@ impl Engine {
         client: ClientId,
         tag: Tag,
         new: NewSchedule,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let before = new.key.as_ref().and_then(|key| {
-            let named = ScheduleRef::Key { origin: new.job.origin, key: key.clone() };
+            let named = ScheduleRef::Key { protocol: new.job.protocol, key: key.clone() };
             self.schedules.at(self.schedules.find(&named)?)
         });
         let (id, grid) = (before.map(|before| before.id), self.grid(&new, before));
@@ -30,10 +30,10 @@ impl Engine {
         let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
         // The queue is listed from now on, and keeps its kind.
         let queue = self.queues.find_or_make(&new.job.queue, new.job.kind, self.limits.queues_max)?;
-        self.make_known(queue, turn);
-        self.make_way(0, more, turn);
+        self.make_known(queue, context);
+        self.make_way(0, more, context);
         let schedule = Schedule {
-            id: id.unwrap_or_else(|| self.new_job_id(turn)),
+            id: id.unwrap_or_else(|| self.new_job_id(context)),
             key: new.key.as_ref().map(Self::own),
             job: owned(new.job),
             recurrence: new.recurrence,
@@ -43,9 +43,9 @@ impl Engine {
         };
         let number = schedule.id;
         self.schedules.put(schedule);
-        turn.remember(Change::SchedulePut(number));
+        context.remember(Change::SchedulePut(number));
         if tag.wants_answer() {
-            turn.tell(client, Event::ScheduleSet { tag, schedule: number, replaced: id.is_some() });
+            context.tell(client, Event::ScheduleSet { tag, schedule: number, replaced: id.is_some() });
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Engine {
     /// The wall clock was set back. A calendar schedule then waits at most for the second of its times after the new now: a
     /// time that falls only once into the repeated hours does not run again, and a schedule that runs often does not wait until
     /// they are over.
-    pub(crate) fn rewind_schedules(&mut self, turn: &mut Turn) {
+    pub(crate) fn rewind_schedules(&mut self, context: &mut Context) {
         let wall = self.wall();
         for id in self.schedules.by_wall() {
             let Some(schedule) = self.schedules.at(id) else { continue };
@@ -77,14 +77,14 @@ impl Engine {
             let second = recurrence.next_after(anchor, recurrence.next_after(anchor, wall));
             if second < schedule.next_at {
                 self.schedules.advance(id, second, runs_left);
-                turn.remember(Change::ScheduleMoved(id));
+                context.remember(Change::ScheduleMoved(id));
             }
         }
     }
 
     /// Checks that a new schedule could be set, under a name that is free.
     pub(crate) fn check_new_schedule(&self, new: &NewSchedule) -> Result<(), Refusal> {
-        let named = |key: &Bytes| ScheduleRef::Key { origin: new.job.origin, key: key.clone() };
+        let named = |key: &Bytes| ScheduleRef::Key { protocol: new.job.protocol, key: key.clone() };
         if new.key.as_ref().is_some_and(|key| self.schedules.find(&named(key)).is_some()) {
             return Err(Refusal::NotUnique);
         }
@@ -114,55 +114,57 @@ impl Engine {
         client: ClientId,
         tag: Tag,
         which: &ScheduleRef,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let id = self.schedules.find(which).ok_or(Refusal::UnknownSchedule)?;
-        self.end_schedule(id, turn);
-        self.tell_done(client, tag, turn);
+        self.end_schedule(id, context);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
-    fn end_schedule(&mut self, id: JobId, turn: &mut Turn) {
+    fn end_schedule(&mut self, id: JobId, context: &mut Context) {
         self.schedules.remove(id);
-        turn.remember(Change::ScheduleGone(id));
+        context.remember(Change::ScheduleGone(id));
     }
 
     pub(crate) fn list_schedules(
         &self,
         client: ClientId,
         tag: Tag,
-        origin: Option<Origin>,
+        protocol: Option<Protocol>,
         (after, limit): (Cursor, u32),
-        turn: &mut Turn,
+        context: &mut Context,
     ) {
         let limit = self.page(limit);
         let mut all = self.schedules.from(JobId(after.0));
-        let page =
-            all.by_ref().take(limit).filter(|schedule| origin.is_none_or(|origin| schedule.job.origin == origin));
+        let page = all
+            .by_ref()
+            .take(limit)
+            .filter(|schedule| protocol.is_none_or(|protocol| schedule.job.protocol == protocol));
         let rows = page.cloned().collect();
         let next = all.next().map(|schedule| Cursor(schedule.id.0, 0));
-        turn.tell(client, Event::Schedules { tag, rows, next });
+        context.tell(client, Event::Schedules { tag, rows, next });
     }
 
     /// Runs a schedule that is due: one run, however many times were missed, then its next time after now.
-    pub(crate) fn run_schedule(&mut self, id: JobId, turn: &mut Turn) {
+    pub(crate) fn run_schedule(&mut self, id: JobId, context: &mut Context) {
         let Some(schedule) = self.schedules.at(id) else { return };
         let (job, runs_left) = (schedule.run_at(self.now, self.wall()), schedule.runs_left);
         let next_at = schedule.recurrence.next_after(schedule.anchor, self.now_for(schedule.recurrence));
         // Journal the dropped queues first: this job may create a queue with the number of one of them.
-        self.tell_dropped(turn);
+        self.tell_dropped(context);
         // A refused run does not count; there will be others.
-        let ran = self.push_job(NOBODY, &job, turn);
+        let ran = self.push_job(NOBODY, &job, context);
         if let Err(why) = ran {
             let key = self.schedules.at(id).and_then(|schedule| schedule.key.as_ref()).map(Self::own);
-            turn.notice(NoticeKind::RunRefused(why), || (job.queue.clone(), key.unwrap_or_default(), Bytes::new()));
+            context.notice(NoticeKind::RunRefused(why), || (job.queue.clone(), key.unwrap_or_default(), Bytes::new()));
         }
         let runs_left = runs_left.map(|left| left.saturating_sub(ran.is_ok().into()));
         if runs_left == Some(0) {
-            self.end_schedule(id, turn);
+            self.end_schedule(id, context);
         } else {
             self.schedules.advance(id, next_at, runs_left);
-            turn.remember(Change::ScheduleMoved(id));
+            context.remember(Change::ScheduleMoved(id));
         }
     }
 }

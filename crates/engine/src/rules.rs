@@ -6,13 +6,13 @@
 use bytes::Bytes;
 
 use crate::command::{NewJob, QueueKind};
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::Refusal;
 use crate::ids::{ClientId, QueueId, Tag};
 use crate::isolation::Unfit;
 use crate::job::Retry;
 use crate::queue::QueueImage;
-use crate::turn::Turn;
 
 /// The rules for a queue's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -53,7 +53,7 @@ impl Engine {
         tag: Tag,
         name: &Bytes,
         rules: QueueRules,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         self.check_name(name)?;
         let plain = rules == QueueRules::default();
@@ -67,15 +67,15 @@ impl Engine {
         {
             let codec = self.queues.at(id).map(|queue| queue.image.rules().codec);
             let set = |image: &mut QueueImage| image.rules = (!plain).then(|| Box::new(rules));
-            self.set_queue(id, set, turn);
+            self.set_queue(id, set, context);
             if codec != Some(rules.codec) {
                 // The codec decides which protocols can express a job.
                 self.sort_line_anew(id, |_| {}, |job| job.unfit = Unfit::NONE);
-                self.serve(id, turn);
+                self.serve(id, context);
             }
             self.drop_if_unknown(id);
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::calendar::Cron;
 use crate::command::NewJob;
-use crate::ids::{JobId, Origin, Timestamp};
+use crate::ids::{JobId, Protocol, Timestamp};
 use crate::job::KeyUntil;
 use crate::zone::Zone;
 
@@ -74,7 +74,7 @@ pub enum ScheduleRef {
     /// By its name.
     Key {
         /// The protocol of the name space.
-        origin: Origin,
+        protocol: Protocol,
         /// The name.
         key: Bytes,
     },
@@ -144,7 +144,7 @@ impl Schedule {
 #[derive(Debug, Default)]
 pub(crate) struct Schedules {
     by_id: BTreeMap<JobId, Schedule>,
-    by_key: BTreeMap<(Origin, Bytes), JobId>,
+    by_key: BTreeMap<(Protocol, Bytes), JobId>,
     due: BTreeSet<(Timestamp, JobId)>,
     /// The next runs of schedules that use the wall clock.
     due_by_wall: BTreeSet<(Timestamp, JobId)>,
@@ -172,7 +172,7 @@ impl Schedules {
     pub(crate) fn find(&self, which: &ScheduleRef) -> Option<JobId> {
         match which {
             ScheduleRef::Id(id) => self.by_id.get(id).map(|schedule| schedule.id),
-            ScheduleRef::Key { origin, key } => self.by_key.get(&(*origin, key.clone())).copied(),
+            ScheduleRef::Key { protocol, key } => self.by_key.get(&(*protocol, key.clone())).copied(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Schedules {
         self.remove(schedule.id);
         self.bytes += schedule.weight_bytes();
         if let Some(key) = &schedule.key {
-            self.by_key.insert((schedule.job.origin, key.clone()), schedule.id);
+            self.by_key.insert((schedule.job.protocol, key.clone()), schedule.id);
         }
         self.due_at(schedule.recurrence, schedule.next_at, schedule.id);
         self.by_id.insert(schedule.id, schedule);
@@ -202,7 +202,7 @@ impl Schedules {
         let schedule = self.by_id.remove(&id)?;
         self.bytes -= schedule.weight_bytes();
         if let Some(key) = &schedule.key {
-            self.by_key.remove(&(schedule.job.origin, key.clone()));
+            self.by_key.remove(&(schedule.job.protocol, key.clone()));
         }
         self.due_of(schedule.recurrence).remove(&(schedule.next_at, id));
         Some(schedule)
@@ -233,9 +233,9 @@ impl Schedules {
         assert_eq!(bytes, self.bytes, "bytes of schedules");
         let named = self.by_id.values().filter(|schedule| schedule.key.is_some());
         assert_eq!(named.count(), self.by_key.len(), "schedules by name");
-        for ((origin, key), id) in &self.by_key {
-            let named = self.at(*id).map(|schedule| (schedule.job.origin, schedule.key.as_ref()));
-            assert_eq!(named, Some((*origin, Some(key))), "{id:?} by name");
+        for ((protocol, key), id) in &self.by_key {
+            let named = self.at(*id).map(|schedule| (schedule.job.protocol, schedule.key.as_ref()));
+            assert_eq!(named, Some((*protocol, Some(key))), "{id:?} by name");
         }
         for (by_wall, indexed) in [(false, &self.due), (true, &self.due_by_wall)] {
             let timed = self.by_id.values().filter(|schedule| schedule.next_at < Timestamp::NEVER);

@@ -9,10 +9,10 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use crate::ids::{JobId, Origin, QueueId, Timestamp};
-use crate::job::{Job, KeyUntil, Place};
-use crate::line::Slot;
+use crate::ids::{JobId, Protocol, QueueId, Timestamp};
+use crate::job::{Job, JobState, KeyUntil};
 use crate::numbered::Numbered;
+use crate::ready::Slot;
 
 /// Jobs per slab page. A page is allocated and freed whole, so that a drained queue returns its memory. A page of this size
 /// fills a block of 24 KiB; one more job, with the allocator's overhead, would need a block of 28 KiB.
@@ -117,8 +117,8 @@ impl Jobs {
         let index = slot.0 as usize;
         if let Some(Some(page)) = self.pages.get_mut(index / PAGE) {
             page.used += 1;
-            if let Some(place) = page.jobs.get_mut(index % PAGE) {
-                *place = Some(job);
+            if let Some(state) = page.jobs.get_mut(index % PAGE) {
+                *state = Some(job);
             }
         }
         self.by_id.set(id, slot);
@@ -151,7 +151,7 @@ impl Jobs {
         let job = self.at_mut(slot)?;
         let before = job.weight_bytes();
         let out = change(job);
-        let (after, is_dead) = (job.weight_bytes(), matches!(job.place, Place::Dead(_)));
+        let (after, is_dead) = (job.weight_bytes(), matches!(job.state, JobState::Dead(_)));
         self.bytes = self.bytes - before + after;
         if is_dead {
             self.dead_bytes = self.dead_bytes - before + after;
@@ -222,37 +222,39 @@ impl Jobs {
 
     // ---- coalescing keys -------------------------------------------------------------------------------------------
 
-    fn key_hash(&self, queue: QueueId, origin: Origin, key: &[u8]) -> u32 {
-        self.group_hash(queue.0 % QUEUE_GROUPS, origin, key)
+    fn key_hash(&self, queue: QueueId, protocol: Protocol, key: &[u8]) -> u32 {
+        self.group_hash(queue.0 % QUEUE_GROUPS, protocol, key)
     }
 
-    fn group_hash(&self, group: u32, origin: Origin, key: &[u8]) -> u32 {
-        let hash = self.hasher.hash_one((group, origin, key));
+    fn group_hash(&self, group: u32, protocol: Protocol, key: &[u8]) -> u32 {
+        let hash = self.hasher.hash_one((group, protocol, key));
         // `Entry::spread` computes the other half from this one.
         u32::try_from(hash >> 32).unwrap_or_default()
     }
 
     /// The job that holds a key.
-    pub(crate) fn keyed(&self, queue: QueueId, origin: Origin, key: &[u8]) -> Option<Slot> {
-        self.keyed_by_hash(self.key_hash(queue, origin, key), queue, origin, key)
+    pub(crate) fn keyed(&self, queue: QueueId, protocol: Protocol, key: &[u8]) -> Option<Slot> {
+        self.keyed_by_hash(self.key_hash(queue, protocol, key), queue, protocol, key)
     }
 
-    fn keyed_by_hash(&self, hash: u32, queue: QueueId, origin: Origin, key: &[u8]) -> Option<Slot> {
+    fn keyed_by_hash(&self, hash: u32, queue: QueueId, protocol: Protocol, key: &[u8]) -> Option<Slot> {
         let same = |keyed: &Entry| {
             keyed.hash == hash
-                && self.at(keyed.slot).is_some_and(|j| j.queue == queue && j.origin == origin && j.key() == Some(key))
+                && self
+                    .at(keyed.slot)
+                    .is_some_and(|j| j.queue == queue && j.protocol == protocol && j.key() == Some(key))
         };
         self.by_key.find(Entry::spread(hash), same).map(|keyed| keyed.slot)
     }
 
     /// A job that holds a key in any queue: the oldest one in the first group of queues that has one. All queues have numbers
     /// below `queues`.
-    pub(crate) fn keyed_anywhere(&self, origin: Origin, key: &[u8], queues: u32) -> Option<Slot> {
+    pub(crate) fn keyed_anywhere(&self, protocol: Protocol, key: &[u8], queues: u32) -> Option<Slot> {
         (0..queues.min(QUEUE_GROUPS)).find_map(|group| {
             let slots =
-                self.by_key.iter_hash(Entry::spread(self.group_hash(group, origin, key))).map(|keyed| keyed.slot);
+                self.by_key.iter_hash(Entry::spread(self.group_hash(group, protocol, key))).map(|keyed| keyed.slot);
             let same =
-                |job: &&Job| job.queue.0 % QUEUE_GROUPS == group && job.origin == origin && job.key() == Some(key);
+                |job: &&Job| job.queue.0 % QUEUE_GROUPS == group && job.protocol == protocol && job.key() == Some(key);
             let held = slots.filter_map(|slot| Some((self.at(slot).filter(same)?.id, slot)));
             held.min_by_key(|(id, _)| *id).map(|(_, slot)| slot)
         })
@@ -260,11 +262,11 @@ impl Jobs {
 
     /// Makes the job hold its key, if it has one and no other job holds it. Returns whether the job holds it now.
     pub(crate) fn claim_key(&mut self, slot: Slot) -> bool {
-        let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key()?))) else {
+        let Some((queue, protocol, key)) = self.at(slot).and_then(|j| Some((j.queue, j.protocol, j.key()?))) else {
             return false;
         };
-        let hash = self.key_hash(queue, origin, key);
-        if let Some(holder) = self.keyed_by_hash(hash, queue, origin, key) {
+        let hash = self.key_hash(queue, protocol, key);
+        if let Some(holder) = self.keyed_by_hash(hash, queue, protocol, key) {
             return holder == slot;
         }
         self.by_key.insert_unique(Entry::spread(hash), Entry { hash, slot }, |keyed| Entry::spread(keyed.hash));
@@ -273,10 +275,10 @@ impl Jobs {
 
     /// Releases the job's key. Returns whether the job held it.
     pub(crate) fn release_key(&mut self, slot: Slot) -> bool {
-        let Some((queue, origin, key)) = self.at(slot).and_then(|j| Some((j.queue, j.origin, j.key()?))) else {
+        let Some((queue, protocol, key)) = self.at(slot).and_then(|j| Some((j.queue, j.protocol, j.key()?))) else {
             return false;
         };
-        let hash = self.key_hash(queue, origin, key);
+        let hash = self.key_hash(queue, protocol, key);
         match self.by_key.find_entry(Entry::spread(hash), |keyed| keyed.slot == slot) {
             Ok(entry) => {
                 entry.remove();
@@ -292,7 +294,7 @@ impl Jobs {
         let is_free = match until {
             KeyUntil::End | KeyUntil::EndOr(_) => is_over(job),
             KeyUntil::Start | KeyUntil::StartOr(_) => is_over(job) || job.attempts > 0,
-            KeyUntil::Gone => matches!(job.place, Place::Dead(_)),
+            KeyUntil::Gone => matches!(job.state, JobState::Dead(_)),
         };
         job.payload.has_key() && !is_free
     }
@@ -360,10 +362,10 @@ impl Jobs {
         for (slot, job) in self.slots_from(0) {
             count += 1;
             bytes += job.weight_bytes();
-            dead_bytes += if matches!(job.place, Place::Dead(_)) { job.weight_bytes() } else { 0 };
+            dead_bytes += if matches!(job.state, JobState::Dead(_)) { job.weight_bytes() } else { 0 };
             assert_eq!(self.slot(job.id), Some(slot), "{:?} is not where its number says", job.id);
             if let Some(key) = job.key() {
-                let holds = self.keyed(job.queue, job.origin, key) == Some(slot);
+                let holds = self.keyed(job.queue, job.protocol, key) == Some(slot);
                 assert!(!holds || Self::wants_key(job), "{:?} holds a key it should have let go", job.id);
                 keyed += usize::from(holds);
             }
@@ -389,5 +391,5 @@ impl Jobs {
 
 /// Whether the job will not run again unless a client asks for it.
 const fn is_over(job: &Job) -> bool {
-    matches!(job.place, Place::Dead(_) | Place::Done(_))
+    matches!(job.state, JobState::Dead(_) | JobState::Done(_))
 }

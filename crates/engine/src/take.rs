@@ -6,50 +6,56 @@ use bytes::Bytes;
 
 use crate::client::Served;
 use crate::command::{From, LeaseTerms, QueueKind, Select, Take, Wait, WorkerState};
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::{Event, Refusal, Taken};
-use crate::ids::{ClientId, Origin, QueueId, Tag, Timestamp, Token};
-use crate::job::{Holder, Job, Lease, Place};
-use crate::line::{Slot, Standing};
+use crate::ids::{ClientId, Protocol, QueueId, Tag, Timestamp, Token};
+use crate::job::{Holder, Job, JobState, Lease};
 use crate::queue::Queue;
+use crate::ready::{Slot, SortKey};
 use crate::throttle::Whose;
-use crate::turn::Turn;
 
 impl Engine {
-    pub(crate) fn take(&mut self, client: ClientId, tag: Tag, take: Take, turn: &mut Turn) -> Result<(), Refusal> {
+    pub(crate) fn take(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        take: Take,
+        context: &mut Context,
+    ) -> Result<(), Refusal> {
         let woken_for = self.stop_waking_to_take(client, take.wait)?;
-        let answer = self.take_or_wait(client, tag, take, turn);
+        let answer = self.take_or_wait(client, tag, take, context);
         // It may have taken a job of another queue than the one for which it was woken, or none.
         if let Some(queue) = woken_for {
-            self.serve(queue, turn);
+            self.serve(queue, context);
         }
         answer
     }
 
-    fn take_or_wait(&mut self, client: ClientId, tag: Tag, take: Take, turn: &mut Turn) -> Result<(), Refusal> {
+    fn take_or_wait(&mut self, client: ClientId, tag: Tag, take: Take, context: &mut Context) -> Result<(), Refusal> {
         let quiet = self.is_quiet(client, &take.worker);
-        let own = self.origin_of(client);
+        let own = self.protocol_of(client);
         match take.from {
-            From::Abilities => {
-                let abilities = &self.clients.get(&client).ok_or(Refusal::OutOfPlace)?.abilities;
+            From::Subscriptions => {
+                let subscriptions = &self.clients.get(&client).ok_or(Refusal::OutOfPlace)?.subscriptions;
                 let first = |served: &Served| self.first((client, own), served, &take.worker);
-                match self.choose(client, abilities, take.select, first).filter(|_| !quiet) {
-                    Some((served, slot)) => self.hand_out(client, tag, slot, served, &take.worker, turn),
+                match self.choose(client, subscriptions, take.select, first).filter(|_| !quiet) {
+                    Some((served, slot)) => self.hand_out(client, tag, slot, served, &take.worker, context),
                     None => {
-                        let sources = if quiet || take.wait == Wait::No { Vec::new() } else { abilities.clone() };
-                        self.wait_for_job(client, tag, sources, (take.wait, take.worker), turn);
+                        let sources = if quiet || take.wait == Wait::No { Vec::new() } else { subscriptions.clone() };
+                        self.wait_for_job(client, tag, sources, (take.wait, take.worker), context);
                     }
                 }
             }
             From::Listed { queues, lease } => {
                 let sources = self.listed(queues, lease)?;
-                self.take_from(client, tag, &sources, (take.select, take.wait, take.worker), quiet, turn);
+                self.take_from(client, tag, &sources, (take.select, take.wait, take.worker), quiet, context);
             }
             From::Cycle { queue, lease } => {
                 self.check_name(&queue)?;
                 let queue = self.queues.find_or_make(&queue, QueueKind::Cycle, self.limits.queues_max)?;
-                let sources = [Served { queue, weight: 0, lease, strays: None }];
-                self.take_from(client, tag, &sources, (take.select, take.wait, take.worker), quiet, turn);
+                let sources = [Served { queue, weight: 0, lease, unclaimed: None }];
+                self.take_from(client, tag, &sources, (take.select, take.wait, take.worker), quiet, context);
             }
         }
         Ok(())
@@ -62,15 +68,15 @@ impl Engine {
         sources: &[Served],
         (select, wait, worker): (Select, Wait, Bytes),
         quiet: bool,
-        turn: &mut Turn,
+        context: &mut Context,
     ) {
-        let own = self.origin_of(client);
+        let own = self.protocol_of(client);
         let first = |served: &Served| self.first((client, own), served, &worker);
         match self.choose(client, sources, select, first).filter(|_| !quiet) {
-            Some((served, slot)) => self.hand_out(client, tag, slot, served, &worker, turn),
+            Some((served, slot)) => self.hand_out(client, tag, slot, served, &worker, context),
             None => {
                 let at = if quiet || wait == Wait::No { Vec::new() } else { sources.to_vec() };
-                self.wait_for_job(client, tag, at, (wait, worker), turn);
+                self.wait_for_job(client, tag, at, (wait, worker), context);
             }
         }
         sources.iter().for_each(|served| self.drop_if_unknown(served.queue));
@@ -91,7 +97,7 @@ impl Engine {
                 continue;
             }
             match self.queues.find_or_make(&name, QueueKind::Work, self.limits.queues_max) {
-                Ok(queue) => listed.push(Served { queue, weight: 0, lease, strays: None }),
+                Ok(queue) => listed.push(Served { queue, weight: 0, lease, unclaimed: None }),
                 Err(why) => {
                     // Drop the queues that were created for this take alone.
                     listed.iter().for_each(|served| self.drop_if_unknown(served.queue));
@@ -105,10 +111,10 @@ impl Engine {
     /// The job of a queue that a client of protocol `own` gets next, in the name of this worker.
     pub(crate) fn first(
         &self,
-        (client, own): (ClientId, Option<Origin>),
+        (client, own): (ClientId, Option<Protocol>),
         served: &Served,
         worker: &[u8],
-    ) -> Option<(Standing, Slot)> {
+    ) -> Option<(SortKey, Slot)> {
         let whose = Whose::taking(client, served.lease, worker);
         let queue = self.queues.at(served.queue).filter(|queue| queue.has_work() && queue.admits(whose))?;
         queue.line.first_of(own)
@@ -120,7 +126,7 @@ impl Engine {
         client: ClientId,
         sources: &[Served],
         select: Select,
-        first: impl Fn(&Served) -> Option<(Standing, Slot)>,
+        first: impl Fn(&Served) -> Option<(SortKey, Slot)>,
     ) -> Option<(Served, Slot)> {
         let last = self.clients.get(&client).and_then(|client| client.last_queue);
         let birth = |served: &Served| self.queues.at(served.queue).map(|queue| queue.birth);
@@ -153,23 +159,23 @@ impl Engine {
         slot: Slot,
         served: Served,
         worker: &[u8],
-        turn: &mut Turn,
+        context: &mut Context,
     ) {
         let token = self.lease_job(client, slot, served.lease, worker);
         if let Some(client) = self.clients.get_mut(&client)
             && let Some(queue) = self.queues.at_mut(served.queue)
         {
             client.last_queue = Some(queue.birth);
-            queue.is_asked_for_by(client.info.origin);
+            queue.is_asked_for_by(client.info.protocol);
         }
         self.count(slot, |totals| totals.taken += 1);
         let Some(job) = self.jobs.at(slot) else { return };
         // A connection-bound lease ends with the daemon, so it is not journalled.
         if job.lease().is_some_and(|lease| !lease.connection_bound()) {
-            self.remember_move(slot, turn);
+            self.remember_move(slot, context);
         }
         if let Some(taken) = self.taken(slot, token) {
-            turn.tell(client, Event::Taken { tag, job: Box::new(taken) });
+            context.tell(client, Event::Taken { tag, job: Box::new(taken) });
         }
     }
 
@@ -194,7 +200,7 @@ impl Engine {
             None => Timestamp::NEVER,
         };
         let lease = Lease::new(holder, token, now, until, on_expiry);
-        self.move_job(slot, Place::Leased(Box::new(lease)));
+        self.move_job(slot, JobState::Leased(Box::new(lease)));
         token
     }
 
@@ -205,7 +211,7 @@ impl Engine {
             id: job.id,
             token,
             queue: queue.image.name.clone(),
-            origin: job.origin,
+            protocol: job.protocol,
             priority: job.priority,
             body: job.payload.share_body(),
             codec: queue.image.rules().codec,
@@ -231,7 +237,7 @@ impl Engine {
 
     /// When the first job of a queue became ready. A job that returned is before younger ones.
     pub(crate) fn oldest_ready(&self, queue: QueueId) -> Option<Timestamp> {
-        let (_, slot): (Standing, Slot) = self.queues.at(queue)?.line.first()?;
+        let (_, slot): (SortKey, Slot) = self.queues.at(queue)?.line.first()?;
         self.jobs.at(slot).map(|job: &Job| job.ready_at)
     }
 }

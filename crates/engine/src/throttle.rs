@@ -10,12 +10,12 @@ use bytes::Bytes;
 use crate::alarm::Alarm;
 use crate::command::{LeaseTerms, QueueKind};
 use crate::consumers::WaitKey;
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::Refusal;
 use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
-use crate::job::{Holder, Lease, PlaceKind};
+use crate::job::{Holder, JobStateKind, Lease};
 use crate::queue::Queue;
-use crate::turn::Turn;
 
 /// How much of a queue may be worked on at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -179,7 +179,7 @@ impl Engine {
         tag: Tag,
         name: &Bytes,
         throttle: Option<Throttle>,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         self.check_name(name)?;
         let id = match self.queues.named(name) {
@@ -190,13 +190,13 @@ impl Engine {
         if let Some(id) = id
             && self.queues.at(id).is_some_and(|queue| queue.image.throttle != throttle)
         {
-            self.set_queue(id, |image| image.throttle = throttle, turn);
+            self.set_queue(id, |image| image.throttle = throttle, context);
             self.count_slots(id);
-            self.note_stray(id);
-            self.serve(id, turn);
+            self.note_unclaimed(id);
+            self.serve(id, context);
             self.drop_if_unknown(id);
         }
-        self.tell_done(client, tag, turn);
+        self.tell_done(client, tag, context);
         Ok(())
     }
 
@@ -212,7 +212,7 @@ impl Engine {
         queue.slots = Some(Box::new(Slots::new()));
         let leases = self.jobs.slots_from(0).filter(|(_, job)| job.queue == id);
         let leases = leases.filter_map(|(_, job)| Some((job.id, job.lease()?)));
-        for (job, lease) in leases.take(queue.jobs(PlaceKind::Leased) as usize) {
+        for (job, lease) in leases.take(queue.jobs(JobStateKind::Leased) as usize) {
             if let Some((at, before)) = queue.hold_slot(job, lease, self.now) {
                 self.alarms.forget(before);
                 self.alarms.set(at, Alarm::Slots(id));
@@ -239,14 +239,14 @@ impl Engine {
             }
         }
         self.alarms.set(slots.alarm_at, Alarm::Slots(id));
-        self.note_stray(id);
+        self.note_unclaimed(id);
         self.freed.push_back(id);
     }
 
     /// Serves the queues that have free slots again.
-    pub(crate) fn serve_freed(&mut self, turn: &mut Turn) {
+    pub(crate) fn serve_freed(&mut self, context: &mut Context) {
         while let Some(queue) = self.freed.pop_front() {
-            self.serve(queue, turn);
+            self.serve(queue, context);
         }
     }
 

@@ -12,11 +12,11 @@ use crate::alarm::Alarm;
 use crate::client::{Blocked, Client, Served, Waiting, turn_of};
 use crate::command::{Select, Wait};
 use crate::consumers::{Consumers, WaitKey};
+use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::{Event, Refusal};
 use crate::ids::{ClientId, QueueId, Tag, Timestamp};
 use crate::queue::Queue;
-use crate::turn::Turn;
 
 /// How many takes of one client may be blocked at once.
 const BLOCKED_MAX: usize = 1 << 16;
@@ -29,7 +29,7 @@ impl Engine {
         tag: Tag,
         sources: Vec<Served>,
         (wait, worker): (Wait, Bytes),
-        turn: &mut Turn,
+        context: &mut Context,
     ) {
         let until = match wait {
             Wait::No => None,
@@ -37,14 +37,14 @@ impl Engine {
             Wait::Forever => Some(Timestamp::NEVER),
         };
         let Some(until) = until else {
-            return turn.tell(client, Event::Empty { tag });
+            return context.tell(client, Event::Empty { tag });
         };
-        let (seq, own) = (self.wait_seq(), self.origin_of(client));
+        let (seq, own) = (self.wait_seq(), self.protocol_of(client));
         for served in &sources {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 queue.change_consumers(own, |consumers| consumers.takers.insert(WaitKey::new(0, seq), client));
             }
-            self.notice_unserved(served.queue, turn);
+            self.notice_unserved(served.queue, context);
         }
         self.alarms.set(until, Alarm::Wait(client));
         let blocked = Blocked { tag, sources, worker, until, seq };
@@ -61,18 +61,18 @@ impl Engine {
     }
 
     /// A client is about to sleep. If there is work, it is woken at once, every time it asks.
-    pub(crate) fn sleep(&mut self, id: ClientId, turn: &mut Turn) -> Result<(), Refusal> {
+    pub(crate) fn sleep(&mut self, id: ClientId, context: &mut Context) -> Result<(), Refusal> {
         let woken_for = self.stop_waking(id)?;
-        let abilities = &self.clients.get(&id).ok_or(Refusal::OutOfPlace)?.abilities;
-        let (quiet, own) = (self.is_quiet(id, &[]), self.origin_of(id));
+        let subscriptions = &self.clients.get(&id).ok_or(Refusal::OutOfPlace)?.subscriptions;
+        let (quiet, own) = (self.is_quiet(id, &[]), self.protocol_of(id));
         let has_work = |served: &&Served| self.first((id, own), served, &[]).is_some();
-        let work = abilities.iter().find(has_work).map(|served| served.queue).filter(|_| !quiet);
+        let work = subscriptions.iter().find(has_work).map(|served| served.queue).filter(|_| !quiet);
         match work {
-            Some(queue) => self.wake(id, queue, turn),
+            Some(queue) => self.wake(id, queue, context),
             None => self.fall_asleep(id)?,
         }
         if let Some(queue) = woken_for {
-            self.serve(queue, turn);
+            self.serve(queue, context);
         }
         Ok(())
     }
@@ -81,8 +81,8 @@ impl Engine {
         let (seq, quiet) = (self.wait_seq(), self.is_quiet(id, &[]));
         let client = self.client(id)?;
         client.waiting = Waiting::Wake { seq };
-        let own = client.info.origin;
-        for served in client.abilities.clone().into_iter().filter(|_| !quiet) {
+        let own = client.info.protocol;
+        for served in client.subscriptions.clone().into_iter().filter(|_| !quiet) {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 queue.change_consumers(own, |those| those.sleepers.insert(WaitKey::new(served.weight, seq), id));
             }
@@ -95,7 +95,7 @@ impl Engine {
         id: ClientId,
         credits: u32,
         select: Select,
-        turn: &mut Turn,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let seq = self.wait_seq();
         let client = self.client(id)?;
@@ -108,32 +108,35 @@ impl Engine {
         if had == 0 && credits > 0 {
             self.queue_creditor(id);
         }
-        self.spend_credits(id, turn);
+        self.spend_credits(id, context);
         Ok(())
     }
 
     /// Gives a client with credits the jobs that are ready, in the order of its own selection.
-    fn spend_credits(&mut self, id: ClientId, turn: &mut Turn) {
+    fn spend_credits(&mut self, id: ClientId, context: &mut Context) {
         while let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) {
             if self.is_quiet(id, &[]) {
                 return;
             }
             let select = client.credit.select.unwrap_or(Select::BestPriority);
-            let own = client.info.origin;
+            let own = client.info.protocol;
             let first = |served: &Served| {
-                let strays = self.first_stray((id, own), served);
-                [self.first((id, own), served, &[]), strays].into_iter().flatten().min_by_key(|(standing, _)| *standing)
+                let unclaimed = self.first_unclaimed((id, own), served);
+                [self.first((id, own), served, &[]), unclaimed]
+                    .into_iter()
+                    .flatten()
+                    .min_by_key(|(standing, _)| *standing)
             };
-            let Some((served, slot)) = self.choose(id, &client.abilities, select, first) else { return };
+            let Some((served, slot)) = self.choose(id, &client.subscriptions, select, first) else { return };
             self.use_credit(id);
-            self.hand_out(id, Tag::NONE, slot, served, &[], turn);
+            self.hand_out(id, Tag::NONE, slot, served, &[], context);
         }
     }
 
     /// Ends all waits of a client without a notification.
-    pub(crate) fn unwait(&mut self, id: ClientId, turn: &mut Turn) {
+    pub(crate) fn unwait(&mut self, id: ClientId, context: &mut Context) {
         if let Some(queue) = self.stop_waiting(id) {
-            self.serve(queue, turn);
+            self.serve(queue, context);
         }
     }
 
@@ -181,9 +184,9 @@ impl Engine {
             Waiting::Jobs(takes) => takes.iter().for_each(|blocked| self.unblock(id, blocked)),
             Waiting::Wake { seq } => self.leave_sleepers(id, seq),
             Waiting::Awake { queue, .. } => {
-                let origin = self.origin_of(id);
+                let protocol = self.protocol_of(id);
                 if let Some(queue) = self.queues.at_mut(queue) {
-                    queue.count_woken(origin, -1);
+                    queue.count_woken(protocol, -1);
                 }
             }
         }
@@ -196,7 +199,7 @@ impl Engine {
     }
 
     fn leave_takers(&mut self, id: ClientId, seq: u64, sources: &[Served]) {
-        let own = self.origin_of(id);
+        let own = self.protocol_of(id);
         for served in sources {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 queue.change_consumers(own, |those| those.takers.remove(&WaitKey::new(0, seq)));
@@ -233,10 +236,10 @@ impl Engine {
 
     fn leave_sleepers(&mut self, id: ClientId, seq: u64) {
         let Some(client) = self.clients.get(&id) else { return };
-        for served in &client.abilities {
+        for served in &client.subscriptions {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 let key = WaitKey::new(served.weight, seq);
-                queue.change_consumers(client.info.origin, |those| those.sleepers.remove(&key));
+                queue.change_consumers(client.info.protocol, |those| those.sleepers.remove(&key));
             }
         }
     }
@@ -248,14 +251,14 @@ impl Engine {
         }
         let Some(client) = self.clients.get(&id) else { return };
         let Some(queue) = self.queues.at_mut(served.queue) else { return };
-        let own = client.info.origin;
+        let own = client.info.protocol;
         if let Waiting::Wake { seq } = client.waiting {
             queue.change_consumers(own, |those| those.sleepers.insert(WaitKey::new(served.weight, seq), id));
         }
         if client.credit.left > 0 {
             let key = WaitKey::new(served.weight, client.credit.seq);
             queue.change_consumers(own, |those| those.takers.insert(key, id));
-            self.strays.wait(id, client.credit.seq, served);
+            self.unclaimed.wait(id, client.credit.seq, served);
         }
     }
 
@@ -263,7 +266,7 @@ impl Engine {
     pub(crate) fn wait_no_more_at(&mut self, id: ClientId, served: Served) {
         let Some(client) = self.clients.get(&id) else { return };
         let Some(queue) = self.queues.at_mut(served.queue) else { return };
-        let own = client.info.origin;
+        let own = client.info.protocol;
         if let Waiting::Wake { seq } = client.waiting {
             queue.change_consumers(own, |those| those.sleepers.remove(&WaitKey::new(served.weight, seq)));
         }
@@ -271,25 +274,25 @@ impl Engine {
             let key = WaitKey::new(served.weight, client.credit.seq);
             queue.change_consumers(own, |those| those.takers.remove(&key));
         }
-        self.take_strays_no_more(id, served);
+        self.take_unclaimed_no_more(id, served);
     }
 
     /// Stops its wait for strays, unless another of its abilities takes them.
-    pub(crate) fn take_strays_no_more(&mut self, id: ClientId, served: Served) {
+    pub(crate) fn take_unclaimed_no_more(&mut self, id: ClientId, served: Served) {
         let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) else { return };
-        let still = served.strays.and_then(|origin| client.takes_strays(origin, served.weight).next());
+        let still = served.unclaimed.and_then(|protocol| client.takes_unclaimed(protocol, served.weight).next());
         if still.is_none() {
-            self.strays.leave(client.credit.seq, served);
+            self.unclaimed.leave(client.credit.seq, served);
         }
     }
 
     /// A client woken for this queue can no longer serve it: serves the queue again.
-    pub(crate) fn wake_in_stead(&mut self, id: ClientId, queue: QueueId, turn: &mut Turn) {
+    pub(crate) fn wake_in_stead(&mut self, id: ClientId, queue: QueueId, context: &mut Context) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if matches!(client.waiting, Waiting::Awake { queue: woken_for, .. } if woken_for == queue) {
             let waiting = std::mem::take(&mut client.waiting);
             self.leave_wait(id, waiting);
-            self.serve(queue, turn);
+            self.serve(queue, context);
         }
     }
 
@@ -298,23 +301,23 @@ impl Engine {
             return;
         }
         let Some(client) = self.clients.get(&id) else { return };
-        for served in &client.abilities {
+        for served in &client.subscriptions {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 let key = WaitKey::new(served.weight, client.credit.seq);
-                queue.change_consumers(client.info.origin, |those| those.takers.insert(key, id));
+                queue.change_consumers(client.info.protocol, |those| those.takers.insert(key, id));
             }
-            self.strays.wait(id, client.credit.seq, *served);
+            self.unclaimed.wait(id, client.credit.seq, *served);
         }
     }
 
     fn unqueue_creditor(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(&id).filter(|client| client.credit.left > 0) else { return };
-        for served in &client.abilities {
+        for served in &client.subscriptions {
             if let Some(queue) = self.queues.at_mut(served.queue) {
                 let key = WaitKey::new(served.weight, client.credit.seq);
-                queue.change_consumers(client.info.origin, |those| those.takers.remove(&key));
+                queue.change_consumers(client.info.protocol, |those| those.takers.remove(&key));
             }
-            self.strays.leave(client.credit.seq, *served);
+            self.unclaimed.leave(client.credit.seq, *served);
         }
     }
 
@@ -333,14 +336,14 @@ impl Engine {
     // ---- serving ---------------------------------------------------------------------------------------------------
 
     /// Serves a queue after work arrived or a woken client gave up: hands out and wakes until jobs or clients run out.
-    pub(crate) fn serve(&mut self, queue: QueueId, turn: &mut Turn) {
+    pub(crate) fn serve(&mut self, queue: QueueId, context: &mut Context) {
         while let Some(next) = self.next_served(queue) {
             match next {
-                Next::Wake(client) => self.wake(client, queue, turn),
-                Next::HandTo(client, key) => self.hand_to_waiting(client, key, queue, turn),
+                Next::Wake(client) => self.wake(client, queue, context),
+                Next::HandTo(client, key) => self.hand_to_waiting(client, key, queue, context),
             }
         }
-        self.notice_unserved(queue, turn);
+        self.notice_unserved(queue, context);
     }
 
     /// The next client to serve at a queue: the one of all protocols' candidates that has waited longest.
@@ -354,7 +357,7 @@ impl Engine {
     /// job to the sleeper that was woken for it. A direct taker does not wait for a woken sleeper that may never come.
     fn next_of(&self, queue: &Queue, consumers: &Consumers) -> Option<(WaitKey, Next)> {
         if (consumers.takers.is_empty() && consumers.sleepers.is_empty())
-            || queue.line.first_of(consumers.origin).is_none()
+            || queue.line.first_of(consumers.protocol).is_none()
         {
             return None;
         }
@@ -370,55 +373,55 @@ impl Engine {
         }
     }
 
-    fn wake(&mut self, id: ClientId, queue: QueueId, turn: &mut Turn) {
+    fn wake(&mut self, id: ClientId, queue: QueueId, context: &mut Context) {
         let seq = self.wait_seq();
         let deadline = self.now.after_ms(self.limits.wake_ms);
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let origin = client.info.origin;
+        let protocol = client.info.protocol;
         if let Waiting::Wake { seq } = std::mem::replace(&mut client.waiting, Waiting::Awake { queue, seq }) {
             self.leave_sleepers(id, seq);
         }
         if let Some(queue) = self.queues.at_mut(queue) {
-            queue.count_woken(origin, 1);
+            queue.count_woken(protocol, 1);
         }
         self.awake.push_back((deadline, id, seq));
-        turn.tell(id, Event::Woken);
+        context.tell(id, Event::WorkAvailable);
     }
 
     /// Hands the first job to the client whose turn it is. The key decides whether its blocked take or its credit is used.
-    fn hand_to_waiting(&mut self, id: ClientId, key: WaitKey, queue: QueueId, turn: &mut Turn) {
+    fn hand_to_waiting(&mut self, id: ClientId, key: WaitKey, queue: QueueId, context: &mut Context) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let own = client.info.origin;
+        let own = client.info.protocol;
         let Some((_, slot)) = self.queues.at(queue).and_then(|queue| queue.line.first_of(own)) else { return };
         if let Some(blocked) = client.take_blocked(key.seq) {
             self.unblock(id, &blocked);
             if let Some(served) = blocked.sources.iter().find(|served| served.queue == queue) {
-                self.hand_out(id, blocked.tag, slot, *served, &blocked.worker, turn);
+                self.hand_out(id, blocked.tag, slot, *served, &blocked.worker, context);
             }
             return;
         }
-        let served = client.abilities.iter().find(|served| served.queue == queue).copied();
+        let served = client.subscriptions.iter().find(|served| served.queue == queue).copied();
         self.use_credit(id);
         if let Some(served) = served {
-            self.hand_out(id, Tag::NONE, slot, served, &[], turn);
+            self.hand_out(id, Tag::NONE, slot, served, &[], context);
         }
     }
 
     /// A woken sleeper has not come in time: serves its queue again. The client stays awake, and gets work when it asks.
-    pub(crate) fn overslept(&mut self, id: ClientId, seq: u64, turn: &mut Turn) {
+    pub(crate) fn overslept(&mut self, id: ClientId, seq: u64, context: &mut Context) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if client.is_awake(seq) {
             let Waiting::Awake { queue, .. } = std::mem::take(&mut client.waiting) else { return };
-            let origin = client.info.origin;
+            let protocol = client.info.protocol;
             if let Some(queue) = self.queues.at_mut(queue) {
-                queue.count_woken(origin, -1);
+                queue.count_woken(protocol, -1);
             }
-            self.serve(queue, turn);
+            self.serve(queue, context);
         }
     }
 
     /// A blocked take has reached its deadline.
-    pub(crate) fn give_up_waiting(&mut self, id: ClientId, turn: &mut Turn) {
+    pub(crate) fn give_up_waiting(&mut self, id: ClientId, context: &mut Context) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         // A client with a deadline has only one blocked take.
         let over = client.blocked().and_then(VecDeque::front).filter(|blocked| blocked.until <= self.now);
@@ -426,7 +429,7 @@ impl Engine {
             && let Some(blocked) = client.take_blocked(seq)
         {
             self.unblock(id, &blocked);
-            turn.tell(id, Event::Empty { tag: blocked.tag });
+            context.tell(id, Event::Empty { tag: blocked.tag });
         }
     }
 }

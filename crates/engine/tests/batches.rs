@@ -6,17 +6,19 @@ mod common;
 
 use bytes::Bytes;
 use common::*;
-use windlass_engine::{Backoff, CallbackState, Command, Event, JobRef, Mutation, NewBatch, NewJob, Origin, PlaceKind};
+use windlass_engine::{
+    Backoff, CallbackState, Command, Event, JobRef, JobStateKind, Mutation, NewBatch, NewJob, Protocol,
+};
 
 const CALLBACKS: &str = "callbacks";
 
 fn callback(body: &'static str) -> Option<Box<NewJob>> {
-    Some(Box::new(NewJob::new(Origin::FAKTORY, name(CALLBACKS), name(body))))
+    Some(Box::new(NewJob::new(Protocol::FAKTORY, name(CALLBACKS), name(body))))
 }
 
 fn batch(text: &'static str) -> NewBatch {
     NewBatch {
-        origin: Origin::FAKTORY,
+        protocol: Protocol::FAKTORY,
         name: name(text),
         parent: None,
         about: Bytes::from_static(b"what for"),
@@ -145,11 +147,11 @@ fn no_callback_before_the_commit_and_an_empty_batch_completes_with_it() {
 
 #[test]
 fn a_batch_completes_however_its_jobs_end() {
-    let in_place = |place| in_queue("work", place);
+    let in_place = |state| in_queue("work", state);
     let fates: [(&str, Vec<Command>); 7] = [
         ("cancelled", vec![Command::Cancel(JobRef::Name(name("j")))]),
-        ("discarded", vec![mutate(in_place(PlaceKind::Ready), Mutation::Discard)]),
-        ("killed", vec![mutate(in_place(PlaceKind::Ready), Mutation::Kill)]),
+        ("discarded", vec![mutate(in_place(JobStateKind::Ready), Mutation::Discard)]),
+        ("killed", vec![mutate(in_place(JobStateKind::Ready), Mutation::Kill)]),
         ("removed with its queue", vec![remove_queue("work", false)]),
         ("failed for good", vec![take(["work"]).into(), fail(2)]),
         ("lost too often", vec![take(["work"]).into(), Command::Close]),
@@ -180,7 +182,7 @@ fn a_requeued_dead_job_may_still_lead_to_success() {
     broker.says(2, take(["work"]), ["2 took j2.1"]);
     broker.says(2, fail(2), ["2 failed j2, buried until 15552001000"]);
     assert_eq!(state(&mut broker, "b"), "1/1/1 --");
-    broker.says(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
+    broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
     assert_eq!(broker.drain("work"), [2]);
     assert_eq!(state(&mut broker, "b"), "1/0/0 -1");
 }
@@ -359,18 +361,18 @@ fn invalid_batches_and_jobs_that_cannot_join_are_refused() {
         make(new)
     };
     broker.says(1, make(batch("much too long")), ["1 refused: name of 13 bytes, limit 9"]);
-    broker.says(1, with(|job| job.durable = false), ["1 refused: out of place"]);
-    broker.says(1, with(|job| job.listen = true), ["1 refused: out of place"]);
-    broker.says(1, with(|job| job.batch = Some(Bytes::new())), ["1 refused: out of place"]);
+    broker.says(1, with(|job| job.durable = false), ["1 refused: out of state"]);
+    broker.says(1, with(|job| job.listen = true), ["1 refused: out of state"]);
+    broker.says(1, with(|job| job.batch = Some(Bytes::new())), ["1 refused: out of state"]);
     broker.says(1, with(|job| job.kind = windlass_engine::QueueKind::Cycle), ["1 refused: queue of the other kind"]);
     broker.says(1, make(batch("a")), ["1 done"]);
     broker.says(1, make(NewBatch { parent: Some(name("a")), ..batch("b") }), ["1 done"]);
     let third = NewBatch { parent: Some(name("b")), ..batch("c") };
     broker.says(1, make(third), ["1 refused: batch in 1 batches already, the limit"]);
-    let other = NewBatch { parent: Some(name("b")), origin: Origin::GEARMAN, ..batch("c") };
+    let other = NewBatch { parent: Some(name("b")), protocol: Protocol::GEARMAN, ..batch("c") };
     broker.says(1, make(other), ["1 refused: batch unknown"]);
-    broker.says(1, push("work").batch("b").foreground(), ["1 refused: out of place"]);
-    broker.says(1, push("ring").batch("b").cycle(), ["1 refused: out of place"]);
+    broker.says(1, push("work").batch("b").foreground(), ["1 refused: out of state"]);
+    broker.says(1, push("ring").batch("b").cycle(), ["1 refused: out of state"]);
 }
 
 #[test]

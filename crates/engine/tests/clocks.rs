@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Broker, cron, every, finish_by, look, push, take};
-use windlass_engine::{Backoff, Clock, Cron, Engine, JobId, KeyUntil, Limits, OnExpiry, Proof, Timestamp, Turn};
+use windlass_engine::{Backoff, Clock, Context, Cron, Engine, JobId, KeyUntil, Limits, OnExpiry, Proof, Timestamp};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: u64 = 24 * 3_600_000;
@@ -143,10 +143,10 @@ fn times_are_shown_by_the_wall_clock() {
 fn a_step_of_the_wall_clock_is_journalled() {
     let mut engine = Engine::new(Limits::default(), 1);
     let tick = |engine: &mut Engine, now, clock| {
-        let mut turn = Turn::new(Timestamp(now), 1);
-        turn.clock = clock;
-        engine.tick(&mut turn);
-        (turn.changes.len(), engine.head().clock)
+        let mut context = Context::new(Timestamp(now), 1);
+        context.clock = clock;
+        engine.tick(&mut context);
+        (context.changes.len(), engine.head().clock)
     };
     let clock = Clock { skew_ms: 5_000, boot: 3, ahead_ms: -4, at: Timestamp(0) };
     let kept = |clock: Clock, at| Clock { at: Timestamp(at), ..clock };

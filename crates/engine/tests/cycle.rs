@@ -9,7 +9,7 @@ mod common;
 use bytes::Bytes;
 use common::{Broker, push, repay, take, take_round};
 use windlass_engine::{
-    ClientId, Command, Event, From, JobId, LeaseTerms, OnExpiry, RepayTo, Select, Tag, Take, Timestamp, Turn, Wait,
+    ClientId, Command, Context, Event, From, JobId, LeaseTerms, OnExpiry, RepayTo, Select, Tag, Take, Timestamp, Wait,
 };
 
 const LEASE_MS: u64 = 1_000;
@@ -102,18 +102,18 @@ fn lent(events: &[(ClientId, Event)]) -> Option<(u64, u64)> {
 #[test]
 fn random_operations_follow_the_algorithm() {
     for seed in 0..60 {
-        let mut dice = Turn::new(Timestamp(0), seed);
+        let mut rng = Context::new(Timestamp(0), seed);
         let mut broker = Broker::new();
         let mut model = Model { serial: 1, queue: Vec::new(), lent: Vec::new(), inserted: 0 };
         let (mut keys, mut leases) = (0, Vec::new());
         for step in 0..400 {
             let at = format!("seed {seed}, step {step}");
-            broker.now += dice.roll(LEASE_MS / 4);
+            broker.now += rng.roll(LEASE_MS / 4);
             model.time_out(broker.now);
-            match dice.roll(10) {
+            match rng.roll(10) {
                 0 | 1 if keys < 40 => {
                     keys += 1;
-                    let head = dice.roll(4) == 0;
+                    let head = rng.roll(4) == 0;
                     model.add(keys, head);
                     let job = push("c").cycle().with(|job| job.front = head);
                     assert_eq!(common::words(&broker.hear(1, job)), [format!("1 new j{keys}")], "{at}");
@@ -126,9 +126,9 @@ fn random_operations_follow_the_algorithm() {
                 _ => {
                     let statuses = [RepayTo::Penalty, RepayTo::Reward, RepayTo::Reward, RepayTo::Front, RepayTo::Drop];
                     // Drops are rare, or the queue runs dry.
-                    let sides = if dice.roll(8) == 0 { 5 } else { 4 };
-                    let to = statuses[usize::try_from(dice.roll(sides)).unwrap()];
-                    let pick = usize::try_from(dice.roll(leases.len() as u64)).unwrap();
+                    let sides = if rng.roll(8) == 0 { 5 } else { 4 };
+                    let to = statuses[usize::try_from(rng.roll(sides)).unwrap()];
+                    let pick = usize::try_from(rng.roll(leases.len() as u64)).unwrap();
                     let Some((key, lend_key)) = leases.get(pick).copied() else { continue };
                     let said = common::words(&broker.hear(3, repay(key, lend_key, to)));
                     let expected = if model.repay(key, lend_key, to) { "3 done" } else { "3 refused: lease not held" };
@@ -273,9 +273,9 @@ fn a_take_by_kind_waits_at_a_cycle_queue() {
 #[test]
 fn the_serial_is_journalled() {
     let mut broker = Broker::new();
-    let mut turn = Turn::new(Timestamp(1_000), 1);
-    broker.engine.apply(ClientId(1), Tag::NONE, push("c").cycle().into(), &mut turn);
+    let mut context = Context::new(Timestamp(1_000), 1);
+    broker.engine.apply(ClientId(1), Tag::NONE, push("c").cycle().into(), &mut context);
     let queue = broker.engine.queues().next().unwrap().image();
     assert_eq!(queue.serial, 2);
-    assert!(turn.changes.contains(&windlass_engine::Change::QueueSet(queue.id)), "{:?}", turn.changes);
+    assert!(context.changes.contains(&windlass_engine::Change::QueueSet(queue.id)), "{:?}", context.changes);
 }

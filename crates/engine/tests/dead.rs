@@ -5,8 +5,8 @@ mod common;
 
 use common::{Broker, all, fail, list_jobs, mutate, placed, push, take};
 use windlass_engine::{
-    Backoff, Change, ClientId, Command, DeadDropped, Engine, Event, JobId, Limits, Mutation, PlaceKind, Tag, Timestamp,
-    Turn,
+    Backoff, Change, ClientId, Command, Context, DeadDropped, Engine, Event, JobId, JobStateKind, Limits, Mutation,
+    Tag, Timestamp,
 };
 
 fn mortal(bytes: usize) -> common::Push {
@@ -25,7 +25,7 @@ fn die(broker: &mut Broker, many: u64, bytes: usize) {
 }
 
 fn dead(broker: &mut Broker) -> Vec<u64> {
-    let events = broker.hear(1, list_jobs(placed(PlaceKind::Dead)));
+    let events = broker.hear(1, list_jobs(placed(JobStateKind::Dead)));
     let [(_, Event::Jobs { rows, next: None, .. })] = events.as_slice() else { panic!("{events:?}") };
     rows.iter().map(|row| row.job.id.0).collect()
 }
@@ -34,9 +34,9 @@ fn dead(broker: &mut Broker) -> Vec<u64> {
 fn come_to_rest(engine: &mut Engine, now: u64) -> Vec<Vec<Change>> {
     let mut changes = Vec::new();
     while engine.next_deadline().is_some_and(|at| at <= Timestamp(now)) {
-        let mut turn = Turn::new(Timestamp(now), 1);
-        engine.tick(&mut turn);
-        changes.push(turn.changes);
+        let mut context = Context::new(Timestamp(now), 1);
+        engine.tick(&mut context);
+        changes.push(context.changes);
     }
     engine.check();
     changes
@@ -44,9 +44,9 @@ fn come_to_rest(engine: &mut Engine, now: u64) -> Vec<Vec<Change>> {
 
 /// Runs a command, and returns its events and the number of changes.
 fn changes_of(broker: &mut Broker, command: Command) -> (Vec<Event>, usize) {
-    let mut turn = Turn::new(Timestamp(broker.now), 1);
-    broker.engine.apply(ClientId(1), Tag(1), command, &mut turn);
-    (turn.events.into_iter().map(|(_, event)| event).collect(), turn.changes.len())
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    broker.engine.apply(ClientId(1), Tag(1), command, &mut context);
+    (context.events.into_iter().map(|(_, event)| event).collect(), context.changes.len())
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn the_oldest_dead_are_dropped_when_there_are_too_many() {
     assert_eq!(dead(&mut broker), [3, 4, 5]);
     assert_eq!(broker.engine.dead_dropped(), DeadDropped { full: 2, made_way: 0 });
     // A requeued job is no longer dead, and leaves room for another.
-    broker.says(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue), ["1 mutated 3"]);
+    broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 3"]);
     die(&mut broker, 1, 10);
     broker.engine.check();
     assert_eq!(dead(&mut broker).len(), 1);

@@ -40,13 +40,13 @@ fn a_job_scheduled_in_the_past_is_ready_at_once() {
 #[test]
 fn a_job_expires_unless_it_is_leased() {
     let table = [("ready", push("q")), ("scheduled", push("q").not_before(9_000))];
-    for (place, job) in table {
+    for (state, job) in table {
         let mut broker = Broker::new();
         broker.says(1, job.expires(2_000).listen(), ["1 new j1"]);
-        assert!(broker.place(1).starts_with(place));
+        assert!(broker.place(1).starts_with(state));
         broker.at(1_999, []);
         broker.at(2_000, ["1 ended j1 expired"]);
-        assert_eq!(broker.place(1), "gone", "{place}");
+        assert_eq!(broker.place(1), "gone", "{state}");
     }
     let mut broker = Broker::new();
     broker.hear(1, push("q").expires(2_000).retry(3, Backoff::Fixed(5_000)));

@@ -7,12 +7,13 @@ mod common;
 use bytes::Bytes;
 use common::*;
 use windlass_engine::{
-    Backoff, Command, Cursor, Event, Limits, NewBatch, NewJob, OnExpiry, Origin, OriginStats, PlaceKind, Proof, Totals,
+    Backoff, Command, Cursor, Event, JobStateKind, Limits, NewBatch, NewJob, OnExpiry, Proof, Protocol, ProtocolStats,
+    Totals,
 };
 
 /// Pushes as Faktory's protocol.
 fn faktory(queue: &'static str) -> Push {
-    push(queue).with(|job| job.origin = Origin::FAKTORY)
+    push(queue).with(|job| job.protocol = Protocol::FAKTORY)
 }
 
 fn lease() -> Wish {
@@ -23,7 +24,7 @@ fn lease() -> Wish {
 fn flush(broker: &mut Broker, limit: u32) -> (u32, u32) {
     let (mut after, mut gone, mut rounds) = (Cursor::default(), 0, 0);
     loop {
-        let events = broker.hear(4, Command::Flush { origin: Origin::FAKTORY, after, limit });
+        let events = broker.hear(4, Command::Flush { protocol: Protocol::FAKTORY, after, limit });
         broker.engine.check();
         let Some((_, Event::Mutated { changed, next, .. })) = events.last() else { panic!("{events:?}") };
         assert!(*changed <= limit, "{changed} in one round");
@@ -35,19 +36,19 @@ fn flush(broker: &mut Broker, limit: u32) -> (u32, u32) {
     }
 }
 
-fn figures(broker: &mut Broker, origin: Origin) -> OriginStats {
+fn figures(broker: &mut Broker, protocol: Protocol) -> ProtocolStats {
     let events = broker.hear(4, Command::Stats);
     let [(_, Event::Stats { stats, .. })] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!(stats.origins.iter().map(|row| row.places.iter().sum::<u64>()).sum::<u64>(), stats.jobs);
-    stats.of(origin)
+    assert_eq!(stats.protocols.iter().map(|row| row.places.iter().sum::<u64>()).sum::<u64>(), stats.jobs);
+    stats.of(protocol)
 }
 
 #[test]
 fn a_flush_removes_everything_of_one_protocol_only() {
     let mut broker = Broker::new();
-    let callback = || Some(Box::new(NewJob::new(Origin::FAKTORY, name("callbacks"), Bytes::new())));
+    let callback = || Some(Box::new(NewJob::new(Protocol::FAKTORY, name("callbacks"), Bytes::new())));
     let batch = NewBatch {
-        origin: Origin::FAKTORY,
+        protocol: Protocol::FAKTORY,
         name: name("b"),
         parent: None,
         about: Bytes::new(),
@@ -86,8 +87,8 @@ fn a_flush_removes_everything_of_one_protocol_only() {
     let (gone, _) = flush(&mut broker, 1_000);
     assert_eq!(gone, 8, "and no callback came of it");
     assert_eq!((broker.engine.batches().count(), broker.engine.schedules().count()), (0, 2));
-    let left: Vec<_> = broker.engine.jobs().map(|job| job.origin).collect();
-    assert_eq!(left, [Origin::GEARMAN]);
+    let left: Vec<_> = broker.engine.jobs().map(|job| job.protocol).collect();
+    assert_eq!(left, [Protocol::GEARMAN]);
     let finish = Command::Finish { job: by_name("worked on"), proof: Proof::AnyLease, result: Bytes::new() };
     broker.says(2, finish, ["2 refused: job unknown"]);
     broker.says(1, list_queues(), ["1 queues both served limited"]);
@@ -130,7 +131,7 @@ fn a_large_queue_is_removed_in_several_steps() {
 fn totals_are_counted_for_each_protocol() {
     let mut broker = Broker::limited(|limits| (limits.dead_ms, limits.beat_ms) = (500, 100_000));
     broker.hear(1, push("other"));
-    assert_eq!(figures(&mut broker, Origin::FAKTORY).totals, Totals::default());
+    assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals, Totals::default());
     broker.hear(1, faktory("q"));
     broker.hear(1, faktory("q").retry(1, Backoff::Fixed(100)));
     broker.hear(1, faktory("q").not_before(1_100));
@@ -138,17 +139,20 @@ fn totals_are_counted_for_each_protocol() {
     broker.hear(2, finish_by(2, Proof::AnyLease));
     broker.hear(2, lease());
     broker.hear(2, fail_by(3, Proof::AnyLease));
-    let now = figures(&mut broker, Origin::FAKTORY);
-    assert_eq!((now.jobs(PlaceKind::Retrying), now.jobs(PlaceKind::Scheduled), now.jobs(PlaceKind::Ready)), (1, 1, 0));
+    let now = figures(&mut broker, Protocol::FAKTORY);
+    assert_eq!(
+        (now.jobs(JobStateKind::Retrying), now.jobs(JobStateKind::Scheduled), now.jobs(JobStateKind::Ready)),
+        (1, 1, 0)
+    );
     broker.at(1_100, []);
     // Both are ready again. Then one lease runs out and its job is dead; the other lease runs out, and its job is removed
     // because it has no retries; then the dead job is removed too.
     broker.hear(2, take(["q"]).for_ms(200, OnExpiry::Fail));
     broker.at(1_300, []);
-    assert_eq!(figures(&mut broker, Origin::FAKTORY).jobs(PlaceKind::Dead), 1);
+    assert_eq!(figures(&mut broker, Protocol::FAKTORY).jobs(JobStateKind::Dead), 1);
     broker.hear(2, take(["q"]).for_ms(200, OnExpiry::Fail));
     broker.at(1_500, []);
-    assert_eq!(figures(&mut broker, Origin::FAKTORY).jobs(PlaceKind::Dead), 1);
+    assert_eq!(figures(&mut broker, Protocol::FAKTORY).jobs(JobStateKind::Dead), 1);
     broker.at(1_800, []);
     let expected = Totals {
         pushed: 3,
@@ -162,22 +166,22 @@ fn totals_are_counted_for_each_protocol() {
         timed_out: 2,
         ..Totals::default()
     };
-    assert_eq!(figures(&mut broker, Origin::FAKTORY).totals, expected);
+    assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals, expected);
     // The figures of other protocols are separate. The totals count all protocols, and a flush of one leaves them.
-    assert_eq!(figures(&mut broker, Origin::GEARMAN).totals, Totals { pushed: 1, ..Totals::default() });
+    assert_eq!(figures(&mut broker, Protocol::GEARMAN).totals, Totals { pushed: 1, ..Totals::default() });
     flush(&mut broker, 1_000);
-    assert_eq!(figures(&mut broker, Origin::FAKTORY).totals, Totals::default());
+    assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals, Totals::default());
     assert_eq!(broker.engine.head().totals, Totals { pushed: 4, ..expected });
 }
 
 #[test]
 fn dismissed_workers_count_for_their_protocol() {
     let mut broker = Broker::new();
-    let info = windlass_engine::ClientInfo { origin: Some(Origin::FAKTORY), ..Default::default() };
+    let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
     broker.says(9, Command::Open(info), []);
     broker.says(9, enlist("w"), ["9 done"]);
     broker.says(1, enlist("v"), ["1 done"]);
     broker.at(1_000 + Limits::default().beat_ms, ["9 dismissed", "1 dismissed"]);
-    assert_eq!(figures(&mut broker, Origin::FAKTORY).totals.dismissed, 1);
+    assert_eq!(figures(&mut broker, Protocol::FAKTORY).totals.dismissed, 1);
     assert_eq!(broker.engine.head().totals.dismissed, 2);
 }

@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use windlass_engine::{
-    Ability, Backoff, Bridge, ClientId, ClientInfo, Codec, Command, Event, LeaseTerms, MISFIT, Mutation, Notice,
-    NoticeKind, Origin, PlaceKind, Proof, QueueKind, QueueRules, Select, Tag, Timestamp, Turn,
+    Backoff, Bridge, ClientId, ClientInfo, Codec, Command, Context, Event, JobStateKind, LeaseTerms, MISFIT, Mutation,
+    Notice, NoticeKind, Proof, Protocol, QueueKind, QueueRules, Select, Subscription, Tag, Timestamp,
 };
 
 fn bridge(queues: &[&'static str]) -> Command {
@@ -17,9 +17,10 @@ fn bridge(queues: &[&'static str]) -> Command {
 /// `b-` are bridged.
 fn broker() -> Broker {
     let mut broker = Broker::new();
-    for (client, origin) in [(11, Origin::GEARMAN), (12, Origin::GEARMAN), (21, Origin::FAKTORY), (22, Origin::FAKTORY)]
+    for (client, protocol) in
+        [(11, Protocol::GEARMAN), (12, Protocol::GEARMAN), (21, Protocol::FAKTORY), (22, Protocol::FAKTORY)]
     {
-        broker.hear(client, Command::Open(ClientInfo { origin: Some(origin), ..ClientInfo::default() }));
+        broker.hear(client, Command::Open(ClientInfo { protocol: Some(protocol), ..ClientInfo::default() }));
     }
     broker.says(1, bridge(&["b", "b-*"]), ["1 done"]);
     broker
@@ -30,7 +31,7 @@ fn gearman(queue: &'static str) -> Push {
 }
 
 fn faktory(queue: &'static str) -> Push {
-    push(queue).with(|job| job.origin = Origin::FAKTORY)
+    push(queue).with(|job| job.protocol = Protocol::FAKTORY)
 }
 
 #[test]
@@ -85,14 +86,14 @@ fn no_client_is_served_or_woken_for_jobs_it_does_not_see() {
     let mut waiting = broker();
     for client in [21, 22, 11] {
         waiting.says(client, serve("q"), []);
-        waiting.says(client, Command::Sleep, []);
+        waiting.says(client, Command::WaitForWork, []);
     }
     served(&mut waiting, ["11 woken", "21 woken"]);
-    waiting.says(11, Command::Sleep, ["11 woken"]);
+    waiting.says(11, Command::WaitForWork, ["11 woken"]);
     waiting.says(12, serve("q"), []);
     waiting.says(12, take_served(), ["12 took j1.1"]);
     waiting.says(11, take_served(), ["11 empty"]);
-    waiting.says(11, Command::Sleep, []);
+    waiting.says(11, Command::WaitForWork, []);
     // On credit.
     let mut waiting = broker();
     for client in [21, 11] {
@@ -104,7 +105,7 @@ fn no_client_is_served_or_woken_for_jobs_it_does_not_see() {
     let mut waiting = broker();
     for client in [4, 11] {
         waiting.says(client, serve("q"), []);
-        waiting.says(client, Command::Sleep, []);
+        waiting.says(client, Command::WaitForWork, []);
     }
     served(&mut waiting, ["4 woken", ""]);
     waiting.says(1, gearman("q"), ["11 woken", "1 new j3"]);
@@ -113,24 +114,28 @@ fn no_client_is_served_or_woken_for_jobs_it_does_not_see() {
 
 #[test]
 fn strays_are_jobs_that_no_client_of_their_audience_serves() {
-    let strays =
-        |origin| Ability { queue: name("default"), weight: 0, lease: LeaseTerms::CONNECTION, strays: Some(origin) };
+    let unclaimed = |protocol| Subscription {
+        queue: name("default"),
+        weight: 0,
+        lease: LeaseTerms::CONNECTION,
+        unclaimed: Some(protocol),
+    };
     let mut broker = broker();
     // Gearman's jobs are served, by a worker that sees no others.
     broker.says(11, serve("q"), []);
     broker.says(1, gearman("q"), ["1 new j1"]);
     broker.says(1, faktory("q"), ["1 new j2"]);
     broker.says(1, faktory("q"), ["1 new j3"]);
-    broker.says(21, Command::Serve(strays(Origin::FAKTORY)), []);
+    broker.says(21, Command::Serve(unclaimed(Protocol::FAKTORY)), []);
     broker.says(21, credit(1), ["21 took j2.1"]);
     // A client of another protocol gets none of them.
-    broker.says(12, Command::Serve(strays(Origin::FAKTORY)), []);
+    broker.says(12, Command::Serve(unclaimed(Protocol::FAKTORY)), []);
     broker.says(12, credit(1), []);
     broker.says(21, credit(1), ["21 took j3.1"]);
     // Now that no client serves Gearman's jobs, they are strays too, for clients that take them.
     broker.says(11, unserve("q", false), []);
     broker.says(21, credit(1), []);
-    broker.says(4, Command::Serve(strays(Origin::GEARMAN)), []);
+    broker.says(4, Command::Serve(unclaimed(Protocol::GEARMAN)), []);
     broker.says(4, credit(1), ["4 took j1.1"]);
     // Each protocol has its own first job; the other's first job does not matter.
     broker.says(1, gearman("q"), ["1 new j4"]);
@@ -150,9 +155,9 @@ fn a_queue_is_bridged_and_isolated_again_while_in_use() {
     // It waits for jobs of others; now there are none.
     broker.says(1, bridge(&["q"]), ["21 took j1.1", "1 done"]);
     broker.says(21, serve("q"), []);
-    broker.says(21, Command::Sleep, ["21 woken"]);
+    broker.says(21, Command::WaitForWork, ["21 woken"]);
     broker.says(11, serve("q"), []);
-    broker.says(11, Command::Sleep, ["11 woken"]);
+    broker.says(11, Command::WaitForWork, ["11 woken"]);
     broker.says(12, serve("q"), []);
     broker.says(1, bridge(&[]), ["1 done"]);
     // The client that was woken for jobs that it no longer sees.
@@ -174,7 +179,7 @@ fn counts_and_limits_cover_all_protocols_of_a_queue() {
     let ready: Vec<_> = rows.iter().map(|row| (row.ready.iter().sum::<u32>(), row.bridged)).collect();
     assert_eq!(ready, [(2, false)]);
     // A listing has the jobs in the order of the whole queue, for any client.
-    broker.says(1, list_jobs(in_queue("q", PlaceKind::Ready)), ["1 jobs j2 j1"]);
+    broker.says(1, list_jobs(in_queue("q", JobStateKind::Ready)), ["1 jobs j2 j1"]);
     broker.says(21, remove_queue("q", false), ["21 done"]);
     assert_eq!(broker.engine.job_count(), 0);
 }
@@ -185,21 +190,21 @@ fn a_cycle_queue_is_never_bridged() {
     broker.says(1, create("c", QueueKind::Cycle), ["1 done"]);
     broker.says(1, bridge(&["*"]), ["1 done"]);
     broker.says(1, faktory("c").cycle(), ["1 new j1"]);
-    broker.hear(11, Command::Open(ClientInfo { origin: Some(Origin::GEARMAN), ..ClientInfo::default() }));
+    broker.hear(11, Command::Open(ClientInfo { protocol: Some(Protocol::GEARMAN), ..ClientInfo::default() }));
     broker.says(11, take_round("c"), ["11 took j1.2"]);
 }
 
 // ---- conversion errors ---------------------------------------------------------------------------------------------
 
 fn misfit(job: u64, proof: Proof) -> Command {
-    Command::Misfit { job: id(job), proof, why: name("conversion: no") }
+    Command::Unconvertible { job: id(job), proof, why: name("conversion: no") }
 }
 
 /// The state of a job, its deliveries, and its failures.
 #[expect(clippy::unwrap_used, reason = "that is how a test fails")]
-fn place(broker: &Broker, job: u64) -> (PlaceKind, u32, u32) {
+fn place(broker: &Broker, job: u64) -> (JobStateKind, u32, u32) {
     let job = broker.engine.job(windlass_engine::JobId(job)).unwrap();
-    (job.place.kind(), job.attempts, job.failures)
+    (job.state.kind(), job.attempts, job.failures)
 }
 
 #[test]
@@ -209,13 +214,13 @@ fn after_a_conversion_error_a_job_waits_at_its_position_for_another_protocol() {
     broker.says(1, faktory("b"), ["1 new j2"]);
     broker.says(11, take(["b"]), ["11 took j1.1"]);
     broker.says(11, misfit(1, Proof::Connection), ["11 done"]);
-    assert_eq!(place(&broker, 1), (PlaceKind::Ready, 1, 0));
+    assert_eq!(place(&broker, 1), (JobStateKind::Ready, 1, 0));
     // That protocol never sees the job again, but gets the others.
     broker.says(12, take(["b"]), ["12 took j2.1"]);
     broker.says(11, take(["b"]).forever(), []);
     broker.says(11, Command::Unwait, []);
     broker.says(12, serve("b"), []);
-    broker.says(12, Command::Sleep, []);
+    broker.says(12, Command::WaitForWork, []);
     broker.says(12, Command::Unwait, []);
     broker.says(12, credit(1), []);
     broker.says(12, Command::Unwait, []);
@@ -247,12 +252,12 @@ fn a_job_that_no_protocol_can_express_is_dead_lettered() {
     broker.says(1, faktory("q").retry(25, Backoff::None), ["1 new j1"]);
     broker.says(21, take(["q"]), ["21 took j1.1"]);
     broker.says(21, misfit(1, Proof::Connection), ["21 done"]);
-    assert_eq!(place(&broker, 1), (PlaceKind::Dead, 1, 0));
+    assert_eq!(place(&broker, 1), (JobStateKind::Dead, 1, 0));
     // Bridged: all protocols have tried.
-    broker.hear(31, Command::Open(ClientInfo { origin: Some(Origin::EVENTMQ), ..ClientInfo::default() }));
+    broker.hear(31, Command::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }));
     broker.says(1, gearman("b"), ["1 new j2"]);
     for (round, (client, expected)) in
-        [(21, PlaceKind::Ready), (31, PlaceKind::Ready), (11, PlaceKind::Dead)].into_iter().enumerate()
+        [(21, JobStateKind::Ready), (31, JobStateKind::Ready), (11, JobStateKind::Dead)].into_iter().enumerate()
     {
         broker.says(client, take(["b"]), [&*format!("{client} took j2.{}", round + 1)]);
         broker.says(client, misfit(2, Proof::Connection), [&*format!("{client} done")]);
@@ -261,7 +266,7 @@ fn a_job_that_no_protocol_can_express_is_dead_lettered() {
     let failure = broker.engine.job(windlass_engine::JobId(2)).unwrap().extra.as_deref().unwrap().failure.clone();
     assert_eq!(&*failure.unwrap().kind, MISFIT);
     // A retry tries all protocols again.
-    broker.hear(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue));
+    broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
     broker.says(21, take(["b"]), ["21 took j2.4"]);
 }
 
@@ -295,9 +300,9 @@ fn after_the_bridge_is_removed_each_protocol_sees_its_own_jobs() {
 // ---- notices -------------------------------------------------------------------------------------------------------
 
 fn notices(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec<Notice> {
-    let mut turn = Turn::new(Timestamp(broker.now), 1);
-    broker.engine.apply(ClientId(client), Tag::NONE, command.into(), &mut turn);
-    turn.notices
+    let mut context = Context::new(Timestamp(broker.now), 1);
+    broker.engine.apply(ClientId(client), Tag::NONE, command.into(), &mut context);
+    context.notices
 }
 
 fn notice(queue: &'static str, kind: NoticeKind) -> Notice {
@@ -307,7 +312,7 @@ fn notice(queue: &'static str, kind: NoticeKind) -> Notice {
 #[test]
 fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
     let mut broker = broker();
-    let unserved = notice("q", NoticeKind::Unserved { jobs: Origin::FAKTORY, workers: vec![Origin::GEARMAN] });
+    let unserved = notice("q", NoticeKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] });
     assert_eq!(notices(&mut broker, 1, faktory("q")), []);
     assert_eq!(notices(&mut broker, 11, serve("q")), std::slice::from_ref(&unserved));
     assert_eq!(notices(&mut broker, 1, faktory("q")), []);
@@ -323,7 +328,10 @@ fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
     // A client that waits in FETCH counts as well.
     assert_eq!(notices(&mut broker, 1, gearman("r")), []);
     let waits = notices(&mut broker, 22, take(["r"]).forever());
-    assert_eq!(waits, [notice("r", NoticeKind::Unserved { jobs: Origin::GEARMAN, workers: vec![Origin::FAKTORY] })]);
+    assert_eq!(
+        waits,
+        [notice("r", NoticeKind::Unserved { jobs: Protocol::GEARMAN, workers: vec![Protocol::FAKTORY] })]
+    );
 }
 
 #[test]
@@ -344,10 +352,10 @@ fn a_conversion_error_gives_a_notice() {
 
 #[test]
 fn between_protocols_the_longest_wait_is_served_first_regardless_of_weights() {
-    let heavy = |weight| Ability { queue: name("b"), weight, lease: LeaseTerms::CONNECTION, strays: None };
+    let heavy = |weight| Subscription { queue: name("b"), weight, lease: LeaseTerms::CONNECTION, unclaimed: None };
     let mut broker = broker();
     for client in [31, 32] {
-        broker.hear(client, Command::Open(ClientInfo { origin: Some(Origin::EVENTMQ), ..ClientInfo::default() }));
+        broker.hear(client, Command::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }));
     }
     broker.says(21, take(["b"]).forever(), []);
     broker.says(31, Command::Serve(heavy(10)), []);

@@ -75,7 +75,7 @@ fn an_expired_lease_has_the_effect_of_its_terms() {
         ("is a lost worker", REQUEUE, "ready", 0),
         ("goes to the front", OnExpiry::Front, "ready", 0),
     ];
-    for (name, on_expiry, place, failures) in table {
+    for (name, on_expiry, state, failures) in table {
         let mut broker = Broker::new();
         broker.hear(4, push("q").retry(3, windlass_engine::Backoff::Fixed(50)));
         broker.hear(4, push("q"));
@@ -84,7 +84,7 @@ fn an_expired_lease_has_the_effect_of_its_terms() {
         broker.at(1_049, []);
         assert_eq!(broker.place(1), "leased until 1050", "{name}");
         broker.at(1_050, []);
-        assert_eq!(broker.place(1), place, "{name}");
+        assert_eq!(broker.place(1), state, "{name}");
         let job = broker.engine.job(windlass_engine::JobId(1)).unwrap();
         assert_eq!((job.failures, job.attempts), (failures, 1), "{name}");
     }
@@ -196,17 +196,17 @@ fn a_jobs_own_lease_time_applies_as_the_terms_allow() {
         ),
         ("a lost worker", LeaseTerms { wish: Some(REQUEUE), ..bound }, "1 took j1.1 until 1070", "ready", 0),
     ];
-    for (name, lease, taken, place, failures) in table {
+    for (name, lease, taken, state, failures) in table {
         let mut broker = Broker::new();
         broker.hear(4, push("q").lease_ms(70).retry(3, Backoff::Fixed(1_000)));
         broker.hear(1, serve_on("q", 0, lease));
         assert_eq!(common::words(&broker.hear(1, common::take_served())), [taken], "{name}");
         broker.at(1_070, []);
-        assert_eq!(broker.place(1), place, "{name}");
+        assert_eq!(broker.place(1), state, "{name}");
         assert_eq!(broker.engine.job(JobId(1)).map(|job| job.failures), Some(failures), "{name}");
         // Whatever its end, this lease ends with its connection.
         broker.says(1, Command::Close, []);
-        let left = if lease.connection_bound { place.replace("leased", "ready") } else { place.into() };
+        let left = if lease.connection_bound { state.replace("leased", "ready") } else { state.into() };
         assert_eq!(broker.place(1), left, "{name}");
     }
     // A job without a lease time of its own gets the taker's.
@@ -287,7 +287,7 @@ fn only_a_success_may_be_late() {
         fail_by(1, proof),
         Command::Release { job: job.clone(), proof, front: false },
         Command::Extend { job: job.clone(), proof, until: Timestamp(5_000), only_later: false },
-        Command::Tell { job, proof, note: data("half") },
+        Command::Progress { job, proof, note: data("half") },
         finish_by(2, proof),
     ] {
         broker.says(1, other, ["1 refused: lease not held"]);
@@ -300,13 +300,13 @@ fn only_a_success_may_be_late() {
 
 #[test]
 fn unserve_may_give_back_the_jobs() {
-    for (requeue, place) in [(true, "ready"), (false, "leased")] {
+    for (requeue, state) in [(true, "ready"), (false, "leased")] {
         let mut broker = Broker::new();
         broker.hear(1, common::serve("q"));
         broker.hear(4, push("q"));
         broker.says(1, common::take_served(), ["1 took j1.1"]);
         broker.says(1, common::unserve("q", requeue), []);
-        assert_eq!(broker.place(1), place);
+        assert_eq!(broker.place(1), state);
     }
 }
 

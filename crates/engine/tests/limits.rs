@@ -31,7 +31,12 @@ fn pushes_beyond_a_limit_are_refused() {
             || push("q").unique("key", Clash::Keep).into(),
             "1 refused: name of 3 bytes, limit 1",
         ),
-        ("a label", |l| l.name_bytes_max = 1, || Command::Label("me".into()), "1 refused: name of 2 bytes, limit 1"),
+        (
+            "a label",
+            |l| l.name_bytes_max = 1,
+            || Command::SetClientName("me".into()),
+            "1 refused: name of 2 bytes, limit 1",
+        ),
     ];
     for (name, change, command, expected) in table {
         let mut broker = Broker::limited(change);
@@ -70,7 +75,7 @@ fn listeners() {
 #[test]
 fn a_job_neither_durable_nor_listened_to_is_refused() {
     let mut broker = Broker::new();
-    broker.says(1, push("q").with(|job| job.durable = false), ["1 refused: out of place"]);
+    broker.says(1, push("q").with(|job| job.durable = false), ["1 refused: out of state"]);
     assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
 }
 

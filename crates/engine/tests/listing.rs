@@ -5,7 +5,7 @@ mod common;
 
 use common::{Broker, all, fail, in_queue, list_jobs, list_queues, mutate, placed, push, take, take_round, with_names};
 use windlass_engine::{
-    Backoff, Command, Cursor, Event, Filter, JobRef, Mutation, Origin, PlaceKind, QueueKind, RepayTo, Test,
+    Backoff, Command, Cursor, Event, Filter, JobRef, JobStateKind, Mutation, Protocol, QueueKind, RepayTo, Test,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
@@ -25,7 +25,7 @@ fn one_everywhere() -> Broker {
     broker.hear(2, common::finish(5));
     broker.hear(2, take_round("c"));
     broker.hear(2, common::repay(6, 2, RepayTo::Drop));
-    broker.hear(1, push("q").with(|job| job.origin = Origin::FAKTORY));
+    broker.hear(1, push("q").with(|job| job.protocol = Protocol::FAKTORY));
     broker.hear(1, push("r").with(|job| job.body = "odd".into()));
     broker.engine.check();
     broker
@@ -44,20 +44,20 @@ fn filters() {
     let odd = Test(std::sync::Arc::new(|job| job.body().len() % 2 == 1));
     let table: Vec<(&str, Filter, &[u64])> = vec![
         ("all", all(), &[1, 2, 3, 4, 5, 6, 7, 8]),
-        ("ready", placed(PlaceKind::Ready), &[7, 8]),
-        ("leased", placed(PlaceKind::Leased), &[4]),
-        ("scheduled", placed(PlaceKind::Scheduled), &[3]),
-        ("retrying", placed(PlaceKind::Retrying), &[2]),
-        ("dead", placed(PlaceKind::Dead), &[1]),
-        ("shelved", placed(PlaceKind::Shelved), &[6]),
-        ("done", placed(PlaceKind::Done), &[5]),
-        ("ready in a queue", in_queue("q", PlaceKind::Ready), &[7]),
-        ("dead in another queue", in_queue("r", PlaceKind::Dead), &[]),
-        ("in an unknown queue", in_queue("x", PlaceKind::Ready), &[]),
-        ("of a protocol", Filter { origin: Some(Origin::FAKTORY), ..all() }, &[7]),
+        ("ready", placed(JobStateKind::Ready), &[7, 8]),
+        ("leased", placed(JobStateKind::Leased), &[4]),
+        ("scheduled", placed(JobStateKind::Scheduled), &[3]),
+        ("retrying", placed(JobStateKind::Retrying), &[2]),
+        ("dead", placed(JobStateKind::Dead), &[1]),
+        ("shelved", placed(JobStateKind::Parked), &[6]),
+        ("done", placed(JobStateKind::Done), &[5]),
+        ("ready in a queue", in_queue("q", JobStateKind::Ready), &[7]),
+        ("dead in another queue", in_queue("r", JobStateKind::Dead), &[]),
+        ("in an unknown queue", in_queue("x", JobStateKind::Ready), &[]),
+        ("of a protocol", Filter { protocol: Some(Protocol::FAKTORY), ..all() }, &[7]),
         ("of one name, both of it", with_names(["a"]), &[1, 3]),
         ("of names, one of them twice", with_names(["b", "a", "b"]), &[1, 2, 3]),
-        ("of a name, and dead", Filter { place: Some(PlaceKind::Dead), ..with_names(["a"]) }, &[1]),
+        ("of a name, and dead", Filter { state: Some(JobStateKind::Dead), ..with_names(["a"]) }, &[1]),
         ("of an unknown name", with_names(["x"]), &[]),
         ("that pass a test", Filter { test: Some(odd), ..all() }, &[6, 8]),
     ];
@@ -102,9 +102,9 @@ fn pages_show_every_row_once_and_in_order() {
     latest_first.reverse();
     let evens: Vec<u64> = by_three(1).into_iter().step_by(2).collect();
     for limit in [1, 2, 7, 59, 60, 1_000] {
-        assert_eq!(walk(&mut broker, &in_queue("q", PlaceKind::Ready), limit), by_priority, "ready, {limit}");
-        assert_eq!(walk(&mut broker, &in_queue("c", PlaceKind::Ready), limit), by_three(3), "cycle, {limit}");
-        assert_eq!(walk(&mut broker, &placed(PlaceKind::Scheduled), limit), latest_first, "scheduled, {limit}");
+        assert_eq!(walk(&mut broker, &in_queue("q", JobStateKind::Ready), limit), by_priority, "ready, {limit}");
+        assert_eq!(walk(&mut broker, &in_queue("c", JobStateKind::Ready), limit), by_three(3), "cycle, {limit}");
+        assert_eq!(walk(&mut broker, &placed(JobStateKind::Scheduled), limit), latest_first, "scheduled, {limit}");
         assert_eq!(walk(&mut broker, &with_names(["even"]), limit), evens, "by name, {limit}");
         let mut everything = walk(&mut broker, &all(), limit);
         everything.sort_unstable();
@@ -118,7 +118,7 @@ fn a_page_is_never_longer_than_the_limit() {
     for _ in 0..5 {
         broker.hear(1, push("q"));
     }
-    broker.says(1, list_jobs(in_queue("q", PlaceKind::Ready)), ["1 jobs j1 j2 j3 and more"]);
+    broker.says(1, list_jobs(in_queue("q", JobStateKind::Ready)), ["1 jobs j1 j2 j3 and more"]);
     broker.says(1, Command::ListJobs { filter: all(), after: Cursor::default(), limit: 0 }, ["1 jobs j1 and more"]);
 }
 
@@ -129,7 +129,7 @@ fn an_empty_page_may_have_a_successor() {
     for _ in 0..100 {
         broker.hear(1, push("q"));
     }
-    let nothing = Filter { origin: Some(Origin::EVENTMQ), ..in_queue("q", PlaceKind::Ready) };
+    let nothing = Filter { protocol: Some(Protocol::EVENTMQ), ..in_queue("q", JobStateKind::Ready) };
     broker.says(
         1,
         Command::ListJobs { filter: nothing.clone(), after: Cursor::default(), limit: 2 },
@@ -149,9 +149,9 @@ fn bulk_changes() {
     for (action, expected, places) in table {
         let mut broker = one_everywhere();
         broker.says(1, mutate(all(), action), [expected]);
-        for (job, place) in (1..).zip(places) {
+        for (job, state) in (1..).zip(places) {
             let is = broker.place(job);
-            assert!(is.starts_with(place), "{action:?}: j{job} is {is}");
+            assert!(is.starts_with(state), "{action:?}: j{job} is {is}");
         }
     }
 }
@@ -217,7 +217,7 @@ fn a_barrier_changes_nothing_and_acknowledges() {
 fn clients_in_order_of_their_numbers() {
     let mut broker = Broker::new();
     for (client, label) in [(3, "three"), (1, "one"), (2, "two"), (4, "four")] {
-        broker.says(client, Command::Label(label.into()), []);
+        broker.says(client, Command::SetClientName(label.into()), []);
     }
     broker.says(1, Command::ListClients { after: Cursor::default(), limit: 9 }, ["1 clients one two three four"]);
     broker.says(1, Command::ListClients { after: Cursor(2, 0), limit: 2 }, ["1 clients two three and more"]);

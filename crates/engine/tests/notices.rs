@@ -52,7 +52,7 @@ fn a_conversion_error_gives_a_notice() {
     broker.hear(1, push("mail"));
     broker.hear(2, take(["mail"]));
     let why = name("base64: not one string");
-    broker.hear(2, Command::Misfit { job: id(1), proof: Proof::Connection, why });
+    broker.hear(2, Command::Unconvertible { job: id(1), proof: Proof::Connection, why });
     assert_eq!(
         noticed(&mut broker),
         [(NoticeKind::Unfit { is_dead: true }, 1, "mail  base64: not one string".to_owned())]
@@ -78,7 +78,7 @@ fn refused_jobs_give_notices() {
     }
     let full = NoticeKind::Refused(Refusal::QueueFull { held: 1, limit: 1 });
     let expected = (full, 1, "mail  ".to_owned());
-    assert_eq!(noticed(&mut broker), [expected.clone(), expected], "each in its own turn");
+    assert_eq!(noticed(&mut broker), [expected.clone(), expected], "each in its own context");
     broker.hear(1, push("much too long a name"));
     let too_long = NoticeKind::Refused(Refusal::NameTooLong { given: 20, limit: 8 });
     assert_eq!(noticed(&mut broker), [(too_long, 1, "much too long a name  ".to_owned())]);

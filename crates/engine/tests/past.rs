@@ -4,36 +4,36 @@ mod common;
 
 use common::{Broker, fail, push, take};
 use windlass_engine::{
-    Backoff, ClientId, Command, Event, Fate, Holder, JobRef, Lease, OnExpiry, Past, Place, Proof, Timestamp, Token,
+    Backoff, ClientId, Command, Event, Fate, Holder, JobRef, JobState, Lease, OnExpiry, Past, Proof, Timestamp, Token,
 };
 
 const DEAD_MS: u64 = 180 * 86_400_000;
 
-fn been(place: Option<Place>, failures: u32) -> common::Push {
+fn been(state: Option<JobState>, failures: u32) -> common::Push {
     push("q").retry(2, Backoff::Fixed(500)).with(|job| {
-        job.past = Some(Box::new(Past { ready_at: Some(Timestamp(700)), failures, place }));
+        job.past = Some(Box::new(Past { ready_at: Some(Timestamp(700)), failures, state }));
     })
 }
 
-fn leased(until: u64) -> Option<Place> {
+fn leased(until: u64) -> Option<JobState> {
     let holder = Holder::Named(b"w1".as_slice().into());
     let lease = Lease::new(holder, Token(0), Timestamp(900), Timestamp(until), OnExpiry::Fail);
-    Some(Place::Leased(Box::new(lease)))
+    Some(JobState::Leased(Box::new(lease)))
 }
 
 #[test]
 fn an_imported_job_keeps_its_state() {
     let table = [
         (None, "ready"),
-        (Some(Place::Retrying(Timestamp(3_000))), "retrying 3000"),
-        (Some(Place::Dead(Timestamp(4_000))), "dead until 4000"),
+        (Some(JobState::Retrying(Timestamp(3_000))), "retrying 3000"),
+        (Some(JobState::Dead(Timestamp(4_000))), "dead until 4000"),
         (leased(5_000), "leased until 5000"),
         // Not longer than the longest lease here.
         (leased(u64::MAX - 1), "leased until 61000"),
     ];
-    for (place, expected) in table {
+    for (state, expected) in table {
         let mut broker = Broker::limited(|limits| limits.lease_ms_max = 60_000);
-        broker.says(1, been(place, 1), ["1 new j1"]);
+        broker.says(1, been(state, 1), ["1 new j1"]);
         assert_eq!(broker.place(1), expected);
     }
     let mut broker = Broker::new();
@@ -44,8 +44,8 @@ fn an_imported_job_keeps_its_state() {
 #[test]
 fn an_imported_time_in_the_past_is_due_at_once() {
     let mut broker = Broker::new();
-    broker.says(1, been(Some(Place::Retrying(Timestamp(10))), 1), ["1 new j1"]);
-    broker.says(1, been(Some(Place::Dead(Timestamp(10))), 1), ["1 new j2"]);
+    broker.says(1, been(Some(JobState::Retrying(Timestamp(10))), 1), ["1 new j1"]);
+    broker.says(1, been(Some(JobState::Dead(Timestamp(10))), 1), ["1 new j2"]);
     broker.says(1, been(leased(999), 1), ["1 new j3"]);
     broker.at(1_000, []);
     assert_eq!([1, 2, 3].map(|job| broker.place(job)), ["ready", "gone", "retrying 1500"]);
@@ -83,13 +83,13 @@ fn the_worker_of_an_imported_lease_may_end_it() {
 #[test]
 fn an_impossible_past_is_refused() {
     let mut broker = Broker::new();
-    for place in [Place::Ready, Place::Scheduled(Timestamp(9)), Place::Shelved, Place::Done(Timestamp(9))] {
-        broker.says(1, been(Some(place), 0), ["1 refused: out of place"]);
+    for state in [JobState::Ready, JobState::Scheduled(Timestamp(9)), JobState::Parked, JobState::Done(Timestamp(9))] {
+        broker.says(1, been(Some(state), 0), ["1 refused: out of state"]);
     }
     let holder = Holder::Connection(ClientId(1));
     let bound = Lease::new(holder, Token(1), Timestamp(1), Timestamp(9_000), OnExpiry::Requeue);
-    broker.says(1, been(Some(Place::Leased(Box::new(bound))), 0), ["1 refused: out of place"]);
-    broker.says(1, been(None, 0).cycle(), ["1 refused: out of place"]);
-    broker.says(1, been(None, 0).foreground(), ["1 refused: out of place"]);
-    broker.says(1, common::every(1_000, been(None, 0)), ["1 refused: out of place"]);
+    broker.says(1, been(Some(JobState::Leased(Box::new(bound))), 0), ["1 refused: out of state"]);
+    broker.says(1, been(None, 0).cycle(), ["1 refused: out of state"]);
+    broker.says(1, been(None, 0).foreground(), ["1 refused: out of state"]);
+    broker.says(1, common::every(1_000, been(None, 0)), ["1 refused: out of state"]);
 }

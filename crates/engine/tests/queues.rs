@@ -84,7 +84,7 @@ fn a_paused_queue_accepts_jobs_and_hands_out_none() {
     let mut broker = Broker::new();
     broker.hear(1, serve("q"));
     broker.says(1, pause("q", true), ["1 done"]);
-    broker.says(1, Command::Sleep, []);
+    broker.says(1, Command::WaitForWork, []);
     broker.says(2, push("q").retry(1, Backoff::None), ["2 new j1"]);
     broker.says(2, take(["q"]), ["2 empty"]);
     broker.says(2, pause("q", false), ["1 woken", "2 done"]);

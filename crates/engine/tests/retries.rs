@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Broker, by_name, fail, finish, list_jobs, mutate, placed, push, release, take};
-use windlass_engine::{Backoff, Command, Event, Fate, LOSSES, Limits, Mutation, PlaceKind};
+use windlass_engine::{Backoff, Command, Event, Fate, JobStateKind, LOSSES, Limits, Mutation};
 
 const DEAD_MS: u64 = 180 * 86_400_000;
 
@@ -77,7 +77,7 @@ fn faktorys_back_off_stays_in_its_bounds() {
             broker.at(at.0, []);
         }
     }
-    assert!(seen.len() > 60, "the dice fall differently: {}", seen.len());
+    assert!(seen.len() > 60, "the rng fall differently: {}", seen.len());
 }
 
 #[test]
@@ -110,9 +110,9 @@ fn dead_jobs_can_be_listed_and_requeued_and_expire() {
     let mut broker = Broker::limited(|limits: &mut Limits| limits.dead_ms = 5_000);
     broker.hear(1, push("q").retry(-1, Backoff::None).named("a"));
     assert_eq!(fail_once(&mut broker), "2 failed j1, buried until 6000");
-    broker.says(1, list_jobs(placed(PlaceKind::Dead)), ["1 jobs j1"]);
+    broker.says(1, list_jobs(placed(JobStateKind::Dead)), ["1 jobs j1"]);
     broker.says(1, Command::Look(by_name("a")), ["1 sees j1 dead in q"]);
-    broker.says(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
+    broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
     assert_eq!(fail_once(&mut broker), "2 failed j1, buried until 6000");
     broker.at(5_999, []);
     assert_eq!(broker.place(1), "dead until 6000");
@@ -175,7 +175,7 @@ fn a_job_that_loses_workers_waits_longer_each_time_and_then_is_dead() {
         assert_eq!((&*failure.kind, &*failure.message), (LOSSES, &b"5 workers were lost with it"[..]));
         assert_eq!((job.failures, broker.engine.head().totals.lost), (0, 5));
         // A retry begins from the start.
-        broker.hear(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue));
+        broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
         lose(&mut broker, 2);
         assert_eq!(broker.place(1), "ready");
     }

@@ -7,7 +7,7 @@ mod common;
 use bytes::Bytes;
 use common::*;
 use windlass_engine::{
-    Backoff, Codec, Command, Engine, Event, JobRef, Limits, MISFIT, Mutation, Origin, PlaceKind, Proof, QueueKind,
+    Backoff, Codec, Command, Engine, Event, JobRef, JobStateKind, Limits, MISFIT, Mutation, Proof, Protocol, QueueKind,
     QueueRow, QueueRules, Retry,
 };
 
@@ -16,7 +16,7 @@ fn rule(queue: &'static str, rules: QueueRules) -> Command {
 }
 
 fn misfit(job: u64, proof: Proof) -> Command {
-    Command::Misfit { job: id(job), proof, why: name("base64: not one string") }
+    Command::Unconvertible { job: id(job), proof, why: name("base64: not one string") }
 }
 
 fn rows(broker: &mut Broker) -> Vec<QueueRow> {
@@ -82,7 +82,7 @@ fn a_body_that_is_too_long_is_refused_in_every_command() {
     broker.says(1, repay, ["1 refused: body of 5 bytes, limit of the queue 4"]);
     // Batches do not bypass the limit either.
     let batch = windlass_engine::NewBatch {
-        origin: Origin::FAKTORY,
+        protocol: Protocol::FAKTORY,
         name: name("b"),
         parent: None,
         about: Bytes::new(),
@@ -145,13 +145,13 @@ fn a_job_with_a_conversion_error_is_dead_lettered() {
         let windlass_engine::End::Failed(failure) = end else { panic!("{end:?}") };
         assert_eq!((&*failure.kind, &*failure.message), (MISFIT, &b"base64: not one string"[..]));
         let job = broker.engine.job_named(b"").or_else(|| broker.engine.jobs().next()).unwrap();
-        assert_eq!((job.place.kind(), job.failures, job.attempts), (PlaceKind::Dead, 0, 1), "{failures_max}");
+        assert_eq!((job.state.kind(), job.failures, job.attempts), (JobStateKind::Dead, 0, 1), "{failures_max}");
         assert_eq!(job.extra.as_deref().and_then(|extra| extra.failure.clone()).as_ref(), Some(failure));
         let totals = broker.engine.head().totals;
         assert_eq!((totals.misfits, totals.buried, totals.failed), (1, 1, 0));
-        assert_eq!(broker.engine.head().origins, [(Origin::GEARMAN, totals)]);
+        assert_eq!(broker.engine.head().protocols, [(Protocol::GEARMAN, totals)]);
         // It can be tried again, by a worker that can take it.
-        broker.hear(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue));
+        broker.hear(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue));
         broker.says(3, take(["q"]), ["3 took j1.2"]);
         broker.says(3, finish(1), ["3 finished j1"]);
     }
@@ -188,8 +188,8 @@ fn only_its_worker_may_report_a_conversion_error() {
 fn rules_and_their_effects_survive_a_restart() {
     let mut broker = Broker::new();
     broker.hear(1, rule("q", JSON));
-    for origin in [Origin::GEARMAN, Origin::FAKTORY] {
-        broker.hear(1, push("q").with(|job| job.origin = origin));
+    for protocol in [Protocol::GEARMAN, Protocol::FAKTORY] {
+        broker.hear(1, push("q").with(|job| job.protocol = protocol));
     }
     let mut engine = Engine::new(Limits::default(), 1);
     engine.recall_head(broker.engine.head().clone(), true);
@@ -198,7 +198,7 @@ fn rules_and_their_effects_survive_a_restart() {
     engine.wake_up();
     engine.check();
     broker.engine = engine;
-    let info = windlass_engine::ClientInfo { origin: Some(Origin::FAKTORY), ..Default::default() };
+    let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
     broker.hear(1, Command::Open(info));
     broker.says(1, take(["q"]), ["1 took j2.1"]);
     broker.says(1, take(["q"]), ["1 empty"]);

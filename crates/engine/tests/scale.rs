@@ -5,10 +5,12 @@ mod common;
 use common::{Broker, finish, push, remove_queue, serve, take};
 
 use bytes::Bytes;
-use windlass_engine::{Ability, Command, Cursor, Event, Filter, LeaseTerms, NewJob, Origin, PlaceKind, Timestamp};
+use windlass_engine::{
+    Command, Cursor, Event, Filter, JobStateKind, LeaseTerms, NewJob, Protocol, Subscription, Timestamp,
+};
 
 fn push_to(queue: String) -> Command {
-    Command::Push(Box::new(NewJob::new(Origin::GEARMAN, queue.into(), Bytes::from_static(b"body"))))
+    Command::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::from_static(b"body"))))
 }
 
 #[test]
@@ -30,7 +32,7 @@ fn a_million_jobs() {
     assert_eq!(broker.hear(2, finish(18)).len(), 1);
     assert_eq!(broker.hear(1, Command::Cancel(common::id(777_777))).len(), 1);
     // One page is one page.
-    let filter = Filter { place: Some(PlaceKind::Scheduled), ..Filter::default() };
+    let filter = Filter { state: Some(JobStateKind::Scheduled), ..Filter::default() };
     let events = broker.hear(1, Command::ListJobs { filter, after: Cursor::default(), limit: 1_000_000 });
     let [(_, Event::Jobs { rows, next: Some(_), .. })] = events.as_slice() else { panic!("a page") };
     assert_eq!(rows.len(), 200);
@@ -59,11 +61,12 @@ fn a_hundred_thousand_queues() {
     assert_eq!(rows_seen as u64, QUEUES);
     // No client serves them: each credit brings the next stray, without a look at all the others.
     let lease = LeaseTerms::CONNECTION;
-    let ability = Ability { queue: Bytes::from_static(b"default"), weight: 0, lease, strays: Some(Origin::GEARMAN) };
-    broker.says(2, Command::Serve(ability), []);
+    let subscription =
+        Subscription { queue: Bytes::from_static(b"default"), weight: 0, lease, unclaimed: Some(Protocol::GEARMAN) };
+    broker.says(2, Command::Serve(subscription), []);
     for n in 1..=QUEUES {
         let events = broker.hear(2, common::credit(1));
-        let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("a stray") };
+        let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("a unclaimed_job") };
         assert_eq!(job.id.0, n);
     }
     broker.says(2, Command::Close, []);
@@ -86,7 +89,7 @@ fn ten_thousand_waiting_clients() {
             0 => assert!(broker.hear(client, take(["q", "r"]).until(60_000 + client)).is_empty()),
             1 => {
                 broker.hear(client, serve("q"));
-                assert!(broker.hear(client, Command::Sleep).is_empty());
+                assert!(broker.hear(client, Command::WaitForWork).is_empty());
             }
             _ => {
                 broker.hear(client, serve("q"));
@@ -100,12 +103,12 @@ fn ten_thousand_waiting_clients() {
         let events = broker.hear(1, push("q"));
         let count = |is: fn(&Event) -> bool| events.iter().filter(|(_, event)| is(event)).count();
         assert!(count(|event| matches!(event, Event::Taken { .. })) <= 1, "{events:?}");
-        assert!(count(|event| matches!(event, Event::Woken)) <= 1, "{events:?}");
-        woken += count(|event| matches!(event, Event::Woken));
+        assert!(count(|event| matches!(event, Event::WorkAvailable)) <= 1, "{events:?}");
+        woken += count(|event| matches!(event, Event::WorkAvailable));
     }
     // No direct taker is left, and no sleeper was woken twice.
     assert_eq!(woken as u64, CLIENTS.div_ceil(3));
-    let ready = broker.engine.queues().map(|queue| queue.jobs(PlaceKind::Ready)).sum::<u32>();
+    let ready = broker.engine.queues().map(|queue| queue.jobs(JobStateKind::Ready)).sum::<u32>();
     assert_eq!(u64::from(ready), CLIENTS.div_ceil(3), "as many as there are sleepers");
     broker.engine.check();
 }

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Broker, cron, every, finish, list_schedules, look, push, remove_keyed, remove_schedule, take};
-use windlass_engine::{Clash, Command, Cron, Cursor, JobId, JobRef, KeyUntil, Origin, Priority, QueueKind, Timestamp};
+use windlass_engine::{
+    Clash, Command, Cron, Cursor, JobId, JobRef, KeyUntil, Priority, Protocol, QueueKind, Timestamp,
+};
 
 #[test]
 fn a_schedule_runs_on_its_grid() {
@@ -65,7 +67,7 @@ fn setting_a_schedule_again_replaces_it() {
     broker.now = 1_200;
     broker.says(1, every(500, push("other")).key("k"), ["1 schedule s1 replaced"]);
     broker.says(1, look(1), ["1 sees s1 in other at 1700"]);
-    let foreign = every(500, push("q").with(|job| job.origin = Origin::FAKTORY)).key("k");
+    let foreign = every(500, push("q").with(|job| job.protocol = Protocol::FAKTORY)).key("k");
     broker.says(1, foreign, ["1 schedule s2"]);
     broker.says(1, every(500, push("q")), ["1 schedule s3"]);
     broker.says(1, remove_keyed("k"), ["1 done"]);
@@ -141,8 +143,8 @@ fn impossible_schedules_are_refused() {
     broker.says(1, cron(never, push("q")), ["1 refused: schedule never comes due"]);
     broker.says(1, every(0, push("q")), ["1 refused: schedule never comes due"]);
     broker.says(1, every(5, push("q")).runs(0), ["1 refused: schedule never comes due"]);
-    broker.says(1, every(5, push("q").listen()), ["1 refused: out of place"]);
-    broker.says(1, every(5, push("q").with(|job| job.durable = false)), ["1 refused: out of place"]);
+    broker.says(1, every(5, push("q").listen()), ["1 refused: out of state"]);
+    broker.says(1, every(5, push("q").with(|job| job.durable = false)), ["1 refused: out of state"]);
     broker.says(1, every(5, push("a long name")), ["1 refused: name of 11 bytes, limit 8"]);
     broker.says(1, every(5, push("q")).key("a long name"), ["1 refused: name of 11 bytes, limit 8"]);
     let large = every(5_000, push("q").with(|job| job.body = vec![7; 3_001].into()));
@@ -188,12 +190,12 @@ fn removing_a_schedule_leaves_its_jobs() {
 fn schedules_are_listed_in_pages() {
     let mut broker = Broker::limited(|limits| limits.page_max = 2);
     for n in 1..=3 {
-        let origin = if n == 2 { Origin::FAKTORY } else { Origin::GEARMAN };
-        broker.hear(1, every(500, push("q").with(|job| job.origin = origin)));
+        let protocol = if n == 2 { Protocol::FAKTORY } else { Protocol::GEARMAN };
+        broker.hear(1, every(500, push("q").with(|job| job.protocol = protocol)));
     }
     broker.says(1, list_schedules(0, 100), ["1 schedules s1 s2 and more"]);
     broker.says(1, list_schedules(3, 100), ["1 schedules s3"]);
-    let mine = |after| Command::ListSchedules { origin: Some(Origin::FAKTORY), after: Cursor(after, 0), limit: 2 };
+    let mine = |after| Command::ListSchedules { protocol: Some(Protocol::FAKTORY), after: Cursor(after, 0), limit: 2 };
     broker.says(1, mine(0), ["1 schedules s2 and more"]);
     broker.says(1, mine(3), ["1 schedules"]);
 }

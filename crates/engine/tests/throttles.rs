@@ -6,7 +6,8 @@ mod common;
 
 use common::*;
 use windlass_engine::{
-    Command, Cursor, Engine, Event, Limits, Mutation, OnExpiry, Origin, PlaceKind, Proof, QueueKind, QueueRow, Throttle,
+    Command, Cursor, Engine, Event, JobStateKind, Limits, Mutation, OnExpiry, Proof, Protocol, QueueKind, QueueRow,
+    Throttle,
 };
 
 /// A broker with a throttle on `q` and this many jobs in it.
@@ -41,7 +42,7 @@ fn no_more_is_handed_out_than_there_are_slots() {
     broker.says(4, take(["q", "other"]), ["4 took j5.1"]);
     let row = row(&mut broker).unwrap();
     let throttle = Throttle { leased_max: Some(2), ..Throttle::default() };
-    assert_eq!((row.throttle, row.slots_held, row.jobs(PlaceKind::Ready)), (Some(throttle), 2, 2));
+    assert_eq!((row.throttle, row.slots_held, row.jobs(JobStateKind::Ready)), (Some(throttle), 2, 2));
     let events = broker.hear(1, Command::Stats);
     let [(_, Event::Stats { stats, .. })] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((stats.queues, stats.throttled), (2, 1));
@@ -49,9 +50,9 @@ fn no_more_is_handed_out_than_there_are_slots() {
 
 #[test]
 fn the_first_waiting_client_is_served_when_a_slot_becomes_free() {
-    let flush = || Command::Flush { origin: Origin::GEARMAN, after: Cursor(1, 0), limit: 1 };
+    let flush = || Command::Flush { protocol: Protocol::GEARMAN, after: Cursor(1, 0), limit: 1 };
     let cancel = || Command::Cancel(id(1));
-    let requeue = || mutate(placed(PlaceKind::Leased), Mutation::Requeue);
+    let requeue = || mutate(placed(JobStateKind::Leased), Mutation::Requeue);
     let close = || Command::Close;
     // The command of the client that has j1, and its effect while 3 and 4 wait and j2 is ready.
     let table: [(&str, Command, &[&str]); 8] = [
@@ -136,23 +137,23 @@ fn sleepers_are_woken_for_free_slots_only() {
     let mut broker = throttled(0, Some(1), None, None);
     for client in 2..=4 {
         broker.hear(client, serve("q"));
-        broker.says(client, Command::Sleep, []);
+        broker.says(client, Command::WaitForWork, []);
     }
     broker.says(1, push("q"), ["2 woken", "1 new j1"]);
     broker.says(1, push("q"), ["1 new j2"]);
     broker.says(2, take_served(), ["2 took j1.1"]);
     // It sleeps again at once: there is work, but no slot.
-    broker.says(2, Command::Sleep, []);
+    broker.says(2, Command::WaitForWork, []);
     broker.says(2, finish(1), ["2 finished j1", "3 woken"]);
 
     let mut broker = throttled(0, None, Some(1), None);
     broker.hear(2, serve("q"));
     broker.hear(2, push("q"));
     broker.says(2, take_served(), ["2 took j1.1"]);
-    broker.says(2, Command::Sleep, []);
+    broker.says(2, Command::WaitForWork, []);
     broker.says(1, push("q"), ["1 new j2"]);
     broker.hear(3, serve("q"));
-    broker.says(3, Command::Sleep, ["3 woken"]);
+    broker.says(3, Command::WaitForWork, ["3 woken"]);
     broker.says(3, take_served(), ["3 took j2.1"]);
     broker.says(1, push("q"), ["1 new j3"]);
     broker.says(2, finish(1), ["2 finished j1", "2 woken"]);

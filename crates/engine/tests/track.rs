@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use windlass_engine::{Backoff, Command, JobId, JobRef, Mutation, OnExpiry, PlaceKind, Progress, Proof, Timestamp};
+use windlass_engine::{Backoff, Command, JobId, JobRef, JobStateKind, Mutation, OnExpiry, Progress, Proof, Timestamp};
 
 const KEEP_MS: u64 = 1_800_000;
 
@@ -20,7 +20,7 @@ fn seen(broker: &Broker, text: &'static str) -> String {
     let Some(job) = broker.engine.job_named(text.as_bytes()) else { return "unknown".into() };
     let Some(track) = job.extra.as_deref().and_then(|extra| extra.track) else { return "not tracked".into() };
     let end = match job.succeeded() {
-        None => format!("{:?}", job.place.kind()),
+        None => format!("{:?}", job.state.kind()),
         Some(true) => "Success".into(),
         Some(false) => "Failed".into(),
     };
@@ -88,7 +88,7 @@ fn an_expired_job_is_shown_as_failed() {
     assert_eq!(seen(&broker, "a"), "Failed at 2000");
     // It is in no ready queue, and no client gets it.
     broker.says(2, take(["q"]), ["2 empty"]);
-    broker.says(1, mutate(placed(PlaceKind::Done), Mutation::Requeue), ["1 mutated 0"]);
+    broker.says(1, mutate(placed(JobStateKind::Done), Mutation::Requeue), ["1 mutated 0"]);
     assert!(broker.engine.job(JobId(1)).is_some_and(|job| job.body().is_empty()));
 }
 

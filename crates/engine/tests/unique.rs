@@ -4,7 +4,7 @@ mod common;
 
 use common::{Broker, by_key, fail, finish, mutate, placed, push, take};
 use windlass_engine::{
-    Backoff, Clash, Command, Event, JobId, JobRef, KeyUntil, Mutation, Origin, PlaceKind, QueueKind, Timestamp,
+    Backoff, Clash, Command, Event, JobId, JobRef, JobStateKind, KeyUntil, Mutation, Protocol, QueueKind, Timestamp,
 };
 
 #[test]
@@ -24,7 +24,7 @@ fn keys_differ_by_queue_protocol_and_bytes() {
     let table = [
         ("another key", push("q").unique("l", Clash::Refuse)),
         ("another queue", push("r").unique("k", Clash::Refuse)),
-        ("another protocol", push("q").unique("k", Clash::Refuse).with(|job| job.origin = Origin::FAKTORY)),
+        ("another protocol", push("q").unique("k", Clash::Refuse).with(|job| job.protocol = Protocol::FAKTORY)),
         ("no key", push("q")),
     ];
     for (name, other) in table {
@@ -98,7 +98,7 @@ fn a_kept_result_may_hold_the_key() {
     broker.at(1_500, []);
     broker.says(1, again(Clash::Attach), ["1 new j2"]);
     // A dead job holds no key.
-    broker.says(2, mutate(placed(PlaceKind::Ready), Mutation::Kill), ["1 ended j2 cancelled", "2 mutated 1"]);
+    broker.says(2, mutate(placed(JobStateKind::Ready), Mutation::Kill), ["1 ended j2 cancelled", "2 mutated 1"]);
     broker.says(1, again(Clash::Keep), ["1 new j3"]);
 }
 
@@ -125,7 +125,7 @@ fn a_dead_job_that_is_requeued_takes_its_key_back_if_it_is_free() {
         if other {
             broker.says(1, push("q").unique("k", Clash::Keep), ["1 new j2"]);
         }
-        broker.says(1, mutate(placed(PlaceKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
+        broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
         let holder = if other { "1 sees j2 ready in q" } else { "1 sees j1 ready in q" };
         broker.says(1, Command::Look(by_key("q", "k")), [holder]);
         if other {
@@ -195,13 +195,14 @@ fn a_clash_in_a_cycle_queue_keeps_the_entry() {
 
 #[test]
 fn a_key_is_found_without_its_queue() {
-    let anywhere =
-        |key: &'static str| Command::Look(JobRef::KeyAnywhere { origin: Origin::GEARMAN, key: key.as_bytes().into() });
+    let anywhere = |key: &'static str| {
+        Command::Look(JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key: key.as_bytes().into() })
+    };
     let mut broker = Broker::new();
     broker.says(1, anywhere("k"), ["1 sees nothing"]);
     broker.hear(1, push("a"));
     broker.hear(1, push("b").unique("other", Clash::Keep));
-    broker.hear(1, push("b").unique("k", Clash::Keep).with(|job| job.origin = Origin::FAKTORY));
+    broker.hear(1, push("b").unique("k", Clash::Keep).with(|job| job.protocol = Protocol::FAKTORY));
     broker.says(1, anywhere("k"), ["1 sees nothing"]);
     broker.hear(1, push("c").unique("k", Clash::Keep));
     broker.hear(1, push("b").unique("k", Clash::Keep));
@@ -226,7 +227,7 @@ fn one_key_in_a_thousand_queues() {
     }
     for queue in (1..=1_000).rev() {
         broker.says(1, job(queue), [format!("1 kept j{queue}").as_str()]);
-        let anywhere = JobRef::KeyAnywhere { origin: Origin::GEARMAN, key: "k".into() };
+        let anywhere = JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key: "k".into() };
         let seen = broker.hear(1, Command::Look(anywhere));
         assert!(matches!(seen.as_slice(), [(_, Event::Looked { job: Some(_), .. })]), "{seen:?}");
         broker.says(1, Command::Cancel(JobRef::Id(JobId(queue))), ["1 done"]);

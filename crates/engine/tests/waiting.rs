@@ -41,9 +41,9 @@ fn due_events_come_before_the_command() {
 fn a_client_with_a_deadline_may_not_block_again() {
     let mut broker = Broker::new();
     broker.says(1, take(["q"]).until(9_000), []);
-    broker.says(1, take(["r"]), ["1 refused: out of place"]);
-    broker.says(1, take(["r"]).forever(), ["1 refused: out of place"]);
-    broker.says(1, Command::Sleep, ["1 refused: out of place"]);
+    broker.says(1, take(["r"]), ["1 refused: out of state"]);
+    broker.says(1, take(["r"]).forever(), ["1 refused: out of state"]);
+    broker.says(1, Command::WaitForWork, ["1 refused: out of state"]);
     broker.says(1, Command::Unwait, []);
     broker.says(1, take(["r"]), ["1 empty"]);
     broker.says(2, push("q"), ["2 new j1"]);
@@ -56,8 +56,8 @@ fn a_client_without_a_deadline_may_block_again_and_each_take_has_its_turn() {
     broker.says(1, take(["q", "r"]).forever(), []);
     broker.says(2, take(["q"]).forever(), []);
     broker.says(1, take(["q"]).forever(), []);
-    broker.says(1, take(["r"]).until(9_000), ["1 refused: out of place"]);
-    broker.says(1, Command::Sleep, ["1 refused: out of place"]);
+    broker.says(1, take(["r"]).until(9_000), ["1 refused: out of state"]);
+    broker.says(1, Command::WaitForWork, ["1 refused: out of state"]);
     broker.says(1, take(["q"]), ["1 empty"]);
     broker.says(3, push("r"), ["1 took j1.1", "3 new j1"]);
     broker.says(3, push("q"), ["1 took j2.1", "3 new j2"]);
@@ -117,7 +117,7 @@ fn asleep(sleepers: &[u64]) -> Broker {
     let mut broker = Broker::new();
     for sleeper in sleepers {
         broker.hear(*sleeper, serve("q"));
-        broker.says(*sleeper, Command::Sleep, []);
+        broker.says(*sleeper, Command::WaitForWork, []);
     }
     broker
 }
@@ -136,7 +136,7 @@ fn one_push_with_ten_thousand_asleep_wakes_one() {
     for sleeper in 10..10_010 {
         broker.open(sleeper);
         broker.hear(sleeper, serve("q"));
-        broker.hear(sleeper, Command::Sleep);
+        broker.hear(sleeper, Command::WaitForWork);
     }
     for job in 1..=3 {
         let said = common::words(&broker.hear(1, push("q")));
@@ -150,8 +150,8 @@ fn a_client_that_sleeps_beside_work_is_woken_at_once_every_time() {
     let mut broker = asleep(&[]);
     broker.hear(1, serve("q"));
     broker.hear(2, push("q"));
-    broker.says(1, Command::Sleep, ["1 woken"]);
-    broker.says(1, Command::Sleep, ["1 woken"]);
+    broker.says(1, Command::WaitForWork, ["1 woken"]);
+    broker.says(1, Command::WaitForWork, ["1 woken"]);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn no_job_waits_while_a_client_could_take_it() {
     broker.says(1, take_served(), ["1 took j1.1"]);
     broker.says(1, take_served(), ["1 took j2.1"]);
     broker.says(2, take_served(), ["2 empty"]);
-    broker.says(2, Command::Sleep, []);
+    broker.says(2, Command::WaitForWork, []);
     // Both come back: the one that kept sleeping, and the one that went back to sleep.
     broker.says(1, Command::Close, ["3 woken", "2 woken"]);
 }

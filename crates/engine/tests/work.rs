@@ -6,7 +6,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{Broker, all, in_queue, placed, push, remove_queue, serve, take};
-use windlass_engine::{Backoff, Command, Cursor, Event, Filter, Mutation, NewJob, Origin, PlaceKind, QueueKind, Test};
+use windlass_engine::{
+    Backoff, Command, Cursor, Event, Filter, JobStateKind, Mutation, NewJob, Protocol, QueueKind, Test,
+};
 
 /// Rows and changes of one page.
 const PAGE: u64 = 100;
@@ -61,7 +63,7 @@ fn list_clients(after: Cursor) -> Command {
 }
 
 fn flush(after: Cursor) -> Command {
-    Command::Flush { origin: Origin::GEARMAN, after, limit: u32::MAX }
+    Command::Flush { protocol: Protocol::GEARMAN, after, limit: u32::MAX }
 }
 
 fn list(filter: Filter, after: Cursor) -> Command {
@@ -73,7 +75,7 @@ fn discard(filter: Filter, after: Cursor) -> Command {
 }
 
 fn never() -> Filter {
-    Filter { place: Some(PlaceKind::Dead), test: Some(Test(Arc::new(|_| false))), ..Filter::default() }
+    Filter { state: Some(JobStateKind::Dead), test: Some(Test(Arc::new(|_| false))), ..Filter::default() }
 }
 
 #[test]
@@ -100,14 +102,15 @@ fn a_hundred_thousand_jobs() {
     const JOBS: u64 = 100_000;
     let mut broker = limited();
     for n in 0..JOBS {
-        let job = NewJob::new(if n % 2 == 0 { Origin::GEARMAN } else { Origin::FAKTORY }, "q".into(), "body".into());
+        let job =
+            NewJob::new(if n % 2 == 0 { Protocol::GEARMAN } else { Protocol::FAKTORY }, "q".into(), "body".into());
         broker.hear(1, Command::Push(Box::new(job)));
     }
     let table: [Walk; 6] = [
         ("all", |after| list(all(), after)),
-        ("of a protocol without jobs", |after| list(Filter { origin: Some(Origin::EVENTMQ), ..all() }, after)),
-        ("ready", |after| list(in_queue("q", PlaceKind::Ready), after)),
-        ("leased", |after| list(placed(PlaceKind::Leased), after)),
+        ("of a protocol without jobs", |after| list(Filter { protocol: Some(Protocol::EVENTMQ), ..all() }, after)),
+        ("ready", |after| list(in_queue("q", JobStateKind::Ready), after)),
+        ("leased", |after| list(placed(JobStateKind::Leased), after)),
         ("killed", |after| Command::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX }),
         ("tested", |after| list(never(), after)),
     ];
@@ -118,7 +121,7 @@ fn a_hundred_thousand_jobs() {
     let (visits, most) = walk(&mut broker, flush);
     assert!(visits > JOBS / 2 / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
     // The remaining jobs are spread over the slab; then none is left.
-    let (_, most) = walk(&mut broker, |after| discard(placed(PlaceKind::Dead), after));
+    let (_, most) = walk(&mut broker, |after| discard(placed(JobStateKind::Dead), after));
     assert!(most <= WORK_MAX, "{most}");
     assert_eq!(broker.engine.job_count(), 0);
 }
@@ -159,8 +162,9 @@ fn clients_with_many_abilities_are_listed_in_parts() {
         broker.open(client);
     }
     for n in 0..ABILITIES {
-        let Command::Serve(ability) = serve("q") else { panic!("it serves") };
-        broker.hear(500, Command::Serve(windlass_engine::Ability { queue: format!("q{n}").into(), ..ability }));
+        let Command::Serve(subscription) = serve("q") else { panic!("it serves") };
+        broker
+            .hear(500, Command::Serve(windlass_engine::Subscription { queue: format!("q{n}").into(), ..subscription }));
     }
     let (visits, most) = walk(&mut broker, list_clients);
     assert!(visits > 10 && most <= WORK_MAX, "{visits} visits of {most}");
@@ -169,9 +173,9 @@ fn clients_with_many_abilities_are_listed_in_parts() {
     loop {
         let events = broker.hear(1, list_clients(after));
         let [(_, Event::Clients { rows, next, .. })] = events.as_slice() else { panic!("{events:?}") };
-        for row in rows.iter().filter(|row| !row.abilities.is_empty()) {
+        for row in rows.iter().filter(|row| !row.subscriptions.is_empty()) {
             assert_eq!(row.is_continued, !named.is_empty());
-            named.splice(0..0, row.abilities.iter().cloned());
+            named.splice(0..0, row.subscriptions.iter().cloned());
             assert_eq!(row.goes_on, named.len() as u64 != ABILITIES);
         }
         match next {
@@ -200,13 +204,16 @@ fn every_command_on_dead_jobs_runs_in_parts() {
 /// A connection that serves many queues, holds many jobs and follows many others.
 fn busy_client(broker: &mut Broker, many: u64) {
     for n in 0..many {
-        let Command::Serve(ability) = serve("q") else { panic!("it serves") };
-        broker.hear(3, Command::Serve(windlass_engine::Ability { queue: format!("q{}", n / 2).into(), ..ability }));
+        let Command::Serve(subscription) = serve("q") else { panic!("it serves") };
+        broker.hear(
+            3,
+            Command::Serve(windlass_engine::Subscription { queue: format!("q{}", n / 2).into(), ..subscription }),
+        );
         broker.hear(1, push("q"));
         broker.hear(3, take(["q"]));
         broker.hear(3, push("r").foreground());
     }
-    broker.hear(3, Command::Sleep);
+    broker.hear(3, Command::WaitForWork);
 }
 
 #[test]
@@ -215,15 +222,15 @@ fn a_busy_connection_closes_in_parts() {
     for command in [Command::Close, Command::UnserveAll { requeue: true }] {
         let mut broker = limited();
         busy_client(&mut broker, MANY);
-        let mut turn = windlass_engine::Turn::new(windlass_engine::Timestamp(broker.now), 1);
+        let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
         let mut parts = 0;
         loop {
             let before = broker.engine.work();
-            let more = broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut turn);
+            let more = broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut context);
             let work = broker.engine.work() - before;
             assert!(work <= 2 * WORK_MAX, "{command:?}, part {parts}: {work}");
             // Another client may come between, and finds a consistent engine.
-            broker.engine.tick(&mut turn);
+            broker.engine.tick(&mut context);
             broker.engine.check();
             if !more {
                 break;
@@ -238,10 +245,10 @@ fn a_busy_connection_closes_in_parts() {
         assert!(broker.engine.work() - before <= WORK_MAX, "{command:?}");
         broker.engine.check();
         // All leased jobs are back, and jobs without other followers are removed.
-        let count = |place| broker.engine.queues().map(|queue| queue.jobs(place)).sum::<u32>();
-        assert_eq!(count(PlaceKind::Leased), 0, "{command:?}");
+        let count = |state| broker.engine.queues().map(|queue| queue.jobs(state)).sum::<u32>();
+        assert_eq!(count(JobStateKind::Leased), 0, "{command:?}");
         let followed = if matches!(command, Command::Close) { 0 } else { MANY };
-        assert_eq!(u64::from(count(PlaceKind::Ready)), MANY + followed, "{command:?}");
+        assert_eq!(u64::from(count(JobStateKind::Ready)), MANY + followed, "{command:?}");
         assert!(broker.engine.queues().all(|queue| queue.image().known));
     }
 }

@@ -36,9 +36,9 @@ fn a_worker_goes_with_its_last_connection() {
 fn a_connection_belongs_to_one_worker_and_a_worker_has_a_name() {
     let mut broker = Broker::new();
     broker.says(1, enlist("w"), ["1 done"]);
-    broker.says(1, enlist("v"), ["1 refused: out of place"]);
+    broker.says(1, enlist("v"), ["1 refused: out of state"]);
     broker.says(2, enlist(""), ["2 refused: worker unknown"]);
-    broker.says(9, enlist("w"), ["9 refused: out of place"]);
+    broker.says(9, enlist("w"), ["9 refused: out of state"]);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_quiet_worker_is_given_no_job_however_it_waits() {
     type Wait = (&'static str, fn(&mut Broker));
     let waits: [Wait; 3] = [
         ("blocked", |broker| broker.says(1, take(["q"]).forever(), [])),
-        ("asleep", |broker| broker.says(1, Command::Sleep, [])),
+        ("asleep", |broker| broker.says(1, Command::WaitForWork, [])),
         ("with credits", |broker| broker.says(1, credit(3), [])),
     ];
     for quiet_first in [false, true] {
@@ -105,7 +105,7 @@ fn a_job_for_which_a_quiet_worker_was_woken_wakes_another() {
     let mut broker = Broker::new();
     for client in [1, 2, 3] {
         broker.hear(client, serve("q"));
-        broker.says(client, Command::Sleep, []);
+        broker.says(client, Command::WaitForWork, []);
     }
     broker.hear(1, enlist("w"));
     broker.hear(2, enlist("w"));
@@ -133,14 +133,14 @@ fn dismissed_clients_are_given_no_job() {
 
 #[test]
 fn time_bound_leases_of_a_dead_worker_run_on_unless_configured_otherwise() {
-    for (requeue, place) in [(false, "leased until 501000"), (true, "ready")] {
+    for (requeue, state) in [(false, "leased until 501000"), (true, "ready")] {
         let mut broker = Broker::limited(|limits| limits.requeue_dead_workers = requeue);
         broker.hear(1, enlist("w"));
         broker.hear(2, push("q"));
         let wish = take(["q"]).for_ms(500_000, OnExpiry::Fail).worker("w");
         broker.says(1, wish, ["1 took j1.1 until 501000"]);
         broker.says(1, Command::Close, []);
-        assert_eq!(broker.place(1), place);
+        assert_eq!(broker.place(1), state);
     }
 }
 
@@ -165,13 +165,13 @@ fn a_silent_workers_jobs_are_requeued_at_once_if_configured() {
 
 /// A named Faktory worker that holds a job of its own protocol and one of Gearman's that has a listener.
 fn worker_with_two_jobs() -> Broker {
-    use windlass_engine::{Bridge, ClientInfo, Origin};
+    use windlass_engine::{Bridge, ClientInfo, Protocol};
     let mut broker = Broker::new();
     broker.hear(1, Command::Bridge(Box::new(Bridge::all())));
-    let info = ClientInfo { origin: Some(Origin::FAKTORY), ..ClientInfo::default() };
+    let info = ClientInfo { protocol: Some(Protocol::FAKTORY), ..ClientInfo::default() };
     broker.hear(21, Command::Open(info));
     broker.hear(21, enlist("w"));
-    broker.hear(1, push("q").with(|job| job.origin = Origin::FAKTORY));
+    broker.hear(1, push("q").with(|job| job.protocol = Protocol::FAKTORY));
     broker.hear(1, push("q").listen());
     for _ in 0..2 {
         broker.hear(21, take(["q"]).worker("w").for_ms(1_800_000, OnExpiry::Fail));

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Event, Origin, Tag, Timestamp};
+use windlass_engine::{ClientInfo, Command, Event, Protocol, Tag, Timestamp};
 use windlass_session::{Outbox, Post, Reason, Session};
-use windlass_zmtp::{Close, Message, Peer, Seat, Subscriptions};
+use windlass_zmtp::{Close, Message, Peer, Registration, Subscriptions};
 
 /// All subscribers of the daemon.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ pub struct SubscriberSession {
     settings: Arc<PublishSettings>,
     /// Used when the connection opens.
     info: ClientInfo,
-    seat: Seat,
+    registration: Registration,
     peer: Peer,
     subscriber: Arc<Subscriber>,
     /// Its number in the exchange, once connected.
@@ -98,14 +98,19 @@ pub struct SubscriberSession {
 }
 
 impl SubscriberSession {
-    /// A session for a connection that was just accepted. `seat` is its place in the listener's registry, `line` the way to its
+    /// A session for a connection that was just accepted. `registration` is its place in the listener's registry, `line` the way to its
     /// mailbox.
     #[must_use]
-    pub fn new(settings: Arc<PublishSettings>, info: ClientInfo, seat: Seat, line: Arc<dyn Post>) -> Self {
+    pub fn new(
+        settings: Arc<PublishSettings>,
+        info: ClientInfo,
+        registration: Registration,
+        line: Arc<dyn Post>,
+    ) -> Self {
         let topics = Subscriptions::new(settings.topics_max, settings.topic_bytes_max);
         Self {
-            info: ClientInfo { origin: Some(Origin::EVENTMQ), ..info },
-            seat,
+            info: ClientInfo { protocol: Some(Protocol::EVENTMQ), ..info },
+            registration,
             peer: Peer::new(Arc::clone(&settings.zmtp)),
             subscriber: Arc::new(Subscriber { topics: Mutex::new(topics), line }),
             entered: None,
@@ -117,7 +122,7 @@ impl SubscriberSession {
     fn heard(&mut self, now: Timestamp, event: windlass_zmtp::Event, out: &mut Outbox) {
         match event {
             windlass_zmtp::Event::Ready(ready) => {
-                if self.seat.settle(ready.identity, now).is_none() {
+                if self.registration.settle(ready.identity, now).is_none() {
                     return self.end(Close::Evicted.into(), out);
                 }
                 self.entered = Some(self.settings.exchange.enter(&self.subscriber));
@@ -199,7 +204,7 @@ impl Session for SubscriberSession {
         self.peer.held_bytes()
     }
 
-    fn excuse(&mut self, now: Timestamp) {
-        self.peer.excuse(now);
+    fn reset_liveness(&mut self, now: Timestamp) {
+        self.peer.reset_liveness(now);
     }
 }

@@ -10,7 +10,7 @@ use windlass_engine::{Limits, Select, Timestamp};
 use windlass_eventmq::session::{EventmqSession, Settings};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{Framing, MemoryWire, Scene, Transcript, ZmtpWire};
-use windlass_zmtp::Roster;
+use windlass_zmtp::ConnectionRegistry;
 
 windlass_testkit::transcripts! {
     admin
@@ -18,7 +18,7 @@ windlass_testkit::transcripts! {
     heartbeats
     jobs
     schedules
-    strays
+    unclaimed
     weights
 }
 
@@ -35,10 +35,10 @@ fn play(name: &str) {
 fn wire(scene: &Scene) -> MemoryWire<'static> {
     let settings = Arc::new(settings(scene));
     let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
-    let roster = Roster::new(9);
+    let registry = ConnectionRegistry::new(9);
     MemoryWire::new(hub, move |info| {
-        let seat = roster.enter(Arc::new(|_| ()));
-        Box::new(EventmqSession::new(Arc::clone(&settings), info, seat, Arc::new(speech::NoLine), 7))
+        let registration = registry.enter(Arc::new(|_| ()));
+        Box::new(EventmqSession::new(Arc::clone(&settings), info, registration, Arc::new(speech::NoLine), 7))
     })
 }
 

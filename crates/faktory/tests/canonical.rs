@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use windlass_faktory::wire::canonical;
-use windlass_testkit::dice::Dice;
+use windlass_testkit::rng::Rng;
 
 /// A value, independent of its spelling.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,44 +24,44 @@ enum Value {
     Object(BTreeMap<String, Value>),
 }
 
-fn text(dice: &mut Dice) -> String {
+fn text(rng: &mut Rng) -> String {
     let chars = ['a', 'b', '"', '\\', '/', '\n', '\u{0}', '\u{1f}', '\u{7f}', 'é', '\u{2028}', '\u{ffff}', '😀', '<'];
-    (0..dice.below(4)).map(|_| dice.one_of(chars)).collect()
+    (0..rng.below(4)).map(|_| rng.one_of(chars)).collect()
 }
 
-fn number(dice: &mut Dice) -> Value {
-    let many = dice.one_of([0, 1, 1, 2, 3, 16, 17, 25]);
-    let mut digits: String = (0..many).map(|_| char::from(b'0' + dice.one_of([0_u8, 0, 1, 9]))).collect();
+fn number(rng: &mut Rng) -> Value {
+    let many = rng.one_of([0, 1, 1, 2, 3, 16, 17, 25]);
+    let mut digits: String = (0..many).map(|_| char::from(b'0' + rng.one_of([0_u8, 0, 1, 9]))).collect();
     digits = digits.trim_matches('0').to_owned();
-    let exponent = if digits.is_empty() { 0 } else { dice.one_of([0, 1, 2, 5, -5, -6, -7, 20, 21, 22, 23, 400, -400]) };
-    Value::Number { negative: !digits.is_empty() && dice.chance(30), digits, exponent }
+    let exponent = if digits.is_empty() { 0 } else { rng.one_of([0, 1, 2, 5, -5, -6, -7, 20, 21, 22, 23, 400, -400]) };
+    Value::Number { negative: !digits.is_empty() && rng.chance(30), digits, exponent }
 }
 
-fn value(dice: &mut Dice, depth: u32) -> Value {
-    match dice.below(if depth == 0 { 6 } else { 10 }) {
-        0 => Value::Plain(dice.one_of(["null", "true", "false"])),
-        1..4 => number(dice),
-        4 | 5 => Value::Text(text(dice)),
-        6 | 7 => Value::List((0..dice.below(4)).map(|_| value(dice, depth - 1)).collect()),
-        _ => Value::Object((0..dice.below(5)).map(|_| (text(dice), value(dice, depth - 1))).collect()),
+fn value(rng: &mut Rng, depth: u32) -> Value {
+    match rng.below(if depth == 0 { 6 } else { 10 }) {
+        0 => Value::Plain(rng.one_of(["null", "true", "false"])),
+        1..4 => number(rng),
+        4 | 5 => Value::Text(text(rng)),
+        6 | 7 => Value::List((0..rng.below(4)).map(|_| value(rng, depth - 1)).collect()),
+        _ => Value::Object((0..rng.below(5)).map(|_| (text(rng), value(rng, depth - 1))).collect()),
     }
 }
 
-fn blank(dice: &mut Dice, out: &mut String) {
-    out.push_str(dice.one_of(["", "", "", " ", "\t", "\r\n "]));
+fn blank(rng: &mut Rng, out: &mut String) {
+    out.push_str(rng.one_of(["", "", "", " ", "\t", "\r\n "]));
 }
 
-fn spell_text(text: &str, dice: &mut Dice, out: &mut String) {
+fn spell_text(text: &str, rng: &mut Rng, out: &mut String) {
     out.push('"');
     for char in text.chars() {
         let must = matches!(char, '"' | '\\') || char < ' ';
         match (must, char) {
-            (_, '\n') if dice.chance(50) => out.push_str("\\n"),
-            (_, '"' | '\\' | '/') if dice.chance(50) => out.extend(['\\', char]),
-            (false, _) if dice.chance(60) => out.push(char),
+            (_, '\n') if rng.chance(50) => out.push_str("\\n"),
+            (_, '"' | '\\' | '/') if rng.chance(50) => out.extend(['\\', char]),
+            (false, _) if rng.chance(60) => out.push(char),
             _ => {
                 for unit in char.encode_utf16(&mut [0; 2]) {
-                    let upper = dice.chance(50);
+                    let upper = rng.chance(50);
                     out.push_str(&if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") });
                 }
             }
@@ -71,16 +71,16 @@ fn spell_text(text: &str, dice: &mut Dice, out: &mut String) {
 }
 
 /// Places the point anywhere near the digits, pads with zeros, and adjusts the exponent.
-fn spell_number(negative: bool, digits: &str, exponent: i64, dice: &mut Dice, out: &mut String) {
-    let (before, after) = (dice.below(4), dice.below(4));
+fn spell_number(negative: bool, digits: &str, exponent: i64, rng: &mut Rng, out: &mut String) {
+    let (before, after) = (rng.below(4), rng.below(4));
     let all = "0".repeat(before as usize) + digits + &"0".repeat(after as usize);
-    let point = dice.below(all.len() as u64 + 1) as usize;
+    let point = rng.below(all.len() as u64 + 1) as usize;
     let (whole, fraction) = all.split_at(point);
     let whole = match whole.trim_start_matches('0') {
         "" => "0",
         whole => whole,
     };
-    if negative || (digits.is_empty() && dice.chance(20)) {
+    if negative || (digits.is_empty() && rng.chance(20)) {
         out.push('-');
     }
     out.push_str(whole);
@@ -90,58 +90,58 @@ fn spell_number(negative: bool, digits: &str, exponent: i64, dice: &mut Dice, ou
     }
     // The point stands `point - before` places further right than in `0.digits`.
     let exponent = exponent - (point as i64 - before as i64);
-    if exponent != 0 || dice.chance(20) {
-        let e = dice.one_of(["e", "E"]);
-        let zeros = dice.one_of(["", "", "0", "0000000000000000000000000"]);
-        let sign = if exponent < 0 { "-" } else { dice.one_of(["", "+"]) };
+    if exponent != 0 || rng.chance(20) {
+        let e = rng.one_of(["e", "E"]);
+        let zeros = rng.one_of(["", "", "0", "0000000000000000000000000"]);
+        let sign = if exponent < 0 { "-" } else { rng.one_of(["", "+"]) };
         out.push_str(&format!("{e}{sign}{zeros}{}", exponent.abs()));
     }
 }
 
-fn spell(value: &Value, dice: &mut Dice, out: &mut String) {
-    blank(dice, out);
+fn spell(value: &Value, rng: &mut Rng, out: &mut String) {
+    blank(rng, out);
     match value {
         Value::Plain(word) => out.push_str(word),
-        Value::Number { negative, digits, exponent } => spell_number(*negative, digits, *exponent, dice, out),
-        Value::Text(text) => spell_text(text, dice, out),
+        Value::Number { negative, digits, exponent } => spell_number(*negative, digits, *exponent, rng, out),
+        Value::Text(text) => spell_text(text, rng, out),
         Value::List(values) => {
             out.push('[');
             for (at, value) in values.iter().enumerate() {
                 out.push_str(if at == 0 { "" } else { "," });
-                spell(value, dice, out);
+                spell(value, rng, out);
             }
             out.push(']');
         }
-        Value::Object(members) => spell_object(members, dice, out),
+        Value::Object(members) => spell_object(members, rng, out),
     }
-    blank(dice, out);
+    blank(rng, out);
 }
 
 /// Members in any order; sometimes an earlier member has the same name.
-fn spell_object(members: &BTreeMap<String, Value>, dice: &mut Dice, out: &mut String) {
+fn spell_object(members: &BTreeMap<String, Value>, rng: &mut Rng, out: &mut String) {
     let mut shuffled: Vec<_> = members.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     for at in (1..shuffled.len()).rev() {
-        shuffled.swap(at, dice.below(at as u64 + 1) as usize);
+        shuffled.swap(at, rng.below(at as u64 + 1) as usize);
     }
-    if !shuffled.is_empty() && dice.chance(25) {
-        let key = shuffled[dice.below(shuffled.len() as u64) as usize].0.clone();
-        shuffled.insert(0, (key, self::value(dice, 1)));
+    if !shuffled.is_empty() && rng.chance(25) {
+        let key = shuffled[rng.below(shuffled.len() as u64) as usize].0.clone();
+        shuffled.insert(0, (key, self::value(rng, 1)));
     }
     out.push('{');
     for (at, (key, value)) in shuffled.iter().enumerate() {
         out.push_str(if at == 0 { "" } else { "," });
-        blank(dice, out);
-        spell_text(key, dice, out);
-        blank(dice, out);
+        blank(rng, out);
+        spell_text(key, rng, out);
+        blank(rng, out);
         out.push(':');
-        spell(value, dice, out);
+        spell(value, rng, out);
     }
     out.push('}');
 }
 
-fn form(value: &Value, dice: &mut Dice) -> (String, String) {
+fn form(value: &Value, rng: &mut Rng) -> (String, String) {
     let mut text = String::new();
-    spell(value, dice, &mut text);
+    spell(value, rng, &mut text);
     let form = String::from_utf8(canonical(&text)).unwrap_or_else(|error| panic!("{text}: {error}"));
     (text, form)
 }
@@ -151,9 +151,9 @@ proptest! {
 
     #[test]
     fn equal_values_have_one_form(seed in any::<u64>()) {
-        let mut dice = Dice::new(seed);
-        let value = value(&mut dice, 4);
-        let ((one, first), (other, second)) = (form(&value, &mut dice), form(&value, &mut dice));
+        let mut rng = Rng::new(seed);
+        let value = value(&mut rng, 4);
+        let ((one, first), (other, second)) = (form(&value, &mut rng), form(&value, &mut rng));
         prop_assert_eq!(&first, &second, "seed {}: {} and {}", seed, one, other);
         prop_assert_eq!(&first, &String::from_utf8(canonical(&first)).unwrap(), "seed {}: its own form", seed);
         prop_assert!(serde_json::from_str::<serde::de::IgnoredAny>(&first).is_ok(), "seed {}: {} is not JSON", seed, first);
@@ -161,9 +161,9 @@ proptest! {
 
     #[test]
     fn different_values_have_two(seed in any::<u64>()) {
-        let mut dice = Dice::new(seed);
-        let (one, other) = (value(&mut dice, 2), value(&mut dice, 2));
-        let ((a, first), (b, second)) = (form(&one, &mut dice), form(&other, &mut dice));
+        let mut rng = Rng::new(seed);
+        let (one, other) = (value(&mut rng, 2), value(&mut rng, 2));
+        let ((a, first), (b, second)) = (form(&one, &mut rng), form(&other, &mut rng));
         prop_assert_eq!(one == other, first == second, "seed {}: {} and {}", seed, a, b);
     }
 

@@ -131,7 +131,7 @@ struct World {
     hub: MemoryHub,
     settings: Arc<Settings>,
     peers: Vec<ClientId>,
-    dice: u64,
+    rng: u64,
     heard: Vec<String>,
 }
 
@@ -139,15 +139,15 @@ impl World {
     fn new() -> Self {
         let hub = MemoryHub::new(Limits { page_max: 2, ..Limits::default() }, START, 7);
         let settings = Settings { line_bytes_max: 4_096, ..Settings::new(START) };
-        let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), dice: 0, heard: Vec::new() };
+        let mut world = Self { hub, settings: Arc::new(settings), peers: Vec::new(), rng: 0, heard: Vec::new() };
         (0..PEERS).for_each(|peer| world.greet(peer));
         world
     }
 
     fn greet(&mut self, peer: usize) {
-        self.dice += 1;
-        let (settings, dice) = (Arc::clone(&self.settings), [self.dice, 7]);
-        let client = self.hub.open(|info| Box::new(FaktorySession::new(settings, info, dice)));
+        self.rng += 1;
+        let (settings, rng) = (Arc::clone(&self.settings), [self.rng, 7]);
+        let client = self.hub.open(|info| Box::new(FaktorySession::new(settings, info, rng)));
         let hello: &[u8] = if peer == 0 { b"HELLO {\"v\":2}\n" } else { b"HELLO {\"v\":2,\"wid\":\"w1\"}\n" };
         self.hub.send(client, hello);
         match self.peers.get_mut(peer) {

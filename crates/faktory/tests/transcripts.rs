@@ -58,10 +58,10 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
     let (settings, limits) = settings(scene);
     let settings = Arc::new(settings);
     // Predictable dice, because transcripts contain the salt.
-    let dice = Cell::new(0);
+    let rng = Cell::new(0);
     let greet = move |info| -> Box<dyn windlass_session::Session> {
-        dice.set(dice.get() + 1);
-        Box::new(FaktorySession::new(Arc::clone(&settings), info, [(0x1111 * dice.get()) << 1, dice.get()]))
+        rng.set(rng.get() + 1);
+        Box::new(FaktorySession::new(Arc::clone(&settings), info, [(0x1111 * rng.get()) << 1, rng.get()]))
     };
     let mut hub = MemoryHub::new(limits, START, 7);
     let commands = configured_schedules(scene)

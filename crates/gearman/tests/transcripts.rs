@@ -17,7 +17,7 @@ use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
 const START_S: u64 = 1_700_000_000;
 
 windlass_testkit::transcripts! {
-    abilities
+    subscriptions
     admin
     cancel
     coalescing

@@ -139,11 +139,13 @@ fn large_bytes(event: &Event) -> Option<Bytes> {
             return Some(view.job.payload.share_body());
         }
         Event::Taken { job, .. } => Some(&job.body),
-        Event::Told { note: Note::Data(bytes) | Note::Warning(bytes) | Note::Progress { raw: bytes, .. }, .. }
+        Event::Progress {
+            note: Note::Data(bytes) | Note::Warning(bytes) | Note::Progress { raw: bytes, .. }, ..
+        }
         | Event::Ended { end: End::Succeeded { result: bytes, .. }, .. } => Some(bytes),
         Event::Pushed { .. }
         | Event::Empty { .. }
-        | Event::Woken
+        | Event::WorkAvailable
         | Event::Finished { .. }
         | Event::Failed { .. }
         | Event::Done { .. }
@@ -171,17 +173,17 @@ mod tests {
 
     use super::*;
     use crate::mailbox::Mail;
-    use crate::parcel::Depot;
+    use crate::published::SharedBudget;
 
     fn member(budget: &Arc<Budget>, client: u64) -> Arc<Mailbox> {
-        let depot = Arc::new(Depot::new(0));
-        let mailbox = Arc::new(Mailbox::new(usize::MAX, depot, Arc::clone(budget), Arc::default()));
+        let shared_budget = Arc::new(SharedBudget::new(0));
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(budget), Arc::default()));
         budget.enter(ClientId(client), Arc::clone(&mailbox));
         mailbox
     }
 
     fn said(bytes: &Bytes) -> Event {
-        Event::Told { job: JobId(1), note: Note::Data(bytes.clone()) }
+        Event::Progress { job: JobId(1), note: Note::Data(bytes.clone()) }
     }
 
     #[test]
@@ -260,7 +262,7 @@ mod tests {
         let member = member(&budget, 1);
         let events = 10_000;
         for _ in 0..events {
-            member.push(0, Mail::Event(Event::Woken), None);
+            member.push(0, Mail::Event(Event::WorkAvailable), None);
         }
         assert!(budget.held() > 32 * events, "{}", budget.held());
         let mut mail = Vec::new();

@@ -27,9 +27,9 @@ use crate::clock;
 use crate::hub::Hub;
 use crate::mailbox::{Mail, Mailbox};
 use crate::output::Output;
-use crate::parcel::Depot;
 use crate::patience::{Patience, Pending};
 use crate::places::Guest;
+use crate::published::SharedBudget;
 use crate::ringer::Ringer;
 use crate::stream::Stream;
 
@@ -78,7 +78,7 @@ const STOP_LINGER: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) depot: Arc<Depot>,
+    pub(crate) shared_budget: Arc<SharedBudget>,
 }
 
 /// One connection, with its stream, session and buffers.
@@ -142,12 +142,12 @@ impl<S: Stream> Connection<S> {
         greet: impl FnOnce(Arc<dyn Post>) -> Box<dyn Session>,
         client: ClientId,
         ringer: Arc<Ringer>,
-        Shared { hub, depot }: Shared,
+        Shared { hub, shared_budget }: Shared,
         bounds: Bounds,
         guest: Guest,
     ) -> Self {
         let budget = Arc::clone(&hub.budget);
-        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, depot, Arc::clone(&budget), ringer));
+        let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, shared_budget, Arc::clone(&budget), ringer));
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
         budget.enter(client, Arc::clone(&mailbox));
         hub.join(client, Arc::clone(&mailbox));
@@ -290,7 +290,7 @@ impl<S: Stream> Connection<S> {
         }
         // The request that the session waits for may stand behind bytes that the connection has not read.
         if self.paused || self.left_behind.is_some() {
-            self.session.excuse(self.now);
+            self.session.reset_liveness(self.now);
         }
         self.session.on_tick(self.now, &mut self.outbox);
     }
@@ -347,7 +347,7 @@ impl<S: Stream> Connection<S> {
     fn begin_reading(&mut self) -> bool {
         let reading = self.wants_to_read();
         if reading && self.paused {
-            self.session.excuse(self.now);
+            self.session.reset_liveness(self.now);
             self.pending.resume(self.now);
         }
         self.paused = !reading && !self.eof && self.ending.is_none();

@@ -11,14 +11,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use windlass_session::Stop;
 
-use crate::agreement::{Agreement, Wanted};
 use crate::config::Config;
 use crate::describe;
 use crate::failure::Failure;
 use crate::hub::Hub;
-use crate::listen::{Door, Protocol};
+use crate::listen::{Acceptor, Endpoint};
 use crate::logging;
 use crate::protocols::Served;
+use crate::reconcile::{Desired, Reconciliation};
 
 /// How often the daemon checks whether a graceful stop is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -92,8 +92,8 @@ fn listen(kind: SignalKind) -> Result<Signal, Failure> {
 }
 
 /// Handles signals and requests until the daemon must stop. Returns the reason.
-pub(crate) async fn heed(signals: &mut Signals, door: &Arc<Door>, reload: &dyn Fn()) -> &'static str {
-    let mut asked = door.hub.stops_asked();
+pub(crate) async fn heed(signals: &mut Signals, acceptor: &Arc<Acceptor>, reload: &dyn Fn()) -> &'static str {
+    let mut asked = acceptor.hub.stops_asked();
     // A client may have asked already.
     asked.mark_changed();
     let (mut graceful, mut describing) = (false, None::<JoinHandle<()>>);
@@ -106,7 +106,7 @@ pub(crate) async fn heed(signals: &mut Signals, door: &Arc<Door>, reload: &dyn F
                 Some(Stop::Gracefully) => Told::StopGracefully(A_CLIENT),
                 Some(Stop::Now) => Told::Stop(A_CLIENT),
             },
-            () = quiet(door), if graceful => return "nothing is left to wait for",
+            () = quiet(acceptor), if graceful => return "nothing is left to wait for",
         };
         match told {
             Told::Stop(by) => return by,
@@ -115,13 +115,13 @@ pub(crate) async fn heed(signals: &mut Signals, door: &Arc<Door>, reload: &dyn F
             Told::StopGracefully(by) => {
                 tracing::info!(by, "stopping gracefully: no more connections are accepted");
                 graceful = true;
-                door.closed.cancel();
+                acceptor.closed.cancel();
             }
             Told::Reload => reload(),
             // The report may take long: it runs on its own thread, so that no connection waits for it, and one at a time.
             Told::Describe if describing.as_ref().is_none_or(JoinHandle::is_finished) => {
-                let door = Arc::clone(door);
-                describing = Some(tokio::task::spawn_blocking(move || describe::log(&door)));
+                let acceptor = Arc::clone(acceptor);
+                describing = Some(tokio::task::spawn_blocking(move || describe::log(&acceptor)));
             }
             Told::Describe => {}
         }
@@ -129,10 +129,10 @@ pub(crate) async fn heed(signals: &mut Signals, door: &Arc<Door>, reload: &dyn F
 }
 
 /// Waits until a stop would interrupt nothing.
-async fn quiet(door: &Door) {
+async fn quiet(acceptor: &Acceptor) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        if door.hub.with_journal(|engine, _| engine.is_at_rest()) {
+        if acceptor.hub.with_journal(|engine, _| engine.is_at_rest()) {
             return;
         }
     }
@@ -145,15 +145,15 @@ pub(crate) fn reload(served: &[Served<'_>], hub: &Hub, reread: &dyn Fn() -> Resu
         Ok(()) => tracing::info!("SIGHUP"),
         Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
     }
-    for (Protocol { name, tls, .. }, _) in served {
+    for (Endpoint { name, tls, .. }, _) in served {
         match tls.as_ref().map(|tls| tls.reload()) {
             None => {}
             Some(Ok(())) => tracing::info!(protocol = name, "certificates read again"),
             Some(Err(error)) => tracing::error!("{name}.tls.{error}: the certificates in force stay in force"),
         }
     }
-    match reread().and_then(|config| Ok(Wanted::of(&config)?)) {
-        Ok(wanted) => wanted.agree(hub).iter().for_each(Agreement::report),
+    match reread().and_then(|config| Ok(Desired::of(&config)?)) {
+        Ok(wanted) => wanted.agree(hub).iter().for_each(Reconciliation::report),
         Err(error) => tracing::error!("{error}: the configuration in force stays in force"),
     }
 }

@@ -2,48 +2,48 @@
 
 use std::fs;
 
-use windlass_engine::{ClientRow, Command, Cursor, Event, Origin, PlaceKind, QueueRow, Stats};
+use windlass_engine::{ClientRow, Command, Cursor, Event, JobStateKind, Protocol, QueueRow, Stats};
 
-use crate::listen::Door;
+use crate::listen::Acceptor;
 use crate::logging::limited::shown;
 
 /// At most this many connections and queues are logged, and one visit to the engine reads this many rows.
 const ROWS_MAX: u32 = 100;
 
 /// Logs the report. May take a while, but no visit to the engine does.
-pub(crate) fn log(door: &Door) {
+pub(crate) fn log(acceptor: &Acceptor) {
     tracing::info!("SIGTTIN: the report begins");
-    stats(door);
-    clients(door);
-    queues(door);
-    threads(door);
+    stats(acceptor);
+    clients(acceptor);
+    queues(acceptor);
+    threads(acceptor);
     tracing::info!("SIGTTIN: the report ends");
 }
 
-fn stats(door: &Door) {
-    let events = door.hub.ask(Command::Stats);
+fn stats(acceptor: &Acceptor) {
+    let events = acceptor.hub.ask(Command::Stats);
     let Some(stats) =
         events.into_iter().find_map(|it| if let Event::Stats { stats, .. } = it { Some(stats) } else { None })
     else {
         return;
     };
     let Stats { jobs, bytes, places, queues, schedules, batches, workers, clients, .. } = *stats;
-    let of = |place: PlaceKind| places.get(place as usize).copied().unwrap_or_default();
-    let (ready, running, scheduled) = (of(PlaceKind::Ready), of(PlaceKind::Leased), of(PlaceKind::Scheduled));
-    let (retrying, dead) = (of(PlaceKind::Retrying), of(PlaceKind::Dead));
+    let of = |state: JobStateKind| places.get(state as usize).copied().unwrap_or_default();
+    let (ready, running, scheduled) = (of(JobStateKind::Ready), of(JobStateKind::Leased), of(JobStateKind::Scheduled));
+    let (retrying, dead) = (of(JobStateKind::Retrying), of(JobStateKind::Dead));
     // One client is the daemon itself.
     let connections = clients.saturating_sub(1);
     tracing::info!(connections, workers, queues, schedules, batches, bytes, "totals");
     tracing::info!(jobs, ready, running, scheduled, retrying, dead, "jobs");
 }
 
-fn clients(door: &Door) {
-    for event in door.hub.ask(Command::ListClients { after: Cursor::default(), limit: ROWS_MAX }) {
+fn clients(acceptor: &Acceptor) {
+    for event in acceptor.hub.ask(Command::ListClients { after: Cursor::default(), limit: ROWS_MAX }) {
         let Event::Clients { rows, next, .. } = event else { continue };
-        for ClientRow { number, address, label, origin, abilities, held, waits, is_continued, .. } in rows {
+        for ClientRow { number, address, label, protocol, subscriptions, held, waits, is_continued, .. } in rows {
             // The daemon's own client has no protocol.
-            let Some(protocol) = origin.filter(|_| !is_continued).map(protocol) else { continue };
-            let (address, name, queues) = (&*address, shown(&label), abilities.len());
+            let Some(protocol) = protocol.filter(|_| !is_continued).map(protocol_name) else { continue };
+            let (address, name, queues) = (&*address, shown(&label), subscriptions.len());
             tracing::info!(protocol, address, number, name, queues, jobs = held, waits, "connection");
         }
         if next.is_some() {
@@ -52,21 +52,21 @@ fn clients(door: &Door) {
     }
 }
 
-const fn protocol(origin: Origin) -> &'static str {
-    match origin {
-        Origin::FAKTORY => "faktory",
-        Origin::GEARMAN => "gearman",
-        Origin::SPIDERQ => "spiderq",
-        Origin::EVENTMQ => "eventmq",
+const fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::FAKTORY => "faktory",
+        Protocol::GEARMAN => "gearman",
+        Protocol::SPIDERQ => "spiderq",
+        Protocol::EVENTMQ => "eventmq",
         _ => "?",
     }
 }
 
 /// The queues with the most jobs.
-fn queues(door: &Door) {
+fn queues(acceptor: &Acceptor) {
     let (mut all, mut most, mut after) = (0, Vec::new(), Some(Cursor::default()));
     while let Some(page) = after.take() {
-        for event in door.hub.ask(Command::ListQueues { after: page, limit: ROWS_MAX }) {
+        for event in acceptor.hub.ask(Command::ListQueues { after: page, limit: ROWS_MAX }) {
             let Event::Queues { rows, next, .. } = event else { continue };
             all += rows.len();
             most.extend(rows);
@@ -77,8 +77,8 @@ fn queues(door: &Door) {
     }
     for row in &most {
         let [ready, running, scheduled] =
-            [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled].map(|place| row.jobs(place));
-        let [retrying, dead] = [PlaceKind::Retrying, PlaceKind::Dead].map(|place| row.jobs(place));
+            [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled].map(|state| row.jobs(state));
+        let [retrying, dead] = [JobStateKind::Retrying, JobStateKind::Dead].map(|state| row.jobs(state));
         let (queue, workers, paused) = (shown(&row.name), row.workers, row.paused);
         tracing::info!(queue, ready, running, scheduled, retrying, dead, workers, paused, "queue");
     }
@@ -92,8 +92,8 @@ fn jobs(row: &QueueRow) -> u64 {
 }
 
 /// All threads of the process, and the number of connections of each serving thread.
-fn threads(door: &Door) {
-    for (number, connections) in door.seating().connections().into_iter().enumerate() {
+fn threads(acceptor: &Acceptor) {
+    for (number, connections) in acceptor.thread_slots().connections().into_iter().enumerate() {
         tracing::info!(number, connections, "serving thread");
     }
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::HashMap;
 use tokio::sync::{Notify, watch};
-use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Reading, Tag, Timestamp, Turn};
+use windlass_engine::{ClientId, ClientInfo, Command, Context, Engine, Event, Reading, Tag, Timestamp};
 use windlass_session::Stop;
 use windlass_store::{Commit, Journal};
 
@@ -34,7 +34,7 @@ const ASKED: Tag = Tag(1);
 
 /// Whether acknowledgements wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Promise {
+pub(crate) enum Durability {
     /// OK means on the disk.
     Durable,
     /// OK means it will be on the disk within the commit interval.
@@ -45,7 +45,7 @@ pub(crate) enum Promise {
 #[derive(Debug)]
 pub(crate) struct Hub {
     core: Mutex<Core>,
-    promise: Promise,
+    promise: Durability,
     /// A client gets its next job when the end of its last one is on the disk, whether or not that end is acknowledged.
     hand_out_after_commit: bool,
     /// The newest commit that is on the disk.
@@ -88,7 +88,7 @@ enum Wakes {
     /// The serving thread of this ringer, if no other reason for a commit comes soon.
     Gathering(Arc<Ringer>),
     /// The serving thread of this ringer, at the end of its turn.
-    Turn(Arc<Ringer>),
+    Context(Arc<Ringer>),
     Committer,
 }
 
@@ -99,8 +99,8 @@ struct Core {
     mailboxes: HashMap<ClientId, Arc<Mailbox>>,
     /// The commits that clients' next jobs wait for.
     ends: Ends,
-    turn: Turn,
-    /// Bytes for peers, each with its index among the turn's events.
+    context: Context,
+    /// Bytes for peers, each with its index among the context's events.
     words: VecDeque<(usize, ClientId, Bytes)>,
     /// Mailboxes to ring for a commit, in order of commits.
     waiting: VecDeque<(u64, Arc<Mailbox>)>,
@@ -117,7 +117,7 @@ struct Core {
 }
 
 impl Hub {
-    pub(crate) fn new(engine: Engine, journal: Journal, promise: Promise, dice: u64) -> Self {
+    pub(crate) fn new(engine: Engine, journal: Journal, promise: Durability, rng: u64) -> Self {
         // Recovered commits are on the disk; the next commit is not.
         let first = journal.pending_seq();
         let durable = AtomicU64::new(first.saturating_sub(1));
@@ -126,7 +126,7 @@ impl Hub {
             journal,
             mailboxes: HashMap::default(),
             ends: Ends::default(),
-            turn: Turn::new(clock::now(), dice),
+            context: Context::new(clock::now(), rng),
             words: VecDeque::new(),
             waiting: VecDeque::new(),
             acknowledgements: 0,
@@ -155,9 +155,9 @@ impl Hub {
     }
 
     /// Gives clients their next job only when the end of their last one is on the disk, even if that end is not acknowledged. Has
-    /// no effect without [`Promise::Durable`]: nothing waits for the disk then.
+    /// no effect without [`Durability::Durable`]: nothing waits for the disk then.
     pub(crate) fn hand_out_after_commit(self, yes: bool) -> Self {
-        Self { hand_out_after_commit: yes && self.promise == Promise::Durable, ..self }
+        Self { hand_out_after_commit: yes && self.promise == Durability::Durable, ..self }
     }
 
     /// Sets the limit on the memory of all connections together.
@@ -197,9 +197,9 @@ impl Hub {
         core.apply(OURSELVES, Tag::NONE, Command::Open(ClientInfo::default()));
         core.apply(OURSELVES, ASKED, command);
         core.apply(OURSELVES, Tag::NONE, Command::Close);
-        let events = std::mem::take(&mut core.turn.events);
+        let events = std::mem::take(&mut core.context.events);
         let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
-        core.turn.events = others;
+        core.context.events = others;
         self.end(core, None);
         ours.into_iter().map(|(_, event)| event).collect()
     }
@@ -208,8 +208,8 @@ impl Hub {
     pub(crate) fn tick(&self) -> Option<Timestamp> {
         let mut core = self.lock();
         core.begin(&clock::read());
-        let Core { engine, turn, .. } = &mut *core;
-        engine.tick(turn);
+        let Core { engine, context, .. } = &mut *core;
+        engine.tick(context);
         let next = engine.next_deadline();
         core.ticks_at = next.unwrap_or(Timestamp::NEVER);
         self.end(core, None);
@@ -223,15 +223,15 @@ impl Hub {
 
     /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes.
     fn end(&self, mut core: MutexGuard<'_, Core>, own: Option<ClientId>) {
-        let Core { engine, journal, turn, .. } = &mut *core;
-        journal.append(engine, &turn.changes);
+        let Core { engine, journal, context, .. } = &mut *core;
+        journal.append(engine, &context.changes);
         let pending = !journal.is_empty();
         let to_commit = pending || journal.is_behind();
         // All changes up to now are on the disk when this commit is.
         let barrier = if pending { journal.pending_seq() } else { journal.pending_seq().saturating_sub(1) };
         let gate = match self.promise {
-            Promise::Soon => 0,
-            Promise::Durable => barrier,
+            Durability::Soon => 0,
+            Durability::Durable => barrier,
         };
         core.ends.pin(gate);
         if std::mem::take(&mut core.large) {
@@ -243,8 +243,8 @@ impl Hub {
         if earlier {
             core.ticks_at = due;
         }
-        let noticed = std::mem::take(&mut core.turn.notices);
-        let durable = self.promise == Promise::Durable;
+        let noticed = std::mem::take(&mut core.context.notices);
+        let durable = self.promise == Durability::Durable;
         let wakes = if to_commit && durable { self.to_wake(&mut core, own) } else { Wakes::Nobody };
         drop(core);
         notices::tell(noticed);
@@ -254,7 +254,7 @@ impl Hub {
         match wakes {
             Wakes::Nobody => {}
             Wakes::Gathering(ringer) => ringer.turns().begin_commit(),
-            Wakes::Turn(ringer) => ringer.turns().end(),
+            Wakes::Context(ringer) => ringer.turns().end(),
             Wakes::Committer => self.wake_committer(),
         }
         self.budget.relieve();
@@ -273,7 +273,7 @@ impl Hub {
         let ringer = ringer.filter(|ringer| ringer.turns().commit());
         let is_urgent = core.is_urgent();
         match ringer {
-            Some(ringer) if is_urgent && self.commits_in_turns() => Wakes::Turn(Arc::clone(ringer)),
+            Some(ringer) if is_urgent && self.commits_in_turns() => Wakes::Context(Arc::clone(ringer)),
             Some(_) if !is_urgent && std::mem::replace(&mut core.gathers, true) => Wakes::Nobody,
             Some(ringer) if !is_urgent => Wakes::Gathering(Arc::clone(ringer)),
             Some(_) | None => Wakes::Committer,
@@ -466,10 +466,10 @@ impl Ends {
 impl Core {
     /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not go back.
     fn begin(&mut self, reading: &Reading) {
-        if reading.now >= self.turn.now {
-            (self.turn.now, self.turn.clock) = (reading.now, reading.clock);
+        if reading.now >= self.context.now {
+            (self.context.now, self.context.clock) = (reading.now, reading.clock);
         }
-        self.turn.changes.clear();
+        self.context.changes.clear();
     }
 
     /// Whether a client waits for the pending commit, or a complete commit waits to be written.
@@ -478,12 +478,12 @@ impl Core {
     }
 
     fn apply(&mut self, client: ClientId, tag: Tag, command: Command) {
-        self.engine.apply(client, tag, command, &mut self.turn);
+        self.engine.apply(client, tag, command, &mut self.context);
     }
 
-    /// Puts the turn's events and bytes into their clients' mailboxes. Rings them all but the visiting client's own.
+    /// Puts the context's events and bytes into their clients' mailboxes. Rings them all but the visiting client's own.
     fn post(&mut self, (gate, barrier): (u64, u64), durable: u64, own: Option<ClientId>, budget: &Arc<Budget>) {
-        let mut events = std::mem::take(&mut self.turn.events);
+        let mut events = std::mem::take(&mut self.context.events);
         let mut last = None;
         for (index, (client, event)) in events.drain(..).enumerate() {
             self.post_words(index, own);
@@ -494,7 +494,7 @@ impl Core {
             let hold = Hold::on(&event, &mut last, budget);
             self.deliver(client, needs, (Mail::Event(event), hold), own);
         }
-        self.turn.events = events;
+        self.context.events = events;
         self.post_words(usize::MAX, own);
     }
 

@@ -2,10 +2,10 @@
 //!
 //! [`run`] is all of it: open the store, recover, listen, serve, drain. Reading order: `run` (start to stop) · `listen` and
 //! `connection` (sockets, no protocol) · `hub` (the engine behind its lock; what a visit is) · `mailbox` (mail that waits for one
-//! client), `ringer` (rings many mailboxes at once), `parcel` (bytes that one connection posts to others) and `output` (bytes
+//! client), `ringer` (rings many mailboxes at once), `published` (bytes that one connection posts to others) and `output` (bytes
 //! that wait to be written) · `budget`, `places`, `patience` (limits on memory, connections and time) and `alarm` (one timer for
 //! a connection) · `commit` (which thread commits, and when) · `protocols` (which listener has which session) · `notices` (log
-//! lines for the operator) · `agreement`, `recurring`, `rules`, `throttles` (engine state that comes from the configuration) ·
+//! lines for the operator) · `reconcile`, `recurring`, `rules`, `throttles` (engine state that comes from the configuration) ·
 //! `tls` · `control` (signals) and `describe` (the report on SIGTTIN) · [`config`].
 //!
 //! [`import`] stands apart: it takes jobs over while no daemon runs.
@@ -16,7 +16,6 @@
 //! * An acknowledgement leaves when its commit is on the disk. Everything behind it on its connection waits with it.
 //! * No task waits for a peer. The bytes that a peer has not read are bounded; beyond the bound the daemon closes the connection.
 
-mod agreement;
 mod alarm;
 mod budget;
 mod checkpoints;
@@ -35,10 +34,11 @@ pub mod logging;
 mod mailbox;
 mod notices;
 mod output;
-mod parcel;
 mod patience;
 mod places;
 mod protocols;
+mod published;
+mod reconcile;
 mod recurring;
 mod ringer;
 mod rules;

@@ -22,11 +22,11 @@ use crate::connection::{Bounds, Connection, Shared};
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
 use crate::notices;
-use crate::parcel::Depot;
 use crate::places::{IsAdmin, PlaceLimits, Places};
+use crate::published::SharedBudget;
 use crate::stream::Stream;
-use crate::threads::Seating;
-use crate::tls::Acceptor;
+use crate::threads::ThreadSlots;
+use crate::tls::Handshaker;
 
 /// Pause after the kernel fails to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -35,15 +35,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 
 /// Makes the session of a new connection. Other parts of the daemon reach the session through the [`Post`].
-pub(crate) type Greeter = Arc<dyn Fn(ClientInfo, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync>;
+pub(crate) type SessionFactory = Arc<dyn Fn(ClientInfo, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync>;
 
 /// The protocol of a listener.
 #[derive(Clone)]
-pub(crate) struct Protocol {
+pub(crate) struct Endpoint {
     pub(crate) name: &'static str,
-    pub(crate) greet: Greeter,
+    pub(crate) greet: SessionFactory,
     /// For TCP sockets; Unix sockets are never encrypted.
-    pub(crate) tls: Option<Arc<Acceptor>>,
+    pub(crate) tls: Option<Arc<Handshaker>>,
     /// Clients need a password or a certificate.
     pub(crate) guarded: bool,
     /// Recognizes an administrator by the first byte.
@@ -69,9 +69,9 @@ impl Drop for SocketFile {
 
 /// State that all connections share.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Acceptor {
     pub(crate) hub: Arc<Hub>,
-    seating: Seating,
+    thread_slots: ThreadSlots,
     shared: Shared,
     bounds: Bounds,
     pub(crate) places: Arc<Places>,
@@ -83,21 +83,21 @@ pub(crate) struct Door {
     next_client: AtomicU64,
 }
 
-impl Door {
+impl Acceptor {
     pub(crate) fn new(
         hub: Arc<Hub>,
-        seating: Seating,
+        thread_slots: ThreadSlots,
         bounds: Bounds,
         places: PlaceLimits,
         buffer_bytes_max: usize,
     ) -> Self {
         let stop = CancellationToken::new();
         // Posts may take half as much memory again.
-        let depot = Arc::new(Depot::new(buffer_bytes_max / 2));
-        let shared = Shared { hub: Arc::clone(&hub), depot };
+        let shared_budget = Arc::new(SharedBudget::new(buffer_bytes_max / 2));
+        let shared = Shared { hub: Arc::clone(&hub), shared_budget };
         Self {
             hub,
-            seating,
+            thread_slots,
             shared,
             closed: stop.child_token(),
             stop,
@@ -109,8 +109,8 @@ impl Door {
     }
 
     /// The threads that serve connections.
-    pub(crate) const fn seating(&self) -> &Seating {
-        &self.seating
+    pub(crate) const fn thread_slots(&self) -> &ThreadSlots {
+        &self.thread_slots
     }
 
     /// Serves a connection in a task of its own on one of the threads, once its stream is ready there. Closes the connection if
@@ -119,7 +119,7 @@ impl Door {
         self: &Arc<Self>,
         stream: impl Future<Output = io::Result<S>> + Send + 'static,
         info: ClientInfo,
-        protocol: &Protocol,
+        protocol: &Endpoint,
     ) {
         let guest = match self.places.take(protocol.name, &info.address, protocol.is_admin) {
             Ok(guest) => guest,
@@ -128,12 +128,12 @@ impl Door {
                 return warn_limited!(limit, protocol, peer, limit, "too many connections: closed the new one");
             }
         };
-        let Some(seat) = self.seating.seat() else { return };
+        let Some(slot) = self.thread_slots.slot() else { return };
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
         let span =
             tracing::debug_span!("connection", protocol = protocol.name, peer = %info.address, client = client.0);
         let (greet, shared, bounds) = (Arc::clone(&protocol.greet), self.shared.clone(), self.bounds);
-        let ringer = Arc::clone(&seat.ringer);
+        let ringer = Arc::clone(&slot.ringer);
         let (protocol, peer, stop) = (protocol.name, info.address.clone(), self.stop.clone());
         let task = async move {
             let stream = tokio::select! {
@@ -155,10 +155,10 @@ impl Door {
                 }
             }
         };
-        let runtime = seat.runtime.clone();
+        let runtime = slot.runtime.clone();
         let task = async move {
             task.instrument(span).await;
-            drop(seat);
+            drop(slot);
         };
         self.tasks.spawn_on(task, &runtime);
     }
@@ -263,7 +263,7 @@ impl Bound {
     }
 
     /// The address, if other machines can reach it and clients need neither a password nor a certificate.
-    pub(crate) fn open_to_all(&self, protocol: &Protocol) -> Option<Address> {
+    pub(crate) fn open_to_all(&self, protocol: &Endpoint) -> Option<Address> {
         let is_beyond = |address: &Address| match address {
             Address::Tcp(address) => !address.ip().to_canonical().is_loopback(),
             Address::Unix(_) => false,
@@ -272,23 +272,23 @@ impl Bound {
     }
 
     /// Accepts until the daemon stops.
-    pub(crate) async fn accept(self, door: Arc<Door>, protocol: Protocol) {
+    pub(crate) async fn accept(self, acceptor: Arc<Acceptor>, protocol: Endpoint) {
         loop {
             let accepted = tokio::select! {
-                () = door.closed.cancelled() => return,
+                () = acceptor.closed.cancelled() => return,
                 accepted = self.next() => accepted,
             };
             match accepted {
                 Ok(Accepted::Tcp(stream, info)) => match &protocol.tls {
-                    None => door.enter(async { TcpStream::from_std(stream) }, info, &protocol),
+                    None => acceptor.enter(async { TcpStream::from_std(stream) }, info, &protocol),
                     Some(tls) => {
-                        let (tls, stop) = (Arc::clone(tls), door.stop.clone());
+                        let (tls, stop) = (Arc::clone(tls), acceptor.stop.clone());
                         let shaken = async move { tls.accept(TcpStream::from_std(stream)?, stop).await };
-                        door.enter(shaken, info, &protocol);
+                        acceptor.enter(shaken, info, &protocol);
                     }
                 },
                 Ok(Accepted::Unix(stream, info)) => {
-                    door.enter(async { UnixStream::from_std(stream) }, info, &protocol);
+                    acceptor.enter(async { UnixStream::from_std(stream) }, info, &protocol);
                 }
                 Err(error) => {
                     warn_limited!("accept", %error, protocol = protocol.name, "could not accept a connection");
@@ -325,7 +325,7 @@ enum Accepted {
 }
 
 fn client_info(fd: i32, address: String) -> ClientInfo {
-    ClientInfo { address: address.into(), origin: None, number: u32::try_from(fd).unwrap_or_default() }
+    ClientInfo { address: address.into(), protocol: None, number: u32::try_from(fd).unwrap_or_default() }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //!
 //! While the peer has enough to read, mail stays here, where it shares its bytes with other mailboxes: the encoded form would be
 //! a copy. The bytes of all mailboxes are counted (`budget`). Posts of other connections have a narrower limit, beyond which they
-//! are refused (`parcel`).
+//! are refused (`published`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use windlass_session::{Dismiss, Post, Reason};
 
 use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
 use crate::connection::POSTED_ROOM_BYTES;
-use crate::parcel::{Depot, Parcel};
+use crate::published::{Published, SharedBudget};
 use crate::ringer::Ringer;
 
 /// One thing for a client.
@@ -30,7 +30,7 @@ pub(crate) enum Mail {
     /// Encoded bytes.
     Bytes(Bytes),
     /// Bytes posted by another connection.
-    Posted(Parcel),
+    Posted(Published),
 }
 
 impl Mail {
@@ -42,7 +42,7 @@ impl Mail {
         Self::FIXED_BYTES
             + match self {
                 Self::Bytes(bytes) => bytes.len(),
-                Self::Posted(parcel) => return parcel.weight(),
+                Self::Posted(published) => return published.weight(),
                 Self::Event(event) => event_bytes(event),
             }
     }
@@ -53,7 +53,9 @@ pub(crate) fn event_bytes(event: &Event) -> usize {
     const ROW: usize = 256;
     match event {
         Event::Taken { job, .. } => job.body.len() + job.failure.as_deref().map_or(0, failure_bytes),
-        Event::Told { note: Note::Data(bytes) | Note::Warning(bytes) | Note::Progress { raw: bytes, .. }, .. }
+        Event::Progress {
+            note: Note::Data(bytes) | Note::Warning(bytes) | Note::Progress { raw: bytes, .. }, ..
+        }
         | Event::Ended { end: End::Succeeded { result: bytes, .. }, .. } => bytes.len(),
         Event::Ended { end: End::Failed(failure), .. } => failure_bytes(failure),
         Event::Looked { job, schedule, .. } => {
@@ -68,7 +70,7 @@ pub(crate) fn event_bytes(event: &Event) -> usize {
         Event::Stats { .. } => ROW,
         Event::Pushed { .. }
         | Event::Empty { .. }
-        | Event::Woken
+        | Event::WorkAvailable
         | Event::Finished { .. }
         | Event::Failed { .. }
         | Event::Done { .. }
@@ -105,7 +107,7 @@ pub(crate) struct Mailbox {
     weight: AtomicUsize,
     bytes_max: usize,
     /// Posts of other connections count there too.
-    depot: Arc<Depot>,
+    shared_budget: Arc<SharedBudget>,
     budget: Arc<Budget>,
     /// The bytes counted for the mail here, without parcels and without bytes that a hold counts.
     share: Share,
@@ -154,7 +156,12 @@ impl Inner {
 }
 
 impl Mailbox {
-    pub(crate) fn new(bytes_max: usize, depot: Arc<Depot>, budget: Arc<Budget>, ringer: Arc<Ringer>) -> Self {
+    pub(crate) fn new(
+        bytes_max: usize,
+        shared_budget: Arc<SharedBudget>,
+        budget: Arc<Budget>,
+        ringer: Arc<Ringer>,
+    ) -> Self {
         Self {
             inner: Mutex::default(),
             bell: Notify::new(),
@@ -163,7 +170,7 @@ impl Mailbox {
             len: AtomicUsize::new(0),
             weight: AtomicUsize::new(0),
             bytes_max,
-            depot,
+            shared_budget,
             budget,
             share: Share::default(),
             buffers: Share::default(),
@@ -346,15 +353,15 @@ impl Post for Mailbox {
         if self.dismissed().is_some() {
             return false;
         }
-        let Some(parcel) = self.depot.take_in(words, inner.posted_bytes) else { return false };
-        let weight = parcel.weight();
+        let Some(published) = self.shared_budget.take_in(words, inner.posted_bytes) else { return false };
+        let weight = published.weight();
         // Only the engine's events may overflow a mailbox, never posts of other connections.
         if inner.bytes.saturating_add(weight) > self.bytes_max {
             return false;
         }
         inner.bytes += weight;
         inner.posted_bytes += weight;
-        inner.mail.push_back(Letter { gate: 0, mail: Mail::Posted(parcel), hold: None });
+        inner.mail.push_back(Letter { gate: 0, mail: Mail::Posted(published), hold: None });
         self.count(&inner);
         drop(inner);
         self.ring();
@@ -380,7 +387,7 @@ mod tests {
     use super::*;
 
     fn mailbox(bytes_max: usize) -> Mailbox {
-        Mailbox::new(bytes_max, Arc::new(Depot::new(1 << 20)), Arc::new(Budget::new(usize::MAX)), Arc::default())
+        Mailbox::new(bytes_max, Arc::new(SharedBudget::new(1 << 20)), Arc::new(Budget::new(usize::MAX)), Arc::default())
     }
 
     fn taken(mailbox: &Mailbox, durable: u64, failed: bool) -> Vec<String> {
@@ -395,7 +402,7 @@ mod tests {
             Mail::Event(Event::Refused { tag, why }) => format!("{why} {}", tag.0),
             Mail::Event(_) => "event".to_owned(),
             Mail::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Mail::Posted(parcel) => format!("posted {}", parcel.words().len()),
+            Mail::Posted(published) => format!("posted {}", published.words().len()),
         };
         mail.into_iter().map(name).collect()
     }
@@ -415,7 +422,7 @@ mod tests {
     fn a_failed_store_makes_acknowledgements_unknown() {
         let mailbox = mailbox(1 << 20);
         mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None);
-        mailbox.push(8, Mail::Event(Event::Woken), None);
+        mailbox.push(8, Mail::Event(Event::WorkAvailable), None);
         assert_eq!(taken(&mailbox, 6, true), ["outcome unknown 1", "event"]);
     }
 

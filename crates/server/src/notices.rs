@@ -1,6 +1,6 @@
 //! Log lines for the operator: the engine's notices, closed connections, open addresses.
 
-use windlass_engine::{Notice, NoticeKind, Origin, Refusal};
+use windlass_engine::{Notice, NoticeKind, Protocol, Refusal};
 use windlass_session::Reason;
 
 use crate::config::Address;
@@ -71,12 +71,12 @@ fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
 }
 
 /// A protocol's common name.
-const fn protocol(origin: Origin) -> &'static str {
-    match origin {
-        Origin::FAKTORY => "FWP",
-        Origin::GEARMAN => "Gearman",
-        Origin::EVENTMQ => "EventMQ",
-        Origin::SPIDERQ => "spiderq",
+const fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::FAKTORY => "FWP",
+        Protocol::GEARMAN => "Gearman",
+        Protocol::EVENTMQ => "EventMQ",
+        Protocol::SPIDERQ => "spiderq",
         _ => "other",
     }
 }
@@ -125,7 +125,7 @@ mod tests {
     /// The only test that logs these: all lines of one reason share a second, whichever thread logs them.
     #[test]
     fn every_notice_has_its_line() {
-        let unserved = NoticeKind::Unserved { jobs: Origin::FAKTORY, workers: vec![Origin::GEARMAN] };
+        let unserved = NoticeKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
         let full = Refusal::QueueFull { held: 7, limit: 7 };
         let table = [
             (NoticeKind::Buried, 1, "why=\"IOError: gone\""),

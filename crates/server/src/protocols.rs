@@ -13,36 +13,36 @@ use windlass_session::alias::{Aliased, Aliases};
 use windlass_session::{Post, Session};
 use windlass_spiderq::session::{Settings as SpiderqSettings, SpiderqSession};
 use windlass_spiderq::wire::Dialect;
-use windlass_zmtp::{HangUp, Limits, Login, Mechanism, Role, Roster, Seat};
+use windlass_zmtp::{ConnectionRegistry, HangUp, Limits, Login, Mechanism, Registration, Role};
 
 use crate::clock;
 use crate::config::{self, Config, CycleListener, Eventmq, ListenAddress, Tls};
 use crate::failure::Failure;
 use crate::hub::Hub;
-use crate::listen::{Greeter, Protocol};
+use crate::listen::{Endpoint, SessionFactory};
 use crate::run::random_seed;
-use crate::tls::Acceptor;
+use crate::tls::Handshaker;
 
 /// A protocol, and its addresses.
-pub(crate) type Served<'a> = (Protocol, &'a [ListenAddress]);
+pub(crate) type Served<'a> = (Endpoint, &'a [ListenAddress]);
 
 /// All enabled protocols.
 pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
     let [faktory_names, gearman_names, eventmq_names] = config::aliases(&config.queues)?;
     let settings = Arc::new(faktory(config)?);
     let guarded = !settings.password.is_empty() || asks_for_certificates(&config.faktory.tls);
-    let faktory = Protocol {
+    let faktory = Endpoint {
         name: "faktory",
         greet: under(faktory_names, move |info, _| {
-            let dice = [random_seed(), random_seed()];
-            FaktorySession::new(Arc::clone(&settings), info, dice)
+            let rng = [random_seed(), random_seed()];
+            FaktorySession::new(Arc::clone(&settings), info, rng)
         }),
         tls: acceptor("faktory", &config.faktory.tls, config)?,
         guarded,
         is_admin: |_| false,
     };
     let settings = Arc::new(gearman(config)?);
-    let gearman = Protocol {
+    let gearman = Endpoint {
         name: "gearman",
         greet: under(gearman_names, move |info, _| GearmanSession::new(Arc::clone(&settings), info)),
         tls: acceptor("gearman", &config.gearman.tls, config)?,
@@ -62,7 +62,7 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Served<'_>>, Failure> {
 fn under<S: Session + 'static>(
     names: Aliases,
     greet: impl Fn(ClientInfo, Arc<dyn Post>) -> S + Send + Sync + 'static,
-) -> Greeter {
+) -> SessionFactory {
     let names = Arc::new(names);
     Arc::new(move |info, line| named(&names, greet(info, line)))
 }
@@ -72,12 +72,13 @@ fn named<S: Session + 'static>(names: &Arc<Aliases>, session: S) -> Box<dyn Sess
 }
 
 /// The listener of one cycle queue: its connections share a roster and their counters.
-fn spiderq(cycle: &CycleListener<'_>, config: &Config) -> Result<Protocol, Failure> {
+fn spiderq(cycle: &CycleListener<'_>, config: &Config) -> Result<Endpoint, Failure> {
     let settings = Arc::new(cycle_settings(cycle, config)?);
     let guarded = matches!(settings.zmtp.mechanism, Mechanism::Plain(_));
-    let greet =
-        move |info, seat, _| -> Box<dyn Session> { Box::new(SpiderqSession::new(Arc::clone(&settings), info, seat)) };
-    Ok(Protocol { guarded, ..zeromq("spiderq", config, greet) })
+    let greet = move |info, registration, _| -> Box<dyn Session> {
+        Box::new(SpiderqSession::new(Arc::clone(&settings), info, registration))
+    };
+    Ok(Endpoint { guarded, ..zeromq("spiderq", config, greet) })
 }
 
 /// EventMQ's roles. All share workers, schedulers and subscribers; identities belong to one listener.
@@ -89,28 +90,28 @@ fn eventmq<'a>(config: &'a Config, names: &Arc<Aliases>) -> [Served<'a>; 4] {
     config.eventmq.roles().map(|(name, listen)| {
         let (subscribers, names) = (Arc::clone(&subscribers), Arc::clone(names));
         let settings = Arc::clone(if name == Eventmq::ADMIN { &admin } else { &everywhere });
-        let protocol = zeromq(name, config, move |info, seat, line| {
+        let protocol = zeromq(name, config, move |info, registration, line| {
             if name == Eventmq::SUBSCRIBE {
-                return Box::new(SubscriberSession::new(Arc::clone(&subscribers), info, seat, line));
+                return Box::new(SubscriberSession::new(Arc::clone(&subscribers), info, registration, line));
             }
-            named(&names, EventmqSession::new(Arc::clone(&settings), info, seat, line, random_seed()))
+            named(&names, EventmqSession::new(Arc::clone(&settings), info, registration, line, random_seed()))
         });
         (protocol, listen.as_slice())
     })
 }
 
 /// A protocol over ZeroMQ. All connections of a listener share a roster.
-fn zeromq<F>(name: &'static str, config: &Config, greet: F) -> Protocol
+fn zeromq<F>(name: &'static str, config: &Config, greet: F) -> Endpoint
 where
-    F: Fn(ClientInfo, Seat, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync + 'static,
+    F: Fn(ClientInfo, Registration, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync + 'static,
 {
-    let roster = Roster::new(config.zmtp.handshakes_max);
+    let registry = ConnectionRegistry::new(config.zmtp.handshakes_max);
     let greet = move |info, line: Arc<dyn Post>| {
         let hung_up = Arc::clone(&line);
         let hang_up: HangUp = Arc::new(move |close| hung_up.dismiss(close.into()));
-        greet(info, roster.enter(hang_up), line)
+        greet(info, registry.enter(hang_up), line)
     };
-    Protocol { name, greet: Arc::new(greet), tls: None, guarded: false, is_admin: |_| false }
+    Endpoint { name, greet: Arc::new(greet), tls: None, guarded: false, is_admin: |_| false }
 }
 
 /// Creates the queues that listeners serve by name, before a client can create queues of the same names with another kind.
@@ -136,8 +137,8 @@ fn asks_for_certificates(files: &Tls) -> bool {
     !files.client_ca.as_os_str().is_empty()
 }
 
-fn acceptor(protocol: &'static str, files: &Tls, config: &Config) -> Result<Option<Arc<Acceptor>>, Failure> {
-    let acceptor = Acceptor::new(files, config.server.handshake_timeout.into());
+fn acceptor(protocol: &'static str, files: &Tls, config: &Config) -> Result<Option<Arc<Handshaker>>, Failure> {
+    let acceptor = Handshaker::new(files, config.server.handshake_timeout.into());
     Ok(acceptor.map_err(|reason| config::Error::Tls { protocol, reason })?.map(Arc::new))
 }
 

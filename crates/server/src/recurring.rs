@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{Command, NewSchedule, Origin, Schedule, ScheduleRef, Timestamp};
+use windlass_engine::{Command, NewSchedule, Protocol, Schedule, ScheduleRef, Timestamp};
 use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_session::cron;
 
-use crate::agreement::{Agreement, refusal};
 use crate::config::{Config, Cron, Error};
 use crate::hub::Hub;
+use crate::reconcile::{Reconciliation, refusal};
 
 /// The names of all configured schedules begin with this.
 const CONFIGURED: &str = "configuration: ";
@@ -61,8 +61,8 @@ fn schedule(settings: &FaktorySettings, entry: &Cron, name: String) -> Result<Ne
 }
 
 /// Reconciles the engine's schedules with the configuration.
-pub(crate) fn agree(hub: &Hub, wanted: Vec<NewSchedule>) -> Agreement {
-    let mut done = Agreement::new("faktory.cron");
+pub(crate) fn agree(hub: &Hub, wanted: Vec<NewSchedule>) -> Reconciliation {
+    let mut done = Reconciliation::new("faktory.cron");
     let mut there = configured(hub);
     let mut to_set = Vec::new();
     for new in wanted {
@@ -96,7 +96,7 @@ fn is_same(old: &Schedule, new: &NewSchedule) -> bool {
 fn configured(hub: &Hub) -> BTreeMap<Bytes, Schedule> {
     let ours = |row: &Schedule| {
         let key = row.key.clone().filter(|key| key.starts_with(CONFIGURED.as_bytes()))?;
-        (row.job.origin == Origin::FAKTORY).then(|| (key, row.clone()))
+        (row.job.protocol == Protocol::FAKTORY).then(|| (key, row.clone()))
     };
     hub.with_journal(|engine, _| engine.schedules().filter_map(ours).collect())
 }
@@ -109,10 +109,10 @@ mod tests {
     use windlass_store::Journal;
 
     use super::*;
-    use crate::hub::Promise;
+    use crate::hub::Durability;
 
     fn hub(limits: Limits) -> Hub {
-        Hub::new(Engine::new(limits, 7), Journal::new(), Promise::Soon, 7)
+        Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Soon, 7)
     }
 
     fn entry(schedule: &str, rest: &str) -> String {
@@ -125,7 +125,7 @@ mod tests {
 
     /// New, changed, removed, unchanged.
     fn agree_on(hub: &Hub, text: &str) -> (usize, usize, usize, usize) {
-        let Agreement { new, changed, removed, same, refused, .. } = agree(hub, wanted_of(text));
+        let Reconciliation { new, changed, removed, same, refused, .. } = agree(hub, wanted_of(text));
         assert_eq!(refused, []);
         (new, changed, removed, same)
     }
@@ -168,7 +168,7 @@ mod tests {
         let hub = hub(Limits::default());
         let mut others = wanted_of(&(1..=5).map(|n| entry("* * * * *", &format!("type = 'O{n}'"))).collect::<String>());
         others.iter_mut().zip(0..).for_each(|(schedule, n)| schedule.key = [None, Some("mine".into())][n % 2].clone());
-        others[2].job.origin = Origin::GEARMAN;
+        others[2].job.protocol = Protocol::GEARMAN;
         others[2].key = Some(format!("{CONFIGURED}x").into());
         others.into_iter().for_each(|schedule| drop(hub.ask(Command::SetSchedule(Box::new(schedule)))));
         let five = (1..=5).map(|n| entry("* * * * *", &format!("type = 'A{n}'"))).collect::<String>();
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn refused_entries_are_reported_by_name() {
         let hub = hub(Limits { schedules_max: 1, ..Limits::default() });
-        let agreement = agree(&hub, wanted_of(&(entry("@daily", "type = 'A'") + &entry("@daily", "type = 'B'"))));
+        let reconcile = agree(&hub, wanted_of(&(entry("@daily", "type = 'A'") + &entry("@daily", "type = 'B'"))));
         let refused = vec![("configuration: B @daily".to_owned(), Refusal::SchedulesFull { limit: 1 })];
-        assert_eq!(agreement, Agreement { new: 1, refused, ..Agreement::new("faktory.cron") });
+        assert_eq!(reconcile, Reconciliation { new: 1, refused, ..Reconciliation::new("faktory.cron") });
         // A removal makes room.
         assert_eq!(agree_on(&hub, &entry("@daily", "type = 'B'")), (1, 0, 1, 0));
     }

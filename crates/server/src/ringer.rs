@@ -95,12 +95,12 @@ mod tests {
 
     use super::*;
     use crate::budget::Budget;
-    use crate::parcel::Depot;
+    use crate::published::SharedBudget;
 
     fn mailboxes(ringer: &Arc<Ringer>, count: usize) -> Vec<Arc<Mailbox>> {
-        let (depot, budget) = (Arc::new(Depot::new(0)), Arc::new(Budget::new(0)));
+        let (shared_budget, budget) = (Arc::new(SharedBudget::new(0)), Arc::new(Budget::new(0)));
         (0..count)
-            .map(|_| Arc::new(Mailbox::new(0, Arc::clone(&depot), Arc::clone(&budget), Arc::clone(ringer))))
+            .map(|_| Arc::new(Mailbox::new(0, Arc::clone(&shared_budget), Arc::clone(&budget), Arc::clone(ringer))))
             .collect()
     }
 

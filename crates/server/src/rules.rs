@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_engine::{Backoff, Bridge, Codec, Command, QueueRules, Retry};
 
-use crate::agreement::{Agreement, refusal};
 use crate::config::{self, Config};
 use crate::hub::Hub;
+use crate::reconcile::{Reconciliation, refusal};
 
 /// By queue.
 pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
@@ -48,8 +48,8 @@ pub(crate) fn bridge(config: &Config) -> Bridge {
 }
 
 /// Reconciles the engine's rules with the configuration.
-pub(crate) fn agree(hub: &Hub, wanted: Rules) -> Agreement {
-    let mut done = Agreement::new("queues");
+pub(crate) fn agree(hub: &Hub, wanted: Rules) -> Reconciliation {
+    let mut done = Reconciliation::new("queues");
     let mut there = ruled(hub);
     for (queue, rules) in wanted {
         let old = there.remove(&queue);
@@ -88,7 +88,7 @@ mod tests {
     use windlass_store::Journal;
 
     use super::*;
-    use crate::hub::Promise;
+    use crate::hub::Durability;
 
     fn wanted_of(text: &str) -> Rules {
         wanted(&Config::parse(Path::new("windlass.toml"), text).unwrap())
@@ -96,9 +96,9 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_engine_and_only_what_changed_is_changed() {
-        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7);
+        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
         let agree_on = |text: &str| {
-            let Agreement { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
+            let Reconciliation { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
             assert_eq!(refused, []);
             assert_eq!(ruled(&hub), wanted_of(text));
             (new, changed, removed, same)

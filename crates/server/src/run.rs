@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use windlass_engine::TICK_MS;
 use windlass_store::{CheckpointLimits, Error as StoreError, OpenError, Opened, Recovered, StoreConfig};
 
-use crate::agreement::Wanted;
 use crate::checkpoints::Checkpoints;
 use crate::clock;
 use crate::commit::{Committer, Pace};
-use crate::config::{self, Config, Durability, ListenAddress};
+use crate::config::{self, Config, ListenAddress};
 use crate::connection::Bounds;
 use crate::control::{self, EarlySignals, Signals};
 use crate::dead::DropsTold;
 use crate::failure::Failure;
-use crate::hub::{Hub, Promise};
-use crate::listen::{self, Bound, Door, Protocol};
+use crate::hub::{Durability, Hub};
+use crate::listen::{self, Acceptor, Bound, Endpoint};
 use crate::logging::limited;
 use crate::notices;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
 use crate::protocols;
+use crate::reconcile::Desired;
 use crate::threads::Threads;
 
 /// How long after a failed commit the committing thread tries the store again.
@@ -164,20 +164,20 @@ async fn serve(
     reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let wanted = Wanted::of(config)?;
+    let wanted = Desired::of(config)?;
     let (promise, pace) = pace(config);
     let Opened { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = opened;
     let buffers = config.server.buffer_bytes_max.bytes();
     let hub = Hub::new(engine, journal, promise, random_seed()).bounded(buffers);
     let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
-    let (threads, seating) = Threads::start(config.server.threads_or_default()).map_err(no_threads)?;
-    let door = Arc::new(Door::new(Arc::clone(&hub), seating, bounds(config), places(config), buffers));
+    let (threads, thread_slots) = Threads::start(config.server.threads_or_default()).map_err(no_threads)?;
+    let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, bounds(config), places(config), buffers));
     // The daemon binds all addresses before it serves or commits anything: a busy address leaves no trace.
     let served = protocols::all(config)?;
-    let mut bound: Vec<(Bound, Protocol)> = Vec::new();
+    let mut bound: Vec<(Bound, Endpoint)> = Vec::new();
     for (protocol, addresses) in &served {
         for listen in *addresses {
-            door.places.keep_for(protocol.name);
+            acceptor.places.keep_for(protocol.name);
             let listeners = bind_in_time(listen, config).await?;
             bound.extend(listeners.into_iter().map(|listener| (listener, protocol.clone())));
         }
@@ -191,8 +191,8 @@ async fn serve(
         Checkpoints::start(checkpointer, config.store.checkpoint_quiet.into(), log_max).map_err(no_threads)?;
     // The new number of starts must be on the disk before the first lend key is given out: lend keys contain it.
     hub.first_commit().await;
-    if promise == Promise::Durable {
-        door.seating().commit_in_turns(committer.commits());
+    if promise == Durability::Durable {
+        acceptor.thread_slots().commit_in_turns(committer.commits());
     }
     protocols::make_queues(&hub, config)?;
     // Before anything is due: schedules that were removed from the configuration must not run.
@@ -205,20 +205,20 @@ async fn serve(
         if let Some(address) = listener.open_to_all(&protocol) {
             notices::open_to_all(protocol.name, &address);
         }
-        tokio::spawn(listener.accept(Arc::clone(&door), protocol));
+        tokio::spawn(listener.accept(Arc::clone(&acceptor), protocol));
     }
     tracing::info!("ready");
     let reload = || control::reload(&served, &hub, reread);
     let outcome = tokio::select! {
-        why = control::heed(&mut signals, &door, &reload) => {
+        why = control::heed(&mut signals, &acceptor, &reload) => {
             tracing::info!(why, "stopping");
             Ok(())
         }
         why = watch(&committer, &hub, pace) => Err(Failure::Runtime(why.to_owned())),
     };
-    door.stop.cancel();
+    acceptor.stop.cancel();
     if outcome.is_ok() {
-        drain(&door, config.server.shutdown_timeout.into()).await;
+        drain(&acceptor, config.server.shutdown_timeout.into()).await;
     }
     ticker.abort();
     outcome?;
@@ -236,23 +236,23 @@ async fn serve(
 }
 
 /// The engine's refusal of a configured entry is an error in the configuration.
-fn agree(hub: &Hub, wanted: Wanted) -> Result<(), Failure> {
-    for agreement in wanted.agree(hub) {
-        if let Some((name, why)) = agreement.refused.first() {
+fn agree(hub: &Hub, wanted: Desired) -> Result<(), Failure> {
+    for reconcile in wanted.agree(hub) {
+        if let Some((name, why)) = reconcile.refused.first() {
             let reason = format!("{name}: {why}");
-            return Err(config::Error::Senseless { key: agreement.key, reason }.into());
+            return Err(config::Error::Senseless { key: reconcile.key, reason }.into());
         }
-        agreement.report();
+        reconcile.report();
     }
     Ok(())
 }
 
 /// Accepts no more connections. Open ones send what they still owe and close.
-async fn drain(door: &Door, deadline: Duration) {
-    door.hub.stop();
-    door.tasks.close();
-    if tokio::time::timeout(deadline, door.tasks.wait()).await.is_err() {
-        tracing::warn!(open = door.tasks.len(), "connections are still open after server.shutdown_timeout");
+async fn drain(acceptor: &Acceptor, deadline: Duration) {
+    acceptor.hub.stop();
+    acceptor.tasks.close();
+    if tokio::time::timeout(deadline, acceptor.tasks.wait()).await.is_err() {
+        tracing::warn!(open = acceptor.tasks.len(), "connections are still open after server.shutdown_timeout");
     }
 }
 
@@ -291,10 +291,10 @@ fn give_memory_back() {
     drop(black_box(Vec::<u8>::with_capacity(LARGE)));
 }
 
-fn pace(config: &Config) -> (Promise, Pace) {
+fn pace(config: &Config) -> (Durability, Pace) {
     let (promise, interval) = match config.durability {
-        Durability::Sync => (Promise::Durable, None),
-        Durability::Interval => (Promise::Soon, Some(config.commit_interval.into())),
+        config::Durability::Sync => (Durability::Durable, None),
+        config::Durability::Interval => (Durability::Soon, Some(config.commit_interval.into())),
     };
     let pace = Pace {
         interval,

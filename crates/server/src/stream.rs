@@ -48,14 +48,14 @@ mod tests {
     use bytes::BytesMut;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
     use tokio::net::TcpListener;
-    use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Limits, NewJob, Origin, Tag, Timestamp};
+    use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Limits, NewJob, Protocol, Tag, Timestamp};
     use windlass_session::{Outbox, Session};
     use windlass_store::Journal;
 
     use super::*;
     use crate::connection::Connection;
     use crate::connection::tests::{BOUNDS, guest, shared};
-    use crate::hub::{Hub, Promise};
+    use crate::hub::{Durability, Hub};
 
     #[tokio::test]
     async fn tcp_acknowledges_when_it_is_asked_to() {
@@ -112,10 +112,10 @@ mod tests {
                 match byte {
                     b'?' => out.bytes().extend_from_slice(b"."),
                     b'!' => {
-                        let job = NewJob::new(Origin::GEARMAN, "f".into(), "w".into());
+                        let job = NewJob::new(Protocol::GEARMAN, "f".into(), "w".into());
                         out.command(Tag(1), Command::Push(Box::new(job)));
                     }
-                    b'z' => out.command(Tag::NONE, Command::Sleep),
+                    b'z' => out.command(Tag::NONE, Command::WaitForWork),
                     _ => {}
                 }
             }
@@ -130,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_reads_without_an_answer_are_acknowledged_at_once() {
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Durable, 7));
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
         let (ours, mut theirs) = duplex(1024);
         let asked = Arc::new(AtomicUsize::new(0));
         let stream = Counting(ours, Arc::clone(&asked));

@@ -28,11 +28,11 @@ pub(crate) struct Threads {
 
 /// The serving threads, for new connections.
 #[derive(Debug)]
-pub(crate) struct Seating(Vec<Seats>);
+pub(crate) struct ThreadSlots(Vec<ServingThread>);
 
 /// One thread, and how many connections it has.
 #[derive(Debug)]
-struct Seats {
+struct ServingThread {
     runtime: Handle,
     ringer: Arc<Ringer>,
     taken: Arc<AtomicUsize>,
@@ -40,7 +40,7 @@ struct Seats {
 
 /// A connection's place on a thread. Frees it when dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ThreadSlot {
     pub(crate) runtime: Handle,
     /// Rings the thread's mailboxes.
     pub(crate) ringer: Arc<Ringer>,
@@ -49,13 +49,13 @@ pub(crate) struct Seat {
 
 impl Threads {
     /// Starts this many threads.
-    pub(crate) fn start(wanted: usize) -> io::Result<(Self, Seating)> {
+    pub(crate) fn start(wanted: usize) -> io::Result<(Self, ThreadSlots)> {
         let stop = CancellationToken::new();
-        let mut seats = Vec::new();
+        let mut threads = Vec::new();
         let mut serving = Vec::new();
         for number in 0..wanted {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            seats.push(Seats::on(runtime.handle().clone()));
+            threads.push(ServingThread::on(runtime.handle().clone()));
             let stop = stop.clone();
             let serve = move || {
                 shorten_slices();
@@ -63,7 +63,7 @@ impl Threads {
             };
             serving.push(thread::Builder::new().name(format!("serve-{number}")).spawn(serve)?);
         }
-        Ok((Self { serving, stop }, Seating(seats)))
+        Ok((Self { serving, stop }, ThreadSlots(threads)))
     }
 }
 
@@ -74,25 +74,26 @@ fn shorten_slices() {
     }
 }
 
-impl Seating {
+impl ThreadSlots {
     /// How many connections each thread has.
     pub(crate) fn connections(&self) -> Vec<usize> {
-        self.0.iter().map(|seats| seats.taken.load(Ordering::Relaxed)).collect()
+        self.0.iter().map(|threads| threads.taken.load(Ordering::Relaxed)).collect()
     }
 
     /// From now on these threads commit at the end of their turns.
     pub(crate) fn commit_in_turns(&self, commits: &Arc<Commits>) {
-        for seats in &self.0 {
-            seats.runtime.spawn(Arc::clone(commits).serve(Arc::clone(&seats.ringer)));
+        for threads in &self.0 {
+            threads.runtime.spawn(Arc::clone(commits).serve(Arc::clone(&threads.ringer)));
         }
     }
 
     /// A place on the thread with the fewest connections.
-    pub(crate) fn seat(&self) -> Option<Seat> {
-        let seats = self.0.iter().min_by_key(|seats| seats.taken.load(Ordering::Relaxed))?;
-        seats.taken.fetch_add(1, Ordering::Relaxed);
-        let (runtime, ringer, taken) = (seats.runtime.clone(), Arc::clone(&seats.ringer), Arc::clone(&seats.taken));
-        Some(Seat { runtime, ringer, taken })
+    pub(crate) fn slot(&self) -> Option<ThreadSlot> {
+        let threads = self.0.iter().min_by_key(|threads| threads.taken.load(Ordering::Relaxed))?;
+        threads.taken.fetch_add(1, Ordering::Relaxed);
+        let (runtime, ringer, taken) =
+            (threads.runtime.clone(), Arc::clone(&threads.ringer), Arc::clone(&threads.taken));
+        Some(ThreadSlot { runtime, ringer, taken })
     }
 }
 
@@ -106,14 +107,14 @@ impl Drop for Threads {
     }
 }
 
-impl Seats {
+impl ServingThread {
     fn on(runtime: Handle) -> Self {
         let ringer = Ringer::start(&runtime);
         Self { runtime, ringer, taken: Arc::default() }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ThreadSlot {
     fn drop(&mut self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -125,13 +126,13 @@ mod tests {
 
     #[tokio::test]
     async fn connections_are_spread_over_the_threads() {
-        let (_threads, seating) = Threads::start(3).unwrap();
-        let mut held: Vec<Seat> = (0..6).filter_map(|_| seating.seat()).collect();
-        let taken = || seating.connections();
+        let (_threads, thread_slots) = Threads::start(3).unwrap();
+        let mut held: Vec<ThreadSlot> = (0..6).filter_map(|_| thread_slots.slot()).collect();
+        let taken = || thread_slots.connections();
         assert_eq!(taken(), [2, 2, 2]);
         held.drain(1..2);
         assert_eq!(taken(), [2, 1, 2]);
-        let _seat = seating.seat();
+        let _seat = thread_slots.slot();
         assert_eq!(taken(), [2, 2, 2]);
         let name = held[1].runtime.spawn(async { thread::current().name().map(str::to_owned) }).await.unwrap();
         assert_eq!(name.as_deref(), Some("serve-2"));

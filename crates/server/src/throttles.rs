@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_engine::{Command, Throttle};
 
-use crate::agreement::{Agreement, refusal};
 use crate::config::{self, Config};
 use crate::hub::Hub;
+use crate::reconcile::{Reconciliation, refusal};
 
 /// By queue.
 pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
@@ -25,8 +25,8 @@ pub(crate) fn wanted(config: &Config) -> Throttles {
 }
 
 /// Reconciles the engine's throttles with the configuration.
-pub(crate) fn agree(hub: &Hub, wanted: Throttles) -> Agreement {
-    let mut done = Agreement::new("throttles");
+pub(crate) fn agree(hub: &Hub, wanted: Throttles) -> Reconciliation {
+    let mut done = Reconciliation::new("throttles");
     let mut there = throttled(hub);
     for (queue, throttle) in wanted {
         let old = there.remove(&queue);
@@ -64,7 +64,7 @@ mod tests {
     use windlass_store::Journal;
 
     use super::*;
-    use crate::hub::Promise;
+    use crate::hub::Durability;
 
     fn wanted_of(text: &str) -> Throttles {
         wanted(&Config::parse(Path::new("windlass.toml"), &format!("[faktory.throttles]\n{text}")).unwrap())
@@ -72,9 +72,9 @@ mod tests {
 
     #[test]
     fn only_changed_entries_are_changed() {
-        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7);
+        let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7);
         let agree_on = |text: &str| {
-            let Agreement { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
+            let Reconciliation { new, changed, removed, same, refused, .. } = agree(&hub, wanted_of(text));
             assert_eq!(refused, []);
             assert_eq!(throttled(&hub), wanted_of(text));
             (new, changed, removed, same)
@@ -93,8 +93,8 @@ mod tests {
     #[test]
     fn refused_entries_are_reported_by_name() {
         let limits = Limits { name_bytes_max: 3, ..Limits::default() };
-        let hub = Hub::new(Engine::new(limits, 7), Journal::new(), Promise::Soon, 7);
-        let Agreement { refused, new, .. } = agree(&hub, wanted_of("long.worker = 1\nabc.worker = 1"));
+        let hub = Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Soon, 7);
+        let Reconciliation { refused, new, .. } = agree(&hub, wanted_of("long.worker = 1\nabc.worker = 1"));
         assert_eq!((refused.len(), refused[0].0.as_str(), new), (1, "long", 1));
     }
 }

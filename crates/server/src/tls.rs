@@ -26,13 +26,13 @@ use crate::config::{Tls, TlsError};
 
 /// Turns the sockets of a listener into TLS streams. Can read its files again at any time.
 #[derive(Debug)]
-pub(crate) struct Acceptor {
+pub(crate) struct Handshaker {
     files: Tls,
     current: RwLock<Arc<ServerConfig>>,
     handshake_max: Duration,
 }
 
-impl Acceptor {
+impl Handshaker {
     /// `None` if TLS is off.
     ///
     /// # Errors

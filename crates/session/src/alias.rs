@@ -59,10 +59,10 @@ impl Aliases {
 
     fn command(&self, command: &mut Command) {
         match command {
-            Command::Serve(ability) => self.mean(&mut ability.queue),
+            Command::Serve(subscription) => self.mean(&mut subscription.queue),
             Command::Push(job) => self.new_job(job),
             Command::Take(take) => match &mut take.from {
-                From::Abilities => {}
+                From::Subscriptions => {}
                 From::Listed { queues, .. } => queues.iter_mut().for_each(|queue| self.mean(queue)),
                 From::Cycle { queue, .. } => self.mean(queue),
             },
@@ -76,11 +76,11 @@ impl Aliases {
             | Command::LookQueue { queue } => self.mean(queue),
             Command::Finish { job, .. }
             | Command::Fail { job, .. }
-            | Command::Misfit { job, .. }
+            | Command::Unconvertible { job, .. }
             | Command::Release { job, .. }
             | Command::Extend { job, .. }
             | Command::Repay { job, .. }
-            | Command::Tell { job, .. }
+            | Command::Progress { job, .. }
             | Command::Track { job, .. }
             | Command::Replace { job, .. }
             | Command::Cancel(job)
@@ -96,9 +96,9 @@ impl Aliases {
             | Command::Bridge(_)
             | Command::Open(_)
             | Command::Close
-            | Command::Label(_)
+            | Command::SetClientName(_)
             | Command::UnserveAll { .. }
-            | Command::Sleep
+            | Command::WaitForWork
             | Command::Credit { .. }
             | Command::Unwait
             | Command::ListSchedules { .. }
@@ -110,9 +110,9 @@ impl Aliases {
             | Command::Stats
             | Command::Barrier
             | Command::Flush { .. }
-            | Command::Enlist { .. }
+            | Command::RegisterWorker { .. }
             | Command::Beat { .. }
-            | Command::Signal { .. } => {}
+            | Command::SetWorkerState { .. } => {}
         }
     }
 
@@ -141,13 +141,13 @@ impl Aliases {
             Event::Jobs { rows, .. } => rows.iter_mut().for_each(|view| self.say(&mut view.queue)),
             Event::Pushed { .. }
             | Event::Empty { .. }
-            | Event::Woken
+            | Event::WorkAvailable
             | Event::Finished { .. }
             | Event::Failed { .. }
             | Event::Done { .. }
             | Event::Settled { .. }
             | Event::Refused { .. }
-            | Event::Told { .. }
+            | Event::Progress { .. }
             | Event::Ended { .. }
             | Event::ScheduleSet { .. }
             | Event::BatchLooked { .. }
@@ -213,8 +213,8 @@ impl<S: Session> Session for Aliased<S> {
         self.inner.held_bytes()
     }
 
-    fn excuse(&mut self, now: Timestamp) {
-        self.inner.excuse(now);
+    fn reset_liveness(&mut self, now: Timestamp) {
+        self.inner.reset_liveness(now);
     }
 
     fn on_eof(&mut self, now: Timestamp, out: &mut Outbox) {
@@ -230,7 +230,7 @@ impl<S: Session> Session for Aliased<S> {
 mod tests {
     use std::sync::Arc;
 
-    use windlass_engine::{Origin, QueueKind, Tag};
+    use windlass_engine::{Protocol, QueueKind, Tag};
 
     use super::*;
 
@@ -244,7 +244,7 @@ mod tests {
         fn on_bytes(&mut self, _now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
             let queue = input.split().freeze();
             out.command(Tag(1), Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work });
-            let key = JobRef::Key { queue, origin: Origin::GEARMAN, key: "k".into() };
+            let key = JobRef::Key { queue, protocol: Protocol::GEARMAN, key: "k".into() };
             out.command(Tag(2), Command::Look(key));
         }
 
@@ -291,20 +291,20 @@ mod tests {
         let mut out = Outbox::default();
         for (meant, said) in [("image resize!", "image-resize"), ("image-resize", "b"), ("plain", "plain")] {
             let mut engine = windlass_engine::Engine::new(windlass_engine::Limits::default(), 7);
-            let mut turn = windlass_engine::Turn::new(Timestamp(0), 7);
+            let mut context = windlass_engine::Context::new(Timestamp(0), 7);
             let client = windlass_engine::ClientId(1);
-            engine.apply(client, Tag::NONE, Command::Open(windlass_engine::ClientInfo::default()), &mut turn);
+            engine.apply(client, Tag::NONE, Command::Open(windlass_engine::ClientInfo::default()), &mut context);
             let schedule = windlass_engine::NewSchedule {
                 key: Some("s".into()),
-                job: NewJob::new(Origin::GEARMAN, meant.into(), Bytes::new()),
+                job: NewJob::new(Protocol::GEARMAN, meant.into(), Bytes::new()),
                 recurrence: windlass_engine::Recurrence::Every { interval_ms: 1_000 },
                 at_once: false,
                 keep_grid: false,
                 runs: None,
             };
-            engine.apply(client, Tag::NONE, Command::SetSchedule(Box::new(schedule)), &mut turn);
-            engine.apply(client, Tag(1), Command::Look(JobRef::Id(windlass_engine::JobId(1))), &mut turn);
-            for (_, event) in turn.events.drain(..) {
+            engine.apply(client, Tag::NONE, Command::SetSchedule(Box::new(schedule)), &mut context);
+            engine.apply(client, Tag(1), Command::Look(JobRef::Id(windlass_engine::JobId(1))), &mut context);
+            for (_, event) in context.events.drain(..) {
                 session.on_event(Timestamp(0), event, &mut out);
             }
             assert_eq!(out.take_bytes().as_deref(), Some(said.as_bytes()));

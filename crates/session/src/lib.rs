@@ -61,7 +61,7 @@ pub trait Session: Send + fmt::Debug {
     /// The driver deliberately read nothing from the peer until now, because the peer does not take its answers or the disk is
     /// behind. The peer's silence must not be treated as a missed heartbeat. Called before each tick of such a time, and when
     /// reading resumes.
-    fn excuse(&mut self, _now: Timestamp) {}
+    fn reset_liveness(&mut self, _now: Timestamp) {}
 
     /// The peer has closed its side. Output that is still due is sent; a session that waits for nothing hangs up.
     fn on_eof(&mut self, _now: Timestamp, out: &mut Outbox) {
@@ -236,7 +236,7 @@ impl Outbox {
     pub fn ends_in_waiting(&self) -> bool {
         let wait = matches!(
             self.items.back(),
-            Some(Item::Command(_, Command::Take(_) | Command::Sleep | Command::Credit { .. }))
+            Some(Item::Command(_, Command::Take(_) | Command::WaitForWork | Command::Credit { .. }))
         );
         wait && self.bytes.is_empty()
     }

@@ -8,11 +8,11 @@ use windlass_engine::{ClientId, Limits, Timestamp};
 use windlass_session::Reason;
 use windlass_spiderq::session::{Settings, SpiderqSession};
 use windlass_testkit::memory::MemoryHub;
-use windlass_zmtp::{Close, Event, Message, Peer, Role, Roster};
+use windlass_zmtp::{Close, ConnectionRegistry, Event, Message, Peer, Role};
 
 struct Server {
     hub: MemoryHub,
-    roster: Arc<Roster>,
+    registry: Arc<ConnectionRegistry>,
     settings: Arc<Settings>,
     told: Arc<Mutex<Vec<Close>>>,
 }
@@ -21,14 +21,19 @@ impl Server {
     fn new(handshakes_max: usize) -> Self {
         let settings = Settings { frame_bytes_max: 100, ..Settings::new(Bytes::from_static(b"tasks")) };
         let hub = MemoryHub::new(Limits::default(), Timestamp(1_000), 1);
-        Self { hub, roster: Roster::new(handshakes_max), settings: Arc::new(settings), told: Arc::default() }
+        Self {
+            hub,
+            registry: ConnectionRegistry::new(handshakes_max),
+            settings: Arc::new(settings),
+            told: Arc::default(),
+        }
     }
 
     fn open(&mut self) -> ClientId {
         let told = Arc::clone(&self.told);
-        let seat = self.roster.enter(Arc::new(move |why| told.lock().unwrap().push(why)));
+        let registration = self.registry.enter(Arc::new(move |why| told.lock().unwrap().push(why)));
         let settings = Arc::clone(&self.settings);
-        self.hub.open(|info| Box::new(SpiderqSession::new(settings, info, seat)))
+        self.hub.open(|info| Box::new(SpiderqSession::new(settings, info, registration)))
     }
 
     fn say(&mut self, peer: ClientId, bytes: &[u8]) -> String {
@@ -69,7 +74,7 @@ fn a_bare_connection_does_not_count_as_a_handshake() {
     let (bare, silent) = (server.open(), server.open());
     assert_eq!(*server.told.lock().unwrap(), [Close::Evicted], "the connection that had sent nothing");
     assert_eq!(server.say(silent, b"\x0b"), "11");
-    assert_eq!(server.roster.count(), (0, 0));
+    assert_eq!(server.registry.count(), (0, 0));
     assert_eq!(server.say(bare, b"\x0b\x01\x0b"), "11010000000011", "the driver ends the connection");
 }
 

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientId, ClientInfo, Command, Engine, Limits, Tag, Timestamp, Turn};
+use windlass_engine::{ClientId, ClientInfo, Command, Context, Engine, Limits, Tag, Timestamp};
 use windlass_session::{Item, Outbox, Session};
 use windlass_spiderq::session::{Settings, SpiderqSession};
 use windlass_spiderq::wire::{Patience, Reply, Request, Status};
 use windlass_store::{CheckpointLimits, Journal, Log as _, MemoryLog, MemoryTable, open_parts};
-use windlass_testkit::dice::Dice;
-use windlass_zmtp::Roster;
+use windlass_testkit::rng::Rng;
+use windlass_zmtp::ConnectionRegistry;
 
 const REQUESTS: u32 = 120_000;
 const KEYS: u64 = 60;
@@ -128,7 +128,7 @@ struct Daemon {
 const CLIENT: ClientId = ClientId(1);
 
 fn session(settings: &Arc<Settings>) -> SpiderqSession {
-    SpiderqSession::new(Arc::clone(settings), ClientInfo::default(), Roster::new(1).enter(Arc::new(|_| ())))
+    SpiderqSession::new(Arc::clone(settings), ClientInfo::default(), ConnectionRegistry::new(1).enter(Arc::new(|_| ())))
 }
 
 impl Daemon {
@@ -157,15 +157,15 @@ impl Daemon {
     }
 
     fn visit(&mut self, out: &mut Outbox) -> BytesMut {
-        let (mut turn, mut said) = (Turn::new(Timestamp(self.now), self.now), BytesMut::new());
+        let (mut context, mut said) = (Context::new(Timestamp(self.now), self.now), BytesMut::new());
         for item in out.drain() {
             match item {
-                Item::Command(tag, command) => self.engine.apply(CLIENT, tag, command, &mut turn),
+                Item::Command(tag, command) => self.engine.apply(CLIENT, tag, command, &mut context),
                 Item::Bytes(bytes) => said.extend_from_slice(&bytes),
             }
         }
-        self.journal.append(&self.engine, &turn.changes);
-        for (_, event) in turn.events {
+        self.journal.append(&self.engine, &context.changes);
+        for (_, event) in context.events {
             self.session.on_event(Timestamp(self.now), event, out);
         }
         out.take_bytes().into_iter().for_each(|bytes| said.extend_from_slice(&bytes));
@@ -181,9 +181,9 @@ impl Daemon {
 
     fn restart(&mut self, clean: bool) {
         if clean {
-            let mut turn = Turn::new(Timestamp(self.now), 0);
-            self.engine.apply(CLIENT, Tag::NONE, Command::Close, &mut turn);
-            self.journal.append(&self.engine, &turn.changes);
+            let mut context = Context::new(Timestamp(self.now), 0);
+            self.engine.apply(CLIENT, Tag::NONE, Command::Close, &mut context);
+            self.journal.append(&self.engine, &context.changes);
             self.engine.settle_head();
             self.journal.stop_in_order();
         }
@@ -200,30 +200,30 @@ impl Daemon {
 
 #[test]
 fn entries_go_where_the_algorithm_puts_them_through_stops_and_crashes() {
-    let mut dice = Dice::new(5);
+    let mut rng = Rng::new(5);
     let mut daemon = Daemon::new();
     let mut model = Model { serial: 1, came: 0, queue: Vec::new(), lent: Vec::new(), values: BTreeMap::new() };
     // Leases ever granted, as many as the test keeps: a stale lend key must never match.
     let mut leases: Vec<(u64, u64)> = Vec::new();
     let mut restarts = 0;
     for step in 0..REQUESTS {
-        daemon.now += if dice.chance(20) { dice.below(400) } else { 0 };
+        daemon.now += if rng.chance(20) { rng.below(400) } else { 0 };
         model.pass_time(daemon.now);
-        if dice.below(500) == 0 {
+        if rng.below(500) == 0 {
             restarts += 1;
-            daemon.restart(dice.chance(50));
+            daemon.restart(rng.chance(50));
         }
-        let (key, value) = (dice.below(KEYS), dice.below(1 << 40));
+        let (key, value) = (rng.below(KEYS), rng.below(1 << 40));
         let (key_text, value_text) = (key.to_string(), value.to_string());
         let (key_bytes, value_bytes) = (key_text.as_bytes(), value_text.as_bytes());
         let at = format!("step {step} after {restarts} restarts");
-        let (said, expected) = match dice.below(100) {
+        let (said, expected) = match rng.below(100) {
             0..25 => {
                 let said = daemon.ask(Request::Add { key: key_bytes, value: value_bytes, mode: None });
                 (said, model.add(key, value))
             }
             25..55 => {
-                let timeout_ms = 1 + dice.below(2_000);
+                let timeout_ms = 1 + rng.below(2_000);
                 let said = daemon.ask(Request::Lend { timeout_ms, patience: Patience::Poll });
                 match Reply::decode(&said) {
                     Ok((Reply::Lent { lend_key, key, value }, _)) => {
@@ -239,10 +239,10 @@ fn entries_go_where_the_algorithm_puts_them_through_stops_and_crashes() {
                 continue;
             }
             55..92 => {
-                let newest = usize::try_from(dice.below(40)).unwrap();
+                let newest = usize::try_from(rng.below(40)).unwrap();
                 let Some((lend_key, key)) = leases.iter().rev().nth(newest).copied() else { continue };
-                let drop = if dice.chance(10) { Status::Drop } else { Status::Penalty };
-                let status = dice.one_of([drop, Status::Penalty, Status::Reward, Status::Reward, Status::Front]);
+                let drop = if rng.chance(10) { Status::Drop } else { Status::Penalty };
+                let status = rng.one_of([drop, Status::Penalty, Status::Reward, Status::Reward, Status::Front]);
                 let key_text = key.to_string();
                 let said =
                     daemon.ask(Request::Repay { lend_key, key: key_text.as_bytes(), value: value_bytes, status });

@@ -10,7 +10,7 @@ use windlass_engine::{ClientId, Limits, Timestamp};
 use windlass_spiderq::session::{Settings, SpiderqSession};
 use windlass_spiderq::wire::{Cut, Dialect, Mode, Patience, Reply, Request, Status, cut};
 use windlass_testkit::memory::MemoryHub;
-use windlass_zmtp::{Message, Peer, Role, Roster};
+use windlass_zmtp::{ConnectionRegistry, Message, Peer, Role};
 
 /// The ingredients of a request: its kind, two strings, two numbers and a choice.
 type Seed = (u8, Vec<u8>, Vec<u8>, u64, u64, u8);
@@ -50,8 +50,8 @@ fn encoded(request: &Request<'_>) -> BytesMut {
 fn hub() -> (MemoryHub, ClientId) {
     let mut hub = MemoryHub::new(Limits::default(), Timestamp(1_000), 1);
     let settings = Arc::new(Settings { frame_bytes_max: 200, ..Settings::new(Bytes::from_static(b"tasks")) });
-    let roster = Roster::new(9);
-    let peer = hub.open(|info| Box::new(SpiderqSession::new(settings, info, roster.enter(Arc::new(|_| ())))));
+    let registry = ConnectionRegistry::new(9);
+    let peer = hub.open(|info| Box::new(SpiderqSession::new(settings, info, registry.enter(Arc::new(|_| ())))));
     (hub, peer)
 }
 

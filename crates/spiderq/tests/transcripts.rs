@@ -12,7 +12,7 @@ use windlass_spiderq::session::{Settings, SpiderqSession};
 use windlass_spiderq::wire::Dialect;
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{Framing, MemoryWire, Scene, Transcript, ZmtpWire};
-use windlass_zmtp::Roster;
+use windlass_zmtp::ConnectionRegistry;
 
 windlass_testkit::transcripts! {
     basics
@@ -42,9 +42,9 @@ fn play(name: &str) {
 fn wire(scene: &Scene) -> MemoryWire<'static> {
     let settings = Arc::new(settings(scene));
     let hub = MemoryHub::new(Limits::default(), Timestamp(1_700_000_000_000), 7);
-    let roster = Roster::new(9);
+    let registry = ConnectionRegistry::new(9);
     MemoryWire::new(hub, move |info| {
-        Box::new(SpiderqSession::new(Arc::clone(&settings), info, roster.enter(Arc::new(|_| ()))))
+        Box::new(SpiderqSession::new(Arc::clone(&settings), info, registry.enter(Arc::new(|_| ()))))
     })
 }
 

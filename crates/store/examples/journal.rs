@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Origin, Tag, Timestamp, Turn};
+use windlass_engine::{ClientId, Command, Context, Engine, Limits, NewJob, Protocol, Tag, Timestamp};
 use windlass_store::{Checkpointer, Journal, Log, Opened, StoreConfig, open};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -47,7 +47,7 @@ struct Daemon {
     journal: Journal,
     log: Box<dyn Log>,
     checkpointer: Checkpointer,
-    turn: Turn,
+    context: Context,
 }
 
 impl Daemon {
@@ -56,21 +56,21 @@ impl Daemon {
         let Opened { log, checkpointer, recovered, guard } = open(&StoreConfig::new(home), limits, 7)?;
         // Held while the process lives.
         std::mem::forget(guard);
-        let mut turn = Turn::new(Timestamp(1_700_000_000_000), 7);
+        let mut context = Context::new(Timestamp(1_700_000_000_000), 7);
         let (mut engine, journal) = (recovered.engine, recovered.journal);
-        engine.apply(CLIENT, Tag(1), Command::Open(Default::default()), &mut turn);
-        Ok(Self { engine, journal, log, checkpointer, turn })
+        engine.apply(CLIENT, Tag(1), Command::Open(Default::default()), &mut context);
+        Ok(Self { engine, journal, log, checkpointer, context })
     }
 
     fn push(&mut self, body: &[u8], count: u64) -> Outcome {
-        self.turn.changes.clear();
-        self.turn.events.clear();
+        self.context.changes.clear();
+        self.context.events.clear();
         for _ in 0..count {
             // Each body has memory of its own, like the bodies of clients.
-            let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"work"), Bytes::copy_from_slice(body));
-            self.engine.apply(CLIENT, Tag(1), Command::Push(Box::new(job)), &mut self.turn);
+            let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"work"), Bytes::copy_from_slice(body));
+            self.engine.apply(CLIENT, Tag(1), Command::Push(Box::new(job)), &mut self.context);
         }
-        self.journal.append(&self.engine, &self.turn.changes);
+        self.journal.append(&self.engine, &self.context.changes);
         while let Some(commit) = self.journal.cut(&self.engine) {
             self.log.append(&commit)?;
             self.journal.committed(commit.seq());

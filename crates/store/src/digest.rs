@@ -10,7 +10,7 @@ use windlass_engine::JobId;
 use crate::codec::Reader;
 use crate::log::records;
 use crate::record::{Effect, Record, Subject, Tag};
-use crate::store::{Error, LogTail, Place};
+use crate::store::{Error, LogTail, Position};
 
 /// Records read at once, at most: a digest takes 32 bytes for each.
 const RECORDS_MAX: usize = 1 << 20;
@@ -18,7 +18,7 @@ const RECORDS_MAX: usize = 1 << 20;
 /// Position of a record in the log, and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
-    pub(crate) place: Place,
+    pub(crate) place: Position,
     pub(crate) len: usize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Digest {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     number: u64,
-    place: Place,
+    place: Position,
     len: u32,
     subject: Subject,
     effect: Effect,
@@ -70,7 +70,7 @@ impl Digest {
                         head = Some(record.to_vec());
                     }
                     let (place, len) =
-                        (Place(entry.place.0 + at as u64), u32::try_from(record.len()).unwrap_or(u32::MAX));
+                        (Position(entry.place.0 + at as u64), u32::try_from(record.len()).unwrap_or(u32::MAX));
                     seen.push(Seen { number: tag.number, place, len, subject: tag.subject, effect: tag.effect });
                     Ok(())
                 });

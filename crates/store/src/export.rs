@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use windlass_engine::{Batch, Job, NewJob, Payload, Place, QueueImage, QueueKind, Recurrence, Schedule, Timestamp};
+use windlass_engine::{Batch, Job, JobState, NewJob, Payload, QueueImage, QueueKind, Recurrence, Schedule, Timestamp};
 
 use crate::record::{Record, encode_queue};
 use crate::salvage::Salvage;
@@ -16,12 +16,12 @@ impl Salvage {
     ///
     /// First the queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0). Then, in the order of their numbers,
     ///
-    /// * jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin`, `priority`, `place`, `ready_at_ms`,
+    /// * jobs: `job`, `queue` (or `queue_number`, if its name is lost), `protocol`, `priority`, `place`, `ready_at_ms`,
     ///   `due_at_ms` (when it is scheduled or tried again; until when it is leased or kept), `attempts`, `failures`, `key`,
     ///   `name`, `failure`, `in_batch`, `meta_base64`, `body_base64`;
-    /// * schedules: `schedule`, `queue`, `origin`, `priority`, `cron` (and `timezone`, if it is not UTC) or `every_ms`,
+    /// * schedules: `schedule`, `queue`, `protocol`, `priority`, `cron` (and `timezone`, if it is not UTC) or `every_ms`,
     ///   `next_at_ms`, `runs_left`, `key`, `unique`, `name`, `meta_base64`, `body_base64`;
-    /// * batches, whose numbers jobs give as `in_batch`: `batch`, `origin`, `jobs`, `succeeded`, `name`, `parent`, `about`,
+    /// * batches, whose numbers jobs give as `in_batch`: `batch`, `protocol`, `jobs`, `succeeded`, `name`, `parent`, `about`,
     ///   `meta_base64`, and of callbacks still to be pushed `complete_queue`, `complete_body_base64`, `success_queue`,
     ///   `success_body_base64`;
     ///
@@ -109,9 +109,9 @@ fn job_line(job: &Job, queue: Option<&QueueImage>) -> String {
         Some(queue) => line.text("queue", &queue.name),
         None => line.number("queue_number", job.queue.0.into()),
     }
-    line.number("origin", job.origin.0.into());
+    line.number("origin", job.protocol.0.into());
     line.number("priority", job.priority.value().into());
-    let (place, due_at) = place(&job.place);
+    let (place, due_at) = place(&job.state);
     line.text("place", place.as_bytes());
     line.number("ready_at_ms", job.ready_at.0);
     if let Some(at) = due_at.filter(|at| *at < Timestamp::NEVER) {
@@ -143,7 +143,7 @@ fn job_line(job: &Job, queue: Option<&QueueImage>) -> String {
 fn batch_line(batch: &Batch) -> String {
     let mut line = Line::default();
     line.number("batch", batch.id.0);
-    line.number("origin", batch.origin.0.into());
+    line.number("origin", batch.protocol.0.into());
     line.number("jobs", batch.standing.total);
     line.number("succeeded", batch.standing.succeeded);
     line.text("name", &batch.name);
@@ -172,7 +172,7 @@ fn schedule_line(schedule: &Schedule) -> String {
     let (mut line, job) = (Line::default(), &schedule.job);
     line.number("schedule", schedule.id.0);
     line.text("queue", &job.queue);
-    line.number("origin", job.origin.0.into());
+    line.number("origin", job.protocol.0.into());
     line.number("priority", job.priority.value().into());
     match &schedule.recurrence {
         Recurrence::Cron(cron) => line.text("cron", cron.to_string().as_bytes()),
@@ -202,15 +202,15 @@ fn schedule_line(schedule: &Schedule) -> String {
 }
 
 /// The name of a place, and its time.
-fn place(place: &Place) -> (&'static str, Option<Timestamp>) {
+fn place(place: &JobState) -> (&'static str, Option<Timestamp>) {
     match place {
-        Place::Ready => ("ready", None),
-        Place::Leased(lease) => ("leased", Some(lease.until)),
-        Place::Scheduled(at) => ("scheduled", Some(*at)),
-        Place::Retrying(at) => ("retrying", Some(*at)),
-        Place::Dead(until) => ("dead", Some(*until)),
-        Place::Shelved => ("shelved", None),
-        Place::Done(until) => ("done", Some(*until)),
+        JobState::Ready => ("ready", None),
+        JobState::Leased(lease) => ("leased", Some(lease.until)),
+        JobState::Scheduled(at) => ("scheduled", Some(*at)),
+        JobState::Retrying(at) => ("retrying", Some(*at)),
+        JobState::Dead(until) => ("dead", Some(*until)),
+        JobState::Parked => ("shelved", None),
+        JobState::Done(until) => ("done", Some(*until)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_engine::{Batch, Engine, Head, Job, JobId, PlaceKind, QueueId, QueueImage, Schedule};
+use windlass_engine::{Batch, Engine, Head, Job, JobId, JobStateKind, QueueId, QueueImage, Schedule};
 
 use crate::journal::is_worth_remembering;
 use crate::record::Record;
@@ -60,7 +60,7 @@ fn keepable(job: &Job) -> Job {
 
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ready = self.jobs.values().filter(|job| job.place.kind() == PlaceKind::Ready).count();
+        let ready = self.jobs.values().filter(|job| job.state.kind() == JobStateKind::Ready).count();
         let (jobs, queues) = (self.jobs.len(), self.queues.len());
         let (schedules, batches, head) = (self.schedules.len(), self.batches.len(), &self.head);
         write!(f, "{jobs} jobs ({ready} ready), {queues} queues, {schedules} schedules, {batches} batches, {head:?}")
@@ -99,7 +99,7 @@ impl Fingerprint {
                 return Some(format!("{id:?}:\n  {one:?}\n  {two:?}"));
             }
         }
-        let totals = |head: &Head| (head.totals, head.origins.clone());
+        let totals = |head: &Head| (head.totals, head.protocols.clone());
         let (one, two) = (totals(&self.head), totals(&other.head));
         (one != two).then(|| format!("totals:\n  {one:?}\n  {two:?}"))
     }

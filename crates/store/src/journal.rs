@@ -2,7 +2,7 @@
 //! a driver writes them to a [`crate::Log`].
 //!
 //! ```text
-//! visit:     engine.apply(…); journal.append(&engine, &turn.changes)        under the lock
+//! visit:     engine.apply(…); journal.append(&engine, &context.changes)        under the lock
 //! commit:    lock { journal.cut(&engine) } → log.append(&commit) → lock { journal.committed(seq) }
 //! ```
 //!
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use windlass_engine::{Batch, Change, Engine, Job, JobId, PlaceKind, Queue, QueueId, Schedule};
+use windlass_engine::{Batch, Change, Engine, Job, JobId, JobStateKind, Queue, QueueId, Schedule};
 
 use crate::commit::Commit;
 use crate::pending::{INLINE_BYTES_MAX, Pending};
@@ -300,5 +300,5 @@ fn put_tail(what: &impl Entity, out: &mut Vec<u8>) -> Option<Box<Tail>> {
 
 /// A queue that only waiting clients use is not worth storing.
 pub(crate) fn is_worth_remembering(queue: &Queue) -> bool {
-    queue.image().known || PlaceKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
+    queue.image().known || JobStateKind::ALL.iter().any(|place| queue.jobs(*place) > 0)
 }

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use windlass_engine::{ClientId, Command, Limits, NewJob, Origin, Tag, Timestamp, Turn};
+//! use windlass_engine::{ClientId, Command, Limits, NewJob, Protocol, Tag, Timestamp, Context};
 //! use windlass_store::{Opened, StoreConfig, open};
 //!
 //! let dir = tempfile::tempdir()?;
@@ -14,10 +14,10 @@
 //! let (mut engine, mut journal) = (recovered.engine, recovered.journal);
 //!
 //! // A visit: under the engine's lock.
-//! let mut turn = Turn::new(Timestamp(1_000), 7);
-//! let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png"));
-//! engine.apply(ClientId(1), Tag(1), Command::Push(Box::new(job)), &mut turn);
-//! journal.append(&engine, &turn.changes);
+//! let mut context = Context::new(Timestamp(1_000), 7);
+//! let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png"));
+//! engine.apply(ClientId(1), Tag(1), Command::Push(Box::new(job)), &mut context);
+//! journal.append(&engine, &context.changes);
 //! let acknowledge_after = journal.pending_seq();
 //!
 //! // The committer: `cut` and `committed` under the lock, `append` without it.
@@ -88,5 +88,5 @@ pub use parts::open_parts;
 pub use record::{BatchMoved, Counted, HeadRecord, Moved, NextRun, Record};
 pub use recover::{Recovered, Report};
 pub use salvage::{Salvage, Verdict, accept_loss, salvage, verify};
-pub use store::{Entry, Error, Log, LogTail, Place, Scan, ShowPair, Table};
+pub use store::{Entry, Error, Log, LogTail, Position, Scan, ShowPair, Table};
 pub use table::memory::MemoryTable;

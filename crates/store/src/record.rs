@@ -13,7 +13,7 @@ mod template;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, Clock, Codec, Head, Job, JobId, Origin, Priority, QueueId, QueueImage, QueueKind, QueueRules, Schedule,
+    Batch, Clock, Codec, Head, Job, JobId, Priority, Protocol, QueueId, QueueImage, QueueKind, QueueRules, Schedule,
     Throttle, Totals,
 };
 
@@ -205,7 +205,7 @@ pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
     out.push(if counted.is_some() { COUNTED_HEAD } else { HEAD });
     let starts = Some(head.starts).filter(|starts| *starts > 0);
     let clock = Some(head.clock).filter(|clock| *clock != Clock::default());
-    let misfits = head.totals.misfits > 0 || head.origins.iter().any(|(_, totals)| totals.misfits > 0);
+    let misfits = head.totals.misfits > 0 || head.protocols.iter().any(|(_, totals)| totals.misfits > 0);
     out.push(
         u8::from(*clean) | u8::from(starts.is_some()) << 1 | u8::from(misfits) << 2 | u8::from(clock.is_some()) << 3,
     );
@@ -213,9 +213,9 @@ pub(crate) fn encode_head(record: &HeadRecord, out: &mut Vec<u8>) {
     put_u64(out, head.next_job);
     put_u64(out, head.reserved);
     put_totals(&head.totals, misfits, out);
-    put_u64(out, head.origins.len() as u64);
-    for (origin, totals) in &head.origins {
-        out.push(origin.0);
+    put_u64(out, head.protocols.len() as u64);
+    for (protocol, totals) in &head.protocols {
+        out.push(protocol.0);
         put_totals(totals, misfits, out);
     }
     if let Some(Counted { commits, census }) = counted {
@@ -356,18 +356,18 @@ fn decode_head(from: &mut Reader<'_>, kind: u8) -> Result<HeadRecord, DecodeErro
     let next_job = from.below("the next job's number", COUNT_MAX)?;
     let reserved = from.below("the reserved numbers", COUNT_MAX)?;
     let totals = read_totals(from, old, misfits)?;
-    let mut origins = Vec::new();
-    let count = if old { 0 } else { from.below("a count of origins", 257)? };
+    let mut protocols = Vec::new();
+    let count = if old { 0 } else { from.below("a count of protocols", 257)? };
     for _ in 0..count {
-        let origin = Origin(from.u8()?);
-        if origins.last().is_some_and(|(last, _)| *last >= origin) {
-            return Err(DecodeError::Range { field: "an origin", value: origin.0.into() });
+        let protocol = Protocol(from.u8()?);
+        if protocols.last().is_some_and(|(last, _)| *last >= protocol) {
+            return Err(DecodeError::Range { field: "an protocol", value: protocol.0.into() });
         }
-        origins.push((origin, read_totals(from, old, misfits)?));
+        protocols.push((protocol, read_totals(from, old, misfits)?));
     }
     let counted = if kind == HEAD { None } else { Some(read_counted(from)?) };
     let clock = if flags & 8 != 0 { read_clock(from)? } else { Clock::default() };
-    let head = Head { next_job, reserved, starts, clock, totals, origins };
+    let head = Head { next_job, reserved, starts, clock, totals, protocols };
     Ok(HeadRecord { head, clean: flags & 1 != 0, counted })
 }
 

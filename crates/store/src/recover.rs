@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use windlass_engine::{
-    Batch, Engine, Job, JobId, Limits, Numbered, Place, QueueId, QueueImage, QueueKind, Role, Schedule, Stage,
+    Batch, Engine, Job, JobId, JobState, Limits, Numbered, QueueId, QueueImage, QueueKind, Role, Schedule, Stage,
 };
 
 use crate::codec::{DecodeError, Reader};
@@ -246,7 +246,7 @@ impl Replay {
         for (job, member) in members.filter(|(_, member)| member.role == Role::Job) {
             let counts = open.entry(member.batch).or_default();
             counts.0 += u64::from(!member.ran);
-            counts.1 += u64::from(!matches!(job.place, Place::Done(_)));
+            counts.1 += u64::from(!matches!(job.state, JobState::Done(_)));
         }
         let mut names = BTreeMap::new();
         for (id, batch) in &self.batches {
@@ -267,7 +267,7 @@ impl Replay {
             if self.index.get(*id).is_some() {
                 return Err(format!("{id:?} is a job and a schedule"));
             }
-            let name = schedule.key.as_ref().map(|key| (schedule.job.origin, key));
+            let name = schedule.key.as_ref().map(|key| (schedule.job.protocol, key));
             if let Some(other) = name.and_then(|name| names.insert(name, id)) {
                 return Err(format!("{id:?} and {other:?} are schedules of the same name"));
             }
@@ -343,7 +343,7 @@ pub(crate) fn repaired(found: &Salvage, limits: Limits, seed: u64) -> Engine {
     }
     let mut keys = BTreeMap::new();
     for schedule in found.schedules.values().filter(|schedule| !found.jobs.contains_key(&schedule.id)) {
-        let name = schedule.key.as_ref().map(|key| (schedule.job.origin, key));
+        let name = schedule.key.as_ref().map(|key| (schedule.job.protocol, key));
         if name.is_none_or(|name| keys.insert(name, ()).is_none()) && !engine.recall_schedule(schedule.clone()) {
             left_out += 1;
         }

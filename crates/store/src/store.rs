@@ -14,7 +14,7 @@ use crate::commit::Commit;
 
 /// Position of a record in a log. Later records have higher positions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Place(pub u64);
+pub struct Position(pub u64);
 
 /// A commit that is read back.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub struct Entry<'a> {
     /// Its number.
     pub seq: u64,
     /// Where its records begin.
-    pub place: Place,
+    pub place: Position,
     /// Its records, each preceded by its length: [`crate::log::records`] splits them.
     pub records: &'a [u8],
 }
@@ -78,7 +78,7 @@ pub trait LogTail: Send + Sync {
     /// # Errors
     ///
     /// If the bytes cannot be read.
-    fn fetch(&self, place: Place, len: usize, into: &mut Vec<u8>) -> Result<(), Error>;
+    fn fetch(&self, place: Position, len: usize, into: &mut Vec<u8>) -> Result<(), Error>;
 
     /// Frees the space of commits up to `upto`: they will not be read again.
     ///

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Limits, Tag, Timestamp, Turn};
+use windlass_engine::{ClientId, ClientInfo, Command, Context, Engine, Event, Limits, Tag, Timestamp};
 use windlass_session::{Item, Outbox, Reason, Session, Stop};
 
 /// A client number that no connection has.
@@ -17,7 +17,7 @@ const NOBODY: ClientId = ClientId(0);
 #[derive(Debug)]
 pub struct MemoryHub {
     engine: Engine,
-    turn: Turn,
+    context: Context,
     peers: BTreeMap<ClientId, Peer>,
     next_client: u64,
     /// The stop that a session has requested, if any.
@@ -63,7 +63,7 @@ impl MemoryHub {
     pub fn new(limits: Limits, now: Timestamp, seed: u64) -> Self {
         Self {
             engine: Engine::new(limits, seed),
-            turn: Turn::new(now, seed),
+            context: Context::new(now, seed),
             peers: BTreeMap::new(),
             next_client: 1,
             stop: None,
@@ -76,7 +76,7 @@ impl MemoryHub {
         let number = u32::try_from(self.next_client).unwrap_or(u32::MAX);
         self.next_client += 1;
         let mut peer = Peer {
-            session: greet(ClientInfo { address: "127.0.0.1".into(), origin: None, number }),
+            session: greet(ClientInfo { address: "127.0.0.1".into(), protocol: None, number }),
             input: BytesMut::new(),
             output: BytesMut::new(),
             outbox: Outbox::default(),
@@ -84,7 +84,7 @@ impl MemoryHub {
             ending: None,
             ended: None,
         };
-        peer.session.on_open(self.turn.now, &mut peer.outbox);
+        peer.session.on_open(self.context.now, &mut peer.outbox);
         self.peers.insert(client, peer);
         self.settle(client);
         client
@@ -92,7 +92,7 @@ impl MemoryHub {
 
     /// Delivers bytes from a peer and processes all their consequences, for all connections.
     pub fn send(&mut self, client: ClientId, bytes: &[u8]) {
-        let now = self.turn.now;
+        let now = self.context.now;
         let Some(peer) = self.open_peer(client) else { return };
         peer.input.extend_from_slice(bytes);
         peer.session.on_bytes(now, &mut peer.input, &mut peer.outbox);
@@ -101,7 +101,7 @@ impl MemoryHub {
 
     /// A peer closes its sending side and continues to receive.
     pub fn half_close(&mut self, client: ClientId) {
-        let now = self.turn.now;
+        let now = self.context.now;
         let Some(peer) = self.open_peer(client) else { return };
         peer.session.on_eof(now, &mut peer.outbox);
         self.settle(client);
@@ -127,19 +127,19 @@ impl MemoryHub {
     /// The current time.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
-        self.turn.now
+        self.context.now
     }
 
     /// Moves the clock forward, processing every deadline on the way.
     pub fn advance_ms(&mut self, ms: u64) {
-        let target = self.turn.now.after_ms(ms);
+        let target = self.context.now.after_ms(ms);
         while let Some(due) = self.next_deadline().filter(|due| *due <= target) {
-            self.turn.now = self.turn.now.max(due);
+            self.context.now = self.context.now.max(due);
             self.tick();
-            let now = self.turn.now;
+            let now = self.context.now;
             assert!(self.next_deadline().is_none_or(|next| next > now), "due at {due:?} and still due after that");
         }
-        self.turn.now = target;
+        self.context.now = target;
     }
 
     /// The engine, for inspection.
@@ -156,8 +156,8 @@ impl MemoryHub {
     }
 
     fn tick(&mut self) {
-        let now = self.turn.now;
-        self.engine.tick(&mut self.turn);
+        let now = self.context.now;
+        self.engine.tick(&mut self.context);
         self.post(NOBODY, VecDeque::new());
         for peer in self.peers.values_mut().filter(|peer| peer.ended.is_none() && peer.ending.is_none()) {
             if peer.session.next_deadline().is_some_and(|due| due <= now) {
@@ -197,7 +197,7 @@ impl MemoryHub {
 
     /// Final processing of one connection when the daemon stops.
     fn shut_down(&mut self, client: ClientId) {
-        let now = self.turn.now;
+        let now = self.context.now;
         let Some(peer) = self.open_peer(client) else { return };
         peer.session.on_shutdown(now, &mut peer.outbox);
         peer.outbox.hang_up(Reason::Shutdown);
@@ -224,8 +224,8 @@ impl MemoryHub {
         let mut words = VecDeque::new();
         for item in peer.outbox.drain() {
             match item {
-                Item::Command(tag, command) => self.engine.apply(client, tag, command, &mut self.turn),
-                Item::Bytes(bytes) => words.push_back((self.turn.events.len(), bytes)),
+                Item::Command(tag, command) => self.engine.apply(client, tag, command, &mut self.context),
+                Item::Bytes(bytes) => words.push_back((self.context.events.len(), bytes)),
             }
         }
         self.post(client, words);
@@ -233,8 +233,8 @@ impl MemoryHub {
 
     /// Sends events to their clients' mailboxes, with the session's own bytes in their places between them.
     fn post(&mut self, speaker: ClientId, mut words: VecDeque<(usize, Bytes)>) {
-        self.turn.changes.clear();
-        for (index, (client, event)) in self.turn.events.drain(..).enumerate() {
+        self.context.changes.clear();
+        for (index, (client, event)) in self.context.events.drain(..).enumerate() {
             while words.front().is_some_and(|(place, _)| *place <= index) {
                 let said = words.pop_front();
                 said.into_iter().for_each(|(_, bytes)| deliver(&mut self.peers, speaker, Mail::Bytes(bytes)));
@@ -246,7 +246,7 @@ impl MemoryHub {
 
     /// Passes its mail to the session. Returns whether there was any.
     fn read_mail(&mut self, client: ClientId) -> bool {
-        let now = self.turn.now;
+        let now = self.context.now;
         let Some(peer) = self.peers.get_mut(&client) else { return false };
         let mail = std::mem::take(&mut peer.mail);
         let any = !mail.is_empty();
@@ -269,7 +269,7 @@ impl MemoryHub {
 
     /// Resumes a session that left input unprocessed. Returns whether it did anything.
     fn reread(&mut self, client: ClientId) -> bool {
-        let now = self.turn.now;
+        let now = self.context.now;
         let Some(peer) = self.open_peer(client).filter(|peer| !peer.input.is_empty()) else { return false };
         let before = peer.input.len();
         peer.session.on_bytes(now, &mut peer.input, &mut peer.outbox);
@@ -282,7 +282,7 @@ impl MemoryHub {
         let Some(peer) = self.peers.get_mut(&client).filter(|peer| peer.ended.is_none()) else { return };
         peer.ended = Some(reason);
         peer.mail.clear();
-        self.engine.apply(client, Tag::NONE, Command::Close, &mut self.turn);
+        self.engine.apply(client, Tag::NONE, Command::Close, &mut self.context);
         self.post(client, VecDeque::new());
     }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Event, Limits, NewJob, Origin, Tag, Timestamp};
+use windlass_engine::{ClientInfo, Command, Event, Limits, NewJob, Protocol, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Said, Scene, Speech, Spoken, TcpWire, Transcript, Wire};
@@ -44,7 +44,7 @@ struct Toy {
 
 impl Toy {
     fn line(&mut self, now: Timestamp, line: &str, out: &mut Outbox) {
-        let job = || Box::new(NewJob::new(Origin(9), Bytes::from_static(b"q"), Bytes::new()));
+        let job = || Box::new(NewJob::new(Protocol(9), Bytes::from_static(b"q"), Bytes::new()));
         match line.split_once(' ').unwrap_or((line, "")) {
             ("say", what) => out.bytes().extend_from_slice(format!("said {what}\n").as_bytes()),
             ("push", _) => out.command(Tag(1), Command::Push(job())),

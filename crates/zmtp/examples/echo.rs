@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use windlass_engine::Timestamp;
-use windlass_zmtp::{Close, Event, HangUp, Login, Mechanism, Peer, Role, Roster, Settings, Subscriptions};
+use windlass_zmtp::{Close, ConnectionRegistry, Event, HangUp, Login, Mechanism, Peer, Role, Settings, Subscriptions};
 
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,20 +25,20 @@ fn main() -> std::io::Result<()> {
     if let Some(ms) = argument(3).and_then(|text| text.parse().ok()) {
         (settings.ping_idle_ms, settings.ping_timeout_ms) = (ms, ms);
     }
-    let (settings, roster) = (Arc::new(settings), Roster::new(64));
+    let (settings, registry) = (Arc::new(settings), ConnectionRegistry::new(64));
     let listener = TcpListener::bind(argument(0).unwrap_or("127.0.0.1:0"))?;
     println!("listening {}", listener.local_addr()?);
     for stream in listener.incoming() {
-        let (stream, settings, roster) = (stream?, Arc::clone(&settings), Arc::clone(&roster));
+        let (stream, settings, registry) = (stream?, Arc::clone(&settings), Arc::clone(&registry));
         std::thread::spawn(move || {
-            let reason = serve(stream, settings, &roster);
+            let reason = serve(stream, settings, &registry);
             println!("closed {reason:?}");
         });
     }
     Ok(())
 }
 
-fn serve(mut stream: TcpStream, settings: Arc<Settings>, roster: &Arc<Roster>) -> Result<(), Close> {
+fn serve(mut stream: TcpStream, settings: Arc<Settings>, registry: &Arc<ConnectionRegistry>) -> Result<(), Close> {
     let begin = Instant::now();
     let now = || Timestamp(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX));
     let hang_up: HangUp = match stream.try_clone() {
@@ -48,7 +48,7 @@ fn serve(mut stream: TcpStream, settings: Arc<Settings>, roster: &Arc<Roster>) -
         }),
         Err(_) => return Ok(()),
     };
-    let mut seat = roster.enter(hang_up);
+    let mut registration = registry.enter(hang_up);
     let publisher = settings.role == Role::Pub;
     let (mut input, mut out, mut buffer) = (BytesMut::new(), BytesMut::new(), vec![0; 64 << 10]);
     let mut topics = Subscriptions::new(100, 10_000);
@@ -81,7 +81,7 @@ fn serve(mut stream: TcpStream, settings: Arc<Settings>, roster: &Arc<Roster>) -
             match event {
                 Event::Ready(ready) => {
                     println!("{ready:?}");
-                    let identity = seat.settle(ready.identity, now());
+                    let identity = registration.settle(ready.identity, now());
                     println!("called {identity:?}");
                 }
                 Event::Message(message) => {

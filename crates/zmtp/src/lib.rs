@@ -5,7 +5,7 @@
 //!
 //! **Reading order.** [`wire`], the codec: [`wire::Greeting`], [`wire::Header`], [`wire::Command`], [`wire::Metadata`].
 //! [`Message`], one view of its read buffer. [`Peer`], the connection: greeting, handshake, traffic, heartbeats; its
-//! [`Settings`], and [`Close`], why it ends. [`Roster`], what the connections of one listener share: handshakes and identities.
+//! [`Settings`], and [`Close`], why it ends. [`ConnectionRegistry`], what the connections of one listener share: handshakes and identities.
 //! [`Subscriptions`], the topics of one subscriber.
 //!
 //! **Invariants.** Where the stream is cut does not matter. A message's parts are views, never copies. All output is appended to
@@ -15,11 +15,11 @@
 
 mod message;
 mod peer;
-mod roster;
+mod registry;
 mod subscriptions;
 pub mod wire;
 
 pub use message::{Envelope, Message, Parts};
 pub use peer::{Close, Event, Limits, Login, Mechanism, Peer, Ready, Role, Settings, Unsent};
-pub use roster::{HangUp, Roster, Seat};
+pub use registry::{ConnectionRegistry, HangUp, Registration};
 pub use subscriptions::{Subscriptions, TooMany};

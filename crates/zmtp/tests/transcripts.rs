@@ -6,7 +6,7 @@
 //! - `< BYTES`: the peer sends these bytes
 //! - `= EVENT`: the next event of our side
 //! - `send PART | PART…`: our side sends a message
-//! - `wait MILLISECONDS`, `excuse`: time passes; the silence was ours
+//! - `wait MILLISECONDS`, `reset_liveness`: time passes; the silence was ours
 //! - `wanted NUMBER`: minimum number of bytes missing
 //! - `close REASON`: the connection is over
 //!
@@ -110,7 +110,7 @@ impl Scene {
             }
             "excuse" => {
                 let now = self.now;
-                self.open().excuse(now);
+                self.open().reset_liveness(now);
             }
             "send" => {
                 let parts: Vec<Vec<u8>> = rest.split('|').map(|part| bytes(part, at)).collect();

@@ -11,7 +11,9 @@ use std::sync::OnceLock;
 use arbitrary::Arbitrary;
 use bytes::Bytes;
 use tempfile::TempDir;
-use windlass_engine::{ClientId, ClientInfo, Command, JobId, JobRef, Limits, NewJob, Origin, Tag, Timestamp, Turn};
+use windlass_engine::{
+    ClientId, ClientInfo, Command, Context, JobId, JobRef, Limits, NewJob, Protocol, Tag, Timestamp,
+};
 use windlass_store::{CheckpointLimits, Fingerprint, Opened, Recovered, StoreConfig, open};
 
 #[derive(Arbitrary, Debug)]
@@ -125,17 +127,17 @@ impl Directory {
         let opened = open(&config, limits(), 1).expect("an empty store");
         let Opened { mut log, mut checkpointer, recovered, guard } = opened;
         let Recovered { mut engine, mut journal, .. } = recovered;
-        let mut turn = Turn::new(Timestamp(1_000), 1);
-        engine.apply(ClientId(1), Tag::NONE, Command::Open(ClientInfo::default()), &mut turn);
+        let mut context = Context::new(Timestamp(1_000), 1);
+        engine.apply(ClientId(1), Tag::NONE, Command::Open(ClientInfo::default()), &mut context);
         let mut bodies: BTreeMap<JobId, Vec<Vec<u8>>> = BTreeMap::new();
         for n in 0..12 + 8 * kind {
-            turn.changes.clear();
+            context.changes.clear();
             let body = vec![n as u8; 40 + (n as usize * 397) % 3_000];
             let old = JobId(1 + n * 5 % 17);
             let command = match n % 4 {
                 0 | 1 => {
                     bodies.entry(JobId(engine.head().next_job)).or_default().push(body.clone());
-                    let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"q"), Bytes::from(body));
+                    let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from(body));
                     Command::Push(Box::new(job))
                 }
                 2 => {
@@ -144,8 +146,8 @@ impl Directory {
                 }
                 _ => Command::Cancel(JobRef::Id(old)),
             };
-            engine.apply(ClientId(1), Tag::NONE, command, &mut turn);
-            journal.append(&engine, &turn.changes);
+            engine.apply(ClientId(1), Tag::NONE, command, &mut context);
+            journal.append(&engine, &context.changes);
             while let Some(commit) = journal.cut(&engine) {
                 log.append(&commit).expect("room");
                 journal.committed(commit.seq());

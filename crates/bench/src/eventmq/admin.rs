@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::eventmq::dealer::Dealer;
 use crate::eventmq::wire::{self, Said};
 use crate::interrupt::Interrupt;
-use crate::load::stamp::Dice;
+use crate::load::stamp::Random;
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ struct Worker {
 #[derive(Debug)]
 pub struct Desk {
     dealer: Dealer,
-    dice: Dice,
+    rng: Random,
 }
 
 impl Desk {
@@ -57,8 +57,8 @@ impl Desk {
     /// # Errors
     /// [`Error::Io`], [`Error::Protocol`].
     pub fn open(addr: SocketAddr) -> Result<Self, Error> {
-        let mut dice = Dice::new(SEED);
-        Ok(Self { dealer: Dealer::open(addr, &mut dice)?, dice })
+        let mut rng = Random::new(SEED);
+        Ok(Self { dealer: Dealer::open(addr, &mut rng)?, rng })
     }
 
     /// Requests that wait for a worker.
@@ -102,7 +102,7 @@ impl Desk {
     }
 
     fn ask<T: for<'de> Deserialize<'de>>(&mut self, command: &str) -> Result<T, Error> {
-        let id = self.dice.unique();
+        let id = self.rng.unique();
         self.dealer.put(wire::question(&id, command));
         let message = self.dealer.receive(ANSWER_WITHIN)?;
         let message = message.ok_or_else(|| Error::Protocol(format!("no answer to {command}")))?;

@@ -10,7 +10,7 @@ use windlass_engine::Timestamp;
 use windlass_zmtp::{Event, Message, Peer, Role, Settings};
 
 use crate::error::Error;
-use crate::load::stamp::Dice;
+use crate::load::stamp::Random;
 
 /// How long a handshake, or a write, may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,18 +29,18 @@ pub struct Dealer {
 }
 
 impl Dealer {
-    /// Connects, with a random identity from `dice`.
+    /// Connects, with a random identity from `rng`.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Protocol`].
-    pub fn open(addr: SocketAddr, dice: &mut Dice) -> Result<Self, Error> {
+    pub fn open(addr: SocketAddr, rng: &mut Random) -> Result<Self, Error> {
         let stream = TcpStream::connect(addr).map_err(Error::io("connect"))?;
         stream.set_nodelay(true).map_err(Error::io("set no delay"))?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(Error::io("set a timeout"))?;
         let peer = Peer::new(Arc::new(Settings::new(Role::Dealer)));
         let (input, output, scratch) = (BytesMut::new(), BytesMut::new(), vec![0; READ_BYTES]);
         let mut dealer = Self { stream, peer, input, output, scratch };
-        dealer.peer.open_as(Bytes::copy_from_slice(&dice.unique()), NOW, &mut dealer.output);
+        dealer.peer.open_as(Bytes::copy_from_slice(&rng.unique()), NOW, &mut dealer.output);
         match dealer.event(PATIENCE)? {
             Some(Event::Ready(_)) => Ok(dealer),
             other => Err(Error::Protocol(format!("{other:?} instead of a handshake"))),

@@ -15,7 +15,7 @@ use crate::eventmq::wire;
 use crate::interrupt::Interrupt;
 use crate::load::client::{Idle, Links};
 use crate::load::crew::{Crew, Measured, Plan};
-use crate::load::stamp::{Dice, Stamp};
+use crate::load::stamp::{Random, Stamp};
 use crate::metric::{Metric, Sample};
 use crate::process::{self, CpuTimes};
 use crate::servers::{Home, Server};
@@ -73,7 +73,8 @@ impl Ground<'_> {
     fn jobmanager(&self, jobs: u64, ports: Ports, pid: u32, home: &Home) -> Result<Sample, Error> {
         let manager = JobManager::start(self.programs.venv()?, ports.back, home)?;
         Desk::open(ports.admin)?.await_slots(PROCESSES, self.interrupt)?;
-        let mut client = Batcher { dealer: Dealer::open(ports.front, &mut Dice::new(1))?, dice: Dice::new(2), sent: 0 };
+        let mut client =
+            Batcher { dealer: Dealer::open(ports.front, &mut Random::new(1))?, rng: Random::new(2), sent: 0 };
         client.work_off(WARM_JOBS, &manager, self.interrupt)?;
         let (cpu, begun) = (CpuTimes::now(pid)?, Instant::now());
         client.work_off(jobs, &manager, self.interrupt)?;
@@ -129,7 +130,7 @@ impl Bout<'_> {
 /// A client that sends many requests at once, as a stock client does: it reads replies and ignores them.
 struct Batcher {
     dealer: Dealer,
-    dice: Dice,
+    rng: Random,
     sent: u64,
 }
 
@@ -137,7 +138,7 @@ impl Batcher {
     /// Sends `jobs` more requests and waits until all are done.
     fn work_off(&mut self, jobs: u64, manager: &JobManager, interrupt: &Interrupt) -> Result<(), Error> {
         for number in self.sent..self.sent + jobs {
-            let (id, job) = (wire::id_of(&mut self.dice, number), wire::job_of(Stamp { number, sent_nanos: 0 }));
+            let (id, job) = (wire::id_of(&mut self.rng, number), wire::job_of(Stamp { number, sent_nanos: 0 }));
             self.dealer.put(wire::request(&id, &job));
         }
         self.sent += jobs;

@@ -66,7 +66,7 @@ impl Part for Client {
     fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
         if !self.greeted {
             self.greeted = true;
-            let identity = Bytes::copy_from_slice(&tally.dice().unique());
+            let identity = Bytes::copy_from_slice(&tally.rng().unique());
             self.peer.open_as(identity, now(tally), &mut self.output);
         } else if let (Role::Requester(requester), true) = (&mut self.role, self.peer.is_ready()) {
             requester.top_up(&mut Line { peer: &self.peer, output: &mut self.output }, tally);
@@ -136,7 +136,7 @@ struct Worker {
 
 impl Worker {
     fn inform(&mut self, line: &mut Line<'_>, tally: &mut Tally) {
-        let id = tally.dice().unique();
+        let id = tally.rng().unique();
         line.send(wire::inform(&id));
         self.informed = Some(id);
     }
@@ -184,7 +184,7 @@ impl Requester {
             let Some(stamp) = tally.next_stamp() else {
                 return;
             };
-            let (id, job) = (wire::id_of(tally.dice(), stamp.number), wire::job_of(stamp));
+            let (id, job) = (wire::id_of(tally.rng(), stamp.number), wire::job_of(stamp));
             line.send(wire::request(&id, &job));
             if self.pace == Pace::Accepted {
                 self.waiting.push_back(stamp);
@@ -215,8 +215,8 @@ impl Requester {
 /// An identifier that is never checked.
 #[inline]
 fn next_id(tally: &mut Tally) -> Id {
-    let number = tally.dice().roll();
-    wire::id_of(tally.dice(), number)
+    let number = tally.rng().roll();
+    wire::id_of(tally.rng(), number)
 }
 
 fn drain(from: &mut BytesMut, out: &mut Vec<u8>) {

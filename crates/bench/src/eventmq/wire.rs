@@ -6,7 +6,7 @@
 use windlass_zmtp::Message;
 
 use crate::error::Error;
-use crate::load::stamp::{Dice, Stamp};
+use crate::load::stamp::{Random, Stamp};
 
 /// A message's identifier is a UUID as text, as stock clients have it.
 pub const ID_BYTES: usize = 36;
@@ -33,10 +33,10 @@ pub type Id = [u8; ID_BYTES];
 
 /// A unique identifier that contains a number: the second half; the first is random.
 #[inline]
-pub fn id_of(dice: &mut Dice, number: u64) -> Id {
+pub fn id_of(rng: &mut Random, number: u64) -> Id {
     let mut digits = [0; 2 * NIBBLES];
     let (random, counted) = digits.split_at_mut(NIBBLES);
-    put_hex(random, dice.roll());
+    put_hex(random, rng.roll());
     put_hex(counted, number);
     let mut id = [b'-'; ID_BYTES];
     let places = id.iter_mut().enumerate().filter(|(at, _)| !HYPHENS.contains(at));
@@ -212,8 +212,8 @@ mod tests {
 
     #[test]
     fn identifiers_are_uuids_and_differ() {
-        let mut dice = Dice::new(3);
-        let (one, other) = (id_of(&mut dice, 0x0123_4567_89ab_cdef), id_of(&mut dice, 0x0123_4567_89ab_cdef));
+        let mut rng = Random::new(3);
+        let (one, other) = (id_of(&mut rng, 0x0123_4567_89ab_cdef), id_of(&mut rng, 0x0123_4567_89ab_cdef));
         assert_ne!(one, other);
         let text = std::str::from_utf8(&one).unwrap();
         assert_eq!(text.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{text}");
@@ -252,7 +252,7 @@ mod tests {
             let stamp = Stamp { number, sent_nanos };
             let mut job = job_of(stamp);
             prop_assert_eq!(stamp_of(&job), Some(stamp));
-            prop_assert_eq!(number_of(&id_of(&mut Dice::new(1), number)), Some(number));
+            prop_assert_eq!(number_of(&id_of(&mut Random::new(1), number)), Some(number));
             job[at] ^= 1;
             prop_assert_ne!(stamp_of(&job), Some(stamp));
         }

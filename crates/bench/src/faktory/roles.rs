@@ -89,7 +89,7 @@ impl Producer {
             if !self.unanswered.is_empty() {
                 out.push(b',');
             }
-            wire::put_job(out, stamp, tally.dice());
+            wire::put_job(out, stamp, tally.rng());
             self.unanswered.push_back(stamp);
         }
         if self.unanswered.is_empty() {

@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use crate::error::Error;
-use crate::load::stamp::{Dice, Stamp};
+use crate::load::stamp::{Random, Stamp};
 
 /// The queue and the type of all jobs.
 pub const QUEUE: &[u8] = b"bench";
@@ -105,10 +105,10 @@ fn expect(stream: &mut TcpStream, line: &str) -> Result<(), Error> {
 
 /// Appends a job: a random jid, queue, type, and its stamp as the only argument; 105 bytes.
 #[inline]
-pub fn put_job(out: &mut Vec<u8>, stamp: Stamp, dice: &mut Dice) {
+pub fn put_job(out: &mut Vec<u8>, stamp: Stamp, rng: &mut Random) {
     out.extend_from_slice(b"{\"jid\":\"");
-    out.extend_from_slice(&hex(dice.roll()));
-    out.extend_from_slice(hex(dice.roll()).first_chunk::<8>().unwrap_or(&[b'0'; 8]));
+    out.extend_from_slice(&hex(rng.roll()));
+    out.extend_from_slice(hex(rng.roll()).first_chunk::<8>().unwrap_or(&[b'0'; 8]));
     out.extend_from_slice(b"\",\"queue\":\"bench\",\"jobtype\":\"bench\",\"args\":[\"");
     out.extend_from_slice(&hex(stamp.number));
     out.extend_from_slice(&hex(stamp.sent_nanos));
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_job_to_the_byte() {
         let mut out = Vec::new();
-        put_job(&mut out, Stamp { number: 1, sent_nanos: 255 }, &mut Dice::new(1));
+        put_job(&mut out, Stamp { number: 1, sent_nanos: 255 }, &mut Random::new(1));
         let text = String::from_utf8(out).unwrap();
         let (head, tail) = text.split_at(8 + JID_BYTES);
         assert!(head.starts_with("{\"jid\":\"") && head[8..].bytes().all(|byte| byte.is_ascii_hexdigit()), "{head}");
@@ -188,7 +188,7 @@ mod tests {
         fn a_stamp_survives_its_job(number: u64, sent_nanos: u64, seed: u64) {
             let stamp = Stamp { number, sent_nanos };
             let mut out = Vec::new();
-            put_job(&mut out, stamp, &mut Dice::new(seed));
+            put_job(&mut out, stamp, &mut Random::new(seed));
             let (jid, found) = job_of(&out).unwrap();
             prop_assert_eq!(found, stamp);
             prop_assert_eq!(&out[8..8 + JID_BYTES], jid);

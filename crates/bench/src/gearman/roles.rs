@@ -82,7 +82,7 @@ impl Echoer {
     fn send(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
         if self.waiting.is_none() {
             self.waiting = tally.next_stamp();
-            self.waiting.into_iter().for_each(|stamp| self.template.put(out, stamp, tally.dice()));
+            self.waiting.into_iter().for_each(|stamp| self.template.put(out, stamp, tally.rng()));
         }
     }
 
@@ -121,7 +121,7 @@ impl Producer {
             let Some(stamp) = tally.next_stamp() else {
                 return;
             };
-            self.template.put(out, stamp, tally.dice());
+            self.template.put(out, stamp, tally.rng());
             self.unanswered.push_back(stamp);
         }
     }
@@ -155,7 +155,7 @@ impl Caller {
         if self.waiting.is_none() {
             self.handle.clear();
             self.waiting = tally.next_stamp();
-            self.waiting.into_iter().for_each(|stamp| self.template.put(out, stamp, tally.dice()));
+            self.waiting.into_iter().for_each(|stamp| self.template.put(out, stamp, tally.rng()));
         }
     }
 

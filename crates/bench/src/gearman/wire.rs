@@ -3,7 +3,7 @@
 //!
 //! Spec: the Gearman protocol, "Binary Packet".
 
-use crate::load::stamp::{Dice, Stamp, UNIQUE_BYTES};
+use crate::load::stamp::{Random, Stamp, UNIQUE_BYTES};
 
 /// Magic, type and size, 4 bytes each.
 pub const HEADER_BYTES: usize = 12;
@@ -126,9 +126,9 @@ impl Template {
         Self { packet, unique_at: None, stamp_at: HEADER_BYTES }
     }
 
-    /// Appends the request with this stamp, and with a unique id from `dice` if it has one.
+    /// Appends the request with this stamp, and with a unique id from `rng` if it has one.
     #[inline]
-    pub fn put(&self, out: &mut Vec<u8>, stamp: Stamp, dice: &mut Dice) {
+    pub fn put(&self, out: &mut Vec<u8>, stamp: Stamp, rng: &mut Random) {
         let base = out.len();
         out.extend_from_slice(&self.packet);
         if let Some(slot) = out.get_mut(base + self.stamp_at..).and_then(|body| body.first_chunk_mut::<8>()) {
@@ -141,7 +141,7 @@ impl Template {
             return;
         };
         if let Some(slot) = out.get_mut(base + unique_at..).and_then(|rest| rest.first_chunk_mut::<UNIQUE_BYTES>()) {
-            *slot = dice.unique();
+            *slot = rng.unique();
         }
     }
 }
@@ -233,7 +233,7 @@ mod tests {
                 "stamped submit",
                 made(&|out| {
                     let stamp = Stamp { number: 1, sent_nanos: 258 };
-                    Template::submit(Kind::SUBMIT_JOB_BG, b"f", false, 0).put(out, stamp, &mut Dice::new(1));
+                    Template::submit(Kind::SUBMIT_JOB_BG, b"f", false, 0).put(out, stamp, &mut Random::new(1));
                 }),
                 b"\0REQ\0\0\0\x12\0\0\0\x13f\0\0\x01\0\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0",
             ),
@@ -272,7 +272,7 @@ mod tests {
         fn a_stamp_survives_its_template(number: u64, sent_nanos: u64, unique: bool, body_bytes in 0_usize..300) {
             let stamp = Stamp { number, sent_nanos };
             let mut out = b"before".to_vec();
-            Template::submit(Kind::SUBMIT_JOB, b"fn", unique, body_bytes).put(&mut out, stamp, &mut Dice::new(3));
+            Template::submit(Kind::SUBMIT_JOB, b"fn", unique, body_bytes).put(&mut out, stamp, &mut Random::new(3));
             let arguments = &out[6 + HEADER_BYTES..];
             prop_assert_eq!(&out[..6], b"before");
             // The arguments of a submit are cut like those of an assignment: two names and a body.

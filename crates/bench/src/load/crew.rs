@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::load::client::{Load, Next};
-use crate::load::stamp::{Dice, Stamp};
+use crate::load::stamp::{Random, Stamp};
 use crate::metric::{Metric, Sample};
 use crate::process::{self, CpuTimes};
 use crate::stats::Histogram;
@@ -105,7 +105,7 @@ pub struct Tally {
     wakes: u64,
     seen: Seen,
     latency: Histogram,
-    dice: Dice,
+    rng: Random,
 }
 
 impl Tally {
@@ -124,7 +124,7 @@ impl Tally {
             wakes: 0,
             seen: Seen::default(),
             latency: Histogram::default(),
-            dice: Dice::new(1),
+            rng: Random::new(1),
         }
     }
 
@@ -146,8 +146,8 @@ impl Tally {
     }
 
     /// The random generator for unique ids.
-    pub fn dice(&mut self) -> &mut Dice {
-        &mut self.dice
+    pub fn rng(&mut self) -> &mut Random {
+        &mut self.rng
     }
 
     /// The server has acknowledged a job.

@@ -24,9 +24,9 @@ impl Stamp {
 
 /// A seeded random generator (splitmix64) for unique ids: the same seed gives the same ids, so runs are repeatable.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
+impl Random {
     /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -60,10 +60,10 @@ mod tests {
 
     #[test]
     fn unique_ids_look_like_uuids_and_differ() {
-        let mut dice = Dice::new(1);
-        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| dice.unique()).collect();
+        let mut rng = Random::new(1);
+        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| rng.unique()).collect();
         assert_eq!(ids.len(), 10_000);
-        let text = String::from_utf8(Dice::new(9).unique().to_vec()).unwrap();
+        let text = String::from_utf8(Random::new(9).unique().to_vec()).unwrap();
         assert_eq!(text.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{text}");
         assert!(text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit()), "{text}");
     }

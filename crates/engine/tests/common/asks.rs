@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Ability, Backoff, Clash, Command, Cron, Cursor, Failure, Filter, From, JobId, JobRef, KeyUntil, LeaseTerms,
-    Mutation, NewJob, NewSchedule, Note, OnExpiry, Origin, PlaceKind, Priority, Proof, QueueKind, Recurrence, RepayTo,
-    Retry, ScheduleRef, Select, Take, Throttle, Timestamp, Token, Unique, Wait,
+    Backoff, Clash, Command, Cron, Cursor, Failure, Filter, From, JobId, JobRef, JobStateKind, KeyUntil, LeaseTerms,
+    Mutation, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, QueueKind, Recurrence, RepayTo, Retry,
+    ScheduleRef, Select, Subscription, Take, Throttle, Timestamp, Token, Unique, Wait,
 };
 
 pub(crate) fn name(text: &'static str) -> Bytes {
@@ -69,11 +69,11 @@ pub(crate) fn remove_schedule(id: u64) -> Command {
 }
 
 pub(crate) fn remove_keyed(key: &'static str) -> Command {
-    Command::RemoveSchedule(ScheduleRef::Key { origin: Origin::GEARMAN, key: name(key) })
+    Command::RemoveSchedule(ScheduleRef::Key { protocol: Protocol::GEARMAN, key: name(key) })
 }
 
 pub(crate) fn list_schedules(after: u64, limit: u32) -> Command {
-    Command::ListSchedules { origin: None, after: Cursor(after, 0), limit }
+    Command::ListSchedules { protocol: None, after: Cursor(after, 0), limit }
 }
 
 // ---- jobs in -------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ pub(crate) fn list_schedules(after: u64, limit: u32) -> Command {
 pub(crate) struct Push(pub(crate) NewJob);
 
 pub(crate) fn push(queue: &'static str) -> Push {
-    Push(NewJob::new(Origin::GEARMAN, name(queue), Bytes::from_static(b"body")))
+    Push(NewJob::new(Protocol::GEARMAN, name(queue), Bytes::from_static(b"body")))
 }
 
 impl Push {
@@ -182,7 +182,7 @@ pub(crate) fn take_round(queue: &'static str) -> Wish {
 
 /// From the queues that the client serves.
 pub(crate) fn take_served() -> Wish {
-    Wish(Take { from: From::Abilities, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
+    Wish(Take { from: From::Subscriptions, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() })
 }
 
 impl Wish {
@@ -230,7 +230,7 @@ pub(crate) fn serve(queue: &'static str) -> Command {
 }
 
 pub(crate) fn serve_on(queue: &'static str, weight: u32, lease: LeaseTerms) -> Command {
-    Command::Serve(Ability { queue: name(queue), weight, lease, strays: None })
+    Command::Serve(Subscription { queue: name(queue), weight, lease, unclaimed: None })
 }
 
 pub(crate) fn unserve(queue: &'static str, requeue: bool) -> Command {
@@ -273,7 +273,7 @@ pub(crate) fn repay(job: u64, token: u64, to: RepayTo) -> Command {
 }
 
 pub(crate) fn tell(job: u64, note: Note) -> Command {
-    Command::Tell { job: id(job), proof: Proof::Connection, note }
+    Command::Progress { job: id(job), proof: Proof::Connection, note }
 }
 
 pub(crate) fn data(text: &'static str) -> Note {
@@ -293,7 +293,7 @@ pub(crate) fn by_name(text: &'static str) -> JobRef {
 }
 
 pub(crate) fn by_key(queue: &'static str, key: &'static str) -> JobRef {
-    JobRef::Key { queue: name(queue), origin: Origin::GEARMAN, key: name(key) }
+    JobRef::Key { queue: name(queue), protocol: Protocol::GEARMAN, key: name(key) }
 }
 
 // ---- queues, listings, workers -------------------------------------------------------------------------------------
@@ -338,12 +338,12 @@ pub(crate) fn all() -> Filter {
     Filter::default()
 }
 
-pub(crate) fn placed(place: PlaceKind) -> Filter {
-    Filter { place: Some(place), ..Filter::default() }
+pub(crate) fn placed(state: JobStateKind) -> Filter {
+    Filter { state: Some(state), ..Filter::default() }
 }
 
-pub(crate) fn in_queue(queue: &'static str, place: PlaceKind) -> Filter {
-    Filter { queue: Some(name(queue)), ..placed(place) }
+pub(crate) fn in_queue(queue: &'static str, state: JobStateKind) -> Filter {
+    Filter { queue: Some(name(queue)), ..placed(state) }
 }
 
 pub(crate) fn with_names<const N: usize>(names: [&'static str; N]) -> Filter {
@@ -359,7 +359,7 @@ pub(crate) fn mutate(filter: Filter, action: Mutation) -> Command {
 }
 
 pub(crate) fn enlist(worker: &'static str) -> Command {
-    Command::Enlist { worker: name(worker), about: Bytes::new() }
+    Command::RegisterWorker { worker: name(worker), about: Bytes::new() }
 }
 
 pub(crate) fn beat(worker: &'static str) -> Command {
@@ -367,5 +367,5 @@ pub(crate) fn beat(worker: &'static str) -> Command {
 }
 
 pub(crate) fn signal(worker: &'static str, state: windlass_engine::WorkerState) -> Command {
-    Command::Signal { worker: name(worker), state }
+    Command::SetWorkerState { worker: name(worker), state }
 }

@@ -9,7 +9,7 @@ mod asks;
 mod words;
 
 use windlass_engine::{
-    ClientId, ClientInfo, Clock, Command, Engine, Event, JobId, Limits, Notice, Place, Tag, Timestamp, Turn,
+    ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState, Limits, Notice, Tag, Timestamp,
 };
 
 pub(crate) use asks::*;
@@ -52,17 +52,17 @@ impl Broker {
     /// Runs a command and returns its events.
     pub(crate) fn hear(&mut self, client: u64, command: impl Into<Command>) -> Vec<(ClientId, Event)> {
         self.tags += 1;
-        let mut turn = self.turn();
-        self.engine.apply(ClientId(client), Tag(self.tags), command.into(), &mut turn);
-        self.notices.append(&mut turn.notices);
-        turn.events
+        let mut context = self.context();
+        self.engine.apply(ClientId(client), Tag(self.tags), command.into(), &mut context);
+        self.notices.append(&mut context.notices);
+        context.events
     }
 
-    fn turn(&mut self) -> Turn {
+    fn context(&mut self) -> Context {
         self.turns += 1;
-        let mut turn = Turn::new(Timestamp(self.now), self.turns);
-        turn.clock = Clock::skewed(self.skew_ms);
-        turn
+        let mut context = Context::new(Timestamp(self.now), self.turns);
+        context.clock = Clock::skewed(self.skew_ms);
+        context
     }
 
     /// Runs a command, and expects exactly these events.
@@ -77,11 +77,11 @@ impl Broker {
     #[track_caller]
     pub(crate) fn at<const N: usize>(&mut self, now: u64, expected: [&str; N]) {
         self.now = now;
-        let mut turn = self.turn();
-        self.engine.tick(&mut turn);
-        self.notices.append(&mut turn.notices);
+        let mut context = self.context();
+        self.engine.tick(&mut context);
+        self.notices.append(&mut context.notices);
         self.engine.check();
-        assert_eq!(words(&turn.events), expected);
+        assert_eq!(words(&context.events), expected);
     }
 
     /// Expects that nothing is due before `at`, and something then.
@@ -92,16 +92,16 @@ impl Broker {
 
     /// The state of a job: `ready`, `leased`, …, `gone`; with its time if the state has one.
     pub(crate) fn place(&self, job: u64) -> String {
-        match self.engine.job(JobId(job)).map(|job| &job.place) {
+        match self.engine.job(JobId(job)).map(|job| &job.state) {
             None => "gone".into(),
-            Some(Place::Ready) => "ready".into(),
-            Some(Place::Leased(lease)) if lease.until == Timestamp::NEVER => "leased".into(),
-            Some(Place::Leased(lease)) => format!("leased until {}", lease.until.0),
-            Some(Place::Scheduled(at)) => format!("scheduled {}", at.0),
-            Some(Place::Retrying(at)) => format!("retrying {}", at.0),
-            Some(Place::Dead(at)) => format!("dead until {}", at.0),
-            Some(Place::Shelved) => "shelved".into(),
-            Some(Place::Done(at)) => format!("done until {}", at.0),
+            Some(JobState::Ready) => "ready".into(),
+            Some(JobState::Leased(lease)) if lease.until == Timestamp::NEVER => "leased".into(),
+            Some(JobState::Leased(lease)) => format!("leased until {}", lease.until.0),
+            Some(JobState::Scheduled(at)) => format!("scheduled {}", at.0),
+            Some(JobState::Retrying(at)) => format!("retrying {}", at.0),
+            Some(JobState::Dead(at)) => format!("dead until {}", at.0),
+            Some(JobState::Parked) => "shelved".into(),
+            Some(JobState::Done(at)) => format!("done until {}", at.0),
         }
     }
 

@@ -20,7 +20,7 @@ fn word(event: &Event) -> String {
         }
         Event::Taken { job, .. } => taken(job),
         Event::Empty { .. } => "empty".into(),
-        Event::Woken => "woken".into(),
+        Event::WorkAvailable => "woken".into(),
         Event::Finished { job, .. } => format!("finished j{}", job.0),
         Event::Failed { job, fate, .. } => match fate {
             Fate::Retried(at) => format!("failed j{}, retried {}", job.0, at.0),
@@ -30,7 +30,7 @@ fn word(event: &Event) -> String {
         Event::Done { .. } => "done".into(),
         Event::Settled { .. } => "settled".into(),
         Event::Refused { why, .. } => format!("refused: {why}"),
-        Event::Told { job, note } => format!("told j{} {}", job.0, note_words(note)),
+        Event::Progress { job, note } => format!("told j{} {}", job.0, note_words(note)),
         Event::Ended { job, end } => format!("ended j{} {}", job.0, end_words(end)),
         Event::Looked { job: None, schedule: None, .. } => "sees nothing".into(),
         Event::Looked { job: None, schedule: Some(schedule), .. } => format!("sees {}", schedule_words(schedule)),
@@ -81,9 +81,9 @@ fn end_words(end: &End) -> String {
 
 fn view_words(view: &JobView) -> String {
     let result = view.job.extra.as_ref().and_then(|extra| extra.result.as_ref());
-    let place = format!("{:?}", view.job.place.kind()).to_lowercase();
-    let place = result.map_or(place.clone(), |result| format!("{place} {}", text(result)));
-    format!("j{} {place} in {}", view.job.id.0, text(&view.queue))
+    let state = format!("{:?}", view.job.state.kind()).to_lowercase();
+    let state = result.map_or(state.clone(), |result| format!("{state} {}", text(result)));
+    format!("j{} {state} in {}", view.job.id.0, text(&view.queue))
 }
 
 fn schedule_words(schedule: &Schedule) -> String {

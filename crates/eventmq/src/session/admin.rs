@@ -1,6 +1,6 @@
 //! Administrators' commands. Not in the specification.
 
-use windlass_engine::{Command, Cursor, PlaceKind, QueueKind, QueueRow};
+use windlass_engine::{Command, Cursor, JobStateKind, QueueKind, QueueRow};
 use windlass_session::{Outbox, Stop};
 
 use super::EventmqSession;
@@ -34,8 +34,8 @@ impl EventmqSession {
     ) {
         for row in rows.iter().filter(|row| row.kind == QueueKind::Work) {
             let queue = text(&row.name);
-            report.waiting.add(&queue, row.jobs(PlaceKind::Ready).into());
-            report.inflight.add(&queue, row.jobs(PlaceKind::Leased).into());
+            report.waiting.add(&queue, row.jobs(JobStateKind::Ready).into());
+            report.inflight.add(&queue, row.jobs(JobStateKind::Leased).into());
         }
         match next {
             Some(after) => self.ask_page(report, after, out),

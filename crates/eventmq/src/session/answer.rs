@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use windlass_engine::{End, Event, JobId, JobRef, JobView, Origin, PlaceKind, Pushed, Refusal, Tag, Timestamp};
+use windlass_engine::{End, Event, JobId, JobRef, JobStateKind, JobView, Protocol, Pushed, Refusal, Tag, Timestamp};
 use windlass_session::{Outbox, Reason};
 
 use super::EventmqSession;
@@ -38,9 +38,9 @@ impl EventmqSession {
             Event::Refused { tag, why } => self.refused(tag, why, out),
             Event::Dismissed => self.end(Reason::Dismissed, out),
             // eMQP has no progress; the other events answer commands that this session never sends.
-            Event::Told { .. }
+            Event::Progress { .. }
             | Event::Empty { .. }
-            | Event::Woken
+            | Event::WorkAvailable
             | Event::Finished { .. }
             | Event::Failed { .. }
             | Event::Settled { .. }
@@ -70,12 +70,12 @@ impl EventmqSession {
 
     /// An equal job was stored before: if it is done, send its result now.
     fn looked(&mut self, id: &[u8], view: Option<&JobView>, out: &mut Outbox) {
-        let Some(JobView { job, .. }) = view.filter(|view| view.job.place.kind() == PlaceKind::Done) else { return };
+        let Some(JobView { job, .. }) = view.filter(|view| view.job.state.kind() == JobStateKind::Done) else { return };
         self.awaited.remove(&job.id);
         let extra = job.extra.as_deref();
-        let by = extra.and_then(|extra| extra.result_by).unwrap_or(Origin::EVENTMQ);
+        let by = extra.and_then(|extra| extra.result_by).unwrap_or(Protocol::EVENTMQ);
         let result = extra.and_then(|extra| extra.result.as_deref()).unwrap_or_default();
-        let text = windlass_bridge::result(by, Origin::EVENTMQ, result);
+        let text = windlass_bridge::result(by, Protocol::EVENTMQ, result);
         self.say(Command::Reply { text: &text, of: Some(id) }, out);
     }
 
@@ -90,7 +90,7 @@ impl EventmqSession {
         let text: Cow<'_, [u8]> = match end {
             // EventMQ workers' results are sent verbatim.
             End::Succeeded { result, by } => {
-                windlass_bridge::result(by.unwrap_or(Origin::EVENTMQ), Origin::EVENTMQ, result)
+                windlass_bridge::result(by.unwrap_or(Protocol::EVENTMQ), Protocol::EVENTMQ, result)
             }
             // A Gearman worker may fail without a message.
             End::Failed(failure) if failure.message.is_empty() => value_text(&failure.kind).into(),

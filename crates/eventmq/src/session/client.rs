@@ -3,7 +3,7 @@
 //! Spec: "eMQP / Client".
 
 use bytes::Bytes;
-use windlass_engine::{Command, NewJob, Origin, ScheduleRef};
+use windlass_engine::{Command, NewJob, Protocol, ScheduleRef};
 use windlass_session::Outbox;
 use windlass_zmtp::Message;
 
@@ -47,7 +47,7 @@ impl EventmqSession {
         }
         match schedule_key(plan) {
             Ok(key) => {
-                let which = ScheduleRef::Key { origin: Origin::EVENTMQ, key };
+                let which = ScheduleRef::Key { protocol: Protocol::EVENTMQ, key };
                 self.plan(id, Command::RemoveSchedule(which), message, out);
             }
             Err(why) => ignored(&why),

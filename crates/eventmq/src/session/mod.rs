@@ -29,9 +29,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Event, JobId, Origin, Tag, Timestamp};
+use windlass_engine::{ClientInfo, Event, JobId, Protocol, Tag, Timestamp};
 use windlass_session::{Outbox, Post, Reason, Session};
-use windlass_zmtp::{Close, Message, Peer, Seat, Unsent};
+use windlass_zmtp::{Close, Message, Peer, Registration, Unsent};
 
 pub use directory::Directory;
 pub use settings::{Scheduler, Settings};
@@ -53,7 +53,7 @@ pub struct EventmqSession {
     /// Used when the connection opens.
     info: ClientInfo,
     /// Its identity, registered with its listener.
-    seat: Seat,
+    registration: Registration,
     /// The way to this connection's mailbox, for other connections.
     line: Arc<dyn Post>,
     peer: Peer,
@@ -93,16 +93,22 @@ enum Role {
 }
 
 impl EventmqSession {
-    /// A session for a connection that was just accepted. `seat` is its place in the listener's registry, `line` the way to its
-    /// mailbox. `dice` is random, for identifiers of messages.
+    /// A session for a connection that was just accepted. `registration` is its place in the listener's registry, `line` the way to its
+    /// mailbox. `rng` is random, for identifiers of messages.
     #[must_use]
-    pub fn new(settings: Arc<Settings>, info: ClientInfo, seat: Seat, line: Arc<dyn Post>, dice: u64) -> Self {
+    pub fn new(
+        settings: Arc<Settings>,
+        info: ClientInfo,
+        registration: Registration,
+        line: Arc<dyn Post>,
+        rng: u64,
+    ) -> Self {
         Self {
-            info: ClientInfo { origin: Some(Origin::EVENTMQ), ..info },
-            seat,
+            info: ClientInfo { protocol: Some(Protocol::EVENTMQ), ..info },
+            registration,
             line,
             peer: Peer::new(Arc::clone(&settings.zmtp)),
-            ids: MessageIds::new(dice),
+            ids: MessageIds::new(rng),
             role: Role::Client,
             beat: None,
             credits: Credits::default(),
@@ -128,7 +134,7 @@ impl EventmqSession {
                 Err(fault) => ignored(&fault),
             },
             Ok(Some(windlass_zmtp::Event::Ready(ready))) => {
-                if self.seat.settle(ready.identity, now).is_none() {
+                if self.registration.settle(ready.identity, now).is_none() {
                     self.end(Close::Evicted.into(), out);
                 }
             }
@@ -255,7 +261,7 @@ impl Session for EventmqSession {
     fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
         if self.must_wait() {
             // The session has stopped reading, so the peer's silence does not count.
-            self.excuse(now);
+            self.reset_liveness(now);
         }
         if let Err(close) = self.peer.tick(now, out.bytes()) {
             return self.end(close.into(), out);
@@ -291,8 +297,8 @@ impl Session for EventmqSession {
         self.peer.held_bytes()
     }
 
-    fn excuse(&mut self, now: Timestamp) {
-        self.peer.excuse(now);
+    fn reset_liveness(&mut self, now: Timestamp) {
+        self.peer.reset_liveness(now);
         if let Some(beat) = &mut self.beat {
             beat.heard(now);
         }

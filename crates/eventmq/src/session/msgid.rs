@@ -14,8 +14,8 @@ const TEXT_BYTES: usize = 36;
 
 impl MessageIds {
     /// A sequence that starts with these random bits.
-    pub(super) const fn new(dice: u64) -> Self {
-        Self { high: dice & !0xF000 | 0x4000, count: 0 }
+    pub(super) const fn new(rng: u64) -> Self {
+        Self { high: rng & !0xF000 | 0x4000, count: 0 }
     }
 
     /// The next identifier.
@@ -35,8 +35,8 @@ impl MessageIds {
                 at += 1;
             }
             let nibble = usize::try_from(bits >> (124 - 4 * digit) & 15).unwrap_or_default();
-            if let (Some(place), Some(digit)) = (text.get_mut(at), DIGITS.get(nibble)) {
-                *place = *digit;
+            if let (Some(state), Some(digit)) = (text.get_mut(at), DIGITS.get(nibble)) {
+                *state = *digit;
             }
             at += 1;
         }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use windlass_engine::{Backoff, Clash, KeyUntil, NewJob, Origin, Retry, Unique, matches};
+use windlass_engine::{Backoff, Clash, KeyUntil, NewJob, Protocol, Retry, Unique, matches};
 use windlass_zmtp::Message;
 
 use super::Settings;
@@ -21,7 +21,7 @@ impl Settings {
             retry: self.retry(headers),
             retry_default: !headers.says_retry(),
             lease_ms: headers.timeout_secs().map(|s| s.saturating_mul(1_000).saturating_add(self.timeout_grace_ms)),
-            ..NewJob::new(Origin::EVENTMQ, message.view(queue), message.keep(job))
+            ..NewJob::new(Protocol::EVENTMQ, message.view(queue), message.keep(job))
         }
     }
 
@@ -47,7 +47,7 @@ impl Settings {
     /// The text of a failure, if the queue's patterns match this result.
     pub(super) fn failure<'a>(&self, queue: &[u8], result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let patterns = self.failure_values.get(queue)?;
-        let value = windlass_bridge::result(Origin::EVENTMQ, Origin::GEARMAN, result);
+        let value = windlass_bridge::result(Protocol::EVENTMQ, Protocol::GEARMAN, result);
         patterns.iter().any(|pattern| matches(pattern, &value)).then_some(value)
     }
 }

@@ -68,7 +68,7 @@ fn recurrence(when: When<'_>) -> Result<Recurrence, Unscheduled> {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::Origin;
+    use windlass_engine::Protocol;
 
     use super::*;
     use crate::wire::Headers;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     fn template() -> NewJob {
-        let job = NewJob::new(Origin::EVENTMQ, Bytes::from_static(b"nightly"), Bytes::from_static(JOB));
+        let job = NewJob::new(Protocol::EVENTMQ, Bytes::from_static(b"nightly"), Bytes::from_static(JOB));
         NewJob { meta: Bytes::from_static(b"timeout:7"), ..job }
     }
 

@@ -6,7 +6,7 @@
 //! Spec: "eMQP / Worker", "eMQP / Scheduler", "Heartbeating".
 
 use bytes::Bytes;
-use windlass_engine::{Ability, Command, Failure, JobId, JobRef, Origin, Proof, Tag, Taken, Timestamp};
+use windlass_engine::{Command, Failure, JobId, JobRef, Proof, Protocol, Subscription, Tag, Taken, Timestamp};
 use windlass_session::{Outbox, jid};
 use windlass_zmtp::Message;
 
@@ -37,10 +37,10 @@ impl EventmqSession {
         };
         self.quit(out);
         for queue in queues.iter().flatten() {
-            out.command(Tag::NONE, Command::Serve(self.ability(queue)));
+            out.command(Tag::NONE, Command::Serve(self.subscription(queue)));
         }
         let is_worker = queues.is_some();
-        let identity = self.seat.identity().cloned().unwrap_or_default();
+        let identity = self.registration.identity().cloned().unwrap_or_default();
         let listed = self.settings.directory.enter(identity, queues, self.line.clone(), out.wall(now));
         self.role = if is_worker { Role::Worker(listed) } else { Role::Scheduler(listed) };
         self.beat = Some(Beat::new(now));
@@ -50,14 +50,14 @@ impl EventmqSession {
     }
 
     /// A subscription to a queue. Weights are shifted, so that negative ones keep their order.
-    fn ability(&self, queue: &Queue) -> Ability {
+    fn subscription(&self, queue: &Queue) -> Subscription {
         let weight = queue.weight.clamp(i32::MIN.into(), i32::MAX.into()) - i64::from(i32::MIN);
         let is_fallback = !self.settings.fallback.is_empty() && self.settings.fallback == queue.name;
-        Ability {
+        Subscription {
             queue: Bytes::copy_from_slice(&queue.name),
             weight: u32::try_from(weight).unwrap_or(u32::MAX),
             lease: self.settings.lease(),
-            strays: is_fallback.then_some(Origin::EVENTMQ),
+            unclaimed: is_fallback.then_some(Protocol::EVENTMQ),
         }
     }
 
@@ -92,7 +92,7 @@ impl EventmqSession {
             Err(misfit) => {
                 // EventMQ cannot express this job: return it for workers of other protocols, and keep the credit.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
-                out.command(Tag::NONE, Command::Misfit { job, proof, why: misfit.to_string().into() });
+                out.command(Tag::NONE, Command::Unconvertible { job, proof, why: misfit.to_string().into() });
                 self.credits.add();
                 return self.lend_credits(out);
             }
@@ -100,7 +100,7 @@ impl EventmqSession {
         if let Some(beat) = &mut self.beat {
             beat.worked(now);
         }
-        let ours = job.origin == Origin::EVENTMQ;
+        let ours = job.protocol == Protocol::EVENTMQ;
         let id = if ours && !job.key.is_empty() { job.key.clone() } else { jid::jid_of(job.id.0).into() };
         let headers = Headers(if ours { &job.meta } else { b"" }).with_reply_requested();
         let request = Request { queue: &job.queue, headers: Headers(&headers), job: &body };
@@ -171,7 +171,7 @@ fn late(text: &[u8], of: &[u8], message: &Message) -> Command {
     let number = std::str::from_utf8(of).ok().and_then(jid::number_of);
     let job = match number {
         Some(number) => JobRef::Id(JobId(number)),
-        None => JobRef::KeyAnywhere { origin: Origin::EVENTMQ, key: message.view(of) },
+        None => JobRef::KeyAnywhere { protocol: Protocol::EVENTMQ, key: message.view(of) },
     };
     Command::Finish { job, proof: Proof::Late, result: message.keep(text) }
 }

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use windlass_engine::{Holder, Lease, NewJob, OnExpiry, Past, Place, Timestamp, Token};
+use windlass_engine::{Holder, JobState, Lease, NewJob, OnExpiry, Past, Timestamp, Token};
 
 use super::Settings;
 use super::push::{Pushed, failures, new_job, readable};
@@ -64,12 +64,12 @@ impl Settings {
                 let Reservation { job, wid, since } = Reservation::parse(&text).ok_or(Unfit::Reservation)?;
                 let holder = Holder::Named(wid.into());
                 let lease = Lease::new(holder, Token(0), since.unwrap_or(now), until, OnExpiry::Fail);
-                self.moved(now, &whole, job, Some(Place::Leased(Box::new(lease))), None)
+                self.moved(now, &whole, job, Some(JobState::Leased(Box::new(lease))), None)
             }
             Standing::Queued => self.moved(now, &whole, &text, None, None),
             Standing::Scheduled(at) => self.moved(now, &whole, &text, None, Some(at)),
-            Standing::Retrying(at) => self.moved(now, &whole, &text, Some(Place::Retrying(at)), None),
-            Standing::Dead(until) => self.moved(now, &whole, &text, Some(Place::Dead(until)), None),
+            Standing::Retrying(at) => self.moved(now, &whole, &text, Some(JobState::Retrying(at)), None),
+            Standing::Dead(until) => self.moved(now, &whole, &text, Some(JobState::Dead(until)), None),
         }
     }
 
@@ -78,13 +78,13 @@ impl Settings {
         now: Timestamp,
         whole: &Bytes,
         text: &str,
-        place: Option<Place>,
+        state: Option<JobState>,
         not_before: Option<Timestamp>,
     ) -> Result<NewJob, Unfit> {
         let unit = Unit::parse(text)?;
         let enqueued_at = enqueued_at(text);
         let since = enqueued_at.or_else(|| time(&unit.created_at)).unwrap_or(now);
-        let past = Past { ready_at: enqueued_at, failures: unit.failure.map_or(0, failures), place };
+        let past = Past { ready_at: enqueued_at, failures: unit.failure.map_or(0, failures), state };
         let job = new_job(self, Pushed::by_wall(since), whole, &unit)?;
         Ok(NewJob { not_before, past: Some(Box::new(past)), ..job })
     }
@@ -118,7 +118,7 @@ fn time(text: &str) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::{Backoff, KeyUntil, Origin, Retry};
+    use windlass_engine::{Backoff, KeyUntil, Protocol, Retry};
 
     use super::*;
 
@@ -134,9 +134,9 @@ mod tests {
         let job = adopt(QUEUED, Standing::Queued).unwrap();
         let past = job.past.unwrap();
         assert_eq!((&job.queue[..], job.name.as_deref()), (&b"q"[..], Some(&b"jid00000001"[..])));
-        assert_eq!((job.origin, job.not_before), (Origin::FAKTORY, None));
+        assert_eq!((job.protocol, job.not_before), (Protocol::FAKTORY, None));
         assert_eq!(job.retry, Retry { failures_max: 3, losses_max: 0, backoff: Backoff::Faktory });
-        assert_eq!(*past, Past { ready_at: Some(Timestamp(1_795_233_549_368)), failures: 2, place: None });
+        assert_eq!(*past, Past { ready_at: Some(Timestamp(1_795_233_549_368)), failures: 2, state: None });
         let body = std::str::from_utf8(&job.body).unwrap();
         assert_eq!(body, QUEUED.replace(r#","enqueued_at":"2026-11-21T03:59:09.367045193Z""#, ""));
     }
@@ -144,10 +144,10 @@ mod tests {
     #[test]
     fn states() {
         let at = Timestamp(NOW.0 + 5_000);
-        let place = |standing| adopt(QUEUED, standing).map(|job| (job.not_before, job.past.unwrap().place));
-        assert_eq!(place(Standing::Scheduled(at)), Ok((Some(at), None)));
-        assert_eq!(place(Standing::Retrying(at)), Ok((None, Some(Place::Retrying(at)))));
-        assert_eq!(place(Standing::Dead(at)), Ok((None, Some(Place::Dead(at)))));
+        let state = |standing| adopt(QUEUED, standing).map(|job| (job.not_before, job.past.unwrap().state));
+        assert_eq!(state(Standing::Scheduled(at)), Ok((Some(at), None)));
+        assert_eq!(state(Standing::Retrying(at)), Ok((None, Some(JobState::Retrying(at)))));
+        assert_eq!(state(Standing::Dead(at)), Ok((None, Some(JobState::Dead(at)))));
         let text = format!(
             r#"{{"job":{QUEUED},"reserved_at":"2026-11-21T04:00:00Z","expires_at":"2026-11-21T04:30:00Z","wid":"w1"}}"#
         );
@@ -155,7 +155,7 @@ mod tests {
         let holder = Holder::Named(b"w1".as_slice().into());
         let lease = Lease::new(holder, Token(0), Timestamp(1_795_233_600_000), at, OnExpiry::Fail);
         assert_eq!(job.name.as_deref(), Some(&b"jid00000001"[..]));
-        assert_eq!(job.past.unwrap().place, Some(Place::Leased(Box::new(lease))));
+        assert_eq!(job.past.unwrap().state, Some(JobState::Leased(Box::new(lease))));
         for text in ["", "{}", QUEUED, "[]"] {
             assert_eq!(adopt(text, Standing::Reserved(at)), Err(Unfit::Reservation), "{text}");
         }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_engine::{BatchView, CallbackState, Command, Event, NewBatch, NewJob, Origin, Refusal, Timestamp};
+use windlass_engine::{BatchView, CallbackState, Command, Event, NewBatch, NewJob, Protocol, Refusal, Timestamp};
 use windlass_session::Outbox;
 
 use super::push::{Pushed, new_job, readable};
@@ -48,7 +48,7 @@ impl FaktorySession {
         let bid = self.next_bid();
         let callback = |unit: Option<Unit<'_>>, role| unit.map(|unit| self.callback(at, line, &unit, (&bid, role)));
         Ok(Box::new(NewBatch {
-            origin: Origin::FAKTORY,
+            protocol: Protocol::FAKTORY,
             complete: callback(complete, "complete").transpose()?,
             success: callback(success, "success").transpose()?,
             parent: Some(parent_bid).filter(|parent| !parent.is_empty()).map(Bytes::from),
@@ -76,7 +76,7 @@ impl FaktorySession {
 
     fn next_bid(&mut self) -> String {
         self.batches += 1;
-        let [a, b] = self.dice;
+        let [a, b] = self.rng;
         let hash = Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes());
         let hash = hash.chain_update(self.batches.to_le_bytes()).finalize();
         batch_name(&hash.first_chunk().copied().unwrap_or_default())
@@ -84,7 +84,7 @@ impl FaktorySession {
 
     /// A random name in the form clients use: 24 hexadecimal digits.
     fn callback_jid(&self, bid: &str, role: &str) -> String {
-        let [a, b] = self.dice;
+        let [a, b] = self.rng;
         let hash = Sha256::new().chain_update(a.to_le_bytes()).chain_update(b.to_le_bytes());
         let hash = hash.chain_update(bid).chain_update(role).finalize();
         hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect()

@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use windlass_bridge::Misfit;
+use windlass_bridge::Unconvertible;
 use windlass_engine::{
-    Codec, Command, Event, Failure, From, JobId, JobRef, LeaseTerms, OnExpiry, Origin, Priority, Proof, Select, Tag,
+    Codec, Command, Event, Failure, From, JobId, JobRef, LeaseTerms, OnExpiry, Priority, Proof, Protocol, Select, Tag,
     Take, Taken, Timestamp, Wait,
 };
 use windlass_session::Outbox;
@@ -53,7 +53,7 @@ impl FaktorySession {
                 if let Err(misfit) = deliver(job, out) {
                     // FWP cannot express this job: return it for workers of other protocols, and wait for another one.
                     let (job, proof) = (JobRef::Id(job.id), Proof::Token(job.token));
-                    out.command(Tag::NONE, Command::Misfit { job, proof, why: misfit.to_string().into() });
+                    out.command(Tag::NONE, Command::Unconvertible { job, proof, why: misfit.to_string().into() });
                     self.take(fetch, out);
                 }
             }
@@ -80,11 +80,11 @@ pub(super) struct Fetch {
     until: Timestamp,
 }
 
-fn deliver(job: &Taken, out: &mut Outbox) -> Result<(), Misfit> {
+fn deliver(job: &Taken, out: &mut Outbox) -> Result<(), Unconvertible> {
     let failure = failure_text(job.failure.as_deref(), job.failures, job.failures_max, job.ready_at);
     let source = Source {
         id: job.id,
-        origin: job.origin,
+        protocol: job.protocol,
         named: !job.name.is_empty(),
         queue: &job.queue,
         body: &job.body,
@@ -128,7 +128,7 @@ pub(super) fn failure_text(
 /// The parts of a job that its text depends on.
 pub(super) struct Source<'a> {
     pub(super) id: JobId,
-    pub(super) origin: Origin,
+    pub(super) protocol: Protocol,
     /// The producer gave the job a name.
     pub(super) named: bool,
     pub(super) queue: &'a [u8],
@@ -147,8 +147,8 @@ impl<'a> Source<'a> {
     /// # Errors
     ///
     /// The job is of another protocol and cannot be converted.
-    pub(super) fn text(&self) -> Result<Cow<'a, [u8]>, Misfit> {
-        if self.origin != Origin::FAKTORY {
+    pub(super) fn text(&self) -> Result<Cow<'a, [u8]>, Unconvertible> {
+        if self.protocol != Protocol::FAKTORY {
             return windlass_bridge::unit(&self.foreign()).map(|unit| Cow::Owned(self.text_of(&unit)));
         }
         Ok(match self.named {
@@ -163,8 +163,8 @@ impl<'a> Source<'a> {
     }
 
     const fn foreign(&self) -> windlass_bridge::Job<'a> {
-        let Self { origin, queue, body, codec, key, priority, .. } = *self;
-        windlass_bridge::Job { origin, queue, body, codec, key, priority }
+        let Self { protocol, queue, body, codec, key, priority, .. } = *self;
+        windlass_bridge::Job { protocol, queue, body, codec, key, priority }
     }
 
     fn text_of(&self, unit: &windlass_bridge::Unit<'_>) -> Vec<u8> {

@@ -25,8 +25,8 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    pub(super) fn new(settings: &Settings, dice: [u64; 2]) -> Self {
-        let challenge = (!settings.password.is_empty()).then(|| Challenge::new(dice));
+    pub(super) fn new(settings: &Settings, rng: [u64; 2]) -> Self {
+        let challenge = (!settings.password.is_empty()).then(|| Challenge::new(rng));
         Self { challenge, deadline: None }
     }
 
@@ -63,7 +63,7 @@ impl FaktorySession {
         if !hello.wid.is_empty() {
             let about = about(&hello);
             self.wid = Bytes::from(hello.wid);
-            out.command(ENLIST, Command::Enlist { worker: self.wid.clone(), about });
+            out.command(ENLIST, Command::RegisterWorker { worker: self.wid.clone(), about });
         }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, btree_map};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Command, Cursor, Event, JobId, JobRef, Origin, OriginStats, PlaceKind, QueueKind, QueueRow, Stats, Timestamp,
+    Command, Cursor, Event, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, QueueKind, QueueRow, Stats, Timestamp,
 };
 use windlass_session::Outbox;
 
@@ -96,19 +96,19 @@ impl FaktorySession {
 
     fn info_text<'a>(&'a self, now: Timestamp, wall: Timestamp, gathered: &'a Gathered) -> InfoText<'a> {
         let Gathered { stats, queues, waiting, waiting_in_default, .. } = gathered;
-        let ours = stats.of(Origin::FAKTORY);
-        let OriginStats { totals, .. } = ours;
-        let jobs = |place: PlaceKind| ours.places.get(place as usize).copied().unwrap_or_default();
+        let ours = stats.of(Protocol::FAKTORY);
+        let ProtocolStats { totals, .. } = ours;
+        let jobs = |state: JobStateKind| ours.places.get(state as usize).copied().unwrap_or_default();
         let shared = &self.settings.shared;
         InfoText {
             now_ms: wall.0,
             queues: *queues,
             waiting: *waiting,
             waiting_in_default: *waiting_in_default,
-            dead: Chore { size: jobs(PlaceKind::Dead), done: totals.purged },
-            retries: Chore { size: jobs(PlaceKind::Retrying), done: totals.retried },
-            scheduled: Chore { size: jobs(PlaceKind::Scheduled), done: totals.released },
-            working: Chore { size: jobs(PlaceKind::Leased), done: totals.timed_out },
+            dead: Chore { size: jobs(JobStateKind::Dead), done: totals.purged },
+            retries: Chore { size: jobs(JobStateKind::Retrying), done: totals.retried },
+            scheduled: Chore { size: jobs(JobStateKind::Scheduled), done: totals.released },
+            working: Chore { size: jobs(JobStateKind::Leased), done: totals.timed_out },
             workers: Chore { size: stats.workers.into(), done: totals.dismissed },
             total_failures: totals.failed,
             total_processed: totals.succeeded + totals.failed,
@@ -129,7 +129,7 @@ impl Gathered {
         if row.kind != QueueKind::Work || !is_queue_name(&row.name) {
             return;
         }
-        let jobs = row.jobs(PlaceKind::Ready).into();
+        let jobs = row.jobs(JobStateKind::Ready).into();
         let text = queue_member(&row.name, jobs);
         self.bytes += text.len() + 1;
         self.members.insert(row.name.clone(), text.into());

@@ -5,7 +5,7 @@
 //! leased one counts, else the oldest.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, JobView, Origin, PlaceKind, Unfit};
+use windlass_engine::{Command, Event, JobStateKind, JobView, Protocol, Unfit};
 use windlass_session::Outbox;
 
 use super::fetch::{Source, job_ref};
@@ -41,23 +41,23 @@ fn job_text(view: &JobView, skew_ms: i64) -> Vec<u8> {
     let body = Source { codec: view.codec, ..source(job, &view.queue) }.shown();
     let extra = job.extra.as_deref();
     let result = extra.and_then(|extra| {
-        let by = extra.result_by.unwrap_or(job.origin);
-        Some(windlass_bridge::result(by, Origin::FAKTORY, extra.result.as_deref()?))
+        let by = extra.result_by.unwrap_or(job.protocol);
+        Some(windlass_bridge::result(by, Protocol::FAKTORY, extra.result.as_deref()?))
     });
     let unit = Text::new(&body).map(|text| whole(job, text, skew_ms));
-    let state = match job.place.kind() {
-        PlaceKind::Ready => "enqueued",
-        PlaceKind::Leased => "working",
-        PlaceKind::Scheduled => "scheduled",
-        PlaceKind::Retrying => "retrying",
-        PlaceKind::Dead => "dead",
-        PlaceKind::Shelved => "shelved",
-        PlaceKind::Done if job.succeeded() == Some(true) => "success",
-        PlaceKind::Done => "failed",
+    let state = match job.state.kind() {
+        JobStateKind::Ready => "enqueued",
+        JobStateKind::Leased => "working",
+        JobStateKind::Scheduled => "scheduled",
+        JobStateKind::Retrying => "retrying",
+        JobStateKind::Dead => "dead",
+        JobStateKind::Parked => "shelved",
+        JobStateKind::Done if job.succeeded() == Some(true) => "success",
+        JobStateKind::Done => "failed",
     };
     // Empty unless a conversion of this job has failed.
-    let others = Unfit::SHARING.into_iter().filter(|origin| job.unfit != Unfit::NONE && !job.unfit.has(*origin));
-    let waits_for: Vec<&str> = others.map(windlass_bridge::origin_name).collect();
+    let others = Unfit::SHARING.into_iter().filter(|protocol| job.unfit != Unfit::NONE && !job.unfit.has(*protocol));
+    let waits_for: Vec<&str> = others.map(windlass_bridge::protocol_name).collect();
     JobText {
         state,
         job: unit.as_deref(),

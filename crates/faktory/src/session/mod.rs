@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Cursor, Event, Origin, Refusal, Tag, Timestamp};
+use windlass_engine::{ClientInfo, Command, Cursor, Event, Protocol, Refusal, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 
 pub use adopt::{Standing, Unfit};
@@ -58,7 +58,7 @@ pub struct FaktorySession {
     /// The worker's name, empty for a producer.
     wid: Bytes,
     /// For salts and for names of batches, with the number of batches made so far.
-    dice: [u64; 2],
+    rng: [u64; 2],
     batches: u64,
     /// Commands that the engine has not answered yet.
     asked: VecDeque<Ask>,
@@ -132,20 +132,20 @@ enum Task {
 }
 
 impl FaktorySession {
-    /// A session for a connection that was just accepted. `dice` are random numbers for salts and names; they must be
+    /// A session for a connection that was just accepted. `rng` are random numbers for salts and names; they must be
     /// unpredictable.
     #[must_use]
-    pub fn new(settings: Arc<Settings>, info: ClientInfo, dice: [u64; 2]) -> Self {
-        let handshake = Some(Handshake::new(&settings, dice));
+    pub fn new(settings: Arc<Settings>, info: ClientInfo, rng: [u64; 2]) -> Self {
+        let handshake = Some(Handshake::new(&settings, rng));
         Self {
             settings,
-            info: ClientInfo { origin: Some(Origin::FAKTORY), ..info },
+            info: ClientInfo { protocol: Some(Protocol::FAKTORY), ..info },
             lines: Lines::default(),
             messages: 0,
             handshake,
             counted: None,
             wid: Bytes::new(),
-            dice,
+            rng,
             batches: 0,
             asked: VecDeque::new(),
             task: None,

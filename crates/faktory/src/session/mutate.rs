@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_engine::{Codec, Command, Cursor, Event, Filter, Job, Mutation, Origin, Place, PlaceKind, Test};
+use windlass_engine::{Codec, Command, Cursor, Event, Filter, Job, JobState, JobStateKind, Mutation, Protocol, Test};
 use windlass_session::Outbox;
 
 use super::fetch::{Source, failure_text};
@@ -43,14 +43,14 @@ impl FaktorySession {
             MutateCmd::Kill => Mutation::Kill,
             MutateCmd::Requeue => Mutation::Requeue,
         };
-        let place = match mutate.target {
-            MutateTarget::Scheduled => PlaceKind::Scheduled,
-            MutateTarget::Retries => PlaceKind::Retrying,
-            MutateTarget::Dead => PlaceKind::Dead,
+        let state = match mutate.target {
+            MutateTarget::Scheduled => JobStateKind::Scheduled,
+            MutateTarget::Retries => JobStateKind::Retrying,
+            MutateTarget::Dead => JobStateKind::Dead,
         };
         let filter = Filter {
-            place: Some(place),
-            origin: Some(Origin::FAKTORY),
+            state: Some(state),
+            protocol: Some(Protocol::FAKTORY),
             test: test(mutate.regexp.as_deref(), mutate.jobtype, out.skew_ms()),
             ..Filter::default()
         };
@@ -96,7 +96,7 @@ impl Mutating {
         self.filter.names.clear();
         if !numbers.is_empty() {
             // An explicit name selects a job of any protocol.
-            self.filter.origin = None;
+            self.filter.protocol = None;
             self.filter.test = Some(Test(Arc::new(move |job| job.name().is_empty() && numbers.contains(&job.id.0))));
         }
     }
@@ -121,7 +121,7 @@ fn test(regexp: Option<&str>, jobtype: Option<String>, skew_ms: i64) -> Option<T
 pub(super) fn source<'a>(job: &'a Job, queue: &'a [u8]) -> Source<'a> {
     Source {
         id: job.id,
-        origin: job.origin,
+        protocol: job.protocol,
         named: !job.name().is_empty(),
         queue,
         body: job.body(),
@@ -136,12 +136,12 @@ pub(super) fn source<'a>(job: &'a Job, queue: &'a [u8]) -> Source<'a> {
 /// A job's text as a worker would get it. `skew_ms` is the wall clock minus the engine's.
 pub(super) fn whole(job: &Job, text: Text<'_>, skew_ms: i64) -> Vec<u8> {
     let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
-    let tried_at = if let Place::Retrying(at) = job.place { at.shifted(skew_ms) } else { job.ready_at };
+    let tried_at = if let JobState::Retrying(at) = job.state { at.shifted(skew_ms) } else { job.ready_at };
     let failure = failure_text(failure, job.failures, job.retry.failures_max, tried_at);
     text.whole(failure.as_ref(), was_enqueued(job).then_some(job.ready_at.0))
 }
 
 /// Whether the job has ever been ready.
 const fn was_enqueued(job: &Job) -> bool {
-    job.attempts > 0 || matches!(job.place, Place::Ready | Place::Leased(_))
+    job.attempts > 0 || matches!(job.state, JobState::Ready | JobState::Leased(_))
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_engine::{
-    Backoff, Clash, Command, KeyUntil, NewJob, Origin, Past, Priority, Refusal, Retry, Timestamp, Unique,
+    Backoff, Clash, Command, KeyUntil, NewJob, Past, Priority, Protocol, Refusal, Retry, Timestamp, Unique,
 };
 use windlass_session::Outbox;
 
@@ -116,7 +116,7 @@ fn asked_for(
             .failure
             .filter(|_| wishes.bid.is_none())
             .map(|failure| Box::new(Past { failures: failures(failure), ..Past::default() })),
-        ..NewJob::new(Origin::FAKTORY, queue, body)
+        ..NewJob::new(Protocol::FAKTORY, queue, body)
     }
 }
 

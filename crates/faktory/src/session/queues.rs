@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use windlass_engine::{Command, Cursor, Event, Filter, PlaceKind, QueueKind, Refusal, Timestamp};
+use windlass_engine::{Command, Cursor, Event, Filter, JobStateKind, QueueKind, Refusal, Timestamp};
 use windlass_session::Outbox;
 
 use super::{Answer, Ask, FaktorySession, Task, refusal};
@@ -144,7 +144,7 @@ impl FaktorySession {
     fn ask_ages(&mut self, mut latency: Box<Latency>, out: &mut Outbox) {
         let count = latency.names.len().min(PAGE_ROWS as usize);
         for name in latency.names.drain(..count) {
-            let filter = Filter { place: Some(PlaceKind::Ready), queue: Some(name.clone()), ..Filter::default() };
+            let filter = Filter { state: Some(JobStateKind::Ready), queue: Some(name.clone()), ..Filter::default() };
             self.ask(Ask::Step, Command::ListJobs { filter, after: Cursor::default(), limit: 1 }, out);
             latency.asked.push_back(name);
         }

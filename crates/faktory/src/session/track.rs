@@ -3,7 +3,7 @@
 //! Rules: the commercial edition's. Only jobs with `custom.track` have progress; their end remains readable for half an hour.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, JobView, PlaceKind, Timestamp};
+use windlass_engine::{Command, Event, JobStateKind, JobView, Timestamp};
 use windlass_session::Outbox;
 
 use super::fetch::job_ref;
@@ -64,13 +64,13 @@ fn text(jid: &[u8], view: &JobView) -> Vec<u8> {
             .checked_div(progress.denominator.into())
             .map(|percent| u32::try_from(percent.min(100)).unwrap_or(100))
     });
-    let state = match (job.place.kind(), job.succeeded()) {
-        (PlaceKind::Leased, _) => "working",
-        (PlaceKind::Retrying, _) => "failed",
-        (PlaceKind::Dead, _) => "dead",
-        (PlaceKind::Done, Some(true)) => "success",
-        (PlaceKind::Done, _) => "failed",
-        (PlaceKind::Ready | PlaceKind::Scheduled | PlaceKind::Shelved, _) => "enqueued",
+    let state = match (job.state.kind(), job.succeeded()) {
+        (JobStateKind::Leased, _) => "working",
+        (JobStateKind::Retrying, _) => "failed",
+        (JobStateKind::Dead, _) => "dead",
+        (JobStateKind::Done, Some(true)) => "success",
+        (JobStateKind::Done, _) => "failed",
+        (JobStateKind::Ready | JobStateKind::Scheduled | JobStateKind::Parked, _) => "enqueued",
     };
     TrackText {
         percent,

@@ -194,10 +194,10 @@ impl TrackText<'_> {
 
 /// The name of a batch, made of twelve unpredictable bytes.
 #[must_use]
-pub fn batch_name(dice: &[u8; 12]) -> String {
+pub fn batch_name(rng: &[u8; 12]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut name = String::from("b-");
-    for chunk in dice.chunks(3) {
+    for chunk in rng.chunks(3) {
         let group = chunk.iter().fold(0_usize, |group, byte| group << 8 | usize::from(*byte));
         let letter = |n: usize| LETTERS.get(group >> (18 - 6 * n) & 63).map_or('-', |letter| char::from(*letter));
         name.extend((0..4).map(letter));

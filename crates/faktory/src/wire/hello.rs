@@ -24,10 +24,10 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// A challenge, as unpredictable as the dice.
+    /// A challenge, as unpredictable as the random numbers.
     #[must_use]
-    pub fn new(dice: [u64; 2]) -> Self {
-        let [salt, rounds] = dice;
+    pub fn new(rng: [u64; 2]) -> Self {
+        let [salt, rounds] = rng;
         let rounds = ROUNDS_MIN + u32::try_from(rounds % ROUNDS_COUNT).unwrap_or(0);
         // 63 bits, as many as on deployed servers.
         Self { rounds, salt: format!("{:x}", salt >> 1) }
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn challenges_are_in_range() {
-        for dice in [0, 1, u64::MAX, 0xdead_beef_dead_beef] {
-            let challenge = Challenge::new([dice, dice]);
+        for rng in [0, 1, u64::MAX, 0xdead_beef_dead_beef] {
+            let challenge = Challenge::new([rng, rng]);
             assert!((4_000..=8_095).contains(&challenge.rounds) && challenge.salt.len() <= 16);
         }
         let challenge = Challenge { rounds: 4_321, salt: "f".to_owned() };

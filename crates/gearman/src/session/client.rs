@@ -3,7 +3,7 @@
 //! Spec: `PROTOCOL`, "GET_STATUS …", "STATUS_RES …", "OPTION_REQ", "OPTION_RES".
 
 use bytes::Bytes;
-use windlass_engine::{Command, Job, JobId, JobRef, JobView, Origin, PlaceKind, Schedule};
+use windlass_engine::{Command, Job, JobId, JobRef, JobStateKind, JobView, Protocol, Schedule};
 use windlass_session::Outbox;
 
 use super::ask::{Ask, JOB_NUMBER_END};
@@ -34,7 +34,7 @@ impl GearmanSession {
         match unique::key(unique, b"") {
             Some(key) => {
                 self.uniques_open.push_back(Bytes::copy_from_slice(unique));
-                let job = JobRef::KeyAnywhere { origin: Origin::GEARMAN, key };
+                let job = JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key };
                 out.command(Ask::StatusUnique.tag(), Command::Look(job));
             }
             None => Response::StatusResUnique { unique, status: Status::default(), clients: 0 }.encode(out.bytes()),
@@ -86,9 +86,9 @@ fn status(job: &Job) -> Status {
 /// Whether Gearman sees the job. A finished job is gone. So is a dead or parked job, which only an operator can bring back. An
 /// entry of a `cycle` queue is not a job.
 pub(super) fn is_live(job: &Job) -> bool {
-    let waits_or_runs = match job.place.kind() {
-        PlaceKind::Ready | PlaceKind::Leased | PlaceKind::Scheduled | PlaceKind::Retrying => true,
-        PlaceKind::Dead | PlaceKind::Shelved | PlaceKind::Done => false,
+    let waits_or_runs = match job.state.kind() {
+        JobStateKind::Ready | JobStateKind::Leased | JobStateKind::Scheduled | JobStateKind::Retrying => true,
+        JobStateKind::Dead | JobStateKind::Parked | JobStateKind::Done => false,
     };
     waits_or_runs && job.cycle().is_none()
 }

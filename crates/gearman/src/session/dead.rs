@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use windlass_bridge::origin_name;
-use windlass_engine::{Command, Cursor, Filter, JobId, JobView, Mutation, PlaceKind, Test};
+use windlass_bridge::protocol_name;
+use windlass_engine::{Command, Cursor, Filter, JobId, JobStateKind, JobView, Mutation, Test};
 use windlass_session::Outbox;
 
 use super::GearmanSession;
@@ -16,7 +16,7 @@ const PAGE: u32 = 200;
 
 /// Matches all jobs of the dead-letter queue.
 pub(super) fn filter() -> Filter {
-    Filter { place: Some(PlaceKind::Dead), ..Filter::default() }
+    Filter { state: Some(JobStateKind::Dead), ..Filter::default() }
 }
 
 impl GearmanSession {
@@ -26,7 +26,7 @@ impl GearmanSession {
         let (kind, message) = failure.map_or_else(Default::default, |failure| (&*failure.kind, &*failure.message));
         AdminReply::DeadRow {
             handle: &self.handle(job.id),
-            origin: origin_name(job.origin),
+            protocol: protocol_name(job.protocol),
             function: &view.queue,
             failures: job.failures.into(),
             kind,

@@ -19,7 +19,7 @@ impl GearmanSession {
 
     fn take(&self, tag: Tag, out: &mut Outbox) {
         let select = if self.settings.round_robin { Select::RoundRobin } else { Select::BestPriority };
-        let take = Take { from: From::Abilities, select, wait: Wait::No, worker: Bytes::new() };
+        let take = Take { from: From::Subscriptions, select, wait: Wait::No, worker: Bytes::new() };
         out.command(tag, Command::Take(take));
     }
 
@@ -29,15 +29,15 @@ impl GearmanSession {
             Err(misfit) => {
                 // Gearman cannot express this job: it waits for workers of other protocols. Take another one.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
-                out.command(Ask::Worker.tag(), Command::Misfit { job, proof, why: misfit.to_string().into() });
+                out.command(Ask::Worker.tag(), Command::Unconvertible { job, proof, why: misfit.to_string().into() });
                 return self.take(tag, out);
             }
         };
         self.grabs_open = self.grabs_open.saturating_sub(1);
         let handle: &[u8] = &self.handle(job.id);
         let (function, workload) = (&*job.queue, &*workload);
-        let unique = unique::submitted(job.origin, &job.key, &job.meta);
-        let reducer = unique::reducer(job.origin, &job.meta);
+        let unique = unique::submitted(job.protocol, &job.key, &job.meta);
+        let reducer = unique::reducer(job.protocol, &job.meta);
         let response = match Ask::of(tag) {
             Some(Ask::Grab(AssignForm::All)) if !reducer.is_empty() => {
                 Response::JobAssignAll { handle, function, unique, reducer, workload }

@@ -7,7 +7,9 @@
 //! shown twice, but no function is shown twice. The lines of a page are sent before the next page is requested.
 
 use bytes::BytesMut;
-use windlass_engine::{ClientRow, Command, Cursor, Filter, JobView, Origin, PlaceKind, QueueKind, QueueRow, Schedule};
+use windlass_engine::{
+    ClientRow, Command, Cursor, Filter, JobStateKind, JobView, Protocol, QueueKind, QueueRow, Schedule,
+};
 use windlass_session::Outbox;
 
 use super::admin::Task;
@@ -26,7 +28,7 @@ impl Task {
             Self::Workers { .. } => Command::ListClients { after, limit },
             Self::Jobs | Self::Uniques => Command::ListJobs { filter: Filter::default(), after, limit },
             Self::Dead => Command::ListJobs { filter: dead::filter(), after, limit },
-            Self::Schedules { .. } => Command::ListSchedules { origin: None, after, limit },
+            Self::Schedules { .. } => Command::ListSchedules { protocol: None, after, limit },
             Self::Status
             | Self::PriorityStatus
             | Self::Drop { .. }
@@ -76,7 +78,7 @@ impl GearmanSession {
         for view in rows.iter().filter(|view| is_live(&view.job)) {
             if uniques {
                 let key = view.job.key().unwrap_or_default();
-                let unique = unique::submitted(view.job.origin, key, &view.job.meta());
+                let unique = unique::submitted(view.job.protocol, key, &view.job.meta());
                 AdminReply::UniqueRow { unique }.write(out.bytes());
             } else {
                 self.job_row(view, out.bytes());
@@ -96,7 +98,7 @@ impl GearmanSession {
             let (job, handle) = (&schedule.job, self.handle(schedule.id));
             let key = job.unique.as_ref().map(|unique| &*unique.key).unwrap_or_default();
             if matches!(task, Task::Schedules { uniques: true }) {
-                AdminReply::UniqueRow { unique: unique::submitted(job.origin, key, &job.meta) }.write(out.bytes());
+                AdminReply::UniqueRow { unique: unique::submitted(job.protocol, key, &job.meta) }.write(out.bytes());
             } else {
                 AdminReply::JobRow { handle: &handle, retries: 0, ignored: false, background: true }.write(out.bytes());
             }
@@ -152,7 +154,7 @@ fn status_row(row: &QueueRow, out: &mut BytesMut) {
     AdminReply::StatusRow {
         function: &row.name,
         total: row.live().into(),
-        running: row.jobs(PlaceKind::Leased).into(),
+        running: row.jobs(JobStateKind::Leased).into(),
         workers: row.workers.into(),
     }
     .write(out);
@@ -161,26 +163,27 @@ fn status_row(row: &QueueRow, out: &mut BytesMut) {
 /// 7–9 are high, 4–6 normal, 1–3 low. Delayed jobs count as normal, which is their priority in Gearman.
 fn priority_row(row: &QueueRow, out: &mut BytesMut) {
     let [high, normal, low] = [0, 3, 6].map(|lane| row.ready.iter().skip(lane).take(3).map(|n| u64::from(*n)).sum());
-    let later: u64 = [PlaceKind::Scheduled, PlaceKind::Retrying].map(|place| u64::from(row.jobs(place))).iter().sum();
+    let later: u64 =
+        [JobStateKind::Scheduled, JobStateKind::Retrying].map(|state| u64::from(row.jobs(state))).iter().sum();
     let normal = later + normal;
     AdminReply::PriorityStatusRow { function: &row.name, high, normal, low, workers: row.workers.into() }.write(out);
 }
 
 /// Connections of other protocols are shown if they count as workers in `status`.
 fn concerns_gearman(row: &ClientRow) -> bool {
-    row.origin == Some(Origin::GEARMAN) || !row.abilities.is_empty()
+    row.protocol == Some(Protocol::GEARMAN) || !row.subscriptions.is_empty()
 }
 
 /// The function registered last comes first, as in gearmand. A Gearman peer may set an empty id. Any other missing value (the id
 /// of another protocol's connection, the address of a Unix socket) is shown as `-`, so that every row has all its columns.
 fn client_row(row: &ClientRow, out: &mut BytesMut) {
-    let foreign = row.origin != Some(Origin::GEARMAN);
+    let foreign = row.protocol != Some(Protocol::GEARMAN);
     let id = if foreign && row.label.is_empty() { NAMELESS } else { &row.label };
     let address = if row.address.is_empty() { "-" } else { &*row.address };
     if !row.is_continued {
         worker_row_begin(out, row.number.into(), address, id);
     }
-    worker_row_functions(out, row.abilities.iter().rev());
+    worker_row_functions(out, row.subscriptions.iter().rev());
     if !row.goes_on {
         worker_row_end(out);
     }

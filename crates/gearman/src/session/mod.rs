@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Event, JobId, JobView, Origin, Refusal, Schedule, Tag, Timestamp};
+use windlass_engine::{ClientInfo, Command, Event, JobId, JobView, Protocol, Refusal, Schedule, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 
 pub use adopt::Unfit;
@@ -104,7 +104,7 @@ impl GearmanSession {
         Self {
             settings,
             about: worker::About::new(&info),
-            info: ClientInfo { origin: Some(Origin::GEARMAN), ..info },
+            info: ClientInfo { protocol: Some(Protocol::GEARMAN), ..info },
             frames,
             messages: 0,
             exceptions,
@@ -180,8 +180,8 @@ impl GearmanSession {
             Event::Pushed { job, .. } => self.pushed(job, out),
             Event::Taken { tag, job } => self.taken(tag, &job, out),
             Event::Empty { .. } => self.none_to_take(out),
-            Event::Woken => Response::Noop.encode(self.unasked(out)),
-            Event::Told { job, note } => self.told(job, &note, out),
+            Event::WorkAvailable => Response::Noop.encode(self.unasked(out)),
+            Event::Progress { job, note } => self.told(job, &note, out),
             Event::Ended { job, end } => self.ended(job, &end, out),
             Event::Looked { tag, job, schedule } => self.looked(tag, job.as_deref(), schedule.as_deref(), out),
             Event::ScheduleSet { schedule, .. } => self.pushed(schedule, out),
@@ -276,7 +276,7 @@ impl GearmanSession {
 impl Session for GearmanSession {
     fn on_open(&mut self, _now: Timestamp, out: &mut Outbox) {
         out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.info)));
-        out.command(Tag::NONE, Command::Label(Bytes::from_static(NAMELESS)));
+        out.command(Tag::NONE, Command::SetClientName(Bytes::from_static(NAMELESS)));
     }
 
     fn on_bytes(&mut self, _now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {

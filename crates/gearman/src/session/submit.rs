@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Clash, Command, JobId, KeyUntil, NewJob, Origin, Payload, Priority as Urgency, Retry, Timestamp, Unique,
+    Backoff, Clash, Command, JobId, KeyUntil, NewJob, Payload, Priority as Urgency, Protocol, Retry, Timestamp, Unique,
 };
 use windlass_session::Outbox;
 
@@ -72,7 +72,7 @@ pub(super) fn new_job(settings: &Settings, job: Submission, manner: Manner) -> N
         retry: retry(settings, manner.background),
         // The protocol cannot express a retry policy.
         retry_default: true,
-        ..NewJob::new(Origin::GEARMAN, function, workload)
+        ..NewJob::new(Protocol::GEARMAN, function, workload)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientInfo, ClientRow, Command, Cursor, End, Event, JobId, Note, Origin, Payload, Priority, QueueKind, QueueRow,
+    ClientInfo, ClientRow, Command, Cursor, End, Event, JobId, Note, Payload, Priority, Protocol, QueueKind, QueueRow,
     QueueRules, Refusal, Tag, Timestamp,
 };
 use windlass_session::{Item, Outbox, Reason, Session};
@@ -118,13 +118,13 @@ fn packets_wait_for_the_end_of_a_list() {
     let (tag, command) = bench.command();
     assert!(matches!(command, Command::ListQueues { after: Cursor(0, 0), .. }));
     // No line has been sent yet.
-    bench.event(Event::Woken);
+    bench.event(Event::WorkAvailable);
     assert_eq!(bench.said(), response(&Response::Noop));
     bench.event(page(tag, &["f", "g"], Some(7)));
     assert_eq!(bench.out.take_leading_bytes().as_deref(), Some(&b"f\t0\t0\t0\ng\t0\t0\t0\n"[..]));
     let (tag, command) = bench.command();
     assert!(matches!(command, Command::ListQueues { after: Cursor(7, 0), .. }));
-    bench.event(Event::Told { job: JobId(3), note: Note::Data(Bytes::from_static(b"d")) });
+    bench.event(Event::Progress { job: JobId(3), note: Note::Data(Bytes::from_static(b"d")) });
     bench.event(Event::Ended { job: JobId(3), end: End::Cancelled });
     assert_eq!(bench.said(), "");
     bench.event(page(tag, &["h"], None));
@@ -134,7 +134,7 @@ fn packets_wait_for_the_end_of_a_list() {
     // The next command has waited for the end of the list.
     bench.say(b"");
     assert_eq!(bench.said(), format!(r"OK {}\n", env!("CARGO_PKG_VERSION")));
-    bench.event(Event::Woken);
+    bench.event(Event::WorkAvailable);
     assert_eq!(bench.said(), response(&Response::Noop));
 }
 
@@ -147,7 +147,7 @@ fn packets_that_wait_for_a_list_are_bounded() {
     bench.out.drain();
     for _ in 0..3 {
         let data = Bytes::from(vec![0; HELD_BYTES_MAX / 2]);
-        bench.event(Event::Told { job: JobId(3), note: Note::Data(data) });
+        bench.event(Event::Progress { job: JobId(3), note: Note::Data(data) });
     }
     assert_eq!(bench.out.take_reason(), Some(Reason::Limit("held_bytes_max")));
 }
@@ -279,14 +279,14 @@ fn end_of_input_waits_for_open_answers() {
         number: 9,
         address: "".into(),
         label: Bytes::new(),
-        origin: Some(Origin::EVENTMQ),
-        abilities: vec![Bytes::from_static(b"f")],
+        protocol: Some(Protocol::EVENTMQ),
+        subscriptions: vec![Bytes::from_static(b"f")],
         is_continued: false,
         goes_on: false,
         held: 0,
         waits: false,
     };
-    let idle = ClientRow { abilities: Vec::new(), ..row.clone() };
+    let idle = ClientRow { subscriptions: Vec::new(), ..row.clone() };
     bench.event(Event::Clients { tag, rows: vec![row, idle], next: None });
     assert_eq!(bench.out.take_reason(), None);
     assert_eq!(bench.said(), r"9 - - : f\n.\n");

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_engine::Origin;
+use windlass_engine::Protocol;
 
 /// The id that stands for the workload.
 const WORKLOAD: &[u8] = b"-";
@@ -38,17 +38,17 @@ pub(super) fn meta(unique: &[u8], workload: &[u8], reducer: &[u8]) -> Bytes {
 }
 
 /// The id as submitted; empty for a job of another protocol.
-pub(super) fn submitted<'a>(origin: Origin, key: &'a [u8], meta: &[u8]) -> &'a [u8] {
+pub(super) fn submitted<'a>(protocol: Protocol, key: &'a [u8], meta: &[u8]) -> &'a [u8] {
     match (key.first(), meta.first()) {
-        _ if origin != Origin::GEARMAN => b"",
+        _ if protocol != Protocol::GEARMAN => b"",
         (Some(0), _) | (None, Some(1)) => WORKLOAD,
         _ => key,
     }
 }
 
 /// The reducer as submitted; empty if there was none.
-pub(super) fn reducer(origin: Origin, meta: &[u8]) -> &[u8] {
-    if origin == Origin::GEARMAN { meta.get(1..).unwrap_or_default() } else { b"" }
+pub(super) fn reducer(protocol: Protocol, meta: &[u8]) -> &[u8] {
+    if protocol == Protocol::GEARMAN { meta.get(1..).unwrap_or_default() } else { b"" }
 }
 
 #[cfg(test)]
@@ -71,10 +71,10 @@ mod tests {
         for (unique, workload, name) in table {
             let key = key(&Bytes::copy_from_slice(unique), workload).unwrap_or_default();
             let meta = meta(unique, workload, name);
-            assert_eq!(submitted(Origin::GEARMAN, &key, &meta), unique, "{unique:?} {workload:?}");
-            assert_eq!(reducer(Origin::GEARMAN, &meta), name);
-            assert_eq!(submitted(Origin::FAKTORY, b"key", &meta), b"");
-            assert_eq!(reducer(Origin::FAKTORY, b"{}"), b"");
+            assert_eq!(submitted(Protocol::GEARMAN, &key, &meta), unique, "{unique:?} {workload:?}");
+            assert_eq!(reducer(Protocol::GEARMAN, &meta), name);
+            assert_eq!(submitted(Protocol::FAKTORY, b"key", &meta), b"");
+            assert_eq!(reducer(Protocol::FAKTORY, b"{}"), b"");
         }
     }
 

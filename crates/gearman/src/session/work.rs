@@ -6,7 +6,7 @@
 //! WORK_EXCEPTION if it enabled that option, else WORK_FAIL.
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{Command, End, Failure, JobId, JobRef, Note, Origin, Proof};
+use windlass_engine::{Command, End, Failure, JobId, JobRef, Note, Proof, Protocol};
 use windlass_session::Outbox;
 
 use super::ask::Ask;
@@ -64,7 +64,7 @@ impl GearmanSession {
     }
 
     fn tell(&self, handle: &[u8], ask: Ask, note: Note, out: &mut Outbox) {
-        self.report(handle, ask, out, |job| Command::Tell { job, proof: Proof::Connection, note });
+        self.report(handle, ask, out, |job| Command::Progress { job, proof: Proof::Connection, note });
     }
 
     /// Only the connection that holds a job may report on it. No connection holds a job with a handle of another server.
@@ -94,8 +94,8 @@ impl GearmanSession {
         let result_text;
         let response = match end {
             End::Succeeded { result, by } => {
-                let by = by.unwrap_or(Origin::GEARMAN);
-                result_text = windlass_bridge::result(by, Origin::GEARMAN, result);
+                let by = by.unwrap_or(Protocol::GEARMAN);
+                result_text = windlass_bridge::result(by, Protocol::GEARMAN, result);
                 Response::WorkComplete { handle, data: &result_text }
             }
             End::Failed(failure) if exceptions && failure.kind != FAIL => {

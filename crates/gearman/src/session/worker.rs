@@ -3,7 +3,7 @@
 //! Spec: `PROTOCOL`, "Worker Requests". None of these has an answer. PRE_SLEEP is followed by one NOOP, now or later.
 
 use bytes::Bytes;
-use windlass_engine::{Ability, ClientInfo, Command, LeaseTerms, OnExpiry};
+use windlass_engine::{ClientInfo, Command, LeaseTerms, OnExpiry, Subscription};
 use windlass_session::Outbox;
 
 use super::ask::Ask;
@@ -73,7 +73,10 @@ impl GearmanSession {
             0 => LeaseTerms::CONNECTION,
             ms => LeaseTerms { connection_bound: true, lease_ms: Some(ms.max(TIMEOUT_MS_MIN)), on_expiry, wish: None },
         };
-        out.command(Ask::Worker.tag(), Command::Serve(Ability { queue: function, weight: 0, lease, strays: None }));
+        out.command(
+            Ask::Worker.tag(),
+            Command::Serve(Subscription { queue: function, weight: 0, lease, unclaimed: None }),
+        );
     }
 
     /// Requeues the function's jobs that the worker holds: it will not finish them.
@@ -87,10 +90,10 @@ impl GearmanSession {
 
     pub(super) fn set_client_id(&mut self, id: Bytes, out: &mut Outbox) {
         self.about.id = Bytes::copy_from_slice(&id);
-        out.command(Ask::Worker.tag(), Command::Label(id));
+        out.command(Ask::Worker.tag(), Command::SetClientName(id));
     }
 
     pub(super) fn pre_sleep(out: &mut Outbox) {
-        out.command(Ask::Worker.tag(), Command::Sleep);
+        out.command(Ask::Worker.tag(), Command::WaitForWork);
     }
 }

@@ -275,22 +275,22 @@ impl Commits {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Origin, Tag};
+    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Protocol, Tag};
     use windlass_session::Outbox;
     use windlass_store::{Journal, MemoryLog};
 
     use super::*;
-    use crate::hub::Promise;
+    use crate::hub::Durability;
 
     #[test]
     fn all_that_was_gathered_in_an_interval_is_committed_after_it() {
         const BODY_BYTES: usize = 3 << 20;
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7));
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
         let mut outbox = Outbox::default();
         outbox.command(Tag::NONE, Command::Open(Default::default()));
         for _ in 0..8 {
             let body = Bytes::from(vec![7; BODY_BYTES]);
-            let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"large"), body);
+            let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"large"), body);
             outbox.command(Tag(1), Command::Push(Box::new(job)));
             assert!(hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
         }

@@ -66,13 +66,13 @@ mod tests {
     use std::ops::ControlFlow;
 
     use bytes::Bytes;
-    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Origin, Tag};
+    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Protocol, Tag};
     use windlass_session::Outbox;
-    use windlass_store::{Entry, Error, Journal, Log as _, MemoryLog, Place};
+    use windlass_store::{Entry, Error, Journal, Log as _, MemoryLog, Position};
 
     use super::*;
     use crate::clock;
-    use crate::hub::{Cut, Promise};
+    use crate::hub::{Cut, Durability};
 
     /// A log on a disk of this many bytes.
     struct SmallDisk {
@@ -93,7 +93,7 @@ mod tests {
         fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
             self.log.tail().read(after, each)
         }
-        fn fetch(&self, place: Place, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
+        fn fetch(&self, place: Position, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
             self.log.tail().fetch(place, len, into)
         }
         fn forget(&self, upto: u64) -> Result<(), Error> {
@@ -117,7 +117,7 @@ mod tests {
     fn jobs_on_their_way_to_the_disk_take_room() {
         const BODY_BYTES: u64 = 4 << 20;
         // With this promise, large jobs do not wait for one another.
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7));
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
         let mut log = MemoryLog::new();
         let bytes = RESERVE_BYTES + SLACK_BYTES + 11 * BODY_BYTES / 4;
         let room = Room::new(Arc::clone(&hub), Arc::new(SmallDisk { log: log.clone(), bytes }));
@@ -127,7 +127,7 @@ mod tests {
         let mut push = |bytes: u64| {
             let before = jobs();
             let body = Bytes::from(vec![7; usize::try_from(bytes).unwrap()]);
-            let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"large"), body);
+            let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"large"), body);
             outbox.command(Tag(1), Command::Push(Box::new(job)));
             hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect());
             jobs() > before

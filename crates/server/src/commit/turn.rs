@@ -149,7 +149,7 @@ mod tests {
     use std::thread;
 
     use bytes::Bytes;
-    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Origin, Tag};
+    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Protocol, Tag};
     use windlass_session::{Item, Outbox};
     use windlass_store::{Commit, Error, Journal, Log, LogTail, MemoryLog};
 
@@ -157,9 +157,9 @@ mod tests {
     use crate::budget::Budget;
     use crate::clock;
     use crate::commit::{Committer, Pace};
-    use crate::hub::{Hub, Promise};
+    use crate::hub::{Durability, Hub};
     use crate::mailbox::Mailbox;
-    use crate::parcel::Depot;
+    use crate::published::SharedBudget;
 
     /// A log that records which threads wrote to it.
     struct Witness(MemoryLog, Arc<Mutex<Vec<String>>>);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn push(tag: Tag) -> (Tag, Command) {
-        let job = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"body"));
+        let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"body"));
         (tag, Command::Push(Box::new(job)))
     }
 
@@ -195,14 +195,14 @@ mod tests {
     fn on_a_serving_thread<F: Future<Output = ()>>(run: impl FnOnce(Arc<Hub>, Arc<Mailbox>) -> F) -> Vec<String> {
         let (names, hour) = (Arc::<Mutex<Vec<String>>>::default(), Duration::from_secs(3600));
         let log = Box::new(Witness(MemoryLog::new(), Arc::clone(&names)));
-        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Durable, 7));
+        let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Durable, 7));
         let pace = Pace { interval: None, retry: hour, timeout: hour, abort: hour };
         let committer = Committer::start(Arc::clone(&hub), log, None, pace).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let ringer = Ringer::start(runtime.handle());
         runtime.spawn(Arc::clone(committer.commits()).serve(Arc::clone(&ringer)));
         let budget = Arc::new(Budget::new(usize::MAX));
-        let mailbox = Arc::new(Mailbox::new(1 << 20, Arc::new(Depot::new(1 << 20)), budget, ringer));
+        let mailbox = Arc::new(Mailbox::new(1 << 20, Arc::new(SharedBudget::new(1 << 20)), budget, ringer));
         hub.join(ClientId(1), Arc::clone(&mailbox));
         runtime.block_on(async {
             tokio::task::yield_now().await;

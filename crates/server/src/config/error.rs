@@ -25,10 +25,10 @@ pub enum Error {
         spot: Box<Spot>,
     },
     /// A key set outside the file is unknown or has a wrong value.
-    #[error("{origin}: {reason}")]
+    #[error("{protocol}: {reason}")]
     Override {
         /// The variable or the argument.
-        origin: String,
+        protocol: String,
         /// What is wrong with it.
         reason: String,
     },

@@ -20,27 +20,27 @@ const NOT_OURS: [&str; 3] = ["WINDLASS_TEST_", "WINDLASS_SIM_", "WINDLASS_BENCH_
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
     /// The variable or argument that set it, for messages.
-    origin: String,
+    protocol: String,
     /// `section.key`, `section.section.key` or `key`.
     key: String,
     value: Value,
 }
 
 impl Override {
-    /// A key and its value, as text. Messages name `origin` as their source.
+    /// A key and its value, as text. Messages name `protocol` as their source.
     ///
     /// # Errors
     ///
     /// [`Error::Override`]: the key is unknown, or the value is not TOML.
-    pub fn new(origin: &str, key: &str, text: &str) -> Result<Self, Error> {
-        let refuse = |reason| Error::Override { origin: origin.to_owned(), reason };
+    pub fn new(protocol: &str, key: &str, text: &str) -> Result<Self, Error> {
+        let refuse = |reason| Error::Override { protocol: protocol.to_owned(), reason };
         let keys = keys();
         let Some((_, like)) = keys.iter().find(|(known, _)| known == key) else {
             let near = nearest(key, keys.iter().map(|(key, _)| key.clone()));
             return Err(refuse(format!("unknown key `{key}`; the nearest is `{near}`")));
         };
         let value = value(text, like).map_err(refuse)?;
-        Ok(Self { origin: origin.to_owned(), key: key.to_owned(), value })
+        Ok(Self { protocol: protocol.to_owned(), key: key.to_owned(), value })
     }
 
     /// `section.key=value`, the argument of `--set`.
@@ -49,10 +49,10 @@ impl Override {
     ///
     /// As [`Override::new`]; or there is no `=` in the text.
     pub fn from_assignment(text: &str) -> Result<Self, Error> {
-        let origin = format!("--set {text}");
+        let protocol = format!("--set {text}");
         match text.split_once('=') {
-            Some((key, value)) => Self::new(&origin, key.trim(), value),
-            None => Err(Error::Override { origin, reason: "section.key=value expected".to_owned() }),
+            Some((key, value)) => Self::new(&protocol, key.trim(), value),
+            None => Err(Error::Override { protocol, reason: "section.key=value expected".to_owned() }),
         }
     }
 
@@ -72,7 +72,7 @@ impl Override {
     }
 
     fn from_variable(name: &str, value: OsString) -> Result<Self, Error> {
-        let refuse = |reason| Error::Override { origin: name.to_owned(), reason };
+        let refuse = |reason| Error::Override { protocol: name.to_owned(), reason };
         let keys = keys();
         let Some((key, _)) = keys.iter().find(|(key, _)| variable(key) == name) else {
             let near = nearest(name, keys.iter().map(|(key, _)| variable(key)));
@@ -90,12 +90,12 @@ impl Config {
     ///
     /// [`Error::Override`]: a value has the wrong type for its key.
     pub fn with(self, overrides: impl IntoIterator<Item = Override>) -> Result<Self, Error> {
-        overrides.into_iter().try_fold(self, |config, Override { origin, key, value }| {
+        overrides.into_iter().try_fold(self, |config, Override { protocol, key, value }| {
             let mut table = config.to_table();
             put(&mut table, &key, value);
             table.try_into().map_err(|error: toml::de::Error| {
                 let reason = error.message().trim().replace('\n', "; ");
-                Error::Override { origin, reason }
+                Error::Override { protocol, reason }
             })
         })
     }

@@ -8,7 +8,7 @@ use windlass_engine::{Command, Engine, Event, Limits, Tag};
 use windlass_store::Journal;
 
 use super::*;
-use crate::hub::Promise;
+use crate::hub::Durability;
 use crate::places::{PlaceLimits, Places};
 
 /// More than may wait when the pipe is full.
@@ -50,7 +50,7 @@ impl Session for Talkative {
         self.ticks_at
     }
 
-    fn excuse(&mut self, _: Timestamp) {
+    fn reset_liveness(&mut self, _: Timestamp) {
         self.told.lock().unwrap().push("excused");
     }
 }
@@ -65,7 +65,7 @@ pub(crate) const BOUNDS: Bounds = Bounds {
 
 /// The shared state of connections on this hub.
 pub(crate) fn shared(hub: &Arc<Hub>) -> Shared {
-    Shared { hub: Arc::clone(hub), depot: Arc::new(Depot::new(DEPOT_BYTES)) }
+    Shared { hub: Arc::clone(hub), shared_budget: Arc::new(SharedBudget::new(DEPOT_BYTES)) }
 }
 
 /// A place that no other connection uses.
@@ -80,7 +80,7 @@ const DEPOT_BYTES: usize = 1 << 20;
 /// A connection with such a session, the session's calls, and a handle to the mailbox.
 fn connection<S: Stream>(stream: S, answer_bytes: usize) -> (Connection<S>, Told, Arc<dyn Post>) {
     let journal = Journal::new();
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), journal, Promise::Soon, 7));
+    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), journal, Durability::Soon, 7));
     let (told, mut handle) = (Told::default(), None);
     let greet = |line| {
         handle = Some(line);

@@ -9,7 +9,7 @@ use windlass_store::Journal;
 
 use super::tests::{BOUNDS, guest, shared};
 use super::*;
-use crate::hub::Promise;
+use crate::hub::Durability;
 
 /// The sessions' calls, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;
@@ -48,7 +48,7 @@ fn page(after: windlass_engine::Cursor) -> Command {
 
 /// A hub with several pages of queues.
 fn hub_of_queues() -> Shared {
-    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Promise::Soon, 7));
+    let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
     for n in 0..PAGES {
         let queue = Bytes::from(format!("q{n}"));
         hub.ask(Command::CreateQueue { queue, kind: windlass_engine::QueueKind::Work });

@@ -105,7 +105,7 @@ impl<S: Stream> Connection<S> {
         for mail in mail.drain(..) {
             match mail {
                 Mail::Bytes(words) => self.say(|output| output.append_shared(words)),
-                Mail::Posted(parcel) => self.say(|output| output.copy(parcel.words())),
+                Mail::Posted(published) => self.say(|output| output.copy(published.words())),
                 Mail::Event(event) => {
                     self.session.on_event(self.now, event, &mut self.outbox);
                     // Bytes that the session answers at once go ahead of the rest of the mail; only its commands are new items.

@@ -32,7 +32,7 @@ pub(super) fn needs_store(tag: Tag, command: &Command) -> bool {
         Command::SetSchedule(_) | Command::BatchNew(_) | Command::Mutate { .. } | Command::Flush { .. } => true,
         Command::Finish { .. }
         | Command::Fail { .. }
-        | Command::Misfit { .. }
+        | Command::Unconvertible { .. }
         | Command::Release { .. }
         | Command::Extend { .. }
         | Command::Repay { .. }
@@ -51,16 +51,16 @@ pub(super) fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::RuleQueue { .. } => tag.wants_answer(),
         Command::Open(_)
         | Command::Close
-        | Command::Label(_)
+        | Command::SetClientName(_)
         | Command::Serve(_)
         | Command::Unserve { .. }
         | Command::UnserveAll { .. }
         | Command::Take(_)
-        | Command::Sleep
+        | Command::WaitForWork
         | Command::Credit { .. }
         | Command::Unwait
         | Command::Bridge(_)
-        | Command::Tell { .. }
+        | Command::Progress { .. }
         | Command::Look(_)
         | Command::ListSchedules { .. }
         | Command::LookBatch { .. }
@@ -69,8 +69,8 @@ pub(super) fn needs_store(tag: Tag, command: &Command) -> bool {
         | Command::ListJobs { .. }
         | Command::ListClients { .. }
         | Command::Stats
-        | Command::Enlist { .. }
+        | Command::RegisterWorker { .. }
         | Command::Beat { .. }
-        | Command::Signal { .. } => false,
+        | Command::SetWorkerState { .. } => false,
     }
 }

@@ -1,6 +1,6 @@
 //! Visits, large jobs and the commits that contain them.
 
-use windlass_engine::{Limits, NewJob, Origin};
+use windlass_engine::{Limits, NewJob, Protocol};
 use windlass_session::Item;
 
 use super::kinds::LARGE_BYTES;
@@ -9,24 +9,24 @@ use super::*;
 fn ring(mailboxes: Vec<Arc<Mailbox>>) {
     mailboxes.iter().for_each(|mailbox| mailbox.ring());
 }
-use crate::parcel::Depot;
+use crate::published::SharedBudget;
 
 const LARGE: usize = 3 * LARGE_BYTES;
 
 fn push(bytes: usize) -> Command {
     let body = Bytes::from(vec![7; bytes]);
-    Command::Push(Box::new(NewJob::new(Origin::GEARMAN, Bytes::from_static(b"f"), body)))
+    Command::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body)))
 }
 
 fn items(commands: impl IntoIterator<Item = Command>) -> VecDeque<Item> {
     commands.into_iter().map(|command| Item::Command(Tag(1), command)).collect()
 }
 
-fn hub(promise: Promise, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
+fn hub(promise: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
     let hub = Hub::new(Engine::new(Limits::default(), 7), Journal::new(), promise, 7).bounded(1 << 30);
     let mailboxes = (1..=clients).map(|client| {
-        let depot = Arc::new(Depot::new(0));
-        let mailbox = Arc::new(Mailbox::new(usize::MAX, depot, Arc::clone(&hub.budget), Arc::default()));
+        let shared_budget = Arc::new(SharedBudget::new(0));
+        let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(&hub.budget), Arc::default()));
         hub.join(ClientId(client), Arc::clone(&mailbox));
         visit(&hub, client, &mut items([Command::Open(ClientInfo::default())]));
         mailbox
@@ -60,7 +60,7 @@ fn acknowledged(hub: &Hub, mailbox: &Mailbox) -> usize {
 
 #[test]
 fn small_jobs_wait_for_one_large_commit_at_most() {
-    let (hub, mailboxes) = hub(Promise::Durable, 4);
+    let (hub, mailboxes) = hub(Durability::Durable, 4);
     while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
     let large = || [push(LARGE), push(LARGE)];
     let (mut one, mut other) = (items([push(10)].into_iter().chain(large())), items(large()));
@@ -72,7 +72,7 @@ fn small_jobs_wait_for_one_large_commit_at_most() {
     assert!(commit(&hub) < LARGE as u64, "earlier changes are in a commit of their own");
     // All that one connection sends in one go is acknowledged in one go.
     assert_eq!([0, 2, 3].map(|at| acknowledged(&hub, &mailboxes[at])), [0, 1, 0]);
-    assert!(visit(&hub, 2, &mut other), "not yet its turn");
+    assert!(visit(&hub, 2, &mut other), "not yet its context");
     let (from, to) = (LARGE as u64, LARGE as u64 + 5000);
     assert!((from..to).contains(&commit(&hub)));
     assert_eq!([0, 1, 3].map(|at| acknowledged(&hub, &mailboxes[at])), [2, 0, 1]);
@@ -89,14 +89,14 @@ fn small_jobs_wait_for_one_large_commit_at_most() {
 
 #[test]
 fn large_jobs_do_not_wait_unless_acknowledgements_do() {
-    let (hub, _) = hub(Promise::Soon, 1);
+    let (hub, _) = hub(Durability::Soon, 1);
     let mut pushes = items([push(LARGE), push(LARGE), push(LARGE)]);
     assert!(!visit(&hub, 1, &mut pushes) && pushes.is_empty());
 }
 
 #[test]
 fn a_refused_large_job_delays_nothing() {
-    let (hub, mailboxes) = hub(Promise::Durable, 1);
+    let (hub, mailboxes) = hub(Durability::Durable, 1);
     while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
     hub.set_full(true);
     let mut pushes = items([push(LARGE), push(LARGE)]);
@@ -109,7 +109,7 @@ fn a_refused_large_job_delays_nothing() {
 
 #[test]
 fn a_visit_ends_when_its_answers_fill_the_room() {
-    let (hub, mailboxes) = hub(Promise::Soon, 1);
+    let (hub, mailboxes) = hub(Durability::Soon, 1);
     visit(&hub, 1, &mut items((0..9).map(|_| push(100_000))));
     let take = || Command::Look(windlass_engine::JobRef::Id(windlass_engine::JobId(1)));
     let mut looks = items((0..9).map(|_| take()));
@@ -121,7 +121,7 @@ fn a_visit_ends_when_its_answers_fill_the_room() {
 /// The small job got a commit of its own because of the large job behind it, which was refused then.
 #[test]
 fn jobs_before_a_refused_large_job_need_one_commit() {
-    let (hub, mailboxes) = hub(Promise::Durable, 1);
+    let (hub, mailboxes) = hub(Durability::Durable, 1);
     while hub.cut().map(|cut| ring(hub.committed(cut.commit.seq()))).is_some() {}
     hub.set_room(LARGE as u64 - 1);
     assert!(!visit(&hub, 1, &mut items([push(100), push(LARGE)])));

@@ -12,7 +12,7 @@ use windlass_engine::{ClientId, Command, Event, NoticeKind, Reading, Refusal, Ta
 use windlass_session::Item;
 
 use super::kinds::{LARGE_BYTES, ends_unanswered, is_large_push, needs_store, takes_room};
-use super::{Core, Hub, Promise};
+use super::{Core, Durability, Hub};
 use crate::mailbox::event_bytes;
 
 /// The work of one visit: half a millisecond, as the engine estimates it ([`Engine::work`]). The visit finishes the command that
@@ -45,7 +45,7 @@ impl Hub {
         items: &mut VecDeque<Item>,
         mut room: usize,
     ) -> Visited {
-        let one_by_one = self.promise == Promise::Durable && !self.failed();
+        let one_by_one = self.promise == Durability::Durable && !self.failed();
         let (mut large, mut must_wait) = (false, false);
         let mut core = self.lock();
         core.begin(now);
@@ -59,7 +59,7 @@ impl Hub {
                 core.begin_commit();
                 large = true;
             }
-            let answers_at = core.turn.events.len();
+            let answers_at = core.context.events.len();
             let Some(item) = items.pop_front() else { break };
             if let Some(rest) = self.do_one(&mut core, client, item) {
                 items.push_front(rest);
@@ -83,7 +83,7 @@ impl Hub {
         match item {
             Item::Command(tag, command) if self.is_refused(tag, &command) => {
                 core.notice_unavailable(&command);
-                core.turn.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
+                core.context.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
             }
             Item::Command(tag, command) if self.hand_out_after_commit && ends_unanswered(tag, &command) => {
                 core.apply_end(client, tag, command);
@@ -93,7 +93,7 @@ impl Hub {
             }
             Item::Command(tag, command) => core.apply(client, tag, command),
             Item::Bytes(bytes) => {
-                let place = core.turn.events.len();
+                let place = core.context.events.len();
                 core.words.push_back((place, client, bytes));
             }
         }
@@ -128,23 +128,23 @@ impl Core {
 
     /// Begins a new commit: all that this visit has done so far belongs to the previous one.
     fn begin_commit(&mut self) {
-        self.journal.append(&self.engine, &self.turn.changes);
-        self.turn.changes.clear();
+        self.journal.append(&self.engine, &self.context.changes);
+        self.context.changes.clear();
         self.journal.begin_anew(&self.engine);
     }
 
     /// Bytes that the events from an index on add for this client.
     fn answer_bytes(&self, client: ClientId, from: usize) -> usize {
-        let answers = self.turn.events.get(from..).unwrap_or_default();
+        let answers = self.context.events.get(from..).unwrap_or_default();
         answers.iter().filter(|(whose, _)| *whose == client).map(|(_, event)| event_bytes(event)).sum()
     }
 
     /// Applies the end of a job, which gets no answer. The client's next job waits for this commit if the disk has a record of
     /// the job: after a restart the job would run again.
     fn apply_end(&mut self, client: ClientId, tag: Tag, command: Command) {
-        let before = self.turn.changes.len();
+        let before = self.context.changes.len();
         self.apply(client, tag, command);
-        if self.turn.changes.get(before..).is_some_and(|changes| self.journal.knows_any(changes)) {
+        if self.context.changes.get(before..).is_some_and(|changes| self.journal.knows_any(changes)) {
             self.ends.ended_by = Some(client);
         }
     }
@@ -154,15 +154,15 @@ impl Core {
         if !matches!(command, Command::Close | Command::UnserveAll { .. }) {
             return false;
         }
-        self.engine.tick(&mut self.turn);
-        self.engine.apply_in_part(client, command, &mut self.turn)
+        self.engine.tick(&mut self.context);
+        self.engine.apply_in_part(client, command, &mut self.context)
     }
 
     /// Notes that a job is refused because the store has failed or is full.
     fn notice_unavailable(&mut self, command: &Command) {
         if let Command::Push(job) = command {
             let example = || (Bytes::copy_from_slice(&job.queue), Bytes::new(), Bytes::new());
-            self.turn.notice(NoticeKind::Refused(Refusal::Unavailable), example);
+            self.context.notice(NoticeKind::Refused(Refusal::Unavailable), example);
         }
     }
 }

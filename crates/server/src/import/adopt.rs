@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use windlass_engine::{Batch, Job, JobId, Origin, Payload, Place, Refusal, Role, Schedule};
+use windlass_engine::{Batch, Job, JobId, JobState, Payload, Protocol, Refusal, Role, Schedule};
 
 use super::jsonl::{Line, Ranks};
 use super::{Importer, Outcome};
@@ -65,8 +65,8 @@ impl Importer {
     ///
     /// [`Failure::Runtime`]: a full batch could not be written to the store.
     pub fn take_line(&mut self, place: u64, line: Line) -> Result<Adopted, Failure> {
-        self.turn.changes.clear();
-        self.turn.events.clear();
+        self.context.changes.clear();
+        self.context.events.clear();
         let mut without = None;
         let taken = match line {
             Line::New(job) => {
@@ -82,16 +82,16 @@ impl Importer {
                     settings(there) != settings(&image)
                 });
                 without = differs.then_some("its settings, because the existing queue has others");
-                self.engine.adopt_queue(image, &mut self.turn)
+                self.engine.adopt_queue(image, &mut self.context)
             }
             Line::Schedule(schedule) => self.adopt_schedule(*schedule),
             Line::Batch(batch) => self.adopt_batch(*batch),
             Line::NextNumber(next) => {
-                self.engine.adopt_numbers(next, &mut self.turn);
+                self.engine.adopt_numbers(next, &mut self.context);
                 Ok(true)
             }
         };
-        self.journal.append(&self.engine, &self.turn.changes);
+        self.journal.append(&self.engine, &self.context.changes);
         self.adoption.asleep = true;
         let outcome = match taken {
             Ok(true) => Outcome::Taken,
@@ -118,10 +118,11 @@ impl Importer {
 
     fn adopt_job(&mut self, mut job: Job, queue: &Bytes, without: &mut Option<&'static str>) -> Result<bool, Refusal> {
         let same = |other: &Job| {
-            (other.origin, other.key(), other.name(), other.body()) == (job.origin, job.key(), job.name(), job.body())
+            (other.protocol, other.key(), other.name(), other.body())
+                == (job.protocol, job.key(), job.name(), job.body())
         };
         let namesake = self.engine.job_named(job.name()).filter(|_| !job.name().is_empty());
-        let namesake = namesake.filter(|other| other.id < self.first && other.origin == job.origin);
+        let namesake = namesake.filter(|other| other.id < self.first && other.protocol == job.protocol);
         if self.engine.job(job.id).is_some_and(same) || namesake.is_some() {
             return Ok(false);
         }
@@ -131,14 +132,14 @@ impl Importer {
         job.shift(self.ahead_ms());
         let rank = self.rank_of(&job);
         job.rank = rank;
-        match self.engine.adopt_job(job.clone(), queue, self.first, &mut self.turn) {
+        match self.engine.adopt_job(job.clone(), queue, self.first, &mut self.context) {
             Ok(_) => {}
             // As for a client that submits the job again, the existing job counts.
-            Err(Refusal::NotUnique) if job.cycle().is_some() || job.origin == Origin::GEARMAN => return Ok(false),
+            Err(Refusal::NotUnique) if job.cycle().is_some() || job.protocol == Protocol::GEARMAN => return Ok(false),
             Err(Refusal::NotUnique) => {
                 *without = Some("its key, which another job holds");
                 let payload = Payload::copy(None, job.name(), job.body());
-                self.engine.adopt_job(Job { payload, ..job }, queue, self.first, &mut self.turn)?;
+                self.engine.adopt_job(Job { payload, ..job }, queue, self.first, &mut self.context)?;
             }
             Err(why) => return Err(why),
         }
@@ -157,7 +158,7 @@ impl Importer {
 
     /// Puts a job into its batch. `false` if the batch does not exist here, or does not count the job.
     fn enrol(&mut self, job: &mut Job) -> bool {
-        let over = matches!(job.place, Place::Done(_));
+        let over = matches!(job.state, JobState::Done(_));
         let Some(member) = job.extra.as_deref_mut().and_then(|extra| extra.member.as_mut()) else { return true };
         let (unran, open) = (u64::from(!member.ran), u64::from(!over));
         let members = self.adoption.batches.get_mut(&member.batch);
@@ -179,7 +180,7 @@ impl Importer {
             return Ok(false);
         }
         schedule.shift(self.ahead_ms());
-        match self.engine.adopt_schedule(schedule, &mut self.turn) {
+        match self.engine.adopt_schedule(schedule, &mut self.context) {
             Ok(_) => Ok(true),
             Err(Refusal::NotUnique) => Ok(false),
             Err(why) => Err(why),
@@ -194,7 +195,7 @@ impl Importer {
         let parent = batch.parent.and_then(|parent| self.adoption.batches.get(&parent)).map(|members| members.id);
         batch.parent = batch.parent.map(|_| parent.unwrap_or(JobId(0)));
         batch.shift(self.ahead_ms());
-        let id = match self.engine.adopt_batch(batch, &mut self.turn) {
+        let id = match self.engine.adopt_batch(batch, &mut self.context) {
             Ok(id) => id,
             Err(Refusal::NotUnique) => return Ok(false),
             Err(why) => return Err(why),
@@ -207,7 +208,7 @@ impl Importer {
     /// Whether an earlier import created this batch; the jobs that follow may then belong to it.
     fn meet_batch(&mut self, batch: &Batch) -> bool {
         let same = |other: &&Batch| {
-            (&other.name, other.origin, other.created_at) == (&batch.name, batch.origin, batch.created_at)
+            (&other.name, other.protocol, other.created_at) == (&batch.name, batch.protocol, batch.created_at)
         };
         let Some(here) = self.engine.batches().find(same) else { return false };
         let (id, at) = (here.id, here.standing);
@@ -216,7 +217,7 @@ impl Importer {
             let member = job.extra.as_deref().and_then(|extra| extra.member);
             if let Some(member) = member.filter(|member| member.batch == id && member.role == Role::Job) {
                 members.unran = members.unran.saturating_sub((!member.ran).into());
-                members.open = members.open.saturating_sub((!matches!(job.place, Place::Done(_))).into());
+                members.open = members.open.saturating_sub((!matches!(job.state, JobState::Done(_))).into());
             }
         }
         self.adoption.batches.insert(batch.id, members);

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use windlass_engine::{
-    Batch, Clash, Job, KeyUntil, NewJob, Origin, Past, Payload, Place, Priority, QueueImage, QueueKind, Schedule,
+    Batch, Clash, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueImage, QueueKind, Schedule,
     Timestamp, Unique,
 };
 use windlass_store::Record;
@@ -144,9 +144,9 @@ impl Fields {
             return Err(LineError::Unknown(unknown.clone()));
         }
         let queue = self.bytes("queue")?.ok_or(LineError::Missing("queue"))?;
-        let origin = self.origin()?;
+        let protocol = self.protocol()?;
         let kind = match self.text("kind")? {
-            None if origin == Origin::SPIDERQ => QueueKind::Cycle,
+            None if protocol == Protocol::SPIDERQ => QueueKind::Cycle,
             None | Some("work") => QueueKind::Work,
             Some("cycle") => QueueKind::Cycle,
             Some(_) => return Err(unfit("kind", "work or cycle")),
@@ -157,16 +157,16 @@ impl Fields {
             Some(value @ 1..=9) => Priority::clamped(u8::try_from(value).unwrap_or_default()),
             Some(_) => return Err(unfit("priority", "a number from 1 to 9")),
         };
-        let clash = match origin {
-            Origin::FAKTORY => Clash::Refuse,
-            Origin::SPIDERQ => Clash::Keep,
+        let clash = match protocol {
+            Protocol::FAKTORY => Clash::Refuse,
+            Protocol::SPIDERQ => Clash::Keep,
             _ => Clash::Attach,
         };
         let unique = self.bytes("key")?.map(|key| Unique { key, clash, until: KeyUntil::End });
         let failures = u32::try_from(self.number("failures")?.unwrap_or(0)).unwrap_or(u32::MAX);
         let ready_at = self.number("ready_at_ms")?.map(Timestamp);
         let (not_before, place) = self.place()?;
-        let past = Past { ready_at, failures, place };
+        let past = Past { ready_at, failures, state: place };
         Ok(NewJob {
             kind,
             priority,
@@ -176,37 +176,37 @@ impl Fields {
             not_before,
             retry_default: true,
             past: (past != Past::default() && kind == QueueKind::Work).then(|| Box::new(past)),
-            ..NewJob::new(origin, queue, body)
+            ..NewJob::new(protocol, queue, body)
         })
     }
 
-    fn origin(&self) -> Result<Origin, LineError> {
+    fn protocol(&self) -> Result<Protocol, LineError> {
         if let Some(Value::String(name)) = self.0.get("origin") {
             return match name.as_str() {
-                "faktory" => Ok(Origin::FAKTORY),
-                "gearman" => Ok(Origin::GEARMAN),
-                "spiderq" => Ok(Origin::SPIDERQ),
-                "eventmq" => Ok(Origin::EVENTMQ),
+                "faktory" => Ok(Protocol::FAKTORY),
+                "gearman" => Ok(Protocol::GEARMAN),
+                "spiderq" => Ok(Protocol::SPIDERQ),
+                "eventmq" => Ok(Protocol::EVENTMQ),
                 _ => Err(unfit("origin", "faktory, gearman, spiderq or eventmq")),
             };
         }
         match self.number("origin")? {
-            None => Ok(Origin::GEARMAN),
-            Some(number) => match u8::try_from(number).map(Origin) {
-                Ok(origin) if (Origin::FAKTORY..=Origin::EVENTMQ).contains(&origin) => Ok(origin),
+            None => Ok(Protocol::GEARMAN),
+            Some(number) => match u8::try_from(number).map(Protocol) {
+                Ok(protocol) if (Protocol::FAKTORY..=Protocol::EVENTMQ).contains(&protocol) => Ok(protocol),
                 Ok(_) | Err(_) => Err(unfit("origin", "a number from 1 to 4, or the name of a protocol")),
             },
         }
     }
 
     /// When a new job may first be taken, and its state if the time does not imply it.
-    fn place(&self) -> Result<(Option<Timestamp>, Option<Place>), LineError> {
+    fn place(&self) -> Result<(Option<Timestamp>, Option<JobState>), LineError> {
         let due_at = || Ok(Timestamp(self.number("due_at_ms")?.ok_or(LineError::Missing("due_at_ms"))?));
         match self.text("place")? {
             None | Some("ready" | "leased") => Ok((None, None)),
             Some("scheduled") => Ok((Some(due_at()?), None)),
-            Some("retrying") => Ok((None, Some(Place::Retrying(due_at()?)))),
-            Some("dead") => Ok((None, Some(Place::Dead(due_at()?)))),
+            Some("retrying") => Ok((None, Some(JobState::Retrying(due_at()?)))),
+            Some("dead") => Ok((None, Some(JobState::Dead(due_at()?)))),
             Some(_) => Err(unfit("place", "ready, leased, scheduled, retrying or dead")),
         }
     }

@@ -16,8 +16,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, ClientId, ClientInfo, Command, Engine, Event, JobId, NewJob, Pushed, QueueKind, Refusal, Tag, Timestamp,
-    Turn,
+    Clash, ClientId, ClientInfo, Command, Context, Engine, Event, JobId, NewJob, Pushed, QueueKind, Refusal, Tag,
+    Timestamp,
 };
 use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_gearman::session::Settings;
@@ -65,7 +65,7 @@ pub enum Outcome {
 pub struct Importer {
     engine: Engine,
     journal: Journal,
-    turn: Turn,
+    context: Context,
     to: Option<To>,
     batch_jobs: u64,
     /// Jobs with smaller numbers existed before the import.
@@ -112,11 +112,11 @@ impl Importer {
 
     fn new(engine: Engine, journal: Journal, to: Option<To>) -> Self {
         let reading = clock::read();
-        let mut turn = Turn::new(reading.now, run::random_seed());
-        turn.clock = reading.clock;
+        let mut context = Context::new(reading.now, run::random_seed());
+        context.clock = reading.clock;
         let first = JobId(engine.head().next_job);
         let adoption = Adoption::default();
-        let mut importer = Self { engine, journal, turn, to, batch_jobs: 0, first, adoption };
+        let mut importer = Self { engine, journal, context, to, batch_jobs: 0, first, adoption };
         importer.apply(Tag::NONE, Command::Open(ClientInfo::default()));
         importer
     }
@@ -141,13 +141,13 @@ impl Importer {
 
     /// How far the engine's clock is ahead of the wall clock; imported times are shifted by this.
     fn ahead_ms(&self) -> i64 {
-        self.turn.clock.skew_ms.saturating_neg()
+        self.context.clock.skew_ms.saturating_neg()
     }
 
     /// Converts a job's times to the engine's clock.
     fn by_engine(&self, mut job: NewJob) -> NewJob {
         let ahead_ms = self.ahead_ms();
-        if let Some(place) = job.past.as_mut().and_then(|past| past.place.as_mut()) {
+        if let Some(place) = job.past.as_mut().and_then(|past| past.state.as_mut()) {
             place.shift(ahead_ms);
         }
         if let Some(unique) = &mut job.unique {
@@ -213,7 +213,7 @@ impl Importer {
 
     fn push_new(&mut self, job: NewJob) -> Outcome {
         let namesake = job.name.as_deref().and_then(|name| self.engine.job_named(name));
-        if namesake.is_some_and(|other| other.id < self.first && other.origin == job.origin) {
+        if namesake.is_some_and(|other| other.id < self.first && other.protocol == job.protocol) {
             return Outcome::Known;
         }
         let refuses = job.unique.as_ref().is_some_and(|unique| unique.clash == Clash::Refuse);
@@ -227,12 +227,12 @@ impl Importer {
     fn ask(&mut self, command: Command) -> Result<(), Refusal> {
         self.apply(Tag(1), command);
         let refusal = |(_, event)| if let Event::Refused { why, .. } = event { Some(why) } else { None };
-        self.turn.events.drain(..).find_map(refusal).map_or(Ok(()), Err)
+        self.context.events.drain(..).find_map(refusal).map_or(Ok(()), Err)
     }
 
     fn push(&mut self, job: NewJob) -> Outcome {
         self.apply(Tag(1), Command::Push(Box::new(job)));
-        let outcomes = self.turn.events.drain(..).filter_map(|(_, event)| {
+        let outcomes = self.context.events.drain(..).filter_map(|(_, event)| {
             if let Event::Pushed { how, .. } = event {
                 Some(if how == Pushed::New { Outcome::Taken } else { Outcome::Known })
             } else if let Event::Refused { why, .. } = event {
@@ -248,11 +248,11 @@ impl Importer {
     fn apply(&mut self, tag: Tag, command: Command) {
         self.wake_up();
         let reading = clock::read();
-        (self.turn.now, self.turn.clock) = (reading.now, reading.clock);
-        self.turn.changes.clear();
-        self.turn.events.clear();
-        self.engine.apply(CLIENT, tag, command, &mut self.turn);
-        self.journal.append(&self.engine, &self.turn.changes);
+        (self.context.now, self.context.clock) = (reading.now, reading.clock);
+        self.context.changes.clear();
+        self.context.events.clear();
+        self.engine.apply(CLIENT, tag, command, &mut self.context);
+        self.journal.append(&self.engine, &self.context.changes);
     }
 
     /// Writes the pending changes, then the record. An interruption between the two repeats the batch.
@@ -321,7 +321,7 @@ pub fn now() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use windlass_engine::{Clash, KeyUntil, Origin, Unique};
+    use windlass_engine::{Clash, KeyUntil, Protocol, Unique};
 
     use super::*;
 
@@ -335,7 +335,7 @@ mod tests {
 
     fn job(key: &'static str, body: &'static str) -> NewJob {
         let unique = Unique { key: Bytes::from_static(key.as_bytes()), clash: Clash::Attach, until: KeyUntil::End };
-        let new = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"f"), Bytes::from_static(body.as_bytes()));
+        let new = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), Bytes::from_static(body.as_bytes()));
         NewJob { unique: (!key.is_empty()).then_some(unique), ..new }
     }
 

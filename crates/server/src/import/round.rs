@@ -5,9 +5,9 @@ use std::path::Path;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, Clash, ClientId, ClientInfo, Codec, Command, Engine, Failure, From, Job, JobId, JobRef, KeyUntil,
-    LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry, Origin, Priority, Proof, QueueImage, QueueKind, QueueRules,
-    Recurrence, RepayTo, Retry, Schedule, Select, Tag, Take, Throttle, Timestamp, Turn, Unique, Wait,
+    Backoff, Batch, Clash, ClientId, ClientInfo, Codec, Command, Context, Engine, Failure, From, Job, JobId, JobRef,
+    KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry, Priority, Proof, Protocol, QueueImage, QueueKind,
+    QueueRules, Recurrence, RepayTo, Retry, Schedule, Select, Tag, Take, Throttle, Timestamp, Unique, Wait,
 };
 use windlass_store::{Opened, StoreConfig};
 
@@ -17,87 +17,89 @@ const HOUR_MS: u64 = 3_600_000;
 const CLIENT: ClientId = ClientId(1);
 
 /// A time so far ahead that nothing becomes due during a test.
-fn later(turn: &mut Turn) -> Timestamp {
-    turn.now.after_ms(HOUR_MS + turn.roll(1_000 * HOUR_MS))
+fn later(context: &mut Context) -> Timestamp {
+    context.now.after_ms(HOUR_MS + context.roll(1_000 * HOUR_MS))
 }
 
-fn one_of<T: Copy>(turn: &mut Turn, of: &[T]) -> T {
-    of[usize::try_from(turn.roll(of.len() as u64)).unwrap()]
+fn one_of<T: Copy>(context: &mut Context, of: &[T]) -> T {
+    of[usize::try_from(context.roll(of.len() as u64)).unwrap()]
 }
 
-fn bytes(turn: &mut Turn, names: u64) -> Bytes {
-    match turn.roll(8) {
+fn bytes(context: &mut Context, names: u64) -> Bytes {
+    match context.roll(8) {
         0 => Bytes::from_static(b"\xff\0\"\\"),
-        _ => Bytes::from(format!("name {}", turn.roll(names))),
+        _ => Bytes::from(format!("name {}", context.roll(names))),
     }
 }
 
-fn any_job(turn: &mut Turn) -> NewJob {
-    let is_cycle = turn.roll(4) == 0;
-    let origin = one_of(turn, &[Origin::FAKTORY, Origin::GEARMAN, Origin::EVENTMQ]);
-    let queue = Bytes::from_static(if is_cycle { b"ring" } else { one_of(turn, &[b"mail", b"\xff\xfe!!"]) });
-    let until = match turn.roll(4) {
+fn any_job(context: &mut Context) -> NewJob {
+    let is_cycle = context.roll(4) == 0;
+    let protocol = one_of(context, &[Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ]);
+    let queue = Bytes::from_static(if is_cycle { b"ring" } else { one_of(context, &[b"mail", b"\xff\xfe!!"]) });
+    let until = match context.roll(4) {
         0 => KeyUntil::Start,
-        1 => KeyUntil::EndOr(later(turn)),
+        1 => KeyUntil::EndOr(later(context)),
         2 => KeyUntil::Gone,
         _ => KeyUntil::End,
     };
-    let clash = one_of(turn, &[Clash::Attach, Clash::Refuse, Clash::Keep]);
-    let key = (is_cycle || turn.roll(3) == 0).then(|| Unique { key: bytes(turn, 30), clash, until });
-    let backoff = one_of(turn, &[Backoff::None, Backoff::Fixed(3_600_000), Backoff::Faktory]);
-    let body = Bytes::from(vec![b'x'; usize::try_from(turn.roll(3_000)).unwrap()]);
+    let clash = one_of(context, &[Clash::Attach, Clash::Refuse, Clash::Keep]);
+    let key = (is_cycle || context.roll(3) == 0).then(|| Unique { key: bytes(context, 30), clash, until });
+    let backoff = one_of(context, &[Backoff::None, Backoff::Fixed(3_600_000), Backoff::Faktory]);
+    let body = Bytes::from(vec![b'x'; usize::try_from(context.roll(3_000)).unwrap()]);
     NewJob {
         kind: if is_cycle { QueueKind::Cycle } else { QueueKind::Work },
-        priority: Priority::clamped(u8::try_from(1 + turn.roll(9)).unwrap()),
-        front: turn.roll(6) == 0,
-        name: (turn.roll(3) == 0).then(|| bytes(turn, 1_000)),
-        meta: bytes(turn, 3),
+        priority: Priority::clamped(u8::try_from(1 + context.roll(9)).unwrap()),
+        front: context.roll(6) == 0,
+        name: (context.roll(3) == 0).then(|| bytes(context, 1_000)),
+        meta: bytes(context, 3),
         unique: key,
-        not_before: (turn.roll(6) == 0).then(|| later(turn)),
-        expires_at: (turn.roll(8) == 0).then(|| later(turn)),
-        retry: Retry { failures_max: i32::try_from(turn.roll(4)).unwrap() - 1, losses_max: 3, backoff },
-        result_keep_ms: if turn.roll(3) == 0 { HOUR_MS } else { 0 },
-        track_ms: if turn.roll(4) == 0 { HOUR_MS } else { 0 },
-        lease_ms: (turn.roll(5) == 0).then_some(HOUR_MS),
-        batch: (!is_cycle && turn.roll(3) == 0).then(|| batch(turn)),
-        ..NewJob::new(origin, queue, body)
+        not_before: (context.roll(6) == 0).then(|| later(context)),
+        expires_at: (context.roll(8) == 0).then(|| later(context)),
+        retry: Retry { failures_max: i32::try_from(context.roll(4)).unwrap() - 1, losses_max: 3, backoff },
+        result_keep_ms: if context.roll(3) == 0 { HOUR_MS } else { 0 },
+        track_ms: if context.roll(4) == 0 { HOUR_MS } else { 0 },
+        lease_ms: (context.roll(5) == 0).then_some(HOUR_MS),
+        batch: (!is_cycle && context.roll(3) == 0).then(|| batch(context)),
+        ..NewJob::new(protocol, queue, body)
     }
 }
 
-fn template(turn: &mut Turn) -> NewJob {
-    NewJob { batch: None, not_before: None, expires_at: None, ..any_job(turn) }
+fn template(context: &mut Context) -> NewJob {
+    NewJob { batch: None, not_before: None, expires_at: None, ..any_job(context) }
 }
 
-fn batch(turn: &mut Turn) -> Bytes {
-    Bytes::from(format!("batch {}", turn.roll(4)))
+fn batch(context: &mut Context) -> Bytes {
+    Bytes::from(format!("batch {}", context.roll(4)))
 }
 
-fn any_command(turn: &mut Turn, engine: &Engine) -> Command {
+fn any_command(context: &mut Context, engine: &Engine) -> Command {
     let leased = engine.jobs().filter(|job| job.lease().is_some()).min_by_key(|job| job.id).cloned();
-    match (turn.roll(16), leased) {
+    match (context.roll(16), leased) {
         (0..=2, Some(job)) if job.cycle().is_some() => {
-            let to = one_of(turn, &[RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop]);
-            Command::Repay { job: JobRef::Id(job.id), proof: Proof::AnyLease, body: bytes(turn, 9), to }
+            let to = one_of(context, &[RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop]);
+            Command::Repay { job: JobRef::Id(job.id), proof: Proof::AnyLease, body: bytes(context, 9), to }
         }
         (0, Some(job)) => {
-            let failure = Box::new(Failure { message: bytes(turn, 9), ..Failure::default() });
+            let failure = Box::new(Failure { message: bytes(context, 9), ..Failure::default() });
             Command::Fail { job: JobRef::Id(job.id), proof: Proof::AnyLease, failure }
         }
-        (1, Some(job)) => Command::Finish { job: JobRef::Id(job.id), proof: Proof::AnyLease, result: bytes(turn, 9) },
+        (1, Some(job)) => {
+            Command::Finish { job: JobRef::Id(job.id), proof: Proof::AnyLease, result: bytes(context, 9) }
+        }
         (2, Some(job)) => {
-            Command::Release { job: JobRef::Id(job.id), proof: Proof::AnyLease, front: turn.roll(2) == 0 }
+            Command::Release { job: JobRef::Id(job.id), proof: Proof::AnyLease, front: context.roll(2) == 0 }
         }
         (0..=5, _) => {
-            let (connection_bound, ms) = (turn.roll(3) == 0, HOUR_MS + turn.roll(HOUR_MS));
+            let (connection_bound, ms) = (context.roll(3) == 0, HOUR_MS + context.roll(HOUR_MS));
             let lease = LeaseTerms { connection_bound, lease_ms: Some(ms), on_expiry: OnExpiry::Fail, wish: None };
             let ring = Bytes::from_static(b"ring");
-            let from = match turn.roll(3) {
+            let from = match context.roll(3) {
                 0 => From::Cycle { queue: ring, lease },
                 _ => {
                     From::Listed { queues: vec![Bytes::from_static(b"mail"), Bytes::from_static(b"\xff\xfe!!")], lease }
                 }
             };
-            Command::Take(Take { from, select: Select::BestPriority, wait: Wait::No, worker: bytes(turn, 2) })
+            Command::Take(Take { from, select: Select::BestPriority, wait: Wait::No, worker: bytes(context, 2) })
         }
         (6, _) => {
             let retry = Some(Retry { failures_max: 7, losses_max: 1, backoff: Backoff::Faktory });
@@ -106,34 +108,34 @@ fn any_command(turn: &mut Turn, engine: &Engine) -> Command {
         }
         (7, _) => {
             let throttle = Throttle { leased_max: Some(5), per_worker_max: None, timeout_ms: Some(HOUR_MS) };
-            Command::ThrottleQueue { queue: bytes(turn, 3), throttle: Some(throttle) }
+            Command::ThrottleQueue { queue: bytes(context, 3), throttle: Some(throttle) }
         }
-        (8, _) => Command::PauseQueue { queue: bytes(turn, 3), paused: true },
+        (8, _) => Command::PauseQueue { queue: bytes(context, 3), paused: true },
         (9, _) => Command::LimitQueue { queue: Bytes::from_static(b"mail"), jobs_max: [Some(40); Priority::COUNT] },
         (10, _) => Command::SetSchedule(Box::new(NewSchedule {
-            key: (turn.roll(2) == 0).then(|| bytes(turn, 3)),
-            job: template(turn),
+            key: (context.roll(2) == 0).then(|| bytes(context, 3)),
+            job: template(context),
             recurrence: Recurrence::Every { interval_ms: 100 * HOUR_MS },
             at_once: false,
             keep_grid: false,
-            runs: (turn.roll(2) == 0).then_some(3),
+            runs: (context.roll(2) == 0).then_some(3),
         })),
         (11, _) => {
-            let mut callback = || Some(Box::new(template(turn))).filter(|job| job.kind == QueueKind::Work);
+            let mut callback = || Some(Box::new(template(context))).filter(|job| job.kind == QueueKind::Work);
             let (complete, success) = (callback(), callback());
             Command::BatchNew(Box::new(NewBatch {
-                origin: Origin::FAKTORY,
-                name: batch(turn),
-                parent: (turn.roll(3) == 0).then(|| batch(turn)),
-                about: bytes(turn, 3),
+                protocol: Protocol::FAKTORY,
+                name: batch(context),
+                parent: (context.roll(3) == 0).then(|| batch(context)),
+                about: bytes(context, 3),
                 meta: Bytes::new(),
                 complete,
                 success,
                 expires_ms: 9 * HOUR_MS,
             }))
         }
-        (12, _) => Command::BatchCommit { batch: batch(turn) },
-        _ => Command::Push(Box::new(any_job(turn))),
+        (12, _) => Command::BatchCommit { batch: batch(context) },
+        _ => Command::Push(Box::new(any_job(context))),
     }
 }
 
@@ -141,13 +143,13 @@ fn any_command(turn: &mut Turn, engine: &Engine) -> Command {
 fn live(config: &Config, seed: u64, commands: u64) {
     let Opened { mut log, recovered, .. } = run::open(config).unwrap();
     let (mut engine, mut journal) = (recovered.engine, recovered.journal);
-    let mut turn = Turn::new(clock::now(), seed);
+    let mut context = Context::new(clock::now(), seed);
     for n in 0..=commands {
-        let command = if n == 0 { Command::Open(ClientInfo::default()) } else { any_command(&mut turn, &engine) };
-        turn.changes.clear();
-        turn.events.clear();
-        engine.apply(CLIENT, Tag(1), command, &mut turn);
-        journal.append(&engine, &turn.changes);
+        let command = if n == 0 { Command::Open(ClientInfo::default()) } else { any_command(&mut context, &engine) };
+        context.changes.clear();
+        context.events.clear();
+        engine.apply(CLIENT, Tag(1), command, &mut context);
+        journal.append(&engine, &context.changes);
     }
     let commit = journal.cut(&engine).unwrap();
     log.append(&commit).unwrap();
@@ -325,16 +327,16 @@ fn lines_written_by_hand() {
         other => panic!("{line}: {other:?}"),
     };
     let plain = new(r#"{"queue":"q","body":"hi"}"#);
-    let expected = NewJob::new(Origin::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"hi"));
+    let expected = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"hi"));
     assert_eq!(plain, NewJob { retry_default: true, ..expected });
     assert_eq!(new(r#"{"queue":"q","body_base64":"aGk="}"#), plain);
     let full = new(
         r#"{"queue_base64":"/w==","origin":"eventmq","priority":9,"place":"retrying","due_at_ms":7,"failures":2,
             "ready_at_ms":5,"key":"k","name":"n","meta_base64":"bQ==","job":3,"attempts":4,"in_batch":5,"failure":"f"}"#,
     );
-    assert_eq!((&full.queue[..], full.origin, full.priority), (&b"\xff"[..], Origin::EVENTMQ, Priority::MAX));
+    assert_eq!((&full.queue[..], full.protocol, full.priority), (&b"\xff"[..], Protocol::EVENTMQ, Priority::MAX));
     let past = full.past.unwrap();
-    assert_eq!((past.failures, past.place), (2, Some(windlass_engine::Place::Retrying(Timestamp(7)))));
+    assert_eq!((past.failures, past.state), (2, Some(windlass_engine::JobState::Retrying(Timestamp(7)))));
     assert_eq!(new(r#"{"queue":"q","place":"scheduled","due_at_ms":9}"#).not_before, Some(Timestamp(9)));
     assert_eq!(new(r#"{"queue":"q","origin":3,"key":"k"}"#).kind, QueueKind::Cycle);
     assert_eq!(Line::read(br#"{"next_number":7}"#).unwrap(), Line::NextNumber(7));
@@ -353,7 +355,7 @@ fn errors_name_the_field() {
         (r#"{"queue":"q","body_base64":"?"}"#, "`body_base64` is not base64"),
         (r#"{"queue":"q","priority":10}"#, "`priority` is not a number from 1 to 9"),
         (r#"{"queue":"q","priority":1.5}"#, "`priority` is not a whole number"),
-        (r#"{"queue":"q","origin":9}"#, "`origin` is not a number from 1 to 4"),
+        (r#"{"queue":"q","origin":9}"#, "`protocol` is not a number from 1 to 4"),
         (r#"{"queue":"q","place":"done"}"#, "`place` is not ready, leased"),
         (r#"{"queue":"q","place":"dead"}"#, "`due_at_ms` is missing"),
         (r#"{"schedule":1,"queue":"q"}"#, "`record_base64` is missing"),

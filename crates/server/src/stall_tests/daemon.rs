@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Recovered, open_parts};
 
 use crate::commit::{Committer, Pace};
-use crate::config::{Config, Durability};
+use crate::config::{self, Config};
 use crate::connection::Bounds;
-use crate::hub::{Hub, Promise};
-use crate::listen::{self, Door};
+use crate::hub::{Durability, Hub};
+use crate::listen::{self, Acceptor};
 use crate::mailbox::Letter;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
@@ -166,25 +166,25 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     let (_, recovered) = open_parts(&log, table, &CheckpointLimits::default(), config.engine_limits(), 7).unwrap();
     let Recovered { engine, journal, .. } = recovered;
     let (promise, interval) = match config.durability {
-        Durability::Sync => (Promise::Durable, None),
-        Durability::Interval => (Promise::Soon, Some(config.commit_interval.into())),
+        config::Durability::Sync => (Durability::Durable, None),
+        config::Durability::Interval => (Durability::Soon, Some(config.commit_interval.into())),
     };
     let hub = Hub::new(engine, journal, promise, 7).hand_out_after_commit(config.server.hand_out_after_commit);
     let hub = Arc::new(hub);
-    let (threads, seating) = Threads::start(1).unwrap();
-    let door = Arc::new(Door::new(Arc::clone(&hub), seating, BOUNDS, PLACES, 1 << 20));
+    let (threads, thread_slots) = Threads::start(1).unwrap();
+    let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, BOUNDS, PLACES, 1 << 20));
     let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;
     protocols::make_queues(&hub, config).unwrap();
     for (protocol, addresses) in protocols::all(config).unwrap() {
         for listener in addresses.iter().flat_map(|listen| listen::bind(listen, &config.server).unwrap()) {
-            tokio::spawn(listener.accept(Arc::clone(&door), protocol.clone()));
+            tokio::spawn(listener.accept(Arc::clone(&acceptor), protocol.clone()));
         }
     }
     ready.send(hub).unwrap();
     stop.cancelled().await;
-    door.stop.cancel();
+    acceptor.stop.cancel();
     drop(threads);
     assert!(tokio::task::spawn_blocking(move || committer.finish()).await.unwrap());
 }

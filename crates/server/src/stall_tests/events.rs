@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    BatchView, CallbackState, Codec, End, Event, Fate, JobId, Note, Origin, Priority, Pushed, Refusal, Stats, Tag,
+    BatchView, CallbackState, Codec, End, Event, Fate, JobId, Note, Priority, Protocol, Pushed, Refusal, Stats, Tag,
     Taken, Timestamp, Token, WorkerState,
 };
 
@@ -31,13 +31,13 @@ events! {
     Pushed: true, Event::Pushed { tag: TAG, job: JOB, how: Pushed::New, durable: true };
     Taken: false, Event::Taken { tag: TAG, job: Box::new(taken()) };
     Empty: false, Event::Empty { tag: TAG };
-    Woken: false, Event::Woken;
+    WorkAvailable: false, Event::WorkAvailable;
     Finished: true, Event::Finished { tag: TAG, job: JOB };
     Failed: true, Event::Failed { tag: TAG, job: JOB, fate: Fate::Discarded };
     Done: true, Event::Done { tag: TAG };
     Settled: true, Event::Settled { tag: TAG };
     Refused: true, Event::Refused { tag: TAG, why: Refusal::UnknownJob };
-    Told: false, Event::Told { job: JOB, note: Note::Data(Bytes::new()) };
+    Progress: false, Event::Progress { job: JOB, note: Note::Data(Bytes::new()) };
     Ended: false, Event::Ended { job: JOB, end: End::Cancelled };
     Looked: false, Event::Looked { tag: TAG, job: None, schedule: None };
     ScheduleSet: true, Event::ScheduleSet { tag: TAG, schedule: JOB, replaced: false };
@@ -57,7 +57,7 @@ fn taken() -> Taken {
         id: JOB,
         token: Token(1),
         queue: Bytes::new(),
-        origin: Origin::GEARMAN,
+        protocol: Protocol::GEARMAN,
         priority: Priority::NORMAL,
         body: Bytes::new(),
         codec: Codec::default(),
@@ -77,7 +77,7 @@ fn taken() -> Taken {
 const fn batch() -> BatchView {
     BatchView {
         name: Bytes::new(),
-        origin: Origin::FAKTORY,
+        protocol: Protocol::FAKTORY,
         parent: None,
         about: Bytes::new(),
         meta: Bytes::new(),

@@ -4,7 +4,7 @@
 //! `Add` makes.
 
 use bytes::Bytes;
-use windlass_engine::{Clash, KeyUntil, NewJob, Origin, QueueKind, Unique};
+use windlass_engine::{Clash, KeyUntil, NewJob, Protocol, QueueKind, Unique};
 
 use super::Settings;
 
@@ -40,7 +40,7 @@ impl Settings {
         NewJob {
             kind: QueueKind::Cycle,
             unique: Some(Unique { key, clash: Clash::Keep, until: KeyUntil::End }),
-            ..NewJob::new(Origin::SPIDERQ, self.queue.clone(), value)
+            ..NewJob::new(Protocol::SPIDERQ, self.queue.clone(), value)
         }
     }
 }

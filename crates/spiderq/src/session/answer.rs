@@ -1,6 +1,6 @@
 //! Turns the engine's events into replies.
 
-use windlass_engine::{Event, JobView, PlaceKind, Pushed, QueueRow, Tag, Taken};
+use windlass_engine::{Event, JobStateKind, JobView, Pushed, QueueRow, Tag, Taken};
 use windlass_session::{Outbox, Reason};
 use windlass_zmtp::Envelope;
 
@@ -34,8 +34,8 @@ impl SpiderqSession {
             // Answers to commands that this session never sends.
             Event::Finished { .. }
             | Event::Failed { .. }
-            | Event::Woken
-            | Event::Told { .. }
+            | Event::WorkAvailable
+            | Event::Progress { .. }
             | Event::Ended { .. }
             | Event::ScheduleSet { .. }
             | Event::Schedules { .. }
@@ -77,7 +77,7 @@ impl SpiderqSession {
     /// Answers `Count` from the queue's row. For `Stats` the row serves only to keep the reply in its order.
     fn counted(&mut self, ask: Ask, row: Option<&QueueRow>, envelope: &Envelope, out: &mut Outbox) {
         if ask == Ask::Count {
-            let ready = row.map_or(0, |row| row.jobs(PlaceKind::Ready));
+            let ready = row.map_or(0, |row| row.jobs(JobStateKind::Ready));
             return self.answer(Counted::Count, envelope, &Reply::Counted(ready), out);
         }
         let counters = &self.settings.counters;

@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientInfo, Command, Event, From, JobRef, LeaseTerms, NewJob, OnExpiry, Origin, Proof, RepayTo, Select, Tag, Take,
-    Timestamp, Token, Wait,
+    ClientInfo, Command, Event, From, JobRef, LeaseTerms, NewJob, OnExpiry, Proof, Protocol, RepayTo, Select, Tag,
+    Take, Timestamp, Token, Wait,
 };
 use windlass_session::{Outbox, Reason, Session, Stop};
-use windlass_zmtp::{Close, Mechanism, Peer, Seat};
+use windlass_zmtp::{Close, Mechanism, Peer, Registration};
 
 pub use adopt::Unfit;
 pub use settings::{Counters, Settings};
@@ -45,7 +45,7 @@ pub struct SpiderqSession {
     /// Sent to the engine when the connection opens; empty afterwards.
     info: ClientInfo,
     /// The connection's place among those in a handshake. A bare peer gives it up.
-    seat: Option<Seat>,
+    registration: Option<Registration>,
     transport: Transport,
     /// Number of bare requests received.
     messages: u64,
@@ -65,11 +65,11 @@ pub struct SpiderqSession {
 impl SpiderqSession {
     /// A connection that has just been accepted, with its seat in the listener's roster.
     #[must_use]
-    pub fn new(settings: Arc<Settings>, info: ClientInfo, seat: Seat) -> Self {
+    pub fn new(settings: Arc<Settings>, info: ClientInfo, registration: Registration) -> Self {
         Self {
             settings,
-            info: ClientInfo { origin: Some(Origin::SPIDERQ), ..info },
-            seat: Some(seat),
+            info: ClientInfo { protocol: Some(Protocol::SPIDERQ), ..info },
+            registration: Some(registration),
             transport: Transport::Unknown,
             messages: 0,
             asked: Asked::default(),
@@ -105,7 +105,7 @@ impl SpiderqSession {
                 return false;
             }
             Some(_) => {
-                self.seat = None;
+                self.registration = None;
                 Transport::Bare { dedicated: false, wanted: 0 }
             }
         };
@@ -117,7 +117,11 @@ impl SpiderqSession {
         match peer.read(now, input, out.bytes()) {
             Ok(Some(windlass_zmtp::Event::Message(message))) => self.frame(now, &Frame::Message(message), out),
             Ok(Some(windlass_zmtp::Event::Ready(ready))) => {
-                if self.seat.as_mut().is_none_or(|seat| seat.settle(ready.identity, now).is_none()) {
+                if self
+                    .registration
+                    .as_mut()
+                    .is_none_or(|registration| registration.settle(ready.identity, now).is_none())
+                {
                     self.end(Close::Evicted.into(), out);
                 }
             }
@@ -275,7 +279,7 @@ impl SpiderqSession {
     }
 
     fn job(&self, frame: &Frame, key: &[u8]) -> JobRef {
-        JobRef::Key { queue: self.queue(), origin: Origin::SPIDERQ, key: frame.view(key) }
+        JobRef::Key { queue: self.queue(), protocol: Protocol::SPIDERQ, key: frame.view(key) }
     }
 
     /// Sends a command to the engine and records its purpose.
@@ -336,7 +340,7 @@ impl Session for SpiderqSession {
     fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
         if self.must_wait() {
             // The session is not reading, so the peer's bytes may be in the buffer.
-            self.excuse(now);
+            self.reset_liveness(now);
         }
         let Transport::Zmtp(peer) = &mut self.transport else { return };
         if let Err(close) = peer.tick(now, out.bytes()) {
@@ -367,9 +371,9 @@ impl Session for SpiderqSession {
         if let Transport::Zmtp(peer) = &self.transport { peer.held_bytes() } else { 0 }
     }
 
-    fn excuse(&mut self, now: Timestamp) {
+    fn reset_liveness(&mut self, now: Timestamp) {
         if let Transport::Zmtp(peer) = &mut self.transport {
-            peer.excuse(now);
+            peer.reset_liveness(now);
         }
     }
 

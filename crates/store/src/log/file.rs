@@ -27,7 +27,7 @@ use super::room::{allocate, create, open, put, remove, slices};
 use super::scan::{MARK, SEGMENT, Scanned, Walked, place_of};
 use crate::commit::Commit;
 use crate::files::{at, sync, sync_data, sync_entry};
-use crate::store::{Entry, Error, Log, LogTail, Place};
+use crate::store::{Entry, Error, Log, LogTail, Position};
 
 /// Bytes of a segment.
 pub(crate) const SEGMENT_BYTES: u64 = 8 << 20;
@@ -411,7 +411,7 @@ impl LogTail for Shared {
         Ok(())
     }
 
-    fn fetch(&self, place: Place, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
+    fn fetch(&self, place: Position, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
         let (number, begin) = (place.0 >> 32, usize::try_from(place.0 & u64::from(u32::MAX)).unwrap_or(usize::MAX));
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let inside = window.segment == number && window.at <= begin && begin + len <= window.at + window.bytes.len();

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::commit::Commit;
-use crate::store::{Entry, Error, Log, LogTail, Place};
+use crate::store::{Entry, Error, Log, LogTail, Position};
 
 /// The outcome of a commit that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -241,14 +241,14 @@ impl LogTail for Shared {
     fn read(&self, after: u64, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> Result<(), Error> {
         let entries: Vec<Written> = self.state().entries.iter().filter(|entry| entry.seq > after).cloned().collect();
         for Written { seq, place, records } in &entries {
-            if each(&Entry { seq: *seq, place: Place(*place), records }).is_break() {
+            if each(&Entry { seq: *seq, place: Position(*place), records }).is_break() {
                 break;
             }
         }
         Ok(())
     }
 
-    fn fetch(&self, place: Place, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
+    fn fetch(&self, place: Position, len: usize, into: &mut Vec<u8>) -> Result<(), Error> {
         let state = self.state();
         let bytes = state.entries.iter().find_map(|entry| {
             let from = usize::try_from(place.0.checked_sub(entry.place)?).ok()?;

@@ -18,7 +18,7 @@ use super::entry::{HEADER_BYTES, LogId, SegmentHeader, entry_at, next_entry, res
 use super::mark::Mark;
 use crate::damage::{Damage, Loss, OpenError};
 use crate::files::at;
-use crate::store::{Entry, Error, Place};
+use crate::store::{Entry, Error, Position};
 
 pub(crate) const MARK: &str = "mark";
 /// Prefix of segment file names. The number after it has no meaning.
@@ -393,8 +393,8 @@ impl Loose {
     }
 }
 
-pub(crate) fn place_of(segment: u64, at: usize) -> Place {
-    Place(segment << 32 | at as u64)
+pub(crate) fn place_of(segment: u64, at: usize) -> Position {
+    Position(segment << 32 | at as u64)
 }
 
 /// Reads a whole file.

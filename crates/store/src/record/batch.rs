@@ -1,7 +1,7 @@
 //! A batch's bytes: whole, with its pending callbacks, or only how it stands.
 //!
 //! ```text
-//! batch       = 9 id bits origin depth name [parent-id parent-name] about meta created-at
+//! batch       = 9 id bits protocol depth name [parent-id parent-name] about meta created-at
 //!               [template body-len body] [template body-len body] standing
 //! batch-moved = 10 id standing
 //! standing    = flags since [held-until] total ran succeeded incomplete unsuccessful
@@ -10,7 +10,7 @@
 //! The flags are: committed, two bits for the stage of `complete`, two for that of `success`, held.
 
 use bytes::Bytes;
-use windlass_engine::{Batch, BatchStanding, JobId, NewJob, Origin, Stage};
+use windlass_engine::{Batch, BatchStanding, JobId, NewJob, Protocol, Stage};
 
 use super::template::{put_template, read_template};
 use super::{BATCH, BATCH_MOVED, COUNT_MAX};
@@ -50,7 +50,7 @@ pub(crate) fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
     put_u64(out, batch.id.0);
     let callbacks = bit(batch.complete.is_some(), has::COMPLETE) | bit(batch.success.is_some(), has::SUCCESS);
     put_u64(out, bit(parent.is_some(), has::PARENT) | callbacks);
-    out.push(batch.origin.0);
+    out.push(batch.protocol.0);
     put_u32(out, batch.depth);
     put_bytes(out, &batch.name);
     if let Some((id, name)) = parent {
@@ -96,7 +96,7 @@ const fn stage_code(stage: Stage) -> u8 {
 pub(super) fn decode_batch(from: &mut Reader<'_>) -> Result<Batch, DecodeError> {
     let id = JobId(from.below("a batch's number", COUNT_MAX)?);
     let bits = from.below("a batch's bits", has::END)?;
-    let origin = Origin(from.u8()?);
+    let protocol = Protocol(from.u8()?);
     let (depth, name) = (from.u32("a batch's depth")?, from.owned()?);
     let parent = if bits & has::PARENT == 0 { None } else { Some(read_parent(id, from)?) };
     let (about, meta, created_at) = (from.owned()?, from.owned()?, from.time()?);
@@ -104,7 +104,7 @@ pub(super) fn decode_batch(from: &mut Reader<'_>) -> Result<Batch, DecodeError> 
     let success = if bits & has::SUCCESS == 0 { None } else { Some(read_callback(from)?) };
     let standing = read_standing(from)?;
     let (parent, parent_name) = parent.unzip();
-    Ok(Batch { id, name, origin, parent, parent_name, depth, about, meta, created_at, complete, success, standing })
+    Ok(Batch { id, name, protocol, parent, parent_name, depth, about, meta, created_at, complete, success, standing })
 }
 
 pub(super) fn decode_batch_moved(from: &mut Reader<'_>) -> Result<BatchMoved, DecodeError> {

@@ -5,15 +5,15 @@
 //! job under such a lease is not journalled. So it recovers the same, however often it was rewritten.
 //!
 //! ```text
-//! put   = 1 id queue bits origin priority standing retry [key] [extra] result-len body-len result body
+//! put   = 1 id queue bits protocol priority standing retry [key] [extra] result-len body-len result body
 //! moved = 2 id bits standing [cycle] [failure] [progress] [updated-at] [losses]
 //!         one of its bits: whether its batch has counted the job
 //! ```
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease, Member, OnExpiry, Origin, Payload, Place,
-    Priority, Progress, QueueId, Retry, Role, Timestamp, Token, Track, Unfit,
+    Backoff, Cycle, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil, Lease, Member, OnExpiry, Payload, Priority,
+    Progress, Protocol, QueueId, Retry, Role, Timestamp, Token, Track, Unfit,
 };
 
 use super::{COUNT_MAX, MOVED, PUT, owned_if};
@@ -59,7 +59,7 @@ pub struct Moved {
     /// The job.
     pub job: JobId,
     /// Its place. Never a connection-bound lease.
-    pub place: Place,
+    pub state: JobState,
     /// Its rank: the sort key within the ready queue.
     pub rank: u64,
     /// When it became ready.
@@ -85,7 +85,7 @@ pub struct Moved {
 impl Moved {
     /// Applies this standing to a job.
     pub(crate) fn apply(self, job: &mut Job) {
-        (job.place, job.rank, job.ready_at) = (self.place, self.rank, self.ready_at);
+        (job.state, job.rank, job.ready_at) = (self.state, self.rank, self.ready_at);
         (job.attempts, job.failures) = (self.attempts, self.failures);
         let plain = self.cycle.is_none() && self.failure.is_none() && self.progress.is_none() && self.losses == 0;
         if job.extra.is_none() && plain {
@@ -102,7 +102,7 @@ impl Moved {
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let standing = Standing {
-            place: &self.place,
+            state: &self.state,
             rank: self.rank,
             ready_at: self.ready_at,
             attempts: self.attempts,
@@ -115,7 +115,7 @@ impl Moved {
 
 /// The part of a standing that every job has, as it is written.
 struct Standing<'a> {
-    place: &'a Place,
+    state: &'a JobState,
     rank: u64,
     ready_at: Timestamp,
     attempts: u32,
@@ -126,7 +126,7 @@ impl<'a> Standing<'a> {
     fn of(job: &'a Job) -> Self {
         let bound = is_bound(job);
         Self {
-            place: if bound { &Place::Ready } else { &job.place },
+            state: if bound { &JobState::Ready } else { &job.state },
             rank: job.rank,
             ready_at: job.ready_at,
             attempts: job.attempts.saturating_sub(bound.into()),
@@ -166,7 +166,7 @@ pub(crate) fn encode_put(job: &Job, inline_max: usize, out: &mut Vec<u8>) -> Tai
     put_u64(out, job.id.0);
     put_u32(out, job.queue.0);
     put_u64(out, bits(job, extra, progress));
-    out.push(job.origin.0);
+    out.push(job.protocol.0);
     out.push(job.priority.value());
     put_standing(&Standing::of(job), out);
     put_retry(job.retry, out);
@@ -230,15 +230,15 @@ fn bits(job: &Job, extra: Option<&Extra>, progress: Option<&Progress>) -> u64 {
 }
 
 fn put_standing(standing: &Standing<'_>, out: &mut Vec<u8>) {
-    match standing.place {
+    match standing.state {
         // `Standing::of` has turned a connection-bound lease into ready.
-        Place::Ready => out.push(0),
-        Place::Leased(lease) => put_lease(lease, out),
-        Place::Scheduled(at) => put_tagged_time(2, *at, out),
-        Place::Retrying(at) => put_tagged_time(3, *at, out),
-        Place::Dead(until) => put_tagged_time(4, *until, out),
-        Place::Shelved => out.push(5),
-        Place::Done(until) => put_tagged_time(6, *until, out),
+        JobState::Ready => out.push(0),
+        JobState::Leased(lease) => put_lease(lease, out),
+        JobState::Scheduled(at) => put_tagged_time(2, *at, out),
+        JobState::Retrying(at) => put_tagged_time(3, *at, out),
+        JobState::Dead(until) => put_tagged_time(4, *until, out),
+        JobState::Parked => out.push(5),
+        JobState::Done(until) => put_tagged_time(6, *until, out),
     }
     put_i64(out, standing.rank.cast_signed().wrapping_sub(RANK_MIDDLE));
     put_time(out, standing.ready_at);
@@ -404,12 +404,12 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
     if bits & has::RAN != 0 {
         return Err(DecodeError::Range { field: "a job's bits", value: bits });
     }
-    let origin = Origin(from.u8()?);
+    let protocol = Protocol(from.u8()?);
     let priority = match from.u8()? {
         priority @ 1..=9 => Priority::clamped(priority),
         other => return Err(DecodeError::Range { field: "a priority", value: other.into() }),
     };
-    let (place, rank, ready_at, attempts, failures) = read_standing(from)?;
+    let (state, rank, ready_at, attempts, failures) = read_standing(from)?;
     let retry = read_retry(from)?;
     let key = if bits & has::KEY != 0 { Some(from.bytes()?) } else { None };
     let name = if bits & has::NAME != 0 { from.bytes()? } else { &[] };
@@ -425,11 +425,11 @@ pub(super) fn decode_put(from: &mut Reader<'_>) -> Result<Job, DecodeError> {
     Ok(Job {
         id,
         queue,
-        origin,
+        protocol,
         priority,
         durable,
         rank,
-        place,
+        state,
         ready_at,
         payload,
         attempts,
@@ -454,30 +454,30 @@ pub(super) fn decode_moved(from: &mut Reader<'_>) -> Result<Moved, DecodeError> 
     if bits & !KNOWN != 0 {
         return Err(DecodeError::Range { field: "a standing's bits", value: bits });
     }
-    let (place, rank, ready_at, attempts, failures) = read_standing(from)?;
+    let (state, rank, ready_at, attempts, failures) = read_standing(from)?;
     let (cycle, failure, progress) = read_told(from, bits)?;
     let ran = bits & has::RAN != 0;
     let updated_at = if bits & has::TRACK == 0 { None } else { Some(from.time()?) };
     let losses = read_losses(from, bits)?;
-    Ok(Moved { job, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses })
+    Ok(Moved { job, state, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses })
 }
 
-fn read_standing(from: &mut Reader<'_>) -> Result<(Place, u64, Timestamp, u32, u32), DecodeError> {
-    let place = match from.u8()? {
-        0 => Place::Ready,
-        1 => Place::Leased(Box::new(read_lease(from)?)),
-        2 => Place::Scheduled(from.time()?),
-        3 => Place::Retrying(from.time()?),
-        4 => Place::Dead(from.time()?),
-        5 => Place::Shelved,
-        6 => Place::Done(from.time()?),
-        other => return Err(DecodeError::Range { field: "a place", value: other.into() }),
+fn read_standing(from: &mut Reader<'_>) -> Result<(JobState, u64, Timestamp, u32, u32), DecodeError> {
+    let state = match from.u8()? {
+        0 => JobState::Ready,
+        1 => JobState::Leased(Box::new(read_lease(from)?)),
+        2 => JobState::Scheduled(from.time()?),
+        3 => JobState::Retrying(from.time()?),
+        4 => JobState::Dead(from.time()?),
+        5 => JobState::Parked,
+        6 => JobState::Done(from.time()?),
+        other => return Err(DecodeError::Range { field: "a state", value: other.into() }),
     };
     let rank = from.i64()?.wrapping_add(RANK_MIDDLE).cast_unsigned();
     if rank == 0 || rank >= COUNT_MAX {
         return Err(DecodeError::Range { field: "a rank", value: rank });
     }
-    Ok((place, rank, from.time()?, from.u32("attempts")?, from.u32("failures")?))
+    Ok((state, rank, from.time()?, from.u32("attempts")?, from.u32("failures")?))
 }
 
 fn read_lease(from: &mut Reader<'_>) -> Result<Lease, DecodeError> {
@@ -530,7 +530,7 @@ fn read_extra(from: &mut Reader<'_>, bits: u64) -> Result<Extra, DecodeError> {
         extra.track = Some(Track { keep_ms: from.u64()?, updated_at: from.time()? });
     }
     if has(has::RESULT_BY) {
-        extra.result_by = Some(Origin(from.u8()?));
+        extra.result_by = Some(Protocol(from.u8()?));
     }
     extra.losses = read_losses(from, bits)?;
     Ok(extra)

@@ -1,14 +1,14 @@
 //! The template of a job, as a schedule or a batch stores it: everything but its body.
 //!
 //! ```text
-//! template = bits origin priority queue-name retry [key] [name] [meta] [unique] [not-before] [expires] [keep] [lease]
+//! template = bits protocol priority queue-name retry [key] [name] [meta] [unique] [not-before] [expires] [keep] [lease]
 //!            [track]
 //! ```
 //!
 //! The key is the key of the template's schedule, if it has one.
 
 use bytes::Bytes;
-use windlass_engine::{Clash, KeyUntil, NewJob, Origin, Priority, QueueKind, Unique};
+use windlass_engine::{Clash, KeyUntil, NewJob, Priority, Protocol, QueueKind, Unique};
 
 use super::job::{put_key_until, put_retry, read_key_until, read_retry};
 use super::owned_if;
@@ -37,7 +37,7 @@ mod has {
 /// Appends a template.
 pub(super) fn put_template(job: &NewJob, key: Option<&Bytes>, out: &mut Vec<u8>) {
     put_u64(out, bits(job, key));
-    out.push(job.origin.0);
+    out.push(job.protocol.0);
     out.push(job.priority.value());
     put_bytes(out, &job.queue);
     put_retry(job.retry, out);
@@ -90,7 +90,7 @@ fn put_unique(unique: &Unique, out: &mut Vec<u8>) {
 pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, NewJob), DecodeError> {
     let bits = from.below("a template's bits", has::END)?;
     let is = |bit: u64| bits & bit != 0;
-    let origin = Origin(from.u8()?);
+    let protocol = Protocol(from.u8()?);
     let priority = match from.u8()? {
         priority @ 1..=9 => Priority::clamped(priority),
         other => return Err(DecodeError::Range { field: "a priority", value: other.into() }),
@@ -119,7 +119,7 @@ pub(super) fn read_template(from: &mut Reader<'_>) -> Result<(Option<Bytes>, New
         retry_default: is(has::RETRY_DEFAULT),
         result_keep_ms,
         lease_ms,
-        ..NewJob::new(origin, queue, Bytes::new())
+        ..NewJob::new(protocol, queue, Bytes::new())
     };
     Ok((key, job))
 }

@@ -117,7 +117,7 @@ fn read(file: &SledFile, index: &Index) -> (Entries, Walk) {
     (entries.into_iter().collect(), walk.unwrap())
 }
 
-fn dice(seed: &mut u64) -> u64 {
+fn rng(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
 }
@@ -126,7 +126,7 @@ fn dice(seed: &mut u64) -> u64 {
 fn churn(beside: &mut Beside, keys: std::ops::Range<u64>, kept: u64, bytes: std::ops::Range<u64>) {
     let mut seed = keys.start;
     for key in keys {
-        let bytes = bytes.start + dice(&mut seed) % (bytes.end - bytes.start);
+        let bytes = bytes.start + rng(&mut seed) % (bytes.end - bytes.start);
         beside.set(&key.to_be_bytes(), usize::try_from(bytes).unwrap());
         if key >= kept {
             beside.remove(&(key - kept).to_be_bytes());
@@ -191,7 +191,7 @@ fn empty_trees_and_missing_trees() {
 
 /// A random number below `of`.
 fn one(seed: &mut u64, of: u64) -> usize {
-    usize::try_from(dice(seed) % of).unwrap()
+    usize::try_from(rng(seed) % of).unwrap()
 }
 
 #[derive(Clone, Debug)]

@@ -38,7 +38,7 @@ pub(crate) enum Gap {
     #[error("page {0} does not begin where its neighbour ends")]
     Misplaced(u64),
     #[error("page {0} holds a key outside its range")]
-    Stray(u64),
+    UnclaimedJob(u64),
     #[error("the tree has too many levels")]
     Deep,
 }
@@ -114,7 +114,7 @@ impl SledFile {
             }
             let Data::Leaf(leaf) = &node.data else { return Err(nonsense.into()) };
             if ![leaf.0.first(), leaf.0.last()].into_iter().flatten().all(|(key, _)| node.holds(key)) {
-                return Err(Gap::Stray(pid).into());
+                return Err(Gap::UnclaimedJob(pid).into());
             }
             walk.leaves += 1;
             for (suffix, value) in &leaf.0 {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use windlass_engine::{Command, Job, JobId, JobRef, Limits, NewJob, Origin, Timestamp};
+use windlass_engine::{Command, Job, JobId, JobRef, Limits, NewJob, Protocol, Timestamp};
 use windlass_store::{
     CheckpointLimits, Error, Fingerprint, Loss, MemoryTable, OpenError, Scan, Table, open_parts, salvage, verify,
 };
@@ -16,7 +16,7 @@ use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};
 
 fn push(daemon: &mut Daemon, body: &[u8]) -> JobId {
-    let job = NewJob::new(Origin::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
+    let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
     daemon.apply(Command::Push(Box::new(job)));
     daemon.commit();
     JobId(daemon.engine.head().next_job - 1)

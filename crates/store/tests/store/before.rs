@@ -8,15 +8,15 @@ use std::path::Path;
 use windlass_engine::{Limits, Timestamp};
 use windlass_store::{Fingerprint, OpenError, accept_loss, salvage, verify};
 
-use crate::dice::Dice;
 use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};
 use crate::old;
+use crate::rng::Rng;
 use crate::world::commits_of_a_life;
 
-fn make(dice: &mut Dice, path: &Path) -> Vec<Fingerprint> {
-    let visits = 3 + dice.roll(30);
-    let (commits, prints) = commits_of_a_life(dice, visits, 6);
+fn make(rng: &mut Rng, path: &Path) -> Vec<Fingerprint> {
+    let visits = 3 + rng.roll(30);
+    let (commits, prints) = commits_of_a_life(rng, visits, 6);
     old::write(path, 512 << 10, &commits);
     prints
 }
@@ -26,7 +26,7 @@ fn an_old_journal_is_taken_over_and_stays_until_the_first_checkpoint() {
     for seed in 0..10 {
         let home = home();
         let path = home.path().join("data");
-        let prints = make(&mut Dice(seed), &path);
+        let prints = make(&mut Rng(seed), &path);
         let expected = prints.last().unwrap();
         let journal = path.join("journal");
         let old = image_of(&journal);
@@ -56,15 +56,15 @@ fn an_old_journal_is_taken_over_and_stays_until_the_first_checkpoint() {
 }
 
 /// Damages sled's log in a used place. Returns whether intact data remains after the damage.
-fn damage(image: &Image, dice: &mut Dice) -> (String, Image, bool) {
+fn damage(image: &Image, rng: &mut Rng) -> (String, Image, bool) {
     let mut image = image.clone();
     let bytes = image.get_mut(Path::new("journal/db")).unwrap().as_mut().unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    let at = dice.index(used);
+    let at = rng.index(used);
     let mut goes_on = true;
-    let what = match dice.roll(4) {
+    let what = match rng.roll(4) {
         0 | 1 => {
-            bytes[at] ^= 1 << dice.roll(8);
+            bytes[at] ^= 1 << rng.roll(8);
             format!("a bit of byte {at} of {used} flipped")
         }
         2 => {
@@ -90,11 +90,11 @@ fn a_damaged_old_journal_is_refused_except_for_its_last_commit() {
     let (mut damages, mut refused) = (0, 0);
     for seed in number("WINDLASS_SEED").into_iter().chain(0..) {
         let home = home();
-        let (path, mut dice) = (home.path().join("data"), Dice(seed));
-        let prints = make(&mut dice, &path);
+        let (path, mut rng) = (home.path().join("data"), Rng(seed));
+        let prints = make(&mut rng, &path);
         let image = image_of(&path);
         for _ in 0..10 {
-            let (what, damaged, goes_on) = damage(&image, &mut dice);
+            let (what, damaged, goes_on) = damage(&image, &mut rng);
             fs::remove_dir_all(&path).unwrap();
             restore(&damaged, &path);
             let config = small(&path);

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Command, Engine, From, Job, JobId, JobRef, LeaseTerms, Limits, NewJob, NewSchedule, OnExpiry, Origin,
-    Proof, Recurrence, Select, Tag, Take, Timestamp, Turn, Wait,
+    ClientId, Command, Context, Engine, From, Job, JobId, JobRef, LeaseTerms, Limits, NewJob, NewSchedule, OnExpiry,
+    Proof, Protocol, Recurrence, Select, Tag, Take, Timestamp, Wait,
 };
 use windlass_store::{
     CheckpointLimits, Checkpointer, Commit, Journal, Log as _, MemoryLog, MemoryTable, OpenError, Recovered, open_parts,
@@ -33,23 +33,23 @@ impl Daemon {
     }
 
     pub(crate) fn apply(&mut self, command: Command) {
-        let mut turn = Turn::new(Timestamp(1_000), 1);
-        self.engine.apply(ClientId(1), Tag(1), command, &mut turn);
-        self.journal.append(&self.engine, &turn.changes);
+        let mut context = Context::new(Timestamp(1_000), 1);
+        self.engine.apply(ClientId(1), Tag(1), command, &mut context);
+        self.journal.append(&self.engine, &context.changes);
     }
 
     /// Advances the time.
     pub(crate) fn tick(&mut self, now: Timestamp) {
-        let mut turn = Turn::new(now, 1);
-        self.engine.tick(&mut turn);
-        self.journal.append(&self.engine, &turn.changes);
+        let mut context = Context::new(now, 1);
+        self.engine.tick(&mut context);
+        self.journal.append(&self.engine, &context.changes);
     }
 
     /// Sets a schedule that runs every minute.
     pub(crate) fn schedule(&mut self, body: &[u8]) -> JobId {
         self.apply(Command::SetSchedule(Box::new(NewSchedule {
             key: Some(Bytes::from_static(b"minutely")),
-            job: NewJob::new(Origin::GEARMAN, QUEUE, Bytes::copy_from_slice(body)),
+            job: NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::copy_from_slice(body)),
             recurrence: Recurrence::Every { interval_ms: 60_000 },
             at_once: false,
             keep_grid: false,
@@ -59,7 +59,7 @@ impl Daemon {
     }
 
     pub(crate) fn push(&mut self, body: &[u8]) -> JobId {
-        self.push_job(NewJob::new(Origin::GEARMAN, QUEUE, Bytes::copy_from_slice(body)))
+        self.push_job(NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::copy_from_slice(body)))
     }
 
     pub(crate) fn push_job(&mut self, job: NewJob) -> JobId {

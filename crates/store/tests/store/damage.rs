@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use windlass_engine::{Job, Limits, Timestamp};
 use windlass_store::{Fingerprint, OpenError, Salvage, accept_loss, salvage, verify};
 
-use crate::dice::Dice;
 use crate::disk::{Image, image_of, restore};
 use crate::files::{Daemon, home, small};
+use crate::rng::Rng;
 
 const JOBS_MAX: usize = 250;
 const DAMAGES_OF_A_DIRECTORY: u64 = 25;
@@ -27,22 +27,22 @@ struct Directory {
     older: Vec<Image>,
 }
 
-fn directory(dice: &mut Dice, home: &Path) -> Directory {
+fn directory(rng: &mut Rng, home: &Path) -> Directory {
     let path = home.join("living");
     let mut older = Vec::new();
     let mut acknowledged = None;
-    for _ in 0..=dice.roll(2) {
+    for _ in 0..=rng.roll(2) {
         let now = Timestamp(1_000_000 + 100_000 * older.len() as u64);
-        let mut daemon = Daemon::start(&small(&path), dice.roll(u64::MAX), now).unwrap();
+        let mut daemon = Daemon::start(&small(&path), rng.roll(u64::MAX), now).unwrap();
         daemon.open_clients();
-        for n in 0..30 + dice.roll(30) {
-            daemon.work(dice, JOBS_MAX);
+        for n in 0..30 + rng.roll(30) {
+            daemon.work(rng, JOBS_MAX);
             daemon.commit();
-            if dice.one_in(6) {
-                if dice.one_in(6) {
+            if rng.one_in(6) {
+                if rng.one_in(6) {
                     daemon.checkpointer.ask_for_rebuild();
                 }
-                daemon.checkpointer.run(dice.one_in(2)).unwrap();
+                daemon.checkpointer.run(rng.one_in(2)).unwrap();
             }
             if n % 8 == 0 {
                 older.push(image_of(&path));
@@ -50,7 +50,7 @@ fn directory(dice: &mut Dice, home: &Path) -> Directory {
         }
         // A kill leaves the files as they are. Dropping the daemon would let sled write its buffers.
         let (image, print) = (image_of(&path), daemon.durable.clone());
-        acknowledged = Some(if dice.one_in(2) { (daemon.stop(), image_of(&path)) } else { (print, image) });
+        acknowledged = Some(if rng.one_in(2) { (daemon.stop(), image_of(&path)) } else { (print, image) });
     }
     fs::remove_dir_all(&path).unwrap();
     let (acknowledged, image) = acknowledged.unwrap();
@@ -58,25 +58,25 @@ fn directory(dice: &mut Dice, home: &Path) -> Directory {
 }
 
 /// Damages a directory. Returns a description; `None`: it is unchanged.
-fn damage(directory: &Directory, dice: &mut Dice) -> Option<(String, Image)> {
+fn damage(directory: &Directory, rng: &mut Rng) -> Option<(String, Image)> {
     let mut image = directory.image.clone();
     let names: Vec<PathBuf> = image.iter().filter(|(_, bytes)| bytes.is_some()).map(|(name, _)| name.clone()).collect();
-    let name = &names[dice.index(names.len())];
-    let other = &names[dice.index(names.len())];
-    let copy = dice.index(directory.older.len());
+    let name = &names[rng.index(names.len())];
+    let other = &names[rng.index(names.len())];
+    let copy = rng.index(directory.older.len());
     let bytes = image.get_mut(name)?.as_mut()?;
     // Most of a file may be unused space.
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    let reach = if dice.one_in(8) { bytes.len() } else { used };
-    let at = dice.index(reach);
-    let what = match dice.roll(11) {
+    let reach = if rng.one_in(8) { bytes.len() } else { used };
+    let at = rng.index(reach);
+    let what = match rng.roll(11) {
         0 | 1 => {
-            let bit = dice.roll(8);
+            let bit = rng.roll(8);
             *bytes.get_mut(at)? ^= 1 << bit;
             format!("bit {bit} of byte {at} of {} flipped in", bytes.len())
         }
         2 => {
-            *bytes.get_mut(at)? = dice.roll(256).to_le_bytes()[0];
+            *bytes.get_mut(at)? = rng.roll(256).to_le_bytes()[0];
             format!("byte {at} changed in")
         }
         3 => blank(bytes, at, 4 << 10),
@@ -88,7 +88,7 @@ fn damage(directory: &Directory, dice: &mut Dice) -> Option<(String, Image)> {
         }
         7 => {
             let page = 4 << 10;
-            let (from, to) = ((dice.index(reach) / page) * page, (at / page) * page);
+            let (from, to) = ((rng.index(reach) / page) * page, (at / page) * page);
             let end = bytes.len().min(from + page);
             let len = (end - from).min(bytes.len() - to);
             bytes.copy_within(from..from + len, to);
@@ -194,10 +194,10 @@ impl Case<'_> {
 
     /// A daemon that has opened a damaged directory continues, and leaves a directory in order after a few checkpoints.
     fn go_on(&self, mut daemon: Daemon) {
-        let mut dice = Dice(self.seed);
+        let mut rng = Rng(self.seed);
         daemon.open_clients();
         for n in 0..4 {
-            daemon.work(&mut dice, JOBS_MAX);
+            daemon.work(&mut rng, JOBS_MAX);
             daemon.commit();
             if n < 3 {
                 daemon.checkpointer.run(true).unwrap_or_else(|why| self.fail(why));
@@ -255,16 +255,16 @@ impl Case<'_> {
 
 /// Whether a salvaged job equals the acknowledged one.
 fn is_same(saved: Option<&Job>, job: &Job) -> bool {
-    let told = |job: &Job| (job.id, job.body().to_vec(), job.queue, job.place.kind(), job.attempts);
+    let told = |job: &Job| (job.id, job.body().to_vec(), job.queue, job.state.kind(), job.attempts);
     saved.is_some_and(|saved| told(saved) == told(job))
 }
 
 fn live(seed: u64, sum: &mut Sum) {
     let home = home();
-    let mut dice = Dice(seed);
-    let directory = directory(&mut dice, home.path());
+    let mut rng = Rng(seed);
+    let directory = directory(&mut rng, home.path());
     for _ in 0..DAMAGES_OF_A_DIRECTORY {
-        let Some((what, damaged)) = damage(&directory, &mut dice) else { continue };
+        let Some((what, damaged)) = damage(&directory, &mut rng) else { continue };
         let path = home.path().join("damaged");
         Case { what, seed, directory: &directory, path: &path }.check(&damaged, sum);
         fs::remove_dir_all(&path).unwrap();

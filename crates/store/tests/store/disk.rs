@@ -16,8 +16,8 @@ use std::rc::Rc;
 
 use windlass_store::{Step, watch_steps};
 
-use crate::dice::Dice;
 use crate::files::Expected;
+use crate::rng::Rng;
 
 const SECTOR: usize = 512;
 
@@ -130,14 +130,14 @@ impl Disk {
     }
 
     /// Fails the sync in progress.
-    fn fail(&mut self, path: &Path, dice: &mut Dice) {
+    fn fail(&mut self, path: &Path, rng: &mut Rng) {
         let Ok(about) = fs::metadata(path) else { return };
         let Some(mut bytes) = self.begun.files.remove(&about.ino()) else { return };
         let durable = self.durable.files.entry(about.ino()).or_default();
         durable.resize(bytes.len(), 0);
         let differs = |(at, (old, new)): (usize, (&[u8], &[u8]))| (old != new).then_some(at);
         let sectors = durable.chunks(SECTOR).zip(bytes.chunks(SECTOR)).enumerate().filter_map(differs);
-        let lost: Vec<usize> = sectors.filter(|_| !dice.one_in(4)).collect();
+        let lost: Vec<usize> = sectors.filter(|_| !rng.one_in(4)).collect();
         self.lost.entry(about.ino()).or_default().extend(lost);
         self.without_lost(about.ino(), &mut bytes);
         self.durable.files.insert(about.ino(), bytes);
@@ -155,13 +155,13 @@ impl Disk {
     }
 
     /// The image that a power cut leaves now.
-    fn cut(&self, dice: &mut Dice) -> Image {
+    fn cut(&self, rng: &mut Rng) -> Image {
         let mut written = State::default();
         let root = written.read(&self.root);
         for (inode, bytes) in &mut written.files {
             self.without_lost(*inode, bytes);
         }
-        let mut cut = Cut { old: &self.durable, new: &written, luck: Luck::new(dice), image: Image::new() };
+        let mut cut = Cut { old: &self.durable, new: &written, luck: Luck::new(rng), image: Image::new() };
         root.into_iter().for_each(|root| cut.folder(root, Path::new("")));
         cut.image
     }
@@ -169,19 +169,19 @@ impl Disk {
 
 /// Decides which of the last writes survive.
 struct Luck<'a> {
-    dice: &'a mut Dice,
+    rng: &'a mut Rng,
     chance: u64,
     new_is_likely: bool,
 }
 
 impl<'a> Luck<'a> {
-    fn new(dice: &'a mut Dice) -> Self {
-        let (chance, new_is_likely) = (dice.one_of(&[2, 2, 3, 10, 50, 1000]), dice.one_in(2));
-        Self { dice, chance, new_is_likely }
+    fn new(rng: &'a mut Rng) -> Self {
+        let (chance, new_is_likely) = (rng.one_of(&[2, 2, 3, 10, 50, 1000]), rng.one_in(2));
+        Self { rng, chance, new_is_likely }
     }
 
     fn arrives(&mut self) -> bool {
-        self.dice.one_in(self.chance) != self.new_is_likely
+        self.rng.one_in(self.chance) != self.new_is_likely
     }
 }
 
@@ -224,10 +224,10 @@ impl Cut<'_> {
         // Unwritten bytes read as zeros.
         bytes.resize(len, 0);
         for (at, sector) in (0..).step_by(SECTOR).zip(new.chunks(SECTOR)) {
-            let Some(place) = bytes.get_mut(at..len.min(at + sector.len())) else { break };
-            let sector = sector.split_at(place.len()).0;
-            if place != sector && self.luck.arrives() {
-                place.copy_from_slice(sector);
+            let Some(state) = bytes.get_mut(at..len.min(at + sector.len())) else { break };
+            let sector = sector.split_at(state.len()).0;
+            if state != sector && self.luck.arrives() {
+                state.copy_from_slice(sector);
             }
         }
         bytes
@@ -241,7 +241,7 @@ pub(crate) struct Watcher {
 
 struct Watching {
     disk: Disk,
-    dice: Dice,
+    rng: Rng,
     one_in: u64,
     expected: Expected,
     cuts: Vec<(Image, Expected)>,
@@ -253,10 +253,10 @@ struct Watching {
 
 impl Watcher {
     /// Watches this thread's steps from now on. The power is cut at one in `one_in` steps.
-    pub(crate) fn new(root: &Path, dice: Dice, one_in: u64, expected: Expected) -> Self {
+    pub(crate) fn new(root: &Path, rng: Rng, one_in: u64, expected: Expected) -> Self {
         let watching = Watching {
             disk: Disk::new(root),
-            dice,
+            rng,
             one_in,
             expected,
             cuts: Vec::new(),
@@ -303,14 +303,14 @@ impl Watching {
         self.disk.step(step, path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let may_fail = step == Step::Syncing && (name == "db" || name.starts_with("segment-"));
-        let fails = may_fail && self.failing.is_some_and(|one_in| self.dice.one_in(one_in));
+        let fails = may_fail && self.failing.is_some_and(|one_in| self.rng.one_in(one_in));
         if fails {
-            self.disk.fail(path, &mut self.dice);
+            self.disk.fail(path, &mut self.rng);
             self.failed += 1;
         }
         self.steps += 1;
-        if self.dice.one_in(self.one_in) {
-            let image = self.disk.cut(&mut self.dice);
+        if self.rng.one_in(self.one_in) {
+            let image = self.disk.cut(&mut self.rng);
             self.cuts.push((image, self.expected.clone()));
         }
         if fails { Err(io::Error::other("a random sync failure")) } else { Ok(()) }

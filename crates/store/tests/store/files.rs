@@ -4,13 +4,13 @@ use std::path::Path;
 use std::rc::Rc;
 
 use tempfile::TempDir;
-use windlass_engine::{ClientId, Command, Engine, Limits, Tag, Timestamp, Turn};
+use windlass_engine::{ClientId, Command, Context, Engine, Limits, Tag, Timestamp};
 use windlass_store::{
     CheckpointLimits, Checkpointer, Commit, Error, Fingerprint, Guard, Journal, Log, OpenError, Opened, Report,
     StoreConfig, open,
 };
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::world::{any_command, discard_all, open_clients};
 
 /// A directory in memory if possible: the tests decide what is durable, not the disk.
@@ -65,7 +65,7 @@ pub(crate) struct Daemon {
     pub(crate) log: Box<dyn Log>,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) report: Report,
-    pub(crate) turn: Turn,
+    pub(crate) context: Context,
     /// The state at the cut of the last durable commit. Some figures change without a commit.
     pub(crate) durable: Fingerprint,
     _guard: Guard,
@@ -74,16 +74,16 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn start(config: &StoreConfig, seed: u64, now: Timestamp) -> Result<Self, OpenError> {
         let Opened { log, checkpointer, recovered, guard } = open(config, Limits::default(), seed)?;
-        let turn = Turn::new(now, seed);
+        let context = Context::new(now, seed);
         let (engine, journal, report) = (recovered.engine, recovered.journal, recovered.report);
         let durable = Fingerprint::of(&engine);
-        Ok(Self { engine, journal, log, checkpointer, report, turn, durable, _guard: guard })
+        Ok(Self { engine, journal, log, checkpointer, report, context, durable, _guard: guard })
     }
 
     pub(crate) fn open_clients(&mut self) {
-        self.turn.changes.clear();
-        open_clients(&mut self.engine, &mut self.turn);
-        self.journal.append(&self.engine, &self.turn.changes);
+        self.context.changes.clear();
+        open_clients(&mut self.engine, &mut self.context);
+        self.journal.append(&self.engine, &self.context.changes);
     }
 
     pub(crate) fn apply(&mut self, command: Command) {
@@ -91,18 +91,18 @@ impl Daemon {
     }
 
     fn apply_as(&mut self, client: ClientId, command: Command) {
-        self.turn.changes.clear();
-        self.turn.events.clear();
-        self.engine.apply(client, Tag(1), command, &mut self.turn);
-        self.journal.append(&self.engine, &self.turn.changes);
+        self.context.changes.clear();
+        self.context.events.clear();
+        self.engine.apply(client, Tag(1), command, &mut self.context);
+        self.journal.append(&self.engine, &self.context.changes);
     }
 
     /// A visit: jobs arrive, others are taken and finish. There are at most `jobs_max`.
-    pub(crate) fn work(&mut self, dice: &mut Dice, jobs_max: usize) {
-        let step = if dice.one_in(20) { 20_000 } else { 300 };
-        self.turn.now = self.turn.now.after_ms(dice.roll(step));
-        for _ in 0..=dice.roll(8) {
-            let (client, command) = any_command(dice, &self.engine, self.turn.now);
+    pub(crate) fn work(&mut self, rng: &mut Rng, jobs_max: usize) {
+        let step = if rng.one_in(20) { 20_000 } else { 300 };
+        self.context.now = self.context.now.after_ms(rng.roll(step));
+        for _ in 0..=rng.roll(8) {
+            let (client, command) = any_command(rng, &self.engine, self.context.now);
             self.apply_as(client, command);
         }
         if self.engine.job_count() > jobs_max {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Command, From, JobRef, LeaseTerms, Limits, NewBatch, NewJob, NewSchedule, OnExpiry, Origin, Proof, Recurrence,
+    Command, From, JobRef, LeaseTerms, Limits, NewBatch, NewJob, NewSchedule, OnExpiry, Proof, Protocol, Recurrence,
     Select, Take, Timestamp, Wait,
 };
 use windlass_store::{salvage, verify};
@@ -122,7 +122,7 @@ fn write_the_directory() {
     let config = small(&path);
     let mut daemon = Daemon::start(&config, 1, Timestamp(1_000_000)).unwrap();
     daemon.open_clients();
-    let job = |queue: &'static str, body: String| NewJob::new(Origin::GEARMAN, Bytes::from(queue), Bytes::from(body));
+    let job = |queue: &'static str, body: String| NewJob::new(Protocol::GEARMAN, Bytes::from(queue), Bytes::from(body));
     let push = |daemon: &mut Daemon, queue, body: String| {
         daemon.apply(Command::Push(Box::new(job(queue, body))));
         daemon.commit();
@@ -139,7 +139,7 @@ fn write_the_directory() {
         runs: None,
     })));
     daemon.apply(Command::BatchNew(Box::new(NewBatch {
-        origin: Origin::FAKTORY,
+        protocol: Protocol::FAKTORY,
         name: Bytes::from_static(b"b-1"),
         parent: None,
         about: Bytes::from_static(b"import"),

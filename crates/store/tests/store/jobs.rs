@@ -4,8 +4,8 @@ use bytes::Bytes;
 use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, BatchStanding, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, KeyUntil, Lease,
-    Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage, QueueKind, QueueRules,
+    Backoff, Batch, BatchStanding, Clash, Codec, Cron, Cycle, Extra, Failure, Holder, Job, JobId, JobState, KeyUntil,
+    Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, QueueId, QueueImage, QueueKind, QueueRules,
     Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Track, Unfit, Unique, Zone,
 };
 
@@ -15,11 +15,11 @@ pub(crate) fn plain() -> Job {
         unfit: Unfit::NONE,
         id: JobId(7),
         queue: QueueId(0),
-        origin: Origin::GEARMAN,
+        protocol: Protocol::GEARMAN,
         priority: Priority::NORMAL,
         durable: true,
         rank: 1 << 62,
-        place: Place::Ready,
+        state: JobState::Ready,
         ready_at: Timestamp(1_700_000_000_000),
         payload: Payload::copy(None, b"", b"cat.png"),
         attempts: 0,
@@ -37,19 +37,19 @@ pub(crate) fn any_job() -> impl Strategy<Value = Job> {
     let parts = (any_place(), any_time(), payload, any::<(u32, u32)>());
     (numbers, parts, any_retry(), option::of(any_extra())).prop_map(
         |(
-            (id, queue, origin, priority, rank),
-            (place, ready_at, (body, key, name), (attempts, failures)),
+            (id, queue, protocol, priority, rank),
+            (state, ready_at, (body, key, name), (attempts, failures)),
             retry,
             extra,
         )| Job {
             unfit: Unfit::NONE,
             id: JobId(id),
             queue: QueueId(queue),
-            origin: Origin(origin),
+            protocol: Protocol(protocol),
             priority: Priority::clamped(priority),
             durable: true,
             rank,
-            place,
+            state,
             ready_at,
             payload: Payload::new(key.as_deref(), name.as_deref().unwrap_or_default(), &body),
             attempts,
@@ -103,7 +103,7 @@ pub(crate) fn any_schedule() -> impl Strategy<Value = Schedule> {
                 result_keep_ms: extra.result_keep_ms,
                 lease_ms: extra.lease_ms,
                 track_ms: extra.track.map_or(0, |track| track.keep_ms),
-                ..NewJob::new(job.origin, queue, job.payload.share_body())
+                ..NewJob::new(job.protocol, queue, job.payload.share_body())
             };
             Schedule { id: job.id, key, job: template, recurrence, anchor, next_at, runs_left }
         },
@@ -133,11 +133,24 @@ pub(crate) fn any_batch() -> impl Strategy<Value = Batch> {
     let callback = || option::of(any_schedule().prop_map(|schedule| Box::new(schedule.job)));
     let numbers = (any::<u8>(), any::<u32>(), any_time());
     (number, parent, texts, (callback(), callback()), numbers, any_standing()).prop_map(
-        |(id, parent, (name, about, meta), (complete, success), (origin, depth, created_at), standing)| {
+        |(id, parent, (name, about, meta), (complete, success), (protocol, depth, created_at), standing)| {
             let older = |index: prop::sample::Index| JobId(index.index(usize::MAX) as u64 % id);
             let (parent, parent_name) = parent.map(|(index, name)| (older(index), name)).unzip();
-            let (id, origin) = (JobId(id), Origin(origin));
-            Batch { id, name, origin, parent, parent_name, depth, about, meta, created_at, complete, success, standing }
+            let (id, protocol) = (JobId(id), Protocol(protocol));
+            Batch {
+                id,
+                name,
+                protocol,
+                parent,
+                parent_name,
+                depth,
+                about,
+                meta,
+                created_at,
+                complete,
+                success,
+                standing,
+            }
         },
     )
 }
@@ -190,20 +203,20 @@ fn any_bytes() -> impl Strategy<Value = Bytes> {
     ]
 }
 
-fn any_place() -> impl Strategy<Value = Place> {
+fn any_place() -> impl Strategy<Value = JobState> {
     let on_expiry = prop_oneof![Just(OnExpiry::Fail), Just(OnExpiry::Requeue), Just(OnExpiry::Front)];
     let lease = (any_bytes(), any::<u64>(), any_time(), any_time(), on_expiry);
     prop_oneof![
-        Just(Place::Ready),
+        Just(JobState::Ready),
         lease.prop_map(|(name, token, taken_at, until, on_expiry)| {
             let holder = Holder::Named(name.as_ref().into());
-            Place::Leased(Box::new(Lease::new(holder, Token(token), taken_at, until, on_expiry)))
+            JobState::Leased(Box::new(Lease::new(holder, Token(token), taken_at, until, on_expiry)))
         }),
-        any_time().prop_map(Place::Scheduled),
-        any_time().prop_map(Place::Retrying),
-        any_time().prop_map(Place::Dead),
-        Just(Place::Shelved),
-        any_time().prop_map(Place::Done),
+        any_time().prop_map(JobState::Scheduled),
+        any_time().prop_map(JobState::Retrying),
+        any_time().prop_map(JobState::Dead),
+        Just(JobState::Parked),
+        any_time().prop_map(JobState::Done),
     ]
 }
 
@@ -241,7 +254,7 @@ fn any_extra() -> impl Strategy<Value = Extra> {
     let rest = (
         any::<u64>(),
         option::of(any::<u64>()),
-        (option::of(any_bytes()), option::of(any::<u8>().prop_map(Origin))),
+        (option::of(any_bytes()), option::of(any::<u8>().prop_map(Protocol))),
         (option::of(any_member()), option::of(track), prop_oneof![Just(0), any::<u32>()]),
     );
     (any_bytes(), option::of(any_time()), key_until, told, rest).prop_map(

@@ -4,8 +4,8 @@ use std::thread;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Ability, Clash, Command, Cursor, Filter, From, JobId, JobRef, KeyUntil, LeaseTerms, Mutation, NewJob, Origin,
-    PlaceKind, Proof, QueueKind, Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait,
+    Clash, Command, Cursor, Filter, From, JobId, JobRef, JobStateKind, KeyUntil, LeaseTerms, Mutation, NewJob, Proof,
+    Protocol, QueueKind, Retry, ScheduleRef, Select, Subscription, Take, Timestamp, Unique, Wait,
 };
 use windlass_store::{Commit, Error, Fault, Fingerprint, Log as _, MemoryLog, MemoryTable, Record, records};
 
@@ -224,7 +224,7 @@ fn large_bodies_are_shared_and_small_ones_copied() {
     for (bytes, shared) in [(1 << 20, true), (1_025, true), (1_024, false)] {
         let mut daemon = Daemon::new();
         let body = Bytes::from(vec![7; bytes]);
-        daemon.push_job(NewJob::new(Origin::GEARMAN, QUEUE, body.clone()));
+        daemon.push_job(NewJob::new(Protocol::GEARMAN, QUEUE, body.clone()));
         let before = !body.is_unique();
         let commit = daemon.cut();
         drop(daemon);
@@ -401,7 +401,7 @@ fn numbers_are_not_used_again() {
     let last = daemon.push(b"durable");
     daemon.commit();
     // Foreground jobs are not journalled, but the numbers reserved for them are.
-    let foreground = NewJob { durable: false, listen: true, ..NewJob::new(Origin::GEARMAN, QUEUE, Bytes::new()) };
+    let foreground = NewJob { durable: false, listen: true, ..NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::new()) };
     let unheard = daemon.push_job(foreground);
     let mut daemon = daemon.again();
     assert!(daemon.engine.head().next_job > unheard.0, "after a crash");
@@ -444,14 +444,14 @@ fn a_key_that_went_to_another_job_stays_with_it() {
     let mut daemon = Daemon::new();
     let unique = Unique { key: Bytes::from_static(b"k"), clash: Clash::Refuse, until: KeyUntil::End };
     let retry = Retry { failures_max: -1, ..Retry::NONE };
-    let job = NewJob { unique: Some(unique), retry, ..NewJob::new(Origin::FAKTORY, QUEUE, Bytes::new()) };
+    let job = NewJob { unique: Some(unique), retry, ..NewJob::new(Protocol::FAKTORY, QUEUE, Bytes::new()) };
     let first = daemon.push_job(job.clone());
     assert_eq!(daemon.take(false), first);
     daemon.apply(Command::Fail { job: JobRef::Id(first), proof: Proof::AnyLease, failure: Box::default() });
     let second = daemon.push_job(job);
     assert_ne!(first, second, "the dead do not hold their keys");
     daemon.commit();
-    let filter = Filter { place: Some(PlaceKind::Dead), ..Filter::default() };
+    let filter = Filter { state: Some(JobStateKind::Dead), ..Filter::default() };
     let action = Mutation::Requeue;
     daemon.apply(Command::Mutate { filter, action, after: Cursor::default(), limit: 10 });
     assert_eq!(daemon.job(first).key(), None);
@@ -467,7 +467,12 @@ fn queues_with_only_waiting_clients_are_not_stored() {
     let lease = LeaseTerms::CONNECTION;
     let from = From::Listed { queues: vec![Bytes::from_static(b"nothing here")], lease };
     daemon.apply(Command::Take(Take { from, select: Select::ListOrder, wait: Wait::Forever, worker: Bytes::new() }));
-    daemon.apply(Command::Serve(Ability { queue: Bytes::from_static(b"served"), weight: 0, lease, strays: None }));
+    daemon.apply(Command::Serve(Subscription {
+        queue: Bytes::from_static(b"served"),
+        weight: 0,
+        lease,
+        unclaimed: None,
+    }));
     assert_eq!(words(&daemon.commit()), ["queue served"]);
     let names: Vec<Bytes> = daemon.again().engine.queues().map(|queue| queue.image().name.clone()).collect();
     assert_eq!(names, ["served"]);
@@ -495,7 +500,7 @@ fn queues_with_long_names_come_back() {
     let names: Vec<Bytes> = (1u8..=40).map(|n| Bytes::from(vec![n + 64; usize::from(n) * 200])).collect();
     for name in &names {
         daemon.apply(Command::CreateQueue { queue: name.clone(), kind: QueueKind::Work });
-        daemon.push_job(NewJob::new(Origin::GEARMAN, name.clone(), Bytes::from(vec![1; 9_000])));
+        daemon.push_job(NewJob::new(Protocol::GEARMAN, name.clone(), Bytes::from(vec![1; 9_000])));
     }
     daemon.commit();
     let print = Fingerprint::of(&daemon.engine);

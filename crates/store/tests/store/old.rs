@@ -4,7 +4,7 @@ use std::path::Path;
 
 use windlass_store::{Commit, Counted, Record, records};
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Bytes of a value, at most.
 const VALUE_BYTES_MAX: usize = 4096;
@@ -33,7 +33,7 @@ pub(crate) fn values(commit: &Commit, key: &mut u64, count: &mut Counted) -> Vec
     let seq = commit.seq();
     count.commits += 1;
     // A commit's share in the census is this generator's first output for its number.
-    count.census = count.census.wrapping_add(Dice(seq).roll(u64::MAX));
+    count.census = count.census.wrapping_add(Rng(seq).roll(u64::MAX));
     let mut bytes = Vec::new();
     for record in records(&commit.records()) {
         let mut record = Record::all(record.unwrap().1).next().unwrap().unwrap();

@@ -14,10 +14,10 @@ use std::rc::Rc;
 use windlass_engine::{Limits, Timestamp};
 use windlass_store::{CheckpointLimits, Fingerprint, StoreConfig, verify};
 
-use crate::dice::Dice;
 use crate::disk::{Image, Watcher, restore};
 use crate::files::{Daemon, Expected, home, small};
 use crate::old;
+use crate::rng::Rng;
 use crate::world::commits_of_a_life;
 
 /// Nested openings that are cut, at most.
@@ -26,7 +26,7 @@ const JOBS_MAX: usize = 120;
 
 struct Life {
     seed: u64,
-    dice: Dice,
+    rng: Rng,
     home: PathBuf,
     places: u64,
     cuts: u64,
@@ -51,10 +51,10 @@ impl Life {
 
     fn config(&mut self, path: &Path) -> StoreConfig {
         let mut config = small(path);
-        config.segment_bytes = self.dice.one_of(&[16 << 10, 32 << 10, 64 << 10]);
-        let (log_bytes, table_multiple) = (1, 2 + self.dice.roll(3));
-        let keep_bytes = self.dice.one_of(&[0, 20_000, 60_000]);
-        let table_floor_bytes = self.dice.one_of(&[1 << 20, 4 << 20]);
+        config.segment_bytes = self.rng.one_of(&[16 << 10, 32 << 10, 64 << 10]);
+        let (log_bytes, table_multiple) = (1, 2 + self.rng.roll(3));
+        let keep_bytes = self.rng.one_of(&[0, 20_000, 60_000]);
+        let table_floor_bytes = self.rng.one_of(&[1 << 20, 4 << 20]);
         config.checkpoints = CheckpointLimits { log_bytes, keep_bytes, table_floor_bytes, table_multiple };
         config
     }
@@ -66,29 +66,29 @@ impl Life {
     /// One daemon's run from a directory on, with power cuts at random. Returns the images of the cuts.
     fn run(&mut self, path: &Path, expected: &Expected) -> Vec<(Image, Expected)> {
         let config = self.config(path);
-        let one_in = self.dice.one_of(&[4, 10, 30]);
-        let watcher = Watcher::new(path, Dice(self.dice.roll(u64::MAX)), one_in, expected.clone());
+        let one_in = self.rng.one_of(&[4, 10, 30]);
+        let watcher = Watcher::new(path, Rng(self.rng.roll(u64::MAX)), one_in, expected.clone());
         let now = Timestamp(1_000_000 + self.places * 100_000);
         let (mut daemon, mut known) = self.start(&config, now, expected, &watcher);
         let mut ended = false;
-        for _ in 0..self.dice.roll(25) {
-            if self.dice.one_in(5) {
+        for _ in 0..self.rng.roll(25) {
+            if self.rng.one_in(5) {
                 if self.checkpoint(&mut daemon, &watcher) {
                     drop(daemon);
                     (daemon, known) = self.start(&config, now, &known, &watcher);
                 }
                 continue;
             }
-            daemon.work(&mut self.dice, JOBS_MAX);
+            daemon.work(&mut self.rng, JOBS_MAX);
             match self.commit(&mut daemon, &watcher, known) {
-                Committed::Yes(all) if !self.dice.one_in(15) => known = all,
+                Committed::Yes(all) if !self.rng.one_in(15) => known = all,
                 Committed::Yes(expected) | Committed::Killed(expected) => {
                     drop(daemon);
                     (daemon, known) = self.start(&config, now, &expected, &watcher);
                 }
             }
         }
-        if self.dice.one_in(3) {
+        if self.rng.one_in(3) {
             daemon.engine.settle_head();
             daemon.journal.stop_in_order();
             ended = matches!(self.commit(&mut daemon, &watcher, known), Committed::Yes(_));
@@ -120,11 +120,11 @@ impl Life {
 
     /// Makes a checkpoint. Returns whether its failure kills the daemon.
     fn checkpoint(&mut self, daemon: &mut Daemon, watcher: &Watcher) -> bool {
-        if self.dice.one_in(4) {
+        if self.rng.one_in(4) {
             daemon.checkpointer.ask_for_rebuild();
         }
-        let all = self.dice.one_in(2);
-        let fails = self.dice.one_in(4);
+        let all = self.rng.one_in(2);
+        let fails = self.rng.one_in(4);
         watcher.fail_syncs(fails.then_some(3));
         let made = daemon.checkpointer.run(all);
         watcher.fail_syncs(None);
@@ -134,7 +134,7 @@ impl Life {
             self.failed(why);
         }
         daemon.log.tail().make_room().unwrap();
-        fails && self.dice.one_in(2)
+        fails && self.rng.one_in(2)
     }
 
     fn commit(&mut self, daemon: &mut Daemon, watcher: &Watcher, mut known: Expected) -> Committed {
@@ -146,7 +146,7 @@ impl Life {
             let appended = daemon.append(&commit);
             watcher.fail_syncs(None);
             if appended.is_err() {
-                if self.dice.one_in(2) {
+                if self.rng.one_in(2) {
                     return Committed::Killed(known);
                 }
                 daemon.log.reopen().and_then(|()| daemon.append(&commit)).unwrap_or_else(|why| self.failed(why));
@@ -167,7 +167,7 @@ impl Life {
             verify(&config, Limits::default()).unwrap_or_else(|why| self.failed(format!("verify: {why}")));
         }
         let one_in = if depth < DEPTH_MAX { 20 } else { u64::MAX };
-        let watcher = Watcher::new(&path, Dice(self.dice.roll(u64::MAX)), one_in, expected.clone());
+        let watcher = Watcher::new(&path, Rng(self.rng.roll(u64::MAX)), one_in, expected.clone());
         let daemon = Daemon::start(&config, self.seed, Timestamp(0)).unwrap_or_else(|why| self.failed(why));
         let cuts = watcher.end();
         expected.check(&daemon.engine).unwrap_or_else(|why| self.failed(why));
@@ -183,14 +183,14 @@ impl Life {
         let mut path = self.place();
         fs::create_dir_all(&path).unwrap();
         let mut expected =
-            if self.dice.one_in(3) { Expected::of(old_directory(&mut self.dice, &path)) } else { Expected::nothing() };
+            if self.rng.one_in(3) { Expected::of(old_directory(&mut self.rng, &path)) } else { Expected::nothing() };
         while self.cuts < self.cuts_max {
             let cuts = self.run(&path, &expected);
             for (image, expected) in &cuts {
                 self.check(image, expected, 0);
             }
             fs::remove_dir_all(&path).unwrap();
-            let Some((image, known)) = cuts.into_iter().nth(self.dice.index(5)) else {
+            let Some((image, known)) = cuts.into_iter().nth(self.rng.index(5)) else {
                 // There was no cut: start again.
                 path = self.place();
                 expected = Expected::nothing();
@@ -205,9 +205,9 @@ impl Life {
 }
 
 /// Creates a directory of version 0.1.0. Returns its contents.
-fn old_directory(dice: &mut Dice, path: &Path) -> Fingerprint {
-    let visits = 1 + dice.roll(10);
-    let (commits, prints) = commits_of_a_life(dice, visits, 10);
+fn old_directory(rng: &mut Rng, path: &Path) -> Fingerprint {
+    let visits = 1 + rng.roll(10);
+    let (commits, prints) = commits_of_a_life(rng, visits, 10);
     old::write(path, 512 << 10, &commits);
     prints.last().unwrap().clone()
 }
@@ -215,8 +215,8 @@ fn old_directory(dice: &mut Dice, path: &Path) -> Fingerprint {
 /// Returns the number of cuts, of cuts in openings, and of failed syncs.
 fn live(seed: u64, cuts_max: u64) -> (u64, u64, u64) {
     let home = home();
-    let (dice, home) = (Dice(seed), home.path().to_owned());
-    let mut life = Life { seed, dice, home, places: 0, cuts: 0, cuts_max, in_openings: 0, failed_syncs: 0 };
+    let (rng, home) = (Rng(seed), home.path().to_owned());
+    let mut life = Life { seed, rng, home, places: 0, cuts: 0, cuts_max, in_openings: 0, failed_syncs: 0 };
     life.live();
     (life.cuts, life.in_openings, life.failed_syncs)
 }

@@ -8,9 +8,9 @@ use proptest::option;
 use proptest::prelude::*;
 use windlass_engine::{
     Backoff, Batch, BatchStanding, Clash, ClientId, Clock, Codec, Cron, Cycle, Extra, Failure, Head, Holder, Job,
-    JobId, KeyUntil, Lease, Member, NewJob, OnExpiry, Origin, Payload, Place, Priority, Progress, QueueId, QueueImage,
-    QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals, Track, Unique,
-    Zone,
+    JobId, JobState, KeyUntil, Lease, Member, NewJob, OnExpiry, Payload, Priority, Progress, Protocol, QueueId,
+    QueueImage, QueueKind, QueueRules, Recurrence, Retry, Role, Schedule, Stage, Throttle, Timestamp, Token, Totals,
+    Track, Unique, Zone,
 };
 use windlass_store::{BatchMoved, Counted, DecodeError, HeadRecord, Moved, NextRun, Record};
 
@@ -53,7 +53,7 @@ fn any_moved() -> impl Strategy<Value = Moved> {
         let extra = job.extra.unwrap_or_default();
         Moved {
             job: job.id,
-            place: job.place,
+            state: job.state,
             rank: job.rank,
             ready_at: job.ready_at,
             attempts: job.attempts,
@@ -70,7 +70,7 @@ fn any_moved() -> impl Strategy<Value = Moved> {
 
 fn any_head() -> impl Strategy<Value = HeadRecord> {
     let count = || 0..1u64 << 63;
-    let origins = prop::collection::btree_map(any::<u8>(), any_totals(), 0..4);
+    let protocols = prop::collection::btree_map(any::<u8>(), any_totals(), 0..4);
     let counted = option::of((count(), any::<u64>()).prop_map(|(commits, census)| Counted { commits, census }));
     let clock = prop_oneof![
         Just(Clock::default()),
@@ -81,10 +81,10 @@ fn any_head() -> impl Strategy<Value = HeadRecord> {
             at: Timestamp(at)
         }),
     ];
-    ((count(), count(), count()), any_totals(), origins, (any::<bool>(), clock), counted).prop_map(
-        |((next_job, reserved, starts), totals, origins, (clean, clock), counted)| {
-            let origins = origins.into_iter().map(|(origin, totals)| (Origin(origin), totals)).collect();
-            HeadRecord { head: Head { next_job, reserved, starts, clock, totals, origins }, clean, counted }
+    ((count(), count(), count()), any_totals(), protocols, (any::<bool>(), clock), counted).prop_map(
+        |((next_job, reserved, starts), totals, protocols, (clean, clock), counted)| {
+            let protocols = protocols.into_iter().map(|(protocol, totals)| (Protocol(protocol), totals)).collect();
+            HeadRecord { head: Head { next_job, reserved, starts, clock, totals, protocols }, clean, counted }
         },
     )
 }
@@ -150,15 +150,15 @@ fn connection_bound_state_is_not_written() {
         ..Extra::default()
     };
     let job = Job { attempts: 3, extra: Some(Box::new(extra.clone())), ..jobs::plain() };
-    let read = |place: Place| match one(&bytes_of(&Record::Put(Job { place, ..job.clone() }))) {
+    let read = |state: JobState| match one(&bytes_of(&Record::Put(Job { state, ..job.clone() }))) {
         Ok(Record::Put(job)) => job,
         other => panic!("{other:?}"),
     };
 
-    let bound = read(Place::Leased(Box::new(lease(Holder::Connection(ClientId(9))))));
-    assert_eq!((&bound.place, bound.attempts, &bound.extra), (&Place::Ready, 2, &None));
+    let bound = read(JobState::Leased(Box::new(lease(Holder::Connection(ClientId(9))))));
+    assert_eq!((&bound.state, bound.attempts, &bound.extra), (&JobState::Ready, 2, &None));
 
-    let named = read(Place::Leased(Box::new(lease(Holder::Named(b"w1"[..].into())))));
+    let named = read(JobState::Leased(Box::new(lease(Holder::Named(b"w1"[..].into())))));
     assert_eq!(named.lease(), Some(&lease(Holder::Named(b"w1"[..].into()))));
     let kept = Extra { listeners: Vec::new(), ..extra };
     assert_eq!((named.attempts, named.extra.as_deref()), (3, Some(&kept)));
@@ -209,7 +209,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         queue: QueueId(70_000),
         priority: Priority::MAX,
         rank: (1 << 62) - 12,
-        place: Place::Leased(Box::new(lease.clone())),
+        state: JobState::Leased(Box::new(lease.clone())),
         payload: Payload::copy(Some(b"unique"), b"jid-1", b"{\"n\":1}\0\xff"),
         attempts: 9,
         failures: 2,
@@ -233,10 +233,10 @@ fn golden() -> Vec<(&'static str, Record)> {
         ..jobs::plain()
     };
     let at = Timestamp(1_700_000_100_000);
-    let placed = |place| Record::Put(Job { place, ..jobs::plain() });
+    let placed = |state| Record::Put(Job { state, ..jobs::plain() });
     let moved = Moved {
         job: JobId(8),
-        place: Place::Retrying(at),
+        state: JobState::Retrying(at),
         rank: 1 << 62,
         ready_at: at,
         attempts: 2,
@@ -292,7 +292,7 @@ fn golden() -> Vec<(&'static str, Record)> {
             retry: Retry { failures_max: 25, losses_max: 3, backoff: Backoff::Faktory },
             result_keep_ms: 60_000,
             lease_ms: Some(1_800_000),
-            ..NewJob::new(Origin::EVENTMQ, Bytes::from_static(b"resize"), Bytes::from_static(b"{\"n\":1}\0\xff"))
+            ..NewJob::new(Protocol::EVENTMQ, Bytes::from_static(b"resize"), Bytes::from_static(b"{\"n\":1}\0\xff"))
         },
         recurrence: Recurrence::Cron(cron),
         anchor: at,
@@ -302,7 +302,7 @@ fn golden() -> Vec<(&'static str, Record)> {
     let plain_schedule = Schedule {
         id: JobId(9),
         key: None,
-        job: NewJob::new(Origin::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png")),
+        job: NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png")),
         recurrence: Recurrence::Every { interval_ms: 60_000 },
         anchor: at,
         next_at: at.after_ms(60_000),
@@ -315,7 +315,7 @@ fn golden() -> Vec<(&'static str, Record)> {
     let plain_batch = Batch {
         id: JobId(9),
         name: Bytes::from_static(b"b-1"),
-        origin: Origin::FAKTORY,
+        protocol: Protocol::FAKTORY,
         parent: None,
         parent_name: None,
         depth: 0,
@@ -363,7 +363,7 @@ fn golden() -> Vec<(&'static str, Record)> {
     let result = Extra {
         result_keep_ms: 60_000,
         result: Some(Bytes::from_static(b"{\"value\": 1}")),
-        result_by: Some(Origin::EVENTMQ),
+        result_by: Some(Protocol::EVENTMQ),
         ..Extra::default()
     };
     let lost = Extra { losses: 300, ..Extra::default() };
@@ -376,7 +376,10 @@ fn golden() -> Vec<(&'static str, Record)> {
     let retried = Failure { next_at: Some(Timestamp(1_700_000_015_000)), ..failure.clone() };
     let retried_extra = Extra { failure: Some(Box::new(retried.clone())), ..Extra::default() };
     let head = Head {
-        origins: vec![(Origin::FAKTORY, totals()), (Origin::EVENTMQ, Totals { retried: 300, ..Totals::default() })],
+        protocols: vec![
+            (Protocol::FAKTORY, totals()),
+            (Protocol::EVENTMQ, Totals { retried: 300, ..Totals::default() }),
+        ],
         ..old_head()
     };
     let counted = Some(Counted { commits: 3, census: 7 });
@@ -399,15 +402,15 @@ fn golden() -> Vec<(&'static str, Record)> {
     vec![
         ("put_plain", Record::Put(jobs::plain())),
         ("put_full", Record::Put(full)),
-        ("put_scheduled", placed(Place::Scheduled(at))),
-        ("put_dead", placed(Place::Dead(at))),
-        ("put_shelved", placed(Place::Shelved)),
-        ("put_done", placed(Place::Done(at))),
+        ("put_scheduled", placed(JobState::Scheduled(at))),
+        ("put_dead", placed(JobState::Dead(at))),
+        ("put_shelved", placed(JobState::Parked)),
+        ("put_done", placed(JobState::Done(at))),
         ("moved_retrying", Record::Moved(moved.clone())),
         (
             "moved_full",
             Record::Moved(Moved {
-                place: Place::Leased(Box::new(lease)),
+                state: JobState::Leased(Box::new(lease)),
                 cycle: Some(Cycle { priority: 0, boost: 63 }),
                 failure: Some(Box::new(failure)),
                 progress: Some(Progress::default()),
@@ -451,7 +454,7 @@ fn golden() -> Vec<(&'static str, Record)> {
         ("batch_moved_over", Record::BatchMoved(BatchMoved { batch: JobId(9), standing: over })),
         ("put_member", Record::Put(Job { extra: Some(Box::new(member)), ..jobs::plain() })),
         ("moved_ran", Record::Moved(Moved { ran: true, ..moved_ran.clone() })),
-        ("put_result", Record::Put(Job { extra: Some(Box::new(result)), place: Place::Done(at), ..jobs::plain() })),
+        ("put_result", Record::Put(Job { extra: Some(Box::new(result)), state: JobState::Done(at), ..jobs::plain() })),
         ("put_tracked", Record::Put(Job { extra: Some(Box::new(tracked)), ..jobs::plain() })),
         ("moved_tracked", Record::Moved(Moved { updated_at: Some(at), ..moved_ran.clone() })),
         ("put_lost", Record::Put(Job { extra: Some(Box::new(lost)), ..jobs::plain() })),

@@ -8,7 +8,7 @@ use std::process::Command as Process;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Batch, BatchStanding, Extra, Head, Job, JobId, Limits, Member, NewJob, Origin, QueueId, QueueImage, QueueKind,
+    Batch, BatchStanding, Extra, Head, Job, JobId, Limits, Member, NewJob, Protocol, QueueId, QueueImage, QueueKind,
     Role, Schedule, Stage, Timestamp,
 };
 use windlass_store::{
@@ -50,7 +50,7 @@ fn put_length(mut len: usize, out: &mut Vec<u8>) {
 }
 
 fn callback(kind: QueueKind) -> Option<Box<NewJob>> {
-    Some(Box::new(NewJob { kind, ..NewJob::new(Origin::FAKTORY, Bytes::new(), Bytes::new()) }))
+    Some(Box::new(NewJob { kind, ..NewJob::new(Protocol::FAKTORY, Bytes::new(), Bytes::new()) }))
 }
 
 fn pushed(batch: &mut Batch) {
@@ -92,8 +92,8 @@ fn any_record() -> impl Strategy<Value = Record> {
             let ran = extra.member.is_some_and(|member| member.ran);
             let updated_at = extra.track.map(|track| track.updated_at);
             let losses = extra.losses;
-            let Job { id, place, rank, ready_at, attempts, failures, .. } = job;
-            Record::Moved(Moved { job: id, place, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses })
+            let Job { id, state, rank, ready_at, attempts, failures, .. } = job;
+            Record::Moved(Moved { job: id, state, rank, ready_at, attempts, failures, cycle, failure, progress, ran, updated_at, losses })
         }),
         2 => (1u64..9).prop_map(|id| Record::Gone(JobId(id))),
         4 => (jobs::any_queue(), 0u32..3).prop_map(|(image, id)| {
@@ -158,7 +158,7 @@ fn contradictions_are_named() {
         let mut batch = Batch {
             id: JobId(id),
             name: Bytes::from_static(name.as_bytes()),
-            origin: Origin::FAKTORY,
+            protocol: Protocol::FAKTORY,
             parent: None,
             parent_name: None,
             depth: 0,
@@ -256,7 +256,7 @@ fn few(path: &Path) -> Few {
     let mut daemon = files::Daemon::start(&small(path), 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();
     let push = |daemon: &mut files::Daemon, body: &[u8]| {
-        let job = NewJob::new(Origin::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
+        let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
         daemon.apply(windlass_engine::Command::Push(Box::new(job)));
         daemon.commit();
     };
@@ -340,11 +340,11 @@ fn missing_parts_of_a_directory_are_detected() {
     let image = few(&path).image;
     for part in ["store", "store/log", "store/log/mark", "store/table-1", "store/table-1/db"] {
         restore(&image, &path);
-        let place = path.join(part);
-        if place.is_dir() {
-            fs::remove_dir_all(place).unwrap()
+        let state = path.join(part);
+        if state.is_dir() {
+            fs::remove_dir_all(state).unwrap()
         } else {
-            fs::remove_file(place).unwrap()
+            fs::remove_file(state).unwrap()
         }
         let config = small(&path);
         for _ in 0..2 {
@@ -393,7 +393,7 @@ fn on_a_full_disk() {
     config.table_segment_bytes = 512 << 10;
     let push = |daemon: &mut files::Daemon, bytes: usize| {
         let body = Bytes::from(vec![7; bytes]);
-        let job = NewJob::new(Origin::FAKTORY, Bytes::from_static(b"q"), body);
+        let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), body);
         daemon.apply(windlass_engine::Command::Push(Box::new(job)));
     };
     let mut daemon = files::Daemon::start(&config, 1, Timestamp(1_000)).unwrap();

@@ -3,9 +3,9 @@
 //!
 //! `WINDLASS_SEED=n` runs one seed, `WINDLASS_SEEDS=n` more of them.
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::world::{any_command, discard_all, open_clients, queue_names, unschedule};
-use windlass_engine::{ClientId, Command, Engine, Limits, QueueKind, Tag, Timestamp, Turn};
+use windlass_engine::{ClientId, Command, Context, Engine, Limits, QueueKind, Tag, Timestamp};
 use windlass_store::{
     CheckpointLimits, Checkpointer, Commit, Error, Fault, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable,
     Recovered, open_parts,
@@ -38,14 +38,14 @@ struct Seen {
 
 struct Daemon {
     seed: u64,
-    dice: Dice,
+    rng: Rng,
     engine: Engine,
     journal: Journal,
     log: MemoryLog,
     table: MemoryTable,
     checkpointer: Checkpointer,
     limits: CheckpointLimits,
-    turn: Turn,
+    context: Context,
     durable: Fingerprint,
     on_its_way: Option<OnItsWay>,
     seen: Seen,
@@ -53,40 +53,40 @@ struct Daemon {
 
 impl Daemon {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed);
+        let mut rng = Rng(seed);
         let limits = CheckpointLimits {
             log_bytes: 1,
-            keep_bytes: [0, 1, 500, 5_000, 100_000][usize::try_from(dice.roll(5)).unwrap()],
-            table_floor_bytes: dice.one_of(&[0, 10_000, 1 << 30]),
-            table_multiple: 1 + dice.roll(4),
+            keep_bytes: [0, 1, 500, 5_000, 100_000][usize::try_from(rng.roll(5)).unwrap()],
+            table_floor_bytes: rng.one_of(&[0, 10_000, 1 << 30]),
+            table_multiple: 1 + rng.roll(4),
         };
         let (log, table) = (MemoryLog::new(), MemoryTable::new());
         let (checkpointer, Recovered { engine, journal, .. }) = open(seed, &log, &table, &limits);
-        let turn = Turn::new(Timestamp(1_000_000), seed);
+        let context = Context::new(Timestamp(1_000_000), seed);
         let durable = Fingerprint::of(&engine);
         let (on_its_way, seen) = (None, Seen::default());
         let mut daemon =
-            Self { seed, dice, engine, journal, log, table, checkpointer, limits, turn, durable, on_its_way, seen };
-        open_clients(&mut daemon.engine, &mut daemon.turn);
+            Self { seed, rng, engine, journal, log, table, checkpointer, limits, context, durable, on_its_way, seen };
+        open_clients(&mut daemon.engine, &mut daemon.context);
         daemon
     }
 
     fn visit(&mut self) {
-        let step = if self.dice.one_in(20) { 20_000 } else { 300 };
-        self.turn.now = self.turn.now.after_ms(self.dice.roll(step));
-        self.turn.changes.clear();
-        self.turn.events.clear();
-        for _ in 0..=self.dice.roll(4) {
-            let (client, command) = any_command(&mut self.dice, &self.engine, self.turn.now);
-            self.engine.apply(client, Tag(1), command, &mut self.turn);
+        let step = if self.rng.one_in(20) { 20_000 } else { 300 };
+        self.context.now = self.context.now.after_ms(self.rng.roll(step));
+        self.context.changes.clear();
+        self.context.events.clear();
+        for _ in 0..=self.rng.roll(4) {
+            let (client, command) = any_command(&mut self.rng, &self.engine, self.context.now);
+            self.engine.apply(client, Tag(1), command, &mut self.context);
         }
-        self.journal.append(&self.engine, &self.turn.changes);
+        self.journal.append(&self.engine, &self.context.changes);
     }
 
     fn apply(&mut self, command: Command) {
-        self.turn.changes.clear();
-        self.engine.apply(ClientId(0), Tag(1), command, &mut self.turn);
-        self.journal.append(&self.engine, &self.turn.changes);
+        self.context.changes.clear();
+        self.engine.apply(ClientId(0), Tag(1), command, &mut self.context);
+        self.journal.append(&self.engine, &self.context.changes);
     }
 
     fn cut(&mut self) {
@@ -102,7 +102,7 @@ impl Daemon {
     /// Tries to write the commit in flight.
     fn write(&mut self) {
         let Some(on_its_way) = self.on_its_way.take() else { return };
-        let fault = self.dice.one_in(6).then(|| self.dice.one_of(&[Fault::Nothing, Fault::Everything]));
+        let fault = self.rng.one_in(6).then(|| self.rng.one_of(&[Fault::Nothing, Fault::Everything]));
         if let Some(fault) = fault {
             self.log.fail(0, fault, false);
         }
@@ -132,17 +132,17 @@ impl Daemon {
 
     /// Makes a checkpoint, which may fail anywhere. Returns whether it failed.
     fn checkpoint(&mut self, may_fail: bool) -> bool {
-        let changes = self.dice.one_of(&[5, 10, 20]);
-        let fault = (may_fail && self.dice.one_in(6)).then(|| u32::try_from(self.dice.roll(changes)).unwrap());
+        let changes = self.rng.one_of(&[5, 10, 20]);
+        let fault = (may_fail && self.rng.one_in(6)).then(|| u32::try_from(self.rng.roll(changes)).unwrap());
         if let Some(after) = fault {
             self.table.fail(after);
         }
-        if self.dice.one_in(20) {
+        if self.rng.one_in(20) {
             self.checkpointer.ask_for_rebuild();
         }
         let figures = self.checkpointer.figures();
         let rebuilds = figures.rebuilds.load(std::sync::atomic::Ordering::Relaxed);
-        let all = self.dice.one_in(2);
+        let all = self.rng.one_in(2);
         let made = self.checkpointer.run(all);
         // An unused fault must not affect the next checkpoint.
         self.table.heal();
@@ -163,7 +163,7 @@ impl Daemon {
     /// The power fails, possibly in the middle of a commit and of a checkpoint. Then a new daemon starts on the remains.
     fn crash(&mut self) {
         let on_its_way = self.on_its_way.take();
-        let arrives = self.dice.one_in(2);
+        let arrives = self.rng.one_in(2);
         self.log = self.log.cut(on_its_way.as_ref().map(|it| &it.commit).filter(|_| arrives));
         if let Some(OnItsWay { print, is_there, .. }) = on_its_way {
             if arrives || is_there {
@@ -173,10 +173,10 @@ impl Daemon {
                 self.seen.lost += 1;
             }
         }
-        let (chance, new_is_likely) = (self.dice.one_of(&[2, 3, 20]), self.dice.one_in(2));
+        let (chance, new_is_likely) = (self.rng.one_of(&[2, 3, 20]), self.rng.one_in(2));
         let (mut old, mut new) = (0, 0);
         let table = self.table.cut(|| {
-            let survives = self.dice.one_in(chance) == new_is_likely;
+            let survives = self.rng.one_in(chance) == new_is_likely;
             *(if survives { &mut new } else { &mut old }) += 1;
             survives
         });
@@ -197,21 +197,21 @@ impl Daemon {
         assert!(next >= was, "seed {seed}: numbers would be used again");
         self.seen.recoveries += 1;
         (self.engine, self.journal, self.checkpointer) = (recovered.engine, recovered.journal, checkpointer);
-        self.turn = Turn::new(self.turn.now, seed + self.seen.recoveries);
-        open_clients(&mut self.engine, &mut self.turn);
+        self.context = Context::new(self.context.now, seed + self.seen.recoveries);
+        open_clients(&mut self.engine, &mut self.context);
         // Changes that came due while the daemon was down are made by now.
-        self.journal.append(&self.engine, &self.turn.changes);
+        self.journal.append(&self.engine, &self.context.changes);
     }
 
     /// Discards everything.
     fn discard(&mut self) {
         while self.engine.schedules().next().is_some() {
-            let command = unschedule(&mut self.dice, &self.engine);
+            let command = unschedule(&mut self.rng, &self.engine);
             self.apply(command);
         }
         for _ in 0..4 {
             // Batches push their remaining callbacks, finish and are forgotten.
-            self.turn.now = self.turn.now.after_ms(1_000_000_000_000);
+            self.context.now = self.context.now.after_ms(1_000_000_000_000);
             self.apply(discard_all());
             self.apply(Command::Close);
         }
@@ -242,21 +242,21 @@ fn open(seed: u64, log: &MemoryLog, table: &MemoryTable, limits: &CheckpointLimi
 fn live(seed: u64) -> Seen {
     let mut daemon = Daemon::new(seed);
     for _ in 0..STEPS {
-        match daemon.dice.roll(16) {
+        match daemon.rng.roll(16) {
             0..=5 => daemon.visit(),
             6..=8 => daemon.cut(),
             9..=11 => daemon.write(),
             12 | 13 => {
                 let failed = daemon.checkpoint(true);
-                (failed && !daemon.dice.one_in(4)).then(|| daemon.crash());
+                (failed && !daemon.rng.one_in(4)).then(|| daemon.crash());
             }
-            _ if daemon.dice.one_in(12) => daemon.crash(),
+            _ if daemon.rng.one_in(12) => daemon.crash(),
             _ => {}
         }
     }
     daemon.commit_all();
     daemon.crash();
-    if daemon.dice.one_in(2) {
+    if daemon.rng.one_in(2) {
         daemon.checkpoint(true);
     }
     daemon.discard();

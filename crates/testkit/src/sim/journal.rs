@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use windlass_engine::{
-    Batch, Change, Engine, Extra, Head, Job, JobId, Lease, Limits, Place, QueueId, QueueImage, Schedule, Unfit,
+    Batch, Change, Engine, Extra, Head, Job, JobId, JobState, Lease, Limits, QueueId, QueueImage, Schedule, Unfit,
 };
 
 /// The records.
@@ -140,13 +140,18 @@ impl Journal {
 fn image(job: &Job) -> Job {
     let mut job = job.clone();
     job.unfit = Unfit::NONE;
-    match &job.place {
-        Place::Leased(lease) if lease.connection_bound() => job.place = Place::Ready,
-        Place::Leased(lease) => {
+    match &job.state {
+        JobState::Leased(lease) if lease.connection_bound() => job.state = JobState::Ready,
+        JobState::Leased(lease) => {
             let lease = Lease::new(lease.holder.clone(), lease.token, lease.taken_at, lease.until, lease.on_expiry);
-            job.place = Place::Leased(Box::new(lease));
+            job.state = JobState::Leased(Box::new(lease));
         }
-        Place::Ready | Place::Scheduled(_) | Place::Retrying(_) | Place::Dead(_) | Place::Shelved | Place::Done(_) => {}
+        JobState::Ready
+        | JobState::Scheduled(_)
+        | JobState::Retrying(_)
+        | JobState::Dead(_)
+        | JobState::Parked
+        | JobState::Done(_) => {}
     }
     if let Some(extra) = job.extra.as_deref_mut() {
         extra.listeners.clear();
@@ -156,7 +161,7 @@ fn image(job: &Job) -> Job {
 
 /// Writes a job's new standing and nothing else.
 fn move_image(kept: &mut Job, now: &Job) {
-    kept.place = now.place.clone();
+    kept.state = now.state.clone();
     kept.rank = now.rank;
     kept.ready_at = now.ready_at;
     (kept.attempts, kept.failures) = (now.attempts, now.failures);

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_engine::{
-    Bridge, ClientId, Command, Engine, Event, Holder, JobId, JobRef, Origin, Pushed, Reading, Timestamp, Token,
+    Bridge, ClientId, Command, Engine, Event, Holder, JobId, JobRef, Protocol, Pushed, Reading, Timestamp, Token,
 };
 
 use super::oracle::{Oracle, id_of};
@@ -25,10 +25,10 @@ pub(crate) struct Laws {
     listening: BTreeMap<(ClientId, JobId), usize>,
     open: Vec<ClientId>,
     /// The protocols of clients that have declared one.
-    speak: BTreeMap<ClientId, Origin>,
+    speak: BTreeMap<ClientId, Protocol>,
     bridge: Bridge,
     /// Protocols that cannot express these jobs.
-    wordless: BTreeSet<(JobId, Origin)>,
+    wordless: BTreeSet<(JobId, Protocol)>,
     leases: BTreeMap<(JobId, Token), Promised>,
     now: Timestamp,
 }
@@ -55,7 +55,7 @@ impl Laws {
         match command {
             Command::Open(info) if !self.open.contains(&client) => {
                 self.open.push(client);
-                self.speak.extend(info.origin.map(|origin| (client, origin)));
+                self.speak.extend(info.protocol.map(|protocol| (client, protocol)));
             }
             Command::Close => {
                 self.open.retain(|open| *open != client);
@@ -69,7 +69,7 @@ impl Laws {
     /// Checks the events of a push while nothing was due.
     pub(crate) fn watch_push(said: &[(ClientId, Event)]) {
         let count = |is: fn(&Event) -> bool| said.iter().filter(|(_, event)| is(event)).count();
-        assert!(count(|event| matches!(event, Event::Woken)) <= 1, "one push, one woken: {said:?}");
+        assert!(count(|event| matches!(event, Event::WorkAvailable)) <= 1, "one push, one woken: {said:?}");
         assert!(count(|event| matches!(event, Event::Taken { .. })) <= 1, "one push, one taken: {said:?}");
     }
 
@@ -98,18 +98,18 @@ impl Laws {
             let (Event::Taken { job, .. }, Some(own)) = (event, self.speak.get(client)) else { continue };
             // Entries of `cycle` queues are shared by all protocols.
             let is_work = engine.job(job.id).is_some_and(|job| job.cycle().is_none());
-            if is_work && job.origin != *own {
+            if is_work && job.protocol != *own {
                 assert!(self.bridge.includes(&job.queue), "{own:?} was handed a job of an isolated queue: {job:?}");
             }
             assert!(!self.wordless.contains(&(job.id, *own)), "{own:?} has no words for {job:?}");
         }
         // A job that fell due earlier was still handed out earlier.
-        if let Some((client, Command::Misfit { job: JobRef::Id(job), .. })) = asked
+        if let Some((client, Command::Unconvertible { job: JobRef::Id(job), .. })) = asked
             && !refused
         {
             let holder = engine.job(*job).and_then(|job| job.lease()).map(|lease| &lease.holder);
             assert_ne!(holder, Some(&Holder::Connection(client)), "{client:?} got {job:?} back");
-            self.wordless.extend(self.speak.get(&client).map(|origin| (*job, *origin)));
+            self.wordless.extend(self.speak.get(&client).map(|protocol| (*job, *protocol)));
         }
     }
 
@@ -166,7 +166,7 @@ impl Laws {
         let mut ended: BTreeMap<(ClientId, JobId), usize> = BTreeMap::new();
         for (listener, event) in said {
             match event {
-                Event::Told { job, .. } => *told.entry((*listener, *job)).or_default() += 1,
+                Event::Progress { job, .. } => *told.entry((*listener, *job)).or_default() += 1,
                 Event::Ended { job, .. } => *ended.entry((*listener, *job)).or_default() += 1,
                 // A client that attaches to a job that has just ended, and keeps its key, receives nothing more of it.
                 Event::Pushed { job, how: Pushed::Attached, .. } if ended.keys().any(|(_, over)| over == job) => {}

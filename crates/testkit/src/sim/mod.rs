@@ -23,11 +23,11 @@ mod world;
 use std::collections::VecDeque;
 
 use windlass_engine::{
-    ClientId, Command, Cursor, Engine, Event, Filter, JobId, JobRef, Mutation, Origin, Tag, Timestamp, Turn,
+    ClientId, Command, Context, Cursor, Engine, Event, Filter, JobId, JobRef, Mutation, Protocol, Tag, Timestamp,
 };
 
 use crate::clock::Machine;
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 use journal::Journal;
 use laws::Laws;
@@ -75,11 +75,11 @@ pub fn live(plan: Plan) -> Tally {
 struct Life {
     plan: Plan,
     step: u32,
-    dice: Dice,
+    rng: Rng,
     world: World,
     machine: Machine,
     engine: Engine,
-    turn: Turn,
+    context: Context,
     oracle: Oracle,
     journal: Journal,
     laws: Laws,
@@ -100,18 +100,18 @@ impl Drop for Life {
 
 impl Life {
     fn new(plan: Plan) -> Self {
-        let mut dice = Dice::new(plan.seed);
-        let world = World::new(&mut dice);
+        let mut rng = Rng::new(plan.seed);
+        let world = World::new(&mut rng);
         let limits = world.limits.clone();
         let now = Timestamp(1_700_000_000_000);
         Self {
             plan,
             step: 0,
-            dice,
+            rng,
             world,
             machine: Machine::new(now),
             engine: Engine::new(limits.clone(), plan.hash_seed),
-            turn: Turn::new(now, 0),
+            context: Context::new(now, 0),
             oracle: Oracle::new(limits),
             journal: Journal::default(),
             laws: Laws::default(),
@@ -126,19 +126,19 @@ impl Life {
         self.pass_time();
         self.upset_clocks();
         self.begin();
-        if self.dice.chance(20) {
+        if self.rng.chance(20) {
             self.tick();
         }
-        for _ in 0..self.dice.one_of([1, 1, 1, 2, 4]) {
+        for _ in 0..self.rng.one_of([1, 1, 1, 2, 4]) {
             let kind = self.kind();
-            let mut script = Script { dice: &mut self.dice, world: &self.world, oracle: &self.oracle };
+            let mut script = Script { rng: &mut self.rng, world: &self.world, oracle: &self.oracle };
             match (kind, script.command(kind)) {
                 (Kind::Crash, _) => self.crash(),
                 (_, (client, Command::ListJobs { filter, limit, .. })) => self.walk(client, &filter, limit),
                 (_, (client, Command::Mutate { filter, action, limit, .. })) => {
                     self.mutate(client, &filter, action, limit);
                 }
-                (_, (client, Command::Flush { origin, limit, .. })) => self.flush(client, origin, limit),
+                (_, (client, Command::Flush { protocol, limit, .. })) => self.flush(client, protocol, limit),
                 (_, (client, command)) => {
                     // Their answers depend on the engine's queue numbers, and a run may create a queue.
                     if matches!(
@@ -151,13 +151,13 @@ impl Life {
                 }
             }
         }
-        self.journal.write(&self.engine, &self.turn.changes);
-        self.tally.note_changes(self.plan.fingerprint, &self.turn.changes);
+        self.journal.write(&self.engine, &self.context.changes);
+        self.tally.note_changes(self.plan.fingerprint, &self.context.changes);
     }
 
     /// The kind of the next event: mostly, but not always, one that is possible now.
     fn kind(&mut self) -> Kind {
-        let kind = self.world.pick(&mut self.dice);
+        let kind = self.world.pick(&mut self.rng);
         let leased =
             |cycle| move |memo: &oracle::JobMemo| memo.job.lease().is_some() && memo.job.cycle().is_some() == cycle;
         let open = self.oracle.clients.len();
@@ -165,7 +165,7 @@ impl Life {
         let possible = match kind {
             Kind::Open => open < self.world.clients_max,
             _ if open == 0 => false,
-            Kind::Finish | Kind::Fail | Kind::Misfit | Kind::Release | Kind::Extend | Kind::Tell => {
+            Kind::Finish | Kind::Fail | Kind::Unconvertible | Kind::Release | Kind::Extend | Kind::Tell => {
                 self.oracle.jobs.iter().any(leased(false))
             }
             Kind::Repay => self.oracle.jobs.iter().any(leased(true)),
@@ -174,10 +174,10 @@ impl Life {
             Kind::Beat | Kind::Signal => !self.oracle.workers.is_empty(),
             _ => true,
         };
-        if possible || self.dice.chance(5) {
+        if possible || self.rng.chance(5) {
             return kind;
         }
-        match self.dice.below(10) {
+        match self.rng.below(10) {
             _ if open == 0 => Kind::Open,
             0..6 => Kind::Take,
             6 => Kind::Serve,
@@ -190,24 +190,24 @@ impl Life {
 
     fn pass_time(&mut self) {
         let next = self.engine.next_deadline().filter(|at| *at < Timestamp::NEVER);
-        match (self.dice.below(12), next) {
-            (0..5, _) => self.machine.advance_ms(self.dice.below(self.world.pace_ms)),
+        match (self.rng.below(12), next) {
+            (0..5, _) => self.machine.advance_ms(self.rng.below(self.world.pace_ms)),
             (5, Some(at)) => self.machine.advance_to(at),
             (6, Some(at)) => self.machine.advance_to(Timestamp(at.0 - 1)),
             (7, Some(at)) => self.machine.advance_to(Timestamp(at.0 + 1)),
-            (8, _) => self.machine.advance_ms(self.dice.below(self.world.pace_ms * 10)),
+            (8, _) => self.machine.advance_ms(self.rng.below(self.world.pace_ms * 10)),
             _ => {}
         }
     }
 
     /// In some worlds the wall clock is set now and then, and the daemon pauses.
     fn upset_clocks(&mut self) {
-        if self.dice.chance(self.world.steps_percent) {
-            let ms = self.dice.one_of([HOUR_MS, -HOUR_MS, HOUR_MS, -HOUR_MS, 700, -700, 1_001, -1_001]);
+        if self.rng.chance(self.world.steps_percent) {
+            let ms = self.rng.one_of([HOUR_MS, -HOUR_MS, HOUR_MS, -HOUR_MS, 700, -700, 1_001, -1_001]);
             self.step_wall(ms);
         }
-        if self.dice.chance(self.world.pauses_percent) {
-            let ms = self.dice.one_of([2_999, 3_000, 3_001, 14_000, 3_600_000]);
+        if self.rng.chance(self.world.pauses_percent) {
+            let ms = self.rng.one_of([2_999, 3_000, 3_001, 14_000, 3_600_000]);
             self.note(&format!("the daemon pauses for {ms} ms"));
             *self.oracle.seen.entry("Clock::Paused").or_default() += 1;
             self.machine.pause_ms(ms);
@@ -221,24 +221,24 @@ impl Life {
     }
 
     fn begin(&mut self) {
-        let seed = self.dice.throw();
+        let seed = self.rng.throw();
         // The engine ignores a time that goes back. The daemon takes the time and the clocks of a turn from one reading. After a
         // pause both must match: a restart goes on from the time that the engine noted with the new clocks.
-        let back = if self.dice.chance(3) { self.dice.below(100) } else { 0 };
+        let back = if self.rng.chance(3) { self.rng.below(100) } else { 0 };
         let reading = self.machine.read();
         let back = if reading.pause_ms.is_some() { 0 } else { back };
         self.laws.watch_clock(&reading);
-        self.turn = Turn::new(Timestamp(reading.now.0 - back), seed);
-        self.turn.clock = reading.clock;
-        self.oracle.begin(self.turn.now, reading.clock, seed);
+        self.context = Context::new(Timestamp(reading.now.0 - back), seed);
+        self.context.clock = reading.clock;
+        self.oracle.begin(self.context.now, reading.clock, seed);
     }
 
     fn tick(&mut self) {
-        self.engine.tick(&mut self.turn);
+        self.engine.tick(&mut self.context);
         self.engine.check();
         self.note("tick");
         let said = self.oracle.wait();
-        let heard = std::mem::take(&mut self.turn.events);
+        let heard = std::mem::take(&mut self.context.events);
         self.laws.judge_leases(&self.oracle, &self.machine);
         self.judge(None, &heard, &said);
     }
@@ -252,7 +252,7 @@ impl Life {
         let in_parts = matches!(command, Command::Close | Command::UnserveAll { .. });
         if in_parts && !oversleeps && !self.oracle.kills(client) {
             self.come_to_rest();
-            while self.engine.apply_in_part(client, &command, &mut self.turn) {
+            while self.engine.apply_in_part(client, &command, &mut self.context) {
                 self.oracle.see("Part::Done");
             }
         }
@@ -264,8 +264,8 @@ impl Life {
     fn ask(&mut self, client: ClientId, command: Command) {
         let tag = self.tag(&command);
         self.note(&format!("{client:?} {tag:?} {command:?}"));
-        let now = self.turn.now.max(self.oracle.now);
-        let due = self.oracle.is_upset(self.turn.clock) || self.oracle.next_deadline().is_some_and(|at| at <= now);
+        let now = self.context.now.max(self.oracle.now);
+        let due = self.oracle.is_upset(self.context.clock) || self.oracle.next_deadline().is_some_and(|at| at <= now);
         let heard = self.hear(client, tag, command.clone());
         let said = self.oracle.apply(client, tag, &command);
         self.judge(Some((client, &command)), &heard, &said);
@@ -277,9 +277,9 @@ impl Life {
 
     /// Sends a command to the engine alone.
     fn hear(&mut self, client: ClientId, tag: Tag, command: Command) -> Vec<(ClientId, Event)> {
-        self.engine.apply(client, tag, command, &mut self.turn);
+        self.engine.apply(client, tag, command, &mut self.context);
         self.engine.check();
-        std::mem::take(&mut self.turn.events)
+        std::mem::take(&mut self.context.events)
     }
 
     fn judge(&mut self, asked: Option<(ClientId, &Command)>, heard: &[(ClientId, Event)], said: &[(ClientId, Event)]) {
@@ -292,9 +292,9 @@ impl Life {
 
     /// A tag for the answer; sometimes none, if the simulator does not need the answer.
     fn tag(&mut self, command: &Command) -> Tag {
-        let needed = matches!(command, Command::Push(new) if new.listen) || self.dice.chance(80);
+        let needed = matches!(command, Command::Push(new) if new.listen) || self.rng.chance(80);
         self.tags += 1;
-        let silent = self.dice.one_of([Tag::NONE, Tag::silent(self.tags)]);
+        let silent = self.rng.one_of([Tag::NONE, Tag::silent(self.tags)]);
         if needed { Tag(self.tags) } else { silent }
     }
 
@@ -302,7 +302,7 @@ impl Life {
         if self.trace.len() == TRACE_MAX {
             self.trace.pop_front();
         }
-        self.trace.push_back(format!("{} {:?} {what}", self.step, self.turn.now));
+        self.trace.push_back(format!("{} {:?} {what}", self.step, self.context.now));
     }
 
     // ---- listings --------------------------------------------------------------------------------------------------
@@ -377,20 +377,20 @@ impl Life {
     }
 
     /// Removes everything of one protocol, a page at a time.
-    fn flush(&mut self, client: ClientId, origin: Origin, limit: u32) {
-        let (mut after, filter) = (Cursor::default(), Filter { origin: Some(origin), ..Filter::default() });
+    fn flush(&mut self, client: ClientId, protocol: Protocol, limit: u32) {
+        let (mut after, filter) = (Cursor::default(), Filter { protocol: Some(protocol), ..Filter::default() });
         for _ in 0..500 {
             self.come_to_rest();
             let Cursor(stage, at) = after;
             // Due events happen first, as they do before each page.
             let position = if stage == 1 { at } else { 0 };
             let (rows, next) = self.page(client, &filter, Cursor(position, 0), limit);
-            self.note(&format!("{client:?} flush {origin:?} {after:?} {limit}"));
-            let command = Command::Flush { origin, after, limit };
+            self.note(&format!("{client:?} flush {protocol:?} {after:?} {limit}"));
+            let command = Command::Flush { protocol, after, limit };
             self.tally.note_command(&command);
             let heard = self.hear(client, Tag(2), command.clone());
             let jobs = (rows.as_slice(), next.map(|next| next.0));
-            let (next, said) = self.oracle.flush(client, origin, (stage, at), limit, jobs);
+            let (next, said) = self.oracle.flush(client, protocol, (stage, at), limit, jobs);
             self.judge(Some((client, &command)), &heard, &said);
             match next {
                 Some(next) => after = next,
@@ -412,9 +412,9 @@ impl Life {
 
     /// The daemon crashes, or stops in order, and is started again.
     fn crash(&mut self) {
-        let clean = self.dice.chance(30);
+        let clean = self.rng.chance(30);
         // If the daemon is killed before it has noticed a pause, it counts as down since the pause.
-        if self.oracle.is_upset(self.turn.clock) {
+        if self.oracle.is_upset(self.context.clock) {
             self.tick();
         }
         self.note(if clean { "restart" } else { "crash" });
@@ -422,7 +422,7 @@ impl Life {
         if clean {
             self.engine.settle_head();
         }
-        self.journal.write(&self.engine, &std::mem::take(&mut self.turn.changes));
+        self.journal.write(&self.engine, &std::mem::take(&mut self.context.changes));
         self.engine = self.journal.recover(self.world.limits.clone(), self.plan.hash_seed.wrapping_add(1), clean);
         self.engine.check();
         self.laws.survive();
@@ -436,15 +436,15 @@ impl Life {
 
     /// The clocks move while the daemon is down.
     fn be_down(&mut self) {
-        let ms = self.dice.below(self.world.pace_ms);
+        let ms = self.rng.below(self.world.pace_ms);
         self.machine.pause_ms(ms);
-        let booted = self.dice.chance(30);
+        let booted = self.rng.chance(30);
         if booted {
             self.machine.boot();
             self.laws.boot();
         }
-        if self.dice.chance(self.world.steps_percent * 8) {
-            let ms = self.dice.one_of([HOUR_MS, -HOUR_MS]);
+        if self.rng.chance(self.world.steps_percent * 8) {
+            let ms = self.rng.one_of([HOUR_MS, -HOUR_MS]);
             self.step_wall(ms);
             // The downtime can no longer be determined.
             if booted {

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientInfo, Command, Cursor, Failure, Filter, JobId, JobRef, Mutation, Note, Origin, PlaceKind, Priority,
-    Proof, QueueKind, RepayTo, Test, Throttle, Timestamp, Token, WorkerState,
+    ClientId, ClientInfo, Command, Cursor, Failure, Filter, JobId, JobRef, JobStateKind, Mutation, Note, Priority,
+    Proof, Protocol, QueueKind, RepayTo, Test, Throttle, Timestamp, Token, WorkerState,
 };
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 use super::oracle::{ClientMemo, JobMemo, Oracle, id_of};
 use super::world::World;
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     Finish,
     FinishLate,
     Fail,
-    Misfit,
+    Unconvertible,
     Release,
     Extend,
     Repay,
@@ -59,7 +59,7 @@ pub(crate) enum Kind {
     Barrier,
     Mutate,
     Flush,
-    Enlist,
+    RegisterWorker,
     Beat,
     Signal,
     Crash,
@@ -82,7 +82,7 @@ impl Kind {
         (50, Self::Finish),
         (10, Self::FinishLate),
         (40, Self::Fail),
-        (12, Self::Misfit),
+        (12, Self::Unconvertible),
         (20, Self::Release),
         (25, Self::Extend),
         (40, Self::Repay),
@@ -113,7 +113,7 @@ impl Kind {
         (1, Self::Barrier),
         (10, Self::Mutate),
         (1, Self::Flush),
-        (12, Self::Enlist),
+        (12, Self::RegisterWorker),
         (12, Self::Beat),
         (4, Self::Signal),
         (2, Self::Crash),
@@ -122,7 +122,7 @@ impl Kind {
 
 /// Generates the next command.
 pub(crate) struct Script<'a> {
-    pub(crate) dice: &'a mut Dice,
+    pub(crate) rng: &'a mut Rng,
     pub(crate) world: &'a World,
     pub(crate) oracle: &'a Oracle,
 }
@@ -137,32 +137,38 @@ impl Script<'_> {
         let command = match kind {
             Kind::Open => return (self.newcomer(client), Command::Open(self.info())),
             Kind::Close | Kind::Crash => Command::Close,
-            Kind::Label => Command::Label(self.bytes(10)),
-            Kind::Serve => Command::Serve(self.ability()),
-            Kind::Unserve => Command::Unserve { queue: self.queue(), requeue: self.dice.chance(50) },
-            Kind::UnserveAll => Command::UnserveAll { requeue: self.dice.chance(50) },
+            Kind::Label => Command::SetClientName(self.bytes(10)),
+            Kind::Serve => Command::Serve(self.subscription()),
+            Kind::Unserve => Command::Unserve { queue: self.queue(), requeue: self.rng.chance(50) },
+            Kind::UnserveAll => Command::UnserveAll { requeue: self.rng.chance(50) },
             Kind::Push => Command::Push(Box::new(self.job())),
             Kind::Take => Command::Take(self.wish()),
-            Kind::Sleep => Command::Sleep,
+            Kind::Sleep => Command::WaitForWork,
             Kind::Credit => Command::Credit { credits: self.number(4), select: self.select() },
             Kind::Unwait => Command::Unwait,
-            Kind::Finish | Kind::Fail | Kind::Misfit | Kind::Release | Kind::Extend | Kind::Repay | Kind::Tell => {
+            Kind::Finish
+            | Kind::Fail
+            | Kind::Unconvertible
+            | Kind::Release
+            | Kind::Extend
+            | Kind::Repay
+            | Kind::Tell => {
                 return self.work(kind, client);
             }
             Kind::FinishLate => {
                 let job = self.left();
-                let proof = self.dice.one_of([Proof::Late, Proof::AnyLease]);
+                let proof = self.rng.one_of([Proof::Late, Proof::AnyLease]);
                 Command::Finish { job: self.ref_to(job), proof, result: self.bytes(10) }
             }
             Kind::Track => Command::Track {
                 job: self.job_ref(),
-                progress: if self.dice.chance(60) { Some((self.number(9), self.number(9))) } else { None },
-                text: if self.dice.chance(60) { Some(self.bytes(5)) } else { None },
-                until: if self.dice.chance(40) { Some(self.time()) } else { None },
+                progress: if self.rng.chance(60) { Some((self.number(9), self.number(9))) } else { None },
+                text: if self.rng.chance(60) { Some(self.bytes(5)) } else { None },
+                until: if self.rng.chance(40) { Some(self.time()) } else { None },
             },
             Kind::Replace => Command::Replace { job: self.job_ref(), body: self.bytes(20) },
             Kind::Cancel => Command::Cancel(self.job_ref()),
-            Kind::Look => Command::Look(if self.dice.chance(40) { self.key_anywhere() } else { self.job_ref() }),
+            Kind::Look => Command::Look(if self.rng.chance(40) { self.key_anywhere() } else { self.job_ref() }),
             Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
             Kind::ThrottleQueue => Command::ThrottleQueue { queue: self.queue(), throttle: self.throttle() },
             Kind::Bridge => Command::Bridge(Box::new(self.bridge())),
@@ -170,8 +176,8 @@ impl Script<'_> {
             Kind::SetSchedule => Command::SetSchedule(Box::new(self.schedule())),
             Kind::RemoveSchedule => Command::RemoveSchedule(self.schedule_ref()),
             Kind::ListSchedules => {
-                let origin = self.dice.one_of([None, None, Some(Origin::GEARMAN)]);
-                Command::ListSchedules { origin, after: self.cursor(), limit: self.number(4) }
+                let protocol = self.rng.one_of([None, None, Some(Protocol::GEARMAN)]);
+                Command::ListSchedules { protocol, after: self.cursor(), limit: self.number(4) }
             }
             Kind::BatchNew => Command::BatchNew(Box::new(self.new_batch())),
             Kind::BatchOpen => Command::BatchOpen { batch: self.batch(), hold_ms: self.world.pace_ms * 2 },
@@ -183,16 +189,18 @@ impl Script<'_> {
             Kind::ListJobs => {
                 Command::ListJobs { filter: self.filter(), after: Cursor::default(), limit: self.number(5) }
             }
-            Kind::Flush => Command::Flush { origin: self.origin(), after: Cursor::default(), limit: self.number(5) },
+            Kind::Flush => {
+                Command::Flush { protocol: self.protocol(), after: Cursor::default(), limit: self.number(5) }
+            }
             Kind::Mutate => {
                 let (filter, action) = (self.filter(), self.mutation());
                 Command::Mutate { filter, action, after: Cursor::default(), limit: self.number(5) }
             }
             Kind::Stats => Command::Stats,
             Kind::Barrier => Command::Barrier,
-            Kind::Enlist => Command::Enlist { worker: self.worker(), about: self.bytes(4) },
+            Kind::RegisterWorker => Command::RegisterWorker { worker: self.worker(), about: self.bytes(4) },
             Kind::Beat => Command::Beat { worker: self.worker(), state: self.state_if_any() },
-            Kind::Signal => Command::Signal { worker: self.worker(), state: self.state() },
+            Kind::Signal => Command::SetWorkerState { worker: self.worker(), state: self.state() },
         };
         (client, command)
     }
@@ -200,10 +208,10 @@ impl Script<'_> {
     // ---- clients ---------------------------------------------------------------------------------------------------
 
     fn somebody(&mut self) -> ClientId {
-        let stranger = self.dice.chance(2);
-        match self.dice.pick(&self.oracle.clients) {
+        let stranger = self.rng.chance(2);
+        match self.rng.pick(&self.oracle.clients) {
             Some(client) if !stranger => client.id,
-            Some(_) | None => ClientId(self.dice.below(1_000)),
+            Some(_) | None => ClientId(self.rng.below(1_000)),
         }
     }
 
@@ -211,21 +219,21 @@ impl Script<'_> {
     fn somebody_free(&mut self) -> ClientId {
         let free = |client: &&ClientMemo| client.blocked().is_empty();
         let free: Vec<ClientId> = self.oracle.clients.iter().filter(free).map(|client| client.id).collect();
-        let anybody = self.dice.chance(15);
-        let client = self.dice.pick(&free).copied();
+        let anybody = self.rng.chance(15);
+        let client = self.rng.pick(&free).copied();
         client.filter(|_| !anybody).unwrap_or_else(|| self.somebody())
     }
 
     /// A new client number, while there is room; else a client that is open.
     fn newcomer(&mut self, other: ClientId) -> ClientId {
         let open = self.oracle.clients.len();
-        if open < self.world.clients_max { ClientId(1_000 + self.dice.below(1 << 40)) } else { other }
+        if open < self.world.clients_max { ClientId(1_000 + self.rng.below(1 << 40)) } else { other }
     }
 
     fn info(&mut self) -> ClientInfo {
         let number = self.number(100);
-        let origin = self.dice.one_of([None, Some(Origin::GEARMAN), Some(Origin::FAKTORY)]);
-        ClientInfo { address: format!("10.0.0.{number}").into(), origin, number }
+        let protocol = self.rng.one_of([None, Some(Protocol::GEARMAN), Some(Protocol::FAKTORY)]);
+        ClientInfo { address: format!("10.0.0.{number}").into(), protocol, number }
     }
 
     // ---- work on a leased job --------------------------------------------------------------------------------------
@@ -233,7 +241,7 @@ impl Script<'_> {
     fn work(&mut self, kind: Kind, client: ClientId) -> (ClientId, Command) {
         let id = self.leased(kind == Kind::Repay);
         let memo = id.and_then(|id| self.oracle.job(id));
-        let holder = memo.and_then(JobMemo::connection).filter(|_| self.dice.chance(85));
+        let holder = memo.and_then(JobMemo::connection).filter(|_| self.rng.chance(85));
         let proof = self.proof(memo);
         let (client, job) = (holder.unwrap_or(client), self.ref_to(id));
         let command = match kind {
@@ -241,14 +249,14 @@ impl Script<'_> {
                 let failure = Failure { kind: self.bytes(4), message: self.bytes(8), ..Failure::default() };
                 Command::Fail { job, proof, failure: Box::new(failure) }
             }
-            Kind::Misfit => Command::Misfit { job, proof, why: self.bytes(8) },
-            Kind::Release => Command::Release { job, proof, front: self.dice.chance(40) },
+            Kind::Unconvertible => Command::Unconvertible { job, proof, why: self.bytes(8) },
+            Kind::Release => Command::Release { job, proof, front: self.rng.chance(40) },
             Kind::Extend => {
-                let (until, only_later) = (self.time(), self.dice.chance(50));
+                let (until, only_later) = (self.time(), self.rng.chance(50));
                 Command::Extend { job, proof, until, only_later }
             }
             Kind::Repay => {
-                let to = self.dice.one_of([
+                let to = self.rng.one_of([
                     RepayTo::Penalty,
                     RepayTo::Reward,
                     RepayTo::Reward,
@@ -257,7 +265,7 @@ impl Script<'_> {
                 ]);
                 Command::Repay { job, proof, body: self.bytes(20), to }
             }
-            Kind::Tell => Command::Tell { job, proof, note: self.note() },
+            Kind::Tell => Command::Progress { job, proof, note: self.note() },
             _ => Command::Finish { job, proof, result: self.bytes(10) },
         };
         (client, command)
@@ -266,29 +274,29 @@ impl Script<'_> {
     fn leased(&mut self, cycle: bool) -> Option<JobId> {
         let leased = |memo: &&JobMemo| memo.job.lease().is_some() && memo.job.cycle().is_some() == cycle;
         let leased: Vec<JobId> = self.oracle.jobs.iter().filter(leased).map(id_of).collect();
-        self.dice.pick(&leased).copied().filter(|_| !self.dice.chance(5))
+        self.rng.pick(&leased).copied().filter(|_| !self.rng.chance(5))
     }
 
     /// A job that was delivered before and is not leased now, if there is one.
     fn left(&mut self) -> Option<JobId> {
         let left = |memo: &&JobMemo| memo.job.attempts > 0 && memo.job.lease().is_none();
         let left: Vec<JobId> = self.oracle.jobs.iter().filter(left).map(id_of).collect();
-        self.dice.pick(&left).copied().filter(|_| !self.dice.chance(10))
+        self.rng.pick(&left).copied().filter(|_| !self.rng.chance(10))
     }
 
     fn proof(&mut self, memo: Option<&JobMemo>) -> Proof {
         let token = memo.and_then(|memo| memo.job.lease()).map_or(Token(1), |lease| lease.token);
-        if memo.is_some_and(|memo| memo.connection().is_some()) && self.dice.chance(60) {
+        if memo.is_some_and(|memo| memo.connection().is_some()) && self.rng.chance(60) {
             return Proof::Connection;
         }
         let stale = Token(token.0.saturating_sub(1));
         let right = Proof::Token(token);
-        self.dice.one_of([right, right, right, Proof::Token(stale), Proof::Connection, Proof::AnyLease, Proof::Late])
+        self.rng.one_of([right, right, right, Proof::Token(stale), Proof::Connection, Proof::AnyLease, Proof::Late])
     }
 
     fn note(&mut self) -> Note {
         let (numerator, denominator) = (self.number(10), self.number(10));
-        match self.dice.below(3) {
+        match self.rng.below(3) {
             0 => Note::Progress { numerator, denominator, raw: self.bytes(5) },
             1 => Note::Data(self.bytes(5)),
             _ => Note::Warning(self.bytes(5)),
@@ -298,24 +306,24 @@ impl Script<'_> {
     // ---- which job -------------------------------------------------------------------------------------------------
 
     fn job_ref(&mut self) -> JobRef {
-        let any = self.dice.pick(&self.oracle.jobs).map(id_of);
+        let any = self.rng.pick(&self.oracle.jobs).map(id_of);
         self.ref_to(any)
     }
 
     fn key_anywhere(&mut self) -> JobRef {
-        let key = self.dice.pick(&self.world.keys).cloned().unwrap_or_default();
-        JobRef::KeyAnywhere { origin: self.origin(), key }
+        let key = self.rng.pick(&self.world.keys).cloned().unwrap_or_default();
+        JobRef::KeyAnywhere { protocol: self.protocol(), key }
     }
 
     fn ref_to(&mut self, id: Option<JobId>) -> JobRef {
-        let Some(memo) = id.and_then(|id| self.oracle.job(id)).filter(|_| !self.dice.chance(5)) else {
-            return JobRef::Id(JobId(self.dice.below(self.oracle.next_job + 5)));
+        let Some(memo) = id.and_then(|id| self.oracle.job(id)).filter(|_| !self.rng.chance(5)) else {
+            return JobRef::Id(JobId(self.rng.below(self.oracle.next_job + 5)));
         };
-        match (self.dice.below(6), memo.job.key()) {
+        match (self.rng.below(6), memo.job.key()) {
             (0, _) => JobRef::Name(Bytes::copy_from_slice(memo.job.name())),
             (1, Some(key)) => JobRef::Key {
                 queue: self.oracle.queue(memo.job.queue).name.clone(),
-                origin: memo.job.origin,
+                protocol: memo.job.protocol,
                 key: Bytes::copy_from_slice(key),
             },
             _ => JobRef::Id(memo.job.id),
@@ -324,19 +332,19 @@ impl Script<'_> {
 
     pub(crate) fn filter(&mut self) -> Filter {
         let odd: fn(&windlass_engine::Job) -> bool = |job| job.body().len() % 2 == 1;
-        let names = (0..self.dice.between(1, 3)).map(|_| self.name()).collect();
-        let kind = self.dice.pick(&PlaceKind::ALL).copied();
+        let names = (0..self.rng.between(1, 3)).map(|_| self.name()).collect();
+        let kind = self.rng.pick(&JobStateKind::ALL).copied();
         Filter {
-            place: kind.filter(|_| self.dice.chance(60)),
-            queue: Some(self.queue()).filter(|_| self.dice.chance(50)),
-            origin: Some(self.origin()).filter(|_| self.dice.chance(20)),
-            names: if self.dice.chance(20) { names } else { Vec::new() },
-            test: self.dice.chance(20).then(|| Test(std::sync::Arc::new(odd))),
+            state: kind.filter(|_| self.rng.chance(60)),
+            queue: Some(self.queue()).filter(|_| self.rng.chance(50)),
+            protocol: Some(self.protocol()).filter(|_| self.rng.chance(20)),
+            names: if self.rng.chance(20) { names } else { Vec::new() },
+            test: self.rng.chance(20).then(|| Test(std::sync::Arc::new(odd))),
         }
     }
 
     fn mutation(&mut self) -> Mutation {
-        self.dice.one_of([Mutation::Discard, Mutation::Kill, Mutation::Requeue, Mutation::Requeue])
+        self.rng.one_of([Mutation::Discard, Mutation::Kill, Mutation::Requeue, Mutation::Requeue])
     }
 
     // ---- queues and workers ----------------------------------------------------------------------------------------
@@ -345,11 +353,11 @@ impl Script<'_> {
         let queue = self.queue();
         match kind {
             Kind::CreateQueue => Command::CreateQueue { queue: queue.clone(), kind: self.kind_of(&queue) },
-            Kind::RemoveQueue => Command::RemoveQueue { queue, only_idle: self.dice.chance(50) },
-            Kind::PauseQueue => Command::PauseQueue { queue, paused: self.dice.chance(50) },
+            Kind::RemoveQueue => Command::RemoveQueue { queue, only_idle: self.rng.chance(50) },
+            Kind::PauseQueue => Command::PauseQueue { queue, paused: self.rng.chance(50) },
             _ => {
                 let mut jobs_max = [None; Priority::COUNT];
-                jobs_max.fill_with(|| self.dice.chance(40).then(|| self.number(12)));
+                jobs_max.fill_with(|| self.rng.chance(40).then(|| self.number(12)));
                 Command::LimitQueue { queue, jobs_max }
             }
         }
@@ -358,22 +366,22 @@ impl Script<'_> {
     fn throttle(&mut self) -> Option<Throttle> {
         let pace = self.world.pace_ms;
         let throttle = Throttle {
-            leased_max: if self.dice.chance(60) { Some(self.number(4)) } else { None },
-            per_worker_max: if self.dice.chance(60) { Some(self.number(3)) } else { None },
-            timeout_ms: if self.dice.chance(50) { Some(self.dice.below(pace * 4)) } else { None },
+            leased_max: if self.rng.chance(60) { Some(self.number(4)) } else { None },
+            per_worker_max: if self.rng.chance(60) { Some(self.number(3)) } else { None },
+            timeout_ms: if self.rng.chance(50) { Some(self.rng.below(pace * 4)) } else { None },
         };
-        Some(throttle).filter(|_| self.dice.chance(60))
+        Some(throttle).filter(|_| self.rng.chance(60))
     }
 
     pub(crate) fn kind_of(&mut self, queue: &Bytes) -> QueueKind {
-        let right = self.world.cycles.contains(queue) == self.dice.chance(97);
+        let right = self.world.cycles.contains(queue) == self.rng.chance(97);
         if right { QueueKind::Cycle } else { QueueKind::Work }
     }
 
     /// A queue's name; sometimes one that is too long.
     pub(crate) fn queue(&mut self) -> Bytes {
-        let long = self.dice.chance(1);
-        self.dice
+        let long = self.rng.chance(1);
+        self.rng
             .pick(&self.world.queues)
             .filter(|_| !long)
             .cloned()
@@ -381,56 +389,56 @@ impl Script<'_> {
     }
 
     pub(crate) fn name(&mut self) -> Bytes {
-        self.dice.pick(&self.world.names).cloned().unwrap_or_default()
+        self.rng.pick(&self.world.names).cloned().unwrap_or_default()
     }
 
     pub(crate) fn worker(&mut self) -> Bytes {
-        let nameless = self.dice.chance(10);
-        self.dice.pick(&self.world.workers).filter(|_| !nameless).cloned().unwrap_or_default()
+        let nameless = self.rng.chance(10);
+        self.rng.pick(&self.world.workers).filter(|_| !nameless).cloned().unwrap_or_default()
     }
 
     /// Mostly an existing batch, if there is one.
     pub(crate) fn batch(&mut self) -> Bytes {
         let there: Vec<Bytes> = self.oracle.live_batches().map(|batch| batch.name).collect();
-        let known = self.dice.chance(80);
-        match self.dice.pick(&there) {
+        let known = self.rng.chance(80);
+        match self.rng.pick(&there) {
             Some(name) if known => name.clone(),
-            Some(_) | None => self.dice.pick(&self.world.batches).cloned().unwrap_or_default(),
+            Some(_) | None => self.rng.pick(&self.world.batches).cloned().unwrap_or_default(),
         }
     }
 
     fn state(&mut self) -> WorkerState {
-        self.dice.one_of([WorkerState::Running, WorkerState::Quiet, WorkerState::Terminate])
+        self.rng.one_of([WorkerState::Running, WorkerState::Quiet, WorkerState::Terminate])
     }
 
     fn state_if_any(&mut self) -> Option<WorkerState> {
         let state = self.state();
-        self.dice.chance(20).then_some(state)
+        self.rng.chance(20).then_some(state)
     }
 
     // ---- small values ----------------------------------------------------------------------------------------------
 
-    pub(crate) fn origin(&mut self) -> Origin {
-        self.dice.one_of([Origin::GEARMAN, Origin::FAKTORY])
+    pub(crate) fn protocol(&mut self) -> Protocol {
+        self.rng.one_of([Protocol::GEARMAN, Protocol::FAKTORY])
     }
 
     pub(crate) fn bytes(&mut self, most: u64) -> Bytes {
-        let many = self.dice.below(most + 1);
-        (0..many).map(|_| self.dice.one_of([b'a', b'b', b'c'])).collect::<Vec<u8>>().into()
+        let many = self.rng.below(most + 1);
+        (0..many).map(|_| self.rng.one_of([b'a', b'b', b'c'])).collect::<Vec<u8>>().into()
     }
 
     pub(crate) fn number(&mut self, most: u32) -> u32 {
-        u32::try_from(self.dice.below(u64::from(most) + 1)).unwrap_or(most)
+        u32::try_from(self.rng.below(u64::from(most) + 1)).unwrap_or(most)
     }
 
     /// A moment near now; sometimes one that never comes.
     pub(crate) fn time(&mut self) -> Timestamp {
         let (now, pace) = (self.oracle.now.0, self.world.pace_ms);
-        match self.dice.below(20) {
+        match self.rng.below(20) {
             0 => Timestamp::NEVER,
-            1..5 => Timestamp(now.saturating_sub(self.dice.below(pace))),
+            1..5 => Timestamp(now.saturating_sub(self.rng.below(pace))),
             5 => Timestamp(now),
-            _ => Timestamp(now + self.dice.below(pace * 4)),
+            _ => Timestamp(now + self.rng.below(pace * 4)),
         }
     }
 
@@ -441,7 +449,7 @@ impl Script<'_> {
     }
 
     fn cursor(&mut self) -> Cursor {
-        let after = self.dice.pick(&self.oracle.clients).map_or(0, |client| client.id.0);
-        self.dice.one_of([Cursor::default(), Cursor(1, 0), Cursor(after, 0)])
+        let after = self.rng.pick(&self.oracle.clients).map_or(0, |client| client.id.0);
+        self.rng.one_of([Cursor::default(), Cursor(1, 0), Cursor(after, 0)])
     }
 }

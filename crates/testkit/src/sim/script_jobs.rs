@@ -1,8 +1,8 @@
 //! Generates pushes and takes: jobs with every option, takes of every form.
 
 use windlass_engine::{
-    Ability, Backoff, Bridge, Clash, Codec, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
-    Priority, QueueRules, Recurrence, Retry, ScheduleRef, Select, Take, Timestamp, Unique, Wait, Zone,
+    Backoff, Bridge, Clash, Codec, Cron, From, KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry, Priority,
+    QueueRules, Recurrence, Retry, ScheduleRef, Select, Subscription, Take, Timestamp, Unique, Wait, Zone,
 };
 
 use super::script::Script;
@@ -10,56 +10,56 @@ use super::script::Script;
 impl Script<'_> {
     pub(crate) fn job(&mut self) -> NewJob {
         let queue = self.queue();
-        let (origin, body, kind) = (self.origin(), self.bytes(20), self.kind_of(&queue));
-        let durable = self.dice.chance(80);
-        let listen = self.dice.chance(if durable { 25 } else { 97 });
+        let (protocol, body, kind) = (self.protocol(), self.bytes(20), self.kind_of(&queue));
+        let durable = self.rng.chance(80);
+        let listen = self.rng.chance(if durable { 25 } else { 97 });
         let joins = if self.oracle.live_batches().next().is_some() { 35 } else { 2 };
         NewJob {
             kind,
-            priority: Priority::clamped(self.dice.one_of([0, 1, 5, 5, 5, 6, 9, 200])),
+            priority: Priority::clamped(self.rng.one_of([0, 1, 5, 5, 5, 6, 9, 200])),
             durable,
             listen,
-            front: self.dice.chance(15),
-            name: if self.dice.chance(40) { Some(self.name()) } else { None },
-            name_unique: self.dice.chance(15),
-            meta: if self.dice.chance(20) { self.bytes(6) } else { bytes::Bytes::new() },
-            unique: if self.dice.chance(40) { Some(self.unique()) } else { None },
-            not_before: if self.dice.chance(20) { Some(self.wall_time()) } else { None },
-            expires_at: if self.dice.chance(15) { Some(self.wall_time()) } else { None },
+            front: self.rng.chance(15),
+            name: if self.rng.chance(40) { Some(self.name()) } else { None },
+            name_unique: self.rng.chance(15),
+            meta: if self.rng.chance(20) { self.bytes(6) } else { bytes::Bytes::new() },
+            unique: if self.rng.chance(40) { Some(self.unique()) } else { None },
+            not_before: if self.rng.chance(20) { Some(self.wall_time()) } else { None },
+            expires_at: if self.rng.chance(15) { Some(self.wall_time()) } else { None },
             retry: self.retry(),
-            retry_default: self.dice.chance(40),
-            track_ms: self.dice.one_of([0, 0, 0, 30, 5_000]),
-            result_keep_ms: self.dice.one_of([0, 0, 0, 30, 5_000]),
-            lease_ms: if self.dice.chance(20) { Some(self.dice.below(self.world.pace_ms)) } else { None },
-            batch: if self.dice.chance(joins) { Some(self.batch()) } else { None },
-            ..NewJob::new(origin, queue, body)
+            retry_default: self.rng.chance(40),
+            track_ms: self.rng.one_of([0, 0, 0, 30, 5_000]),
+            result_keep_ms: self.rng.one_of([0, 0, 0, 30, 5_000]),
+            lease_ms: if self.rng.chance(20) { Some(self.rng.below(self.world.pace_ms)) } else { None },
+            batch: if self.rng.chance(joins) { Some(self.batch()) } else { None },
+            ..NewJob::new(protocol, queue, body)
         }
     }
 
     /// A batch: mostly with callbacks, sometimes inside another.
     pub(crate) fn new_batch(&mut self) -> NewBatch {
-        let name = self.dice.pick(&self.world.batches).cloned().unwrap_or_default();
-        let nested = self.dice.chance(40);
-        let parent = self.oracle.live_batches().map(|batch| (batch.name, batch.origin)).last().filter(|_| nested);
-        let origin = parent.as_ref().map_or_else(|| self.origin(), |(_, origin)| *origin);
+        let name = self.rng.pick(&self.world.batches).cloned().unwrap_or_default();
+        let nested = self.rng.chance(40);
+        let parent = self.oracle.live_batches().map(|batch| (batch.name, batch.protocol)).last().filter(|_| nested);
+        let protocol = parent.as_ref().map_or_else(|| self.protocol(), |(_, protocol)| *protocol);
         NewBatch {
-            origin,
+            protocol,
             name,
             parent: parent.map(|(name, _)| name),
             about: self.bytes(5),
             meta: self.bytes(3),
             complete: self.callback(),
             success: self.callback(),
-            expires_ms: self.dice.below(self.world.pace_ms * 20),
+            expires_ms: self.rng.below(self.world.pace_ms * 20),
         }
     }
 
     fn callback(&mut self) -> Option<Box<NewJob>> {
         let mut job = self.job();
-        if !self.dice.chance(3) {
+        if !self.rng.chance(3) {
             (job.durable, job.listen, job.batch) = (true, false, None);
         }
-        Some(Box::new(job)).filter(|_| self.dice.chance(70))
+        Some(Box::new(job)).filter(|_| self.rng.chance(70))
     }
 
     /// A schedule: mostly soon and frequent, sometimes once in a leap year, sometimes never.
@@ -68,7 +68,7 @@ impl Script<'_> {
         // A template's times are relative to each run.
         let span = |at: Timestamp| if at == Timestamp::NEVER { at } else { Timestamp(at.ms_since(now)) };
         let mut job = self.job();
-        if !self.dice.chance(4) {
+        if !self.rng.chance(4) {
             (job.durable, job.listen, job.batch) = (true, false, None);
         }
         let wall = now.shifted(self.oracle.skew_ms());
@@ -81,21 +81,21 @@ impl Script<'_> {
             }
         }
         NewSchedule {
-            key: if self.dice.chance(70) { Some(self.name()) } else { None },
+            key: if self.rng.chance(70) { Some(self.name()) } else { None },
             job,
             recurrence: self.recurrence(),
-            at_once: self.dice.chance(25),
-            keep_grid: self.dice.chance(50),
-            runs: if self.dice.chance(30) { Some(self.dice.below(4)) } else { None },
+            at_once: self.rng.chance(25),
+            keep_grid: self.rng.chance(50),
+            runs: if self.rng.chance(30) { Some(self.rng.below(4)) } else { None },
         }
     }
 
     fn recurrence(&mut self) -> Recurrence {
-        let minutes = self.dice.throw() | self.dice.throw();
+        let minutes = self.rng.throw() | self.rng.throw();
         let often = Cron { minutes, ..Cron::ALWAYS };
-        match self.dice.below(10) {
-            0 => Recurrence::Cron(Cron { days: self.dice.one_of([1 << 29, 1 << 30]), months: 1 << 2, ..often }),
-            1 => Recurrence::Cron(Cron { hours: 1 << self.dice.below(24), weekdays: Cron::weekday(3), ..often }),
+        match self.rng.below(10) {
+            0 => Recurrence::Cron(Cron { days: self.rng.one_of([1 << 29, 1 << 30]), months: 1 << 2, ..often }),
+            1 => Recurrence::Cron(Cron { hours: 1 << self.rng.below(24), weekdays: Cron::weekday(3), ..often }),
             2 | 3 => Recurrence::Cron(often),
             4 => {
                 // Any hour, or all hours but one.
@@ -103,23 +103,23 @@ impl Script<'_> {
                 let zone = Zone::named("Europe/Berlin").unwrap_or(Zone::UNKNOWN);
                 Recurrence::Zoned(Cron { hours, ..often }, zone)
             }
-            5 => Recurrence::Every { interval_ms: self.dice.one_of([0, 1, 1 << 40]) },
-            _ => Recurrence::Every { interval_ms: 1 + self.dice.below(self.world.pace_ms * 8) },
+            5 => Recurrence::Every { interval_ms: self.rng.one_of([0, 1, 1 << 40]) },
+            _ => Recurrence::Every { interval_ms: 1 + self.rng.below(self.world.pace_ms * 8) },
         }
     }
 
     pub(crate) fn schedule_ref(&mut self) -> ScheduleRef {
         let key = self.name();
-        match self.dice.pick(&self.oracle.schedules).map(|schedule| schedule.id) {
-            Some(id) if self.dice.chance(60) => ScheduleRef::Id(id),
-            Some(_) | None => ScheduleRef::Key { origin: self.origin(), key },
+        match self.rng.pick(&self.oracle.schedules).map(|schedule| schedule.id) {
+            Some(id) if self.rng.chance(60) => ScheduleRef::Id(id),
+            Some(_) | None => ScheduleRef::Key { protocol: self.protocol(), key },
         }
     }
 
     fn unique(&mut self) -> Unique {
-        let key = self.dice.pick(&self.world.keys).cloned().unwrap_or_default();
-        let clash = self.dice.one_of([Clash::Attach, Clash::Attach, Clash::Refuse, Clash::Keep]);
-        let until = match self.dice.below(8) {
+        let key = self.rng.pick(&self.world.keys).cloned().unwrap_or_default();
+        let clash = self.rng.one_of([Clash::Attach, Clash::Attach, Clash::Refuse, Clash::Keep]);
+        let until = match self.rng.below(8) {
             0 => KeyUntil::Start,
             3..=5 => KeyUntil::Gone,
             1 => KeyUntil::EndOr(self.time()),
@@ -132,65 +132,65 @@ impl Script<'_> {
     fn retry(&mut self) -> Retry {
         let ms = self.number(2_000);
         Retry {
-            failures_max: self.dice.one_of([0, 0, 1, 3, 25, -1]),
-            losses_max: self.dice.one_of([0, 0, 1, 3]),
-            backoff: self.dice.one_of([Backoff::None, Backoff::Fixed(ms), Backoff::Doubling(ms), Backoff::Faktory]),
+            failures_max: self.rng.one_of([0, 0, 1, 3, 25, -1]),
+            losses_max: self.rng.one_of([0, 0, 1, 3]),
+            backoff: self.rng.one_of([Backoff::None, Backoff::Fixed(ms), Backoff::Doubling(ms), Backoff::Faktory]),
         }
     }
 
     /// Some queues by pattern, some by name; sometimes none, as by default.
     pub(crate) fn bridge(&mut self) -> Bridge {
-        let pattern = self.dice.one_of(["work*", "*1", "w?rk0", "*"]);
+        let pattern = self.rng.one_of(["work*", "*1", "w?rk0", "*"]);
         let patterns =
-            if self.dice.chance(60) { vec![bytes::Bytes::from_static(pattern.as_bytes())] } else { Vec::new() };
-        let named = (0..self.dice.below(3)).map(|_| (self.queue(), self.dice.chance(60))).collect();
+            if self.rng.chance(60) { vec![bytes::Bytes::from_static(pattern.as_bytes())] } else { Vec::new() };
+        let named = (0..self.rng.below(3)).map(|_| (self.queue(), self.rng.chance(60))).collect();
         Bridge { patterns, named }
     }
 
     /// Mostly some protocols, sometimes all, as by default.
     pub(crate) fn rules(&mut self) -> QueueRules {
-        if self.dice.chance(25) {
+        if self.rng.chance(25) {
             return QueueRules::default();
         }
         QueueRules {
-            codec: self.dice.one_of([Codec::Text, Codec::Json, Codec::Base64]),
-            retry: if self.dice.chance(40) { Some(self.retry()) } else { None },
-            body_bytes_max: if self.dice.chance(15) { Some(self.number(20)) } else { None },
+            codec: self.rng.one_of([Codec::Text, Codec::Json, Codec::Base64]),
+            retry: if self.rng.chance(40) { Some(self.retry()) } else { None },
+            body_bytes_max: if self.rng.chance(15) { Some(self.number(20)) } else { None },
         }
     }
 
     pub(crate) fn terms(&mut self) -> LeaseTerms {
         LeaseTerms {
-            connection_bound: self.dice.chance(50),
-            lease_ms: if self.dice.chance(70) { Some(self.dice.below(self.world.pace_ms * 3)) } else { None },
+            connection_bound: self.rng.chance(50),
+            lease_ms: if self.rng.chance(70) { Some(self.rng.below(self.world.pace_ms * 3)) } else { None },
             on_expiry: self.on_expiry(),
-            wish: if self.dice.chance(60) { Some(self.on_expiry()) } else { None },
+            wish: if self.rng.chance(60) { Some(self.on_expiry()) } else { None },
         }
     }
 
     fn on_expiry(&mut self) -> OnExpiry {
-        self.dice.one_of([OnExpiry::Fail, OnExpiry::Requeue, OnExpiry::Front])
+        self.rng.one_of([OnExpiry::Fail, OnExpiry::Requeue, OnExpiry::Front])
     }
 
-    pub(crate) fn ability(&mut self) -> Ability {
-        let strays = if self.dice.chance(30) { Some(self.origin()) } else { None };
-        Ability { queue: self.queue(), weight: self.number(2), lease: self.terms(), strays }
+    pub(crate) fn subscription(&mut self) -> Subscription {
+        let unclaimed = if self.rng.chance(30) { Some(self.protocol()) } else { None };
+        Subscription { queue: self.queue(), weight: self.number(2), lease: self.terms(), unclaimed }
     }
 
     pub(crate) fn select(&mut self) -> Select {
-        self.dice.one_of([Select::ListOrder, Select::BestPriority, Select::RoundRobin, Select::Weighted])
+        self.rng.one_of([Select::ListOrder, Select::BestPriority, Select::RoundRobin, Select::Weighted])
     }
 
     pub(crate) fn wish(&mut self) -> Take {
-        let from = match self.dice.below(10) {
-            0..5 => From::Abilities,
+        let from = match self.rng.below(10) {
+            0..5 => From::Subscriptions,
             5 => From::Cycle { queue: self.queue(), lease: self.terms() },
             _ => {
-                let queues = (0..self.dice.below(4)).map(|_| self.queue()).collect();
+                let queues = (0..self.rng.below(4)).map(|_| self.queue()).collect();
                 From::Listed { queues, lease: self.terms() }
             }
         };
-        let wait = match self.dice.below(4) {
+        let wait = match self.rng.below(4) {
             0 => Wait::Until(self.time()),
             1 => Wait::Forever,
             _ => Wait::No,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_engine::Limits;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 use super::script::Kind;
 
@@ -31,35 +31,35 @@ pub(crate) struct World {
 
 impl World {
     /// The world that these random numbers determine.
-    pub(crate) fn new(dice: &mut Dice) -> Self {
-        let works = names("work", dice.between(1, 5));
-        let cycles = names("cycle", dice.between(0, 2));
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        let works = names("work", rng.between(1, 5));
+        let cycles = names("cycle", rng.between(0, 2));
         let mut weights: Vec<(u64, Kind)> = Kind::ALL.to_vec();
         for (weight, kind) in &mut weights {
             // Some kinds of events are missing in some worlds.
-            let factor = dice.one_of([0, 1, 1, 1, 4]);
+            let factor = rng.one_of([0, 1, 1, 1, 4]);
             let always = matches!(kind, Kind::Open | Kind::Push | Kind::Take | Kind::Finish);
             *weight *= if always { factor.max(1) } else { factor };
         }
         Self {
-            limits: limits(dice),
-            clients_max: usize::try_from(dice.between(2, 9)).unwrap_or(2),
+            limits: limits(rng),
+            clients_max: usize::try_from(rng.between(2, 9)).unwrap_or(2),
             queues: works.iter().chain(&cycles).cloned().collect(),
             cycles,
-            keys: names("k", dice.between(1, 5)),
-            names: names("n", dice.between(1, 5)),
-            workers: names("w", dice.between(1, 3)),
-            batches: names("b", dice.between(1, 5)),
+            keys: names("k", rng.between(1, 5)),
+            names: names("n", rng.between(1, 5)),
+            workers: names("w", rng.between(1, 3)),
+            batches: names("b", rng.between(1, 5)),
             weights,
-            pace_ms: dice.one_of([2, 50, 1_000, 30_000]),
-            steps_percent: dice.one_of([0, 0, 0, 1, 5]),
-            pauses_percent: dice.one_of([0, 0, 0, 1, 3]),
+            pace_ms: rng.one_of([2, 50, 1_000, 30_000]),
+            steps_percent: rng.one_of([0, 0, 0, 1, 5]),
+            pauses_percent: rng.one_of([0, 0, 0, 1, 3]),
         }
     }
 
     /// The kind of the next event.
-    pub(crate) fn pick(&self, dice: &mut Dice) -> Kind {
-        let mut left = dice.below(self.weights.iter().map(|(weight, _)| weight).sum());
+    pub(crate) fn pick(&self, rng: &mut Rng) -> Kind {
+        let mut left = rng.below(self.weights.iter().map(|(weight, _)| weight).sum());
         for (weight, kind) in &self.weights {
             if left < *weight {
                 return *kind;
@@ -74,27 +74,27 @@ fn names(stem: &str, many: u64) -> Vec<Bytes> {
     (0..many).map(|n| Bytes::from(format!("{stem}{n}"))).collect()
 }
 
-fn limits(dice: &mut Dice) -> Limits {
+fn limits(rng: &mut Rng) -> Limits {
     Limits {
-        jobs_max: dice.one_of([8, 40, 100]),
-        jobs_bytes_max: dice.one_of([u64::MAX, u64::MAX, 12_000]),
-        schedules_max: dice.one_of([1, 3, 100]),
-        batches_max: dice.one_of([0, 1, 3, 100, 100]),
-        batch_depth_max: dice.one_of([0, 1, 3]),
-        batch_keep_ms: dice.one_of([0, 100, 5_000, 10_000_000]),
-        queues_max: dice.one_of([3, 5, 100, 100]),
-        abilities_max: dice.one_of([2, 8]),
+        jobs_max: rng.one_of([8, 40, 100]),
+        jobs_bytes_max: rng.one_of([u64::MAX, u64::MAX, 12_000]),
+        schedules_max: rng.one_of([1, 3, 100]),
+        batches_max: rng.one_of([0, 1, 3, 100, 100]),
+        batch_depth_max: rng.one_of([0, 1, 3]),
+        batch_keep_ms: rng.one_of([0, 100, 5_000, 10_000_000]),
+        queues_max: rng.one_of([3, 5, 100, 100]),
+        abilities_max: rng.one_of([2, 8]),
         name_bytes_max: 8,
-        listeners_max: dice.one_of([0, 1, 3, 3, 100, 100]),
-        lease_ms_max: dice.one_of([20, 5_000, 100_000]),
-        dead_ms: dice.one_of([100, 60_000]),
-        dead_max: dice.one_of([0, 1, 3, 1_000, 1_000, 1_000]),
-        dead_bytes_max: dice.one_of([600, 2_000, u64::MAX, u64::MAX, u64::MAX]),
-        wake_ms: dice.one_of([0, 20, 1_000]),
-        beat_ms: dice.one_of([100, 60_000, 10_000_000]),
-        requeue_dead_workers: dice.chance(50),
-        losses_max: dice.one_of([0, 1, 2, 5]),
-        loss_pause_ms: dice.one_of([0, 10, 1_000]),
-        page_max: dice.one_of([1, 3, 1_000]),
+        listeners_max: rng.one_of([0, 1, 3, 3, 100, 100]),
+        lease_ms_max: rng.one_of([20, 5_000, 100_000]),
+        dead_ms: rng.one_of([100, 60_000]),
+        dead_max: rng.one_of([0, 1, 3, 1_000, 1_000, 1_000]),
+        dead_bytes_max: rng.one_of([600, 2_000, u64::MAX, u64::MAX, u64::MAX]),
+        wake_ms: rng.one_of([0, 20, 1_000]),
+        beat_ms: rng.one_of([100, 60_000, 10_000_000]),
+        requeue_dead_workers: rng.chance(50),
+        losses_max: rng.one_of([0, 1, 2, 5]),
+        loss_pause_ms: rng.one_of([0, 10, 1_000]),
+        page_max: rng.one_of([1, 3, 1_000]),
     }
 }

@@ -29,7 +29,7 @@ pub struct Ready {
     /// The peer's socket type.
     pub socket_type: SocketType,
     /// The identity the peer asks for, if it is allowed: at most 255 bytes, the first of which is not 0. See
-    /// [`Seat::settle`](crate::Seat::settle).
+    /// [`Registration::settle`](crate::Registration::settle).
     pub identity: Option<Bytes>,
     /// The user that logged in; `None` with a mechanism that has no users.
     pub user: Option<Bytes>,

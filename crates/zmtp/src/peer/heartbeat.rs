@@ -99,7 +99,7 @@ impl Peer {
     /// Reading from this peer was suspended on purpose until now: its silence must not count as a missed heartbeat. For a driver
     /// that stops reading from a peer that does not read its answers. Call it when reading begins again, and before a tick
     /// meanwhile.
-    pub const fn excuse(&mut self, now: Timestamp) {
+    pub const fn reset_liveness(&mut self, now: Timestamp) {
         self.heart.heard(now);
     }
 }

@@ -73,7 +73,7 @@ pub enum AdminReply<'a> {
         /// The job's handle.
         handle: &'a [u8],
         /// The protocol that the job was submitted in.
-        origin: &'a str,
+        protocol: &'a str,
         /// The job's queue.
         function: &'a [u8],
         /// How often the job failed.
@@ -128,10 +128,10 @@ impl AdminReply<'_> {
                 row(out, handle, &[retries, ignored.into(), background.into()]);
             }
             Self::UniqueRow { unique } => row(out, unique, &[]),
-            Self::DeadRow { handle, origin, function, failures, kind, message } => {
+            Self::DeadRow { handle, protocol, function, failures, kind, message } => {
                 let message = message.get(..DEAD_MESSAGE_BYTES_MAX).unwrap_or(message);
                 let failures = Decimal::new(failures);
-                join(out, &[handle, b"\t", origin.as_bytes(), b"\t"]);
+                join(out, &[handle, b"\t", protocol.as_bytes(), b"\t"]);
                 out.extend(function.escape_ascii());
                 join(out, &[b"\t", failures.bytes(), b"\t"]);
                 out.extend(kind.escape_ascii());

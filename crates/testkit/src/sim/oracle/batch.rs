@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchStanding, BatchView, CallbackState, ClientId, Event, JobId, Member, NewBatch, NewJob, PlaceKind,
+    Batch, BatchStanding, BatchView, CallbackState, ClientId, Event, JobId, JobStateKind, Member, NewBatch, NewJob,
     QueueKind, Refusal, Role, Stage, Tag, Timestamp,
 };
 
@@ -77,7 +77,7 @@ impl Oracle {
             Batch {
                 id: memo.id,
                 name: new.name.clone(),
-                origin: new.origin,
+                protocol: new.protocol,
                 parent: memo.parent,
                 parent_name: new.parent.clone(),
                 depth: memo.depth,
@@ -116,7 +116,7 @@ impl Oracle {
             return Err(Refusal::NotUnique);
         }
         let parent = new.parent.as_ref().map(|name| self.batch_named(name)).transpose()?;
-        if parent.is_some_and(|parent| parent.new.origin != new.origin) {
+        if parent.is_some_and(|parent| parent.new.protocol != new.protocol) {
             return Err(Refusal::UnknownBatch);
         }
         let (depth, limit) = (parent.map_or(0, |parent| parent.depth + 1), self.limits.batch_depth_max);
@@ -217,7 +217,7 @@ impl Oracle {
         };
         let batch = Box::new(BatchView {
             name: name.clone(),
-            origin: memo.new.origin,
+            protocol: memo.new.protocol,
             parent: memo.new.parent.clone(),
             about: memo.new.about.clone(),
             meta: memo.new.meta.clone(),
@@ -302,7 +302,7 @@ impl Oracle {
             }
             batch.rests = rests;
         }
-        self.serve_strays();
+        self.serve_unclaimed();
     }
 
     fn due_callback(&self, id: JobId) -> Option<Role> {
@@ -329,7 +329,7 @@ impl Oracle {
             self.batch_mut(id).into_iter().for_each(|batch| batch.retry_at = retry_at);
             return false;
         };
-        let taken = job.unique.as_ref().is_some_and(|u| self.keyed(queue, job.origin, &u.key).is_some());
+        let taken = job.unique.as_ref().is_some_and(|u| self.keyed(queue, job.protocol, &u.key).is_some());
         job.unique = job.unique.filter(|_| !taken);
         self.batch_mut(id).into_iter().for_each(|batch| *batch.stage(role) = Stage::Enqueued);
         self.give_birth(queue, &job, Some(Member { batch: id, role, ran: false }));
@@ -350,11 +350,11 @@ impl Oracle {
 
     /// Whether no event can advance it any more.
     fn is_at_rest(&self, batch: &BatchMemo) -> bool {
-        let works = |kind| !matches!(kind, PlaceKind::Dead | PlaceKind::Done);
+        let works = |kind| !matches!(kind, JobStateKind::Dead | JobStateKind::Done);
         let live = self
             .jobs
             .iter()
-            .any(|memo| self.member(memo.job.id).is_some_and(|m| m.batch == batch.id) && works(memo.job.place.kind()));
+            .any(|memo| self.member(memo.job.id).is_some_and(|m| m.batch == batch.id) && works(memo.job.state.kind()));
         let busy = |child: &BatchMemo| child.parent == Some(batch.id) && !child.gone && !self.is_at_rest(child);
         let open = !batch.committed || batch.held_until.is_some();
         !open && !live && self.due_callback(batch.id).is_none() && !self.batches.iter().any(busy)

@@ -1,7 +1,7 @@
 //! Connections open, declare queues, and close.
 
 use bytes::Bytes;
-use windlass_engine::{Ability, ClientId, ClientInfo, JobId, QueueId, QueueKind, Refusal};
+use windlass_engine::{ClientId, ClientInfo, JobId, QueueId, QueueKind, Refusal, Subscription};
 
 use super::memo::Served;
 use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
@@ -56,14 +56,14 @@ impl Oracle {
         Ok(())
     }
 
-    pub(super) fn serve_queue(&mut self, id: ClientId, ability: &Ability) -> Answer {
-        self.check_name(&ability.queue)?;
+    pub(super) fn serve_queue(&mut self, id: ClientId, subscription: &Subscription) -> Answer {
+        self.check_name(&subscription.queue)?;
         let limit = self.limits.abilities_max;
-        let known = self.queue_named(&ability.queue).map(|queue| queue.number);
+        let known = self.queue_named(&subscription.queue).map(|queue| queue.number);
         let client = self.open_client(id)?;
-        let is_full = client.abilities.len() >= limit as usize;
-        let same = client.abilities.iter_mut().filter(|before| Some(before.queue) == known);
-        let times = same.map(|before| before.lease = ability.lease).count();
+        let is_full = client.subscriptions.len() >= limit as usize;
+        let same = client.subscriptions.iter_mut().filter(|before| Some(before.queue) == known);
+        let times = same.map(|before| before.lease = subscription.lease).count();
         if let Some(known) = known.filter(|_| times >= 8 || (is_full && times > 0)) {
             self.serve(known);
             return Ok(());
@@ -71,10 +71,11 @@ impl Oracle {
         if is_full {
             return Err(Refusal::AbilitiesFull { limit });
         }
-        let queue = self.find_or_make_queue(&ability.queue, QueueKind::Work)?;
+        let queue = self.find_or_make_queue(&subscription.queue, QueueKind::Work)?;
         self.queue_mut(queue).known = true;
-        let served = Served { queue, weight: ability.weight, lease: ability.lease, strays: ability.strays };
-        self.open_client(id)?.abilities.push(served);
+        let served =
+            Served { queue, weight: subscription.weight, lease: subscription.lease, unclaimed: subscription.unclaimed };
+        self.open_client(id)?.subscriptions.push(served);
         self.serve(queue);
         Ok(())
     }
@@ -87,7 +88,7 @@ impl Oracle {
             None => self.queues.iter().map(|queue| queue.number).collect(),
         };
         let client = self.open_client(id)?;
-        client.abilities.retain(|served| !queues.contains(&served.queue));
+        client.subscriptions.retain(|served| !queues.contains(&served.queue));
         if let Some(queue) = client.woken_for().filter(|queue| queues.contains(queue)) {
             client.waiting = Waiting::Nothing;
             self.serve(queue);

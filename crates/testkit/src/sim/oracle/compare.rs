@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{Bridge, ClientId, Engine, Event, Job, Place, PlaceKind, Timestamp, Unfit};
+use windlass_engine::{Bridge, ClientId, Engine, Event, Job, JobState, JobStateKind, Timestamp, Unfit};
 
 use super::{Oracle, QueueMemo, plain};
 
@@ -42,8 +42,8 @@ impl Oracle {
         assert_eq!(batches, expected, "left: the engine's batches, right: the oracle's");
         let head = engine.head();
         assert_eq!((head.totals, head.next_job), (self.totals, self.next_job), "the engine's totals and numbers");
-        let origins: Vec<_> = self.origins.iter().map(|(origin, totals)| (*origin, *totals)).collect();
-        assert_eq!(head.origins, origins, "left: the engine's totals by origin, right: the oracle's");
+        let protocols: Vec<_> = self.protocols.iter().map(|(protocol, totals)| (*protocol, *totals)).collect();
+        assert_eq!(head.protocols, protocols, "left: the engine's totals by protocol, right: the oracle's");
         for worker in &self.workers {
             assert_eq!(engine.worker_state(&worker.name), Some(worker.state), "{:?}", worker.name);
         }
@@ -71,8 +71,8 @@ impl Oracle {
         assert_eq!(engine.queues().count(), self.queues.len(), "queues: {:?}", self.queues);
         for queue in &self.queues {
             let id = queue.id.expect("every queue was just found");
-            let counts = PlaceKind::ALL.map(|place| engine.queue(id).map_or(0, |queue| queue.jobs(place)));
-            assert_eq!(counts, PlaceKind::ALL.map(|place| self.count(queue.number, place)), "{:?}", queue.name);
+            let counts = JobStateKind::ALL.map(|state| engine.queue(id).map_or(0, |queue| queue.jobs(state)));
+            assert_eq!(counts, JobStateKind::ALL.map(|state| self.count(queue.number, state)), "{:?}", queue.name);
         }
     }
 
@@ -83,7 +83,7 @@ impl Oracle {
             let Some(job) = engine.job(memo.job.id) else { panic!("the engine lost {:?}", memo.job) };
             assert_eq!(plain(job), plain(&memo.job), "left: the engine's job, right: the oracle's");
             assert_eq!(self.queue(memo.job.queue).id, Some(job.queue), "{:?} is in another queue", job.id);
-            if job.place == Place::Ready {
+            if job.state == JobState::Ready {
                 lines.entry(memo.job.queue).or_default().push(job);
             }
         }
@@ -102,7 +102,7 @@ impl Oracle {
     /// The daemon crashed or stopped, and `engine` was recovered: connection-bound state is gone.
     pub(crate) fn survive(&mut self, engine: &Engine) {
         // After a boot its time comes from the wall clock, and may be a little behind.
-        (self.now, self.dice.clock) = (Timestamp(0), self.clock);
+        (self.now, self.rng.clock) = (Timestamp(0), self.clock);
         self.clients.clear();
         self.bridge = Bridge::default();
         self.queues.iter_mut().for_each(|queue| queue.bridged = false);
@@ -115,7 +115,7 @@ impl Oracle {
             memo.job.unfit = Unfit::NONE;
             let was_held = memo.connection().is_some();
             if was_held {
-                memo.job.place = Place::Ready;
+                memo.job.state = JobState::Ready;
                 assert!(job.attempts == memo.job.attempts || job.attempts + 1 == memo.job.attempts, "{job:?}");
                 memo.job.attempts = job.attempts;
             }
@@ -139,7 +139,7 @@ impl Oracle {
     /// Of several jobs that might hold a key, the youngest holds it: it was pushed after the others had released the key.
     fn settle_keys(&mut self) {
         let same = |one: &Job, other: &Job| {
-            one.queue == other.queue && one.origin == other.origin && one.key() == other.key() && one.id > other.id
+            one.queue == other.queue && one.protocol == other.protocol && one.key() == other.key() && one.id > other.id
         };
         let holds: Vec<bool> = self
             .jobs

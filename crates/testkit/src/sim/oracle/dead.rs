@@ -1,14 +1,14 @@
 //! The limits of the dead-letter queue, and the removal of dead jobs to make room.
 
-use windlass_engine::{JobId, Place, Refusal, Timestamp};
+use windlass_engine::{JobId, JobState, Refusal, Timestamp};
 
 use super::{Answer, Oracle, id_of};
 
 impl Oracle {
     /// The dead jobs; the first to be dropped comes first.
     fn dead(&self) -> Vec<(Timestamp, JobId)> {
-        let dead = self.jobs.iter().filter_map(|memo| match memo.job.place {
-            Place::Dead(until) => Some((until, id_of(memo))),
+        let dead = self.jobs.iter().filter_map(|memo| match memo.job.state {
+            JobState::Dead(until) => Some((until, id_of(memo))),
             _ => None,
         });
         let mut dead: Vec<_> = dead.collect();
@@ -17,7 +17,7 @@ impl Oracle {
     }
 
     fn dead_bytes(&self) -> u64 {
-        let dead = self.jobs.iter().filter(|memo| matches!(memo.job.place, Place::Dead(_)));
+        let dead = self.jobs.iter().filter(|memo| matches!(memo.job.state, JobState::Dead(_)));
         dead.map(|memo| memo.job.weight_bytes()).sum()
     }
 

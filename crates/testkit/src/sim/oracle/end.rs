@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, ClientId, Cycle, End, Event, Failure, Fate, Holder, JobId, JobRef, LOSSES, Note, OnExpiry, Place,
-    PlaceKind, Progress, Proof, QueueKind, Refusal, RepayTo, Tag, Timestamp,
+    Backoff, ClientId, Cycle, End, Event, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note,
+    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Tag, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -34,9 +34,9 @@ impl Oracle {
     fn left(&self, job: &JobRef) -> Result<JobId, Refusal> {
         let id = self.find(job)?;
         let memo = self.job(id).expect("it was just found");
-        match memo.job.place {
-            Place::Ready | Place::Retrying(_) if memo.job.cycle().is_none() => Ok(id),
-            Place::Ready | Place::Retrying(_) => Err(Refusal::WrongKind),
+        match memo.job.state {
+            JobState::Ready | JobState::Retrying(_) if memo.job.cycle().is_none() => Ok(id),
+            JobState::Ready | JobState::Retrying(_) => Err(Refusal::WrongKind),
             _ => Err(Refusal::NotHeld),
         }
     }
@@ -44,7 +44,9 @@ impl Oracle {
     /// Whether the job was delivered before and waits again.
     fn was_delivered(&self, job: &JobRef) -> bool {
         let memo = self.find(job).ok().and_then(|id| self.job(id));
-        memo.is_some_and(|memo| memo.job.attempts > 0 && matches!(memo.job.place, Place::Ready | Place::Retrying(_)))
+        memo.is_some_and(|memo| {
+            memo.job.attempts > 0 && matches!(memo.job.state, JobState::Ready | JobState::Retrying(_))
+        })
     }
 
     pub(super) fn finish(&mut self, client: ClientId, tag: Tag, claim: Claim, result: &Bytes) -> Answer {
@@ -60,7 +62,7 @@ impl Oracle {
             self.see("Finish::Late");
         }
         self.count_total(id, |totals| totals.succeeded += 1);
-        let by = self.client(client).and_then(|client| client.info.origin);
+        let by = self.client(client).and_then(|client| client.info.protocol);
         self.tell_end(id, &End::Succeeded { result: result.clone(), by });
         self.succeeded(id);
         let until = |ms| self.now.after_ms(ms);
@@ -69,13 +71,13 @@ impl Oracle {
         let track_ms = memo.job.extra.as_deref().and_then(|extra| extra.track).map_or(0, |track| track.keep_ms);
         let keep_ms = result_keep_ms.max(track_ms);
         if keep_ms > 0 && memo.job.durable {
-            self.put(id, Place::Done(until(keep_ms)));
+            self.put(id, JobState::Done(until(keep_ms)));
             let memo = self.job_mut(id);
             memo.job.payload = memo.job.payload.with_body(&Bytes::new());
-            let origin = memo.job.origin;
+            let protocol = memo.job.protocol;
             let extra = memo.extra();
             extra.result = Some(if result_keep_ms > 0 { result.clone() } else { Bytes::new() });
-            extra.result_by = if result_keep_ms > 0 && by != Some(origin) { by } else { None };
+            extra.result_by = if result_keep_ms > 0 && by != Some(protocol) { by } else { None };
         } else {
             self.remove(id);
         }
@@ -115,7 +117,7 @@ impl Oracle {
         let next_at = Some(wall.after_ms(wait_ms));
         self.job_mut(id).extra().failure.iter_mut().for_each(|failure| failure.next_at = next_at);
         if wait_ms > 0 {
-            self.put(id, Place::Retrying(at));
+            self.put(id, JobState::Retrying(at));
         } else {
             let rank = self.rank(false);
             self.make_ready(id, Some(rank));
@@ -131,7 +133,7 @@ impl Oracle {
             Backoff::Doubling(ms) => (0..before).fold(u64::from(ms), |ms, _| (ms * 2).min(3_600_000)).min(3_600_000),
             Backoff::Faktory => {
                 let n = u64::from(before);
-                let seconds = n * n * n * n + 15 + self.dice.roll(30) * (n + 1);
+                let seconds = n * n * n * n + 15 + self.rng.roll(30) * (n + 1);
                 assert!((15 + n.pow(4)..=15 + n.pow(4) + 29 * (n + 1)).contains(&seconds), "back-off out of bounds");
                 seconds * 1_000
             }
@@ -156,7 +158,7 @@ impl Oracle {
             return self.remove(id);
         };
         self.ran(id);
-        self.put(id, Place::Done(now.after_ms(track.keep_ms)));
+        self.put(id, JobState::Done(now.after_ms(track.keep_ms)));
         let memo = self.job_mut(id);
         memo.job.payload = memo.job.payload.with_body(&Bytes::new());
         memo.extra().result = None;
@@ -167,7 +169,7 @@ impl Oracle {
         let until = self.now.after_ms(self.limits.dead_ms);
         self.count_total(id, |totals| totals.buried += 1);
         self.ran(id);
-        self.put(id, Place::Dead(until));
+        self.put(id, JobState::Dead(until));
         until
     }
 
@@ -197,7 +199,7 @@ impl Oracle {
         let (now, longest) = (self.now, self.now.after_ms(self.limits.lease_ms_max));
         let until = until.min(longest);
         let memo = self.job_mut(id);
-        if let Place::Leased(lease) = &mut memo.job.place
+        if let JobState::Leased(lease) = &mut memo.job.state
             && (until > lease.until || !only_later)
         {
             lease.until = until;
@@ -228,7 +230,7 @@ impl Oracle {
             for listener in memo.job.listeners().to_vec().into_iter().filter(|_| leased) {
                 self.say(
                     listener,
-                    Event::Told { job: id, note: Note::Progress { numerator, denominator, raw: raw.clone() } },
+                    Event::Progress { job: id, note: Note::Progress { numerator, denominator, raw: raw.clone() } },
                 );
             }
         }
@@ -244,7 +246,7 @@ impl Oracle {
         memo.job.payload = memo.job.payload.with_body(body);
         let (abandoned, boost) = (memo.is_abandoned(), memo.job.cycle().map_or(0, |cycle| cycle.boost));
         if to == RepayTo::Drop {
-            if abandoned { self.remove(id) } else { self.put(id, Place::Shelved) }
+            if abandoned { self.remove(id) } else { self.put(id, JobState::Parked) }
         } else {
             let queue = memo.job.queue;
             let head = self.line(queue).first().and_then(|id| self.job(*id)?.job.cycle());
@@ -289,7 +291,7 @@ impl Oracle {
             memo.touch(now);
         }
         for listener in memo.job.listeners().to_vec() {
-            self.say(listener, Event::Told { job: id, note: note.clone() });
+            self.say(listener, Event::Progress { job: id, note: note.clone() });
         }
         self.say_done(client, tag);
         Ok(())
@@ -322,8 +324,8 @@ impl Oracle {
             return self.make_ready(id, None);
         }
         self.see("Loss::Pauses");
-        let pause_ms = pause_ms + self.dice.roll(pause_ms);
-        self.put(id, Place::Retrying(self.now.after_ms(pause_ms)));
+        let pause_ms = pause_ms + self.rng.roll(pause_ms);
+        self.put(id, JobState::Retrying(self.now.after_ms(pause_ms)));
     }
 
     /// Whether losing this client would exceed the job's limit of losses.
@@ -377,14 +379,14 @@ impl Oracle {
     }
 
     pub(super) fn place_due(&mut self, id: JobId) {
-        let place = self.job_mut(id).job.place.kind();
-        self.count_total(id, |totals| match place {
-            PlaceKind::Scheduled => totals.released += 1,
-            PlaceKind::Retrying => totals.retried += 1,
-            PlaceKind::Dead => totals.purged += 1,
+        let state = self.job_mut(id).job.state.kind();
+        self.count_total(id, |totals| match state {
+            JobStateKind::Scheduled => totals.released += 1,
+            JobStateKind::Retrying => totals.retried += 1,
+            JobStateKind::Dead => totals.purged += 1,
             _ => {}
         });
-        if matches!(place, PlaceKind::Dead | PlaceKind::Done) {
+        if matches!(state, JobStateKind::Dead | JobStateKind::Done) {
             return self.remove(id);
         }
         let rank = self.rank(false);
@@ -395,7 +397,7 @@ impl Oracle {
     pub(super) fn expire(&mut self, id: JobId) {
         let memo = self.job_mut(id);
         memo.extra().expires_at = None;
-        if matches!(memo.job.place, Place::Ready | Place::Scheduled(_) | Place::Retrying(_)) {
+        if matches!(memo.job.state, JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) {
             self.count_total(id, |totals| totals.expired += 1);
             self.tell_end(id, &End::Expired);
             self.end_badly(id);

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientInfo, Extra, Holder, Job, JobId, KeyUntil, Lease, LeaseTerms, Origin, Place, Priority, QueueId,
-    QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
+    ClientId, ClientInfo, Extra, Holder, Job, JobId, JobState, KeyUntil, Lease, LeaseTerms, Priority, Protocol,
+    QueueId, QueueKind, QueueRules, Select, Tag, Throttle, Timestamp, WorkerState,
 };
 
 /// A job. Its `queue` is the oracle's own queue number, its `rank` the oracle's own rank.
@@ -68,9 +68,9 @@ impl JobMemo {
     /// Whether it has a key, and is in a state in which keys are held.
     pub(crate) fn wants_key(&self) -> bool {
         let started = matches!(self.key_until(), KeyUntil::Start | KeyUntil::StartOr(_)) && self.job.attempts > 0;
-        let over = match self.job.place {
-            Place::Dead(_) => true,
-            Place::Done(_) => self.key_until() != KeyUntil::Gone,
+        let over = match self.job.state {
+            JobState::Dead(_) => true,
+            JobState::Done(_) => self.key_until() != KeyUntil::Gone,
             _ => false,
         };
         self.job.key().is_some() && !started && !over
@@ -94,7 +94,7 @@ impl JobMemo {
 pub(crate) fn plain(job: &Job) -> Job {
     let mut job = job.clone();
     (job.rank, job.queue) = (0, QueueId(0));
-    if let Place::Leased(lease) = &mut job.place {
+    if let JobState::Leased(lease) = &mut job.state {
         **lease = Lease::new(lease.holder.clone(), lease.token, lease.taken_at, lease.until, lease.on_expiry);
     }
     job
@@ -125,7 +125,7 @@ pub(crate) struct Served {
     pub(crate) queue: QueueId,
     pub(crate) weight: u32,
     pub(crate) lease: LeaseTerms,
-    pub(crate) strays: Option<Origin>,
+    pub(crate) unclaimed: Option<Protocol>,
 }
 
 /// A take that waits.
@@ -153,7 +153,7 @@ pub(crate) struct ClientMemo {
     pub(crate) id: ClientId,
     pub(crate) info: ClientInfo,
     pub(crate) label: Bytes,
-    pub(crate) abilities: Vec<Served>,
+    pub(crate) subscriptions: Vec<Served>,
     pub(crate) waiting: Waiting,
     pub(crate) credits: u32,
     pub(crate) credit_since: u64,
@@ -168,7 +168,7 @@ impl ClientMemo {
             id,
             info,
             label: Bytes::new(),
-            abilities: Vec::new(),
+            subscriptions: Vec::new(),
             waiting: Waiting::Nothing,
             credits: 0,
             credit_since: 0,
@@ -199,7 +199,7 @@ pub(crate) struct WorkerMemo {
     pub(crate) name: Bytes,
     pub(crate) state: WorkerState,
     pub(crate) beat_at: Timestamp,
-    pub(crate) origin: Option<Origin>,
+    pub(crate) protocol: Option<Protocol>,
 }
 
 /// A sleeper that was woken, and its deadline to ask for work.

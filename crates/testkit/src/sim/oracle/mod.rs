@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, ClientId, Clock, Command, Cursor, Event, Job, JobId, JobRef, Limits, Origin, Place, PlaceKind, QueueId,
-    QueueKind, QueueRules, Refusal, Schedule, Tag, Timestamp, Totals, Turn,
+    Bridge, ClientId, Clock, Command, Context, Cursor, Event, Job, JobId, JobRef, JobState, JobStateKind, Limits,
+    Protocol, QueueId, QueueKind, QueueRules, Refusal, Schedule, Tag, Timestamp, Totals,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -67,7 +67,7 @@ pub(crate) struct Oracle {
     awake: Vec<Wakeup>,
     pub(crate) totals: Totals,
     /// By protocol, since its last flush.
-    pub(crate) origins: BTreeMap<Origin, Totals>,
+    pub(crate) protocols: BTreeMap<Protocol, Totals>,
     pub(crate) next_job: u64,
     /// The number of restarts.
     pub(crate) starts: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Oracle {
     front: u64,
     /// Numbers waits in their order.
     waits: u64,
-    dice: Turn,
+    rng: Context,
     said: Vec<(ClientId, Event)>,
     /// Counts of cases that no command or event shows by its name.
     pub(crate) seen: BTreeMap<&'static str, u64>,
@@ -86,7 +86,7 @@ pub(crate) struct Oracle {
 /// Due events: in this order among those of the same millisecond.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Due {
-    Place(JobId),
+    JobState(JobId),
     Lease(JobId),
     Expiry(JobId),
     Key(JobId),
@@ -117,14 +117,14 @@ impl Oracle {
             workers: Vec::new(),
             awake: Vec::new(),
             totals: Totals::default(),
-            origins: BTreeMap::new(),
+            protocols: BTreeMap::new(),
             next_job: 1,
             starts: 0,
             next_worker: 1,
             back: MIDDLE,
             front: MIDDLE,
             waits: 0,
-            dice: Turn::new(Timestamp(0), 0),
+            rng: Context::new(Timestamp(0), 0),
             said: Vec::new(),
             seen: BTreeMap::new(),
         }
@@ -132,8 +132,8 @@ impl Oracle {
 
     /// Begins a turn.
     pub(crate) fn begin(&mut self, now: Timestamp, clock: Clock, seed: u64) {
-        self.dice = Turn::new(now, seed);
-        self.dice.clock = clock;
+        self.rng = Context::new(now, seed);
+        self.rng.clock = clock;
     }
 
     /// The events that must follow this command, including those due before it.
@@ -173,24 +173,24 @@ impl Oracle {
         match command {
             Command::Open(info) => self.open(client, info),
             Command::Close => self.close(client),
-            Command::Label(label) => self.label(client, label),
-            Command::Serve(ability) => self.serve_queue(client, ability),
+            Command::SetClientName(label) => self.label(client, label),
+            Command::Serve(subscription) => self.serve_queue(client, subscription),
             Command::Unserve { queue, requeue } => self.unserve(client, Some(queue), *requeue),
             Command::UnserveAll { requeue } => self.unserve(client, None, *requeue),
             Command::Push(new) => self.push(client, tag, new),
             Command::Take(take) => self.take(client, tag, take),
-            Command::Sleep => self.sleep(client),
+            Command::WaitForWork => self.sleep(client),
             Command::Credit { credits, select } => self.credit(client, *credits, *select),
             Command::Unwait => self.unwait(client),
             Command::Finish { job, proof, result } => self.finish(client, tag, (job, *proof), result),
             Command::Fail { job, proof, failure } => self.fail(client, tag, (job, *proof), failure),
-            Command::Misfit { job, proof, why } => self.misfit(client, tag, (job, *proof), why),
+            Command::Unconvertible { job, proof, why } => self.misfit(client, tag, (job, *proof), why),
             Command::Release { job, proof, front } => self.release(client, tag, (job, *proof), *front),
             Command::Extend { job, proof, until, only_later } => {
                 self.extend(client, tag, (job, *proof), *until, *only_later)
             }
             Command::Repay { job, proof, body, to } => self.repay(client, tag, (job, *proof), body, *to),
-            Command::Tell { job, proof, note } => self.tell(client, tag, (job, *proof), note),
+            Command::Progress { job, proof, note } => self.tell(client, tag, (job, *proof), note),
             Command::Track { job, progress, text, until } => {
                 self.track(client, tag, job, (*progress, text.as_ref()), *until)
             }
@@ -206,8 +206,8 @@ impl Oracle {
             Command::RuleQueue { queue, rules } => self.rule_queue(client, tag, queue, *rules),
             Command::SetSchedule(new) => self.set_schedule(client, tag, new),
             Command::RemoveSchedule(which) => self.remove_schedule(client, tag, which),
-            Command::ListSchedules { origin, after, limit } => {
-                self.list_schedules(client, tag, *origin, (*after, *limit))
+            Command::ListSchedules { protocol, after, limit } => {
+                self.list_schedules(client, tag, *protocol, (*after, *limit))
             }
             Command::BatchNew(new) => self.new_batch(client, tag, new),
             Command::BatchOpen { batch, hold_ms } => self.open_batch(client, tag, batch, *hold_ms),
@@ -221,9 +221,9 @@ impl Oracle {
                 self.say(client, Event::Settled { tag });
                 Ok(())
             }
-            Command::Enlist { worker, .. } => self.enlist(client, tag, worker),
+            Command::RegisterWorker { worker, .. } => self.enlist(client, tag, worker),
             Command::Beat { worker, state } => self.beat(client, tag, worker, *state),
-            Command::Signal { worker, state } => self.signal(client, tag, worker, *state),
+            Command::SetWorkerState { worker, state } => self.signal(client, tag, worker, *state),
             Command::ListJobs { .. } | Command::Mutate { .. } | Command::Flush { .. } => {
                 unreachable!("the simulator walks listings itself")
             }
@@ -238,11 +238,11 @@ impl Oracle {
     }
 
     fn tick(&mut self) {
-        self.now = self.now.max(self.dice.now);
+        self.now = self.now.max(self.rng.now);
         self.look_at_clocks();
         while let Some((at, due)) = self.next_due().filter(|(at, _)| *at <= self.now) {
             match due {
-                Due::Place(id) => self.place_due(id),
+                Due::JobState(id) => self.place_due(id),
                 Due::Lease(id) => self.lease_due(id),
                 Due::Expiry(id) => self.expire(id),
                 Due::Key(id) => self.job_mut(id).holds_key = false,
@@ -262,14 +262,14 @@ impl Oracle {
     fn next_due(&self) -> Option<(Timestamp, Due)> {
         let jobs = self.jobs.iter().flat_map(|memo| {
             let id = id_of(memo);
-            let place = match memo.job.place {
-                Place::Scheduled(at) => (self.by_engine(at), Due::Place(id)),
-                Place::Retrying(at) | Place::Dead(at) | Place::Done(at) => (at, Due::Place(id)),
-                Place::Leased(_) => (memo.lease_due, Due::Lease(id)),
-                Place::Ready | Place::Shelved => (Timestamp::NEVER, Due::Place(id)),
+            let state = match memo.job.state {
+                JobState::Scheduled(at) => (self.by_engine(at), Due::JobState(id)),
+                JobState::Retrying(at) | JobState::Dead(at) | JobState::Done(at) => (at, Due::JobState(id)),
+                JobState::Leased(_) => (memo.lease_due, Due::Lease(id)),
+                JobState::Ready | JobState::Parked => (Timestamp::NEVER, Due::JobState(id)),
             };
             let key_limit = if memo.holds_key { memo.key_limit() } else { Timestamp::NEVER };
-            [place, (self.by_engine(memo.expires_at()), Due::Expiry(id)), (key_limit, Due::Key(id))]
+            [state, (self.by_engine(memo.expires_at()), Due::Expiry(id)), (key_limit, Due::Key(id))]
         });
         let waits = self.clients.iter().flat_map(|c| c.blocked().iter().map(|take| (take.until, Due::Wait(c.id))));
         let beats = self.workers.iter().map(|w| (w.beat_at.after_ms(self.limits.beat_ms), Due::Beat(w.number)));
@@ -319,20 +319,20 @@ impl Oracle {
     fn named(&self, name: &[u8]) -> Option<JobId> {
         let named = || self.jobs.iter().filter(|memo| !name.is_empty() && memo.job.name() == name);
         let leased = named().filter_map(|memo| Some((memo.job.lease()?.taken_at, memo))).min_by_key(|(at, _)| *at);
-        let over = |memo: &&JobMemo| matches!(memo.job.place, Place::Dead(_) | Place::Done(_));
+        let over = |memo: &&JobMemo| matches!(memo.job.state, JobState::Dead(_) | JobState::Done(_));
         let found = leased.map(|(_, memo)| memo).or_else(|| named().find(|memo| !over(memo)));
         found.or_else(|| named().next_back()).map(id_of)
     }
 
     /// The job that holds a coalescing key.
-    fn keyed(&self, queue: QueueId, origin: windlass_engine::Origin, key: &[u8]) -> Option<JobId> {
-        let holds = |job: &Job| job.queue == queue && job.origin == origin && job.key() == Some(key);
+    fn keyed(&self, queue: QueueId, protocol: windlass_engine::Protocol, key: &[u8]) -> Option<JobId> {
+        let holds = |job: &Job| job.queue == queue && job.protocol == protocol && job.key() == Some(key);
         self.jobs.iter().find(|memo| memo.holds_key && holds(&memo.job)).map(id_of)
     }
 
     /// The job that holds a key in any queue: the oldest in the first of the engine's 256 groups of queues that has one.
-    fn keyed_anywhere(&self, origin: windlass_engine::Origin, key: &[u8]) -> Option<JobId> {
-        let holds = |memo: &&JobMemo| memo.holds_key && memo.job.origin == origin && memo.job.key() == Some(key);
+    fn keyed_anywhere(&self, protocol: windlass_engine::Protocol, key: &[u8]) -> Option<JobId> {
+        let holds = |memo: &&JobMemo| memo.holds_key && memo.job.protocol == protocol && memo.job.key() == Some(key);
         let group = |memo: &&JobMemo| self.queue(memo.job.queue).id.map(|queue| queue.0 % 256);
         self.jobs.iter().filter(holds).min_by_key(group).map(id_of)
     }
@@ -341,24 +341,24 @@ impl Oracle {
         let id = match job {
             JobRef::Id(id) => self.job(*id).map(id_of),
             JobRef::Name(name) => self.named(name),
-            JobRef::Key { queue, origin, key } => {
-                self.queue_named(queue).and_then(|queue| self.keyed(queue.number, *origin, key))
+            JobRef::Key { queue, protocol, key } => {
+                self.queue_named(queue).and_then(|queue| self.keyed(queue.number, *protocol, key))
             }
-            JobRef::KeyAnywhere { origin, key } => self.keyed_anywhere(*origin, key),
+            JobRef::KeyAnywhere { protocol, key } => self.keyed_anywhere(*protocol, key),
         };
         id.ok_or(Refusal::UnknownJob)
     }
 
     /// A queue's ready jobs, the next to be taken first.
     pub(crate) fn line(&self, queue: QueueId) -> Vec<JobId> {
-        let ready = |memo: &&JobMemo| memo.job.queue == queue && memo.job.place == Place::Ready;
+        let ready = |memo: &&JobMemo| memo.job.queue == queue && memo.job.state == JobState::Ready;
         let mut line: Vec<&JobMemo> = self.jobs.iter().filter(ready).collect();
         line.sort_by_key(|memo| memo.standing());
         line.into_iter().map(id_of).collect()
     }
 
-    fn count(&self, queue: QueueId, place: PlaceKind) -> u32 {
-        let there = |memo: &&JobMemo| memo.job.queue == queue && memo.job.place.kind() == place;
+    fn count(&self, queue: QueueId, state: JobStateKind) -> u32 {
+        let there = |memo: &&JobMemo| memo.job.queue == queue && memo.job.state.kind() == state;
         u32::try_from(self.jobs.iter().filter(there).count()).unwrap_or(u32::MAX)
     }
 
@@ -380,14 +380,14 @@ impl Oracle {
 
     /// Counts an event of a job.
     fn count_total(&mut self, id: JobId, add: impl Fn(&mut Totals)) {
-        let origin = self.job_mut(id).job.origin;
-        self.count_origin(Some(origin), add);
+        let protocol = self.job_mut(id).job.protocol;
+        self.count_protocol(Some(protocol), add);
     }
 
-    fn count_origin(&mut self, origin: Option<Origin>, add: impl Fn(&mut Totals)) {
+    fn count_protocol(&mut self, protocol: Option<Protocol>, add: impl Fn(&mut Totals)) {
         add(&mut self.totals);
-        if let Some(origin) = origin {
-            add(self.origins.entry(origin).or_default());
+        if let Some(protocol) = protocol {
+            add(self.protocols.entry(protocol).or_default());
         }
     }
 
@@ -430,7 +430,7 @@ impl Oracle {
                 || queue.throttle.is_some()
                 || queue.rules != QueueRules::default()
                 || self.jobs.iter().any(|memo| memo.job.queue == queue.number)
-                || self.clients.iter().any(|client| client.abilities.iter().any(|s| s.queue == queue.number))
+                || self.clients.iter().any(|client| client.subscriptions.iter().any(|s| s.queue == queue.number))
                 || self.clients.iter().any(|client| match &client.waiting {
                     Waiting::Jobs(takes) => {
                         takes.iter().any(|take| take.from.iter().any(|served| served.queue == queue.number))
@@ -444,11 +444,11 @@ impl Oracle {
     }
 
     /// Puts a job in a place; it releases a key that jobs in that place do not hold.
-    fn put(&mut self, id: JobId, place: Place) {
+    fn put(&mut self, id: JobId, state: JobState) {
         self.leave_slot(id);
         let now = self.wall();
         let memo = self.job_mut(id);
-        memo.job.place = place;
+        memo.job.state = state;
         if memo.connection().is_none() {
             memo.touch(now);
         }

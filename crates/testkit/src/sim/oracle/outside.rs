@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobView, Mutation, Origin, OriginStats, Place,
-    PlaceKind, Priority, QueueKind, QueueRow, Refusal, Stats, Tag, Unfit,
+    ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
+    Priority, Protocol, ProtocolStats, QueueKind, QueueRow, Refusal, Stats, Tag, Unfit,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -17,9 +17,9 @@ impl Oracle {
         let job = &mut self.job_mut(id).job;
         job.payload = job.payload.with_body(body);
         let suits = std::mem::replace(&mut job.unfit, Unfit::NONE) == Unfit::NONE;
-        if !suits && job.place == Place::Ready {
+        if !suits && job.state == JobState::Ready {
             let queue = job.queue;
-            self.put(id, Place::Ready);
+            self.put(id, JobState::Ready);
             self.serve(queue);
         }
         self.say_done(client, tag);
@@ -64,8 +64,8 @@ impl Oracle {
 
     pub(super) fn remove_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, only_idle: bool) -> Answer {
         let queue = self.queue_named(name).filter(|queue| queue.known).ok_or(Refusal::UnknownQueue)?.number;
-        let live = [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled, PlaceKind::Retrying];
-        if only_idle && (self.workers_of(queue) > 0 || live.into_iter().any(|place| self.count(queue, place) > 0)) {
+        let live = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying];
+        if only_idle && (self.workers_of(queue) > 0 || live.into_iter().any(|state| self.count(queue, state) > 0)) {
             return Err(Refusal::QueueInUse);
         }
         let (line, limit) = (self.line(queue), self.page(u32::MAX));
@@ -145,15 +145,15 @@ impl Oracle {
             rules: queue.rules,
             slots_held: self.slots_held(queue.number),
             ready,
-            places: PlaceKind::ALL.map(|place| self.count(queue.number, place)),
+            places: JobStateKind::ALL.map(|state| self.count(queue.number, state)),
             workers: self.workers_of(queue.number),
             oldest_ready_at: line.first().and_then(|id| Some(self.job(*id)?.job.ready_at)),
         }
     }
 
     fn workers_of(&self, queue: windlass_engine::QueueId) -> u32 {
-        let abilities = self.clients.iter().flat_map(|client| &client.abilities);
-        u32::try_from(abilities.filter(|served| served.queue == queue).count()).unwrap_or(u32::MAX)
+        let subscriptions = self.clients.iter().flat_map(|client| &client.subscriptions);
+        u32::try_from(subscriptions.filter(|served| served.queue == queue).count()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn list_clients(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
@@ -164,8 +164,8 @@ impl Oracle {
             number: client.info.number,
             address: client.info.address.clone(),
             label: client.label.clone(),
-            origin: client.info.origin,
-            abilities: client.abilities.iter().map(|served| self.queue(served.queue).name.clone()).collect(),
+            protocol: client.info.protocol,
+            subscriptions: client.subscriptions.iter().map(|served| self.queue(served.queue).name.clone()).collect(),
             is_continued: false,
             goes_on: false,
             held: u32::try_from(held(client.id)).unwrap_or(u32::MAX),
@@ -179,11 +179,11 @@ impl Oracle {
 
     pub(super) fn stats(&mut self, client: ClientId, tag: Tag) -> Answer {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let in_place = |place| self.jobs.iter().filter(|memo| memo.job.place.kind() == place).count() as u64;
+        let in_place = |state| self.jobs.iter().filter(|memo| memo.job.state.kind() == state).count() as u64;
         let stats = Stats {
             totals: self.totals,
-            places: PlaceKind::ALL.map(in_place),
-            origins: self.origin_stats(),
+            places: JobStateKind::ALL.map(in_place),
+            protocols: self.protocol_stats(),
             jobs: self.jobs.len() as u64,
             bytes: self.bytes(),
             queues: count(self.queues.iter().filter(|queue| queue.known).count()),
@@ -197,16 +197,16 @@ impl Oracle {
         Ok(())
     }
 
-    fn origin_stats(&self) -> Vec<OriginStats> {
-        let all = self.origins.keys().copied().chain(self.jobs.iter().map(|memo| memo.job.origin));
-        let in_place = |origin, place| {
-            let there = |memo: &&super::JobMemo| memo.job.origin == origin && memo.job.place.kind() == place;
+    fn protocol_stats(&self) -> Vec<ProtocolStats> {
+        let all = self.protocols.keys().copied().chain(self.jobs.iter().map(|memo| memo.job.protocol));
+        let in_place = |protocol, state| {
+            let there = |memo: &&super::JobMemo| memo.job.protocol == protocol && memo.job.state.kind() == state;
             self.jobs.iter().filter(there).count() as u64
         };
-        let row = |origin| OriginStats {
-            origin,
-            totals: self.origins.get(&origin).copied().unwrap_or_default(),
-            places: PlaceKind::ALL.map(|place| in_place(origin, place)),
+        let row = |protocol| ProtocolStats {
+            protocol,
+            totals: self.protocols.get(&protocol).copied().unwrap_or_default(),
+            places: JobStateKind::ALL.map(|state| in_place(protocol, state)),
         };
         all.collect::<BTreeSet<_>>().into_iter().map(row).collect()
     }
@@ -217,7 +217,7 @@ impl Oracle {
     pub(crate) fn flush(
         &mut self,
         client: ClientId,
-        origin: Origin,
+        protocol: Protocol,
         (stage, at): (u64, u64),
         limit: u32,
         jobs: (&[JobId], Option<u64>),
@@ -225,8 +225,8 @@ impl Oracle {
         let limit = self.page(limit);
         let (changed, next) = match stage {
             0 => {
-                let all: Vec<(u64, Origin)> = self.live_batches().map(|batch| (batch.id.0, batch.origin)).collect();
-                self.flush_numbered(&all, origin, at, limit, |oracle, id| oracle.flush_batch(id))
+                let all: Vec<(u64, Protocol)> = self.live_batches().map(|batch| (batch.id.0, batch.protocol)).collect();
+                self.flush_numbered(&all, protocol, at, limit, |oracle, id| oracle.flush_batch(id))
             }
             1 => {
                 jobs.0.iter().for_each(|id| self.discard(*id));
@@ -239,7 +239,7 @@ impl Oracle {
             None => (stage < 2).then_some(Cursor(stage + 1, 0)),
         };
         if next.is_none() {
-            self.origins.remove(&origin);
+            self.protocols.remove(&protocol);
         }
         let changed = u32::try_from(changed).unwrap_or(u32::MAX);
         self.say(client, Event::Mutated { tag: Tag(2), changed, next });
@@ -250,14 +250,14 @@ impl Oracle {
 
     fn flush_numbered(
         &mut self,
-        all: &[(u64, Origin)],
-        origin: Origin,
+        all: &[(u64, Protocol)],
+        protocol: Protocol,
         at: u64,
         limit: usize,
         remove: impl Fn(&mut Self, JobId),
     ) -> (usize, Option<u64>) {
-        let left: Vec<&(u64, Origin)> = all.iter().filter(|(id, _)| *id >= at).collect();
-        let doomed: Vec<u64> = left.iter().take(limit).filter(|row| row.1 == origin).map(|row| row.0).collect();
+        let left: Vec<&(u64, Protocol)> = all.iter().filter(|(id, _)| *id >= at).collect();
+        let doomed: Vec<u64> = left.iter().take(limit).filter(|row| row.1 == protocol).map(|row| row.0).collect();
         doomed.iter().for_each(|id| remove(self, JobId(*id)));
         (doomed.len(), left.get(limit).map(|row| row.0))
     }
@@ -284,9 +284,9 @@ impl Oracle {
     // ---- jobs by filter --------------------------------------------------------------------------------------------
 
     pub(crate) fn matches(&self, job: &Job, filter: &Filter) -> bool {
-        filter.place.is_none_or(|place| job.place.kind() == place)
+        filter.state.is_none_or(|state| job.state.kind() == state)
             && filter.queue.as_ref().is_none_or(|name| self.queue(job.queue).name == name)
-            && filter.origin.is_none_or(|origin| job.origin == origin)
+            && filter.protocol.is_none_or(|protocol| job.protocol == protocol)
             && (filter.names.is_empty() || filter.names.iter().any(|name| !name.is_empty() && name == job.name()))
             && filter.test.as_ref().is_none_or(|test| (test.0)(job))
     }
@@ -294,32 +294,32 @@ impl Oracle {
     /// All matching jobs, in the order that a listing must have, where it must have one.
     pub(crate) fn matching(&self, filter: &Filter) -> (Vec<JobId>, bool) {
         let mut found: Vec<_> = self.jobs.iter().filter(|memo| self.matches(&memo.job, filter)).collect();
-        let by_time = |place: &Place| match place {
-            Place::Scheduled(at) | Place::Retrying(at) | Place::Dead(at) | Place::Done(at) => Some(*at),
-            Place::Ready | Place::Leased(_) | Place::Shelved => None,
+        let by_time = |state: &JobState| match state {
+            JobState::Scheduled(at) | JobState::Retrying(at) | JobState::Dead(at) | JobState::Done(at) => Some(*at),
+            JobState::Ready | JobState::Leased(_) | JobState::Parked => None,
         };
-        let ordered = match filter.place {
+        let ordered = match filter.state {
             Some(_) if !filter.names.is_empty() => false,
-            Some(PlaceKind::Ready) if filter.queue.is_some() => {
+            Some(JobStateKind::Ready) if filter.queue.is_some() => {
                 found.sort_by_key(|memo| memo.standing());
                 true
             }
-            Some(PlaceKind::Scheduled | PlaceKind::Retrying | PlaceKind::Dead | PlaceKind::Done) => {
-                found.sort_by_key(|memo| (by_time(&memo.job.place), memo.job.id));
+            Some(JobStateKind::Scheduled | JobStateKind::Retrying | JobStateKind::Dead | JobStateKind::Done) => {
+                found.sort_by_key(|memo| (by_time(&memo.job.state), memo.job.id));
                 true
             }
-            Some(PlaceKind::Ready | PlaceKind::Leased | PlaceKind::Shelved) | None => false,
+            Some(JobStateKind::Ready | JobStateKind::Leased | JobStateKind::Parked) | None => false,
         };
         (found.into_iter().map(id_of).collect(), ordered)
     }
 
     pub(super) fn mutate_one(&mut self, id: JobId, action: Mutation) -> bool {
-        let Some(kind) = self.job(id).map(|memo| memo.job.place.kind()) else { return false };
+        let Some(kind) = self.job(id).map(|memo| memo.job.state.kind()) else { return false };
         let durable = self.job_mut(id).job.durable;
         match (action, kind) {
-            (_, PlaceKind::Leased)
-            | (Mutation::Kill, PlaceKind::Dead | PlaceKind::Done | PlaceKind::Shelved)
-            | (Mutation::Requeue, PlaceKind::Ready | PlaceKind::Done | PlaceKind::Shelved) => return false,
+            (_, JobStateKind::Leased)
+            | (Mutation::Kill, JobStateKind::Dead | JobStateKind::Done | JobStateKind::Parked)
+            | (Mutation::Requeue, JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked) => return false,
             (Mutation::Kill, _) if durable => {
                 self.tell_end(id, &End::Cancelled);
                 self.bury(id);

@@ -1,8 +1,8 @@
 //! New jobs, and jobs that return to their queue.
 
 use windlass_engine::{
-    Clash, ClientId, Cycle, Event, Extra, Job, JobId, KeyUntil, Member, NewJob, Payload, Place, PlaceKind, Pushed,
-    QueueId, QueueKind, Refusal, Schedule, Tag, Track, Unfit,
+    Clash, ClientId, Cycle, Event, Extra, Job, JobId, JobState, JobStateKind, KeyUntil, Member, NewJob, Payload,
+    Pushed, QueueId, QueueKind, Refusal, Schedule, Tag, Track, Unfit,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -19,14 +19,14 @@ impl Oracle {
         self.membership(new)?;
         let queue = self.find_or_make_queue(&new.queue, new.kind)?;
         self.check_new_body(new)?;
-        let clash = new.unique.as_ref().and_then(|u| Some((self.keyed(queue, new.origin, &u.key)?, u.clash)));
+        let clash = new.unique.as_ref().and_then(|u| Some((self.keyed(queue, new.protocol, &u.key)?, u.clash)));
         let (id, how) = match clash {
             Some((_, Clash::Refuse)) => return Err(Refusal::NotUnique),
             Some((id, Clash::Keep)) => (id, Pushed::Kept),
             Some((id, Clash::Attach)) => (self.attach(client, id, new)?, Pushed::Attached),
             None => (self.bear(client, queue, new)?, Pushed::New),
         };
-        if matches!(self.job(id).map(|memo| &memo.job.place), Some(Place::Done(_))) && how != Pushed::New {
+        if matches!(self.job(id).map(|memo| &memo.job.state), Some(JobState::Done(_))) && how != Pushed::New {
             self.see("Pushed::AgainWhenDone");
         }
         let durable = self.job(id).map_or(new.durable, |memo| memo.job.durable);
@@ -37,7 +37,7 @@ impl Oracle {
     }
 
     fn attach(&mut self, client: ClientId, id: JobId, new: &NewJob) -> Result<JobId, Refusal> {
-        if new.listen && !matches!(self.job_mut(id).job.place, Place::Done(_)) {
+        if new.listen && !matches!(self.job_mut(id).job.state, JobState::Done(_)) {
             self.listen(client, id)?;
         }
         self.job_mut(id).job.durable |= new.durable;
@@ -90,9 +90,9 @@ impl Oracle {
     fn judge_room(&self, queue: QueueId, new: &NewJob) -> Answer {
         self.judge_jobs()?;
         self.judge_bytes(new.body.len() as u64, 0)?;
-        let held = [PlaceKind::Ready, PlaceKind::Leased, PlaceKind::Scheduled, PlaceKind::Retrying]
+        let held = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying]
             .into_iter()
-            .map(|place| self.count(queue, place))
+            .map(|state| self.count(queue, state))
             .sum();
         match self.queue(queue).jobs_max[new.priority.lane()] {
             Some(limit) if held >= limit => Err(Refusal::QueueFull { held, limit }),
@@ -130,11 +130,11 @@ impl Oracle {
             unfit: Unfit::NONE,
             id,
             queue,
-            origin: new.origin,
+            protocol: new.protocol,
             priority: new.priority,
             durable: new.durable,
             rank: self.rank(new.front && !is_cycle),
-            place: new.not_before.filter(|at| *at > self.wall()).map_or(Place::Ready, Place::Scheduled),
+            state: new.not_before.filter(|at| *at > self.wall()).map_or(JobState::Ready, JobState::Scheduled),
             ready_at: self.wall(),
             payload: Payload::new(
                 new.unique.as_ref().map(|unique| &*unique.key),
@@ -165,8 +165,8 @@ impl Oracle {
             return self.remove(id);
         }
         let now = self.wall();
-        let was_over = matches!(self.job_mut(id).job.place, Place::Dead(_) | Place::Done(_));
-        self.put(id, Place::Ready);
+        let was_over = matches!(self.job_mut(id).job.state, JobState::Dead(_) | JobState::Done(_));
+        self.put(id, JobState::Ready);
         let job = &mut self.job_mut(id).job;
         job.ready_at = now;
         job.rank = rank.unwrap_or(job.rank);
@@ -188,7 +188,7 @@ impl Oracle {
             return;
         }
         let key = job.key().unwrap_or_default();
-        let free = limit > self.now && self.keyed(job.queue, job.origin, key).is_none();
+        let free = limit > self.now && self.keyed(job.queue, job.protocol, key).is_none();
         let memo = self.job_mut(id);
         memo.holds_key = free;
         if !free {

@@ -1,8 +1,8 @@
 //! Schedules: set, remove, list, run.
 
 use windlass_engine::{
-    ClientId, Cursor, Event, JobId, KeyUntil, NewJob, NewSchedule, Origin, Recurrence, Refusal, Schedule, ScheduleRef,
-    Tag, Timestamp,
+    ClientId, Cursor, Event, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Schedule,
+    ScheduleRef, Tag, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -13,7 +13,7 @@ const YEARS: u64 = 41;
 
 impl Oracle {
     pub(super) fn set_schedule(&mut self, client: ClientId, tag: Tag, new: &NewSchedule) -> Answer {
-        let before = self.schedule_keyed(new.job.origin, new.key.as_deref()).cloned();
+        let before = self.schedule_keyed(new.job.protocol, new.key.as_deref()).cloned();
         self.judge_schedule(new, before.as_ref())?;
         let queue = self.find_or_make_queue(&new.job.queue, new.job.kind)?;
         self.queue_mut(queue).known = true;
@@ -69,7 +69,7 @@ impl Oracle {
     pub(super) fn remove_schedule(&mut self, client: ClientId, tag: Tag, which: &ScheduleRef) -> Answer {
         let found = match which {
             ScheduleRef::Id(id) => self.schedules.iter().find(|schedule| schedule.id == *id),
-            ScheduleRef::Key { origin, key } => self.schedule_keyed(*origin, Some(key)),
+            ScheduleRef::Key { protocol, key } => self.schedule_keyed(*protocol, Some(key)),
         };
         let id = found.ok_or(Refusal::UnknownSchedule)?.id;
         self.schedules.retain(|schedule| schedule.id != id);
@@ -81,21 +81,21 @@ impl Oracle {
         &mut self,
         client: ClientId,
         tag: Tag,
-        origin: Option<Origin>,
+        protocol: Option<Protocol>,
         (after, limit): (Cursor, u32),
     ) -> Answer {
         let limit = self.page(limit);
         let all: Vec<&Schedule> = self.schedules.iter().filter(|schedule| schedule.id.0 >= after.0).collect();
-        let wanted = all.iter().take(limit).filter(|schedule| origin.is_none_or(|o| schedule.job.origin == o));
+        let wanted = all.iter().take(limit).filter(|schedule| protocol.is_none_or(|o| schedule.job.protocol == o));
         let rows = wanted.map(|schedule| (*schedule).clone()).collect();
         let next = all.get(limit).map(|schedule| Cursor(schedule.id.0, 0));
         self.say(client, Event::Schedules { tag, rows, next });
         Ok(())
     }
 
-    fn schedule_keyed(&self, origin: Origin, key: Option<&[u8]>) -> Option<&Schedule> {
+    fn schedule_keyed(&self, protocol: Protocol, key: Option<&[u8]>) -> Option<&Schedule> {
         let key = key?;
-        self.schedules.iter().find(|schedule| schedule.job.origin == origin && schedule.key.as_deref() == Some(key))
+        self.schedules.iter().find(|schedule| schedule.job.protocol == protocol && schedule.key.as_deref() == Some(key))
     }
 
     const fn now_for(&self, recurrence: Recurrence) -> Timestamp {

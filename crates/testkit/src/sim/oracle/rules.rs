@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, ClientId, End, Failure, JobId, MISFIT, NewJob, Origin, QueueId, QueueKind, QueueRules, Refusal, Retry, Tag,
-    Unfit,
+    Bridge, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, QueueId, QueueKind, QueueRules, Refusal, Retry,
+    Tag, Unfit,
 };
 
 use super::end::Claim;
@@ -46,18 +46,18 @@ impl Oracle {
     }
 
     /// Whether a client of this protocol sees a waiting job.
-    pub(super) fn sees(&self, own: Option<Origin>, memo: &JobMemo) -> bool {
+    pub(super) fn sees(&self, own: Option<Protocol>, memo: &JobMemo) -> bool {
         let queue = self.queue(memo.job.queue);
         match own {
             Some(own) if queue.bridged => !memo.job.unfit.has(own),
-            Some(own) => memo.job.origin == own || queue.kind == QueueKind::Cycle,
+            Some(own) => memo.job.protocol == own || queue.kind == QueueKind::Cycle,
             None => true,
         }
     }
 
     /// The ready jobs of a queue that a client sees.
     pub(super) fn seen(&self, queue: QueueId, client: ClientId) -> Vec<JobId> {
-        let own = self.client(client).and_then(|client| client.info.origin);
+        let own = self.client(client).and_then(|client| client.info.protocol);
         let mut line = self.line(queue);
         line.retain(|id| self.job(*id).is_some_and(|memo| self.sees(own, memo)));
         line
@@ -65,9 +65,9 @@ impl Oracle {
 
     /// Whether a queue has more for a client than the jobs that woken clients are about to take.
     pub(super) fn has_unclaimed(&self, queue: QueueId, client: &ClientMemo) -> bool {
-        let own = client.info.origin;
+        let own = client.info.protocol;
         let woken: Vec<&ClientMemo> = self.clients.iter().filter(|c| c.woken_for() == Some(queue)).collect();
-        let rival = |other: &&&ClientMemo| match (own, other.info.origin) {
+        let rival = |other: &&&ClientMemo| match (own, other.info.protocol) {
             (Some(own), Some(other)) => own == other || self.queue(queue).bridged,
             (Some(_) | None, _) => true,
         };
@@ -97,15 +97,15 @@ impl Oracle {
     pub(super) fn misfit(&mut self, client: ClientId, tag: Tag, claim: Claim, why: &Bytes) -> Answer {
         let id = self.claimed_of(client, claim, QueueKind::Work)?;
         self.count_total(id, |totals| totals.misfits += 1);
-        let own = self.client(client).and_then(|client| client.info.origin);
+        let own = self.client(client).and_then(|client| client.info.protocol);
         let queue = self.job_mut(id).job.queue;
         let bridged = self.queue(queue).bridged;
         let job = &mut self.job_mut(id).job;
         let marked = own.and_then(|own| job.unfit.and(own));
         job.unfit = marked.unwrap_or(job.unfit);
         let others = match bridged {
-            true => Unfit::SHARING.iter().any(|origin| !job.unfit.has(*origin)),
-            false => !job.unfit.has(job.origin),
+            true => Unfit::SHARING.iter().any(|protocol| !job.unfit.has(*protocol)),
+            false => !job.unfit.has(job.protocol),
         };
         if marked.is_some() && others {
             self.see("Misfit::Waits");

@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Event, JobId, Origin, QueueId, QueueKind, Refusal, Select, Tag};
+use windlass_engine::{ClientId, Event, JobId, Protocol, QueueId, QueueKind, Refusal, Select, Tag};
 
 use super::memo::{Blocked, Served, Wakeup};
 use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
 
 /// Heavier first, then the longest wait.
-type Turn = (Reverse<u32>, u64);
+type Context = (Reverse<u32>, u64);
 
 /// A client that gets a job without asking again.
 #[derive(Clone, Copy)]
@@ -28,9 +28,9 @@ enum Next {
 impl Oracle {
     pub(super) fn sleep(&mut self, id: ClientId) -> Answer {
         let woken_for = self.stop_waking(id)?;
-        let abilities = self.open_client(id)?.abilities.clone();
+        let subscriptions = self.open_client(id)?.subscriptions.clone();
         let open = |served: &&Served| self.first(id, served, &[]).is_some();
-        let work = abilities.iter().find(open).map(|served| served.queue).filter(|_| !self.is_quiet(id));
+        let work = subscriptions.iter().find(open).map(|served| served.queue).filter(|_| !self.is_quiet(id));
         match work {
             Some(queue) => self.wake(id, queue),
             None => {
@@ -55,10 +55,10 @@ impl Oracle {
         // It chooses among what is there.
         while let Some(client) = self.client(id).filter(|client| client.credits > 0 && !self.is_quiet(id)) {
             let first = |served: &Served| {
-                let both = [self.first(id, served, &[]), self.first_stray(id, served)];
+                let both = [self.first(id, served, &[]), self.first_unclaimed(id, served)];
                 both.into_iter().flatten().min_by_key(|id| self.job(*id).map(JobMemo::standing))
             };
-            let Some((served, job)) = self.choose_among(id, &client.abilities, select, first) else { break };
+            let Some((served, job)) = self.choose_among(id, &client.subscriptions, select, first) else { break };
             self.give(id, &served, job);
         }
         Ok(())
@@ -119,19 +119,19 @@ impl Oracle {
 
     /// Whether a client that serves the queue sees this job.
     fn is_served(&self, memo: &JobMemo) -> bool {
-        let mut serve = self.clients.iter().filter(|c| c.abilities.iter().any(|s| s.queue == memo.job.queue));
-        serve.any(|client| self.sees(client.info.origin, memo))
+        let mut serve = self.clients.iter().filter(|c| c.subscriptions.iter().any(|s| s.queue == memo.job.queue));
+        serve.any(|client| self.sees(client.info.protocol, memo))
     }
 
     /// A queue's strays: per audience, the first job, if no client that serves the queue sees it.
-    fn strays(&self, queue: QueueId) -> Vec<&JobMemo> {
+    fn unclaimed(&self, queue: QueueId) -> Vec<&JobMemo> {
         if self.queue(queue).kind != QueueKind::Work || !self.has_work(queue) {
             return Vec::new();
         }
         let bridged = self.queue(queue).bridged;
         let seen_alike = |one: &JobMemo, other: &JobMemo| match bridged {
             true => one.job.unfit == other.job.unfit,
-            false => one.job.origin == other.job.origin,
+            false => one.job.protocol == other.job.protocol,
         };
         let mut firsts: Vec<&JobMemo> = Vec::new();
         for memo in self.line(queue).into_iter().filter_map(|id| self.job(id)) {
@@ -144,49 +144,57 @@ impl Oracle {
     }
 
     /// The queues with strays of this protocol, in the order of these.
-    fn stray_queues(&self, origin: Origin) -> Vec<QueueId> {
-        let strays = self.queues.iter().flat_map(|queue| self.strays(queue.number));
-        let mut strays: Vec<&JobMemo> = strays.filter(|memo| memo.job.origin == origin).collect();
-        strays.sort_by_key(|memo| memo.standing());
-        strays.into_iter().map(|memo| memo.job.queue).collect()
+    fn unclaimed_queues(&self, protocol: Protocol) -> Vec<QueueId> {
+        let unclaimed = self.queues.iter().flat_map(|queue| self.unclaimed(queue.number));
+        let mut unclaimed: Vec<&JobMemo> = unclaimed.filter(|memo| memo.job.protocol == protocol).collect();
+        unclaimed.sort_by_key(|memo| memo.standing());
+        unclaimed.into_iter().map(|memo| memo.job.queue).collect()
     }
 
     /// The stray of this protocol that a client gets from a stray queue on these terms, if it may have it.
-    fn stray_of(&self, queue: QueueId, origin: Origin, client: ClientId, served: &Served) -> Option<JobId> {
-        let own = self.client(client).and_then(|client| client.info.origin);
+    fn unclaimed_of_queue(
+        &self,
+        queue: QueueId,
+        protocol: Protocol,
+        client: ClientId,
+        served: &Served,
+    ) -> Option<JobId> {
+        let own = self.client(client).and_then(|client| client.info.protocol);
         let admitted = self.admits(client, &Served { queue, ..*served }, &[]);
-        let mut strays = self.strays(queue).into_iter().filter(|memo| memo.job.origin == origin && admitted);
-        strays.find(|memo| self.sees(own, memo)).map(id_of)
+        let mut unclaimed = self.unclaimed(queue).into_iter().filter(|memo| memo.job.protocol == protocol && admitted);
+        unclaimed.find(|memo| self.sees(own, memo)).map(id_of)
     }
 
     /// The first stray for this client on these terms, if the terms include strays.
-    fn first_stray(&self, client: ClientId, served: &Served) -> Option<JobId> {
-        let origin = served.strays?;
-        self.stray_queues(origin).into_iter().find_map(|queue| self.stray_of(queue, origin, client, served))
+    fn first_unclaimed(&self, client: ClientId, served: &Served) -> Option<JobId> {
+        let protocol = served.unclaimed?;
+        self.unclaimed_queues(protocol)
+            .into_iter()
+            .find_map(|queue| self.unclaimed_of_queue(queue, protocol, client, served))
     }
 
     /// After all other work, strays go to clients with credits that take them.
-    pub(super) fn serve_strays(&mut self) {
-        while let Some((client, served, job)) = self.next_stray() {
+    pub(super) fn serve_unclaimed(&mut self) {
+        while let Some((client, served, job)) = self.next_unclaimed() {
             self.see("Stray::Handed");
             self.give(client, &served, job);
         }
     }
 
     /// The first stray that a client takes; among these clients, the heaviest that has waited longest.
-    fn next_stray(&self) -> Option<(ClientId, Served, JobId)> {
+    fn next_unclaimed(&self) -> Option<(ClientId, Served, JobId)> {
         let creditors = self.clients.iter().filter(|client| client.credits > 0 && !self.is_quiet(client.id));
         let mut takers: Vec<_> = creditors
-            .flat_map(|client| client.abilities.iter().map(move |served| (client, served)))
-            .filter_map(|(client, served)| Some((served.strays?, Reverse(served.weight), client, served)))
+            .flat_map(|client| client.subscriptions.iter().map(move |served| (client, served)))
+            .filter_map(|(client, served)| Some((served.unclaimed?, Reverse(served.weight), client, served)))
             .collect();
-        takers.sort_by_key(|(origin, weight, client, _)| (*origin, *weight, client.credit_since));
-        let mut origins: Vec<Origin> = takers.iter().map(|(origin, ..)| *origin).collect();
-        origins.dedup();
-        let queues = |origin| self.stray_queues(origin).into_iter().map(move |queue| (origin, queue));
-        origins.into_iter().flat_map(queues).find_map(|(wanted, queue)| {
-            takers.iter().filter(|(origin, ..)| *origin == wanted).find_map(|(.., client, served)| {
-                let job = self.stray_of(queue, wanted, client.id, served)?;
+        takers.sort_by_key(|(protocol, weight, client, _)| (*protocol, *weight, client.credit_since));
+        let mut protocols: Vec<Protocol> = takers.iter().map(|(protocol, ..)| *protocol).collect();
+        protocols.dedup();
+        let queues = |protocol| self.unclaimed_queues(protocol).into_iter().map(move |queue| (protocol, queue));
+        protocols.into_iter().flat_map(queues).find_map(|(wanted, queue)| {
+            takers.iter().filter(|(protocol, ..)| *protocol == wanted).find_map(|(.., client, served)| {
+                let job = self.unclaimed_of_queue(queue, wanted, client.id, served)?;
                 Some((client.id, **served, job))
             })
         })
@@ -198,18 +206,18 @@ impl Oracle {
     /// one that has waited longest is next.
     fn next(&self, queue: QueueId) -> Option<Next> {
         let mut waiting: Vec<_> = self.takers(queue).chain(self.sleepers(queue)).collect();
-        waiting.sort_by_key(|(turn, ..)| *turn);
-        let mut sent: Vec<(Turn, Option<Origin>, Next)> = Vec::new();
-        for (turn, id, next) in waiting {
-            let own = self.client(id).and_then(|client| client.info.origin);
+        waiting.sort_by_key(|(context, ..)| *context);
+        let mut sent: Vec<(Context, Option<Protocol>, Next)> = Vec::new();
+        for (context, id, next) in waiting {
+            let own = self.client(id).and_then(|client| client.info.protocol);
             if !sent.iter().any(|(_, other, _)| *other == own) {
-                sent.push((turn, own, next));
+                sent.push((context, own, next));
             }
         }
         sent.into_iter().min_by_key(|((_, since), ..)| *since).map(|(.., next)| next)
     }
 
-    fn takers(&self, queue: QueueId) -> impl Iterator<Item = (Turn, ClientId, Next)> {
+    fn takers(&self, queue: QueueId) -> impl Iterator<Item = (Context, ClientId, Next)> {
         let takes = self.clients.iter().flat_map(|client| client.blocked().iter().map(move |take| (client.id, take)));
         let blocked = takes.filter_map(move |(id, take)| {
             let served = take.from.iter().find(|served| served.queue == queue);
@@ -218,18 +226,18 @@ impl Oracle {
         });
         let creditors = self.clients.iter().filter(move |client| client.credits > 0 && self.may_have(client, queue));
         let creditors = creditors.filter_map(move |client| {
-            let turn = (Reverse(heaviest(client, queue)?), client.credit_since);
-            Some((turn, client.id, Next::Hand(Taker::Creditor(client.id))))
+            let context = (Reverse(heaviest(client, queue)?), client.credit_since);
+            Some((context, client.id, Next::Hand(Taker::Creditor(client.id))))
         });
         blocked.chain(creditors)
     }
 
-    fn sleepers(&self, queue: QueueId) -> impl Iterator<Item = (Turn, ClientId, Next)> {
+    fn sleepers(&self, queue: QueueId) -> impl Iterator<Item = (Context, ClientId, Next)> {
         let sleepers = self.clients.iter().filter(move |c| self.may_have(c, queue) && self.has_unclaimed(queue, c));
         sleepers.filter_map(move |client| match &client.waiting {
             Waiting::Asleep { since } => {
-                let turn = (Reverse(heaviest(client, queue)?), *since);
-                Some((turn, client.id, Next::Wake(client.id)))
+                let context = (Reverse(heaviest(client, queue)?), *since);
+                Some((context, client.id, Next::Wake(client.id)))
             }
             Waiting::Nothing | Waiting::Jobs(_) | Waiting::Awake { .. } => None,
         })
@@ -237,7 +245,7 @@ impl Oracle {
 
     /// Whether a sleeper or a client with credits may get a job of a queue, if it serves that queue.
     fn may_have(&self, client: &ClientMemo, queue: QueueId) -> bool {
-        let served = client.abilities.iter().find(|served| served.queue == queue);
+        let served = client.subscriptions.iter().find(|served| served.queue == queue);
         !self.is_quiet(client.id) && served.is_some_and(|served| self.first(client.id, served, &[]).is_some())
     }
 
@@ -248,7 +256,7 @@ impl Oracle {
             client.waiting = Waiting::Awake { queue, since };
         }
         self.awake.push(Wakeup { until, client: id, since });
-        self.say(id, Event::Woken);
+        self.say(id, Event::WorkAvailable);
     }
 
     fn hand_to(&mut self, taker: Taker, queue: QueueId) {
@@ -258,7 +266,7 @@ impl Oracle {
             Taker::Blocked(id, since) => self.hand_to_blocked((id, since), queue, job),
             Taker::Creditor(id) => {
                 let Ok(client) = self.open_client(id) else { return };
-                let served = client.abilities.iter().find(|served| served.queue == queue).copied();
+                let served = client.subscriptions.iter().find(|served| served.queue == queue).copied();
                 if let Some(served) = served {
                     self.give(id, &served, job);
                 }
@@ -326,5 +334,5 @@ impl Oracle {
 
 /// The greatest weight that a client gives this queue, if it serves it.
 fn heaviest(client: &ClientMemo, queue: QueueId) -> Option<u32> {
-    client.abilities.iter().filter(|served| served.queue == queue).map(|served| served.weight).max()
+    client.subscriptions.iter().filter(|served| served.queue == queue).map(|served| served.weight).max()
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Event, From, Holder, JobId, Lease, LeaseTerms, Place, QueueId, QueueKind, Refusal, Select, Tag, Take,
+    ClientId, Event, From, Holder, JobId, JobState, Lease, LeaseTerms, QueueId, QueueKind, Refusal, Select, Tag, Take,
     Taken, Timestamp, Token, Wait, WorkerState,
 };
 
@@ -25,12 +25,12 @@ impl Oracle {
 
     fn take_or_wait(&mut self, client: ClientId, tag: Tag, take: &Take) -> Answer {
         let from = match &take.from {
-            From::Abilities => self.open_client(client)?.abilities.clone(),
+            From::Subscriptions => self.open_client(client)?.subscriptions.clone(),
             From::Listed { queues, lease } => self.listed(queues, *lease)?,
             From::Cycle { queue, lease } => {
                 self.check_name(queue)?;
                 let queue = self.find_or_make_queue(queue, QueueKind::Cycle)?;
-                vec![Served { queue, weight: 0, lease: *lease, strays: None }]
+                vec![Served { queue, weight: 0, lease: *lease, unclaimed: None }]
             }
         };
         let quiet = self.may_not_take(client, &take.worker);
@@ -69,7 +69,7 @@ impl Oracle {
                 continue;
             }
             let queue = self.find_or_make_queue(name, QueueKind::Work)?;
-            from.push(Served { queue, weight: 0, lease, strays: None });
+            from.push(Served { queue, weight: 0, lease, unclaimed: None });
         }
         Ok(from)
     }
@@ -156,7 +156,7 @@ impl Oracle {
             false => Holder::Named(worker.as_ref().into()),
         };
         let until = lease_ms.map_or(Timestamp::NEVER, |ms| now.after_ms(ms.min(lease_ms_max).max(1)));
-        self.put(id, Place::Leased(Box::new(Lease::new(holder, token, now, until, on_expiry))));
+        self.put(id, JobState::Leased(Box::new(Lease::new(holder, token, now, until, on_expiry))));
         if !terms.connection_bound {
             self.job_mut(id).lease_worker = self.worker_named(worker).map(|worker| worker.number);
         }
@@ -174,7 +174,7 @@ impl Oracle {
             id,
             token,
             queue: self.queue(job.queue).name.clone(),
-            origin: job.origin,
+            protocol: job.protocol,
             priority: job.priority,
             body: job.payload.share_body(),
             codec: self.queue(job.queue).rules.codec,

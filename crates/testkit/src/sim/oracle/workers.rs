@@ -23,8 +23,8 @@ impl Oracle {
                 let number = self.next_worker;
                 self.next_worker += 1;
                 let (name, state, beat_at) = (name.clone(), WorkerState::Running, self.now);
-                let origin = self.client(client).and_then(|client| client.info.origin);
-                self.workers.push(WorkerMemo { number, name, state, beat_at, origin });
+                let protocol = self.client(client).and_then(|client| client.info.protocol);
+                self.workers.push(WorkerMemo { number, name, state, beat_at, protocol });
                 number
             }
         };
@@ -84,8 +84,8 @@ impl Oracle {
     /// It missed its heartbeat.
     pub(super) fn miss_beat(&mut self, number: u64) {
         let clients = self.clients_of(number);
-        let origin = clients.first().and_then(|id| self.client(*id)?.info.origin);
-        self.count_origin(origin, |totals| totals.dismissed += 1);
+        let protocol = clients.first().and_then(|id| self.client(*id)?.info.protocol);
+        self.count_protocol(protocol, |totals| totals.dismissed += 1);
         let mut woken_for = Vec::new();
         for id in clients {
             woken_for.extend(self.stop_waiting(id));
@@ -100,9 +100,9 @@ impl Oracle {
 
     fn forget_worker(&mut self, number: u64) {
         let Some(at) = self.workers.iter().position(|worker| worker.number == number) else { return };
-        let own = self.workers.remove(at).origin;
+        let own = self.workers.remove(at).protocol;
         let held = self.jobs.iter().filter(|memo| memo.lease_worker == Some(number));
-        let foreign = |memo: &JobMemo| own.is_some_and(|own| memo.job.origin != own && memo.job.cycle().is_none());
+        let foreign = |memo: &JobMemo| own.is_some_and(|own| memo.job.protocol != own && memo.job.cycle().is_none());
         let back: Vec<JobId> =
             held.filter(|memo| self.limits.requeue_dead_workers || foreign(memo)).map(id_of).collect();
         if !self.limits.requeue_dead_workers && !back.is_empty() {

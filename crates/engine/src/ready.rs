@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::command::QueueKind;
-use crate::ids::{Origin, Priority};
+use crate::ids::{Priority, Protocol};
 use crate::isolation::Audience;
 use crate::job::Job;
 
@@ -24,13 +24,13 @@ impl Slot {
 /// For a `work` queue `(lane, rank, 0)`, for a `cycle` queue `(0, priority, rank)`. Ranks are unique in the engine, so sort
 /// keys are too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct SortKey {
     pub(crate) lane: u8,
     pub(crate) major: u64,
     pub(crate) minor: u64,
 }
 
-impl Standing {
+impl SortKey {
     pub(crate) fn of(job: &Job) -> Self {
         match job.cycle() {
             Some(cycle) => Self { lane: 0, major: cycle.priority, minor: job.rank },
@@ -41,7 +41,7 @@ impl Standing {
 
 /// The ready jobs of a queue, in order.
 #[derive(Debug)]
-pub(crate) enum Line {
+pub(crate) enum ReadyQueue {
     /// A `work` queue: one set of lanes for each audience, in order of audiences. Nearly always there is one. An empty one is
     /// kept.
     Work(Vec<(Audience, Lanes)>),
@@ -49,7 +49,7 @@ pub(crate) enum Line {
     Cycle(BTreeMap<(u64, u64), Slot>),
 }
 
-impl Line {
+impl ReadyQueue {
     pub(crate) const fn new(kind: QueueKind) -> Self {
         match kind {
             QueueKind::Work => Self::Work(Vec::new()),
@@ -58,7 +58,7 @@ impl Line {
     }
 
     /// Adds a job for this audience.
-    pub(crate) fn insert(&mut self, at: Standing, audience: Audience, slot: Slot) {
+    pub(crate) fn insert(&mut self, at: SortKey, audience: Audience, slot: Slot) {
         match self {
             Self::Cycle(jobs) => {
                 let before = jobs.insert((at.major, at.minor), slot);
@@ -77,7 +77,7 @@ impl Line {
     }
 
     /// Removes a job of this audience.
-    pub(crate) fn remove(&mut self, at: Standing, audience: Audience) {
+    pub(crate) fn remove(&mut self, at: SortKey, audience: Audience) {
         let gone = match self {
             Self::Cycle(jobs) => jobs.remove(&(at.major, at.minor)).is_some(),
             Self::Work(lines) => {
@@ -88,12 +88,12 @@ impl Line {
     }
 
     /// The next job.
-    pub(crate) fn first(&self) -> Option<(Standing, Slot)> {
+    pub(crate) fn first(&self) -> Option<(SortKey, Slot)> {
         self.after(None)
     }
 
     /// The next job that a client of this protocol sees (`None`: a client that sees all).
-    pub(crate) fn first_of(&self, own: Option<Origin>) -> Option<(Standing, Slot)> {
+    pub(crate) fn first_of(&self, own: Option<Protocol>) -> Option<(SortKey, Slot)> {
         match self {
             Self::Work(lines) => first_among(seen_by(lines, own), None),
             Self::Cycle(_) => self.first(),
@@ -101,7 +101,7 @@ impl Line {
     }
 
     /// The number of jobs that a client of this protocol sees (`None`: a client that sees all).
-    pub(crate) fn len_of(&self, own: Option<Origin>) -> u32 {
+    pub(crate) fn len_of(&self, own: Option<Protocol>) -> u32 {
         match self {
             Self::Work(lines) => seen_by(lines, own).map(Lanes::len).sum(),
             Self::Cycle(jobs) => u32::try_from(jobs.len()).unwrap_or(u32::MAX),
@@ -114,18 +114,18 @@ impl Line {
     }
 
     /// The first job of each audience in a `work` queue.
-    pub(crate) fn firsts(&self) -> impl Iterator<Item = (Audience, Standing, Slot)> {
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = (Audience, SortKey, Slot)> {
         let lines = if let Self::Work(lines) = self { lines.as_slice() } else { &[] };
         lines.iter().filter_map(|(audience, lanes)| lanes.after(None).map(|(at, slot)| (*audience, at, slot)))
     }
 
     /// The first job behind `at`.
-    pub(crate) fn after(&self, at: Option<Standing>) -> Option<(Standing, Slot)> {
+    pub(crate) fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         match self {
             Self::Cycle(jobs) => {
                 let from = at.map_or(Unbounded, |at| Excluded((at.major, at.minor)));
                 let ((major, minor), slot) = jobs.range((from, Unbounded)).next()?;
-                Some((Standing { lane: 0, major: *major, minor: *minor }, *slot))
+                Some((SortKey { lane: 0, major: *major, minor: *minor }, *slot))
             }
             Self::Work(lines) => first_among(lines.iter().map(|(_, lanes)| lanes), at),
         }
@@ -157,12 +157,12 @@ impl Line {
 }
 
 /// The lanes of the audiences to which this protocol belongs.
-fn seen_by(lines: &[(Audience, Lanes)], own: Option<Origin>) -> impl Iterator<Item = &Lanes> {
+fn seen_by(lines: &[(Audience, Lanes)], own: Option<Protocol>) -> impl Iterator<Item = &Lanes> {
     lines.iter().filter(move |(audience, _)| audience.includes(own)).map(|(_, lanes)| lanes)
 }
 
 /// The first job in these lanes behind `at`.
-fn first_among<'a>(lines: impl Iterator<Item = &'a Lanes>, at: Option<Standing>) -> Option<(Standing, Slot)> {
+fn first_among<'a>(lines: impl Iterator<Item = &'a Lanes>, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
     lines.filter_map(|lanes| lanes.after(at)).min_by_key(|(at, _)| *at)
 }
 
@@ -177,7 +177,7 @@ fn add(counts: &mut [u32; Priority::COUNT], lane: usize, n: usize) {
 pub(crate) struct Lanes(Vec<(u8, Lane)>);
 
 impl Lanes {
-    fn insert(&mut self, at: Standing, slot: Slot) {
+    fn insert(&mut self, at: SortKey, slot: Slot) {
         let Self(lanes) = self;
         let index = lanes.binary_search_by_key(&at.lane, |(number, _)| *number).unwrap_or_else(|index| {
             lanes.insert(index, (at.lane, Lane::default()));
@@ -189,11 +189,11 @@ impl Lanes {
     }
 
     /// Removes a job, and returns whether there was one. Empty lanes are kept; there are at most nine.
-    fn remove(&mut self, at: Standing) -> bool {
+    fn remove(&mut self, at: SortKey) -> bool {
         self.0.iter_mut().find(|(number, _)| *number == at.lane).is_some_and(|(_, lane)| lane.remove(at.major))
     }
 
-    fn after(&self, at: Option<Standing>) -> Option<(Standing, Slot)> {
+    fn after(&self, at: Option<SortKey>) -> Option<(SortKey, Slot)> {
         self.0.iter().find_map(|(number, lane)| {
             let after = match at {
                 Some(at) if *number < at.lane => return None,
@@ -201,7 +201,7 @@ impl Lanes {
                 Some(_) | None => None,
             };
             let (major, slot) = lane.after(after)?;
-            Some((Standing { lane: *number, major, minor: 0 }, slot))
+            Some((SortKey { lane: *number, major, minor: 0 }, slot))
         })
     }
 
@@ -250,9 +250,9 @@ impl Lane {
         match self.find(rank) {
             Ok(index) => {
                 // It returns to the hole that it left.
-                if let Some(place) = self.ring.get_mut(index) {
-                    debug_assert_eq!(place.1, Slot::NONE, "two jobs at {rank}");
-                    place.1 = slot;
+                if let Some(state) = self.ring.get_mut(index) {
+                    debug_assert_eq!(state.1, Slot::NONE, "two jobs at {rank}");
+                    state.1 = slot;
                     self.holes = self.holes.saturating_sub(1);
                 }
             }
@@ -268,8 +268,8 @@ impl Lane {
         match self.find(rank) {
             Ok(0) => drop(self.ring.pop_front()),
             Ok(index) => {
-                let Some(place) = self.ring.get_mut(index).filter(|place| place.1 != Slot::NONE) else { return false };
-                place.1 = Slot::NONE;
+                let Some(state) = self.ring.get_mut(index).filter(|state| state.1 != Slot::NONE) else { return false };
+                state.1 = Slot::NONE;
                 self.holes += 1;
             }
             Err(_) => return self.tree.remove(&rank).is_some(),
@@ -342,37 +342,37 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::Context;
     use crate::ids::Timestamp;
-    use crate::turn::Turn;
 
     /// Random operations on a lane, compared with a sorted map.
     #[test]
     fn a_lane_is_a_sorted_map() {
         for seed in 0..200 {
-            let mut dice = Turn::new(Timestamp(0), seed);
+            let mut rng = Context::new(Timestamp(0), seed);
             let (mut lane, mut model) = (Lane::default(), BTreeMap::new());
             let (mut next, mut away) = (1_000_u64, Vec::new());
             for step in 0..600 {
-                match dice.roll(5) {
+                match rng.roll(5) {
                     0 | 1 => {
                         lane.insert(next, Slot(step));
                         model.insert(next, Slot(step));
                         // Sometimes a lane is idle while four billion jobs go to others.
-                        next += if dice.roll(50) == 0 { 3 << 30 } else { 1 + dice.roll(3) };
+                        next += if rng.roll(50) == 0 { 3 << 30 } else { 1 + rng.roll(3) };
                     }
                     2 if !model.is_empty() => {
-                        let pick = if dice.roll(2) == 0 { 0 } else { dice.roll(model.len() as u64) };
+                        let pick = if rng.roll(2) == 0 { 0 } else { rng.roll(model.len() as u64) };
                         let rank = *model.keys().nth(usize::try_from(pick).unwrap()).unwrap();
                         assert!(lane.remove(rank), "seed {seed}");
                         away.push((rank, model.remove(&rank).unwrap()));
                     }
                     3 if !away.is_empty() => {
-                        let pick = usize::try_from(dice.roll(away.len() as u64)).unwrap();
+                        let pick = usize::try_from(rng.roll(away.len() as u64)).unwrap();
                         let (rank, slot) = away.swap_remove(pick);
                         lane.insert(rank, slot);
                         model.insert(rank, slot);
                     }
-                    _ => assert!(!lane.remove(next + dice.roll(1 << 34)), "seed {seed}"),
+                    _ => assert!(!lane.remove(next + rng.roll(1 << 34)), "seed {seed}"),
                 }
                 let walk: Vec<_> =
                     std::iter::successors(lane.after(None), |(rank, _)| lane.after(Some(*rank))).collect();

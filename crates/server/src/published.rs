@@ -23,14 +23,14 @@ const PART: usize = 8;
 
 /// The limit on posted bytes in all mailboxes together.
 #[derive(Debug)]
-pub(crate) struct Depot {
+pub(crate) struct SharedBudget {
     held: AtomicUsize,
     bytes_max: usize,
 }
 
 /// Posted bytes in one mailbox.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct Published {
     shared: Arc<Shared>,
     counted: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Parcel {
 #[derive(Debug)]
 struct Shared {
     words: Bytes,
-    depot: Arc<Depot>,
+    shared_budget: Arc<SharedBudget>,
     /// Only the posting thread sets it.
     counted: AtomicBool,
 }
@@ -49,16 +49,17 @@ std::thread_local! {
     static LAST: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) };
 }
 
-impl Depot {
+impl SharedBudget {
     pub(crate) const fn new(bytes_max: usize) -> Self {
         Self { held: AtomicUsize::new(0), bytes_max }
     }
 
     /// Takes in bytes for a mailbox that already `holds` parcels of this weight, if there is room for them.
-    pub(crate) fn take_in(self: &Arc<Self>, words: Bytes, holds: usize) -> Option<Parcel> {
-        let last = LAST.with_borrow(Weak::upgrade).filter(|it| it.is_of(&words) && Arc::ptr_eq(&it.depot, self));
+    pub(crate) fn take_in(self: &Arc<Self>, words: Bytes, holds: usize) -> Option<Published> {
+        let last =
+            LAST.with_borrow(Weak::upgrade).filter(|it| it.is_of(&words) && Arc::ptr_eq(&it.shared_budget, self));
         let shared = last.unwrap_or_else(|| {
-            let shared = Arc::new(Shared { words, depot: Arc::clone(self), counted: AtomicBool::new(false) });
+            let shared = Arc::new(Shared { words, shared_budget: Arc::clone(self), counted: AtomicBool::new(false) });
             LAST.set(Arc::downgrade(&shared));
             shared
         });
@@ -75,7 +76,7 @@ impl Depot {
             self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, admit).ok()?;
             shared.counted.store(true, Ordering::Relaxed);
         }
-        Some(Parcel { shared, counted })
+        Some(Published { shared, counted })
     }
 
     fn let_go(&self, bytes: usize) {
@@ -83,7 +84,7 @@ impl Depot {
     }
 }
 
-impl Parcel {
+impl Published {
     pub(crate) fn words(&self) -> &[u8] {
         &self.shared.words
     }
@@ -94,10 +95,10 @@ impl Parcel {
     }
 }
 
-impl Drop for Parcel {
+impl Drop for Published {
     fn drop(&mut self) {
         if self.counted {
-            self.shared.depot.let_go(PLACE_BYTES);
+            self.shared.shared_budget.let_go(PLACE_BYTES);
         }
     }
 }
@@ -116,7 +117,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if *self.counted.get_mut() {
-            self.depot.let_go(self.words.len());
+            self.shared_budget.let_go(self.words.len());
         }
     }
 }
@@ -127,8 +128,8 @@ mod tests {
 
     const LARGE: usize = 2 * SMALL_BYTES;
 
-    fn held(depot: &Depot) -> usize {
-        depot.held.load(Ordering::Acquire)
+    fn held(shared_budget: &SharedBudget) -> usize {
+        shared_budget.held.load(Ordering::Acquire)
     }
 
     fn words(bytes: usize) -> Bytes {
@@ -137,45 +138,45 @@ mod tests {
 
     #[test]
     fn shared_bytes_are_counted_once_and_letters_one_by_one() {
-        let depot = Arc::new(Depot::new(1 << 20));
+        let shared_budget = Arc::new(SharedBudget::new(1 << 20));
         let same = words(LARGE);
-        let parcels: Vec<Parcel> = (0..5).map(|_| depot.take_in(same.clone(), 0).unwrap()).collect();
-        assert_eq!(held(&depot), LARGE + 5 * PLACE_BYTES);
-        let other = depot.take_in(words(LARGE), 0).unwrap();
-        assert_eq!(held(&depot), 2 * LARGE + 6 * PLACE_BYTES);
-        let elsewhere = Arc::new(Depot::new(1 << 20));
+        let parcels: Vec<Published> = (0..5).map(|_| shared_budget.take_in(same.clone(), 0).unwrap()).collect();
+        assert_eq!(held(&shared_budget), LARGE + 5 * PLACE_BYTES);
+        let other = shared_budget.take_in(words(LARGE), 0).unwrap();
+        assert_eq!(held(&shared_budget), 2 * LARGE + 6 * PLACE_BYTES);
+        let elsewhere = Arc::new(SharedBudget::new(1 << 20));
         let third = elsewhere.take_in(same, 0).unwrap();
         assert_eq!(held(&elsewhere), third.weight());
         drop((parcels, other));
-        assert_eq!(held(&depot), 0);
+        assert_eq!(held(&shared_budget), 0);
         drop(third);
         assert_eq!(held(&elsewhere), 0);
     }
 
     /// As many parcels of a kilobyte as one mailbox may hold.
-    fn hoard(depot: &Arc<Depot>) -> Vec<Parcel> {
+    fn hoard(shared_budget: &Arc<SharedBudget>) -> Vec<Published> {
         let mut holds = 0;
         let next = || {
-            let parcel = depot.take_in(words(1024), holds)?;
-            holds += parcel.weight();
-            Some(parcel)
+            let published = shared_budget.take_in(words(1024), holds)?;
+            holds += published.weight();
+            Some(published)
         };
         std::iter::from_fn(next).collect()
     }
 
     #[test]
     fn one_mailbox_has_a_part_and_each_has_an_allowance() {
-        let depot = Arc::new(Depot::new(1 << 20));
-        let hoards: Vec<Vec<Parcel>> = (0..100).map(|_| hoard(&depot)).collect();
+        let shared_budget = Arc::new(SharedBudget::new(1 << 20));
+        let hoards: Vec<Vec<Published>> = (0..100).map(|_| hoard(&shared_budget)).collect();
         let weight = 1024 + PLACE_BYTES;
         let (first, last) = (hoards[0].len() * weight, hoards[99].len() * weight);
         assert!((SMALL_BYTES + 1..=(1 << 20) / PART).contains(&first), "{first}");
         assert!((SMALL_BYTES - weight..=SMALL_BYTES).contains(&last), "{last}");
-        assert!(held(&depot) <= 1 << 20);
+        assert!(held(&shared_budget) <= 1 << 20);
         drop(hoards);
-        assert_eq!(held(&depot), 0);
+        assert_eq!(held(&shared_budget), 0);
         let all = (1 << 20) - PLACE_BYTES;
-        assert!(depot.take_in(words(all + 1), 0).is_none());
-        assert!(depot.take_in(words(all), 0).is_some(), "an empty mailbox may use all");
+        assert!(shared_budget.take_in(words(all + 1), 0).is_none());
+        assert!(shared_budget.take_in(words(all), 0).is_some(), "an empty mailbox may use all");
     }
 }

@@ -2,9 +2,9 @@
 
 /// A sequence of numbers determined by a seed.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// The sequence of this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn the_same_seed_throws_the_same() {
         let throws = |seed| {
-            let mut dice = Dice::new(seed);
-            std::iter::repeat_with(|| dice.throw()).take(8).collect::<Vec<_>>()
+            let mut rng = Rng::new(seed);
+            std::iter::repeat_with(|| rng.throw()).take(8).collect::<Vec<_>>()
         };
         assert_eq!(throws(7), throws(7));
         assert_ne!(throws(7), throws(8));
@@ -70,16 +70,16 @@ mod tests {
 
     #[test]
     fn throws_stay_within_their_bounds() {
-        let mut dice = Dice::new(1);
+        let mut rng = Rng::new(1);
         let mut seen = [false; 6];
         for _ in 0..1_000 {
-            seen[usize::try_from(dice.below(6)).unwrap()] = true;
-            assert!((3..=5).contains(&dice.between(3, 5)));
-            assert!(!dice.chance(0) && dice.chance(100));
-            assert!([1, 2].contains(&dice.one_of([1, 2])));
+            seen[usize::try_from(rng.below(6)).unwrap()] = true;
+            assert!((3..=5).contains(&rng.between(3, 5)));
+            assert!(!rng.chance(0) && rng.chance(100));
+            assert!([1, 2].contains(&rng.one_of([1, 2])));
         }
         assert_eq!(seen, [true; 6]);
-        assert_eq!(dice.below(0), 0);
-        assert_eq!(dice.pick::<u8>(&[]), None);
+        assert_eq!(rng.below(0), 0);
+        assert_eq!(rng.pick::<u8>(&[]), None);
     }
 }

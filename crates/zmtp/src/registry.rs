@@ -27,7 +27,7 @@ pub type HangUp = Arc<dyn Fn(Close) + Send + Sync>;
 
 /// The connections of one listener.
 #[derive(Debug)]
-pub struct Roster {
+pub struct ConnectionRegistry {
     handshakes_max: usize,
     inner: Mutex<Inner>,
 }
@@ -59,13 +59,13 @@ struct Takeovers {
 
 /// A connection's place in the roster, until it is dropped.
 #[derive(Debug)]
-pub struct Seat {
-    roster: Arc<Roster>,
+pub struct Registration {
+    registry: Arc<ConnectionRegistry>,
     number: u64,
     identity: Option<Bytes>,
 }
 
-impl Roster {
+impl ConnectionRegistry {
     /// The roster of a listener with at most this many handshakes at the same time.
     #[must_use]
     pub fn new(handshakes_max: usize) -> Arc<Self> {
@@ -75,7 +75,7 @@ impl Roster {
     /// Adds a connection that has just been accepted. If there are too many handshakes, closes the oldest: an honest peer needs
     /// only a moment, and a silent one must not keep all others out.
     #[must_use]
-    pub fn enter(self: &Arc<Self>, hang_up: HangUp) -> Seat {
+    pub fn enter(self: &Arc<Self>, hang_up: HangUp) -> Registration {
         let mut inner = self.lock();
         let number = inner.next;
         inner.next += 1;
@@ -85,7 +85,7 @@ impl Roster {
         if let Some((_, hang_up)) = evicted {
             hang_up(Close::Evicted);
         }
-        Seat { roster: Arc::clone(self), number, identity: None }
+        Registration { registry: Arc::clone(self), number, identity: None }
     }
 
     /// The number of connections in the handshake, and the number of identities.
@@ -100,12 +100,12 @@ impl Roster {
     }
 }
 
-impl Seat {
+impl Registration {
     /// Ends the handshake and returns the connection's identity. That is `wanted`, and a connection that had it is closed. If
     /// `wanted` is `None` or was taken over too often recently, the identity is generated: 0 and a number. `None` if this
     /// connection has been closed meanwhile.
     pub fn settle(&mut self, wanted: Option<Bytes>, now: Timestamp) -> Option<Bytes> {
-        let mut inner = self.roster.lock();
+        let mut inner = self.registry.lock();
         let hang_up = inner.pending.remove(&self.number)?;
         let (identity, takeovers) = inner.claim(wanted, now);
         let holder = Holder { number: self.number, hang_up, takeovers };
@@ -125,9 +125,9 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Registration {
     fn drop(&mut self) {
-        let mut inner = self.roster.lock();
+        let mut inner = self.registry.lock();
         let hang_up = match &self.identity {
             None => inner.pending.remove(&self.number),
             // Another connection may have taken the identity over.
@@ -204,88 +204,88 @@ mod tests {
 
     #[test]
     fn the_newer_connection_has_the_identity() {
-        let (roster, log) = (Roster::new(9), Log::default());
+        let (registry, log) = (ConnectionRegistry::new(9), Log::default());
         let id = || Some(Bytes::from_static(b"w1"));
-        let mut old = roster.enter(log.hang_up("old"));
+        let mut old = registry.enter(log.hang_up("old"));
         assert_eq!(old.settle(id(), NOW), id());
-        let mut new = roster.enter(log.hang_up("new"));
-        assert_eq!(roster.count(), (1, 1));
+        let mut new = registry.enter(log.hang_up("new"));
+        assert_eq!(registry.count(), (1, 1));
         assert_eq!(new.settle(id(), NOW), id());
         assert_eq!(log.take(), [("old", Close::Displaced)]);
         drop(old);
-        assert_eq!(roster.count(), (0, 1), "dropping the displaced connection keeps the identity");
+        assert_eq!(registry.count(), (0, 1), "dropping the displaced connection keeps the identity");
         assert_eq!(new.identity(), id().as_ref());
         drop(new);
-        assert_eq!(roster.count(), (0, 0));
+        assert_eq!(registry.count(), (0, 0));
         assert_eq!(log.take(), []);
     }
 
     #[test]
     fn two_live_peers_with_one_identity_are_both_served() {
-        let (roster, log) = (Roster::new(9), Log::default());
+        let (registry, log) = (ConnectionRegistry::new(9), Log::default());
         let id = || Some(Bytes::from_static(b"w1"));
         let settle = |name: &'static str, now: Timestamp| {
-            let mut seat = roster.enter(log.hang_up(name));
-            let identity = seat.settle(id(), now);
-            (seat, identity)
+            let mut registration = registry.enter(log.hang_up(name));
+            let identity = registration.settle(id(), now);
+            (registration, identity)
         };
         // Each peer reconnects as soon as it is closed.
-        let mut seats = vec![settle("peer", NOW).0];
+        let mut registrations = vec![settle("peer", NOW).0];
         for _ in 0..TAKEOVERS_MAX {
-            let (seat, identity) = settle("peer", NOW);
+            let (registration, identity) = settle("peer", NOW);
             assert_eq!((identity, log.take()), (id(), vec![("peer", Close::Displaced)]));
-            seats.push(seat);
+            registrations.push(registration);
         }
         let (beside, identity) = settle("beside", NOW.after_ms(TAKEOVERS_WINDOW_MS - 1));
         assert_eq!((identity.as_deref(), log.take()), (Some(&[0, 0, 0, 0, 1][..]), vec![]));
         // After the window the holder may be dead.
         let (_late, identity) = settle("late", NOW.after_ms(TAKEOVERS_WINDOW_MS));
         assert_eq!((identity, log.take()), (id(), vec![("peer", Close::Displaced)]));
-        drop((seats, beside));
-        assert_eq!(roster.count(), (0, 1));
+        drop((registrations, beside));
+        assert_eq!(registry.count(), (0, 1));
     }
 
     #[test]
     fn peers_without_an_identity_get_numbers() {
-        let (roster, log) = (Roster::new(9), Log::default());
-        let mut seats = Vec::new();
+        let (registry, log) = (ConnectionRegistry::new(9), Log::default());
+        let mut registrations = Vec::new();
         for expected in [[0, 0, 0, 0, 1], [0, 0, 0, 0, 2], [0, 0, 0, 0, 3]] {
-            let mut seat = roster.enter(log.hang_up("peer"));
-            assert_eq!(seat.settle(None, NOW).as_deref(), Some(&expected[..]));
-            seats.push(seat);
+            let mut registration = registry.enter(log.hang_up("peer"));
+            assert_eq!(registration.settle(None, NOW).as_deref(), Some(&expected[..]));
+            registrations.push(registration);
         }
         // After the numbers wrap, those still in use are skipped.
-        roster.lock().made_up = u32::MAX;
-        let mut seat = roster.enter(log.hang_up("late"));
-        assert_eq!(seat.settle(None, NOW).as_deref(), Some(&[0, 0, 0, 0, 0][..]));
-        let mut seat = roster.enter(log.hang_up("later"));
-        assert_eq!(seat.settle(None, NOW).as_deref(), Some(&[0, 0, 0, 0, 4][..]));
+        registry.lock().made_up = u32::MAX;
+        let mut registration = registry.enter(log.hang_up("late"));
+        assert_eq!(registration.settle(None, NOW).as_deref(), Some(&[0, 0, 0, 0, 0][..]));
+        let mut registration = registry.enter(log.hang_up("later"));
+        assert_eq!(registration.settle(None, NOW).as_deref(), Some(&[0, 0, 0, 0, 4][..]));
         assert_eq!(log.take(), []);
     }
 
     #[test]
     fn the_oldest_handshake_gives_way() {
-        let (roster, log) = (Roster::new(2), Log::default());
-        let mut first = roster.enter(log.hang_up("first"));
-        let mut second = roster.enter(log.hang_up("second"));
-        let third = roster.enter(log.hang_up("third"));
+        let (registry, log) = (ConnectionRegistry::new(2), Log::default());
+        let mut first = registry.enter(log.hang_up("first"));
+        let mut second = registry.enter(log.hang_up("second"));
+        let third = registry.enter(log.hang_up("third"));
         assert_eq!(log.take(), [("first", Close::Evicted)]);
         assert_eq!(first.settle(None, NOW), None, "too late");
         assert!(second.settle(None, NOW).is_some());
-        let fourth = roster.enter(log.hang_up("fourth"));
-        assert_eq!((log.take(), roster.count()), (vec![], (2, 1)));
+        let fourth = registry.enter(log.hang_up("fourth"));
+        assert_eq!((log.take(), registry.count()), (vec![], (2, 1)));
         drop(third);
-        let _fifth = roster.enter(log.hang_up("fifth"));
+        let _fifth = registry.enter(log.hang_up("fifth"));
         assert_eq!(log.take(), [], "the third left and made room");
         drop((first, second, fourth));
-        assert_eq!(roster.count(), (1, 0));
+        assert_eq!(registry.count(), (1, 0));
     }
 
     #[test]
     fn a_hang_up_may_call_the_roster() {
-        let roster = Roster::new(1);
-        let again = Arc::clone(&roster);
-        let _first = roster.enter(Arc::new(move |_| assert_eq!(again.count(), (1, 0))));
-        let _second = roster.enter(Arc::new(|_| ()));
+        let registry = ConnectionRegistry::new(1);
+        let again = Arc::clone(&registry);
+        let _first = registry.enter(Arc::new(move |_| assert_eq!(again.count(), (1, 0))));
+        let _second = registry.enter(Arc::new(|_| ()));
     }
 }

@@ -13,14 +13,14 @@ use crate::throttles::{self, Throttles};
 
 /// The state that the configuration requires.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Desired {
     schedules: Vec<NewSchedule>,
     throttles: Throttles,
     rules: Rules,
     bridge: Bridge,
 }
 
-impl Wanted {
+impl Desired {
     /// Reads it from a configuration.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Wanted {
     }
 
     /// Reconciles the engine with it.
-    pub(crate) fn agree(self, hub: &Hub) -> [Agreement; 3] {
+    pub(crate) fn agree(self, hub: &Hub) -> [Reconciliation; 3] {
         // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because schedules
         // must obey them.
         hub.ask(Command::Bridge(Box::new(self.bridge)));
@@ -47,7 +47,7 @@ impl Wanted {
 
 /// The result of a reconciliation for one key: numbers of its entries.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Agreement {
+pub(crate) struct Reconciliation {
     pub(crate) key: &'static str,
     pub(crate) new: usize,
     pub(crate) changed: usize,
@@ -57,14 +57,14 @@ pub(crate) struct Agreement {
     pub(crate) refused: Vec<(String, Refusal)>,
 }
 
-impl fmt::Display for Agreement {
+impl fmt::Display for Reconciliation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, new, changed, removed, same, .. } = self;
         write!(f, "{key}: {new} new, {changed} changed, {removed} removed, {same} unchanged")
     }
 }
 
-impl Agreement {
+impl Reconciliation {
     /// An empty result.
     pub(crate) fn new(key: &'static str) -> Self {
         Self { key, ..Self::default() }

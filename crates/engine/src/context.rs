@@ -7,7 +7,7 @@ use crate::notice::Notice;
 
 /// The input and output of one visit to the engine. Create one per visit, or clear and reuse it.
 #[derive(Debug)]
-pub struct Turn {
+pub struct Context {
     /// The engine's time. It must not go back from one turn to the next; the engine ignores a value that does.
     pub now: Timestamp,
     /// The wall clock's lead over `now`, and the clock values for the journal. `at` is unused here.
@@ -18,21 +18,21 @@ pub struct Turn {
     pub events: Vec<(ClientId, Event)>,
     /// Notices for the operator, at most one of each kind.
     pub notices: Vec<Notice>,
-    dice: u64,
+    rng: u64,
 }
 
-impl Turn {
+impl Context {
     /// A turn at `now`, with the wall clock equal to it. `seed` determines all random numbers.
     #[must_use]
     pub const fn new(now: Timestamp, seed: u64) -> Self {
         let clock = Clock::skewed(0);
-        Self { now, clock, changes: Vec::new(), events: Vec::new(), notices: Vec::new(), dice: seed }
+        Self { now, clock, changes: Vec::new(), events: Vec::new(), notices: Vec::new(), rng: seed }
     }
 
     /// The next random number below `sides` (0 if `sides` is 0), from splitmix64.
     pub const fn roll(&mut self, sides: u64) -> u64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.dice;
+        self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.rng;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^= z >> 31;

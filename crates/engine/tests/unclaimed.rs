@@ -6,8 +6,8 @@ use common::{
     Broker, create, credit, finish, name, pause, placed, push, serve, serve_on, take, throttle, timed, unserve,
 };
 use windlass_engine::{
-    Ability, Bridge, Change, ClientId, ClientInfo, Command, Engine, Event, LeaseTerms, Limits, Mutation, OnExpiry,
-    Origin, PlaceKind, QueueKind, Select, Tag, Timestamp, Turn,
+    Bridge, Change, ClientId, ClientInfo, Command, Context, Engine, Event, JobStateKind, LeaseTerms, Limits, Mutation,
+    OnExpiry, Protocol, QueueKind, Select, Subscription, Tag, Timestamp,
 };
 
 /// Serves a queue, and also takes Gearman's strays.
@@ -17,11 +17,11 @@ fn default(queue: &'static str) -> Command {
 
 fn weighing(queue: &'static str, weight: u32) -> Command {
     let lease = LeaseTerms::CONNECTION;
-    Command::Serve(Ability { queue: name(queue), weight, lease, strays: Some(Origin::GEARMAN) })
+    Command::Serve(Subscription { queue: name(queue), weight, lease, unclaimed: Some(Protocol::GEARMAN) })
 }
 
 fn other(queue: &'static str) -> common::Push {
-    push(queue).with(|job| job.origin = Origin::FAKTORY)
+    push(queue).with(|job| job.protocol = Protocol::FAKTORY)
 }
 
 /// The result for a job in `q`, where client 1 has a credit and takes strays.
@@ -83,8 +83,8 @@ fn which_jobs_are_strays() {
 fn a_stray_keeps_its_queue_and_is_leased_on_the_terms_of_the_ability() {
     let mut broker = Broker::limited(|limits| limits.loss_pause_ms = 0);
     let lease = timed(500, OnExpiry::Requeue);
-    let ability = Ability { queue: name("default"), weight: 0, lease, strays: Some(Origin::GEARMAN) };
-    broker.hear(1, Command::Serve(ability));
+    let subscription = Subscription { queue: name("default"), weight: 0, lease, unclaimed: Some(Protocol::GEARMAN) };
+    broker.hear(1, Command::Serve(subscription));
     broker.hear(1, credit(2));
     let said = broker.hear(4, push("q"));
     let [_, (_, Event::Taken { job, .. })] = &said[..] else { panic!("{said:?}") };
@@ -239,7 +239,7 @@ fn which_clients_take_no_strays() {
     broker.hear(1, default("default"));
     broker.hear(4, push("q"));
     broker.says(1, common::take_served(), ["1 empty"]);
-    broker.says(1, Command::Sleep, []);
+    broker.says(1, Command::WaitForWork, []);
     broker.says(4, push("q"), ["4 new j2"]);
     broker.says(1, credit(1), ["1 took j1.1"]);
     // The ability is removed while another still takes strays; then that one is removed too.
@@ -278,16 +278,16 @@ fn after_a_restart_strays_are_there_before_their_takers() {
     old.queues().for_each(|queue| engine.recall_queue(queue.image().clone()));
     old.jobs().for_each(|job| assert!(engine.recall_job(job.clone())));
     engine.wake_up();
-    let mut turn = Turn::new(Timestamp(2_000), 1);
+    let mut context = Context::new(Timestamp(2_000), 1);
     let client = ClientId(7);
     let bridge = Command::Bridge(Box::new(Bridge::all()));
     for command in [Command::Open(ClientInfo::default()), bridge, credit(9), default("default")] {
-        engine.apply(client, Tag(1), command, &mut turn);
+        engine.apply(client, Tag(1), command, &mut context);
         engine.check();
     }
-    assert_eq!(common::words(&turn.events), ["7 done", "7 took j3.1"]);
+    assert_eq!(common::words(&context.events), ["7 done", "7 took j3.1"]);
     // A connection-bound lease is not journalled.
-    assert!(!turn.changes.iter().any(|change| matches!(change, Change::JobMoved(_) | Change::JobPut(_))));
-    engine.apply(client, Tag(2), common::mutate(placed(PlaceKind::Ready), Mutation::Discard), &mut turn);
+    assert!(!context.changes.iter().any(|change| matches!(change, Change::JobMoved(_) | Change::JobPut(_))));
+    engine.apply(client, Tag(2), common::mutate(placed(JobStateKind::Ready), Mutation::Discard), &mut context);
     engine.check();
 }
