@@ -2,10 +2,10 @@
 //!
 //! - Some places are reserved for each protocol, so that another protocol cannot take them all.
 //! - When no place is left, a silent connection gives way: one that has sent nothing yet. It is the one that has been silent for
-//! longest within the same protocol, or else within a protocol that has more than its reserved places. A connection that has
-//! sent a byte stays.
+//!   longest within the same protocol, or else within a protocol that has more than its reserved places. A connection that has
+//!   sent a byte stays.
 //! - When no silent connection is left, a few more are let in for administrators: peers whose first byte shows that they are
-//! (Gearman's text commands). The daemon closes other connections in these places on their first byte.
+//!   (Gearman's text commands). The daemon closes other connections in these places on their first byte.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
