@@ -121,7 +121,9 @@ fn a_wall_clock_set_an_hour_ahead_ends_no_lease_and_brings_what_is_due() {
     assert_eq!((size(&mut fwp, "Scheduled"), size(&mut fwp, "Retries"), size(&mut fwp, "Busy")), (1, 0, 2));
     assert!(worker.ask(r#"BEAT {"wid":"wid-1"}"#).starts_with("+OK"));
     assert_eq!(peer.ask(&lend(0, false)), EMPTY, "it is lent");
-    // The same holds after a restart, in which the clock continues.
+    // The same holds after a restart, in which the clock continues. A lease is granted before it is on disk; a push is on disk
+    // when it is answered, and with it every earlier lease.
+    push(&mut fwp, "last-0000001", "");
     daemon.kill();
     clock.set(2 * HOUR_S);
     daemon.restart();

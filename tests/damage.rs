@@ -225,9 +225,10 @@ fn a_flipped_bit_in_the_table_is_reported_and_the_rest_is_saved() {
     let db = table(&data).join("db");
     let used = fs::read(&db).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
     let mut told = 0;
-    for tenth in 1..10 {
+    // Much of the file may be unused: how much depends on the number of checkpoints.
+    for part in (1..100).map(|part| part * 37 % 100) {
         copy(&whole, &data);
-        flip(&db, used / 10 * tenth);
+        flip(&db, used / 100 * part);
         // A flipped bit in unused space loses nothing.
         if windlass(&["verify"], &data).status.code() == Some(0) {
             verified(&data, 2_100);
@@ -243,6 +244,9 @@ fn a_flipped_bit_in_the_table_is_reported_and_the_rest_is_saved() {
             let _ = fs::remove_dir_all(dir.join("fresh"));
         }
         told += 1;
+        if told == 3 {
+            break;
+        }
     }
     assert!(told > 0, "no bit of the table's file matters");
 }
