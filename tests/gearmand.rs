@@ -117,8 +117,8 @@ fn a_unit_file_of_type_forking() {
     let said = stderr(&output);
     let argv0 = program.display();
     let expected = format!(
-        "{argv0}: --hashtable-buckets is ignored: tables grow by themselves\n{argv0}: --worker-wakeup is ignored: as many \
-         sleeping workers are woken as there are jobs\n"
+        "{argv0}: --hashtable-buckets is ignored: tables grow by themselves\n{argv0}: --worker-wakeup is ignored: the \
+         daemon always wakes as many sleeping workers as there are jobs\n"
     );
     assert_eq!(said, expected);
     // The command has ended: the daemon serves, its pid file is in place, and it has a session of its own.

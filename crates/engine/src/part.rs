@@ -36,7 +36,8 @@ impl Engine {
         } else if ends && known.hears.len() > limit {
             self.unwait(client, context);
             self.stop_hearing_in_part(client, limit, context);
-        } else if gives_back && known.held.len() > limit {
+        } else if gives_back && known.held.len() > limit && (ends || known.blocked().is_none()) {
+            // A take that still waits may get such a job, and the next part would give that back, too.
             if ends {
                 self.unwait(client, context);
             }

@@ -252,3 +252,20 @@ fn a_busy_connection_closes_in_parts() {
         assert!(broker.engine.queues().all(|queue| queue.image().known));
     }
 }
+
+#[test]
+fn a_client_that_gives_back_in_parts_keeps_a_job_that_its_own_take_gets() {
+    let mut broker = Broker::limited(|limits| limits.page_max = 1);
+    for _ in 0..2 {
+        broker.hear(1, push("q"));
+        broker.hear(3, take(["q"]));
+    }
+    broker.hear(3, take(["q"]).forever());
+    let command = Command::UnserveAll { requeue: true };
+    let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
+    while broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut context) {}
+    context.events.append(&mut broker.hear(3, command));
+    let taken = context.events.iter().filter(|(_, event)| matches!(event, Event::Taken { .. })).count();
+    let count = |state| broker.engine.queues().map(|queue| queue.jobs(state)).sum::<u32>();
+    assert_eq!((taken, count(JobStateKind::Leased), count(JobStateKind::Ready)), (1, 1, 1));
+}
