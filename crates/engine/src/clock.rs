@@ -157,6 +157,16 @@ pub struct Reading {
     pub pause_ms: Option<u64>,
 }
 
+impl Reading {
+    /// Whether a context with this time and these clocks is from a later reading. Only a pause lowers `ahead_ms`, and the
+    /// time stands still after it, so that equal times may be from before and after a pause.
+    #[must_use]
+    pub const fn is_older_than(&self, now: Timestamp, clock: &Clock) -> bool {
+        let same_boot = self.clock.boot == clock.boot && clock.boot != 0;
+        self.now.0 < now.0 || same_boot && self.clock.ahead_ms > clock.ahead_ms
+    }
+}
+
 impl Timekeeper {
     /// Continues from the clock in the journal. `boot` identifies this boot of the machine (0: unknown), `since_boot_ms` is the
     /// time since then. In the same boot the time continues exactly; after another boot the wall clock gives the elapsed time.
@@ -234,6 +244,17 @@ mod tests {
         assert_eq!(at(&mut keeper, 14_400), (3_500, 10_900, None), "it stands still for a moment");
         assert_eq!(at(&mut keeper, 14_600), (3_600, 11_000, None), "and goes on");
         assert_eq!(at(&mut keeper, 14_000), (3_600, 10_400, None), "and never back");
+    }
+
+    #[test]
+    fn a_reading_from_before_a_pause_is_older_at_the_same_time() {
+        let mut keeper = keeper();
+        let before = keeper.read(50_500, WALL.after_ms(500));
+        let after = keeper.read(63_500, WALL.after_ms(13_500));
+        assert_eq!(before.now, after.now);
+        assert!(before.is_older_than(after.now, &after.clock));
+        assert!(!after.is_older_than(before.now, &before.clock) && !after.is_older_than(after.now, &after.clock));
+        assert!(before.is_older_than(before.now.after_ms(1), &before.clock));
     }
 
     #[test]

@@ -466,7 +466,7 @@ impl Ends {
 impl Core {
     /// A thread that waited for the lock may have an earlier time than the thread before it. The engine's time does not go back.
     fn begin(&mut self, reading: &Reading) {
-        if reading.now >= self.context.now {
+        if !reading.is_older_than(self.context.now, &self.context.clock) {
             (self.context.now, self.context.clock) = (reading.now, reading.clock);
         }
         self.context.changes.clear();
