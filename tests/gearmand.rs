@@ -66,9 +66,9 @@ fn address(log: &Path) -> SocketAddr {
 }
 
 /// A detached process, killed when dropped.
-struct UnclaimedJob(u32);
+struct Detached(u32);
 
-impl UnclaimedJob {
+impl Detached {
     fn of(pid_file: &Path) -> Self {
         Self(fs::read_to_string(pid_file).unwrap().trim().parse().unwrap())
     }
@@ -88,7 +88,7 @@ impl UnclaimedJob {
     }
 }
 
-impl Drop for UnclaimedJob {
+impl Drop for Detached {
     fn drop(&mut self) {
         if !self.is_gone() {
             self.signal("KILL");
@@ -122,7 +122,7 @@ fn a_unit_file_of_type_forking() {
     );
     assert_eq!(said, expected);
     // The command has ended: the daemon serves, its pid file is in place, and it has a session of its own.
-    let daemon = UnclaimedJob::of(&pid_file);
+    let daemon = Detached::of(&pid_file);
     let mut peer = Peer::connect(address(&log)).unwrap();
     assert!(peer.line("version").unwrap().starts_with("OK "));
     peer.submit("later", "", "work").unwrap();
@@ -142,7 +142,7 @@ fn a_unit_file_of_type_forking() {
 
     let output = run(dir.path(), &program, "-P pid -L 127.0.0.1 -p 0 -d -l again.log --verbose INFO");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let _daemon = UnclaimedJob::of(&pid_file);
+    let _daemon = Detached::of(&pid_file);
     let mut peer = Peer::connect(address(&dir.path().join("again.log"))).unwrap();
     assert_eq!(peer.listing("status").unwrap(), ["later\t1\t0\t0"]);
 }
@@ -184,7 +184,7 @@ fn the_daemon_starts_without_its_log_file() {
     let dir = tempfile::tempdir().unwrap();
     let program = link(dir.path());
     let output = run(dir.path(), &program, "-d -L 127.0.0.1 -p 0 -l no/log -P pid");
-    let _daemon = UnclaimedJob::of(&dir.path().join("pid"));
+    let _daemon = Detached::of(&dir.path().join("pid"));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stderr(&output).contains("Could not open log file \"no/log\", switching to stderr. (No such file"));
 }
@@ -335,7 +335,7 @@ fn only_root_can_change_the_user() {
     chown(dir.path(), Some(uid), Some(gid)).unwrap();
     let output = run(dir.path(), &program, line);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let daemon = UnclaimedJob::of(&dir.path().join("pid"));
+    let daemon = Detached::of(&dir.path().join("pid"));
     let mut peer = Peer::connect(address(&dir.path().join("log"))).unwrap();
     peer.submit("f", "", "work").unwrap();
     // Real, effective, saved and of the file system.

@@ -426,7 +426,7 @@ pub enum Refusal {
     #[error("worker unknown")]
     UnknownWorker,
     /// The command is invalid now: the client already waits or is not open, or the command's fields do not fit together.
-    #[error("out of state")]
+    #[error("out of place")]
     OutOfPlace,
     // unavailable: try again
     /// The store is not responding. Nothing was done.

@@ -207,7 +207,7 @@ impl Engine {
                 let takes = waits.and_then(|client| client.takes_unclaimed(*protocol, key.weight.0).next());
                 assert!(
                     takes.is_some() && !self.is_quiet(*id, &[]),
-                    "{id:?} does not wait for unclaimed of {protocol:?}"
+                    "{id:?} does not wait for unclaimed jobs of {protocol:?}"
                 );
             }
         }
@@ -219,10 +219,10 @@ impl Engine {
                     .watched
                     .get(&protocol)
                     .and_then(|watch| watch.takers.get(&WaitKey::new(served.weight, client.credit.seq)));
-                assert_eq!(taker, Some(id), "{id:?} takes unclaimed of {protocol:?}");
+                assert_eq!(taker, Some(id), "{id:?} takes unclaimed jobs of {protocol:?}");
             }
         }
-        assert!(self.next_unclaimed().is_none(), "a unclaimed_job waits, and so does a client that takes it");
+        assert!(self.next_unclaimed().is_none(), "an unclaimed job waits, and so does a client that takes it");
     }
 }
 

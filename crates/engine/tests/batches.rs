@@ -361,9 +361,9 @@ fn invalid_batches_and_jobs_that_cannot_join_are_refused() {
         make(new)
     };
     broker.says(1, make(batch("much too long")), ["1 refused: name of 13 bytes, limit 9"]);
-    broker.says(1, with(|job| job.durable = false), ["1 refused: out of state"]);
-    broker.says(1, with(|job| job.listen = true), ["1 refused: out of state"]);
-    broker.says(1, with(|job| job.batch = Some(Bytes::new())), ["1 refused: out of state"]);
+    broker.says(1, with(|job| job.durable = false), ["1 refused: out of place"]);
+    broker.says(1, with(|job| job.listen = true), ["1 refused: out of place"]);
+    broker.says(1, with(|job| job.batch = Some(Bytes::new())), ["1 refused: out of place"]);
     broker.says(1, with(|job| job.kind = windlass_engine::QueueKind::Cycle), ["1 refused: queue of the other kind"]);
     broker.says(1, make(batch("a")), ["1 done"]);
     broker.says(1, make(NewBatch { parent: Some(name("a")), ..batch("b") }), ["1 done"]);
@@ -371,8 +371,8 @@ fn invalid_batches_and_jobs_that_cannot_join_are_refused() {
     broker.says(1, make(third), ["1 refused: batch in 1 batches already, the limit"]);
     let other = NewBatch { parent: Some(name("b")), protocol: Protocol::GEARMAN, ..batch("c") };
     broker.says(1, make(other), ["1 refused: batch unknown"]);
-    broker.says(1, push("work").batch("b").foreground(), ["1 refused: out of state"]);
-    broker.says(1, push("ring").batch("b").cycle(), ["1 refused: out of state"]);
+    broker.says(1, push("work").batch("b").foreground(), ["1 refused: out of place"]);
+    broker.says(1, push("ring").batch("b").cycle(), ["1 refused: out of place"]);
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn listeners() {
 #[test]
 fn a_job_neither_durable_nor_listened_to_is_refused() {
     let mut broker = Broker::new();
-    broker.says(1, push("q").with(|job| job.durable = false), ["1 refused: out of state"]);
+    broker.says(1, push("q").with(|job| job.durable = false), ["1 refused: out of place"]);
     assert_eq!((broker.engine.job_count(), broker.engine.queues().count()), (0, 0));
 }
 

@@ -78,7 +78,7 @@ fn refused_jobs_give_notices() {
     }
     let full = NoticeKind::Refused(Refusal::QueueFull { held: 1, limit: 1 });
     let expected = (full, 1, "mail  ".to_owned());
-    assert_eq!(noticed(&mut broker), [expected.clone(), expected], "each in its own context");
+    assert_eq!(noticed(&mut broker), [expected.clone(), expected], "each in its own turn");
     broker.hear(1, push("much too long a name"));
     let too_long = NoticeKind::Refused(Refusal::NameTooLong { given: 20, limit: 8 });
     assert_eq!(noticed(&mut broker), [(too_long, 1, "much too long a name  ".to_owned())]);

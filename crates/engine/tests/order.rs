@@ -66,7 +66,7 @@ fn each_selection_orders_queues() {
     let table: [(&str, Select, &[u64]); 4] = [
         ("all of the first in the list", Select::ListOrder, &[3, 1, 2, 4]),
         ("the most urgent, then the oldest", Select::BestPriority, &[2, 3, 1, 4]),
-        ("the most urgent, each queue in its context", Select::RoundRobin, &[3, 2, 1, 4]),
+        ("the most urgent, each queue in its turn", Select::RoundRobin, &[3, 2, 1, 4]),
         ("all of the heaviest", Select::Weighted, &[2, 4, 3, 1]),
     ];
     for (name, select, expected) in table {

@@ -84,12 +84,12 @@ fn the_worker_of_an_imported_lease_may_end_it() {
 fn an_impossible_past_is_refused() {
     let mut broker = Broker::new();
     for state in [JobState::Ready, JobState::Scheduled(Timestamp(9)), JobState::Parked, JobState::Done(Timestamp(9))] {
-        broker.says(1, been(Some(state), 0), ["1 refused: out of state"]);
+        broker.says(1, been(Some(state), 0), ["1 refused: out of place"]);
     }
     let holder = Holder::Connection(ClientId(1));
     let bound = Lease::new(holder, Token(1), Timestamp(1), Timestamp(9_000), OnExpiry::Requeue);
-    broker.says(1, been(Some(JobState::Leased(Box::new(bound))), 0), ["1 refused: out of state"]);
-    broker.says(1, been(None, 0).cycle(), ["1 refused: out of state"]);
-    broker.says(1, been(None, 0).foreground(), ["1 refused: out of state"]);
-    broker.says(1, common::every(1_000, been(None, 0)), ["1 refused: out of state"]);
+    broker.says(1, been(Some(JobState::Leased(Box::new(bound))), 0), ["1 refused: out of place"]);
+    broker.says(1, been(None, 0).cycle(), ["1 refused: out of place"]);
+    broker.says(1, been(None, 0).foreground(), ["1 refused: out of place"]);
+    broker.says(1, common::every(1_000, been(None, 0)), ["1 refused: out of place"]);
 }

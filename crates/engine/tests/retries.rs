@@ -77,7 +77,7 @@ fn faktorys_back_off_stays_in_its_bounds() {
             broker.at(at.0, []);
         }
     }
-    assert!(seen.len() > 60, "the rng fall differently: {}", seen.len());
+    assert!(seen.len() > 60, "the random numbers differ: {}", seen.len());
 }
 
 #[test]

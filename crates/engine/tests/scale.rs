@@ -66,7 +66,7 @@ fn a_hundred_thousand_queues() {
     broker.says(2, Command::Serve(subscription), []);
     for n in 1..=QUEUES {
         let events = broker.hear(2, common::credit(1));
-        let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("a unclaimed_job") };
+        let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("an unclaimed job") };
         assert_eq!(job.id.0, n);
     }
     broker.says(2, Command::Close, []);

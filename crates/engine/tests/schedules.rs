@@ -143,8 +143,8 @@ fn impossible_schedules_are_refused() {
     broker.says(1, cron(never, push("q")), ["1 refused: schedule never comes due"]);
     broker.says(1, every(0, push("q")), ["1 refused: schedule never comes due"]);
     broker.says(1, every(5, push("q")).runs(0), ["1 refused: schedule never comes due"]);
-    broker.says(1, every(5, push("q").listen()), ["1 refused: out of state"]);
-    broker.says(1, every(5, push("q").with(|job| job.durable = false)), ["1 refused: out of state"]);
+    broker.says(1, every(5, push("q").listen()), ["1 refused: out of place"]);
+    broker.says(1, every(5, push("q").with(|job| job.durable = false)), ["1 refused: out of place"]);
     broker.says(1, every(5, push("a long name")), ["1 refused: name of 11 bytes, limit 8"]);
     broker.says(1, every(5, push("q")).key("a long name"), ["1 refused: name of 11 bytes, limit 8"]);
     let large = every(5_000, push("q").with(|job| job.body = vec![7; 3_001].into()));

@@ -17,7 +17,6 @@ use windlass_testkit::transcript::{MemoryWire, Scene, Transcript};
 const START_S: u64 = 1_700_000_000;
 
 windlass_testkit::transcripts! {
-    subscriptions
     admin
     cancel
     coalescing
@@ -35,6 +34,7 @@ windlass_testkit::transcripts! {
     schedules
     shutdown
     sleep
+    subscriptions
     timeouts
     uniques
 }

@@ -361,7 +361,7 @@ fn decode_head(from: &mut Reader<'_>, kind: u8) -> Result<HeadRecord, DecodeErro
     for _ in 0..count {
         let protocol = Protocol(from.u8()?);
         if protocols.last().is_some_and(|(last, _)| *last >= protocol) {
-            return Err(DecodeError::Range { field: "an protocol", value: protocol.0.into() });
+            return Err(DecodeError::Range { field: "a protocol", value: protocol.0.into() });
         }
         protocols.push((protocol, read_totals(from, old, misfits)?));
     }

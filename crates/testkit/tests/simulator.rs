@@ -63,13 +63,13 @@ fn everything_happens(tally: &Tally) {
     let table = [
         (
             "Command",
-            "Open Close Label Serve Unserve UnserveAll Push Take Sleep Credit Unwait Finish Fail Unconvertible Release Extend Repay \
-             Tell Track Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue ThrottleQueue RuleQueue Bridge SetSchedule RemoveSchedule \
-             ListSchedules BatchNew BatchOpen BatchCommit LookBatch LookQueue ListQueues ListJobs ListClients Stats Barrier Mutate Flush RegisterWorker Beat Signal",
+            "Open Close SetClientName Serve Unserve UnserveAll Push Take WaitForWork Credit Unwait Finish Fail Unconvertible Release Extend Repay \
+             Progress Track Replace Cancel Look CreateQueue RemoveQueue PauseQueue LimitQueue ThrottleQueue RuleQueue Bridge SetSchedule RemoveSchedule \
+             ListSchedules BatchNew BatchOpen BatchCommit LookBatch LookQueue ListQueues ListJobs ListClients Stats Barrier Mutate Flush RegisterWorker Beat SetWorkerState",
         ),
         (
             "Event",
-            "Pushed Taken Empty WorkAvailable Finished Failed Done Settled Refused Told Ended Looked ScheduleSet Schedules BatchLooked Queues Clients Stats \
+            "Pushed Taken Empty WorkAvailable Finished Failed Done Settled Refused Progress Ended Looked ScheduleSet Schedules BatchLooked Queues Clients Stats \
              Mutated Beaten Dismissed",
         ),
         (

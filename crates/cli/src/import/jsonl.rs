@@ -21,7 +21,7 @@ const HELP: &str = "\
 FILE is the output of `windlass salvage`, or some of its lines, or lines of your
 own: a JSON object each, for instance
   {\"queue\":\"mail\",\"body\":\"hello\"}
-A new job like this one is Gearman's and may have: protocol (faktory, gearman,
+A new job like this one is Gearman's and may have: origin (faktory, gearman,
 spiderq or eventmq), body_base64 in place of body, key, name, priority (1 to 9,
 9 first), place (ready, scheduled, retrying or dead) with due_at_ms, failures,
 ready_at_ms, meta_base64. Times are in milliseconds since 1970.

@@ -72,7 +72,7 @@ fn small_jobs_wait_for_one_large_commit_at_most() {
     assert!(commit(&hub) < LARGE as u64, "earlier changes are in a commit of their own");
     // All that one connection sends in one go is acknowledged in one go.
     assert_eq!([0, 2, 3].map(|at| acknowledged(&hub, &mailboxes[at])), [0, 1, 0]);
-    assert!(visit(&hub, 2, &mut other), "not yet its context");
+    assert!(visit(&hub, 2, &mut other), "not yet its turn");
     let (from, to) = (LARGE as u64, LARGE as u64 + 5000);
     assert!((from..to).contains(&commit(&hub)));
     assert_eq!([0, 1, 3].map(|at| acknowledged(&hub, &mailboxes[at])), [2, 0, 1]);

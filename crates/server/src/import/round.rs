@@ -355,7 +355,7 @@ fn errors_name_the_field() {
         (r#"{"queue":"q","body_base64":"?"}"#, "`body_base64` is not base64"),
         (r#"{"queue":"q","priority":10}"#, "`priority` is not a number from 1 to 9"),
         (r#"{"queue":"q","priority":1.5}"#, "`priority` is not a whole number"),
-        (r#"{"queue":"q","origin":9}"#, "`protocol` is not a number from 1 to 4"),
+        (r#"{"queue":"q","origin":9}"#, "`origin` is not a number from 1 to 4"),
         (r#"{"queue":"q","place":"done"}"#, "`place` is not ready, leased"),
         (r#"{"queue":"q","place":"dead"}"#, "`due_at_ms` is missing"),
         (r#"{"schedule":1,"queue":"q"}"#, "`record_base64` is missing"),
