@@ -19,7 +19,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use common::{Peer, daemon, from_env};
 use peer::Fwp;
@@ -79,11 +79,15 @@ fn load_until(ledger: &Arc<Ledger>, work: Client, address: SocketAddr, goal: usi
     let run = |work: Client| {
         let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
         // It ends with an error, because the test kills the daemon under it.
-        thread::spawn(move || drop(work(&ledger, address, &stop)))
+        thread::spawn(move || {
+            if let Err(error) = work(&ledger, address, &stop) {
+                println!("a client ended: {error}");
+            }
+        })
     };
     let threads: Vec<_> = (0..4).map(|_| run(produce)).chain((0..2).map(|_| run(work))).collect();
     while ledger.acknowledgements() < goal {
-        assert!(threads.iter().any(|thread| !thread.is_finished()), "all clients gave up before the daemon was killed");
+        assert!(!threads.iter().any(JoinHandle::is_finished), "a client gave up before the daemon was killed");
         thread::yield_now();
     }
     kill();
@@ -139,7 +143,11 @@ fn with_hand_out_after_commit_the_end_of_the_last_job_is_durable() {
     let ledger = Arc::new(Ledger::default());
     for _ in 0..from_env("WINDLASS_TEST_CRASHES", KILLS).max(KILLS) {
         let goal = ledger.acknowledgements() + 400;
-        load_until(&ledger, work_one_after_the_other, daemon.address("gearman"), goal, || daemon.kill());
+        load_until(&ledger, work_one_after_the_other, daemon.address("gearman"), goal, || {
+            let log = daemon.log_text();
+            assert!(!log.contains("the store failed"), "{log}");
+            daemon.kill();
+        });
         daemon.restart();
     }
     assert!(ledger.settled.lock().unwrap().len() > 100, "work was done");
@@ -219,7 +227,7 @@ fn every_acknowledged_push_survives_kill_9() {
 }
 
 /// Pushes `jobs` jobs per command, again and again, until the daemon is gone.
-fn push_until_the_end(ledger: &Arc<Ledger>, address: SocketAddr, jobs: u64) -> thread::JoinHandle<()> {
+fn push_until_the_end(ledger: &Arc<Ledger>, address: SocketAddr, jobs: u64) -> JoinHandle<()> {
     let (ledger, mut fwp) = (Arc::clone(ledger), Fwp::connect(address));
     thread::spawn(move || {
         loop {

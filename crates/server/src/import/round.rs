@@ -359,7 +359,7 @@ fn errors_name_the_field() {
         (r#"{"queue":"q","place":"done"}"#, "`place` is not ready, leased"),
         (r#"{"queue":"q","place":"dead"}"#, "`due_at_ms` is missing"),
         (r#"{"schedule":1,"queue":"q"}"#, "`record_base64` is missing"),
-        (r#"{"queue":"q","body":"","record_base64":"AA=="}"#, "`record_base64` cannot be read: record kind 0"),
+        (r#"{"queue":"q","body":"","record_base64":"AA=="}"#, "`record_base64` cannot be read: unknown record kind 0"),
         (r#"{"queue":"q","body":"","record_base64":"AwE="}"#, "`record_base64` cannot be read: it is not a job"),
         (r#"{"queue":"q","body":"","record_base64":"AwEDAQ=="}"#, "`record_base64` cannot be read: trailing bytes"),
         (r#"{"queue":"q","body":"","record_base64":""}"#, "`record_base64` is missing"),
