@@ -88,7 +88,7 @@ enum Wakes {
     /// The serving thread of this ringer, if no other reason for a commit comes soon.
     Gathering(Arc<Ringer>),
     /// The serving thread of this ringer, at the end of its turn.
-    Context(Arc<Ringer>),
+    Turn(Arc<Ringer>),
     Committer,
 }
 
@@ -254,7 +254,7 @@ impl Hub {
         match wakes {
             Wakes::Nobody => {}
             Wakes::Gathering(ringer) => ringer.turns().begin_commit(),
-            Wakes::Context(ringer) => ringer.turns().end(),
+            Wakes::Turn(ringer) => ringer.turns().end(),
             Wakes::Committer => self.wake_committer(),
         }
         self.budget.relieve();
@@ -273,7 +273,7 @@ impl Hub {
         let ringer = ringer.filter(|ringer| ringer.turns().commit());
         let is_urgent = core.is_urgent();
         match ringer {
-            Some(ringer) if is_urgent && self.commits_in_turns() => Wakes::Context(Arc::clone(ringer)),
+            Some(ringer) if is_urgent && self.commits_in_turns() => Wakes::Turn(Arc::clone(ringer)),
             Some(_) if !is_urgent && std::mem::replace(&mut core.gathers, true) => Wakes::Nobody,
             Some(ringer) if !is_urgent => Wakes::Gathering(Arc::clone(ringer)),
             Some(_) | None => Wakes::Committer,

@@ -53,6 +53,8 @@ pub(crate) struct Committer {
 pub(crate) struct Commits {
     hub: Arc<Hub>,
     writer: Mutex<Writer>,
+    /// Has a lock of its own: a thread that finds the writer locked relies on its holder to pass the next commit on.
+    policy: Mutex<Policy>,
     /// Threads whose turn ended while another thread wrote.
     queue: Mutex<Vec<Arc<Ringer>>>,
     pace: Pace,
@@ -67,7 +69,6 @@ struct Writer {
     room: Room,
     /// Commits and bytes since the last measurement of the room.
     unseen: (u32, u64),
-    policy: Policy,
     /// The commit that the store did not take.
     failed: Option<Cut>,
     // Last: keeps other processes out until everything else is closed.
@@ -91,10 +92,11 @@ impl Committer {
     pub(crate) fn start(hub: Arc<Hub>, log: Box<dyn Log>, guard: Option<Guard>, pace: Pace) -> std::io::Result<Self> {
         let room = Room::new(Arc::clone(&hub), log.tail());
         let unseen = (LOOK_COMMITS, 0);
-        let writer = Writer { log, room: room.clone(), unseen, policy: Policy::default(), failed: None, _guard: guard };
+        let writer = Writer { log, room: room.clone(), unseen, failed: None, _guard: guard };
         let commits = Arc::new(Commits {
             hub: Arc::clone(&hub),
             writer: Mutex::new(writer),
+            policy: Mutex::default(),
             queue: Mutex::default(),
             pace,
             stop: AtomicBool::new(false),
@@ -237,6 +239,14 @@ impl Commits {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Records a measurement, and who commits from now on.
+    fn decide(&self, record: impl FnOnce(&mut Policy)) {
+        // Nothing that holds this lock can panic half way through a change.
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        record(&mut policy);
+        self.hub.set_commit_in_turns(policy.in_turns());
+    }
+
     /// Writes a commit, once. Returns the mailboxes with acknowledgements that waited for it, for the caller to ring. `None`: the
     /// store did not take it, it is kept in the writer, and nothing is acknowledged until the store does.
     fn append(&self, writer: &mut Writer, cut: Cut, again: bool) -> Option<Vec<Arc<Mailbox>>> {
@@ -251,14 +261,12 @@ impl Commits {
                 self.hub.set_failed(true);
             }
             writer.failed = Some(cut);
-            writer.policy.failed();
-            self.hub.set_commit_in_turns(false);
+            self.decide(Policy::failed);
             self.hub.unpark_committer();
             return None;
         }
         let acknowledged = self.hub.committed(cut.commit.seq());
-        writer.policy.committed(begun.elapsed(), cut.acknowledgements);
-        self.hub.set_commit_in_turns(writer.policy.in_turns());
+        self.decide(|policy| policy.committed(begun.elapsed(), cut.acknowledgements));
         writer.unseen = (writer.unseen.0 + 1, writer.unseen.1 + cut.commit.bytes());
         if writer.unseen.0 >= LOOK_COMMITS || writer.unseen.1 >= LOOK_BYTES {
             writer.unseen = (0, 0);

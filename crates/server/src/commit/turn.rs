@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::Commits;
+use crate::mailbox::Mailbox;
 use crate::ringer::Ringer;
 
 /// How long a change that no client waits for stays in memory before it gets a commit of its own.
@@ -58,7 +59,7 @@ impl Turns {
 }
 
 impl Commits {
-    /// Commits at the ends of turns: the work of two tasks on the serving thread that this ringer belongs to.
+    /// Commits at the ends of turns: a task on the serving thread that this ringer belongs to.
     pub(crate) async fn serve(self: Arc<Self>, ringer: Arc<Ringer>) {
         ringer.turns().commits.store(true, Ordering::Release);
         let gather = async {
@@ -97,31 +98,27 @@ impl Commits {
                 Err(TryLockError::Poisoned(_)) => return false,
             };
             let large = self.hub.with_journal(|_, journal| journal.uncommitted_bytes()) > BYTES_MAX;
-            if large || writer.failed.is_some() || !writer.policy.in_turns() || self.stopping() {
+            if large || writer.failed.is_some() || !self.hub.commits_in_turns() || self.stopping() {
                 return false;
             }
-            let Some(cut) = self.hub.cut() else { return true };
+            let Some(cut) = self.hub.cut() else {
+                drop(writer);
+                // Another thread may have queued meanwhile.
+                return self.pass_on();
+            };
             let Some(acknowledged) = self.append(&mut writer, cut, false) else { return false };
             acknowledged
         };
-        let is_here = |mailbox: &Arc<_>| Arc::ptr_eq(ringer, crate::mailbox::Mailbox::ringer(mailbox));
+        let is_here = |mailbox: &Arc<Mailbox>| Arc::ptr_eq(ringer, mailbox.ringer());
         let (ours, others): (Vec<_>, Vec<_>) = acknowledged.into_iter().partition(is_here);
         Ringer::ring_all(others);
         let passed_on = self.pass_on();
         // This thread's write held up every client that sent something meanwhile.
         tokio::task::yield_now().await;
         let held_up = ringer.turns().reads().wrapping_sub(reads_before);
-        self.learn(ours.len(), held_up);
+        self.decide(|policy| policy.committed_in_turn(ours.len(), held_up));
         ours.iter().for_each(|mailbox| mailbox.ring());
         passed_on
-    }
-
-    fn learn(&self, acknowledged: usize, held_up: usize) {
-        // If another thread writes now, it measures itself.
-        if let Ok(mut writer) = self.writer.try_lock() {
-            writer.policy.committed_in_turn(acknowledged, held_up);
-            self.hub.set_commit_in_turns(writer.policy.in_turns());
-        }
     }
 
     /// Passes the changes that gathered during a commit to a thread whose turn ended meanwhile. Returns `false` if there is no
@@ -158,7 +155,6 @@ mod tests {
     use crate::clock;
     use crate::commit::{Committer, Pace};
     use crate::hub::{Durability, Hub};
-    use crate::mailbox::Mailbox;
     use crate::published::SharedBudget;
 
     /// A log that records which threads wrote to it.
