@@ -169,8 +169,9 @@ impl Cron {
     }
 }
 
-/// Five fields, as in a crontab. Six, with the seconds first, if seconds other than 0 match. A rule on days that no crontab can
-/// express follows in words.
+/// Five fields, as in a crontab. Six, with the seconds first, if seconds other than 0 match. A day field with every day is
+/// written as a range if a day has to match only one of the two: in a crontab, `*` means that the other field alone decides.
+/// A rule on days that no crontab can express follows in words.
 impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.seconds != Self::ALWAYS.seconds {
@@ -181,30 +182,31 @@ impl fmt::Display for Cron {
         f.write_str(" ")?;
         put_field(f, self.hours.into(), 0..=23, |f, n| write!(f, "{n}"))?;
         f.write_str(" ")?;
-        let last = u64::from(self.days & 1) << 32;
-        put_field(
-            f,
-            u64::from(self.days) | last,
-            1..=32,
-            |f, n| if n == 32 { f.write_str("L") } else { write!(f, "{n}") },
-        )?;
+        let every_day = self.days & Self::ALWAYS.days == Self::ALWAYS.days;
+        if self.either_day && every_day {
+            f.write_str("1-31")?;
+        } else {
+            let last = u64::from(self.days & 1) << 32;
+            let put = |f: &mut fmt::Formatter<'_>, n| if n == 32 { f.write_str("L") } else { write!(f, "{n}") };
+            put_field(f, u64::from(self.days) | last, 1..=32, put)?;
+        }
         f.write_str(" ")?;
         put_field(f, self.months.into(), 1..=12, |f, n| write!(f, "{n}"))?;
         f.write_str(" ")?;
         let plain = (0..7).filter(|day| self.weekdays & Self::weekday(*day) == Self::weekday(*day));
         let plain: u64 = plain.map(Self::weekday).sum();
-        let single = (self.weekdays & !plain) << 7;
-        put_field(f, single | plain & 0x7f, 0..=48, |f, n| match (n % 7, n / 7) {
-            (day, 0) => write!(f, "{day}"),
-            (day, 6) => write!(f, "L{day}"),
-            (day, nth) => write!(f, "{day}#{nth}"),
-        })?;
-        let restricted = [self.days & Self::ALWAYS.days != Self::ALWAYS.days, plain != Self::ALWAYS.weekdays];
-        match (self.either_day, restricted) {
-            (false, [true, true]) => f.write_str(" (both days)"),
-            (true, [false, _] | [_, false]) => f.write_str(" (either day)"),
-            (true | false, _) => Ok(()),
+        let every_weekday = plain == Self::ALWAYS.weekdays;
+        if self.either_day && every_weekday {
+            f.write_str("0-6")?;
+        } else {
+            let single = (self.weekdays & !plain) << 7;
+            put_field(f, single | plain & 0x7f, 0..=48, |f, n| match (n % 7, n / 7) {
+                (day, 0) => write!(f, "{day}"),
+                (day, 6) => write!(f, "L{day}"),
+                (day, nth) => write!(f, "{day}#{nth}"),
+            })?;
         }
+        if self.either_day || every_day || every_weekday { Ok(()) } else { f.write_str(" (both days)") }
     }
 }
 
@@ -398,7 +400,8 @@ mod tests {
             (daily, "0,30 4 * * *"),
             (days, "0,30 4 15,L * 5,0#2"),
             (Cron { either_day: false, ..days }, "0,30 4 15,L * 5,0#2 (both days)"),
-            (Cron { either_day: true, ..daily }, "0,30 4 * * * (either day)"),
+            (Cron { either_day: true, ..daily }, "0,30 4 1-31 * 0-6"),
+            (Cron { weekdays: Cron::ALWAYS.weekdays, ..days }, "0,30 4 15,L * 0-6"),
             (Cron { seconds: 1 | 1 << 59, ..daily }, "0,59 0,30 4 * * *"),
             (Cron { months: 0, weekdays: 1 << 40, ..daily }, "0,30 4 * - L5"),
         ];

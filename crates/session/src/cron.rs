@@ -361,6 +361,8 @@ mod tests {
             ("0 0 13 * *", "0 0 13 * *"),
             ("0 0 */2 * 1", "0 0 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31 * 1"),
             ("0 0 */1 * 1", "0 0 * * 1"),
+            ("0 0 1/1 * 1", "0 0 1-31 * 1"),
+            ("0 0 13 * 1/1", "0 0 13 * 0-6"),
             ("0 0 L * *", "0 0 L * *"),
             ("0 0 1,l * *", "0 0 1,L * *"),
             ("0 0 * * fri#2,1#5", "0 0 * * 5#2,1#5"),
@@ -374,7 +376,9 @@ mod tests {
             ("@annually", "0 0 1 1 *"),
         ];
         for (text, compiled) in table {
-            assert_eq!(parse(text.as_bytes()).map(|cron| cron.to_string()).as_deref(), Ok(compiled), "{text}");
+            let cron = parse(text.as_bytes());
+            assert_eq!(cron.clone().map(|cron| cron.to_string()).as_deref(), Ok(compiled), "{text}");
+            assert_eq!(parse(compiled.as_bytes()), cron, "{text}: {compiled}");
         }
     }
 
