@@ -9,10 +9,12 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    Backoff, Bridge, Clash, ClientId, ClientInfo, Clock, Codec, Command, Context, Cron, Cursor, Engine, Event, Failure,
-    Filter, From, JobId, JobRef, JobStateKind, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule,
-    Note, OnExpiry, Priority, Proof, Protocol, QueueKind, QueueRules, Recurrence, RepayTo, Retry, ScheduleRef, Select,
-    Subscription, Tag, Take, Throttle, Timestamp, Token, Unique, Wait, WorkerState, Zone,
+    Backoff, BatchCommand, Bridge, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Clock, Codec, Command,
+    Context, Cron, Cursor, Engine, Event, Failure, Filter, From, JobCommand, JobId, JobRef, JobStateKind, KeyUntil,
+    LeaseCommand, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof,
+    Protocol, Query, QueueCommand, QueueKind, QueueRules, Recurrence, RepayTo, Reply, Retry, ScheduleCommand,
+    ScheduleRef, Select, Subscription, Tag, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
+    WorkerState, Zone,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -429,7 +431,7 @@ fn take(from: From, n: u8, wait: Option<Span>, worker: Name, now: Timestamp) -> 
         Some(Span::None) => Wait::Forever,
         Some(at) => Wait::Until(at.from(now)),
     };
-    Command::Take(Take { from, select: select(n), wait, worker: worker.bytes() })
+    Command::Take(TakeCommand::Take(Take { from, select: select(n), wait, worker: worker.bytes() }))
 }
 
 fn note(n: u8) -> Note {
@@ -443,116 +445,156 @@ fn note(n: u8) -> Note {
 impl Ask {
     fn command(self, now: Timestamp) -> Command {
         match self {
-            Self::Open(faktory) => {
-                Command::Open(ClientInfo { protocol: faktory.map(protocol), ..ClientInfo::default() })
-            }
-            Self::Close => Command::Close,
-            Self::Label(name) => Command::SetClientName(name.bytes()),
-            Self::Serve(queue, weight, terms, unclaimed) => Command::Serve(Subscription {
+            Self::Open(faktory) => Command::Client(ClientCommand::Open(ClientInfo {
+                protocol: faktory.map(protocol),
+                ..ClientInfo::default()
+            })),
+            Self::Close => Command::Client(ClientCommand::Close),
+            Self::Label(name) => Command::Client(ClientCommand::SetName(name.bytes())),
+            Self::Serve(queue, weight, terms, unclaimed) => Command::Client(ClientCommand::Serve(Subscription {
                 queue: queue.bytes(),
                 weight: weight.into(),
                 lease: terms.lease(),
                 unclaimed: unclaimed.map(protocol),
-            }),
-            Self::Unserve(queue, requeue) => Command::Unserve { queue: queue.bytes(), requeue },
-            Self::UnserveAll(requeue) => Command::UnserveAll { requeue },
-            Self::Push(born) => Command::Push(Box::new(born.job(now))),
+            })),
+            Self::Unserve(queue, requeue) => Command::Client(ClientCommand::Unserve { queue: queue.bytes(), requeue }),
+            Self::UnserveAll(requeue) => Command::Client(ClientCommand::UnserveAll { requeue }),
+            Self::Push(born) => Command::Job(JobCommand::Push(Box::new(born.job(now)))),
             Self::TakeListed(queues, terms, n, wait, worker) => {
                 let queues = queues.into_iter().map(Name::bytes).collect();
                 take(From::Listed { queues, lease: terms.lease() }, n, wait, worker, now)
             }
             Self::TakeServed(n, wait, worker) => take(From::Subscriptions, n, wait, worker, now),
-            Self::Sleep => Command::WaitForWork,
-            Self::Credit(credits, n) => Command::Credit { credits, select: select(n) },
-            Self::Unwait => Command::Unwait,
-            Self::Finish(job, right) => Command::Finish { job: job.job(), proof: right.proof(), result: body(3) },
+            Self::Sleep => Command::Take(TakeCommand::WaitForWork),
+            Self::Credit(credits, n) => Command::Take(TakeCommand::Credit { credits, select: select(n) }),
+            Self::Unwait => Command::Take(TakeCommand::Unwait),
+            Self::Finish(job, right) => {
+                Command::Lease(LeaseCommand::Finish { job: job.job(), proof: right.proof(), result: body(3) })
+            }
             Self::Fail(job, right) => {
                 let failure = Box::new(Failure { message: body(4), ..Failure::default() });
-                Command::Fail { job: job.job(), proof: right.proof(), failure }
+                Command::Lease(LeaseCommand::Fail { job: job.job(), proof: right.proof(), failure })
             }
-            Self::Release(job, right, front) => Command::Release { job: job.job(), proof: right.proof(), front },
-            Self::Extend(job, right, at, only_later) => {
-                Command::Extend { job: job.job(), proof: right.proof(), until: at.from(now), only_later }
+            Self::Release(job, right, front) => {
+                Command::Lease(LeaseCommand::Release { job: job.job(), proof: right.proof(), front })
             }
+            Self::Extend(job, right, at, only_later) => Command::Lease(LeaseCommand::Extend {
+                job: job.job(),
+                proof: right.proof(),
+                until: at.from(now),
+                only_later,
+            }),
             Self::Repay(job, right, n) => {
                 let to = [RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop][usize::from(n % 4)];
-                Command::Repay { job: job.job(), proof: right.proof(), body: body(n), to }
+                Command::Lease(LeaseCommand::Repay { job: job.job(), proof: right.proof(), body: body(n), to })
             }
-            Self::Tell(job, right, n) => Command::Progress { job: job.job(), proof: right.proof(), note: note(n) },
+            Self::Tell(job, right, n) => {
+                Command::Lease(LeaseCommand::Progress { job: job.job(), proof: right.proof(), note: note(n) })
+            }
             Self::Track(job, progress, text, until) => {
                 let (text, until) = (text.map(body), until.map(|at| at.from(now)));
-                Command::Track { job: job.job(), progress, text, until }
+                Command::Job(JobCommand::Track { job: job.job(), progress, text, until })
             }
-            Self::Replace(job, n) => Command::Replace { job: job.job(), body: body(n) },
-            Self::Cancel(job) => Command::Cancel(job.job()),
-            Self::Look(job) => Command::Look(job.job()),
+            Self::Replace(job, n) => Command::Job(JobCommand::Replace { job: job.job(), body: body(n) }),
+            Self::Cancel(job) => Command::Job(JobCommand::Cancel(job.job())),
+            Self::Look(job) => Command::Query(Query::Job(job.job())),
             other => other.about_many(now),
         }
     }
 
     fn about_many(self, now: Timestamp) -> Command {
         match self {
-            Self::CreateQueue(queue, cycle) => Command::CreateQueue { queue: queue.bytes(), kind: kind(cycle) },
-            Self::RemoveQueue(queue, only_idle) => Command::RemoveQueue { queue: queue.bytes(), only_idle },
-            Self::PauseQueue(queue, paused) => Command::PauseQueue { queue: queue.bytes(), paused },
-            Self::LimitQueue(queue, max) => {
-                Command::LimitQueue { queue: queue.bytes(), jobs_max: [max.map(u32::from); Priority::COUNT] }
+            Self::CreateQueue(queue, cycle) => {
+                Command::Queue(QueueCommand::Create { queue: queue.bytes(), kind: kind(cycle) })
             }
+            Self::RemoveQueue(queue, only_idle) => {
+                Command::Queue(QueueCommand::Remove { queue: queue.bytes(), only_idle })
+            }
+            Self::PauseQueue(queue, paused) => Command::Queue(QueueCommand::Pause { queue: queue.bytes(), paused }),
+            Self::LimitQueue(queue, max) => Command::Queue(QueueCommand::Limit {
+                queue: queue.bytes(),
+                jobs_max: [max.map(u32::from); Priority::COUNT],
+            }),
             Self::ThrottleQueue(queue, parts) => {
                 let throttle = parts.map(|(leased_max, per_worker_max, timeout)| Throttle {
                     leased_max: leased_max.map(u32::from),
                     per_worker_max: per_worker_max.map(u32::from),
                     timeout_ms: timeout.map(Span::ms),
                 });
-                Command::ThrottleQueue { queue: queue.bytes(), throttle }
+                Command::Queue(QueueCommand::Throttle { queue: queue.bytes(), throttle })
             }
             Self::Bridge(patterns, queues) => {
                 let named = queues.into_iter().map(|(queue, shared)| (queue.bytes(), shared)).collect();
-                Command::Bridge(Box::new(Bridge { patterns: patterns.into_iter().map(pattern).collect(), named }))
+                Command::Queue(QueueCommand::Bridge(Box::new(Bridge {
+                    patterns: patterns.into_iter().map(pattern).collect(),
+                    named,
+                })))
             }
             Self::RuleQueue(queue, n, parts) => {
                 let codec = [Codec::Text, Codec::Json, Codec::Base64][usize::from(n % 3)];
                 let (retries, body_bytes_max) = parts.unwrap_or_default();
                 let retry = (retries > 0).then(|| Retry { failures_max: i32::from(retries) - 9, ..Retry::NONE });
                 let rules = QueueRules { codec, retry, body_bytes_max: body_bytes_max.map(u32::from) };
-                Command::RuleQueue { queue: queue.bytes(), rules }
+                Command::Queue(QueueCommand::SetRules { queue: queue.bytes(), rules })
             }
             Self::Unconvertible(job, right) => {
-                Command::Unconvertible { job: job.job(), proof: right.proof(), why: body(4) }
+                Command::Lease(LeaseCommand::Unconvertible { job: job.job(), proof: right.proof(), why: body(4) })
             }
-            Self::SetSchedule(again) => Command::SetSchedule(Box::new(again.schedule())),
-            Self::RemoveSchedule(Ok(n)) => Command::RemoveSchedule(ScheduleRef::Id(JobId(n.value()))),
-            Self::RemoveSchedule(Err((faktory, key))) => {
-                Command::RemoveSchedule(ScheduleRef::Key { protocol: protocol(faktory), key: key.bytes() })
+            Self::SetSchedule(again) => Command::Schedule(ScheduleCommand::Set(Box::new(again.schedule()))),
+            Self::RemoveSchedule(Ok(n)) => {
+                Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Id(JobId(n.value()))))
             }
+            Self::RemoveSchedule(Err((faktory, key))) => Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Key {
+                protocol: protocol(faktory),
+                key: key.bytes(),
+            })),
             Self::ListSchedules(picked) => {
                 let (protocol, after, limit) = (picked.faktory.map(protocol), picked.after(), picked.limit.into());
-                Command::ListSchedules { protocol, after, limit }
+                Command::Query(Query::Schedules { protocol, after, limit })
             }
-            Self::LookQueue(queue) => Command::LookQueue { queue: queue.bytes() },
-            Self::ListQueues(picked) => Command::ListQueues { after: picked.after(), limit: picked.limit.into() },
-            Self::ListClients(picked) => Command::ListClients { after: picked.after(), limit: picked.limit.into() },
-            Self::ListJobs(picked) => {
-                Command::ListJobs { filter: picked.filter(), after: picked.after(), limit: picked.limit.into() }
+            Self::LookQueue(queue) => Command::Query(Query::Queue { queue: queue.bytes() }),
+            Self::ListQueues(picked) => {
+                Command::Query(Query::Queues { after: picked.after(), limit: picked.limit.into() })
             }
+            Self::ListClients(picked) => {
+                Command::Query(Query::Clients { after: picked.after(), limit: picked.limit.into() })
+            }
+            Self::ListJobs(picked) => Command::Query(Query::Jobs {
+                filter: picked.filter(),
+                after: picked.after(),
+                limit: picked.limit.into(),
+            }),
             Self::Mutate(picked, n) => {
                 let action = [Mutation::Discard, Mutation::Kill, Mutation::Requeue][usize::from(n % 3)];
-                Command::Mutate { filter: picked.filter(), action, after: picked.after(), limit: picked.limit.into() }
+                Command::Bulk(BulkCommand::Mutate {
+                    filter: picked.filter(),
+                    action,
+                    after: picked.after(),
+                    limit: picked.limit.into(),
+                })
             }
-            Self::BatchNew(gathered) => Command::BatchNew(Box::new(gathered.batch(now))),
-            Self::BatchOpen(batch, hold) => Command::BatchOpen { batch: batch.bytes(), hold_ms: hold.ms() },
-            Self::BatchCommit(batch) => Command::BatchCommit { batch: batch.bytes() },
-            Self::LookBatch(batch) => Command::LookBatch { batch: batch.bytes() },
+            Self::BatchNew(gathered) => Command::Batch(BatchCommand::New(Box::new(gathered.batch(now)))),
+            Self::BatchOpen(batch, hold) => {
+                Command::Batch(BatchCommand::Open { batch: batch.bytes(), hold_ms: hold.ms() })
+            }
+            Self::BatchCommit(batch) => Command::Batch(BatchCommand::Commit { batch: batch.bytes() }),
+            Self::LookBatch(batch) => Command::Query(Query::Batch { batch: batch.bytes() }),
             Self::Flush(faktory, at, limit) => {
                 // One stage more than exist.
                 let after = at.map_or(Cursor::default(), |(stage, at)| Cursor((stage % 4).into(), at.value()));
-                Command::Flush { protocol: protocol(faktory), after, limit: limit.into() }
+                Command::Bulk(BulkCommand::Flush { protocol: protocol(faktory), after, limit: limit.into() })
             }
-            Self::RegisterWorker(worker) => Command::RegisterWorker { worker: worker.bytes(), about: Bytes::new() },
+            Self::RegisterWorker(worker) => {
+                Command::Worker(WorkerCommand::Register { worker: worker.bytes(), about: Bytes::new() })
+            }
             Self::Barrier => Command::Barrier,
-            Self::Beat(worker, n) => Command::Beat { worker: worker.bytes(), state: n.map(state) },
-            Self::Signal(worker, n) => Command::SetWorkerState { worker: worker.bytes(), state: state(n) },
-            _ => Command::Stats,
+            Self::Beat(worker, n) => {
+                Command::Worker(WorkerCommand::Beat { worker: worker.bytes(), state: n.map(state) })
+            }
+            Self::Signal(worker, n) => {
+                Command::Worker(WorkerCommand::SetState { worker: worker.bytes(), state: state(n) })
+            }
+            _ => Command::Query(Query::Stats),
         }
     }
 }
@@ -589,12 +631,12 @@ impl Limited {
 
 /// The next command, after a part of a command that is done in parts.
 fn rest(asked: &Command, events: &[(ClientId, Event)]) -> Option<Command> {
-    let Some((_, Event::Mutated { next: Some(next), .. })) = events.last() else { return None };
+    let Some((_, Event::Reply(_, Reply::Mutated { next: Some(next), .. }))) = events.last() else { return None };
     match asked {
-        Command::Flush { protocol, limit, .. } => {
-            Some(Command::Flush { protocol: *protocol, after: *next, limit: *limit })
+        Command::Bulk(BulkCommand::Flush { protocol, limit, .. }) => {
+            Some(Command::Bulk(BulkCommand::Flush { protocol: *protocol, after: *next, limit: *limit }))
         }
-        Command::RemoveQueue { .. } => Some(asked.clone()),
+        Command::Queue(QueueCommand::Remove { .. }) => Some(asked.clone()),
         _ => None,
     }
 }
@@ -609,8 +651,8 @@ fn begin(now: Timestamp, clock: Clock, seed: u64) -> Context {
 fn same_twice(engine: &mut Engine, client: ClientId, (now, clock): (Timestamp, Clock)) {
     let mut look = || {
         let mut context = begin(now, clock, 0);
-        engine.apply(client, Tag(1), Command::Stats, &mut context);
-        context.events.retain(|(_, event)| matches!(event, Event::Stats { .. }));
+        engine.apply(client, Tag(1), Query::Stats, &mut context);
+        context.events.retain(|(_, event)| matches!(event, Event::Reply(_, Reply::Stats(_))));
         context.events
     };
     assert_eq!(look(), look(), "two answers to the same query");
@@ -638,7 +680,10 @@ fuzz_target!(|input: Input| {
         let client = ClientId((step.client % 5).into());
         let tag = if step.silent { Tag::silent(seed) } else { Tag(seed) };
         let command = ask.command(now);
-        let (opens, closes) = (matches!(command, Command::Open(_)), matches!(command, Command::Close));
+        let (opens, closes) = (
+            matches!(command, Command::Client(ClientCommand::Open(_))),
+            matches!(command, Command::Client(ClientCommand::Close)),
+        );
         let mut next = Some(command);
         for rounds in 0.. {
             let Some(command) = next else { break };

@@ -10,7 +10,8 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use windlass_engine::{
-    ClientId, ClientInfo, Command, Context, Engine, JobId, JobRef, Limits, NewJob, Protocol, Tag, Timestamp,
+    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, JobCommand, JobId, JobRef, Limits, NewJob, Protocol,
+    Tag, Timestamp,
 };
 use windlass_store::{
     CheckpointLimits, Checkpointer, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable, Record, Recovered,
@@ -115,15 +116,15 @@ fn run(
     mut write: impl FnMut(Option<&windlass_store::Commit>),
 ) {
     let mut context = Context::new(Timestamp(1_000), 1);
-    engine.apply(CLIENT, Tag::NONE, Command::Open(ClientInfo::default()), &mut context);
+    engine.apply(CLIENT, Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
     for step in steps.iter().take(STEPS_MAX) {
         context.changes.clear();
         let command = match step {
             Step::Push(len) => {
                 let body = Bytes::from(vec![7; usize::from(*len)]);
-                Command::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), body)))
+                Command::Job(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), body))))
             }
-            Step::Cancel(id) => Command::Cancel(JobRef::Id(JobId(u64::from(*id)))),
+            Step::Cancel(id) => Command::Job(JobCommand::Cancel(JobRef::Id(JobId(u64::from(*id))))),
             Step::Checkpoint => {
                 write(None);
                 continue;

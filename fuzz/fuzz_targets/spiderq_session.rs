@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_engine::{ClientId, Limits, Reply, Timestamp};
 use windlass_spiderq::session::{Settings, SpiderqSession};
 use windlass_spiderq::wire::{Dialect, Patience, Reply, Request, Status};
 use windlass_testkit::memory::MemoryHub;

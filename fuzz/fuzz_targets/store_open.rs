@@ -5,7 +5,7 @@
 mod directory;
 
 use libfuzzer_sys::fuzz_target;
-use windlass_engine::{Command, Context, Mutation, Tag, Timestamp};
+use windlass_engine::{BulkCommand, Context, Mutation, Tag, Timestamp};
 use windlass_store::{Fingerprint, Opened, Recovered, open, verify};
 
 use directory::{Input, damaged, limits};
@@ -33,7 +33,7 @@ fuzz_target!(|input: Input| {
         engine.apply(
             windlass_engine::ClientId(1),
             Tag::NONE,
-            Command::Mutate { filter, action: Mutation::Discard, after, limit: 1 },
+            BulkCommand::Mutate { filter, action: Mutation::Discard, after, limit: 1 },
             &mut context,
         );
         journal.append(&engine, &context.changes);

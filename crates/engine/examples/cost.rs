@@ -10,8 +10,9 @@ use std::{io, thread};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, From, JobRef, KeyUntil, LeaseTerms, Limits,
-    NewJob, Proof, Protocol, Select, Subscription, Tag, Take, Timestamp, Unique, Wait,
+    Clash, ClientCommand, ClientId, ClientInfo, Command as Ask, Context, Engine, Event, From, JobCommand, JobRef,
+    KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof, Protocol, Reply, Select, Subscription, Tag, Take,
+    TakeCommand, Timestamp, Unique, Wait,
 };
 
 const CLIENT: ClientId = ClientId(1);
@@ -49,7 +50,7 @@ fn life(jobs: u64, kind: &str) {
         context.changes.clear();
         std::mem::take(&mut context.events)
     };
-    ask(Tag::NONE, Ask::Open(ClientInfo::default()));
+    ask(Tag::NONE, Ask::Client(ClientCommand::Open(ClientInfo::default())));
     let queue = Bytes::from_static(b"resize");
     let body = Bytes::from_static(&[7; 100]);
     let before = resident_bytes();
@@ -65,21 +66,21 @@ fn life(jobs: u64, kind: &str) {
             let key = format!("{:016x}-{:016x}-ab", rng.roll(u64::MAX), rng.roll(u64::MAX));
             job.unique = Some(Unique { key: key.into(), clash: Clash::Attach, until: KeyUntil::End });
         }
-        drop(ask(Tag(1), Ask::Push(Box::new(job))));
+        drop(ask(Tag(1), Ask::Job(JobCommand::Push(Box::new(job)))));
     });
     println!("  {:>8} resident bytes per job", (resident_bytes().saturating_sub(before)) / jobs);
     let subscription = Subscription { queue, weight: 0, lease: LeaseTerms::CONNECTION, unclaimed: None };
-    ask(Tag::NONE, Ask::Serve(subscription));
+    ask(Tag::NONE, Ask::Client(ClientCommand::Serve(subscription)));
     let mut output = Vec::new();
     timed("take and finish", jobs, |_| {
         let take =
             Take { from: From::Subscriptions, select: Select::BestPriority, wait: Wait::No, worker: Bytes::new() };
-        let events = ask(Tag(1), Ask::Take(take));
-        if let Some((_, Event::Taken { job, .. })) = events.first() {
+        let events = ask(Tag(1), Ask::Take(TakeCommand::Take(take)));
+        if let Some((_, Event::Reply(_, Reply::Taken(job)))) = events.first() {
             output.clear();
             output.extend_from_slice(&job.body);
             let (job, result) = (JobRef::Id(job.id), Bytes::new());
-            drop(ask(Tag::NONE, Ask::Finish { job, proof: Proof::Connection, result }));
+            drop(ask(Tag::NONE, Ask::Lease(LeaseCommand::Finish { job, proof: Proof::Connection, result })));
         }
     });
     println!("  {:>8} resident bytes left", resident_bytes().saturating_sub(before));

@@ -7,13 +7,13 @@
 use bytes::Bytes;
 
 use crate::batch::{Batch, Role, Stage};
-use crate::command::QueueKind;
 use crate::context::{Change, Context};
 use crate::engine::Engine;
-use crate::event::Refusal;
 use crate::ids::{JobId, QueueId, Token};
 use crate::job::{Job, JobState, Lease};
 use crate::queue::QueueImage;
+use crate::refusal::{Capacity, Refusal, Thing};
+use crate::request::QueueKind;
 use crate::schedule::{NewSchedule, Schedule};
 use crate::table::Jobs;
 
@@ -90,7 +90,7 @@ impl Engine {
         self.rank_back = self.rank_back.max(job.rank + 1);
         self.rank_front = self.rank_front.min(job.rank.saturating_sub(1));
         self.settle_recalled(job);
-        let Some(slot) = self.jobs.slot(id) else { return Err(Refusal::UnknownJob) };
+        let Some(slot) = self.jobs.slot(id) else { return Err(Refusal::NotFound(Thing::Job)) };
         self.count(slot, |totals| totals.pushed += 1);
         self.remember_put(slot, context);
         self.drop_dead(context);
@@ -134,7 +134,7 @@ impl Engine {
         }
         let limit = self.limits.batches_max;
         if self.batches.len() >= limit as usize {
-            return Err(Refusal::BatchesFull { limit });
+            return Err(Capacity::Batches.exceeded(limit, limit));
         }
         self.check_bytes_for(callbacks.map(|job| job.body.len() as u64).sum(), 0)?;
         batch.id = self.adopt_number(batch.id, context);

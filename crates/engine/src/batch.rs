@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use crate::command::NewJob;
 use crate::ids::{JobId, Protocol, Timestamp};
+use crate::request::NewJob;
 
 /// A batch to create.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use crate::client::{Client, Waiting, turn_of};
-use crate::command::QueueKind;
 use crate::consumers::{Consumers, WaitKey};
 use crate::engine::Engine;
 use crate::ids::{ClientId, Priority, Protocol, QueueId, Timestamp};
 use crate::job::{Holder, JobState, JobStateKind, Lease};
 use crate::queue::Queue;
 use crate::ready::SortKey;
+use crate::request::QueueKind;
 
 /// By queue and protocol: how many abilities serve it, and how many sleepers were woken for it.
 type Hands = BTreeMap<(QueueId, Option<Protocol>), (u32, u32)>;

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use crate::command::{ClientInfo, LeaseTerms, Select, WorkerState};
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
+use crate::request::{ClientInfo, LeaseTerms, Select, WorkerState};
 
 /// One connection.
 #[derive(Debug, Default)]

@@ -5,12 +5,12 @@
 use bytes::Bytes;
 
 use crate::client::{Client, Served};
-use crate::command::{ClientInfo, QueueKind, Subscription};
 use crate::context::{Change, Context};
 use crate::engine::Engine;
-use crate::event::Refusal;
 use crate::ids::{ClientId, JobId, QueueId};
 use crate::queue::QueueImage;
+use crate::refusal::{Capacity, Refusal};
+use crate::request::{ClientInfo, QueueKind, Subscription};
 use crate::work::{LOOKED_UP, STEP};
 
 /// The most registrations of one queue by one client that count. Some workers register before each job.
@@ -76,7 +76,7 @@ impl Engine {
             return Ok(());
         }
         if is_full {
-            return Err(Refusal::AbilitiesFull { limit });
+            return Err(Capacity::Subscriptions.exceeded(limit, limit));
         }
         let queue = self.queues.find_or_make(&subscription.queue, QueueKind::Work, self.limits.queues_max)?;
         self.make_known(queue, context);
@@ -210,6 +210,6 @@ impl Engine {
     pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), Refusal> {
         let limit = self.limits.name_bytes_max;
         let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        if given > limit { Err(Refusal::NameTooLong { given, limit }) } else { Ok(()) }
+        if given > limit { Err(Capacity::NameBytes.exceeded(given, limit)) } else { Ok(()) }
     }
 }

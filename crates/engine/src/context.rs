@@ -1,9 +1,9 @@
-//! A turn: the engine's input besides commands (time, a random seed) and its output (changes, events, notices).
+//! A turn: the engine's input besides commands (time, a random seed) and its output (changes, events, warnings).
 
 use crate::clock::Clock;
-use crate::event::Event;
-use crate::ids::{ClientId, JobId, QueueId, Timestamp};
-use crate::notice::Notice;
+use crate::event::{Event, Notice, Reply};
+use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
+use crate::warning::Warning;
 
 /// The input and output of one visit to the engine. Create one per visit, or clear and reuse it.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Context {
     /// Events to send, in order. The order of one client's events is binding.
     pub events: Vec<(ClientId, Event)>,
     /// Notices for the operator, at most one of each kind.
-    pub notices: Vec<Notice>,
+    pub warnings: Vec<Warning>,
     rng: u64,
 }
 
@@ -26,7 +26,7 @@ impl Context {
     #[must_use]
     pub const fn new(now: Timestamp, seed: u64) -> Self {
         let clock = Clock::skewed(0);
-        Self { now, clock, changes: Vec::new(), events: Vec::new(), notices: Vec::new(), rng: seed }
+        Self { now, clock, changes: Vec::new(), events: Vec::new(), warnings: Vec::new(), rng: seed }
     }
 
     /// The next random number below `sides` (0 if `sides` is 0), from splitmix64.
@@ -42,8 +42,14 @@ impl Context {
         }
     }
 
-    pub(crate) fn tell(&mut self, client: ClientId, event: Event) {
-        self.events.push((client, event));
+    /// Answers a client's command.
+    pub(crate) fn reply(&mut self, client: ClientId, tag: Tag, reply: Reply) {
+        self.events.push((client, Event::Reply(tag, reply)));
+    }
+
+    /// Sends a client a message that answers no command.
+    pub(crate) fn notify(&mut self, client: ClientId, notice: Notice) {
+        self.events.push((client, Event::Notice(notice)));
     }
 
     pub(crate) fn remember(&mut self, change: Change) {

@@ -5,13 +5,13 @@
 
 use bytes::Bytes;
 
-use crate::command::{JobRef, Proof, QueueKind, RepayTo};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::Refusal;
 use crate::ids::{ClientId, Tag};
 use crate::job::{Cycle, JobState};
 use crate::ready::Slot;
+use crate::refusal::Refusal;
+use crate::request::{JobRef, Proof, QueueKind, RepayTo};
 
 impl Engine {
     pub(crate) fn repay(

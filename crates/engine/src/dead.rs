@@ -9,7 +9,7 @@
 
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::Refusal;
+use crate::refusal::{Capacity, Refusal};
 
 /// Dead jobs dropped before their time, since the engine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Engine {
     pub(crate) fn check_room_for(&self, body_bytes: usize) -> Result<(), Refusal> {
         let (held, limit) = (self.jobs.len() as u64, self.limits.jobs_max);
         if held.saturating_sub(self.sets.dead.len() as u64) >= limit {
-            return Err(Refusal::JobsFull { held, limit });
+            return Err(Capacity::Jobs.exceeded(held, limit));
         }
         self.check_bytes_for(body_bytes as u64, 0)
     }
@@ -87,7 +87,7 @@ impl Engine {
     pub(crate) fn check_bytes_for(&self, bytes: u64, less: u64) -> Result<(), Refusal> {
         let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
         let stays = held.saturating_sub(self.jobs.dead_bytes()).saturating_sub(less);
-        if stays.saturating_add(bytes) > limit { Err(Refusal::BytesFull { held, limit }) } else { Ok(()) }
+        if stays.saturating_add(bytes) > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
     }
 
     /// Drops the oldest dead jobs to make room for a new job, at most one page of them. A queue that is not known may be

@@ -3,11 +3,11 @@
 use crate::alarm::Alarm;
 use crate::context::{Change, Context};
 use crate::engine::Engine;
-use crate::event::End;
 use crate::ids::{JobId, Timestamp};
 use crate::job::JobState;
-use crate::notice::NoticeKind;
+use crate::outcome::End;
 use crate::place::{expiry, key_limit};
+use crate::warning::WarningKind;
 
 impl Engine {
     /// Advances the engine to `context.now`. A time in the past is ignored.
@@ -126,7 +126,7 @@ impl Engine {
         match self.jobs.at(slot).map(|job| &job.state) {
             Some(JobState::Ready | JobState::Scheduled(_) | JobState::Retrying(_)) => {
                 self.count(slot, |totals| totals.expired += 1);
-                self.notice_job(NoticeKind::Expired, slot, context);
+                self.warn_job(WarningKind::Expired, slot, context);
                 self.tell_end(slot, &End::Expired, context);
                 self.end_badly(slot, context);
             }

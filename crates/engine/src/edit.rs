@@ -2,15 +2,18 @@
 
 use bytes::Bytes;
 
-use crate::command::{Cursor, JobRef, QueueKind};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::{End, Event, JobView, Refusal};
+use crate::event::Reply;
 use crate::ids::{ClientId, Priority, QueueId, Tag};
 use crate::job::Job;
+use crate::outcome::End;
 use crate::payload::Payload;
+use crate::query::JobView;
 use crate::queue::QueueImage;
 use crate::ready::Slot;
+use crate::refusal::{Refusal, Thing};
+use crate::request::{Cursor, JobRef, QueueKind};
 
 impl Engine {
     pub(crate) fn replace(
@@ -58,7 +61,7 @@ impl Engine {
             JobRef::Name(_) | JobRef::Key { .. } | JobRef::KeyAnywhere { .. } => None,
         };
         let job = self.find(job).ok().and_then(|slot| self.view(self.jobs.at(slot)?)).map(Box::new);
-        context.tell(client, Event::Looked { tag, job, schedule });
+        context.reply(client, tag, Reply::Looked { job, schedule });
     }
 
     pub(crate) fn view(&self, job: &Job) -> Option<JobView> {
@@ -94,13 +97,13 @@ impl Engine {
         context: &mut Context,
     ) -> Result<(), Refusal> {
         let known = |id: &QueueId| self.queues.at(*id).is_some_and(|queue| queue.image.known);
-        let id = self.queues.named(name).filter(known).ok_or(Refusal::UnknownQueue)?;
-        let Some(queue) = self.queues.at(id) else { return Err(Refusal::UnknownQueue) };
+        let id = self.queues.named(name).filter(known).ok_or(Refusal::NotFound(Thing::Queue))?;
+        let Some(queue) = self.queues.at(id) else { return Err(Refusal::NotFound(Thing::Queue)) };
         if only_idle && (queue.workers() > 0 || queue.live() > 0) {
-            return Err(Refusal::QueueInUse);
+            return Err(Refusal::InUse);
         }
         if let Err(changed) = self.discard_ready(id, context) {
-            context.tell(client, Event::Mutated { tag, changed, next: Some(Cursor(0, 0)) });
+            context.reply(client, tag, Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
             return Ok(());
         }
         let forget = |image: &mut QueueImage| {

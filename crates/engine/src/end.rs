@@ -2,14 +2,17 @@
 
 use bytes::Bytes;
 
-use crate::command::{JobRef, Note, Proof, QueueKind};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::{End, Event, Fate, Refusal, Totals};
+use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, JobId, Tag, Timestamp};
 use crate::job::{Backoff, Failure, Holder, Job, JobState, OnExpiry, Progress};
-use crate::notice::NoticeKind;
+use crate::outcome::{End, Fate};
+use crate::query::Totals;
 use crate::ready::Slot;
+use crate::refusal::{Refusal, Thing};
+use crate::request::{JobRef, Note, Proof, QueueKind};
+use crate::warning::WarningKind;
 
 /// The failure recorded when a lease runs out and that counts as a failure.
 const EXPIRED_KIND: &[u8] = b"ReservationExpired";
@@ -39,7 +42,7 @@ impl Engine {
             (_, leased) => leased?,
         };
         self.must_be(slot, QueueKind::Work)?;
-        let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
+        let Some(job) = self.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
         let id = job.id;
         // A job that is not durable keeps no result.
         let extra = job.extra.as_deref().filter(|_| job.durable);
@@ -64,7 +67,7 @@ impl Engine {
             self.remove_job(slot, context);
         }
         if tag.wants_answer() {
-            context.tell(client, Event::Finished { tag, job: id });
+            context.reply(client, tag, Reply::Finished(id));
         }
         Ok(())
     }
@@ -80,11 +83,11 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let slot = self.leased(client, job, proof)?;
         self.must_be(slot, QueueKind::Work)?;
-        let id = self.jobs.at(slot).map(|job| job.id).ok_or(Refusal::UnknownJob)?;
+        let id = self.jobs.at(slot).map(|job| job.id).ok_or(Refusal::NotFound(Thing::Job))?;
         let end = End::Failed(failure.clone());
         let fate = self.fail_job(slot, failure, &end, context);
         if tag.wants_answer() {
-            context.tell(client, Event::Failed { tag, job: id, fate });
+            context.reply(client, tag, Reply::Failed { job: id, fate });
         }
         Ok(())
     }
@@ -137,7 +140,7 @@ impl Engine {
         self.must_be(slot, QueueKind::Work)?;
         self.count(slot, |totals| totals.misfits += 1);
         let waits = self.mark_unfit(slot, self.protocol_of(client));
-        self.notice_unfit(slot, why, !waits, context);
+        self.warn_unfit(slot, why, !waits, context);
         if waits {
             self.make_ready(slot, None, context);
         } else {
@@ -168,7 +171,7 @@ impl Engine {
         self.tell_end(slot, end, context);
         let Some(job) = self.jobs.at(slot) else { return Fate::Discarded };
         let kept = job.retry.failures_max != 0 && job.durable;
-        self.notice_end(slot, end, kept, context);
+        self.warn_end(slot, end, kept, context);
         if !kept {
             self.end_badly(slot, context);
             return Fate::Discarded;
@@ -274,7 +277,7 @@ impl Engine {
         if let Some(job) = self.jobs.at(slot) {
             // The newest listener is notified first.
             for listener in job.listeners().iter().rev() {
-                context.tell(*listener, Event::Progress { job: job.id, note: note.clone() });
+                context.notify(*listener, Notice::Progress { job: job.id, note: note.clone() });
             }
         }
         self.tell_done(client, tag, context);
@@ -317,7 +320,7 @@ impl Engine {
             *last = Some(Box::new(Failure { at: now, first_at, next_at, kind, message, backtrace: Vec::new() }));
         });
         let kept = self.jobs.at(slot).is_some_and(|job| job.durable);
-        self.notice_job(if kept { NoticeKind::Buried } else { NoticeKind::LostForGood }, slot, context);
+        self.warn_job(if kept { WarningKind::Buried } else { WarningKind::LostForGood }, slot, context);
         self.tell_end(slot, &End::Lost, context);
         if kept {
             self.bury(slot, context);
@@ -379,7 +382,7 @@ impl Engine {
             }
             JobRef::KeyAnywhere { protocol, key } => self.jobs.keyed_anywhere(*protocol, key, self.queues.numbers()),
         };
-        slot.ok_or(Refusal::UnknownJob)
+        slot.ok_or(Refusal::NotFound(Thing::Job))
     }
 
     /// Finds the job, if it is leased and the proof holds.
@@ -417,7 +420,7 @@ impl Engine {
             return;
         }
         for listener in listeners.into_iter().rev() {
-            context.tell(listener, Event::Ended { job: id, end: end.clone() });
+            context.notify(listener, Notice::Ended { job: id, end: end.clone() });
             if let Some(client) = self.clients.get_mut(&listener) {
                 client.hears.remove(&id);
             }
@@ -427,7 +430,7 @@ impl Engine {
 
     pub(crate) fn tell_done(&self, client: ClientId, tag: Tag, context: &mut Context) {
         if tag.wants_answer() {
-            context.tell(client, Event::Done { tag });
+            context.reply(client, tag, Reply::Done);
         }
     }
 }

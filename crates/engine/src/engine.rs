@@ -13,15 +13,18 @@ use crate::alarm::{Alarms, Sets};
 use crate::batch::{Batch, Batches};
 use crate::client::{Client, Worker};
 use crate::clock::Clock;
-use crate::command::{Command, WorkerState};
+use crate::command::Command;
 use crate::context::{Change, Context};
 use crate::dead::DeadDropped;
-use crate::event::{Event, Refusal, Totals};
+use crate::event::Reply;
 use crate::figures::Census;
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
 use crate::job::Job;
 use crate::limits::Limits;
+use crate::query::Totals;
 use crate::queue::{Queue, QueueImage, Queues};
+use crate::refusal::Refusal;
+use crate::request::WorkerState;
 use crate::schedule::{Schedule, ScheduleRef, Schedules};
 use crate::table::Jobs;
 use crate::unclaimed::Unclaimed;
@@ -128,11 +131,15 @@ impl Engine {
     }
 
     /// Does all due work, then the client's command. The direct answer repeats `tag`.
-    pub fn apply(&mut self, client: ClientId, tag: Tag, command: Command, context: &mut Context) {
+    pub fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>, context: &mut Context) {
+        self.apply_command(client, tag, command.into(), context);
+    }
+
+    fn apply_command(&mut self, client: ClientId, tag: Tag, command: Command, context: &mut Context) {
         self.spend_command();
         self.catch_up(context);
         if let Err(why) = self.dispatch(client, tag, command, context) {
-            context.tell(client, Event::Refused { tag, why });
+            context.reply(client, tag, Reply::Refused(why));
         }
         self.settle(context);
         self.tell_dropped(context);
@@ -143,80 +150,6 @@ impl Engine {
     pub fn tick(&mut self, context: &mut Context) {
         self.catch_up(context);
         self.check_now_and_then();
-    }
-
-    #[expect(clippy::unit_arg, reason = "one line for each command is easiest to read")]
-    fn dispatch(&mut self, client: ClientId, tag: Tag, command: Command, context: &mut Context) -> Result<(), Refusal> {
-        match command {
-            // connections: `clients`
-            Command::Open(info) => self.open(client, info),
-            Command::Close => Ok(self.close(client, context)),
-            Command::SetClientName(label) => self.label(client, &label),
-            // what a worker can do: `clients`
-            Command::Serve(subscription) => self.serve_queue(client, subscription, context),
-            Command::Unserve { queue, requeue } => self.unserve(client, &queue, requeue, context),
-            Command::UnserveAll { requeue } => self.unserve_all(client, requeue, context),
-            // jobs in: `push`
-            Command::Push(job) => self.push(client, tag, &job, context),
-            // jobs out: `take`, `wait`
-            Command::Take(take) => self.take(client, tag, take, context),
-            Command::WaitForWork => self.sleep(client, context),
-            Command::Credit { credits, select } => self.credit(client, credits, select, context),
-            Command::Unwait => Ok(self.unwait(client, context)),
-            // jobs done: `end`, `cycle`
-            Command::Finish { job, proof, result } => self.finish(client, tag, &job, proof, result, context),
-            Command::Fail { job, proof, failure } => self.fail(client, tag, &job, proof, failure, context),
-            Command::Unconvertible { job, proof, why } => self.misfit(client, tag, &job, proof, &why, context),
-            Command::Release { job, proof, front } => self.release(client, tag, &job, proof, front, context),
-            Command::Extend { job, proof, until, only_later } => {
-                self.extend(client, tag, &job, proof, (until, only_later), context)
-            }
-            Command::Repay { job, proof, body, to } => self.repay(client, tag, &job, proof, (body, to), context),
-            Command::Progress { job, proof, note } => self.hear(client, tag, &job, proof, note, context),
-            // one job, from outside: `edit`
-            Command::Track { job, progress, text, until } => {
-                self.track(client, tag, &job, (progress, text), until, context)
-            }
-            Command::Replace { job, body } => self.replace(client, tag, &job, &body, context),
-            Command::Cancel(job) => self.cancel(client, tag, &job, context),
-            Command::Look(job) => Ok(self.look(client, tag, &job, context)),
-            // queues: `edit`, `throttle`, `rules`, `isolation`
-            Command::CreateQueue { queue, kind } => self.create_queue(client, tag, &queue, kind, context),
-            Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, &queue, only_idle, context),
-            Command::PauseQueue { queue, paused } => Ok(self.pause_queue(client, tag, &queue, paused, context)),
-            Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, &queue, jobs_max, context),
-            Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, &queue, throttle, context),
-            Command::Bridge(bridge) => Ok(self.bridge(client, tag, *bridge, context)),
-            Command::RuleQueue { queue, rules } => self.rule_queue(client, tag, &queue, rules, context),
-            // schedules: `recur`
-            Command::SetSchedule(new) => self.set_schedule(client, tag, *new, context),
-            Command::RemoveSchedule(which) => self.remove_schedule(client, tag, &which, context),
-            Command::ListSchedules { protocol, after, limit } => {
-                Ok(self.list_schedules(client, tag, protocol, (after, limit), context))
-            }
-            // batches: `gather`
-            Command::BatchNew(new) => self.new_batch(client, tag, *new, context),
-            Command::BatchOpen { batch, hold_ms } => self.open_batch(client, tag, (&batch, hold_ms), context),
-            Command::BatchCommit { batch } => self.commit_batch(client, tag, &batch, context),
-            Command::LookBatch { batch } => self.look_batch(client, tag, &batch, context),
-            // listings: `list`
-            Command::LookQueue { queue } => Ok(self.look_queue(client, tag, &queue, context)),
-            Command::ListQueues { after, limit } => Ok(self.list_queues(client, tag, (after, limit), context)),
-            Command::ListJobs { filter, after, limit } => {
-                Ok(self.list_jobs(client, tag, &filter, (after, limit), context))
-            }
-            Command::ListClients { after, limit } => Ok(self.list_clients(client, tag, (after, limit), context)),
-            Command::Stats => Ok(self.tell_stats(client, tag, context)),
-            Command::Barrier => Ok(context.tell(client, Event::Settled { tag })),
-            Command::Mutate { filter, action, after, limit } => {
-                Ok(self.mutate(client, tag, &filter, action, (after, limit), context))
-            }
-            Command::Flush { protocol, after, limit } => Ok(self.flush(client, tag, protocol, (after, limit), context)),
-            // workers by name: `workers`
-            Command::RegisterWorker { worker, about } => self.enlist(client, tag, &worker, about, context),
-            Command::Beat { worker, state } => self.beat(client, tag, &worker, state, context),
-            Command::SetWorkerState { worker, state } => self.signal(client, tag, &worker, state, context),
-        }
     }
 
     // ---- what can be read ------------------------------------------------------------------------------------------

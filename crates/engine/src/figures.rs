@@ -2,9 +2,10 @@
 
 use crate::context::Context;
 use crate::engine::{Engine, Head};
-use crate::event::{Event, ProtocolStats, Stats, Totals};
+use crate::event::Reply;
 use crate::ids::{ClientId, Protocol, Tag};
 use crate::job::JobStateKind;
+use crate::query::{ProtocolStats, Stats, Totals};
 
 /// Jobs by state, in the order of [`JobStateKind::ALL`].
 type Places = [u64; JobStateKind::ALL.len()];
@@ -78,7 +79,7 @@ impl Engine {
             schedules: count(self.schedules.len()),
             batches: count(self.batches.len()),
         };
-        context.tell(client, Event::Stats { tag, stats: Box::new(stats) });
+        context.reply(client, tag, Reply::Stats(Box::new(stats)));
     }
 
     /// The counters of each protocol that has, or had, any.

@@ -1,12 +1,12 @@
 //! Removes everything of one protocol except its schedules, one page at a time.
 
-use crate::command::{Cursor, Filter, QueueKind};
 use crate::context::{Change, Context};
 use crate::engine::Engine;
-use crate::event::Event;
+use crate::event::Reply;
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag};
 use crate::job::JobStateKind;
 use crate::queue::Queue;
+use crate::request::{Cursor, Filter, QueueKind};
 use crate::work::CHANGE;
 
 /// The phases, in this order. Batches come first, so that the removal of their jobs pushes no callbacks.
@@ -40,7 +40,7 @@ impl Engine {
             self.head.protocols.retain(|(other, _)| *other != protocol);
             context.remember(Change::Head);
         }
-        context.tell(client, Event::Mutated { tag, changed, next });
+        context.reply(client, tag, Reply::Mutated { changed, next });
     }
 
     fn flush_batches(

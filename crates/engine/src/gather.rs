@@ -6,14 +6,16 @@
 use bytes::Bytes;
 
 use crate::batch::{Batch, BatchStanding, Kept, Member, NewBatch, Role, Stage};
-use crate::command::{NewJob, QueueKind};
 use crate::context::{Change, Context};
 use crate::engine::Engine;
-use crate::event::{BatchView, CallbackState, Event, Refusal};
+use crate::event::Reply;
 use crate::ids::{ClientId, JobId, Tag};
 use crate::job::{Job, JobStateKind};
+use crate::query::{BatchView, CallbackState};
 use crate::ready::Slot;
 use crate::recur::owned;
+use crate::refusal::{Capacity, Refusal, Thing};
+use crate::request::{NewJob, QueueKind};
 
 /// The wait before a callback that could not be pushed is tried again: its queue may exist with the other kind.
 const RETRY_MS: u64 = 1_000;
@@ -69,9 +71,9 @@ impl Engine {
     fn parent_of(&self, new: &NewBatch) -> Result<(Option<JobId>, u32), Refusal> {
         let Some(name) = &new.parent else { return Ok((None, 0)) };
         let same = |batch: &&Batch| batch.protocol == new.protocol;
-        let parent = self.batches.named(name).filter(same).ok_or(Refusal::UnknownBatch)?;
+        let parent = self.batches.named(name).filter(same).ok_or(Refusal::NotFound(Thing::Batch))?;
         let (depth, limit) = (parent.depth + 1, self.limits.batch_depth_max);
-        if depth > limit { Err(Refusal::BatchTooDeep { limit }) } else { Ok((Some(parent.id), depth)) }
+        if depth > limit { Err(Capacity::BatchDepth.exceeded(limit, limit)) } else { Ok((Some(parent.id), depth)) }
     }
 
     pub(crate) fn check_callback(&self, job: &NewJob) -> Result<(), Refusal> {
@@ -93,8 +95,8 @@ impl Engine {
             return Ok(());
         }
         let old = self.batches.longest_at_rest(parent);
-        self.forget_batch(old.ok_or(Refusal::BatchesFull { limit })?, false, context);
-        if self.batches.len() < limit as usize { Ok(()) } else { Err(Refusal::BatchesFull { limit }) }
+        self.forget_batch(old.ok_or(Capacity::Batches.exceeded(limit, limit))?, false, context);
+        if self.batches.len() < limit as usize { Ok(()) } else { Err(Capacity::Batches.exceeded(limit, limit)) }
     }
 
     /// A committed batch is held, if it has anything left to push: the client that opens it will add to it. The hold is limited
@@ -106,7 +108,7 @@ impl Engine {
         (name, hold_ms): (&Bytes, u64),
         context: &mut Context,
     ) -> Result<(), Refusal> {
-        let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
+        let batch = self.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?;
         let (id, at) = (batch.id, batch.standing);
         if at.committed && at.has_stages_left() {
             let until = self.now.after_ms(hold_ms).max(at.held_until.unwrap_or_default());
@@ -126,7 +128,7 @@ impl Engine {
         name: &Bytes,
         context: &mut Context,
     ) -> Result<(), Refusal> {
-        let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
+        let batch = self.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?;
         let (id, at) = (batch.id, batch.standing);
         if !at.committed || at.held_until.is_some() {
             let since = if at.committed { at.since } else { self.now };
@@ -146,8 +148,8 @@ impl Engine {
         name: &Bytes,
         context: &mut Context,
     ) -> Result<(), Refusal> {
-        let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?;
-        context.tell(client, Event::BatchLooked { tag, batch: Box::new(view(batch)) });
+        let batch = self.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?;
+        context.reply(client, tag, Reply::Batch(Box::new(view(batch))));
         Ok(())
     }
 
@@ -156,7 +158,7 @@ impl Engine {
     /// The batch membership of a new job.
     pub(crate) fn membership(&self, new: &NewJob) -> Result<Option<Member>, Refusal> {
         let Some(name) = &new.batch else { return Ok(None) };
-        let batch = self.batches.named(name).ok_or(Refusal::UnknownBatch)?.id;
+        let batch = self.batches.named(name).ok_or(Refusal::NotFound(Thing::Batch))?.id;
         // A batch can only wait for durable jobs of `work` queues. A job with a past may already have ended in its batch.
         if !new.durable || new.kind != QueueKind::Work || new.past.is_some() {
             return Err(Refusal::OutOfPlace);

@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::command::QueueKind;
 use crate::consumers::Consumers;
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::ids::{ClientId, Protocol, QueueId, Tag, Timestamp};
 use crate::job::{Job, JobState};
-use crate::notice::NoticeKind;
 use crate::queue::Queue;
 use crate::ready::{ReadyQueue, Slot, SortKey};
+use crate::request::QueueKind;
+use crate::warning::WarningKind;
 
 /// The queues that all protocols share. Not journalled: the caller must set it anew in each engine, before the first take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,7 +161,7 @@ impl Queue {
     }
 }
 
-/// The shortest interval between two notices about a queue.
+/// The shortest interval between two warnings about a queue.
 const NOTICE_PAUSE_MS: u64 = 60_000;
 
 /// When a notice about a queue was last given. The next one is due [`NOTICE_PAUSE_MS`] later.
@@ -254,7 +254,7 @@ impl Engine {
         }
         let Some((jobs, workers)) = queue.unserved_beside_others() else { return };
         if !self.unclaimed.are_taken(jobs) && is_news(&mut queue.noticed.unserved, now) {
-            context.notice(NoticeKind::Unserved { jobs, workers }, || {
+            context.warn(WarningKind::Unserved { jobs, workers }, || {
                 (queue.image.name.clone(), Bytes::new(), Bytes::new())
             });
         }

@@ -1,7 +1,7 @@
 //! The queue: one deterministic state machine that decides and never acts.
 //!
 //! It has no socket, file, clock, thread, randomness or log. Time and a random seed enter with the [`Context`]. What to journal
-//! ([`Change`]), to send ([`Event`]) and to log ([`Notice`]) leaves with it. The same start, inputs and times give the same
+//! ([`Change`]), to send ([`Event`]) and to log ([`Warning`]) leaves with it. The same start, inputs and times give the same
 //! outputs.
 //!
 //! Reading order: [`Job`], [`JobState`], [`Schedule`] and [`Batch`] (the data) · [`Command`] (the requests) · [`Event`] (the
@@ -14,9 +14,9 @@
 //! let mut engine = Engine::new(Limits::default(), 0);
 //! let mut context = Context::new(Timestamp(1_000), 7);
 //! let client = ClientId(1);
-//! engine.apply(client, Tag::NONE, Command::Open(ClientInfo::default()), &mut context);
+//! engine.apply(client, Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
 //! let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png"));
-//! engine.apply(client, Tag(1), Command::Push(Box::new(job)), &mut context);
+//! engine.apply(client, Tag(1), JobCommand::Push(Box::new(job)), &mut context);
 //! assert_eq!(context.events.len(), 1); // Pushed: send it once the journal has `context.changes`
 //! ```
 //!
@@ -46,6 +46,7 @@ mod consumers;
 mod context;
 mod cycle;
 mod dead;
+mod dispatch;
 mod due;
 mod edit;
 mod end;
@@ -59,23 +60,28 @@ mod isolation;
 mod job;
 mod limits;
 mod list;
-mod notice;
 mod numbered;
+mod outcome;
 mod part;
 mod payload;
 mod place;
 mod push;
+mod query;
 mod queue;
 mod ready;
 mod recur;
+mod refusal;
+mod request;
 mod rules;
 mod schedule;
 mod table;
 mod take;
+mod terms;
 mod throttle;
 mod track;
 mod unclaimed;
 mod wait;
+mod warning;
 mod work;
 mod workers;
 mod zone;
@@ -93,11 +99,15 @@ pub use ids::*;
 pub use isolation::{Bridge, Unfit, matches};
 pub use job::*;
 pub use limits::Limits;
-pub use notice::{Notice, NoticeKind};
 pub use numbered::Numbered;
+pub use outcome::*;
 pub use payload::Payload;
+pub use query::*;
 pub use queue::{Queue, QueueImage};
+pub use refusal::{Capacity, Refusal, Thing};
+pub use request::*;
 pub use rules::{Codec, QueueRules};
 pub use schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
 pub use throttle::Throttle;
+pub use warning::{Warning, WarningKind};
 pub use zone::Zone;

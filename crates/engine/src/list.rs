@@ -1,20 +1,46 @@
 //! Listings and bulk changes, a page at a time. No command shows or changes more than `page_max` rows, and its search costs at
 //! most [`WORK_PER_ROW`] for each row, so no command stalls the others.
 
-use crate::command::{Cursor, Filter, Mutation, QueueKind};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::{ClientRow, Event, JobView, QueueRow};
+use crate::event::Reply;
 use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
 use crate::job::JobStateKind;
+use crate::query::Query;
+use crate::query::{ClientRow, JobView, QueueRow};
 use crate::ready::{Slot, SortKey};
+use crate::refusal::Refusal;
+use crate::request::{Cursor, Filter, Mutation, QueueKind};
 use crate::work::{CHANGE, LOOKED_UP, NAME, NAMES_PER_ROW, ROW, STEP, TEST, TEST_BYTES, WORK_PER_ROW};
 
 impl Engine {
+    /// Answers a query.
+    #[expect(clippy::unit_arg, reason = "one line for each query is easiest to read")]
+    pub(crate) fn query(
+        &mut self,
+        client: ClientId,
+        tag: Tag,
+        query: Query,
+        context: &mut Context,
+    ) -> Result<(), Refusal> {
+        match query {
+            Query::Job(job) => Ok(self.look(client, tag, &job, context)),
+            Query::Schedules { protocol, after, limit } => {
+                Ok(self.list_schedules(client, tag, protocol, (after, limit), context))
+            }
+            Query::Batch { batch } => self.look_batch(client, tag, &batch, context),
+            Query::Queue { queue } => Ok(self.look_queue(client, tag, &queue, context)),
+            Query::Queues { after, limit } => Ok(self.list_queues(client, tag, (after, limit), context)),
+            Query::Jobs { filter, after, limit } => Ok(self.list_jobs(client, tag, &filter, (after, limit), context)),
+            Query::Clients { after, limit } => Ok(self.list_clients(client, tag, (after, limit), context)),
+            Query::Stats => Ok(self.tell_stats(client, tag, context)),
+        }
+    }
+
     pub(crate) fn look_queue(&self, client: ClientId, tag: Tag, name: &[u8], context: &mut Context) {
         let queue = self.queues.named(name).and_then(|id| self.queues.at(id)).filter(|queue| queue.image.known);
         let rows = queue.map(|queue| queue.row(self.oldest_ready(queue.image.id))).into_iter().collect();
-        context.tell(client, Event::Queues { tag, rows, next: None });
+        context.reply(client, tag, Reply::Queues { rows, next: None });
     }
 
     pub(crate) fn list_queues(&self, client: ClientId, tag: Tag, (after, limit): (Cursor, u32), context: &mut Context) {
@@ -26,7 +52,7 @@ impl Engine {
             Some(queue.row(self.oldest_ready(id)))
         };
         let (rows, next): (Vec<QueueRow>, _) = self.page_of_queues(after.0, self.page(limit), row);
-        context.tell(client, Event::Queues { tag, rows, next: next.map(|next| Cursor(next, births)) });
+        context.reply(client, tag, Reply::Queues { rows, next: next.map(|next| Cursor(next, births)) });
     }
 
     /// The first queues from a number on for which `row` returns a row, and the number at which to go on. Unused numbers cost a
@@ -83,7 +109,7 @@ impl Engine {
                 break;
             }
         }
-        context.tell(client, Event::Clients { tag, rows, next });
+        context.reply(client, tag, Reply::Clients { rows, next });
     }
 
     /// A client with at most `names_max` of the queues that it serves, without the last `skipped`, which earlier rows had.
@@ -118,7 +144,7 @@ impl Engine {
         let (slots, next) = self.matching(filter, after, limit);
         self.spend(ROW * slots.len() as u64);
         let rows: Vec<JobView> = slots.into_iter().filter_map(|slot| self.view(self.jobs.at(slot)?)).collect();
-        context.tell(client, Event::Jobs { tag, rows, next });
+        context.reply(client, tag, Reply::Jobs { rows, next });
     }
 
     pub(crate) fn mutate(
@@ -136,7 +162,7 @@ impl Engine {
         for slot in slots {
             changed += u32::from(self.mutate_one(slot, action, context));
         }
-        context.tell(client, Event::Mutated { tag, changed, next });
+        context.reply(client, tag, Reply::Mutated { changed, next });
     }
 
     fn mutate_one(&mut self, slot: Slot, action: Mutation, context: &mut Context) -> bool {
@@ -148,7 +174,7 @@ impl Engine {
             // The dead-letter queue holds durable jobs only.
             (Mutation::Kill, _) if !durable => self.discard(slot, context),
             (Mutation::Kill, _) => {
-                self.tell_end(slot, &crate::event::End::Cancelled, context);
+                self.tell_end(slot, &crate::outcome::End::Cancelled, context);
                 self.bury(slot, context);
             }
             (Mutation::Requeue, JobStateKind::Ready | JobStateKind::Done | JobStateKind::Parked) => return false,

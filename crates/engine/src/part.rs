@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
 use crate::client::Waiting;
-use crate::command::Command;
+use crate::command::{ClientCommand, Command};
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::ids::{ClientId, JobId, QueueId};
@@ -19,9 +19,9 @@ impl Engine {
     /// here.
     pub fn apply_in_part(&mut self, client: ClientId, command: &Command, context: &mut Context) -> bool {
         let limit = self.page(u32::MAX);
-        let ends = matches!(command, Command::Close);
-        let gives_back = ends || matches!(command, Command::UnserveAll { requeue: true });
-        if !ends && !matches!(command, Command::UnserveAll { .. }) {
+        let ends = matches!(command, Command::Client(ClientCommand::Close));
+        let gives_back = ends || matches!(command, Command::Client(ClientCommand::UnserveAll { requeue: true }));
+        if !ends && !matches!(command, Command::Client(ClientCommand::UnserveAll { .. })) {
             return false;
         }
         let Some(known) = self.clients.get(&client) else { return false };

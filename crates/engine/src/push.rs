@@ -3,17 +3,19 @@
 use bytes::Bytes;
 
 use crate::batch::Member;
-use crate::command::{Clash, NewJob, Past, QueueKind};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::{Event, Pushed, Refusal};
+use crate::event::Reply;
 use crate::ids::{ClientId, JobId, QueueId, Tag, Token};
 use crate::isolation::Unfit;
 use crate::job::{Cycle, Extra, Job, JobState, JobStateKind, KeyUntil, Lease, Track};
-use crate::notice::NoticeKind;
+use crate::outcome::Pushed;
 use crate::payload::Payload;
 use crate::place::expiry;
 use crate::ready::Slot;
+use crate::refusal::{Capacity, Refusal, Thing};
+use crate::request::{Clash, NewJob, Past, QueueKind};
+use crate::warning::WarningKind;
 
 impl Engine {
     pub(crate) fn push(
@@ -27,11 +29,11 @@ impl Engine {
         if let Err(why) = pushed
             && why != Refusal::NotUnique
         {
-            context.notice(NoticeKind::Refused(why), || (Self::own(&new.queue), Bytes::new(), Bytes::new()));
+            context.warn(WarningKind::Refused(why), || (Self::own(&new.queue), Bytes::new(), Bytes::new()));
         }
         let (job, durable, how) = pushed?;
         if tag.wants_answer() {
-            context.tell(client, Event::Pushed { tag, job, how, durable });
+            context.reply(client, tag, Reply::Pushed { job, how, durable });
         }
         Ok(())
     }
@@ -102,12 +104,12 @@ impl Engine {
                 Pushed::Attached
             }
         };
-        let job = self.jobs.at(slot).ok_or(Refusal::UnknownJob)?;
+        let job = self.jobs.at(slot).ok_or(Refusal::NotFound(Thing::Job))?;
         Ok((job.id, job.durable, how))
     }
 
     pub(crate) fn start_hearing(&mut self, client: ClientId, slot: Slot) -> Result<(), Refusal> {
-        let Some(job) = self.jobs.at(slot) else { return Err(Refusal::UnknownJob) };
+        let Some(job) = self.jobs.at(slot) else { return Err(Refusal::NotFound(Thing::Job)) };
         let id = job.id;
         self.check_ears(client, job.listeners().len())?;
         *self.client(client)?.hears.entry(id).or_default() += 1;
@@ -119,7 +121,7 @@ impl Engine {
     fn check_ears(&mut self, client: ClientId, held: usize) -> Result<(), Refusal> {
         self.client(client)?;
         let limit = self.limits.listeners_max;
-        if held >= limit as usize { Err(Refusal::QueueFull { held: limit, limit }) } else { Ok(()) }
+        if held >= limit as usize { Err(Capacity::QueueJobs.exceeded(limit, limit)) } else { Ok(()) }
     }
 
     fn insert_new(
@@ -145,7 +147,7 @@ impl Engine {
         if listen {
             self.start_hearing(client, slot)?;
         }
-        let id = self.announce(slot, queue, context).ok_or(Refusal::UnknownJob)?;
+        let id = self.announce(slot, queue, context).ok_or(Refusal::NotFound(Thing::Job))?;
         Ok((id, durable, Pushed::New))
     }
 
@@ -188,7 +190,7 @@ impl Engine {
         self.check_room_for(new.body.len())?;
         let Some(queue) = self.queues.at(queue) else { return Ok(()) };
         match queue.image.jobs_max.get(new.priority.lane()).copied().flatten() {
-            Some(limit) if queue.live() >= limit => Err(Refusal::QueueFull { held: queue.live(), limit }),
+            Some(limit) if queue.live() >= limit => Err(Capacity::QueueJobs.exceeded(queue.live(), limit)),
             Some(_) | None => Ok(()),
         }
     }

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::command::QueueKind;
 use crate::consumers::Consumers;
-use crate::event::{QueueRow, Refusal};
 use crate::ids::{Priority, Protocol, QueueId, Timestamp};
 use crate::isolation::{Bridge, Noticed};
 use crate::job::JobStateKind;
+use crate::query::QueueRow;
 use crate::ready::{ReadyQueue, SortKey};
+use crate::refusal::{Capacity, Refusal};
+use crate::request::QueueKind;
 use crate::rules::QueueRules;
 use crate::throttle::{Slots, Throttle};
 
@@ -252,7 +253,7 @@ impl Queues {
             let same = self.at(id).is_some_and(|queue| queue.image.kind == kind);
             return if same { Ok(id) } else { Err(Refusal::WrongKind) };
         }
-        let full = Refusal::QueuesFull { limit };
+        let full = Capacity::Queues.exceeded(limit, limit);
         if self.len() >= limit as usize {
             return Err(full);
         }

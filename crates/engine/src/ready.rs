@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::command::QueueKind;
 use crate::ids::{Priority, Protocol};
 use crate::isolation::Audience;
 use crate::job::Job;
+use crate::request::QueueKind;
 
 /// A job's index in the engine's slab.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 
-use crate::command::{Cursor, NewJob};
 use crate::context::{Change, Context};
 use crate::engine::Engine;
-use crate::event::{Event, Refusal};
+use crate::event::Reply;
 use crate::ids::{ClientId, JobId, Protocol, Tag, Timestamp};
-use crate::notice::NoticeKind;
+use crate::refusal::{Capacity, Refusal, Thing};
+use crate::request::{Cursor, NewJob};
 use crate::schedule::{NewSchedule, Recurrence, Schedule, ScheduleRef};
+use crate::warning::WarningKind;
 
 /// The client that pushes the job of a run: no connection.
 pub(crate) const NOBODY: ClientId = ClientId(u64::MAX);
@@ -45,7 +46,7 @@ impl Engine {
         self.schedules.put(schedule);
         context.remember(Change::SchedulePut(number));
         if tag.wants_answer() {
-            context.tell(client, Event::ScheduleSet { tag, schedule: number, replaced: id.is_some() });
+            context.reply(client, tag, Reply::ScheduleSet { schedule: number, replaced: id.is_some() });
         }
         Ok(())
     }
@@ -104,7 +105,7 @@ impl Engine {
         }
         let limit = self.limits.schedules_max;
         if before.is_none() && self.schedules.len() >= limit as usize {
-            return Err(Refusal::SchedulesFull { limit });
+            return Err(Capacity::Schedules.exceeded(limit, limit));
         }
         self.check_bytes_for(new.job.body.len() as u64, before.map_or(0, Schedule::weight_bytes))
     }
@@ -116,7 +117,7 @@ impl Engine {
         which: &ScheduleRef,
         context: &mut Context,
     ) -> Result<(), Refusal> {
-        let id = self.schedules.find(which).ok_or(Refusal::UnknownSchedule)?;
+        let id = self.schedules.find(which).ok_or(Refusal::NotFound(Thing::Schedule))?;
         self.end_schedule(id, context);
         self.tell_done(client, tag, context);
         Ok(())
@@ -143,7 +144,7 @@ impl Engine {
             .filter(|schedule| protocol.is_none_or(|protocol| schedule.job.protocol == protocol));
         let rows = page.cloned().collect();
         let next = all.next().map(|schedule| Cursor(schedule.id.0, 0));
-        context.tell(client, Event::Schedules { tag, rows, next });
+        context.reply(client, tag, Reply::Schedules { rows, next });
     }
 
     /// Runs a schedule that is due: one run, however many times were missed, then its next time after now.
@@ -157,7 +158,7 @@ impl Engine {
         let ran = self.push_job(NOBODY, &job, context);
         if let Err(why) = ran {
             let key = self.schedules.at(id).and_then(|schedule| schedule.key.as_ref()).map(Self::own);
-            context.notice(NoticeKind::RunRefused(why), || (job.queue.clone(), key.unwrap_or_default(), Bytes::new()));
+            context.warn(WarningKind::RunRefused(why), || (job.queue.clone(), key.unwrap_or_default(), Bytes::new()));
         }
         let runs_left = runs_left.map(|left| left.saturating_sub(ran.is_ok().into()));
         if runs_left == Some(0) {

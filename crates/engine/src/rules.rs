@@ -5,14 +5,14 @@
 
 use bytes::Bytes;
 
-use crate::command::{NewJob, QueueKind};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::Refusal;
 use crate::ids::{ClientId, QueueId, Tag};
 use crate::isolation::Unfit;
 use crate::job::Retry;
 use crate::queue::QueueImage;
+use crate::refusal::{Capacity, Refusal};
+use crate::request::{NewJob, QueueKind};
 
 /// The rules for a queue's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -89,6 +89,6 @@ impl Engine {
         let rules = self.queues.at(queue).and_then(|queue| queue.image.rules.as_deref());
         let Some(limit) = rules.and_then(|rules| rules.body_bytes_max) else { return Ok(()) };
         let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        if given > limit { Err(Refusal::BodyTooLong { given, limit }) } else { Ok(()) }
+        if given > limit { Err(Capacity::BodyBytes.exceeded(given, limit)) } else { Ok(()) }
     }
 }

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use crate::calendar::Cron;
-use crate::command::NewJob;
 use crate::ids::{JobId, Protocol, Timestamp};
 use crate::job::KeyUntil;
+use crate::request::NewJob;
 use crate::zone::Zone;
 
 /// A recurring job. Fields are public to read; only the engine writes them.

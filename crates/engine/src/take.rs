@@ -5,14 +5,16 @@
 use bytes::Bytes;
 
 use crate::client::Served;
-use crate::command::{From, LeaseTerms, QueueKind, Select, Take, Wait, WorkerState};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::{Event, Refusal, Taken};
+use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, Protocol, QueueId, Tag, Timestamp, Token};
 use crate::job::{Holder, Job, JobState, Lease};
+use crate::outcome::Taken;
 use crate::queue::Queue;
 use crate::ready::{Slot, SortKey};
+use crate::refusal::{Capacity, Refusal};
+use crate::request::{From, LeaseTerms, QueueKind, Select, Take, Wait, WorkerState};
 use crate::throttle::Whose;
 
 impl Engine {
@@ -86,7 +88,7 @@ impl Engine {
     fn listed(&mut self, names: Vec<Bytes>, lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {
         let limit = self.limits.abilities_max;
         if names.len() > limit as usize {
-            return Err(Refusal::AbilitiesFull { limit });
+            return Err(Capacity::Subscriptions.exceeded(limit, limit));
         }
         names.iter().try_for_each(|name| self.check_name(name))?;
         let mut listed = Vec::with_capacity(names.len());
@@ -175,7 +177,11 @@ impl Engine {
             self.remember_move(slot, context);
         }
         if let Some(taken) = self.taken(slot, token) {
-            context.tell(client, Event::Taken { tag, job: Box::new(taken) });
+            let taken = Box::new(taken);
+            match tag {
+                Tag::NONE => context.notify(client, Notice::Delivered(taken)),
+                tag => context.reply(client, tag, Reply::Taken(taken)),
+            }
         }
     }
 

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use crate::alarm::Alarm;
-use crate::command::{LeaseTerms, QueueKind};
 use crate::consumers::WaitKey;
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::Refusal;
 use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
 use crate::job::{Holder, JobStateKind, Lease};
 use crate::queue::Queue;
+use crate::refusal::Refusal;
+use crate::request::{LeaseTerms, QueueKind};
 
 /// How much of a queue may be worked on at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

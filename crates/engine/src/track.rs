@@ -4,13 +4,14 @@
 
 use bytes::Bytes;
 
-use crate::command::{JobRef, Note};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::{Event, Refusal};
+use crate::event::Notice;
 use crate::ids::{ClientId, Tag, Timestamp};
 use crate::job::Progress;
 use crate::ready::Slot;
+use crate::refusal::Refusal;
+use crate::request::{JobRef, Note};
 
 impl Engine {
     pub(crate) fn track(
@@ -53,7 +54,7 @@ impl Engine {
         let Some(job) = self.jobs.at(slot).filter(|job| job.lease().is_some()) else { return };
         let note = Note::Progress { numerator, denominator, raw: text };
         for listener in job.listeners().iter().rev() {
-            context.tell(*listener, Event::Progress { job: job.id, note: note.clone() });
+            context.notify(*listener, Notice::Progress { job: job.id, note: note.clone() });
         }
     }
 

@@ -10,7 +10,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::client::{Client, Served};
-use crate::command::QueueKind;
 use crate::consumers::WaitKey;
 use crate::context::Context;
 use crate::engine::Engine;
@@ -18,6 +17,7 @@ use crate::ids::{ClientId, Protocol, QueueId, Tag};
 use crate::isolation::Audience;
 use crate::queue::Queue;
 use crate::ready::{Slot, SortKey};
+use crate::request::QueueKind;
 use crate::throttle::Whose;
 
 /// Stray queues, and the clients that wait for strays.

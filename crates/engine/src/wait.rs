@@ -10,13 +10,14 @@ use bytes::Bytes;
 
 use crate::alarm::Alarm;
 use crate::client::{Blocked, Client, Served, Waiting, turn_of};
-use crate::command::{Select, Wait};
 use crate::consumers::{Consumers, WaitKey};
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::{Event, Refusal};
+use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, QueueId, Tag, Timestamp};
 use crate::queue::Queue;
+use crate::refusal::Refusal;
+use crate::request::{Select, Wait};
 
 /// How many takes of one client may be blocked at once.
 const BLOCKED_MAX: usize = 1 << 16;
@@ -37,7 +38,7 @@ impl Engine {
             Wait::Forever => Some(Timestamp::NEVER),
         };
         let Some(until) = until else {
-            return context.tell(client, Event::Empty { tag });
+            return context.reply(client, tag, Reply::Empty);
         };
         let (seq, own) = (self.wait_seq(), self.protocol_of(client));
         for served in &sources {
@@ -385,7 +386,7 @@ impl Engine {
             queue.count_woken(protocol, 1);
         }
         self.awake.push_back((deadline, id, seq));
-        context.tell(id, Event::WorkAvailable);
+        context.notify(id, Notice::WorkAvailable);
     }
 
     /// Hands the first job to the client whose turn it is. The key decides whether its blocked take or its credit is used.
@@ -429,7 +430,7 @@ impl Engine {
             && let Some(blocked) = client.take_blocked(seq)
         {
             self.unblock(id, &blocked);
-            context.tell(id, Event::Empty { tag: blocked.tag });
+            context.reply(id, blocked.tag, Reply::Empty);
         }
     }
 }

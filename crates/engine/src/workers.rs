@@ -4,11 +4,12 @@ use bytes::Bytes;
 
 use crate::alarm::Alarm;
 use crate::client::Worker;
-use crate::command::WorkerState;
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::{Event, Refusal};
+use crate::event::{Notice, Reply};
 use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp};
+use crate::refusal::{Refusal, Thing};
+use crate::request::WorkerState;
 
 impl Engine {
     pub(crate) fn enlist(
@@ -22,7 +23,7 @@ impl Engine {
         self.check_name(name)?;
         // Connections that give no name do not form one worker.
         if name.is_empty() {
-            return Err(Refusal::UnknownWorker);
+            return Err(Refusal::NotFound(Thing::Worker));
         }
         if self.client(client)?.worker.is_some() {
             return Err(Refusal::OutOfPlace);
@@ -71,15 +72,15 @@ impl Engine {
         state: Option<WorkerState>,
         context: &mut Context,
     ) -> Result<(), Refusal> {
-        let number = *self.worker_names.get(name.as_ref()).ok_or(Refusal::UnknownWorker)?;
+        let number = *self.worker_names.get(name.as_ref()).ok_or(Refusal::NotFound(Thing::Worker))?;
         let now = self.now;
-        let Some(worker) = self.workers.get_mut(&number) else { return Err(Refusal::UnknownWorker) };
+        let Some(worker) = self.workers.get_mut(&number) else { return Err(Refusal::NotFound(Thing::Worker)) };
         worker.beat_at = now;
         if let Some(state) = state {
             self.move_worker(number, state, context);
         }
         let state = self.workers.get(&number).map_or(WorkerState::Running, |worker| worker.state);
-        context.tell(client, Event::Beaten { tag, state });
+        context.reply(client, tag, Reply::Beaten(state));
         Ok(())
     }
 
@@ -94,7 +95,7 @@ impl Engine {
         let numbers = match self.worker_names.get(name.as_ref()) {
             Some(number) => vec![*number],
             None if name.is_empty() => self.workers.keys().copied().collect(),
-            None => return Err(Refusal::UnknownWorker),
+            None => return Err(Refusal::NotFound(Thing::Worker)),
         };
         numbers.into_iter().for_each(|number| self.move_worker(number, state, context));
         self.tell_done(client, tag, context);
@@ -142,7 +143,7 @@ impl Engine {
         // A worker that counts as dead is given no more jobs.
         let woken_for: Vec<QueueId> = clients.iter().filter_map(|client| self.stop_waiting(*client)).collect();
         for id in clients {
-            context.tell(id, Event::Dismissed);
+            context.notify(id, Notice::Dismissed);
             if let Some(client) = self.clients.get_mut(&id) {
                 client.worker = None;
             }

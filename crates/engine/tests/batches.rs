@@ -7,7 +7,8 @@ mod common;
 use bytes::Bytes;
 use common::*;
 use windlass_engine::{
-    Backoff, CallbackState, Command, Event, JobRef, JobStateKind, Mutation, NewBatch, NewJob, Protocol,
+    Backoff, BatchCommand, CallbackState, ClientCommand, Command, Event, JobCommand, JobRef, JobStateKind, Mutation,
+    NewBatch, NewJob, Protocol, Query, Reply,
 };
 
 const CALLBACKS: &str = "callbacks";
@@ -34,21 +35,21 @@ fn both(text: &'static str) -> NewBatch {
 }
 
 fn make(new: NewBatch) -> Command {
-    Command::BatchNew(Box::new(new))
+    Command::Batch(BatchCommand::New(Box::new(new)))
 }
 
 fn commit(text: &'static str) -> Command {
-    Command::BatchCommit { batch: name(text) }
+    Command::Batch(BatchCommand::Commit { batch: name(text) })
 }
 
 /// Opens a batch, and holds its callbacks for half an hour.
 fn open(text: &'static str) -> Command {
-    Command::BatchOpen { batch: name(text), hold_ms: 1_800_000 }
+    Command::Batch(BatchCommand::Open { batch: name(text), hold_ms: 1_800_000 })
 }
 
 /// `total/pending/failed`, and the states of the two callbacks.
 fn state(broker: &mut Broker, text: &'static str) -> String {
-    let events = broker.hear(1, Command::LookBatch { batch: name(text) });
+    let events = broker.hear(1, Query::Batch { batch: name(text) });
     broker.engine.check();
     let letter = |state: CallbackState| match state {
         CallbackState::None => '-',
@@ -56,11 +57,11 @@ fn state(broker: &mut Broker, text: &'static str) -> String {
         CallbackState::Ok => '2',
     };
     match events.as_slice() {
-        [(_, Event::BatchLooked { batch, .. })] => {
+        [(_, Event::Reply(_, Reply::Batch(batch)))] => {
             let (complete, success) = (letter(batch.complete), letter(batch.success));
             format!("{}/{}/{} {complete}{success}", batch.total, batch.pending, batch.failed)
         }
-        [(_, Event::Refused { why, .. })] => why.to_string(),
+        [(_, Event::Reply(_, Reply::Refused(why)))] => why.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -68,7 +69,7 @@ fn state(broker: &mut Broker, text: &'static str) -> String {
 /// Takes and finishes the next callback.
 fn call_back(broker: &mut Broker) {
     let events = broker.hear(2, take([CALLBACKS]));
-    let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("no callback: {events:?}") };
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("no callback: {events:?}") };
     broker.hear(2, finish(job.id.0));
     broker.engine.check();
 }
@@ -149,12 +150,12 @@ fn no_callback_before_the_commit_and_an_empty_batch_completes_with_it() {
 fn a_batch_completes_however_its_jobs_end() {
     let in_place = |state| in_queue("work", state);
     let fates: [(&str, Vec<Command>); 7] = [
-        ("cancelled", vec![Command::Cancel(JobRef::Name(name("j")))]),
+        ("cancelled", vec![Command::Job(JobCommand::Cancel(JobRef::Name(name("j"))))]),
         ("discarded", vec![mutate(in_place(JobStateKind::Ready), Mutation::Discard)]),
         ("killed", vec![mutate(in_place(JobStateKind::Ready), Mutation::Kill)]),
         ("removed with its queue", vec![remove_queue("work", false)]),
         ("failed for good", vec![take(["work"]).into(), fail(2)]),
-        ("lost too often", vec![take(["work"]).into(), Command::Close]),
+        ("lost too often", vec![take(["work"]).into(), Command::Client(ClientCommand::Close)]),
         ("run out of time", vec![]),
     ];
     for (fate, commands) in fates {
@@ -281,7 +282,7 @@ fn a_reopened_batch_without_a_commit_continues_after_its_hold() {
     broker.at(begin + 60_000, []);
     assert_eq!(broker.drain("work"), [8]);
     // Opened again for a shorter time: the longer time applies.
-    broker.says(1, Command::BatchOpen { batch: name("d"), hold_ms: 5 }, ["1 done"]);
+    broker.says(1, Command::Batch(BatchCommand::Open { batch: name("d"), hold_ms: 5 }), ["1 done"]);
     broker.at(begin + 1_799_999, []);
     assert_eq!(state(&mut broker, "d"), "1/0/0 --");
     broker.at(begin + 1_800_000, []);
@@ -399,10 +400,10 @@ fn a_long_chain_of_batches_completes_in_one_visit() {
         let parent = n.checked_sub(1).map(named);
         broker.hear(1, make(NewBatch { name: named(n), parent, ..batch("") }));
         if n > 0 {
-            broker.hear(1, Command::BatchCommit { batch: named(n - 1) });
+            broker.hear(1, BatchCommand::Commit { batch: named(n - 1) });
         }
     }
-    broker.hear(1, Command::BatchCommit { batch: named(DEEP - 1) });
+    broker.hear(1, BatchCommand::Commit { batch: named(DEEP - 1) });
     assert!(broker.engine.batches().all(|batch| batch.standing.success.is_over()));
     broker.at(1_000 + 7 * 86_400_000 - 1, []);
     assert_eq!(broker.engine.batches().count(), DEEP as usize);

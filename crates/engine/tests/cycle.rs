@@ -9,7 +9,8 @@ mod common;
 use bytes::Bytes;
 use common::{Broker, push, repay, take, take_round};
 use windlass_engine::{
-    ClientId, Command, Context, Event, From, JobId, LeaseTerms, OnExpiry, RepayTo, Select, Tag, Take, Timestamp, Wait,
+    ClientCommand, ClientId, Command, Context, Event, From, JobCommand, JobId, LeaseTerms, OnExpiry, RepayTo, Reply,
+    Select, Tag, Take, TakeCommand, Timestamp, Wait,
 };
 
 const LEASE_MS: u64 = 1_000;
@@ -92,8 +93,8 @@ fn lend() -> Command {
 /// The job that the engine lent, and its token.
 fn lent(events: &[(ClientId, Event)]) -> Option<(u64, u64)> {
     match events {
-        [(_, Event::Taken { job, .. })] => Some((job.id.0, job.token.0)),
-        [(_, Event::Empty { .. })] => None,
+        [(_, Event::Reply(_, Reply::Taken(job)))] => Some((job.id.0, job.token.0)),
+        [(_, Event::Reply(_, Reply::Empty))] => None,
         other => panic!("{other:?}"),
     }
 }
@@ -197,7 +198,7 @@ fn a_dropped_entry_is_out_of_the_queue_and_still_there() {
     assert_eq!(broker.engine.job(JobId(1)).unwrap().body(), b"value");
     broker.says(2, lend(), ["2 empty"]);
     broker.says(1, push("c").cycle().unique("k", windlass_engine::Clash::Keep), ["1 kept j1"]);
-    broker.says(1, Command::Cancel(common::id(1)), ["1 done"]);
+    broker.says(1, Command::Job(JobCommand::Cancel(common::id(1))), ["1 done"]);
     broker.says(1, push("c").cycle().unique("k", windlass_engine::Clash::Keep), ["1 new j2"]);
 }
 
@@ -206,11 +207,11 @@ fn the_value_repaid_is_the_value_lent_next() {
     let mut broker = Broker::new();
     broker.says(1, push("c").cycle(), ["1 new j1"]);
     broker.says(2, lend(), ["2 took j1.2 until 2000"]);
-    let replace = Command::Replace { job: common::id(1), body: "meanwhile".into() };
+    let replace = Command::Job(JobCommand::Replace { job: common::id(1), body: "meanwhile".into() });
     broker.says(3, replace, ["3 done"]);
     broker.says(2, repay(1, 2, RepayTo::Front), ["2 done"]);
     let events = broker.hear(2, lend());
-    let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(job.body, "value");
 }
 
@@ -220,7 +221,7 @@ fn a_lend_key_is_not_granted_twice_for_one_entry() {
     let mut broker = Broker::new();
     broker.says(1, push("c").cycle(), ["1 new j1"]);
     broker.says(2, take_round("c"), ["2 took j1.2"]);
-    broker.says(2, Command::Close, []);
+    broker.says(2, Command::Client(ClientCommand::Close), []);
     broker.says(3, take_round("c"), ["3 took j1.3"]);
     broker.says(1, repay(1, 2, RepayTo::Drop), ["1 refused: lease not held"]);
 }
@@ -259,9 +260,9 @@ fn a_take_by_kind_waits_at_a_cycle_queue() {
         let from = From::Cycle { queue: queue.into(), lease };
         Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }
     };
-    let forever = |queue| Command::Take(Take { wait: Wait::Forever, ..wish(queue) });
+    let forever = |queue| Command::Take(TakeCommand::Take(Take { wait: Wait::Forever, ..wish(queue) }));
     let mut broker = Broker::new();
-    broker.says(1, Command::Take(wish("c")), ["1 empty"]);
+    broker.says(1, Command::Take(TakeCommand::Take(wish("c"))), ["1 empty"]);
     assert_eq!(broker.engine.queues().count(), 0, "the queue existed only for the take");
     broker.says(1, forever("c"), []);
     broker.says(2, push("c").cycle(), ["1 took j1.2 until 2000", "2 new j1"]);
@@ -274,7 +275,7 @@ fn a_take_by_kind_waits_at_a_cycle_queue() {
 fn the_serial_is_journalled() {
     let mut broker = Broker::new();
     let mut context = Context::new(Timestamp(1_000), 1);
-    broker.engine.apply(ClientId(1), Tag::NONE, push("c").cycle().into(), &mut context);
+    broker.engine.apply(ClientId(1), Tag::NONE, push("c").cycle(), &mut context);
     let queue = broker.engine.queues().next().unwrap().image();
     assert_eq!(queue.serial, 2);
     assert!(context.changes.contains(&windlass_engine::Change::QueueSet(queue.id)), "{:?}", context.changes);

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Broker, all, fail, list_jobs, mutate, placed, push, take};
 use windlass_engine::{
-    Backoff, Change, ClientId, Command, Context, DeadDropped, Engine, Event, JobId, JobStateKind, Limits, Mutation,
-    Tag, Timestamp,
+    Backoff, BulkCommand, Change, ClientId, Command, Context, DeadDropped, Engine, Event, JobCommand, JobId,
+    JobStateKind, Limits, Mutation, Reply, Tag, Timestamp,
 };
 
 fn mortal(bytes: usize) -> common::Push {
@@ -18,7 +18,7 @@ fn die(broker: &mut Broker, many: u64, bytes: usize) {
     for _ in 0..many {
         broker.hear(1, mortal(bytes));
         let events = broker.hear(2, take(["q"]));
-        let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("{events:?}") };
+        let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
         broker.hear(2, fail(job.id.0));
         broker.now += 1;
     }
@@ -26,7 +26,7 @@ fn die(broker: &mut Broker, many: u64, bytes: usize) {
 
 fn dead(broker: &mut Broker) -> Vec<u64> {
     let events = broker.hear(1, list_jobs(placed(JobStateKind::Dead)));
-    let [(_, Event::Jobs { rows, next: None, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Jobs { rows, next: None, .. }))] = events.as_slice() else { panic!("{events:?}") };
     rows.iter().map(|row| row.job.id.0).collect()
 }
 
@@ -43,7 +43,7 @@ fn come_to_rest(engine: &mut Engine, now: u64) -> Vec<Vec<Change>> {
 }
 
 /// Runs a command, and returns its events and the number of changes.
-fn changes_of(broker: &mut Broker, command: Command) -> (Vec<Event>, usize) {
+fn changes_of(broker: &mut Broker, command: impl Into<Command>) -> (Vec<Event>, usize) {
     let mut context = Context::new(Timestamp(broker.now), 1);
     broker.engine.apply(ClientId(1), Tag(1), command, &mut context);
     (context.events.into_iter().map(|(_, event)| event).collect(), context.changes.len())
@@ -73,7 +73,7 @@ fn the_oldest_dead_are_dropped_when_they_have_too_many_bytes() {
     assert_eq!(dead(&mut broker), [0; 0]);
     // A job that is replaced while dead counts with its new size.
     die(&mut broker, 2, 100);
-    broker.hear(1, Command::Replace { job: common::id(8), body: vec![7; 2_600].into() });
+    broker.hear(1, JobCommand::Replace { job: common::id(8), body: vec![7; 2_600].into() });
     assert_eq!(dead(&mut broker), [0; 0]);
     broker.engine.check();
 }
@@ -148,9 +148,9 @@ fn many_deaths_at_once_are_dropped_a_page_at_a_time() {
     }
     let (mut left, mut after) = (JOBS, windlass_engine::Cursor::default());
     while left > 0 {
-        let command = Command::Mutate { filter: all(), action: Mutation::Kill, after, limit: 1_000 };
+        let command = Command::Bulk(BulkCommand::Mutate { filter: all(), action: Mutation::Kill, after, limit: 1_000 });
         let (events, changes) = changes_of(&mut broker, command);
-        let [Event::Mutated { changed, next, .. }] = events.as_slice() else { panic!("{events:?}") };
+        let [Event::Reply(_, Reply::Mutated { changed, next, .. })] = events.as_slice() else { panic!("{events:?}") };
         // The jobs that it kills, and a page of the older excess.
         assert!(changes <= 2 * PAGE, "{changes}");
         left -= u64::from(*changed);

@@ -7,8 +7,8 @@ mod common;
 use bytes::Bytes;
 use common::*;
 use windlass_engine::{
-    Backoff, Command, Cursor, Event, JobStateKind, Limits, NewBatch, NewJob, OnExpiry, Proof, Protocol, ProtocolStats,
-    Totals,
+    Backoff, BatchCommand, BulkCommand, ClientCommand, Command, Cursor, Event, JobStateKind, LeaseCommand, Limits,
+    NewBatch, NewJob, OnExpiry, Proof, Protocol, ProtocolStats, Query, Reply, Totals,
 };
 
 /// Pushes as Faktory's protocol.
@@ -24,9 +24,11 @@ fn lease() -> Wish {
 fn flush(broker: &mut Broker, limit: u32) -> (u32, u32) {
     let (mut after, mut gone, mut rounds) = (Cursor::default(), 0, 0);
     loop {
-        let events = broker.hear(4, Command::Flush { protocol: Protocol::FAKTORY, after, limit });
+        let events = broker.hear(4, BulkCommand::Flush { protocol: Protocol::FAKTORY, after, limit });
         broker.engine.check();
-        let Some((_, Event::Mutated { changed, next, .. })) = events.last() else { panic!("{events:?}") };
+        let Some((_, Event::Reply(_, Reply::Mutated { changed, next, .. }))) = events.last() else {
+            panic!("{events:?}")
+        };
         assert!(*changed <= limit, "{changed} in one round");
         (gone, rounds) = (gone + changed, rounds + 1);
         match next {
@@ -37,8 +39,8 @@ fn flush(broker: &mut Broker, limit: u32) -> (u32, u32) {
 }
 
 fn figures(broker: &mut Broker, protocol: Protocol) -> ProtocolStats {
-    let events = broker.hear(4, Command::Stats);
-    let [(_, Event::Stats { stats, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let events = broker.hear(4, Query::Stats);
+    let [(_, Event::Reply(_, Reply::Stats(stats)))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(stats.protocols.iter().map(|row| row.places.iter().sum::<u64>()).sum::<u64>(), stats.jobs);
     stats.of(protocol)
 }
@@ -57,9 +59,9 @@ fn a_flush_removes_everything_of_one_protocol_only() {
         success: callback(),
         expires_ms: 60_000,
     };
-    broker.says(1, Command::BatchNew(Box::new(batch)), ["1 done"]);
+    broker.says(1, Command::Batch(BatchCommand::New(Box::new(batch))), ["1 done"]);
     broker.hear(1, faktory("callbacks").batch("b"));
-    broker.says(1, Command::BatchCommit { batch: name("b") }, ["1 done"]);
+    broker.says(1, Command::Batch(BatchCommand::Commit { batch: name("b") }), ["1 done"]);
     broker.hear(1, every(5_000, faktory("clock")));
     broker.hear(1, every(5_000, push("clock")));
     for job in [
@@ -89,7 +91,11 @@ fn a_flush_removes_everything_of_one_protocol_only() {
     assert_eq!((broker.engine.batches().count(), broker.engine.schedules().count()), (0, 2));
     let left: Vec<_> = broker.engine.jobs().map(|job| job.protocol).collect();
     assert_eq!(left, [Protocol::GEARMAN]);
-    let finish = Command::Finish { job: by_name("worked on"), proof: Proof::AnyLease, result: Bytes::new() };
+    let finish = Command::Lease(LeaseCommand::Finish {
+        job: by_name("worked on"),
+        proof: Proof::AnyLease,
+        result: Bytes::new(),
+    });
     broker.says(2, finish, ["2 refused: job unknown"]);
     broker.says(1, list_queues(), ["1 queues both served limited"]);
     // A queue's pause ends with the queue.
@@ -178,7 +184,7 @@ fn totals_are_counted_for_each_protocol() {
 fn dismissed_workers_count_for_their_protocol() {
     let mut broker = Broker::new();
     let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
-    broker.says(9, Command::Open(info), []);
+    broker.says(9, Command::Client(ClientCommand::Open(info)), []);
     broker.says(9, enlist("w"), ["9 done"]);
     broker.says(1, enlist("v"), ["1 done"]);
     broker.at(1_000 + Limits::default().beat_ms, ["9 dismissed", "1 dismissed"]);

@@ -4,13 +4,14 @@ mod common;
 
 use common::*;
 use windlass_engine::{
-    Backoff, Bridge, ClientId, ClientInfo, Codec, Command, Context, Event, JobStateKind, LeaseTerms, MISFIT, Mutation,
-    Notice, NoticeKind, Proof, Protocol, QueueKind, QueueRules, Select, Subscription, Tag, Timestamp,
+    Backoff, Bridge, ClientCommand, ClientId, ClientInfo, Codec, Command, Context, Event, JobCommand, JobStateKind,
+    LeaseCommand, LeaseTerms, MISFIT, Mutation, Proof, Protocol, QueueCommand, QueueKind, QueueRules, Reply, Select,
+    Subscription, Tag, TakeCommand, Timestamp, Warning, WarningKind,
 };
 
 fn bridge(queues: &[&'static str]) -> Command {
     let patterns = queues.iter().map(|queue| name(queue)).collect();
-    Command::Bridge(Box::new(Bridge { patterns, ..Bridge::default() }))
+    Command::Queue(QueueCommand::Bridge(Box::new(Bridge { patterns, ..Bridge::default() })))
 }
 
 /// Clients 11 and 12 use Gearman's protocol, 21 and 22 Faktory's; 1 to 4 have no protocol. `b` and all queues that begin with
@@ -20,7 +21,7 @@ fn broker() -> Broker {
     for (client, protocol) in
         [(11, Protocol::GEARMAN), (12, Protocol::GEARMAN), (21, Protocol::FAKTORY), (22, Protocol::FAKTORY)]
     {
-        broker.hear(client, Command::Open(ClientInfo { protocol: Some(protocol), ..ClientInfo::default() }));
+        broker.hear(client, ClientCommand::Open(ClientInfo { protocol: Some(protocol), ..ClientInfo::default() }));
     }
     broker.says(1, bridge(&["b", "b-*"]), ["1 done"]);
     broker
@@ -86,14 +87,14 @@ fn no_client_is_served_or_woken_for_jobs_it_does_not_see() {
     let mut waiting = broker();
     for client in [21, 22, 11] {
         waiting.says(client, serve("q"), []);
-        waiting.says(client, Command::WaitForWork, []);
+        waiting.says(client, Command::Take(TakeCommand::WaitForWork), []);
     }
     served(&mut waiting, ["11 woken", "21 woken"]);
-    waiting.says(11, Command::WaitForWork, ["11 woken"]);
+    waiting.says(11, Command::Take(TakeCommand::WaitForWork), ["11 woken"]);
     waiting.says(12, serve("q"), []);
     waiting.says(12, take_served(), ["12 took j1.1"]);
     waiting.says(11, take_served(), ["11 empty"]);
-    waiting.says(11, Command::WaitForWork, []);
+    waiting.says(11, Command::Take(TakeCommand::WaitForWork), []);
     // On credit.
     let mut waiting = broker();
     for client in [21, 11] {
@@ -105,7 +106,7 @@ fn no_client_is_served_or_woken_for_jobs_it_does_not_see() {
     let mut waiting = broker();
     for client in [4, 11] {
         waiting.says(client, serve("q"), []);
-        waiting.says(client, Command::WaitForWork, []);
+        waiting.says(client, Command::Take(TakeCommand::WaitForWork), []);
     }
     served(&mut waiting, ["4 woken", ""]);
     waiting.says(1, gearman("q"), ["11 woken", "1 new j3"]);
@@ -126,16 +127,16 @@ fn strays_are_jobs_that_no_client_of_their_audience_serves() {
     broker.says(1, gearman("q"), ["1 new j1"]);
     broker.says(1, faktory("q"), ["1 new j2"]);
     broker.says(1, faktory("q"), ["1 new j3"]);
-    broker.says(21, Command::Serve(unclaimed(Protocol::FAKTORY)), []);
+    broker.says(21, Command::Client(ClientCommand::Serve(unclaimed(Protocol::FAKTORY))), []);
     broker.says(21, credit(1), ["21 took j2.1"]);
     // A client of another protocol gets none of them.
-    broker.says(12, Command::Serve(unclaimed(Protocol::FAKTORY)), []);
+    broker.says(12, Command::Client(ClientCommand::Serve(unclaimed(Protocol::FAKTORY))), []);
     broker.says(12, credit(1), []);
     broker.says(21, credit(1), ["21 took j3.1"]);
     // Now that no client serves Gearman's jobs, they are strays too, for clients that take them.
     broker.says(11, unserve("q", false), []);
     broker.says(21, credit(1), []);
-    broker.says(4, Command::Serve(unclaimed(Protocol::GEARMAN)), []);
+    broker.says(4, Command::Client(ClientCommand::Serve(unclaimed(Protocol::GEARMAN))), []);
     broker.says(4, credit(1), ["4 took j1.1"]);
     // Each protocol has its own first job; the other's first job does not matter.
     broker.says(1, gearman("q"), ["1 new j4"]);
@@ -155,9 +156,9 @@ fn a_queue_is_bridged_and_isolated_again_while_in_use() {
     // It waits for jobs of others; now there are none.
     broker.says(1, bridge(&["q"]), ["21 took j1.1", "1 done"]);
     broker.says(21, serve("q"), []);
-    broker.says(21, Command::WaitForWork, ["21 woken"]);
+    broker.says(21, Command::Take(TakeCommand::WaitForWork), ["21 woken"]);
     broker.says(11, serve("q"), []);
-    broker.says(11, Command::WaitForWork, ["11 woken"]);
+    broker.says(11, Command::Take(TakeCommand::WaitForWork), ["11 woken"]);
     broker.says(12, serve("q"), []);
     broker.says(1, bridge(&[]), ["1 done"]);
     // The client that was woken for jobs that it no longer sees.
@@ -175,7 +176,7 @@ fn counts_and_limits_cover_all_protocols_of_a_queue() {
     broker.says(1, faktory("q").priority(9), ["1 new j2"]);
     broker.says(1, faktory("q"), ["1 refused: queue holds 2 jobs, limit 2"]);
     let events = broker.hear(1, list_queues());
-    let [(_, Event::Queues { rows, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
     let ready: Vec<_> = rows.iter().map(|row| (row.ready.iter().sum::<u32>(), row.bridged)).collect();
     assert_eq!(ready, [(2, false)]);
     // A listing has the jobs in the order of the whole queue, for any client.
@@ -190,14 +191,14 @@ fn a_cycle_queue_is_never_bridged() {
     broker.says(1, create("c", QueueKind::Cycle), ["1 done"]);
     broker.says(1, bridge(&["*"]), ["1 done"]);
     broker.says(1, faktory("c").cycle(), ["1 new j1"]);
-    broker.hear(11, Command::Open(ClientInfo { protocol: Some(Protocol::GEARMAN), ..ClientInfo::default() }));
+    broker.hear(11, ClientCommand::Open(ClientInfo { protocol: Some(Protocol::GEARMAN), ..ClientInfo::default() }));
     broker.says(11, take_round("c"), ["11 took j1.2"]);
 }
 
 // ---- conversion errors ---------------------------------------------------------------------------------------------
 
 fn misfit(job: u64, proof: Proof) -> Command {
-    Command::Unconvertible { job: id(job), proof, why: name("conversion: no") }
+    Command::Lease(LeaseCommand::Unconvertible { job: id(job), proof, why: name("conversion: no") })
 }
 
 /// The state of a job, its deliveries, and its failures.
@@ -218,12 +219,12 @@ fn after_a_conversion_error_a_job_waits_at_its_position_for_another_protocol() {
     // That protocol never sees the job again, but gets the others.
     broker.says(12, take(["b"]), ["12 took j2.1"]);
     broker.says(11, take(["b"]).forever(), []);
-    broker.says(11, Command::Unwait, []);
+    broker.says(11, Command::Take(TakeCommand::Unwait), []);
     broker.says(12, serve("b"), []);
-    broker.says(12, Command::WaitForWork, []);
-    broker.says(12, Command::Unwait, []);
+    broker.says(12, Command::Take(TakeCommand::WaitForWork), []);
+    broker.says(12, Command::Take(TakeCommand::Unwait), []);
     broker.says(12, credit(1), []);
-    broker.says(12, Command::Unwait, []);
+    broker.says(12, Command::Take(TakeCommand::Unwait), []);
     // For another protocol it is still the first.
     broker.says(12, release(2, false), ["12 done"]);
     broker.says(21, take(["b"]), ["21 took j1.2"]);
@@ -254,7 +255,7 @@ fn a_job_that_no_protocol_can_express_is_dead_lettered() {
     broker.says(21, misfit(1, Proof::Connection), ["21 done"]);
     assert_eq!(place(&broker, 1), (JobStateKind::Dead, 1, 0));
     // Bridged: all protocols have tried.
-    broker.hear(31, Command::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }));
+    broker.hear(31, ClientCommand::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }));
     broker.says(1, gearman("b"), ["1 new j2"]);
     for (round, (client, expected)) in
         [(21, JobStateKind::Ready), (31, JobStateKind::Ready), (11, JobStateKind::Dead)].into_iter().enumerate()
@@ -273,8 +274,13 @@ fn a_job_that_no_protocol_can_express_is_dead_lettered() {
 #[test]
 fn a_new_body_or_codec_clears_conversion_errors() {
     let changes: [fn() -> Command; 2] = [
-        || Command::Replace { job: id(1), body: name("b") },
-        || Command::RuleQueue { queue: name("b"), rules: QueueRules { codec: Codec::Json, ..QueueRules::default() } },
+        || Command::Job(JobCommand::Replace { job: id(1), body: name("b") }),
+        || {
+            Command::Queue(QueueCommand::SetRules {
+                queue: name("b"),
+                rules: QueueRules { codec: Codec::Json, ..QueueRules::default() },
+            })
+        },
     ];
     for change in changes {
         let mut broker = broker();
@@ -297,41 +303,38 @@ fn after_the_bridge_is_removed_each_protocol_sees_its_own_jobs() {
     broker.says(21, take(["b-x"]), ["21 took j1.2"]);
 }
 
-// ---- notices -------------------------------------------------------------------------------------------------------
+// ---- warnings -------------------------------------------------------------------------------------------------------
 
-fn notices(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec<Notice> {
+fn warnings(broker: &mut Broker, client: u64, command: impl Into<Command>) -> Vec<Warning> {
     let mut context = Context::new(Timestamp(broker.now), 1);
     broker.engine.apply(ClientId(client), Tag::NONE, command.into(), &mut context);
-    context.notices
+    context.warnings
 }
 
-fn notice(queue: &'static str, kind: NoticeKind) -> Notice {
-    Notice { kind, times: 1, queue: name(queue), name: Default::default(), why: Default::default() }
+fn warn(queue: &'static str, kind: WarningKind) -> Warning {
+    Warning { kind, times: 1, queue: name(queue), name: Default::default(), why: Default::default() }
 }
 
 #[test]
 fn unserved_jobs_beside_other_protocols_workers_are_noticed_once_a_minute() {
     let mut broker = broker();
-    let unserved = notice("q", NoticeKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] });
-    assert_eq!(notices(&mut broker, 1, faktory("q")), []);
-    assert_eq!(notices(&mut broker, 11, serve("q")), std::slice::from_ref(&unserved));
-    assert_eq!(notices(&mut broker, 1, faktory("q")), []);
+    let unserved = warn("q", WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] });
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
+    assert_eq!(warnings(&mut broker, 11, serve("q")), std::slice::from_ref(&unserved));
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
     broker.now += 60_000;
-    assert_eq!(notices(&mut broker, 1, gearman("q")), std::slice::from_ref(&unserved));
+    assert_eq!(warnings(&mut broker, 1, gearman("q")), std::slice::from_ref(&unserved));
     broker.now += 60_000;
     // Once a client of their own protocol has come, there is no notice.
-    assert_eq!(notices(&mut broker, 21, take(["q"])), []);
-    assert_eq!(notices(&mut broker, 1, faktory("q")), []);
+    assert_eq!(warnings(&mut broker, 21, take(["q"])), []);
+    assert_eq!(warnings(&mut broker, 1, faktory("q")), []);
     // A bridged queue never gets one.
-    assert_eq!(notices(&mut broker, 11, serve("b")), []);
-    assert_eq!(notices(&mut broker, 1, faktory("b")), []);
+    assert_eq!(warnings(&mut broker, 11, serve("b")), []);
+    assert_eq!(warnings(&mut broker, 1, faktory("b")), []);
     // A client that waits in FETCH counts as well.
-    assert_eq!(notices(&mut broker, 1, gearman("r")), []);
-    let waits = notices(&mut broker, 22, take(["r"]).forever());
-    assert_eq!(
-        waits,
-        [notice("r", NoticeKind::Unserved { jobs: Protocol::GEARMAN, workers: vec![Protocol::FAKTORY] })]
-    );
+    assert_eq!(warnings(&mut broker, 1, gearman("r")), []);
+    let waits = warnings(&mut broker, 22, take(["r"]).forever());
+    assert_eq!(waits, [warn("r", WarningKind::Unserved { jobs: Protocol::GEARMAN, workers: vec![Protocol::FAKTORY] })]);
 }
 
 #[test]
@@ -341,11 +344,11 @@ fn a_conversion_error_gives_a_notice() {
     broker.hear(11, take(["b"]));
     let why = name("conversion: no");
     let unfit =
-        |queue: &'static str, is_dead| Notice { why: why.clone(), ..notice(queue, NoticeKind::Unfit { is_dead }) };
-    assert_eq!(notices(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", false)]);
+        |queue: &'static str, is_dead| Warning { why: why.clone(), ..warn(queue, WarningKind::Unfit { is_dead }) };
+    assert_eq!(warnings(&mut broker, 11, misfit(1, Proof::Connection)), [unfit("b", false)]);
     broker.hear(1, faktory("q"));
     broker.hear(21, take(["q"]));
-    assert_eq!(notices(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", true)]);
+    assert_eq!(warnings(&mut broker, 21, misfit(2, Proof::Connection)), [unfit("q", true)]);
 }
 
 // ---- fairness between protocols ------------------------------------------------------------------------------------
@@ -355,12 +358,15 @@ fn between_protocols_the_longest_wait_is_served_first_regardless_of_weights() {
     let heavy = |weight| Subscription { queue: name("b"), weight, lease: LeaseTerms::CONNECTION, unclaimed: None };
     let mut broker = broker();
     for client in [31, 32] {
-        broker.hear(client, Command::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }));
+        broker.hear(
+            client,
+            ClientCommand::Open(ClientInfo { protocol: Some(Protocol::EVENTMQ), ..ClientInfo::default() }),
+        );
     }
     broker.says(21, take(["b"]).forever(), []);
-    broker.says(31, Command::Serve(heavy(10)), []);
+    broker.says(31, Command::Client(ClientCommand::Serve(heavy(10))), []);
     broker.says(31, credit(3), []);
-    broker.says(32, Command::Serve(heavy(20)), []);
+    broker.says(32, Command::Client(ClientCommand::Serve(heavy(20))), []);
     broker.says(32, credit(1), []);
     broker.says(22, take(["b"]).forever(), []);
     let said = |broker: &mut Broker| {

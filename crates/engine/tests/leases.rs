@@ -5,7 +5,10 @@ mod common;
 use common::{
     Broker, data, extend, fail, fail_by, finish, finish_by, push, release, serve_on, take, tell, timed, token,
 };
-use windlass_engine::{Backoff, Command, JobId, LeaseTerms, Mutation, Note, OnExpiry, Proof, Timestamp};
+use windlass_engine::{
+    Backoff, ClientCommand, Command, JobCommand, JobId, LeaseCommand, LeaseTerms, Mutation, Note, OnExpiry, Proof,
+    Timestamp,
+};
 
 const FAIL: OnExpiry = OnExpiry::Fail;
 const REQUEUE: OnExpiry = OnExpiry::Requeue;
@@ -62,7 +65,7 @@ fn a_stale_token_ends_nothing() {
 #[test]
 fn connection_bound_leases_end_with_their_connection() {
     let mut broker = held();
-    broker.says(1, Command::Close, []);
+    broker.says(1, Command::Client(ClientCommand::Close), []);
     assert_eq!(broker.place(1), "ready");
     assert_eq!(broker.place(2), "leased until 1500");
     broker.says(2, take(["q"]), ["2 took j1.2"]);
@@ -205,7 +208,7 @@ fn a_jobs_own_lease_time_applies_as_the_terms_allow() {
         assert_eq!(broker.place(1), state, "{name}");
         assert_eq!(broker.engine.job(JobId(1)).map(|job| job.failures), Some(failures), "{name}");
         // Whatever its end, this lease ends with its connection.
-        broker.says(1, Command::Close, []);
+        broker.says(1, Command::Client(ClientCommand::Close), []);
         let left = if lease.connection_bound { state.replace("leased", "ready") } else { state.into() };
         assert_eq!(broker.place(1), left, "{name}");
     }
@@ -249,7 +252,9 @@ fn a_worker_whose_connection_was_lost_may_finish_late() {
         ),
         (
             "it was removed",
-            |broker| broker.says(3, Command::Cancel(common::id(1)), ["4 ended j1 cancelled", "3 done"]),
+            |broker| {
+                broker.says(3, Command::Job(JobCommand::Cancel(common::id(1))), ["4 ended j1 cancelled", "3 done"])
+            },
             "2 refused: job unknown",
         ),
         (
@@ -262,7 +267,7 @@ fn a_worker_whose_connection_was_lost_may_finish_late() {
         let mut broker = Broker::new();
         broker.hear(4, push("q").retry(3, Backoff::Fixed(50)).listen().keep_result(5_000));
         broker.says(1, take(["q"]), ["1 took j1.1"]);
-        broker.says(1, Command::Close, []);
+        broker.says(1, Command::Client(ClientCommand::Close), []);
         then(&mut broker);
         let said = common::words(&broker.hear(2, late()));
         broker.engine.check();
@@ -285,9 +290,9 @@ fn only_a_success_may_be_late() {
     let (job, proof) = (common::id(1), Proof::Late);
     for other in [
         fail_by(1, proof),
-        Command::Release { job: job.clone(), proof, front: false },
-        Command::Extend { job: job.clone(), proof, until: Timestamp(5_000), only_later: false },
-        Command::Progress { job, proof, note: data("half") },
+        Command::Lease(LeaseCommand::Release { job: job.clone(), proof, front: false }),
+        Command::Lease(LeaseCommand::Extend { job: job.clone(), proof, until: Timestamp(5_000), only_later: false }),
+        Command::Lease(LeaseCommand::Progress { job, proof, note: data("half") }),
         finish_by(2, proof),
     ] {
         broker.says(1, other, ["1 refused: lease not held"]);
@@ -330,12 +335,12 @@ fn listeners_are_notified_of_progress_and_the_end() {
 fn a_foreground_job_lives_with_its_listeners() {
     let mut broker = Broker::new();
     broker.says(1, push("q").foreground(), ["1 new j1"]);
-    broker.says(1, Command::Close, []);
+    broker.says(1, Command::Client(ClientCommand::Close), []);
     assert_eq!(broker.place(1), "gone", "while it waits, it goes with the last listener");
 
     broker.says(2, push("q").foreground(), ["2 new j2"]);
     broker.says(3, take(["q"]), ["3 took j2.1"]);
-    broker.says(2, Command::Close, []);
+    broker.says(2, Command::Client(ClientCommand::Close), []);
     assert_eq!(broker.place(2), "leased", "it is worked on to its end");
     broker.says(3, release(2, false), ["3 done"]);
     assert_eq!(broker.place(2), "gone", "and not again");
@@ -343,7 +348,7 @@ fn a_foreground_job_lives_with_its_listeners() {
     broker.open(2);
     broker.says(2, push("q").foreground(), ["2 new j3"]);
     broker.says(2, take(["q"]), ["2 took j3.1"]);
-    broker.says(2, Command::Close, []);
+    broker.says(2, Command::Client(ClientCommand::Close), []);
     assert_eq!(broker.place(3), "gone", "its own worker and listener");
 }
 
@@ -370,6 +375,6 @@ fn a_stop_interrupts_connection_bound_leases_and_listeners() {
     assert!(broker.engine.is_at_rest());
     broker.hear(4, push("q").foreground());
     assert!(!broker.engine.is_at_rest(), "waited for");
-    broker.hear(4, Command::Close);
+    broker.hear(4, ClientCommand::Close);
     assert!(broker.engine.is_at_rest());
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Broker, limit, pause, push, serve, take};
-use windlass_engine::{Clash, Command, Event, Limits, Priority};
+use windlass_engine::{Clash, ClientCommand, Command, Event, JobCommand, Limits, Priority, Query, QueueCommand, Reply};
 
 #[test]
 fn pushes_beyond_a_limit_are_refused() {
@@ -34,7 +34,7 @@ fn pushes_beyond_a_limit_are_refused() {
         (
             "a label",
             |l| l.name_bytes_max = 1,
-            || Command::SetClientName("me".into()),
+            || Command::Client(ClientCommand::SetName("me".into())),
             "1 refused: name of 2 bytes, limit 1",
         ),
     ];
@@ -85,7 +85,7 @@ fn a_queue_may_be_full_at_one_priority_and_not_at_another() {
     let mut jobs_max = [None; Priority::COUNT];
     jobs_max[Priority::NORMAL.lane()] = Some(2);
     jobs_max[Priority::MIN.lane()] = Some(0);
-    broker.says(1, Command::LimitQueue { queue: "q".into(), jobs_max }, ["1 done"]);
+    broker.says(1, Command::Queue(QueueCommand::Limit { queue: "q".into(), jobs_max }), ["1 done"]);
     broker.says(1, push("q").priority(1), ["1 refused: queue holds 0 jobs, limit 0"]);
     broker.says(1, push("q"), ["1 new j1"]);
     broker.says(1, push("q").priority(9), ["1 new j2"]);
@@ -107,7 +107,7 @@ fn dead_jobs_and_clashes_do_not_count_against_the_limit() {
     broker.hear(2, common::fail(2));
     broker.says(1, push("q"), ["1 new j4"]);
     // A clash of keys needs no room either.
-    broker.hear(1, Command::Cancel(common::id(4)));
+    broker.hear(1, JobCommand::Cancel(common::id(4)));
     broker.says(1, push("q").unique("k", Clash::Keep), ["1 new j5"]);
     broker.says(1, push("q").unique("k", Clash::Keep), ["1 kept j5"]);
 }
@@ -130,9 +130,9 @@ fn a_queue_may_be_registered_any_number_of_times() {
     broker.says(1, serve("r"), ["1 refused: client serves 3 queues, the limit"]);
     let mut broker = Broker::new();
     (0..100).for_each(|_| broker.says(1, serve("q"), []));
-    let told = broker.hear(1, Command::LookQueue { queue: "q".into() });
+    let told = broker.hear(1, Query::Queue { queue: "q".into() });
     assert!(
-        matches!(told.as_slice(), [(_, Event::Queues { rows, .. })] if rows.iter().map(|row| row.workers).eq([8])),
+        matches!(told.as_slice(), [(_, Event::Reply(_, Reply::Queues { rows, .. }))] if rows.iter().map(|row| row.workers).eq([8])),
         "{told:?}"
     );
     broker.engine.check();

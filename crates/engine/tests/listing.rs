@@ -5,7 +5,8 @@ mod common;
 
 use common::{Broker, all, fail, in_queue, list_jobs, list_queues, mutate, placed, push, take, take_round, with_names};
 use windlass_engine::{
-    Backoff, Command, Cursor, Event, Filter, JobRef, JobStateKind, Mutation, Protocol, QueueKind, RepayTo, Test,
+    Backoff, ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobRef, JobStateKind, Mutation, Protocol,
+    Query, QueueKind, RepayTo, Reply, Test,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
@@ -33,7 +34,7 @@ fn one_everywhere() -> Broker {
 
 fn listed(broker: &mut Broker, filter: Filter) -> Vec<u64> {
     let events = broker.hear(1, list_jobs(filter));
-    let [(_, Event::Jobs { rows, next: None, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Jobs { rows, next: None, .. }))] = events.as_slice() else { panic!("{events:?}") };
     let mut jobs: Vec<u64> = rows.iter().map(|row| row.job.id.0).collect();
     jobs.sort_unstable();
     jobs
@@ -71,8 +72,8 @@ fn filters() {
 fn walk(broker: &mut Broker, filter: &Filter, limit: u32) -> Vec<u64> {
     let (mut jobs, mut after) = (Vec::new(), Cursor::default());
     for _ in 0..10_000 {
-        let events = broker.hear(1, Command::ListJobs { filter: filter.clone(), after, limit });
-        let [(_, Event::Jobs { rows, next, .. })] = events.as_slice() else { panic!("{events:?}") };
+        let events = broker.hear(1, Query::Jobs { filter: filter.clone(), after, limit });
+        let [(_, Event::Reply(_, Reply::Jobs { rows, next, .. }))] = events.as_slice() else { panic!("{events:?}") };
         assert!(rows.len() <= limit as usize);
         jobs.extend(rows.iter().map(|row| row.job.id.0));
         match next {
@@ -119,7 +120,11 @@ fn a_page_is_never_longer_than_the_limit() {
         broker.hear(1, push("q"));
     }
     broker.says(1, list_jobs(in_queue("q", JobStateKind::Ready)), ["1 jobs j1 j2 j3 and more"]);
-    broker.says(1, Command::ListJobs { filter: all(), after: Cursor::default(), limit: 0 }, ["1 jobs j1 and more"]);
+    broker.says(
+        1,
+        Command::Query(Query::Jobs { filter: all(), after: Cursor::default(), limit: 0 }),
+        ["1 jobs j1 and more"],
+    );
 }
 
 /// A filter that matches little does not look at everything at once.
@@ -132,7 +137,7 @@ fn an_empty_page_may_have_a_successor() {
     let nothing = Filter { protocol: Some(Protocol::EVENTMQ), ..in_queue("q", JobStateKind::Ready) };
     broker.says(
         1,
-        Command::ListJobs { filter: nothing.clone(), after: Cursor::default(), limit: 2 },
+        Command::Query(Query::Jobs { filter: nothing.clone(), after: Cursor::default(), limit: 2 }),
         ["1 jobs and more"],
     );
     assert_eq!(walk(&mut broker, &nothing, 2), []);
@@ -180,19 +185,19 @@ fn queues_and_their_figures() {
     broker.hear(3, common::serve("q"));
     broker.says(1, list_queues(), ["1 queues q c r"]);
     let events = broker.hear(1, list_queues());
-    let [(_, Event::Queues { rows, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
     let [q, c, _] = rows.as_slice() else { panic!("{rows:?}") };
     // Ready, leased, scheduled, retrying, dead, shelved, done.
     assert_eq!((q.kind, q.places, q.live(), q.workers), (QueueKind::Work, [1, 1, 1, 1, 1, 0, 1], 4, 1));
     assert_eq!((c.kind, c.places, c.live(), c.workers), (QueueKind::Cycle, [0, 0, 0, 0, 0, 1, 0], 0, 0));
     assert_eq!((q.ready[4], q.oldest_ready_at.map(|at| at.0), c.oldest_ready_at), (1, Some(1_000), None));
-    broker.says(1, Command::ListQueues { after: Cursor::default(), limit: 1 }, ["1 queues q and more"]);
+    broker.says(1, Command::Query(Query::Queues { after: Cursor::default(), limit: 1 }), ["1 queues q and more"]);
 }
 
 #[test]
 fn one_queue() {
     let mut broker = Broker::new();
-    let look = |name: &'static str| Command::LookQueue { queue: name.into() };
+    let look = |name: &'static str| Command::Query(Query::Queue { queue: name.into() });
     broker.says(1, look("q"), ["1 queues"]);
     broker.hear(2, common::take(["q"]).forever());
     broker.says(1, look("q"), ["1 queues"]);
@@ -200,7 +205,9 @@ fn one_queue() {
     broker.hear(1, push("r"));
     broker.says(1, look("r"), ["1 queues r"]);
     let events = broker.hear(1, look("q"));
-    let [(_, Event::Queues { rows, next: None, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Queues { rows, next: None, .. }))] = events.as_slice() else {
+        panic!("{events:?}")
+    };
     assert_eq!(rows.first().map(|row| row.places), Some([0, 1, 0, 0, 0, 0, 0]));
 }
 
@@ -210,30 +217,34 @@ fn a_barrier_changes_nothing_and_acknowledges() {
     let events = broker.hear(1, Command::Barrier);
     let [(_, event)] = events.as_slice() else { panic!("{events:?}") };
     assert!(event.is_barrier() && event.acknowledges());
-    assert!(!Event::Done { tag: windlass_engine::Tag(1) }.is_barrier());
+    assert!(!Event::Reply(windlass_engine::Tag(1), Reply::Done).is_barrier());
 }
 
 #[test]
 fn clients_in_order_of_their_numbers() {
     let mut broker = Broker::new();
     for (client, label) in [(3, "three"), (1, "one"), (2, "two"), (4, "four")] {
-        broker.says(client, Command::SetClientName(label.into()), []);
+        broker.says(client, Command::Client(ClientCommand::SetName(label.into())), []);
     }
-    broker.says(1, Command::ListClients { after: Cursor::default(), limit: 9 }, ["1 clients one two three four"]);
-    broker.says(1, Command::ListClients { after: Cursor(2, 0), limit: 2 }, ["1 clients two three and more"]);
+    broker.says(
+        1,
+        Command::Query(Query::Clients { after: Cursor::default(), limit: 9 }),
+        ["1 clients one two three four"],
+    );
+    broker.says(1, Command::Query(Query::Clients { after: Cursor(2, 0), limit: 2 }), ["1 clients two three and more"]);
 }
 
 #[test]
 fn stats_add_up() {
     let mut broker = one_everywhere();
     broker.hear(3, take(["x"]).forever());
-    broker.hear(1, Command::Cancel(JobRef::Id(windlass_engine::JobId(8))));
-    let events = broker.hear(1, Command::Stats);
-    let [(_, Event::Stats { stats, .. })] = events.as_slice() else { panic!("{events:?}") };
+    broker.hear(1, JobCommand::Cancel(JobRef::Id(windlass_engine::JobId(8))));
+    let events = broker.hear(1, Query::Stats);
+    let [(_, Event::Reply(_, Reply::Stats(stats)))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((stats.jobs, stats.places), (7, [1, 1, 1, 1, 1, 1, 1]));
     assert_eq!((stats.queues, stats.clients), (3, 4));
-    let events = broker.hear(1, Command::ListClients { after: Cursor::default(), limit: 9 });
-    let [(_, Event::Clients { rows, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let events = broker.hear(1, Query::Clients { after: Cursor::default(), limit: 9 });
+    let [(_, Event::Reply(_, Reply::Clients { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(rows.iter().filter(|row| row.waits).count(), 1);
     let t = stats.totals;
     assert_eq!((t.pushed, t.taken, t.succeeded, t.failed, t.buried), (8, 5, 2, 2, 1));

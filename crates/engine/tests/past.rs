@@ -4,7 +4,8 @@ mod common;
 
 use common::{Broker, fail, push, take};
 use windlass_engine::{
-    Backoff, ClientId, Command, Event, Fate, Holder, JobRef, JobState, Lease, OnExpiry, Past, Proof, Timestamp, Token,
+    Backoff, ClientId, Command, Event, Fate, Holder, JobRef, JobState, Lease, LeaseCommand, OnExpiry, Past, Proof,
+    Reply, Timestamp, Token,
 };
 
 const DEAD_MS: u64 = 180 * 86_400_000;
@@ -56,16 +57,16 @@ fn imported_failures_count() {
     let mut broker = Broker::new();
     broker.hear(1, been(None, 1));
     let said = broker.hear(2, take(["q"]));
-    let Some((_, Event::Taken { job, .. })) = said.first() else { panic!("{said:?}") };
+    let Some((_, Event::Reply(_, Reply::Taken(job)))) = said.first() else { panic!("{said:?}") };
     assert_eq!((job.failures, job.token, job.ready_at), (1, Token(2), Timestamp(700)));
     // Two retries, one of them used.
     let said = broker.hear(2, fail(1));
-    assert!(matches!(said[..], [(_, Event::Failed { fate: Fate::Retried(_), .. })]), "{said:?}");
+    assert!(matches!(said[..], [(_, Event::Reply(_, Reply::Failed { fate: Fate::Retried(_), .. }))]), "{said:?}");
     broker.at(1_500, []);
     broker.hear(2, take(["q"]));
     let said = broker.hear(2, fail(1));
     assert!(
-        matches!(said[..], [(_, Event::Failed { fate: Fate::Buried(Timestamp(until)), .. })] if until == 1_500 + DEAD_MS)
+        matches!(said[..], [(_, Event::Reply(_, Reply::Failed { fate: Fate::Buried(Timestamp(until)), .. }))] if until == 1_500 + DEAD_MS)
     );
 }
 
@@ -76,7 +77,11 @@ fn the_worker_of_an_imported_lease_may_end_it() {
     assert_eq!(broker.engine.job_named(b"jid").map(|job| job.attempts), Some(1));
     broker.is_due_at(5_000);
     let job = JobRef::Name(b"jid".as_slice().into());
-    broker.says(2, Command::Finish { job, proof: Proof::AnyLease, result: "".into() }, ["2 finished j1"]);
+    broker.says(
+        2,
+        Command::Lease(LeaseCommand::Finish { job, proof: Proof::AnyLease, result: "".into() }),
+        ["2 finished j1"],
+    );
     assert!(broker.engine.job_named(b"jid").is_none());
 }
 

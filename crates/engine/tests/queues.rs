@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Broker, create, list_queues, pause, push, remove_queue, serve, take, take_served, unserve};
-use windlass_engine::{Backoff, Command, QueueKind};
+use windlass_engine::{Backoff, Command, QueueKind, TakeCommand};
 
 #[test]
 fn how_a_queue_comes_to_be_known() {
@@ -84,7 +84,7 @@ fn a_paused_queue_accepts_jobs_and_hands_out_none() {
     let mut broker = Broker::new();
     broker.hear(1, serve("q"));
     broker.says(1, pause("q", true), ["1 done"]);
-    broker.says(1, Command::WaitForWork, []);
+    broker.says(1, Command::Take(TakeCommand::WaitForWork), []);
     broker.says(2, push("q").retry(1, Backoff::None), ["2 new j1"]);
     broker.says(2, take(["q"]), ["2 empty"]);
     broker.says(2, pause("q", false), ["1 woken", "2 done"]);

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Broker, by_name, fail, finish, list_jobs, mutate, placed, push, release, take};
-use windlass_engine::{Backoff, Command, Event, Fate, JobStateKind, LOSSES, Limits, Mutation};
+use windlass_engine::{
+    Backoff, ClientCommand, Command, Event, Fate, JobStateKind, LOSSES, Limits, Mutation, Query, Reply,
+};
 
 const DEAD_MS: u64 = 180 * 86_400_000;
 
@@ -63,13 +65,15 @@ fn faktorys_back_off_stays_in_its_bounds() {
     for round in 0..40 {
         let mut broker = Broker::new();
         for _ in 0..round {
-            broker.hear(3, Command::Stats); // moves the dice on
+            broker.hear(3, Query::Stats); // moves the dice on
         }
         broker.hear(1, push("q").retry(25, Backoff::Faktory));
         for n in 0..6_u64 {
             broker.hear(2, take(["q"]));
             let events = broker.hear(2, fail(1));
-            let Some((_, Event::Failed { fate: Fate::Retried(at), .. })) = events.last() else { panic!("{events:?}") };
+            let Some((_, Event::Reply(_, Reply::Failed { fate: Fate::Retried(at), .. }))) = events.last() else {
+                panic!("{events:?}")
+            };
             let wait_s = (at.0 - broker.now) / 1_000;
             let least = n.pow(4) + 15;
             assert!((least..=least + 29 * (n + 1)).contains(&wait_s), "failure {n}: {wait_s} s");
@@ -98,7 +102,7 @@ fn lost_workers_are_counted_separately_from_failures() {
         let delivery = client - 1;
         let said = common::words(&broker.hear(client, take(["q"])));
         assert_eq!(said, [format!("{client} took j1.{delivery}")]);
-        let ended = common::words(&broker.hear(client, Command::Close));
+        let ended = common::words(&broker.hear(client, ClientCommand::Close));
         assert_eq!(ended, if client == 3 { vec!["1 ended j1 lost".to_owned()] } else { Vec::new() });
     }
     // It has retries, so it is kept.
@@ -111,7 +115,7 @@ fn dead_jobs_can_be_listed_and_requeued_and_expire() {
     broker.hear(1, push("q").retry(-1, Backoff::None).named("a"));
     assert_eq!(fail_once(&mut broker), "2 failed j1, buried until 6000");
     broker.says(1, list_jobs(placed(JobStateKind::Dead)), ["1 jobs j1"]);
-    broker.says(1, Command::Look(by_name("a")), ["1 sees j1 dead in q"]);
+    broker.says(1, Command::Query(Query::Job(by_name("a"))), ["1 sees j1 dead in q"]);
     broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
     assert_eq!(fail_once(&mut broker), "2 failed j1, buried until 6000");
     broker.at(5_999, []);
@@ -126,7 +130,7 @@ fn the_next_worker_receives_the_last_failure() {
     broker.hear(1, push("q").retry(3, Backoff::None));
     fail_once(&mut broker);
     let events = broker.hear(2, take(["q"]));
-    let Some((_, Event::Taken { job, .. })) = events.first() else { panic!("{events:?}") };
+    let Some((_, Event::Reply(_, Reply::Taken(job)))) = events.first() else { panic!("{events:?}") };
     assert_eq!((job.attempts, job.failures, job.failures_max), (2, 1, 3));
     assert_eq!(job.failure.as_ref().map(|f| (f.at.0, f.message.clone())), Some((1_000, "oops".into())));
     broker.says(2, finish(1), ["2 finished j1"]);
@@ -138,16 +142,16 @@ fn results_are_kept_as_long_as_asked() {
     broker.says(1, push("q").named("r").keep_result(500), ["1 new j1"]);
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     broker.says(2, finish(1), ["2 finished j1"]);
-    broker.says(1, Command::Look(by_name("r")), ["1 sees j1 done result in q"]);
+    broker.says(1, Command::Query(Query::Job(by_name("r"))), ["1 sees j1 done result in q"]);
     broker.says(2, take(["q"]), ["2 empty"]);
     broker.at(1_500, []);
-    broker.says(1, Command::Look(by_name("r")), ["1 sees nothing"]);
+    broker.says(1, Command::Query(Query::Job(by_name("r"))), ["1 sees nothing"]);
 }
 
 /// Takes the job and closes the connection. The client is then opened again.
 fn lose(broker: &mut Broker, client: u64) -> Vec<String> {
     broker.hear(client, take(["q"]));
-    let said = common::words(&broker.hear(client, Command::Close));
+    let said = common::words(&broker.hear(client, ClientCommand::Close));
     broker.open(client);
     broker.engine.check();
     said

@@ -7,21 +7,22 @@ mod common;
 use bytes::Bytes;
 use common::*;
 use windlass_engine::{
-    Backoff, Codec, Command, Engine, Event, JobRef, JobStateKind, Limits, MISFIT, Mutation, Proof, Protocol, QueueKind,
-    QueueRow, QueueRules, Retry,
+    Backoff, BatchCommand, ClientCommand, Codec, Command, Engine, Event, JobCommand, JobRef, JobStateKind,
+    LeaseCommand, Limits, MISFIT, Mutation, Notice, Proof, Protocol, Query, QueueCommand, QueueKind, QueueRow,
+    QueueRules, Reply, Retry,
 };
 
 fn rule(queue: &'static str, rules: QueueRules) -> Command {
-    Command::RuleQueue { queue: name(queue), rules }
+    Command::Queue(QueueCommand::SetRules { queue: name(queue), rules })
 }
 
 fn misfit(job: u64, proof: Proof) -> Command {
-    Command::Unconvertible { job: id(job), proof, why: name("base64: not one string") }
+    Command::Lease(LeaseCommand::Unconvertible { job: id(job), proof, why: name("base64: not one string") })
 }
 
 fn rows(broker: &mut Broker) -> Vec<QueueRow> {
     let events = broker.hear(1, list_queues());
-    let [(_, Event::Queues { rows, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
     rows.clone()
 }
 
@@ -36,10 +37,10 @@ fn rules_are_kept_for_an_unknown_queue() {
     assert_eq!(rows(&mut broker).first().map(|row| row.rules), Some(JSON));
     // Jobs are looked at and taken with the rule.
     let events = broker.hear(1, look(1));
-    let [(_, Event::Looked { job: Some(view), .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Looked { job: Some(view), .. }))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(view.codec, Codec::Json);
     let events = broker.hear(1, take(["q"]));
-    let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(job.codec, Codec::Json);
     broker.says(1, finish(1), ["1 finished j1"]);
     // The rule outlasts the queue, as a throttle does, until it is removed.
@@ -74,11 +75,15 @@ fn a_body_that_is_too_long_is_refused_in_every_command() {
     broker.says(1, push("q").with(|job| job.body = name("bod")), ["1 new j3"]);
     broker.says(1, every(60_000, push("q")), [refused]);
     // Existing jobs stay, but their bodies cannot be replaced.
-    broker.says(1, Command::Replace { job: id(1), body: name("four") }, [refused]);
-    broker.says(1, Command::Replace { job: id(1), body: name("") }, ["1 done"]);
+    broker.says(1, Command::Job(JobCommand::Replace { job: id(1), body: name("four") }), [refused]);
+    broker.says(1, Command::Job(JobCommand::Replace { job: id(1), body: name("") }), ["1 done"]);
     broker.says(1, take_round("c"), ["1 took j2.2"]);
-    let repay =
-        Command::Repay { job: id(2), proof: token(2), body: name("value"), to: windlass_engine::RepayTo::Front };
+    let repay = Command::Lease(LeaseCommand::Repay {
+        job: id(2),
+        proof: token(2),
+        body: name("value"),
+        to: windlass_engine::RepayTo::Front,
+    });
     broker.says(1, repay, ["1 refused: body of 5 bytes, limit of the queue 4"]);
     // Batches do not bypass the limit either.
     let batch = windlass_engine::NewBatch {
@@ -91,7 +96,7 @@ fn a_body_that_is_too_long_is_refused_in_every_command() {
         success: None,
         expires_ms: 1_000,
     };
-    broker.says(1, Command::BatchNew(Box::new(batch)), [refused]);
+    broker.says(1, Command::Batch(BatchCommand::New(Box::new(batch))), [refused]);
     broker.says(1, rule("q", QueueRules::default()), ["1 done"]);
     broker.says(1, push("q"), ["1 new j4"]);
 }
@@ -141,7 +146,9 @@ fn a_job_with_a_conversion_error_is_dead_lettered() {
         broker.says(1, push("q").listen().retry(failures_max, Backoff::None), ["1 new j1"]);
         broker.says(2, take(["q"]), ["2 took j1.1"]);
         let said = broker.hear(2, misfit(1, Proof::Connection));
-        let [(_, Event::Ended { end, .. }), (_, Event::Done { .. })] = said.as_slice() else { panic!("{said:?}") };
+        let [(_, Event::Notice(Notice::Ended { end, .. })), (_, Event::Reply(_, Reply::Done))] = said.as_slice() else {
+            panic!("{said:?}")
+        };
         let windlass_engine::End::Failed(failure) = end else { panic!("{end:?}") };
         assert_eq!((&*failure.kind, &*failure.message), (MISFIT, &b"base64: not one string"[..]));
         let job = broker.engine.job_named(b"").or_else(|| broker.engine.jobs().next()).unwrap();
@@ -163,7 +170,10 @@ fn a_foreground_job_with_a_conversion_error_is_removed() {
     broker.says(1, push("q").foreground(), ["1 new j1"]);
     broker.says(2, take(["q"]), ["2 took j1.1"]);
     let said = broker.hear(2, misfit(1, Proof::Connection));
-    assert!(matches!(said.as_slice(), [(_, Event::Ended { .. }), (_, Event::Done { .. })]), "{said:?}");
+    assert!(
+        matches!(said.as_slice(), [(_, Event::Notice(Notice::Ended { .. })), (_, Event::Reply(_, Reply::Done))]),
+        "{said:?}"
+    );
     assert_eq!(broker.engine.job_count(), 0);
     broker.engine.check();
 }
@@ -199,9 +209,11 @@ fn rules_and_their_effects_survive_a_restart() {
     engine.check();
     broker.engine = engine;
     let info = windlass_engine::ClientInfo { protocol: Some(Protocol::FAKTORY), ..Default::default() };
-    broker.hear(1, Command::Open(info));
+    broker.hear(1, ClientCommand::Open(info));
     broker.says(1, take(["q"]), ["1 took j2.1"]);
     broker.says(1, take(["q"]), ["1 empty"]);
-    let looked = broker.hear(1, Command::Look(JobRef::Id(windlass_engine::JobId(1))));
-    assert!(matches!(looked.as_slice(), [(_, Event::Looked { job: Some(view), .. })] if view.codec == Codec::Json));
+    let looked = broker.hear(1, Query::Job(JobRef::Id(windlass_engine::JobId(1))));
+    assert!(
+        matches!(looked.as_slice(), [(_, Event::Reply(_, Reply::Looked { job: Some(view), .. }))] if view.codec == Codec::Json)
+    );
 }

@@ -6,11 +6,12 @@ use common::{Broker, finish, push, remove_queue, serve, take};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Command, Cursor, Event, Filter, JobStateKind, LeaseTerms, NewJob, Protocol, Subscription, Timestamp,
+    ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobStateKind, LeaseTerms, NewJob, Notice, Protocol,
+    Query, QueueCommand, Reply, Subscription, TakeCommand, Timestamp,
 };
 
 fn push_to(queue: String) -> Command {
-    Command::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::from_static(b"body"))))
+    Command::Job(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.into(), Bytes::from_static(b"body")))))
 }
 
 #[test]
@@ -27,14 +28,14 @@ fn a_million_jobs() {
     broker.is_due_at(10_000);
     // From the middle of everything: one job is one event.
     let events = broker.hear(2, take(["q"]));
-    let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((job.priority.value(), job.id.0), (9, 18));
     assert_eq!(broker.hear(2, finish(18)).len(), 1);
-    assert_eq!(broker.hear(1, Command::Cancel(common::id(777_777))).len(), 1);
+    assert_eq!(broker.hear(1, JobCommand::Cancel(common::id(777_777))).len(), 1);
     // One page is one page.
     let filter = Filter { state: Some(JobStateKind::Scheduled), ..Filter::default() };
-    let events = broker.hear(1, Command::ListJobs { filter, after: Cursor::default(), limit: 1_000_000 });
-    let [(_, Event::Jobs { rows, next: Some(_), .. })] = events.as_slice() else { panic!("a page") };
+    let events = broker.hear(1, Query::Jobs { filter, after: Cursor::default(), limit: 1_000_000 });
+    let [(_, Event::Reply(_, Reply::Jobs { rows, next: Some(_), .. }))] = events.as_slice() else { panic!("a page") };
     assert_eq!(rows.len(), 200);
     // Each tick moves only the jobs that are due.
     broker.at(10_000 + JOBS, []);
@@ -50,8 +51,8 @@ fn a_hundred_thousand_queues() {
     }
     let (mut rows_seen, mut after) = (0, Cursor::default());
     loop {
-        let events = broker.hear(1, Command::ListQueues { after, limit: 1_000 });
-        let [(_, Event::Queues { rows, next, .. })] = events.as_slice() else { panic!("a page") };
+        let events = broker.hear(1, Query::Queues { after, limit: 1_000 });
+        let [(_, Event::Reply(_, Reply::Queues { rows, next, .. }))] = events.as_slice() else { panic!("a page") };
         rows_seen += rows.len();
         match next {
             Some(next) => after = *next,
@@ -63,17 +64,17 @@ fn a_hundred_thousand_queues() {
     let lease = LeaseTerms::CONNECTION;
     let subscription =
         Subscription { queue: Bytes::from_static(b"default"), weight: 0, lease, unclaimed: Some(Protocol::GEARMAN) };
-    broker.says(2, Command::Serve(subscription), []);
+    broker.says(2, Command::Client(ClientCommand::Serve(subscription)), []);
     for n in 1..=QUEUES {
         let events = broker.hear(2, common::credit(1));
-        let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("an unclaimed job") };
+        let [(_, Event::Notice(Notice::Delivered(job)))] = events.as_slice() else { panic!("an unclaimed job") };
         assert_eq!(job.id.0, n);
     }
-    broker.says(2, Command::Close, []);
+    broker.says(2, Command::Client(ClientCommand::Close), []);
     broker.says(1, remove_queue("default", true), ["1 done"]);
     for n in 0..QUEUES {
         let queue = Bytes::from(format!("queue-{n}"));
-        assert_eq!(broker.hear(1, Command::RemoveQueue { queue, only_idle: false }).len(), 1);
+        assert_eq!(broker.hear(1, QueueCommand::Remove { queue, only_idle: false }).len(), 1);
     }
     assert_eq!(broker.engine.queues().count(), 0);
     assert_eq!(broker.engine.job_count(), 0);
@@ -89,7 +90,7 @@ fn ten_thousand_waiting_clients() {
             0 => assert!(broker.hear(client, take(["q", "r"]).until(60_000 + client)).is_empty()),
             1 => {
                 broker.hear(client, serve("q"));
-                assert!(broker.hear(client, Command::WaitForWork).is_empty());
+                assert!(broker.hear(client, TakeCommand::WaitForWork).is_empty());
             }
             _ => {
                 broker.hear(client, serve("q"));
@@ -102,9 +103,9 @@ fn ten_thousand_waiting_clients() {
     for _ in 0..CLIENTS {
         let events = broker.hear(1, push("q"));
         let count = |is: fn(&Event) -> bool| events.iter().filter(|(_, event)| is(event)).count();
-        assert!(count(|event| matches!(event, Event::Taken { .. })) <= 1, "{events:?}");
-        assert!(count(|event| matches!(event, Event::WorkAvailable)) <= 1, "{events:?}");
-        woken += count(|event| matches!(event, Event::WorkAvailable));
+        assert!(count(|event| matches!(event, Event::Reply(_, Reply::Taken(_)))) <= 1, "{events:?}");
+        assert!(count(|event| matches!(event, Event::Notice(Notice::WorkAvailable))) <= 1, "{events:?}");
+        woken += count(|event| matches!(event, Event::Notice(Notice::WorkAvailable)));
     }
     // No direct taker is left, and no sleeper was woken twice.
     assert_eq!(woken as u64, CLIENTS.div_ceil(3));

@@ -4,7 +4,8 @@ mod common;
 
 use common::{Broker, cron, every, finish, list_schedules, look, push, remove_keyed, remove_schedule, take};
 use windlass_engine::{
-    Clash, Command, Cron, Cursor, JobId, JobRef, KeyUntil, Priority, Protocol, QueueKind, Timestamp,
+    Clash, Command, Cron, Cursor, JobCommand, JobId, JobRef, KeyUntil, Priority, Protocol, Query, QueueCommand,
+    QueueKind, Timestamp,
 };
 
 #[test]
@@ -160,7 +161,7 @@ fn impossible_schedules_are_refused() {
         push("q").with(|job| job.body = vec![7; 2_000].into()),
         ["1 refused: daemon holds 2602 bytes of jobs, limit 3000"],
     );
-    broker.hear(1, Command::CreateQueue { queue: "ring".into(), kind: QueueKind::Cycle });
+    broker.hear(1, QueueCommand::Create { queue: "ring".into(), kind: QueueKind::Cycle });
     broker.says(1, every(5_000, push("ring")).key("k"), ["1 refused: queue of the other kind"]);
     broker.says(1, look(1), ["1 sees s1 in q at 6000"]);
     broker.says(1, remove_schedule(7), ["1 refused: schedule unknown"]);
@@ -170,7 +171,7 @@ fn impossible_schedules_are_refused() {
 fn jobs_and_schedules_share_no_number() {
     let mut broker = Broker::new();
     broker.hear(1, every(500, push("q")));
-    broker.says(1, Command::Cancel(JobRef::Id(JobId(1))), ["1 refused: job unknown"]);
+    broker.says(1, Command::Job(JobCommand::Cancel(JobRef::Id(JobId(1)))), ["1 refused: job unknown"]);
     broker.hear(1, push("q"));
     broker.says(1, remove_schedule(2), ["1 refused: schedule unknown"]);
     broker.says(1, look(2), ["1 sees j2 ready in q"]);
@@ -195,7 +196,9 @@ fn schedules_are_listed_in_pages() {
     }
     broker.says(1, list_schedules(0, 100), ["1 schedules s1 s2 and more"]);
     broker.says(1, list_schedules(3, 100), ["1 schedules s3"]);
-    let mine = |after| Command::ListSchedules { protocol: Some(Protocol::FAKTORY), after: Cursor(after, 0), limit: 2 };
+    let mine = |after| {
+        Command::Query(Query::Schedules { protocol: Some(Protocol::FAKTORY), after: Cursor(after, 0), limit: 2 })
+    };
     broker.says(1, mine(0), ["1 schedules s2 and more"]);
     broker.says(1, mine(3), ["1 schedules"]);
 }
@@ -204,7 +207,7 @@ fn schedules_are_listed_in_pages() {
 fn a_queue_that_was_removed_comes_back_with_the_next_run() {
     let mut broker = Broker::new();
     broker.hear(1, every(500, push("q")));
-    broker.says(1, Command::RemoveQueue { queue: "q".into(), only_idle: true }, ["1 done"]);
+    broker.says(1, Command::Queue(QueueCommand::Remove { queue: "q".into(), only_idle: true }), ["1 done"]);
     broker.at(1_500, []);
     assert_eq!(broker.drain("q"), [2]);
 }

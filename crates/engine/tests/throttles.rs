@@ -6,8 +6,8 @@ mod common;
 
 use common::*;
 use windlass_engine::{
-    Command, Cursor, Engine, Event, JobStateKind, Limits, Mutation, OnExpiry, Proof, Protocol, QueueKind, QueueRow,
-    Throttle,
+    BulkCommand, ClientCommand, Command, Cursor, Engine, Event, JobCommand, JobStateKind, Limits, Mutation, OnExpiry,
+    Proof, Protocol, Query, QueueKind, QueueRow, Reply, TakeCommand, Throttle,
 };
 
 /// A broker with a throttle on `q` and this many jobs in it.
@@ -27,7 +27,7 @@ fn take_as(worker: &'static str) -> Wish {
 
 fn row(broker: &mut Broker) -> Option<QueueRow> {
     let events = broker.hear(1, list_queues());
-    let [(_, Event::Queues { rows, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Queues { rows, .. }))] = events.as_slice() else { panic!("{events:?}") };
     rows.iter().find(|row| row.name == name("q")).cloned()
 }
 
@@ -43,17 +43,17 @@ fn no_more_is_handed_out_than_there_are_slots() {
     let row = row(&mut broker).unwrap();
     let throttle = Throttle { leased_max: Some(2), ..Throttle::default() };
     assert_eq!((row.throttle, row.slots_held, row.jobs(JobStateKind::Ready)), (Some(throttle), 2, 2));
-    let events = broker.hear(1, Command::Stats);
-    let [(_, Event::Stats { stats, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let events = broker.hear(1, Query::Stats);
+    let [(_, Event::Reply(_, Reply::Stats(stats)))] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((stats.queues, stats.throttled), (2, 1));
 }
 
 #[test]
 fn the_first_waiting_client_is_served_when_a_slot_becomes_free() {
-    let flush = || Command::Flush { protocol: Protocol::GEARMAN, after: Cursor(1, 0), limit: 1 };
-    let cancel = || Command::Cancel(id(1));
+    let flush = || Command::Bulk(BulkCommand::Flush { protocol: Protocol::GEARMAN, after: Cursor(1, 0), limit: 1 });
+    let cancel = || Command::Job(JobCommand::Cancel(id(1)));
     let requeue = || mutate(placed(JobStateKind::Leased), Mutation::Requeue);
-    let close = || Command::Close;
+    let close = || Command::Client(ClientCommand::Close);
     // The command of the client that has j1, and its effect while 3 and 4 wait and j2 is ready.
     let table: [(&str, Command, &[&str]); 8] = [
         ("finished", finish(1), &["2 finished j1", "3 took j2.1"]),
@@ -61,7 +61,7 @@ fn the_first_waiting_client_is_served_when_a_slot_becomes_free() {
         ("released", release(1, false), &["3 took j1.2", "2 done"]),
         ("cancelled", cancel(), &["2 done", "3 took j2.1"]),
         ("flushed", flush(), &["2 mutated 1 and more", "3 took j2.1"]),
-        ("given back", Command::UnserveAll { requeue: true }, &["3 took j1.2"]),
+        ("given back", Command::Client(ClientCommand::UnserveAll { requeue: true }), &["3 took j1.2"]),
         ("gone with its connection", close(), &["3 took j1.2"]),
         ("still worked on", requeue(), &["2 mutated 0"]),
     ];
@@ -88,7 +88,7 @@ fn a_lease_that_runs_out_frees_its_slot() {
     broker.says(2, enlist("w"), ["2 done"]);
     broker.says(2, take_as("w"), ["2 took j1.1 until 61000"]);
     broker.says(3, take(["q"]).forever(), []);
-    broker.says(2, Command::Close, ["3 took j1.2"]);
+    broker.says(2, Command::Client(ClientCommand::Close), ["3 took j1.2"]);
 }
 
 #[test]
@@ -137,23 +137,23 @@ fn sleepers_are_woken_for_free_slots_only() {
     let mut broker = throttled(0, Some(1), None, None);
     for client in 2..=4 {
         broker.hear(client, serve("q"));
-        broker.says(client, Command::WaitForWork, []);
+        broker.says(client, Command::Take(TakeCommand::WaitForWork), []);
     }
     broker.says(1, push("q"), ["2 woken", "1 new j1"]);
     broker.says(1, push("q"), ["1 new j2"]);
     broker.says(2, take_served(), ["2 took j1.1"]);
     // It sleeps again at once: there is work, but no slot.
-    broker.says(2, Command::WaitForWork, []);
+    broker.says(2, Command::Take(TakeCommand::WaitForWork), []);
     broker.says(2, finish(1), ["2 finished j1", "3 woken"]);
 
     let mut broker = throttled(0, None, Some(1), None);
     broker.hear(2, serve("q"));
     broker.hear(2, push("q"));
     broker.says(2, take_served(), ["2 took j1.1"]);
-    broker.says(2, Command::WaitForWork, []);
+    broker.says(2, Command::Take(TakeCommand::WaitForWork), []);
     broker.says(1, push("q"), ["1 new j2"]);
     broker.hear(3, serve("q"));
-    broker.says(3, Command::WaitForWork, ["3 woken"]);
+    broker.says(3, Command::Take(TakeCommand::WaitForWork), ["3 woken"]);
     broker.says(3, take_served(), ["3 took j2.1"]);
     broker.says(1, push("q"), ["1 new j3"]);
     broker.says(2, finish(1), ["2 finished j1", "2 woken"]);
@@ -218,11 +218,11 @@ fn a_cycle_queue_is_throttled_like_any_other() {
     broker.hear(1, push("q").cycle());
     broker.hear(1, push("q").cycle());
     let events = broker.hear(2, take_round("q").for_ms(60_000, OnExpiry::Front));
-    let [(_, Event::Taken { job, .. })] = events.as_slice() else { panic!("{events:?}") };
+    let [(_, Event::Reply(_, Reply::Taken(job)))] = events.as_slice() else { panic!("{events:?}") };
     broker.says(3, take_round("q").for_ms(60_000, OnExpiry::Front), ["3 empty"]);
     broker.hear(2, repay(job.id.0, job.token.0, windlass_engine::RepayTo::Penalty));
     let events = broker.hear(3, take_round("q").for_ms(60_000, OnExpiry::Front));
-    assert!(matches!(events.as_slice(), [(_, Event::Taken { .. })]), "{events:?}");
+    assert!(matches!(events.as_slice(), [(_, Event::Reply(_, Reply::Taken(_)))]), "{events:?}");
 }
 
 #[test]

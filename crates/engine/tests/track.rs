@@ -3,16 +3,19 @@
 mod common;
 
 use common::*;
-use windlass_engine::{Backoff, Command, JobId, JobRef, JobStateKind, Mutation, OnExpiry, Progress, Proof, Timestamp};
+use windlass_engine::{
+    Backoff, ClientCommand, Command, JobCommand, JobId, JobRef, JobStateKind, LeaseCommand, Mutation, OnExpiry,
+    Progress, Proof, Timestamp,
+};
 
 const KEEP_MS: u64 = 1_800_000;
 
 fn track(text: &'static str) -> Command {
-    Command::Track { job: by_name(text), progress: None, text: None, until: None }
+    Command::Job(JobCommand::Track { job: by_name(text), progress: None, text: None, until: None })
 }
 
 fn so_far(text: &'static str, percent: u32) -> Command {
-    Command::Track { job: by_name(text), progress: Some((percent, 100)), text: None, until: None }
+    Command::Job(JobCommand::Track { job: by_name(text), progress: Some((percent, 100)), text: None, until: None })
 }
 
 /// The tracked view of a name: the state, whether it succeeded, and the time of its last change.
@@ -64,8 +67,8 @@ fn each_end_of_a_tracked_job_is_shown() {
         ("finished", push("q"), vec![finish(1)], "Success at 1000"),
         ("failed, not kept", push("q"), vec![fail(1)], "Failed at 1000"),
         ("failed, kept", push("q").retry(-1, Backoff::None), vec![fail(1)], "Dead at 1000"),
-        ("lost too often", push("q").losses(1), vec![Command::Close], "Failed at 1000"),
-        ("cancelled", push("q"), vec![Command::Cancel(by_name("a"))], "unknown"),
+        ("lost too often", push("q").losses(1), vec![Command::Client(ClientCommand::Close)], "Failed at 1000"),
+        ("cancelled", push("q"), vec![Command::Job(JobCommand::Cancel(by_name("a")))], "unknown"),
         ("released", push("q"), vec![release(1, true)], "Ready at 1000"),
         ("killed", push("q"), vec![release(1, true), mutate(all(), Mutation::Kill)], "Dead at 1000"),
         ("discarded", push("q"), vec![release(1, true), mutate(all(), Mutation::Discard)], "unknown"),
@@ -97,11 +100,13 @@ fn track_keeps_omitted_fields_and_only_extends_leases() {
     let mut broker = Broker::new();
     broker.says(1, push("q").named("a"), ["1 new j1"]);
     broker.says(2, take(["q"]).for_ms(500, OnExpiry::Fail), ["2 took j1.1 until 1500"]);
-    let until = |at| Command::Track {
-        job: by_name("a"),
-        progress: None,
-        text: Some(name("nearly")),
-        until: Some(Timestamp(at)),
+    let until = |at| {
+        Command::Job(JobCommand::Track {
+            job: by_name("a"),
+            progress: None,
+            text: Some(name("nearly")),
+            until: Some(Timestamp(at)),
+        })
     };
     broker.says(3, so_far("a", 40), ["3 done"]);
     broker.says(3, until(1_200), ["3 done"]);
@@ -141,9 +146,10 @@ fn a_shared_name_means_the_leased_job_then_a_waiting_one() {
 #[test]
 fn a_shared_name_means_the_job_leased_first_and_no_job_is_lost() {
     let by_jid = |command: fn(JobRef) -> Command| command(by_name("a"));
-    let ack = || by_jid(|job| Command::Finish { job, proof: Proof::AnyLease, result: name("") });
-    let nack = || by_jid(|job| Command::Fail { job, proof: Proof::AnyLease, failure: Box::default() });
-    let requeue = || by_jid(|job| Command::Release { job, proof: Proof::AnyLease, front: true });
+    let ack = || by_jid(|job| Command::Lease(LeaseCommand::Finish { job, proof: Proof::AnyLease, result: name("") }));
+    let nack =
+        || by_jid(|job| Command::Lease(LeaseCommand::Fail { job, proof: Proof::AnyLease, failure: Box::default() }));
+    let requeue = || by_jid(|job| Command::Lease(LeaseCommand::Release { job, proof: Proof::AnyLease, front: true }));
 
     let mut broker = Broker::new();
     for id in ["1 new j1", "1 new j2", "1 new j3", "1 new j4"] {
@@ -153,7 +159,11 @@ fn a_shared_name_means_the_job_leased_first_and_no_job_is_lost() {
     let lease = || take(["q"]).for_ms(60_000, OnExpiry::Fail);
     broker.says(2, lease(), ["2 took j1.1 until 61000"]);
     broker.says(2, lease(), ["2 took j2.1 until 61000"]);
-    broker.says(2, Command::Release { job: id(2), proof: Proof::AnyLease, front: true }, ["2 done"]);
+    broker.says(
+        2,
+        Command::Lease(LeaseCommand::Release { job: id(2), proof: Proof::AnyLease, front: true }),
+        ["2 done"],
+    );
     broker.now = 1_001;
     broker.says(2, lease(), ["2 took j2.2 until 61001"]);
     broker.now = 1_002;

@@ -6,8 +6,9 @@ use common::{
     Broker, create, credit, finish, name, pause, placed, push, serve, serve_on, take, throttle, timed, unserve,
 };
 use windlass_engine::{
-    Bridge, Change, ClientId, ClientInfo, Command, Context, Engine, Event, JobStateKind, LeaseTerms, Limits, Mutation,
-    OnExpiry, Protocol, QueueKind, Select, Subscription, Tag, Timestamp,
+    Bridge, Change, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobStateKind,
+    LeaseTerms, Limits, Mutation, OnExpiry, Protocol, QueueCommand, QueueKind, Reply, Select, Subscription, Tag,
+    TakeCommand, Timestamp,
 };
 
 /// Serves a queue, and also takes Gearman's strays.
@@ -17,7 +18,12 @@ fn default(queue: &'static str) -> Command {
 
 fn weighing(queue: &'static str, weight: u32) -> Command {
     let lease = LeaseTerms::CONNECTION;
-    Command::Serve(Subscription { queue: name(queue), weight, lease, unclaimed: Some(Protocol::GEARMAN) })
+    Command::Client(ClientCommand::Serve(Subscription {
+        queue: name(queue),
+        weight,
+        lease,
+        unclaimed: Some(Protocol::GEARMAN),
+    }))
 }
 
 fn other(queue: &'static str) -> common::Push {
@@ -73,7 +79,7 @@ fn which_jobs_are_strays() {
                 said.extend(broker.hear(if step { 1 } else { 4 }, if step { credit(1) } else { job.clone() }));
                 broker.engine.check();
             }
-            said.retain(|(_, event)| matches!(event, Event::Taken { .. }));
+            said.retain(|(_, event)| matches!(event, Event::Reply(_, Reply::Taken(_))));
             assert_eq!(common::words(&said).join(""), expected, "{when}, credit first: {credit_first}");
         }
     }
@@ -84,10 +90,10 @@ fn a_stray_keeps_its_queue_and_is_leased_on_the_terms_of_the_ability() {
     let mut broker = Broker::limited(|limits| limits.loss_pause_ms = 0);
     let lease = timed(500, OnExpiry::Requeue);
     let subscription = Subscription { queue: name("default"), weight: 0, lease, unclaimed: Some(Protocol::GEARMAN) };
-    broker.hear(1, Command::Serve(subscription));
+    broker.hear(1, ClientCommand::Serve(subscription));
     broker.hear(1, credit(2));
     let said = broker.hear(4, push("q"));
-    let [_, (_, Event::Taken { job, .. })] = &said[..] else { panic!("{said:?}") };
+    let [_, (_, Event::Reply(_, Reply::Taken(job)))] = &said[..] else { panic!("{said:?}") };
     assert_eq!((&*job.queue, job.until), (&b"q"[..], Timestamp(1_500)));
     // It comes back to its own queue, and then to the remaining credit.
     broker.at(1_500, ["1 took j1.2 until 2000"]);
@@ -103,7 +109,7 @@ fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
     type Away = fn(&mut Broker) -> Vec<(ClientId, Event)>;
     let table: [(&str, Away); 6] = [
         ("taken", |broker| broker.hear(2, take(["q"]))),
-        ("removed", |broker| broker.hear(2, Command::Cancel(common::id(1)))),
+        ("removed", |broker| broker.hear(2, JobCommand::Cancel(common::id(1)))),
         ("to the dead set", |broker| {
             let filter = common::with_names(["first"]);
             broker.hear(2, common::mutate(filter, Mutation::Kill))
@@ -118,7 +124,7 @@ fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
     for (how, away) in table {
         let mut broker = Broker::new();
         // In a bridged queue, the two are one behind the other.
-        broker.hear(1, Command::Bridge(Box::new(Bridge::all())));
+        broker.hear(1, QueueCommand::Bridge(Box::new(Bridge::all())));
         broker.hear(1, default("default"));
         broker.hear(1, credit(1));
         broker.hear(4, other("q").named("first").expires(5_000).retry(1, windlass_engine::Backoff::None));
@@ -134,8 +140,8 @@ fn the_next_job_becomes_the_stray_when_the_first_is_gone() {
 fn a_queue_becomes_stray_when_the_last_of_its_workers_goes() {
     let table: [(&str, Command); 3] = [
         ("unserve", unserve("q", false)),
-        ("unserve all", Command::UnserveAll { requeue: true }),
-        ("close", Command::Close),
+        ("unserve all", Command::Client(ClientCommand::UnserveAll { requeue: true })),
+        ("close", Command::Client(ClientCommand::Close)),
     ];
     for (how, goes) in table {
         let mut broker = Broker::new();
@@ -156,7 +162,7 @@ fn a_queue_becomes_stray_when_the_last_of_its_workers_goes() {
     broker.hear(2, serve("q"));
     broker.hear(4, push("q"));
     broker.says(2, common::take_served(), ["2 took j1.1"]);
-    broker.says(2, Command::Close, ["1 took j1.2"]);
+    broker.says(2, Command::Client(ClientCommand::Close), ["1 took j1.2"]);
 }
 
 #[test]
@@ -208,10 +214,10 @@ fn strays_are_ordered_with_the_abilitys_own_queue() {
         broker.hear(4, push("own"));
         broker.hear(4, push("another").priority(9));
         broker.hear(4, push("own"));
-        let said = broker.hear(1, Command::Credit { credits: 9, select });
+        let said = broker.hear(1, TakeCommand::Credit { credits: 9, select });
         broker.engine.check();
         let jobs = said.iter().filter_map(|(_, event)| {
-            let Event::Taken { job, .. } = event else { return None };
+            let Event::Reply(_, Reply::Taken(job)) = event else { return None };
             Some(job.id.0)
         });
         assert_eq!(jobs.collect::<Vec<_>>(), expected, "{select:?}");
@@ -227,7 +233,7 @@ fn the_heaviest_ability_gets_the_stray_and_equals_take_turns() {
     }
     let takers = (0..6).map(|_| {
         let said = broker.hear(4, push("q"));
-        said.iter().find_map(|(client, event)| matches!(event, Event::Taken { .. }).then_some(client.0))
+        said.iter().find_map(|(client, event)| matches!(event, Event::Reply(_, Reply::Taken(_))).then_some(client.0))
     });
     assert_eq!(takers.collect::<Vec<_>>(), [2, 2, 1, 3, 1, 3].map(Some));
 }
@@ -239,7 +245,7 @@ fn which_clients_take_no_strays() {
     broker.hear(1, default("default"));
     broker.hear(4, push("q"));
     broker.says(1, common::take_served(), ["1 empty"]);
-    broker.says(1, Command::WaitForWork, []);
+    broker.says(1, Command::Take(TakeCommand::WaitForWork), []);
     broker.says(4, push("q"), ["4 new j2"]);
     broker.says(1, credit(1), ["1 took j1.1"]);
     // The ability is removed while another still takes strays; then that one is removed too.
@@ -254,7 +260,7 @@ fn which_clients_take_no_strays() {
     broker.says(4, push("q"), ["4 new j4"]);
     // A worker was asked to take no more.
     broker.hear(1, default("more"));
-    broker.hear(1, Command::Unwait);
+    broker.hear(1, TakeCommand::Unwait);
     broker.hear(1, common::enlist("w"));
     broker.hear(1, common::signal("w", windlass_engine::WorkerState::Quiet));
     broker.says(1, credit(1), []);
@@ -280,8 +286,9 @@ fn after_a_restart_strays_are_there_before_their_takers() {
     engine.wake_up();
     let mut context = Context::new(Timestamp(2_000), 1);
     let client = ClientId(7);
-    let bridge = Command::Bridge(Box::new(Bridge::all()));
-    for command in [Command::Open(ClientInfo::default()), bridge, credit(9), default("default")] {
+    let bridge = Command::Queue(QueueCommand::Bridge(Box::new(Bridge::all())));
+    for command in [Command::Client(ClientCommand::Open(ClientInfo::default())), bridge, credit(9), default("default")]
+    {
         engine.apply(client, Tag(1), command, &mut context);
         engine.check();
     }

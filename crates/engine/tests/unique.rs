@@ -4,7 +4,8 @@ mod common;
 
 use common::{Broker, by_key, fail, finish, mutate, placed, push, take};
 use windlass_engine::{
-    Backoff, Clash, Command, Event, JobId, JobRef, JobStateKind, KeyUntil, Mutation, Protocol, QueueKind, Timestamp,
+    Backoff, Clash, ClientCommand, Command, Event, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, Mutation,
+    Protocol, Query, QueueKind, Reply, Timestamp,
 };
 
 #[test]
@@ -127,11 +128,11 @@ fn a_dead_job_that_is_requeued_takes_its_key_back_if_it_is_free() {
         }
         broker.says(1, mutate(placed(JobStateKind::Dead), Mutation::Requeue), ["1 mutated 1"]);
         let holder = if other { "1 sees j2 ready in q" } else { "1 sees j1 ready in q" };
-        broker.says(1, Command::Look(by_key("q", "k")), [holder]);
+        broker.says(1, Command::Query(Query::Job(by_key("q", "k"))), [holder]);
         if other {
             // It lost its key, and does not get it back when the other job ends.
-            broker.says(1, Command::Cancel(common::id(2)), ["1 done"]);
-            broker.says(1, Command::Look(by_key("q", "k")), ["1 sees nothing"]);
+            broker.says(1, Command::Job(JobCommand::Cancel(common::id(2))), ["1 done"]);
+            broker.says(1, Command::Query(Query::Job(by_key("q", "k"))), ["1 sees nothing"]);
         }
     }
 }
@@ -156,7 +157,7 @@ fn a_job_that_became_durable_outlives_its_listeners() {
     let mut broker = Broker::new();
     broker.says(1, push("q").unique("k", Clash::Attach).foreground(), ["1 new j1"]);
     broker.says(2, push("q").unique("k", Clash::Attach), ["2 attached j1"]);
-    broker.says(1, Command::Close, []);
+    broker.says(1, Command::Client(ClientCommand::Close), []);
     assert_eq!(broker.place(1), "ready");
 }
 
@@ -166,7 +167,7 @@ fn one_listener_of_several_may_leave() {
     let job = || push("q").unique("k", Clash::Attach).foreground();
     broker.hear(1, job());
     broker.hear(2, job());
-    broker.says(1, Command::Close, []);
+    broker.says(1, Command::Client(ClientCommand::Close), []);
     broker.says(3, take(["q"]), ["3 took j1.1"]);
     broker.says(3, finish(1), ["2 ended j1 succeeded result", "3 finished j1"]);
 }
@@ -179,9 +180,9 @@ fn names_may_be_unique_too() {
     let refused = push("s").named("n").with(|job| job.name_unique = true);
     broker.says(1, refused, ["1 refused: job not unique"]);
     // A leased job before any other, else the oldest.
-    broker.says(1, Command::Look(common::by_name("n")), ["1 sees j1 ready in q"]);
+    broker.says(1, Command::Query(Query::Job(common::by_name("n"))), ["1 sees j1 ready in q"]);
     broker.says(2, take(["r"]), ["2 took j2.1"]);
-    broker.says(1, Command::Look(common::by_name("n")), ["1 sees j2 leased in r"]);
+    broker.says(1, Command::Query(Query::Job(common::by_name("n"))), ["1 sees j2 leased in r"]);
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn a_clash_in_a_cycle_queue_keeps_the_entry() {
 #[test]
 fn a_key_is_found_without_its_queue() {
     let anywhere = |key: &'static str| {
-        Command::Look(JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key: key.as_bytes().into() })
+        Command::Query(Query::Job(JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key: key.as_bytes().into() }))
     };
     let mut broker = Broker::new();
     broker.says(1, anywhere("k"), ["1 sees nothing"]);
@@ -208,9 +209,9 @@ fn a_key_is_found_without_its_queue() {
     broker.hear(1, push("b").unique("k", Clash::Keep));
     broker.says(1, anywhere("k"), ["1 sees j5 ready in b"]);
     broker.says(2, take(["b"]), ["2 took j2.1"]);
-    broker.says(1, Command::Cancel(JobRef::Id(JobId(5))), ["1 done"]);
+    broker.says(1, Command::Job(JobCommand::Cancel(JobRef::Id(JobId(5)))), ["1 done"]);
     broker.says(1, anywhere("k"), ["1 sees j4 ready in c"]);
-    broker.says(1, Command::Cancel(JobRef::Id(JobId(4))), ["1 done"]);
+    broker.says(1, Command::Job(JobCommand::Cancel(JobRef::Id(JobId(4)))), ["1 done"]);
     broker.says(1, anywhere("k"), ["1 sees nothing"]);
 }
 
@@ -220,7 +221,7 @@ fn one_key_in_a_thousand_queues() {
     let job = |queue: u64| {
         let mut job = push("").unique("k", Clash::Keep).0;
         job.queue = format!("q{queue}").into();
-        Command::Push(Box::new(job))
+        Command::Job(JobCommand::Push(Box::new(job)))
     };
     for queue in 1..=1_000 {
         broker.says(1, job(queue), [format!("1 new j{queue}").as_str()]);
@@ -228,8 +229,8 @@ fn one_key_in_a_thousand_queues() {
     for queue in (1..=1_000).rev() {
         broker.says(1, job(queue), [format!("1 kept j{queue}").as_str()]);
         let anywhere = JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key: "k".into() };
-        let seen = broker.hear(1, Command::Look(anywhere));
-        assert!(matches!(seen.as_slice(), [(_, Event::Looked { job: Some(_), .. })]), "{seen:?}");
-        broker.says(1, Command::Cancel(JobRef::Id(JobId(queue))), ["1 done"]);
+        let seen = broker.hear(1, Query::Job(anywhere));
+        assert!(matches!(seen.as_slice(), [(_, Event::Reply(_, Reply::Looked { job: Some(_), .. }))]), "{seen:?}");
+        broker.says(1, Command::Job(JobCommand::Cancel(JobRef::Id(JobId(queue)))), ["1 done"]);
     }
 }

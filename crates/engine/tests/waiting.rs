@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Broker, credit, finish, pause, push, release, serve, serve_on, take, take_served, unserve};
-use windlass_engine::{Command, LeaseTerms};
+use windlass_engine::{ClientCommand, Command, LeaseTerms, TakeCommand};
 
 // ---- blocked takes -------------------------------------------------------------------------------------------------
 
@@ -43,8 +43,8 @@ fn a_client_with_a_deadline_may_not_block_again() {
     broker.says(1, take(["q"]).until(9_000), []);
     broker.says(1, take(["r"]), ["1 refused: out of place"]);
     broker.says(1, take(["r"]).forever(), ["1 refused: out of place"]);
-    broker.says(1, Command::WaitForWork, ["1 refused: out of place"]);
-    broker.says(1, Command::Unwait, []);
+    broker.says(1, Command::Take(TakeCommand::WaitForWork), ["1 refused: out of place"]);
+    broker.says(1, Command::Take(TakeCommand::Unwait), []);
     broker.says(1, take(["r"]), ["1 empty"]);
     broker.says(2, push("q"), ["2 new j1"]);
 }
@@ -57,7 +57,7 @@ fn a_client_without_a_deadline_may_block_again_and_each_take_has_its_turn() {
     broker.says(2, take(["q"]).forever(), []);
     broker.says(1, take(["q"]).forever(), []);
     broker.says(1, take(["r"]).until(9_000), ["1 refused: out of place"]);
-    broker.says(1, Command::WaitForWork, ["1 refused: out of place"]);
+    broker.says(1, Command::Take(TakeCommand::WaitForWork), ["1 refused: out of place"]);
     broker.says(1, take(["q"]), ["1 empty"]);
     broker.says(3, push("r"), ["1 took j1.1", "3 new j1"]);
     broker.says(3, push("q"), ["1 took j2.1", "3 new j2"]);
@@ -71,11 +71,11 @@ fn a_client_without_a_deadline_may_block_again_and_each_take_has_its_turn() {
 fn all_waits_of_a_client_end_with_it() {
     let mut broker = Broker::new();
     (0..3).for_each(|_| broker.says(1, take(["q"]).forever(), []));
-    broker.says(1, Command::Unwait, []);
+    broker.says(1, Command::Take(TakeCommand::Unwait), []);
     broker.says(3, push("q"), ["3 new j1"]);
     broker.says(3, take(["q"]), ["3 took j1.1"]);
     (0..3).for_each(|_| broker.says(1, take(["q"]).forever(), []));
-    broker.says(1, Command::Close, []);
+    broker.says(1, Command::Client(ClientCommand::Close), []);
     broker.says(3, push("q"), ["3 new j2"]);
 }
 
@@ -87,7 +87,7 @@ fn every_way_that_a_job_becomes_ready_serves_a_waiting_client() {
     broker.says(1, take(["q"]).forever(), []);
     broker.says(3, release(1, false), ["1 took j1.2", "3 done"]);
     broker.says(2, take(["q"]).forever(), []);
-    broker.says(1, Command::Close, ["2 took j1.3"]);
+    broker.says(1, Command::Client(ClientCommand::Close), ["2 took j1.3"]);
 
     broker.hear(4, push("later").not_before(2_000));
     broker.says(3, take(["later"]).forever(), []);
@@ -106,7 +106,7 @@ fn a_take_that_is_refused_leaves_no_queue_behind() {
     assert_eq!(broker.engine.queues().count(), 0);
     broker.says(1, take(["a", "b"]).forever(), []);
     assert_eq!(broker.engine.queues().count(), 2);
-    broker.says(1, Command::Unwait, []);
+    broker.says(1, Command::Take(TakeCommand::Unwait), []);
     assert_eq!(broker.engine.queues().count(), 0);
 }
 
@@ -117,7 +117,7 @@ fn asleep(sleepers: &[u64]) -> Broker {
     let mut broker = Broker::new();
     for sleeper in sleepers {
         broker.hear(*sleeper, serve("q"));
-        broker.says(*sleeper, Command::WaitForWork, []);
+        broker.says(*sleeper, Command::Take(TakeCommand::WaitForWork), []);
     }
     broker
 }
@@ -136,7 +136,7 @@ fn one_push_with_ten_thousand_asleep_wakes_one() {
     for sleeper in 10..10_010 {
         broker.open(sleeper);
         broker.hear(sleeper, serve("q"));
-        broker.hear(sleeper, Command::WaitForWork);
+        broker.hear(sleeper, TakeCommand::WaitForWork);
     }
     for job in 1..=3 {
         let said = common::words(&broker.hear(1, push("q")));
@@ -150,8 +150,8 @@ fn a_client_that_sleeps_beside_work_is_woken_at_once_every_time() {
     let mut broker = asleep(&[]);
     broker.hear(1, serve("q"));
     broker.hear(2, push("q"));
-    broker.says(1, Command::WaitForWork, ["1 woken"]);
-    broker.says(1, Command::WaitForWork, ["1 woken"]);
+    broker.says(1, Command::Take(TakeCommand::WaitForWork), ["1 woken"]);
+    broker.says(1, Command::Take(TakeCommand::WaitForWork), ["1 woken"]);
 }
 
 #[test]
@@ -178,7 +178,12 @@ fn a_sleeper_that_comes_for_other_work_is_replaced_at_once() {
 
 #[test]
 fn a_sleeper_is_replaced_when_it_leaves() {
-    for leave in [Command::Close, Command::Unwait, unserve("q", false), Command::UnserveAll { requeue: true }] {
+    for leave in [
+        Command::Client(ClientCommand::Close),
+        Command::Take(TakeCommand::Unwait),
+        unserve("q", false),
+        Command::Client(ClientCommand::UnserveAll { requeue: true }),
+    ] {
         let name = format!("{leave:?}");
         let mut broker = asleep(&[1, 2]);
         broker.says(3, push("q"), ["1 woken", "3 new j1"]);
@@ -229,7 +234,7 @@ fn credits_withdrawn_are_not_spent() {
     let mut broker = Broker::new();
     broker.hear(1, serve("q"));
     broker.says(1, credit(5), []);
-    broker.says(1, Command::Unwait, []);
+    broker.says(1, Command::Take(TakeCommand::Unwait), []);
     broker.says(4, push("q"), ["4 new j1"]);
 }
 
@@ -265,7 +270,7 @@ fn no_job_waits_while_a_client_could_take_it() {
     broker.says(1, take_served(), ["1 took j1.1"]);
     broker.says(1, take_served(), ["1 took j2.1"]);
     broker.says(2, take_served(), ["2 empty"]);
-    broker.says(2, Command::WaitForWork, []);
+    broker.says(2, Command::Take(TakeCommand::WaitForWork), []);
     // Both come back: the one that kept sleeping, and the one that went back to sleep.
-    broker.says(1, Command::Close, ["3 woken", "2 woken"]);
+    broker.says(1, Command::Client(ClientCommand::Close), ["3 woken", "2 woken"]);
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use common::{Broker, all, in_queue, placed, push, remove_queue, serve, take};
 use windlass_engine::{
-    Backoff, Command, Cursor, Event, Filter, JobStateKind, Mutation, NewJob, Protocol, QueueKind, Test,
+    Backoff, BulkCommand, ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobStateKind, Mutation, NewJob,
+    Protocol, Query, QueueCommand, QueueKind, Reply, TakeCommand, Test,
 };
 
 /// Rows and changes of one page.
@@ -24,16 +25,16 @@ fn limited() -> Broker {
 }
 
 /// Runs a command, and returns where to go on and what it cost.
-fn cost(broker: &mut Broker, command: Command) -> (Option<Cursor>, u64) {
+fn cost(broker: &mut Broker, command: impl Into<Command>) -> (Option<Cursor>, u64) {
     let before = broker.engine.work();
     let events = broker.hear(1, command);
     let [(_, event)] = events.as_slice() else { panic!("{events:?}") };
     let (rows, next) = match event {
-        Event::Queues { rows, next, .. } => (rows.len(), *next),
-        Event::Clients { rows, next, .. } => (rows.len(), *next),
-        Event::Jobs { rows, next, .. } => (rows.len(), *next),
-        Event::Mutated { changed, next, .. } => (*changed as usize, *next),
-        Event::Done { .. } | Event::Stats { .. } => (0, None),
+        Event::Reply(_, Reply::Queues { rows, next, .. }) => (rows.len(), *next),
+        Event::Reply(_, Reply::Clients { rows, next, .. }) => (rows.len(), *next),
+        Event::Reply(_, Reply::Jobs { rows, next, .. }) => (rows.len(), *next),
+        Event::Reply(_, Reply::Mutated { changed, next, .. }) => (*changed as usize, *next),
+        Event::Reply(_, Reply::Done) | Event::Reply(_, Reply::Stats(_)) => (0, None),
         other => panic!("{other:?}"),
     };
     assert!(rows as u64 <= PAGE, "{rows} rows");
@@ -55,23 +56,23 @@ fn walk(broker: &mut Broker, command: impl Fn(Cursor) -> Command) -> (u64, u64) 
 }
 
 fn list_queues(after: Cursor) -> Command {
-    Command::ListQueues { after, limit: u32::MAX }
+    Command::Query(Query::Queues { after, limit: u32::MAX })
 }
 
 fn list_clients(after: Cursor) -> Command {
-    Command::ListClients { after, limit: u32::MAX }
+    Command::Query(Query::Clients { after, limit: u32::MAX })
 }
 
 fn flush(after: Cursor) -> Command {
-    Command::Flush { protocol: Protocol::GEARMAN, after, limit: u32::MAX }
+    Command::Bulk(BulkCommand::Flush { protocol: Protocol::GEARMAN, after, limit: u32::MAX })
 }
 
 fn list(filter: Filter, after: Cursor) -> Command {
-    Command::ListJobs { filter, after, limit: u32::MAX }
+    Command::Query(Query::Jobs { filter, after, limit: u32::MAX })
 }
 
 fn discard(filter: Filter, after: Cursor) -> Command {
-    Command::Mutate { filter, action: Mutation::Discard, after, limit: u32::MAX }
+    Command::Bulk(BulkCommand::Mutate { filter, action: Mutation::Discard, after, limit: u32::MAX })
 }
 
 fn never() -> Filter {
@@ -84,15 +85,15 @@ fn a_hundred_thousand_queues() {
     let mut broker = limited();
     for n in 0..QUEUES {
         let queue = format!("queue-{n}").into();
-        broker.hear(1, Command::CreateQueue { queue, kind: QueueKind::Work });
+        broker.hear(1, QueueCommand::Create { queue, kind: QueueKind::Work });
     }
     let (visits, most) = walk(&mut broker, list_queues);
     assert!(visits == QUEUES / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
-    assert!(cost(&mut broker, Command::Stats).1 <= 100);
+    assert!(cost(&mut broker, Command::Query(Query::Stats)).1 <= 100);
     let (visits, most) = walk(&mut broker, flush);
     assert!(visits >= QUEUES / PAGE && most <= WORK_MAX, "{visits} visits of {most}");
     // Unused numbers are skipped in parts, too.
-    broker.hear(1, Command::CreateQueue { queue: "last".into(), kind: QueueKind::Work });
+    broker.hear(1, QueueCommand::Create { queue: "last".into(), kind: QueueKind::Work });
     let (visits, most) = walk(&mut broker, list_queues);
     assert!(visits > 10 && most <= WORK_MAX, "{visits} visits of {most}");
 }
@@ -104,14 +105,16 @@ fn a_hundred_thousand_jobs() {
     for n in 0..JOBS {
         let job =
             NewJob::new(if n % 2 == 0 { Protocol::GEARMAN } else { Protocol::FAKTORY }, "q".into(), "body".into());
-        broker.hear(1, Command::Push(Box::new(job)));
+        broker.hear(1, JobCommand::Push(Box::new(job)));
     }
     let table: [Walk; 6] = [
         ("all", |after| list(all(), after)),
         ("of a protocol without jobs", |after| list(Filter { protocol: Some(Protocol::EVENTMQ), ..all() }, after)),
         ("ready", |after| list(in_queue("q", JobStateKind::Ready), after)),
         ("leased", |after| list(placed(JobStateKind::Leased), after)),
-        ("killed", |after| Command::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX }),
+        ("killed", |after| {
+            Command::Bulk(BulkCommand::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX })
+        }),
         ("tested", |after| list(never(), after)),
     ];
     for (name, command) in table {
@@ -131,7 +134,7 @@ fn a_nearly_empty_slab_is_read_in_parts() {
     let mut broker = limited();
     (0..50_000).for_each(|_| drop(broker.hear(1, push("q"))));
     for n in (1..=50_000).filter(|n| n % 1_000 != 0) {
-        broker.hear(1, Command::Cancel(common::id(n)));
+        broker.hear(1, JobCommand::Cancel(common::id(n)));
     }
     let (visits, most) = walk(&mut broker, |after| list(all(), after));
     assert!(visits > 1 && most <= WORK_MAX, "{visits} visits of {most}");
@@ -162,9 +165,11 @@ fn clients_with_many_abilities_are_listed_in_parts() {
         broker.open(client);
     }
     for n in 0..ABILITIES {
-        let Command::Serve(subscription) = serve("q") else { panic!("it serves") };
-        broker
-            .hear(500, Command::Serve(windlass_engine::Subscription { queue: format!("q{n}").into(), ..subscription }));
+        let Command::Client(ClientCommand::Serve(subscription)) = serve("q") else { panic!("it serves") };
+        broker.hear(
+            500,
+            ClientCommand::Serve(windlass_engine::Subscription { queue: format!("q{n}").into(), ..subscription }),
+        );
     }
     let (visits, most) = walk(&mut broker, list_clients);
     assert!(visits > 10 && most <= WORK_MAX, "{visits} visits of {most}");
@@ -172,7 +177,7 @@ fn clients_with_many_abilities_are_listed_in_parts() {
     let (mut named, mut after) = (Vec::new(), Cursor::default());
     loop {
         let events = broker.hear(1, list_clients(after));
-        let [(_, Event::Clients { rows, next, .. })] = events.as_slice() else { panic!("{events:?}") };
+        let [(_, Event::Reply(_, Reply::Clients { rows, next, .. }))] = events.as_slice() else { panic!("{events:?}") };
         for row in rows.iter().filter(|row| !row.subscriptions.is_empty()) {
             assert_eq!(row.is_continued, !named.is_empty());
             named.splice(0..0, row.subscriptions.iter().cloned());
@@ -193,9 +198,10 @@ fn every_command_on_dead_jobs_runs_in_parts() {
         broker.hear(1, push("q").retry(-1, Backoff::None).with(|job| job.body = vec![7; 2_000].into()));
         broker.hear(2, take(["q"]));
     }
-    broker.hear(2, Command::Close);
-    let (_, most) =
-        walk(&mut broker, |after| Command::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX });
+    broker.hear(2, ClientCommand::Close);
+    let (_, most) = walk(&mut broker, |after| {
+        Command::Bulk(BulkCommand::Mutate { filter: all(), action: Mutation::Kill, after, limit: u32::MAX })
+    });
     assert!(most <= WORK_MAX, "{most}");
     let (visits, most) = walk(&mut broker, |after| list(never(), after));
     assert!(visits > 20 && most <= WORK_MAX, "{visits} visits of {most}");
@@ -204,22 +210,23 @@ fn every_command_on_dead_jobs_runs_in_parts() {
 /// A connection that serves many queues, holds many jobs and follows many others.
 fn busy_client(broker: &mut Broker, many: u64) {
     for n in 0..many {
-        let Command::Serve(subscription) = serve("q") else { panic!("it serves") };
+        let Command::Client(ClientCommand::Serve(subscription)) = serve("q") else { panic!("it serves") };
         broker.hear(
             3,
-            Command::Serve(windlass_engine::Subscription { queue: format!("q{}", n / 2).into(), ..subscription }),
+            ClientCommand::Serve(windlass_engine::Subscription { queue: format!("q{}", n / 2).into(), ..subscription }),
         );
         broker.hear(1, push("q"));
         broker.hear(3, take(["q"]));
         broker.hear(3, push("r").foreground());
     }
-    broker.hear(3, Command::WaitForWork);
+    broker.hear(3, TakeCommand::WaitForWork);
 }
 
 #[test]
 fn a_busy_connection_closes_in_parts() {
     const MANY: u64 = 1_001;
-    for command in [Command::Close, Command::UnserveAll { requeue: true }] {
+    for command in [Command::Client(ClientCommand::Close), Command::Client(ClientCommand::UnserveAll { requeue: true })]
+    {
         let mut broker = limited();
         busy_client(&mut broker, MANY);
         let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
@@ -238,7 +245,7 @@ fn a_busy_connection_closes_in_parts() {
             parts += 1;
         }
         let each = MANY.div_ceil(PAGE) - 1;
-        let expected = if matches!(command, Command::Close) { 3 * each } else { 2 * each };
+        let expected = if matches!(command, Command::Client(ClientCommand::Close)) { 3 * each } else { 2 * each };
         assert_eq!(parts, expected, "{command:?}");
         let before = broker.engine.work();
         broker.hear(3, command.clone());
@@ -247,7 +254,7 @@ fn a_busy_connection_closes_in_parts() {
         // All leased jobs are back, and jobs without other followers are removed.
         let count = |state| broker.engine.queues().map(|queue| queue.jobs(state)).sum::<u32>();
         assert_eq!(count(JobStateKind::Leased), 0, "{command:?}");
-        let followed = if matches!(command, Command::Close) { 0 } else { MANY };
+        let followed = if matches!(command, Command::Client(ClientCommand::Close)) { 0 } else { MANY };
         assert_eq!(u64::from(count(JobStateKind::Ready)), MANY + followed, "{command:?}");
         assert!(broker.engine.queues().all(|queue| queue.image().known));
     }
@@ -261,11 +268,11 @@ fn a_client_that_gives_back_in_parts_keeps_a_job_that_its_own_take_gets() {
         broker.hear(3, take(["q"]));
     }
     broker.hear(3, take(["q"]).forever());
-    let command = Command::UnserveAll { requeue: true };
+    let command = Command::Client(ClientCommand::UnserveAll { requeue: true });
     let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
     while broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut context) {}
     context.events.append(&mut broker.hear(3, command));
-    let taken = context.events.iter().filter(|(_, event)| matches!(event, Event::Taken { .. })).count();
+    let taken = context.events.iter().filter(|(_, event)| matches!(event, Event::Reply(_, Reply::Taken(_)))).count();
     let count = |state| broker.engine.queues().map(|queue| queue.jobs(state)).sum::<u32>();
     assert_eq!((taken, count(JobStateKind::Leased), count(JobStateKind::Ready)), (1, 1, 1));
 }

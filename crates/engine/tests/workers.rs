@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Broker, beat, credit, enlist, push, serve, signal, take, take_served};
-use windlass_engine::{Command, OnExpiry, WorkerState};
+use windlass_engine::{ClientCommand, Command, OnExpiry, Query, QueueCommand, TakeCommand, WorkerCommand, WorkerState};
 
 const BEAT_MS: u64 = 60_000;
 
@@ -24,9 +24,9 @@ fn a_worker_goes_with_its_last_connection() {
     let mut broker = Broker::new();
     broker.hear(1, enlist("w"));
     broker.hear(2, enlist("w"));
-    broker.says(1, Command::Close, []);
+    broker.says(1, Command::Client(ClientCommand::Close), []);
     broker.says(3, beat("w"), ["3 beaten Running"]);
-    broker.says(2, Command::Close, []);
+    broker.says(2, Command::Client(ClientCommand::Close), []);
     broker.says(3, beat("w"), ["3 refused: worker unknown"]);
     // Nothing is left to be due.
     broker.at(1_000_000, []);
@@ -55,7 +55,7 @@ fn a_worker_state_never_moves_back() {
         let mut broker = Broker::new();
         broker.hear(1, enlist("w"));
         broker.says(3, signal("w", signalled), ["3 done"]);
-        broker.says(2, Command::Beat { worker: "w".into(), state: Some(said) }, [expected]);
+        broker.says(2, Command::Worker(WorkerCommand::Beat { worker: "w".into(), state: Some(said) }), [expected]);
     }
 }
 
@@ -77,7 +77,7 @@ fn a_quiet_worker_is_given_no_job_however_it_waits() {
     type Wait = (&'static str, fn(&mut Broker));
     let waits: [Wait; 3] = [
         ("blocked", |broker| broker.says(1, take(["q"]).forever(), [])),
-        ("asleep", |broker| broker.says(1, Command::WaitForWork, [])),
+        ("asleep", |broker| broker.says(1, Command::Take(TakeCommand::WaitForWork), [])),
         ("with credits", |broker| broker.says(1, credit(3), [])),
     ];
     for quiet_first in [false, true] {
@@ -94,7 +94,7 @@ fn a_quiet_worker_is_given_no_job_however_it_waits() {
                 quiet(&mut broker);
             }
             assert_eq!(common::words(&broker.hear(2, push("q"))), ["2 new j1"], "{name}");
-            broker.says(1, Command::Unwait, []);
+            broker.says(1, Command::Take(TakeCommand::Unwait), []);
             broker.says(1, take_served(), ["1 empty"]);
         }
     }
@@ -105,7 +105,7 @@ fn a_job_for_which_a_quiet_worker_was_woken_wakes_another() {
     let mut broker = Broker::new();
     for client in [1, 2, 3] {
         broker.hear(client, serve("q"));
-        broker.says(client, Command::WaitForWork, []);
+        broker.says(client, Command::Take(TakeCommand::WaitForWork), []);
     }
     broker.hear(1, enlist("w"));
     broker.hear(2, enlist("w"));
@@ -139,7 +139,7 @@ fn time_bound_leases_of_a_dead_worker_run_on_unless_configured_otherwise() {
         broker.hear(2, push("q"));
         let wish = take(["q"]).for_ms(500_000, OnExpiry::Fail).worker("w");
         broker.says(1, wish, ["1 took j1.1 until 501000"]);
-        broker.says(1, Command::Close, []);
+        broker.says(1, Command::Client(ClientCommand::Close), []);
         assert_eq!(broker.place(1), state);
     }
 }
@@ -155,7 +155,7 @@ fn a_silent_workers_jobs_are_requeued_at_once_if_configured() {
     broker.says(1, wish().worker("w"), ["1 took j1.1 until 501000"]);
     broker.says(4, wish().worker("v").forever(), []);
     // The worker outlives one of its two connections.
-    broker.says(1, Command::Close, []);
+    broker.says(1, Command::Client(ClientCommand::Close), []);
     broker.at(1_000 + BEAT_MS - 1, []);
     assert_eq!(broker.place(1), "leased until 501000");
     broker.at(1_000 + BEAT_MS, ["2 dismissed", "4 took j1.2 until 561000"]);
@@ -167,9 +167,9 @@ fn a_silent_workers_jobs_are_requeued_at_once_if_configured() {
 fn worker_with_two_jobs() -> Broker {
     use windlass_engine::{Bridge, ClientInfo, Protocol};
     let mut broker = Broker::new();
-    broker.hear(1, Command::Bridge(Box::new(Bridge::all())));
+    broker.hear(1, QueueCommand::Bridge(Box::new(Bridge::all())));
     let info = ClientInfo { protocol: Some(Protocol::FAKTORY), ..ClientInfo::default() };
-    broker.hear(21, Command::Open(info));
+    broker.hear(21, ClientCommand::Open(info));
     broker.hear(21, enlist("w"));
     broker.hear(1, push("q").with(|job| job.protocol = Protocol::FAKTORY));
     broker.hear(1, push("q").listen());
@@ -183,13 +183,13 @@ fn worker_with_two_jobs() -> Broker {
 fn jobs_of_other_protocols_come_back_with_the_end_of_a_named_worker() {
     let mut broker = worker_with_two_jobs();
     assert!(broker.place(1).starts_with("leased") && broker.place(2).starts_with("leased"));
-    broker.hear(21, Command::Close);
+    broker.hear(21, ClientCommand::Close);
     assert!(broker.place(1).starts_with("leased"), "its own runs on");
     assert_eq!(broker.place(2), "ready");
     // The same when its heartbeats stop.
     let mut broker = worker_with_two_jobs();
     broker.now += 60_000;
-    broker.hear(1, Command::Stats);
+    broker.hear(1, Query::Stats);
     assert!(broker.place(1).starts_with("leased"), "its own runs on");
     assert_eq!(broker.place(2), "ready");
 }

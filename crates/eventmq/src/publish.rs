@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Event, Protocol, Tag, Timestamp};
+use windlass_engine::{ClientCommand, ClientInfo, Event, Protocol, Tag, Timestamp};
 use windlass_session::{Outbox, Post, Reason, Session};
 use windlass_zmtp::{Close, Message, Peer, Registration, Subscriptions};
 
@@ -164,7 +164,7 @@ impl Drop for SubscriberSession {
 
 impl Session for SubscriberSession {
     fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.info)));
+        out.command(Tag::NONE, ClientCommand::Open(std::mem::take(&mut self.info)));
         self.peer.open(now, out.bytes());
     }
 

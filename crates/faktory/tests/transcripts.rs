@@ -9,7 +9,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use windlass_engine::{ClientInfo, Command, Event, Limits, NewSchedule, Recurrence, Tag, Throttle, Timestamp};
+use windlass_engine::{
+    ClientCommand, ClientInfo, Command, Event, Limits, NewSchedule, QueueCommand, Recurrence, ScheduleCommand, Tag,
+    Throttle, Timestamp,
+};
 use windlass_faktory::session::{FaktorySession, Settings};
 use windlass_session::{Outbox, Session};
 use windlass_testkit::memory::MemoryHub;
@@ -65,7 +68,7 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
     };
     let mut hub = MemoryHub::new(limits, START, 7);
     let commands = configured_schedules(scene)
-        .map(|schedule| Command::SetSchedule(Box::new(schedule)))
+        .map(|schedule| Command::from(ScheduleCommand::Set(Box::new(schedule))))
         .chain(configured_throttles(scene));
     let commands = commands.collect();
     hub.open(|info| Box::new(Operator(info, commands)));
@@ -103,7 +106,7 @@ fn configured_throttles(scene: &Scene) -> impl Iterator<Item = Command> + '_ {
                 other => panic!("{text}: no {other:?}"),
             }
         }
-        Command::ThrottleQueue { queue, throttle: Some(throttle) }
+        QueueCommand::Throttle { queue, throttle: Some(throttle) }.into()
     })
 }
 
@@ -113,7 +116,7 @@ struct Operator(ClientInfo, Vec<Command>);
 
 impl Session for Operator {
     fn on_open(&mut self, _now: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.0)));
+        out.command(Tag::NONE, ClientCommand::Open(std::mem::take(&mut self.0)));
         self.1.drain(..).for_each(|command| out.command(Tag::NONE, command));
     }
 

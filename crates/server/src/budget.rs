@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use foldhash::HashMap;
-use windlass_engine::{ClientId, End, Event, Note};
+use windlass_engine::{ClientId, Event};
 use windlass_session::Reason;
 
 use crate::mailbox::Mailbox;
@@ -112,7 +112,7 @@ impl Hold {
     /// Counts the large bytes of an event, once for all its recipients. `last` has the bytes that the previous event held.
     /// Returns `None` if the event has no large bytes.
     pub(crate) fn on(event: &Event, last: &mut Option<(Bytes, Arc<Self>)>, budget: &Arc<Budget>) -> Option<Arc<Self>> {
-        let bytes = large_bytes(event).filter(|bytes| bytes.len() >= SMALL_BYTES)?;
+        let bytes = event.large_body(SMALL_BYTES)?;
         if let Some((same, hold)) = last
             && same.as_ptr() == bytes.as_ptr()
             && same.len() == bytes.len()
@@ -132,44 +132,9 @@ impl Drop for Hold {
     }
 }
 
-/// The bytes of an event that may be many, and may be shared with the engine or with other recipients.
-fn large_bytes(event: &Event) -> Option<Bytes> {
-    let bytes = match event {
-        Event::Looked { job: Some(view), .. } if view.job.payload.body().len() >= SMALL_BYTES => {
-            return Some(view.job.payload.share_body());
-        }
-        Event::Taken { job, .. } => Some(&job.body),
-        Event::Progress {
-            note: Note::Data(bytes) | Note::Warning(bytes) | Note::Progress { raw: bytes, .. }, ..
-        }
-        | Event::Ended { end: End::Succeeded { result: bytes, .. }, .. } => Some(bytes),
-        Event::Pushed { .. }
-        | Event::Empty { .. }
-        | Event::WorkAvailable
-        | Event::Finished { .. }
-        | Event::Failed { .. }
-        | Event::Done { .. }
-        | Event::Settled { .. }
-        | Event::Refused { .. }
-        | Event::Ended { .. }
-        | Event::Looked { .. }
-        | Event::ScheduleSet { .. }
-        | Event::Schedules { .. }
-        | Event::BatchLooked { .. }
-        | Event::Queues { .. }
-        | Event::Jobs { .. }
-        | Event::Clients { .. }
-        | Event::Stats { .. }
-        | Event::Mutated { .. }
-        | Event::Beaten { .. }
-        | Event::Dismissed => None,
-    };
-    bytes.filter(|bytes| bytes.len() >= SMALL_BYTES).cloned()
-}
-
 #[cfg(test)]
 mod tests {
-    use windlass_engine::JobId;
+    use windlass_engine::{JobId, Note, Notice};
 
     use super::*;
     use crate::mailbox::Mail;
@@ -183,7 +148,7 @@ mod tests {
     }
 
     fn said(bytes: &Bytes) -> Event {
-        Event::Progress { job: JobId(1), note: Note::Data(bytes.clone()) }
+        Event::Notice(Notice::Progress { job: JobId(1), note: Note::Data(bytes.clone()) })
     }
 
     #[test]
@@ -262,7 +227,7 @@ mod tests {
         let member = member(&budget, 1);
         let events = 10_000;
         for _ in 0..events {
-            member.push(0, Mail::Event(Event::WorkAvailable), None);
+            member.push(0, Mail::Event(Event::Notice(Notice::WorkAvailable)), None);
         }
         assert!(budget.held() > 32 * events, "{}", budget.held());
         let mut mail = Vec::new();

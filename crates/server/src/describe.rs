@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use windlass_engine::{ClientRow, Command, Cursor, Event, JobStateKind, Protocol, QueueRow, Stats};
+use windlass_engine::{ClientRow, Cursor, JobStateKind, Protocol, Query, QueueRow, Reply, Stats};
 
 use crate::listen::Acceptor;
 use crate::logging::limited::shown;
@@ -21,12 +21,7 @@ pub(crate) fn log(acceptor: &Acceptor) {
 }
 
 fn stats(acceptor: &Acceptor) {
-    let events = acceptor.hub.ask(Command::Stats);
-    let Some(stats) =
-        events.into_iter().find_map(|it| if let Event::Stats { stats, .. } = it { Some(stats) } else { None })
-    else {
-        return;
-    };
+    let Ok(Reply::Stats(stats)) = acceptor.hub.ask(Query::Stats) else { return };
     let Stats { jobs, bytes, places, queues, schedules, batches, workers, clients, .. } = *stats;
     let of = |state: JobStateKind| places.get(state as usize).copied().unwrap_or_default();
     let (ready, running, scheduled) = (of(JobStateKind::Ready), of(JobStateKind::Leased), of(JobStateKind::Scheduled));
@@ -38,17 +33,16 @@ fn stats(acceptor: &Acceptor) {
 }
 
 fn clients(acceptor: &Acceptor) {
-    for event in acceptor.hub.ask(Command::ListClients { after: Cursor::default(), limit: ROWS_MAX }) {
-        let Event::Clients { rows, next, .. } = event else { continue };
-        for ClientRow { number, address, label, protocol, subscriptions, held, waits, is_continued, .. } in rows {
-            // The daemon's own client has no protocol.
-            let Some(protocol) = protocol.filter(|_| !is_continued).map(protocol_name) else { continue };
-            let (address, name, queues) = (&*address, shown(&label), subscriptions.len());
-            tracing::info!(protocol, address, number, name, queues, jobs = held, waits, "connection");
-        }
-        if next.is_some() {
-            tracing::info!("more connections are not shown");
-        }
+    let page = acceptor.hub.ask(Query::Clients { after: Cursor::default(), limit: ROWS_MAX });
+    let Ok(Reply::Clients { rows, next }) = page else { return };
+    for ClientRow { number, address, label, protocol, subscriptions, held, waits, is_continued, .. } in rows {
+        // The daemon's own client has no protocol.
+        let Some(protocol) = protocol.filter(|_| !is_continued).map(protocol_name) else { continue };
+        let (address, name, queues) = (&*address, shown(&label), subscriptions.len());
+        tracing::info!(protocol, address, number, name, queues, jobs = held, waits, "connection");
+    }
+    if next.is_some() {
+        tracing::info!("more connections are not shown");
     }
 }
 
@@ -66,12 +60,12 @@ const fn protocol_name(protocol: Protocol) -> &'static str {
 fn queues(acceptor: &Acceptor) {
     let (mut all, mut most, mut after) = (0, Vec::new(), Some(Cursor::default()));
     while let Some(page) = after.take() {
-        for event in acceptor.hub.ask(Command::ListQueues { after: page, limit: ROWS_MAX }) {
-            let Event::Queues { rows, next, .. } = event else { continue };
-            all += rows.len();
-            most.extend(rows);
-            after = next;
-        }
+        let Ok(Reply::Queues { rows, next }) = acceptor.hub.ask(Query::Queues { after: page, limit: ROWS_MAX }) else {
+            break;
+        };
+        all += rows.len();
+        most.extend(rows);
+        after = next;
         most.sort_by_key(|row| std::cmp::Reverse(jobs(row)));
         most.truncate(ROWS_MAX as usize);
     }

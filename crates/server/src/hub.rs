@@ -12,7 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::HashMap;
 use tokio::sync::{Notify, watch};
-use windlass_engine::{ClientId, ClientInfo, Command, Context, Engine, Event, Reading, Tag, Timestamp};
+use windlass_engine::{
+    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, Reading, Refusal, Reply, Tag, Timestamp,
+};
 use windlass_session::Stop;
 use windlass_store::{Commit, Journal};
 
@@ -20,10 +22,9 @@ pub(crate) use self::visit::Visited;
 use crate::budget::{Budget, Hold};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
-use crate::notices;
 use crate::ringer::Ringer;
+use crate::warnings;
 
-mod kinds;
 #[cfg(test)]
 mod tests;
 mod visit;
@@ -182,26 +183,38 @@ impl Hub {
             return true;
         }
         core.begin(&clock::read());
-        let is_part = core.apply_in_part(client, &Command::Close);
+        let is_part = core.apply_in_part(client, &Command::Client(ClientCommand::Close));
         if !is_part {
-            core.apply(client, Tag::NONE, Command::Close);
+            core.apply(client, Tag::NONE, ClientCommand::Close);
         }
         self.end(core, None);
         !is_part
     }
 
-    /// Applies a command on the daemon's own behalf and returns the engine's events for it.
-    pub(crate) fn ask(&self, command: Command) -> Vec<Event> {
+    /// Applies a command on the daemon's own behalf and returns the engine's reply.
+    ///
+    /// # Errors
+    ///
+    /// The engine refuses the command.
+    pub(crate) fn ask(&self, command: impl Into<Command>) -> Result<Reply, Refusal> {
         let mut core = self.lock();
         core.begin(&clock::read());
-        core.apply(OURSELVES, Tag::NONE, Command::Open(ClientInfo::default()));
+        core.apply(OURSELVES, Tag::NONE, ClientCommand::Open(ClientInfo::default()));
         core.apply(OURSELVES, ASKED, command);
-        core.apply(OURSELVES, Tag::NONE, Command::Close);
+        core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
         let events = std::mem::take(&mut core.context.events);
         let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
         core.context.events = others;
         self.end(core, None);
-        ours.into_iter().map(|(_, event)| event).collect()
+        let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
+            Event::Reply(ASKED, reply) => Some(reply),
+            Event::Reply(..) | Event::Notice(_) => None,
+        });
+        match replies.next() {
+            Some(Reply::Refused(why)) => Err(why),
+            Some(reply) => Ok(reply),
+            None => Err(Refusal::Unknown),
+        }
     }
 
     /// Does all that is due and returns the next deadline.
@@ -243,11 +256,11 @@ impl Hub {
         if earlier {
             core.ticks_at = due;
         }
-        let noticed = std::mem::take(&mut core.context.notices);
+        let noticed = std::mem::take(&mut core.context.warnings);
         let durable = self.promise == Durability::Durable;
         let wakes = if to_commit && durable { self.to_wake(&mut core, own) } else { Wakes::Nobody };
         drop(core);
-        notices::tell(noticed);
+        warnings::tell(noticed);
         if earlier {
             self.deadline_moved.notify_one();
         }
@@ -477,7 +490,7 @@ impl Core {
         self.acknowledgements > 0 || self.journal.is_behind()
     }
 
-    fn apply(&mut self, client: ClientId, tag: Tag, command: Command) {
+    fn apply(&mut self, client: ClientId, tag: Tag, command: impl Into<Command>) {
         self.engine.apply(client, tag, command, &mut self.context);
     }
 
@@ -488,7 +501,7 @@ impl Core {
         for (index, (client, event)) in events.drain(..).enumerate() {
             self.post_words(index, own);
             let gate = if event.is_barrier() { barrier } else { gate };
-            let handed_out = matches!(event, Event::Taken { .. });
+            let handed_out = event.hands_out();
             let needs = if handed_out { self.ends.gate(client) } else { u64::from(event.acknowledges()) * gate };
             let needs = if needs > durable { needs } else { 0 };
             let hold = Hold::on(&event, &mut last, budget);

@@ -21,12 +21,12 @@ use crate::config::{Address, ListenAddress, Server};
 use crate::connection::{Bounds, Connection, Shared};
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
-use crate::notices;
 use crate::places::{IsAdmin, PlaceLimits, Places};
 use crate::published::SharedBudget;
 use crate::stream::Stream;
 use crate::threads::ThreadSlots;
 use crate::tls::Handshaker;
+use crate::warnings;
 
 /// Pause after the kernel fails to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -138,7 +138,7 @@ impl Acceptor {
         let task = async move {
             let stream = tokio::select! {
                 stream = stream => stream,
-                () = guest.evicted() => return notices::hung_up(protocol, &peer, &Reason::Limit("connections_max")),
+                () = guest.evicted() => return warnings::hung_up(protocol, &peer, &Reason::Limit("connections_max")),
             };
             match stream {
                 Ok(stream) => {
@@ -146,7 +146,7 @@ impl Acceptor {
                     let greet = |line| greet(info, line);
                     let reason = Connection::new(stream, greet, client, ringer, shared, bounds, guest).serve().await;
                     tracing::debug!(%reason, "closed");
-                    notices::hung_up(protocol, &peer, &reason);
+                    warnings::hung_up(protocol, &peer, &reason);
                 }
                 Err(reason) if stop.is_cancelled() => tracing::debug!(%reason, "the TLS handshake was interrupted"),
                 Err(why) => {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use windlass_engine::{End, Event, Failure, Note, Refusal};
+use windlass_engine::{Event, Refusal, Reply};
 use windlass_session::{Dismiss, Post, Reason};
 
 use crate::budget::{Budget, Hold, SMALL_BYTES, Share};
@@ -43,50 +43,9 @@ impl Mail {
             + match self {
                 Self::Bytes(bytes) => bytes.len(),
                 Self::Posted(published) => return published.weight(),
-                Self::Event(event) => event_bytes(event),
+                Self::Event(event) => event.bytes(),
             }
     }
-}
-
-/// The bytes that an event adds. Rows of a listing share their bodies with the jobs in the engine.
-pub(crate) fn event_bytes(event: &Event) -> usize {
-    const ROW: usize = 256;
-    match event {
-        Event::Taken { job, .. } => job.body.len() + job.failure.as_deref().map_or(0, failure_bytes),
-        Event::Progress {
-            note: Note::Data(bytes) | Note::Warning(bytes) | Note::Progress { raw: bytes, .. }, ..
-        }
-        | Event::Ended { end: End::Succeeded { result: bytes, .. }, .. } => bytes.len(),
-        Event::Ended { end: End::Failed(failure), .. } => failure_bytes(failure),
-        Event::Looked { job, schedule, .. } => {
-            let job = job.as_deref().map_or(0, |view| ROW + view.job.payload.body().len());
-            job + schedule.as_deref().map_or(0, |_| ROW)
-        }
-        Event::Schedules { rows, .. } => rows.len() * ROW,
-        Event::Queues { rows, .. } => rows.len() * ROW,
-        Event::Jobs { rows, .. } => rows.len() * ROW,
-        Event::Clients { rows, .. } => rows.len() * ROW,
-        Event::BatchLooked { batch, .. } => ROW + batch.about.len() + batch.meta.len(),
-        Event::Stats { .. } => ROW,
-        Event::Pushed { .. }
-        | Event::Empty { .. }
-        | Event::WorkAvailable
-        | Event::Finished { .. }
-        | Event::Failed { .. }
-        | Event::Done { .. }
-        | Event::Settled { .. }
-        | Event::Refused { .. }
-        | Event::Ended { end: End::Lost | End::TimedOut | End::Expired | End::Cancelled, .. }
-        | Event::ScheduleSet { .. }
-        | Event::Mutated { .. }
-        | Event::Beaten { .. }
-        | Event::Dismissed => 0,
-    }
-}
-
-fn failure_bytes(failure: &Failure) -> usize {
-    let lines: usize = failure.backtrace.iter().map(|line| size_of::<Bytes>() + line.len()).sum();
-    failure.kind.len() + failure.message.len() + lines
 }
 
 /// A buffer for more letters than this is freed when it is empty.
@@ -189,7 +148,7 @@ impl Mailbox {
         let letter = Letter { gate, mail, hold };
         inner.bytes += letter.mail.weight();
         inner.held_bytes += letter.held_bytes();
-        inner.urgent |= matches!(letter.mail, Mail::Event(Event::Dismissed));
+        inner.urgent |= matches!(&letter.mail, Mail::Event(event) if event.is_urgent());
         if inner.bytes > self.bytes_max {
             self.overflowed.store(true, Ordering::Release);
         }
@@ -372,17 +331,16 @@ impl Post for Mailbox {
 /// Turns an acknowledgement that can no longer be given into an unknown outcome.
 fn disclaim(mail: Mail) -> Mail {
     match mail {
-        Mail::Event(event) if event.acknowledges() => match event.tag() {
-            Some(tag) => Mail::Event(Event::Refused { tag, why: Refusal::Unknown }),
-            None => Mail::Event(event),
-        },
+        Mail::Event(Event::Reply(tag, reply)) if reply.acknowledges(tag) => {
+            Mail::Event(Event::Reply(tag, Reply::Refused(Refusal::Unknown)))
+        }
         other @ (Mail::Event(_) | Mail::Bytes(_) | Mail::Posted(_)) => other,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use windlass_engine::Tag;
+    use windlass_engine::{Notice, Tag};
 
     use super::*;
 
@@ -398,8 +356,8 @@ mod tests {
 
     fn names(mail: Vec<Mail>) -> Vec<String> {
         let name = |mail| match mail {
-            Mail::Event(Event::Done { tag }) => format!("done {}", tag.0),
-            Mail::Event(Event::Refused { tag, why }) => format!("{why} {}", tag.0),
+            Mail::Event(Event::Reply(tag, Reply::Done)) => format!("done {}", tag.0),
+            Mail::Event(Event::Reply(tag, Reply::Refused(why))) => format!("{why} {}", tag.0),
             Mail::Event(_) => "event".to_owned(),
             Mail::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Mail::Posted(published) => format!("posted {}", published.words().len()),
@@ -411,8 +369,8 @@ mod tests {
     fn mail_behind_an_acknowledgement_waits_with_it() {
         let mailbox = mailbox(1 << 20);
         assert!(!mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 1")), None));
-        assert!(mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None), "must be rung for commit 7");
-        assert!(!mailbox.push(7, Mail::Event(Event::Done { tag: Tag(2) }), None), "registered already");
+        assert!(mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None), "must be rung for commit 7");
+        assert!(!mailbox.push(7, Mail::Event(Event::Reply(Tag(2), Reply::Done)), None), "registered already");
         mailbox.push(0, Mail::Bytes(Bytes::from_static(b"echo 2")), None);
         assert_eq!(taken(&mailbox, 6, false), ["echo 1"]);
         assert_eq!(taken(&mailbox, 7, false), ["done 1", "done 2", "echo 2"]);
@@ -421,8 +379,8 @@ mod tests {
     #[test]
     fn a_failed_store_makes_acknowledgements_unknown() {
         let mailbox = mailbox(1 << 20);
-        mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None);
-        mailbox.push(8, Mail::Event(Event::WorkAvailable), None);
+        mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
+        mailbox.push(8, Mail::Event(Event::Notice(Notice::WorkAvailable)), None);
         assert_eq!(taken(&mailbox, 6, true), ["outcome unknown 1", "event"]);
     }
 
@@ -453,7 +411,7 @@ mod tests {
         assert_eq!(take(one), (Some(0), "posted 20, echo".to_owned()));
         assert_eq!(take(one), (None, "posted 30".to_owned()));
         assert_eq!(mailbox.len(), 0);
-        mailbox.push(7, Mail::Event(Event::Done { tag: Tag(1) }), None);
+        mailbox.push(7, Mail::Event(Event::Reply(Tag(1), Reply::Done)), None);
         assert!(post(40));
         assert_eq!(take(usize::MAX), (None, String::new()), "an acknowledgement waits, and so does the mail behind it");
         assert_eq!(taken(&mailbox, 7, false), ["done 1", "posted 40"]);
@@ -474,8 +432,8 @@ mod tests {
         let (all, first) = (mailbox.holds(), words(1000).weight());
         assert_eq!(take(0), (Some(all), 0));
         assert_eq!(take(1), (Some(all - first), first), "the last may be larger than the room");
-        mailbox.push(0, Mail::Event(Event::Dismissed), None);
-        assert_eq!(take(0), (None, all - first + Mail::Event(Event::Dismissed).weight()));
+        mailbox.push(0, Mail::Event(Event::Notice(Notice::Dismissed)), None);
+        assert_eq!(take(0), (None, all - first + Mail::Event(Event::Notice(Notice::Dismissed)).weight()));
         assert_eq!(mailbox.holds(), 0);
     }
 

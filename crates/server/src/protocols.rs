@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_engine::{ClientInfo, Command, Event, QueueKind, Select};
+use windlass_engine::{ClientInfo, QueueCommand, QueueKind, Select};
 use windlass_eventmq::publish::{PublishSettings, SubscriberSession};
 use windlass_eventmq::session::{EventmqSession, Scheduler, Settings as EventmqSettings};
 use windlass_faktory::session::{FaktorySession, Settings as FaktorySettings};
@@ -122,10 +122,7 @@ where
 pub(crate) fn make_queues(hub: &Hub, config: &Config) -> Result<(), Failure> {
     for cycle in config.spiderq.cycles() {
         let queue = cycle.queue.to_owned().into();
-        let events = hub.ask(Command::CreateQueue { queue, kind: QueueKind::Cycle });
-        let refusal =
-            events.into_iter().find_map(|event| if let Event::Refused { why, .. } = event { Some(why) } else { None });
-        if let Some(why) = refusal {
+        if let Err(why) = hub.ask(QueueCommand::Create { queue, kind: QueueKind::Cycle }) {
             let reason = format!("{}: {why}", cycle.queue.escape_debug());
             return Err(config::Error::Senseless { key: "spiderq.queue", reason }.into());
         }

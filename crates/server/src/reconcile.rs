@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use windlass_engine::{Bridge, Command, Event, NewSchedule, Refusal};
+use windlass_engine::{Bridge, NewSchedule, QueueCommand, Refusal};
 
 use crate::config::{Config, Error};
 use crate::hub::Hub;
@@ -39,7 +39,7 @@ impl Desired {
     pub(crate) fn agree(self, hub: &Hub) -> [Reconciliation; 3] {
         // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because schedules
         // must obey them.
-        hub.ask(Command::Bridge(Box::new(self.bridge)));
+        let _ = hub.ask(QueueCommand::Bridge(Box::new(self.bridge)));
         let rules = rules::agree(hub, self.rules);
         [rules, recurring::agree(hub, self.schedules), throttles::agree(hub, self.throttles)]
     }
@@ -84,9 +84,4 @@ impl Reconciliation {
             tracing::info!("{self}");
         }
     }
-}
-
-/// The reason of a refusal.
-pub(crate) fn refusal(event: Event) -> Option<Refusal> {
-    if let Event::Refused { why, .. } = event { Some(why) } else { None }
 }

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{Command, NewSchedule, Protocol, Schedule, ScheduleRef, Timestamp};
+use windlass_engine::{NewSchedule, Protocol, Schedule, ScheduleCommand, ScheduleRef, Timestamp};
 use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_session::cron;
 
 use crate::config::{Config, Cron, Error};
 use crate::hub::Hub;
-use crate::reconcile::{Reconciliation, refusal};
+use crate::reconcile::Reconciliation;
 
 /// The names of all configured schedules begin with this.
 const CONFIGURED: &str = "configuration: ";
@@ -73,16 +73,15 @@ pub(crate) fn agree(hub: &Hub, wanted: Vec<NewSchedule>) -> Reconciliation {
     }
     // Removals come first: there may be no room for new schedules before.
     for schedule in there.into_values() {
-        hub.ask(Command::RemoveSchedule(ScheduleRef::Id(schedule.id)));
+        let _ = hub.ask(ScheduleCommand::Remove(ScheduleRef::Id(schedule.id)));
         done.removed += 1;
     }
     for (new, is_change) in to_set {
         let name = String::from_utf8_lossy(new.key.as_deref().unwrap_or_default()).into_owned();
-        let refusal = hub.ask(Command::SetSchedule(Box::new(new))).into_iter().find_map(refusal);
-        match (refusal, is_change) {
-            (Some(why), _) => done.refused.push((name, why)),
-            (None, true) => done.changed += 1,
-            (None, false) => done.new += 1,
+        match (hub.ask(ScheduleCommand::Set(Box::new(new))), is_change) {
+            (Err(why), _) => done.refused.push((name, why)),
+            (Ok(_), true) => done.changed += 1,
+            (Ok(_), false) => done.new += 1,
         }
     }
     done
@@ -105,7 +104,7 @@ fn configured(hub: &Hub) -> BTreeMap<Bytes, Schedule> {
 mod tests {
     use std::path::Path;
 
-    use windlass_engine::{Engine, Limits, Refusal};
+    use windlass_engine::{Capacity, Engine, Limits};
     use windlass_store::Journal;
 
     use super::*;
@@ -170,7 +169,7 @@ mod tests {
         others.iter_mut().zip(0..).for_each(|(schedule, n)| schedule.key = [None, Some("mine".into())][n % 2].clone());
         others[2].job.protocol = Protocol::GEARMAN;
         others[2].key = Some(format!("{CONFIGURED}x").into());
-        others.into_iter().for_each(|schedule| drop(hub.ask(Command::SetSchedule(Box::new(schedule)))));
+        others.into_iter().for_each(|schedule| drop(hub.ask(ScheduleCommand::Set(Box::new(schedule)))));
         let five = (1..=5).map(|n| entry("* * * * *", &format!("type = 'A{n}'"))).collect::<String>();
         assert_eq!(agree_on(&hub, &five), (5, 0, 0, 0));
         assert_eq!(agree_on(&hub, &five), (0, 0, 0, 5));
@@ -184,7 +183,7 @@ mod tests {
     fn refused_entries_are_reported_by_name() {
         let hub = hub(Limits { schedules_max: 1, ..Limits::default() });
         let reconcile = agree(&hub, wanted_of(&(entry("@daily", "type = 'A'") + &entry("@daily", "type = 'B'"))));
-        let refused = vec![("configuration: B @daily".to_owned(), Refusal::SchedulesFull { limit: 1 })];
+        let refused = vec![("configuration: B @daily".to_owned(), Capacity::Schedules.exceeded(1_u32, 1_u32))];
         assert_eq!(reconcile, Reconciliation { new: 1, refused, ..Reconciliation::new("faktory.cron") });
         // A removal makes room.
         assert_eq!(agree_on(&hub, &entry("@daily", "type = 'B'")), (1, 0, 1, 0));

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{Backoff, Bridge, Codec, Command, QueueRules, Retry};
+use windlass_engine::{Backoff, Bridge, Codec, QueueCommand, QueueRules, Retry};
 
 use crate::config::{self, Config};
 use crate::hub::Hub;
-use crate::reconcile::{Reconciliation, refusal};
+use crate::reconcile::Reconciliation;
 
 /// By queue.
 pub(crate) type Rules = BTreeMap<Bytes, QueueRules>;
@@ -58,15 +58,14 @@ pub(crate) fn agree(hub: &Hub, wanted: Rules) -> Reconciliation {
             continue;
         }
         let name = String::from_utf8_lossy(&queue).into_owned();
-        let events = hub.ask(Command::RuleQueue { queue, rules });
-        match (events.into_iter().find_map(refusal), old) {
-            (Some(why), _) => done.refused.push((name, why)),
-            (None, Some(_)) => done.changed += 1,
-            (None, None) => done.new += 1,
+        match (hub.ask(QueueCommand::SetRules { queue, rules }), old) {
+            (Err(why), _) => done.refused.push((name, why)),
+            (Ok(_), Some(_)) => done.changed += 1,
+            (Ok(_), None) => done.new += 1,
         }
     }
     for queue in there.into_keys() {
-        hub.ask(Command::RuleQueue { queue, rules: QueueRules::default() });
+        let _ = hub.ask(QueueCommand::SetRules { queue, rules: QueueRules::default() });
         done.removed += 1;
     }
     done

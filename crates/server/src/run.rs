@@ -20,12 +20,12 @@ use crate::failure::Failure;
 use crate::hub::{Durability, Hub};
 use crate::listen::{self, Acceptor, Bound, Endpoint};
 use crate::logging::limited;
-use crate::notices;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
 use crate::protocols;
 use crate::reconcile::Desired;
 use crate::threads::Threads;
+use crate::warnings;
 
 /// How long after a failed commit the committing thread tries the store again.
 const STORE_RETRY: Duration = Duration::from_secs(1);
@@ -203,7 +203,7 @@ async fn serve(
         let tls = protocol.tls.is_some() && matches!(listener, Bound::Tcp(_));
         tracing::info!(protocol = protocol.name, %address, tls, "listening");
         if let Some(address) = listener.open_to_all(&protocol) {
-            notices::open_to_all(protocol.name, &address);
+            warnings::open_to_all(protocol.name, &address);
         }
         tokio::spawn(listener.accept(Arc::clone(&acceptor), protocol));
     }

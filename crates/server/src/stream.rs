@@ -48,7 +48,10 @@ mod tests {
     use bytes::BytesMut;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
     use tokio::net::TcpListener;
-    use windlass_engine::{ClientId, ClientInfo, Command, Engine, Event, Limits, NewJob, Protocol, Tag, Timestamp};
+    use windlass_engine::{
+        ClientCommand, ClientId, ClientInfo, Engine, Event, JobCommand, Limits, NewJob, Protocol, Query, Reply, Tag,
+        TakeCommand, Timestamp,
+    };
     use windlass_session::{Outbox, Session};
     use windlass_store::Journal;
 
@@ -104,7 +107,7 @@ mod tests {
 
     impl Session for Terse {
         fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-            out.command(Tag::NONE, Command::Open(ClientInfo::default()));
+            out.command(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
         }
 
         fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
@@ -113,16 +116,16 @@ mod tests {
                     b'?' => out.bytes().extend_from_slice(b"."),
                     b'!' => {
                         let job = NewJob::new(Protocol::GEARMAN, "f".into(), "w".into());
-                        out.command(Tag(1), Command::Push(Box::new(job)));
+                        out.command(Tag(1), JobCommand::Push(Box::new(job)));
                     }
-                    b'z' => out.command(Tag::NONE, Command::WaitForWork),
+                    b'z' => out.command(Tag::NONE, TakeCommand::WaitForWork),
                     _ => {}
                 }
             }
         }
 
         fn on_event(&mut self, _: Timestamp, event: Event, out: &mut Outbox) {
-            if let Event::Pushed { .. } = event {
+            if let Event::Reply(_, Reply::Pushed { .. }) = event {
                 out.bytes().extend_from_slice(b"+");
             }
         }
@@ -162,9 +165,8 @@ mod tests {
             assert_eq!(asked(), silent, "once for each read without an answer");
         }
         theirs.write_all(b"z").await.unwrap();
-        let sleeps = |event: &Event| matches!(event, Event::Clients { rows, .. } if rows.iter().any(|row| row.waits));
-        while !hub.ask(Command::ListClients { after: windlass_engine::Cursor::default(), limit: 9 }).iter().any(sleeps)
-        {
+        let list = || hub.ask(Query::Clients { after: windlass_engine::Cursor::default(), limit: 9 });
+        while !matches!(list(), Ok(Reply::Clients { rows, .. }) if rows.iter().any(|row| row.waits)) {
             tokio::task::yield_now().await;
         }
         theirs.write_all(b"?").await.unwrap();

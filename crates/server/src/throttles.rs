@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{Command, Throttle};
+use windlass_engine::{QueueCommand, Throttle};
 
 use crate::config::{self, Config};
 use crate::hub::Hub;
-use crate::reconcile::{Reconciliation, refusal};
+use crate::reconcile::Reconciliation;
 
 /// By queue.
 pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
@@ -35,15 +35,14 @@ pub(crate) fn agree(hub: &Hub, wanted: Throttles) -> Reconciliation {
             continue;
         }
         let name = String::from_utf8_lossy(&queue).into_owned();
-        let events = hub.ask(Command::ThrottleQueue { queue, throttle: Some(throttle) });
-        match (events.into_iter().find_map(refusal), old) {
-            (Some(why), _) => done.refused.push((name, why)),
-            (None, Some(_)) => done.changed += 1,
-            (None, None) => done.new += 1,
+        match (hub.ask(QueueCommand::Throttle { queue, throttle: Some(throttle) }), old) {
+            (Err(why), _) => done.refused.push((name, why)),
+            (Ok(_), Some(_)) => done.changed += 1,
+            (Ok(_), None) => done.new += 1,
         }
     }
     for queue in there.into_keys() {
-        hub.ask(Command::ThrottleQueue { queue, throttle: None });
+        let _ = hub.ask(QueueCommand::Throttle { queue, throttle: None });
         done.removed += 1;
     }
     done

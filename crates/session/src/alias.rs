@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{Command, Event, From, JobRef, NewJob, ScheduleRef, Timestamp};
+use windlass_engine::{Event, Timestamp};
 
 use crate::{Item, Outbox, Session};
 
@@ -54,110 +54,6 @@ impl Aliases {
             *name = said.clone();
         }
     }
-
-    // ---- inward ----------------------------------------------------------------------------------------------------
-
-    fn command(&self, command: &mut Command) {
-        match command {
-            Command::Serve(subscription) => self.mean(&mut subscription.queue),
-            Command::Push(job) => self.new_job(job),
-            Command::Take(take) => match &mut take.from {
-                From::Subscriptions => {}
-                From::Listed { queues, .. } => queues.iter_mut().for_each(|queue| self.mean(queue)),
-                From::Cycle { queue, .. } => self.mean(queue),
-            },
-            Command::Unserve { queue, .. }
-            | Command::CreateQueue { queue, .. }
-            | Command::RemoveQueue { queue, .. }
-            | Command::PauseQueue { queue, .. }
-            | Command::LimitQueue { queue, .. }
-            | Command::ThrottleQueue { queue, .. }
-            | Command::RuleQueue { queue, .. }
-            | Command::LookQueue { queue } => self.mean(queue),
-            Command::Finish { job, .. }
-            | Command::Fail { job, .. }
-            | Command::Unconvertible { job, .. }
-            | Command::Release { job, .. }
-            | Command::Extend { job, .. }
-            | Command::Repay { job, .. }
-            | Command::Progress { job, .. }
-            | Command::Track { job, .. }
-            | Command::Replace { job, .. }
-            | Command::Cancel(job)
-            | Command::Look(job) => self.job_ref(job),
-            Command::SetSchedule(schedule) => self.new_job(&mut schedule.job),
-            Command::BatchNew(batch) => {
-                batch.complete.iter_mut().chain(&mut batch.success).for_each(|job| self.new_job(job));
-            }
-            Command::ListJobs { filter, .. } | Command::Mutate { filter, .. } => {
-                filter.queue.iter_mut().for_each(|queue| self.mean(queue));
-            }
-            Command::RemoveSchedule(ScheduleRef::Id(_) | ScheduleRef::Key { .. })
-            | Command::Bridge(_)
-            | Command::Open(_)
-            | Command::Close
-            | Command::SetClientName(_)
-            | Command::UnserveAll { .. }
-            | Command::WaitForWork
-            | Command::Credit { .. }
-            | Command::Unwait
-            | Command::ListSchedules { .. }
-            | Command::BatchOpen { .. }
-            | Command::BatchCommit { .. }
-            | Command::LookBatch { .. }
-            | Command::ListQueues { .. }
-            | Command::ListClients { .. }
-            | Command::Stats
-            | Command::Barrier
-            | Command::Flush { .. }
-            | Command::RegisterWorker { .. }
-            | Command::Beat { .. }
-            | Command::SetWorkerState { .. } => {}
-        }
-    }
-
-    fn new_job(&self, job: &mut NewJob) {
-        self.mean(&mut job.queue);
-    }
-
-    fn job_ref(&self, job: &mut JobRef) {
-        match job {
-            JobRef::Key { queue, .. } => self.mean(queue),
-            JobRef::Id(_) | JobRef::Name(_) | JobRef::KeyAnywhere { .. } => {}
-        }
-    }
-
-    // ---- outward ---------------------------------------------------------------------------------------------------
-
-    fn event(&self, event: &mut Event) {
-        match event {
-            Event::Taken { job, .. } => self.say(&mut job.queue),
-            Event::Looked { job, schedule, .. } => {
-                job.iter_mut().for_each(|view| self.say(&mut view.queue));
-                schedule.iter_mut().for_each(|schedule| self.say(&mut schedule.job.queue));
-            }
-            Event::Schedules { rows, .. } => rows.iter_mut().for_each(|schedule| self.say(&mut schedule.job.queue)),
-            Event::Queues { rows, .. } => rows.iter_mut().for_each(|row| self.say(&mut row.name)),
-            Event::Jobs { rows, .. } => rows.iter_mut().for_each(|view| self.say(&mut view.queue)),
-            Event::Pushed { .. }
-            | Event::Empty { .. }
-            | Event::WorkAvailable
-            | Event::Finished { .. }
-            | Event::Failed { .. }
-            | Event::Done { .. }
-            | Event::Settled { .. }
-            | Event::Refused { .. }
-            | Event::Progress { .. }
-            | Event::Ended { .. }
-            | Event::ScheduleSet { .. }
-            | Event::BatchLooked { .. }
-            | Event::Clients { .. }
-            | Event::Stats { .. }
-            | Event::Mutated { .. }
-            | Event::Beaten { .. }
-            | Event::Dismissed => {}
-        }
-    }
 }
 
 impl<S> Aliased<S> {
@@ -173,7 +69,7 @@ impl<S> Aliased<S> {
         run(&mut self.inner, out);
         for item in out.items.iter_mut().skip(before) {
             if let Item::Command(_, command) = item {
-                self.aliases.command(command);
+                command.queue_names_mut(|name| self.aliases.mean(name));
             }
         }
     }
@@ -189,7 +85,7 @@ impl<S: Session> Session for Aliased<S> {
     }
 
     fn on_event(&mut self, now: Timestamp, mut event: Event, out: &mut Outbox) {
-        self.aliases.event(&mut event);
+        event.queue_names_mut(|name| self.aliases.say(name));
         self.run(out, |inner, out| inner.on_event(now, event, out));
     }
 
@@ -230,7 +126,9 @@ impl<S: Session> Session for Aliased<S> {
 mod tests {
     use std::sync::Arc;
 
-    use windlass_engine::{Protocol, QueueKind, Tag};
+    use windlass_engine::{
+        Command, JobRef, NewJob, Protocol, Query, QueueCommand, QueueKind, Reply, ScheduleCommand, Tag,
+    };
 
     use super::*;
 
@@ -243,13 +141,13 @@ mod tests {
 
         fn on_bytes(&mut self, _now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
             let queue = input.split().freeze();
-            out.command(Tag(1), Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work });
+            out.command(Tag(1), QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work });
             let key = JobRef::Key { queue, protocol: Protocol::GEARMAN, key: "k".into() };
-            out.command(Tag(2), Command::Look(key));
+            out.command(Tag(2), Query::Job(key));
         }
 
         fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Outbox) {
-            if let Event::Looked { schedule: Some(schedule), .. } = event {
+            if let Event::Reply(_, Reply::Looked { schedule: Some(schedule), .. }) = event {
                 out.bytes().extend_from_slice(&schedule.job.queue);
             }
         }
@@ -275,9 +173,11 @@ mod tests {
             let names: Vec<Bytes> = out
                 .drain()
                 .filter_map(|item| match item {
-                    Item::Command(_, Command::CreateQueue { queue, .. } | Command::Look(JobRef::Key { queue, .. })) => {
-                        Some(queue)
-                    }
+                    Item::Command(
+                        _,
+                        Command::Queue(QueueCommand::Create { queue, .. })
+                        | Command::Query(Query::Job(JobRef::Key { queue, .. })),
+                    ) => Some(queue),
                     Item::Command(..) | Item::Bytes(_) => None,
                 })
                 .collect();
@@ -293,7 +193,12 @@ mod tests {
             let mut engine = windlass_engine::Engine::new(windlass_engine::Limits::default(), 7);
             let mut context = windlass_engine::Context::new(Timestamp(0), 7);
             let client = windlass_engine::ClientId(1);
-            engine.apply(client, Tag::NONE, Command::Open(windlass_engine::ClientInfo::default()), &mut context);
+            engine.apply(
+                client,
+                Tag::NONE,
+                windlass_engine::ClientCommand::Open(windlass_engine::ClientInfo::default()),
+                &mut context,
+            );
             let schedule = windlass_engine::NewSchedule {
                 key: Some("s".into()),
                 job: NewJob::new(Protocol::GEARMAN, meant.into(), Bytes::new()),
@@ -302,8 +207,8 @@ mod tests {
                 keep_grid: false,
                 runs: None,
             };
-            engine.apply(client, Tag::NONE, Command::SetSchedule(Box::new(schedule)), &mut context);
-            engine.apply(client, Tag(1), Command::Look(JobRef::Id(windlass_engine::JobId(1))), &mut context);
+            engine.apply(client, Tag::NONE, ScheduleCommand::Set(Box::new(schedule)), &mut context);
+            engine.apply(client, Tag(1), Query::Job(JobRef::Id(windlass_engine::JobId(1))), &mut context);
             for (_, event) in context.events.drain(..) {
                 session.on_event(Timestamp(0), event, &mut out);
             }

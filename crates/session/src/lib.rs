@@ -8,7 +8,7 @@
 //! The driver of a session (the server, or a test) calls, in this order: [`Session::on_open`] once; [`Session::on_bytes`]
 //! when bytes have arrived; [`Session::on_event`] for each event of the engine for this client; [`Session::on_tick`] when
 //! [`Session::next_deadline`] is reached; after [`Outbox::hang_up`] only `on_event`, for events that are still due.
-//! The driver itself sends [`windlass_engine::Command::Close`] when the connection has ended.
+//! The driver itself sends [`windlass_engine::Command::Client(ClientCommand::Close)`] when the connection has ended.
 //!
 //! The crate also holds code that several protocols share: [`cron`]; [`jid`], names for jobs without one; [`alias`], a session
 //! that translates queue names.
@@ -25,7 +25,7 @@ use windlass_engine::{Command, Event, Tag, Timestamp};
 
 /// One connection's side of a protocol.
 pub trait Session: Send + fmt::Debug {
-    /// The connection has opened. Puts [`Command::Open`] first, then the protocol's greeting if the server speaks first.
+    /// The connection has opened. Puts [`ClientCommand::Open`] first, then the protocol's greeting if the server speaks first.
     fn on_open(&mut self, now: Timestamp, out: &mut Outbox);
 
     /// Takes complete messages from `input`, as many as the session accepts in flight, and leaves the rest. The driver calls
@@ -183,10 +183,10 @@ impl Outbox {
     }
 
     /// Adds a command for the engine.
-    pub fn command(&mut self, tag: Tag, command: Command) {
+    pub fn command(&mut self, tag: Tag, command: impl Into<Command>) {
         if self.hang_up.is_none() {
             self.flush_bytes();
-            self.items.push_back(Item::Command(tag, command));
+            self.items.push_back(Item::Command(tag, command.into()));
         }
     }
 
@@ -234,10 +234,7 @@ impl Outbox {
     /// Whether the last item waits for a job: the peer sends nothing more until it is notified of one.
     #[must_use]
     pub fn ends_in_waiting(&self) -> bool {
-        let wait = matches!(
-            self.items.back(),
-            Some(Item::Command(_, Command::Take(_) | Command::WaitForWork | Command::Credit { .. }))
-        );
+        let wait = matches!(self.items.back(), Some(Item::Command(_, command)) if command.waits_for_work());
         wait && self.bytes.is_empty()
     }
 
@@ -295,6 +292,8 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use windlass_engine::Query;
+
     use super::*;
 
     #[test]
@@ -315,12 +314,12 @@ mod tests {
         let mut out = Outbox::default();
         let mut items = VecDeque::new();
         out.bytes().extend_from_slice(b"small");
-        out.command(Tag(1), Command::Stats);
+        out.command(Tag(1), Query::Stats);
         out.bytes().resize(1 << 20, 7);
         out.move_behind(&mut items);
         assert_eq!(out.bytes().capacity(), 0, "the large buffer is not kept");
         assert!(out.is_empty());
-        (0..1 + Outbox::KEPT_ITEMS_MAX).for_each(|_| out.command(Tag(2), Command::Stats));
+        (0..1 + Outbox::KEPT_ITEMS_MAX).for_each(|_| out.command(Tag(2), Query::Stats));
         out.hang_up(Reason::Ended);
         out.bytes().extend_from_slice(b"never sent");
         out.move_behind(&mut items);
@@ -339,11 +338,11 @@ mod tests {
         let mut out = Outbox::default();
         out.bytes().extend_from_slice(b"a");
         out.bytes().extend_from_slice(b"b");
-        out.command(Tag(1), Command::Stats);
+        out.command(Tag(1), Query::Stats);
         out.bytes().extend_from_slice(b"c");
         out.hang_up(Reason::Ended);
         out.bytes().extend_from_slice(b"never sent");
-        out.command(Tag(2), Command::Stats);
+        out.command(Tag(2), Query::Stats);
         assert_eq!(out.take_leading_bytes().as_deref(), Some(&b"ab"[..]));
         let items: Vec<String> = out
             .drain()

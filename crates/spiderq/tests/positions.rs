@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientId, ClientInfo, Command, Context, Engine, Limits, Tag, Timestamp};
+use windlass_engine::{ClientCommand, ClientId, ClientInfo, Context, Engine, Limits, Tag, Timestamp};
 use windlass_session::{Item, Outbox, Session};
 use windlass_spiderq::session::{Settings, SpiderqSession};
 use windlass_spiderq::wire::{Patience, Reply, Request, Status};
@@ -182,7 +182,7 @@ impl Daemon {
     fn restart(&mut self, clean: bool) {
         if clean {
             let mut context = Context::new(Timestamp(self.now), 0);
-            self.engine.apply(CLIENT, Tag::NONE, Command::Close, &mut context);
+            self.engine.apply(CLIENT, Tag::NONE, ClientCommand::Close, &mut context);
             self.journal.append(&self.engine, &context.changes);
             self.engine.settle_head();
             self.journal.stop_in_order();

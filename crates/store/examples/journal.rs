@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Command, Context, Engine, Limits, NewJob, Protocol, Tag, Timestamp};
+use windlass_engine::{ClientCommand, ClientId, Context, Engine, JobCommand, Limits, NewJob, Protocol, Tag, Timestamp};
 use windlass_store::{Checkpointer, Journal, Log, Opened, StoreConfig, open};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -58,7 +58,7 @@ impl Daemon {
         std::mem::forget(guard);
         let mut context = Context::new(Timestamp(1_700_000_000_000), 7);
         let (mut engine, journal) = (recovered.engine, recovered.journal);
-        engine.apply(CLIENT, Tag(1), Command::Open(Default::default()), &mut context);
+        engine.apply(CLIENT, Tag(1), ClientCommand::Open(Default::default()), &mut context);
         Ok(Self { engine, journal, log, checkpointer, context })
     }
 
@@ -68,7 +68,7 @@ impl Daemon {
         for _ in 0..count {
             // Each body has memory of its own, like the bodies of clients.
             let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"work"), Bytes::copy_from_slice(body));
-            self.engine.apply(CLIENT, Tag(1), Command::Push(Box::new(job)), &mut self.context);
+            self.engine.apply(CLIENT, Tag(1), JobCommand::Push(Box::new(job)), &mut self.context);
         }
         self.journal.append(&self.engine, &self.context.changes);
         while let Some(commit) = self.journal.cut(&self.engine) {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientId, ClientInfo, Command, Context, Engine, Event, Limits, Tag, Timestamp};
+use windlass_engine::{ClientCommand, ClientId, ClientInfo, Context, Engine, Event, Limits, Tag, Timestamp};
 use windlass_session::{Item, Outbox, Reason, Session, Stop};
 
 /// A client number that no connection has.
@@ -282,7 +282,7 @@ impl MemoryHub {
         let Some(peer) = self.peers.get_mut(&client).filter(|peer| peer.ended.is_none()) else { return };
         peer.ended = Some(reason);
         peer.mail.clear();
-        self.engine.apply(client, Tag::NONE, Command::Close, &mut self.context);
+        self.engine.apply(client, Tag::NONE, ClientCommand::Close, &mut self.context);
         self.post(client, VecDeque::new());
     }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Event, Limits, NewJob, Protocol, Tag, Timestamp};
+use windlass_engine::{ClientCommand, ClientInfo, Event, JobCommand, Limits, NewJob, Protocol, Reply, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 use windlass_testkit::memory::MemoryHub;
 use windlass_testkit::transcript::{MemoryWire, Said, Scene, Speech, Spoken, TcpWire, Transcript, Wire};
@@ -47,10 +47,10 @@ impl Toy {
         let job = || Box::new(NewJob::new(Protocol(9), Bytes::from_static(b"q"), Bytes::new()));
         match line.split_once(' ').unwrap_or((line, "")) {
             ("say", what) => out.bytes().extend_from_slice(format!("said {what}\n").as_bytes()),
-            ("push", _) => out.command(Tag(1), Command::Push(job())),
+            ("push", _) => out.command(Tag(1), JobCommand::Push(job())),
             ("one", _) => {
                 self.waits = true;
-                out.command(Tag(1), Command::Push(job()));
+                out.command(Tag(1), JobCommand::Push(job()));
             }
             ("alarm", ms) => self.alarm_at = Some(now.after_ms(ms.parse().unwrap())),
             _ => out.hang_up(Reason::Ended),
@@ -60,7 +60,7 @@ impl Toy {
 
 impl Session for Toy {
     fn on_open(&mut self, _now: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, Command::Open(ClientInfo::default()));
+        out.command(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
     }
 
     fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
@@ -73,7 +73,7 @@ impl Session for Toy {
     }
 
     fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Outbox) {
-        if let Event::Pushed { job, .. } = event {
+        if let Event::Reply(_, Reply::Pushed { job, .. }) = event {
             self.waits = false;
             out.bytes().extend_from_slice(format!("pushed {}\n", job.0).as_bytes());
         }

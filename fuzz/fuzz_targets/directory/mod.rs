@@ -12,7 +12,8 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use tempfile::TempDir;
 use windlass_engine::{
-    ClientId, ClientInfo, Command, Context, JobId, JobRef, Limits, NewJob, Protocol, Tag, Timestamp,
+    ClientCommand, ClientId, ClientInfo, Command, Context, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Tag,
+    Timestamp,
 };
 use windlass_store::{CheckpointLimits, Fingerprint, Opened, Recovered, StoreConfig, open};
 
@@ -128,7 +129,7 @@ impl Directory {
         let Opened { mut log, mut checkpointer, recovered, guard } = opened;
         let Recovered { mut engine, mut journal, .. } = recovered;
         let mut context = Context::new(Timestamp(1_000), 1);
-        engine.apply(ClientId(1), Tag::NONE, Command::Open(ClientInfo::default()), &mut context);
+        engine.apply(ClientId(1), Tag::NONE, ClientCommand::Open(ClientInfo::default()), &mut context);
         let mut bodies: BTreeMap<JobId, Vec<Vec<u8>>> = BTreeMap::new();
         for n in 0..12 + 8 * kind {
             context.changes.clear();
@@ -138,13 +139,13 @@ impl Directory {
                 0 | 1 => {
                     bodies.entry(JobId(engine.head().next_job)).or_default().push(body.clone());
                     let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from(body));
-                    Command::Push(Box::new(job))
+                    Command::Job(JobCommand::Push(Box::new(job)))
                 }
                 2 => {
                     bodies.entry(old).or_default().push(body.clone());
-                    Command::Replace { job: JobRef::Id(old), body: Bytes::from(body) }
+                    Command::Job(JobCommand::Replace { job: JobRef::Id(old), body: Bytes::from(body) })
                 }
-                _ => Command::Cancel(JobRef::Id(old)),
+                _ => Command::Job(JobCommand::Cancel(JobRef::Id(old))),
             };
             engine.apply(ClientId(1), Tag::NONE, command, &mut context);
             journal.append(&engine, &context.changes);

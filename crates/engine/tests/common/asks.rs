@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Clash, Command, Cron, Cursor, Failure, Filter, From, JobId, JobRef, JobStateKind, KeyUntil, LeaseTerms,
-    Mutation, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, QueueKind, Recurrence, RepayTo, Retry,
-    ScheduleRef, Select, Subscription, Take, Throttle, Timestamp, Token, Unique, Wait,
+    Backoff, BulkCommand, Clash, ClientCommand, Command, Cron, Cursor, Failure, Filter, From, JobCommand, JobId,
+    JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms, Mutation, NewJob, NewSchedule, Note, OnExpiry, Priority,
+    Proof, Protocol, Query, QueueCommand, QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select,
+    Subscription, Take, TakeCommand, Throttle, Timestamp, Token, Unique, Wait, WorkerCommand,
 };
 
 pub(crate) fn name(text: &'static str) -> Bytes {
@@ -55,25 +56,25 @@ impl Set {
 
 impl std::convert::From<Set> for Command {
     fn from(set: Set) -> Self {
-        Self::SetSchedule(Box::new(set.0))
+        Self::Schedule(ScheduleCommand::Set(Box::new(set.0)))
     }
 }
 
 /// Looks at the job or the schedule with this number.
 pub(crate) fn look(id: u64) -> Command {
-    Command::Look(JobRef::Id(JobId(id)))
+    Command::Query(Query::Job(JobRef::Id(JobId(id))))
 }
 
 pub(crate) fn remove_schedule(id: u64) -> Command {
-    Command::RemoveSchedule(ScheduleRef::Id(JobId(id)))
+    Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Id(JobId(id))))
 }
 
 pub(crate) fn remove_keyed(key: &'static str) -> Command {
-    Command::RemoveSchedule(ScheduleRef::Key { protocol: Protocol::GEARMAN, key: name(key) })
+    Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Key { protocol: Protocol::GEARMAN, key: name(key) }))
 }
 
 pub(crate) fn list_schedules(after: u64, limit: u32) -> Command {
-    Command::ListSchedules { protocol: None, after: Cursor(after, 0), limit }
+    Command::Query(Query::Schedules { protocol: None, after: Cursor(after, 0), limit })
 }
 
 // ---- jobs in -------------------------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ impl Push {
 
 impl std::convert::From<Push> for Command {
     fn from(push: Push) -> Self {
-        Self::Push(Box::new(push.0))
+        Self::Job(JobCommand::Push(Box::new(push.0)))
     }
 }
 
@@ -217,7 +218,7 @@ impl Wish {
 
 impl std::convert::From<Wish> for Command {
     fn from(wish: Wish) -> Self {
-        Self::Take(wish.0)
+        Self::Take(TakeCommand::Take(wish.0))
     }
 }
 
@@ -230,15 +231,15 @@ pub(crate) fn serve(queue: &'static str) -> Command {
 }
 
 pub(crate) fn serve_on(queue: &'static str, weight: u32, lease: LeaseTerms) -> Command {
-    Command::Serve(Subscription { queue: name(queue), weight, lease, unclaimed: None })
+    Command::Client(ClientCommand::Serve(Subscription { queue: name(queue), weight, lease, unclaimed: None }))
 }
 
 pub(crate) fn unserve(queue: &'static str, requeue: bool) -> Command {
-    Command::Unserve { queue: name(queue), requeue }
+    Command::Client(ClientCommand::Unserve { queue: name(queue), requeue })
 }
 
 pub(crate) fn credit(credits: u32) -> Command {
-    Command::Credit { credits, select: Select::BestPriority }
+    Command::Take(TakeCommand::Credit { credits, select: Select::BestPriority })
 }
 
 // ---- jobs done -----------------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ pub(crate) fn finish(job: u64) -> Command {
 }
 
 pub(crate) fn finish_by(job: u64, proof: Proof) -> Command {
-    Command::Finish { job: id(job), proof, result: Bytes::from_static(b"result") }
+    Command::Lease(LeaseCommand::Finish { job: id(job), proof, result: Bytes::from_static(b"result") })
 }
 
 pub(crate) fn fail(job: u64) -> Command {
@@ -257,23 +258,33 @@ pub(crate) fn fail(job: u64) -> Command {
 
 pub(crate) fn fail_by(job: u64, proof: Proof) -> Command {
     let failure = Failure { message: Bytes::from_static(b"oops"), ..Failure::default() };
-    Command::Fail { job: id(job), proof, failure: Box::new(failure) }
+    Command::Lease(LeaseCommand::Fail { job: id(job), proof, failure: Box::new(failure) })
 }
 
 pub(crate) fn release(job: u64, front: bool) -> Command {
-    Command::Release { job: id(job), proof: Proof::Connection, front }
+    Command::Lease(LeaseCommand::Release { job: id(job), proof: Proof::Connection, front })
 }
 
 pub(crate) fn extend(job: u64, token: u64, until: u64, only_later: bool) -> Command {
-    Command::Extend { job: id(job), proof: self::token(token), until: Timestamp(until), only_later }
+    Command::Lease(LeaseCommand::Extend {
+        job: id(job),
+        proof: self::token(token),
+        until: Timestamp(until),
+        only_later,
+    })
 }
 
 pub(crate) fn repay(job: u64, token: u64, to: RepayTo) -> Command {
-    Command::Repay { job: id(job), proof: self::token(token), body: Bytes::from_static(b"value"), to }
+    Command::Lease(LeaseCommand::Repay {
+        job: id(job),
+        proof: self::token(token),
+        body: Bytes::from_static(b"value"),
+        to,
+    })
 }
 
 pub(crate) fn tell(job: u64, note: Note) -> Command {
-    Command::Progress { job: id(job), proof: Proof::Connection, note }
+    Command::Lease(LeaseCommand::Progress { job: id(job), proof: Proof::Connection, note })
 }
 
 pub(crate) fn data(text: &'static str) -> Note {
@@ -299,20 +310,20 @@ pub(crate) fn by_key(queue: &'static str, key: &'static str) -> JobRef {
 // ---- queues, listings, workers -------------------------------------------------------------------------------------
 
 pub(crate) fn remove_queue(queue: &'static str, only_idle: bool) -> Command {
-    Command::RemoveQueue { queue: name(queue), only_idle }
+    Command::Queue(QueueCommand::Remove { queue: name(queue), only_idle })
 }
 
 pub(crate) fn pause(queue: &'static str, paused: bool) -> Command {
-    Command::PauseQueue { queue: name(queue), paused }
+    Command::Queue(QueueCommand::Pause { queue: name(queue), paused })
 }
 
 pub(crate) fn create(queue: &'static str, kind: QueueKind) -> Command {
-    Command::CreateQueue { queue: name(queue), kind }
+    Command::Queue(QueueCommand::Create { queue: name(queue), kind })
 }
 
 /// At most this many jobs when a job of any priority is submitted.
 pub(crate) fn limit(queue: &'static str, jobs_max: u32) -> Command {
-    Command::LimitQueue { queue: name(queue), jobs_max: [Some(jobs_max); Priority::COUNT] }
+    Command::Queue(QueueCommand::Limit { queue: name(queue), jobs_max: [Some(jobs_max); Priority::COUNT] })
 }
 
 /// The limits: leases in total, leases of one worker, and the timeout.
@@ -323,15 +334,15 @@ pub(crate) fn throttle(
     timeout_ms: Option<u64>,
 ) -> Command {
     let throttle = Throttle { leased_max, per_worker_max, timeout_ms };
-    Command::ThrottleQueue { queue: name(queue), throttle: Some(throttle) }
+    Command::Queue(QueueCommand::Throttle { queue: name(queue), throttle: Some(throttle) })
 }
 
 pub(crate) fn unthrottle(queue: &'static str) -> Command {
-    Command::ThrottleQueue { queue: name(queue), throttle: None }
+    Command::Queue(QueueCommand::Throttle { queue: name(queue), throttle: None })
 }
 
 pub(crate) fn list_queues() -> Command {
-    Command::ListQueues { after: Cursor::default(), limit: 1_000 }
+    Command::Query(Query::Queues { after: Cursor::default(), limit: 1_000 })
 }
 
 pub(crate) fn all() -> Filter {
@@ -351,21 +362,21 @@ pub(crate) fn with_names<const N: usize>(names: [&'static str; N]) -> Filter {
 }
 
 pub(crate) fn list_jobs(filter: Filter) -> Command {
-    Command::ListJobs { filter, after: Cursor::default(), limit: 1_000 }
+    Command::Query(Query::Jobs { filter, after: Cursor::default(), limit: 1_000 })
 }
 
 pub(crate) fn mutate(filter: Filter, action: Mutation) -> Command {
-    Command::Mutate { filter, action, after: Cursor::default(), limit: 1_000 }
+    Command::Bulk(BulkCommand::Mutate { filter, action, after: Cursor::default(), limit: 1_000 })
 }
 
 pub(crate) fn enlist(worker: &'static str) -> Command {
-    Command::RegisterWorker { worker: name(worker), about: Bytes::new() }
+    Command::Worker(WorkerCommand::Register { worker: name(worker), about: Bytes::new() })
 }
 
 pub(crate) fn beat(worker: &'static str) -> Command {
-    Command::Beat { worker: name(worker), state: None }
+    Command::Worker(WorkerCommand::Beat { worker: name(worker), state: None })
 }
 
 pub(crate) fn signal(worker: &'static str, state: windlass_engine::WorkerState) -> Command {
-    Command::SetWorkerState { worker: name(worker), state }
+    Command::Worker(WorkerCommand::SetState { worker: name(worker), state })
 }

@@ -9,7 +9,8 @@ mod asks;
 mod words;
 
 use windlass_engine::{
-    ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState, Limits, Notice, Tag, Timestamp,
+    ClientCommand, ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState, Limits, Reply, Tag,
+    Timestamp, Warning,
 };
 
 pub(crate) use asks::*;
@@ -21,8 +22,8 @@ pub(crate) struct Broker {
     pub(crate) now: u64,
     /// How far the wall clock is ahead of `now`.
     pub(crate) skew_ms: i64,
-    /// All notices, turn by turn.
-    pub(crate) notices: Vec<Notice>,
+    /// All warnings, turn by turn.
+    pub(crate) warnings: Vec<Warning>,
     tags: u64,
     turns: u64,
 }
@@ -38,7 +39,7 @@ impl Broker {
         let mut limits = Limits::default();
         change(&mut limits);
         let engine = Engine::new(limits, 99);
-        let mut broker = Self { engine, now: 1_000, skew_ms: 0, notices: Vec::new(), tags: 0, turns: 0 };
+        let mut broker = Self { engine, now: 1_000, skew_ms: 0, warnings: Vec::new(), tags: 0, turns: 0 };
         for client in 1..=4 {
             broker.open(client);
         }
@@ -46,7 +47,7 @@ impl Broker {
     }
 
     pub(crate) fn open(&mut self, client: u64) {
-        self.hear(client, Command::Open(ClientInfo::default()));
+        self.hear(client, ClientCommand::Open(ClientInfo::default()));
     }
 
     /// Runs a command and returns its events.
@@ -54,7 +55,7 @@ impl Broker {
         self.tags += 1;
         let mut context = self.context();
         self.engine.apply(ClientId(client), Tag(self.tags), command.into(), &mut context);
-        self.notices.append(&mut context.notices);
+        self.warnings.append(&mut context.warnings);
         context.events
     }
 
@@ -79,7 +80,7 @@ impl Broker {
         self.now = now;
         let mut context = self.context();
         self.engine.tick(&mut context);
-        self.notices.append(&mut context.notices);
+        self.warnings.append(&mut context.warnings);
         self.engine.check();
         assert_eq!(words(&context.events), expected);
     }
@@ -111,12 +112,12 @@ impl Broker {
         loop {
             let events = self.hear(4, take([queue]));
             match events.first() {
-                Some((_, Event::Taken { job, .. })) => {
+                Some((_, Event::Reply(_, Reply::Taken(job)))) => {
                     let id = job.id.0;
                     jobs.push(id);
                     self.hear(4, finish(id));
                 }
-                Some((_, Event::Empty { .. })) => return jobs,
+                Some((_, Event::Reply(_, Reply::Empty))) => return jobs,
                 other => panic!("{other:?}"),
             }
         }

@@ -1,7 +1,9 @@
 //! Events as lines of text.
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Cursor, End, Event, Fate, JobView, Note, Pushed, Schedule, Taken, Timestamp};
+use windlass_engine::{
+    ClientId, Cursor, End, Event, Fate, JobView, Note, Notice, Pushed, Reply, Schedule, Taken, Timestamp,
+};
 
 /// One line per event: the client it is for, and its content.
 pub(crate) fn words(events: &[(ClientId, Event)]) -> Vec<String> {
@@ -10,7 +12,7 @@ pub(crate) fn words(events: &[(ClientId, Event)]) -> Vec<String> {
 
 fn word(event: &Event) -> String {
     match event {
-        Event::Pushed { job, how, .. } => {
+        Event::Reply(_, Reply::Pushed { job, how, .. }) => {
             let how = match how {
                 Pushed::New => "new",
                 Pushed::Attached => "attached",
@@ -18,37 +20,47 @@ fn word(event: &Event) -> String {
             };
             format!("{how} j{}", job.0)
         }
-        Event::Taken { job, .. } => taken(job),
-        Event::Empty { .. } => "empty".into(),
-        Event::WorkAvailable => "woken".into(),
-        Event::Finished { job, .. } => format!("finished j{}", job.0),
-        Event::Failed { job, fate, .. } => match fate {
+        Event::Reply(_, Reply::Taken(job)) | Event::Notice(Notice::Delivered(job)) => taken(job),
+        Event::Reply(_, Reply::Empty) => "empty".into(),
+        Event::Notice(Notice::WorkAvailable) => "woken".into(),
+        Event::Reply(_, Reply::Finished(job)) => format!("finished j{}", job.0),
+        Event::Reply(_, Reply::Failed { job, fate, .. }) => match fate {
             Fate::Retried(at) => format!("failed j{}, retried {}", job.0, at.0),
             Fate::Buried(until) => format!("failed j{}, buried until {}", job.0, until.0),
             Fate::Discarded => format!("failed j{}, discarded", job.0),
         },
-        Event::Done { .. } => "done".into(),
-        Event::Settled { .. } => "settled".into(),
-        Event::Refused { why, .. } => format!("refused: {why}"),
-        Event::Progress { job, note } => format!("told j{} {}", job.0, note_words(note)),
-        Event::Ended { job, end } => format!("ended j{} {}", job.0, end_words(end)),
-        Event::Looked { job: None, schedule: None, .. } => "sees nothing".into(),
-        Event::Looked { job: None, schedule: Some(schedule), .. } => format!("sees {}", schedule_words(schedule)),
-        Event::ScheduleSet { schedule, replaced, .. } => {
+        Event::Reply(_, Reply::Done) => "done".into(),
+        Event::Reply(_, Reply::Settled) => "settled".into(),
+        Event::Reply(_, Reply::Refused(why)) => format!("refused: {why}"),
+        Event::Notice(Notice::Progress { job, note }) => format!("told j{} {}", job.0, note_words(note)),
+        Event::Notice(Notice::Ended { job, end }) => format!("ended j{} {}", job.0, end_words(end)),
+        Event::Reply(_, Reply::Looked { job: None, schedule: None, .. }) => "sees nothing".into(),
+        Event::Reply(_, Reply::Looked { job: None, schedule: Some(schedule), .. }) => {
+            format!("sees {}", schedule_words(schedule))
+        }
+        Event::Reply(_, Reply::ScheduleSet { schedule, replaced, .. }) => {
             format!("schedule s{}{}", schedule.0, if *replaced { " replaced" } else { "" })
         }
-        Event::Schedules { rows, next, .. } => {
+        Event::Reply(_, Reply::Schedules { rows, next, .. }) => {
             listed("schedules", rows.iter().map(|row| format!("s{}", row.id.0)), *next)
         }
-        Event::BatchLooked { batch, .. } => format!("sees batch {}", text(&batch.name)),
-        Event::Looked { job: Some(view), .. } => format!("sees {}", view_words(view)),
-        Event::Queues { rows, next, .. } => listed("queues", rows.iter().map(|row| text(&row.name)), *next),
-        Event::Jobs { rows, next, .. } => listed("jobs", rows.iter().map(|row| format!("j{}", row.job.id.0)), *next),
-        Event::Clients { rows, next, .. } => listed("clients", rows.iter().map(|row| text(&row.label)), *next),
-        Event::Stats { stats, .. } => format!("stats {} jobs", stats.jobs),
-        Event::Mutated { changed, next, .. } => listed("mutated", [changed.to_string()].into_iter(), *next),
-        Event::Beaten { state, .. } => format!("beaten {state:?}"),
-        Event::Dismissed => "dismissed".into(),
+        Event::Reply(_, Reply::Batch(batch)) => format!("sees batch {}", text(&batch.name)),
+        Event::Reply(_, Reply::Looked { job: Some(view), .. }) => format!("sees {}", view_words(view)),
+        Event::Reply(_, Reply::Queues { rows, next, .. }) => {
+            listed("queues", rows.iter().map(|row| text(&row.name)), *next)
+        }
+        Event::Reply(_, Reply::Jobs { rows, next, .. }) => {
+            listed("jobs", rows.iter().map(|row| format!("j{}", row.job.id.0)), *next)
+        }
+        Event::Reply(_, Reply::Clients { rows, next, .. }) => {
+            listed("clients", rows.iter().map(|row| text(&row.label)), *next)
+        }
+        Event::Reply(_, Reply::Stats(stats)) => format!("stats {} jobs", stats.jobs),
+        Event::Reply(_, Reply::Mutated { changed, next, .. }) => {
+            listed("mutated", [changed.to_string()].into_iter(), *next)
+        }
+        Event::Reply(_, Reply::Beaten(state)) => format!("beaten {state:?}"),
+        Event::Notice(Notice::Dismissed) => "dismissed".into(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Administrators' commands. Not in the specification.
 
-use windlass_engine::{Command, Cursor, JobStateKind, QueueKind, QueueRow};
+use windlass_engine::{Cursor, JobStateKind, Query, QueueKind, QueueRow};
 use windlass_session::{Outbox, Stop};
 
 use super::EventmqSession;
@@ -21,7 +21,7 @@ impl EventmqSession {
 
     fn ask_page(&mut self, report: Box<Status>, after: Cursor, out: &mut Outbox) {
         let tag = self.asked.push(Ask::Status { report });
-        out.command(tag, Command::ListQueues { after, limit: PAGE });
+        out.command(tag, Query::Queues { after, limit: PAGE });
     }
 
     /// Adds a page of queues to the report.

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use windlass_engine::{End, Event, JobId, JobRef, JobStateKind, JobView, Protocol, Pushed, Refusal, Tag, Timestamp};
+use windlass_engine::{
+    End, Event, JobId, JobRef, JobStateKind, JobView, Notice, Protocol, Pushed, Query, Refusal, Reply, Tag, Thing,
+    Timestamp,
+};
 use windlass_session::{Outbox, Reason};
 
 use super::EventmqSession;
@@ -13,44 +16,25 @@ use crate::wire::{Command, value_text};
 impl EventmqSession {
     pub(super) fn event(&mut self, now: Timestamp, event: Event, out: &mut Outbox) {
         match event {
-            Event::Taken { job, .. } => self.taken(now, *job, out),
-            Event::Pushed { tag, job, how, .. } => {
-                if let Some(Ask::Request { id, listen }) = self.asked.take(tag) {
-                    self.pushed(&id, job, listen, how, out);
-                }
+            Event::Reply(tag, reply) => self.answer(tag, reply, out),
+            Event::Notice(Notice::Delivered(job)) => self.taken(now, *job, out),
+            Event::Notice(Notice::Ended { job, end }) => self.ended(job, &end, out),
+            Event::Notice(Notice::Dismissed) => self.end(Reason::Dismissed, out),
+            // eMQP has no progress.
+            Event::Notice(Notice::Progress { .. } | Notice::WorkAvailable) => {}
+        }
+    }
+
+    fn answer(&mut self, tag: Tag, reply: Reply, out: &mut Outbox) {
+        match (self.asked.take(tag), reply) {
+            (ask, Reply::Refused(why)) => self.refused(ask, why, out),
+            (Some(Ask::Request { id, listen }), Reply::Pushed { job, how, .. }) => {
+                self.pushed(&id, job, listen, how, out);
             }
-            Event::Looked { tag, job, .. } => {
-                if let Some(Ask::Look { id }) = self.asked.take(tag) {
-                    self.looked(&id, job.as_deref(), out);
-                }
-            }
-            Event::ScheduleSet { tag, .. } | Event::Done { tag } => {
-                if let Some(Ask::Plan { id }) = self.asked.take(tag) {
-                    self.accepted(&id, out);
-                }
-            }
-            Event::Queues { tag, rows, next } => {
-                if let Some(Ask::Status { report }) = self.asked.take(tag) {
-                    self.status_page(report, &rows, next, out);
-                }
-            }
-            Event::Ended { job, end } => self.ended(job, &end, out),
-            Event::Refused { tag, why } => self.refused(tag, why, out),
-            Event::Dismissed => self.end(Reason::Dismissed, out),
-            // eMQP has no progress; the other events answer commands that this session never sends.
-            Event::Progress { .. }
-            | Event::Empty { .. }
-            | Event::WorkAvailable
-            | Event::Finished { .. }
-            | Event::Failed { .. }
-            | Event::Settled { .. }
-            | Event::Schedules { .. }
-            | Event::BatchLooked { .. }
-            | Event::Jobs { .. }
-            | Event::Clients { .. }
-            | Event::Stats { .. }
-            | Event::Mutated { .. }
-            | Event::Beaten { .. } => {}
+            (Some(Ask::Look { id }), Reply::Looked { job, .. }) => self.looked(&id, job.as_deref(), out),
+            (Some(Ask::Plan { id }), Reply::ScheduleSet { .. } | Reply::Done) => self.accepted(&id, out),
+            (Some(Ask::Status { report }), Reply::Queues { rows, next }) => self.status_page(report, &rows, next, out),
+            _ => {}
         }
     }
 
@@ -63,7 +47,7 @@ impl EventmqSession {
         let id = Bytes::copy_from_slice(id);
         if how == Pushed::Attached && self.settings.dedup_ms > 0 {
             let tag = self.asked.push(Ask::Look { id: id.clone() });
-            out.command(tag, windlass_engine::Command::Look(JobRef::Id(job)));
+            out.command(tag, Query::Job(JobRef::Id(job)));
         }
         self.awaited.insert(job, id);
     }
@@ -104,9 +88,9 @@ impl EventmqSession {
     }
 
     /// A refused command gets no reply. But removing an unknown schedule counts as done.
-    fn refused(&mut self, tag: Tag, why: Refusal, out: &mut Outbox) {
-        match self.asked.take(tag) {
-            Some(Ask::Plan { id }) if why == Refusal::UnknownSchedule => self.accepted(&id, out),
+    fn refused(&mut self, ask: Option<Ask>, why: Refusal, out: &mut Outbox) {
+        match ask {
+            Some(Ask::Plan { id }) if why == Refusal::NotFound(Thing::Schedule) => self.accepted(&id, out),
             // One warning for each connection, so that a peer cannot fill the log.
             Some(Ask::Request { id, .. } | Ask::Plan { id } | Ask::Look { id }) if !self.refused => {
                 self.refused = true;

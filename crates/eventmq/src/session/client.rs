@@ -3,7 +3,7 @@
 //! Spec: "eMQP / Client".
 
 use bytes::Bytes;
-use windlass_engine::{Command, NewJob, Protocol, ScheduleRef};
+use windlass_engine::{Command, JobCommand, NewJob, Protocol, ScheduleCommand, ScheduleRef};
 use windlass_session::Outbox;
 use windlass_zmtp::Message;
 
@@ -23,7 +23,7 @@ impl EventmqSession {
             ..self.settings.job(request, message)
         };
         let tag = self.asked.push(Ask::Request { id, listen });
-        out.command(tag, Command::Push(Box::new(job)));
+        out.command(tag, JobCommand::Push(Box::new(job)));
     }
 
     /// `SCHEDULE`. For the engine, or for a stock scheduler if so configured.
@@ -33,7 +33,9 @@ impl EventmqSession {
         }
         let request = Request { queue: plan.queue, headers: plan.headers, job: plan.job };
         match new_schedule(plan, self.settings.job(&request, message)) {
-            Ok(Some(schedule)) => self.plan(id, Command::SetSchedule(Box::new(schedule)), message, out),
+            Ok(Some(schedule)) => {
+                self.plan(id, Command::Schedule(ScheduleCommand::Set(Box::new(schedule))), message, out)
+            }
             // No runs at all: the same as removing the schedule.
             Ok(None) => self.unschedule(id, plan, message, out),
             Err(why) => ignored(&why),
@@ -48,7 +50,7 @@ impl EventmqSession {
         match schedule_key(plan) {
             Ok(key) => {
                 let which = ScheduleRef::Key { protocol: Protocol::EVENTMQ, key };
-                self.plan(id, Command::RemoveSchedule(which), message, out);
+                self.plan(id, Command::Schedule(ScheduleCommand::Remove(which)), message, out);
             }
             Err(why) => ignored(&why),
         }

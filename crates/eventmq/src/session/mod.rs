@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Event, JobId, Protocol, Tag, Timestamp};
+use windlass_engine::{ClientCommand, ClientInfo, Event, JobId, Protocol, Tag, Timestamp};
 use windlass_session::{Outbox, Post, Reason, Session};
 use windlass_zmtp::{Close, Message, Peer, Registration, Unsent};
 
@@ -234,7 +234,7 @@ fn ignored(why: &dyn fmt::Display) {
 
 impl Session for EventmqSession {
     fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, windlass_engine::Command::Open(std::mem::take(&mut self.info)));
+        out.command(Tag::NONE, windlass_engine::Command::Client(ClientCommand::Open(std::mem::take(&mut self.info))));
         self.peer.open(now, out.bytes());
     }
 

@@ -6,7 +6,10 @@
 //! Spec: "eMQP / Worker", "eMQP / Scheduler", "Heartbeating".
 
 use bytes::Bytes;
-use windlass_engine::{Command, Failure, JobId, JobRef, Proof, Protocol, Subscription, Tag, Taken, Timestamp};
+use windlass_engine::{
+    ClientCommand, Command, Failure, JobId, JobRef, LeaseCommand, Proof, Protocol, Subscription, Tag, TakeCommand,
+    Taken, Timestamp,
+};
 use windlass_session::{Outbox, jid};
 use windlass_zmtp::Message;
 
@@ -37,7 +40,7 @@ impl EventmqSession {
         };
         self.quit(out);
         for queue in queues.iter().flatten() {
-            out.command(Tag::NONE, Command::Serve(self.subscription(queue)));
+            out.command(Tag::NONE, ClientCommand::Serve(self.subscription(queue)));
         }
         let is_worker = queues.is_some();
         let identity = self.registration.identity().cloned().unwrap_or_default();
@@ -73,7 +76,7 @@ impl EventmqSession {
         let Role::Worker(listed) = &self.role else { return };
         let credits = self.credits.lend(self.held.len(), self.settings.jobs_max);
         if credits > 0 {
-            out.command(Tag::NONE, Command::Credit { credits, select: self.settings.select });
+            out.command(Tag::NONE, TakeCommand::Credit { credits, select: self.settings.select });
         }
         listed.set_slots(self.credits.open());
     }
@@ -83,7 +86,7 @@ impl EventmqSession {
         let Role::Worker(listed) = &self.role else {
             // It has sent `KBYE` meanwhile.
             let job = JobRef::Id(job.id);
-            return out.command(Tag::NONE, Command::Release { job, proof: Proof::Connection, front: false });
+            return out.command(Tag::NONE, LeaseCommand::Release { job, proof: Proof::Connection, front: false });
         };
         self.credits.spend();
         listed.set_slots(self.credits.open());
@@ -92,7 +95,7 @@ impl EventmqSession {
             Err(misfit) => {
                 // EventMQ cannot express this job: return it for workers of other protocols, and keep the credit.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
-                out.command(Tag::NONE, Command::Unconvertible { job, proof, why: misfit.to_string().into() });
+                out.command(Tag::NONE, LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
                 self.credits.add();
                 return self.lend_credits(out);
             }
@@ -129,14 +132,22 @@ impl EventmqSession {
         let (job, proof) = (JobRef::Id(held.job), Proof::Connection);
         let command = if wire::is_time_out(text) {
             let (kind, message) = (Bytes::from_static(TIME_OUT), Bytes::from_static(TIME_OUT));
-            Command::Fail { job, proof, failure: Box::new(Failure { kind, message, ..Failure::default() }) }
+            Command::Lease(LeaseCommand::Fail {
+                job,
+                proof,
+                failure: Box::new(Failure { kind, message, ..Failure::default() }),
+            })
         } else if let Some(value) = self.settings.failure(&held.queue, text) {
             let message = Bytes::copy_from_slice(value.get(..MESSAGE_BYTES_MAX).unwrap_or(&value));
             let kind = Bytes::from_static(FAILURE_VALUE);
-            Command::Fail { job, proof, failure: Box::new(Failure { kind, message, ..Failure::default() }) }
+            Command::Lease(LeaseCommand::Fail {
+                job,
+                proof,
+                failure: Box::new(Failure { kind, message, ..Failure::default() }),
+            })
         } else {
             let result = if held.heard { message.keep(text) } else { message.view(text) };
-            Command::Finish { job, proof, result }
+            Command::Lease(LeaseCommand::Finish { job, proof, result })
         };
         out.command(Tag::NONE, command);
     }
@@ -156,8 +167,8 @@ impl EventmqSession {
     /// Ends a peer's registration, for `KBYE` or a new `INFORM`. The peer keeps its jobs.
     pub(super) fn quit(&mut self, out: &mut Outbox) {
         if matches!(self.role, Role::Worker(_)) {
-            out.command(Tag::NONE, Command::UnserveAll { requeue: false });
-            out.command(Tag::NONE, Command::Unwait);
+            out.command(Tag::NONE, ClientCommand::UnserveAll { requeue: false });
+            out.command(Tag::NONE, TakeCommand::Unwait);
         }
         self.role = Role::Gone;
         self.beat = None;
@@ -173,5 +184,5 @@ fn late(text: &[u8], of: &[u8], message: &Message) -> Command {
         Some(number) => JobRef::Id(JobId(number)),
         None => JobRef::KeyAnywhere { protocol: Protocol::EVENTMQ, key: message.view(of) },
     };
-    Command::Finish { job, proof: Proof::Late, result: message.keep(text) }
+    Command::Lease(LeaseCommand::Finish { job, proof: Proof::Late, result: message.keep(text) })
 }

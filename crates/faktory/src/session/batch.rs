@@ -8,7 +8,9 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_engine::{BatchView, CallbackState, Command, Event, NewBatch, NewJob, Protocol, Refusal, Timestamp};
+use windlass_engine::{
+    BatchCommand, BatchView, CallbackState, NewBatch, NewJob, Protocol, Query, Refusal, Reply, Thing, Timestamp,
+};
 use windlass_session::Outbox;
 
 use super::push::{Pushed, new_job, readable};
@@ -24,20 +26,20 @@ impl FaktorySession {
             b"NEW" => match self.new_batch(Pushed::at(now, out), rest) {
                 Ok(batch) => {
                     let (bid, parent) = (batch.name.clone(), batch.parent.clone());
-                    self.ask(Ask::Batch { bid: bid.clone(), said: Some(bid), parent }, Command::BatchNew(batch), out);
+                    self.ask(Ask::Batch { bid: bid.clone(), said: Some(bid), parent }, BatchCommand::New(batch), out);
                 }
                 Err(error) => reply::error(error.to_string(), out.bytes()),
             },
             b"OPEN" => {
                 let ask = Ask::Batch { bid: rest.clone(), said: Some(rest.clone()), parent: None };
                 let hold_ms = self.settings.batch_open_ms;
-                self.ask(ask, Command::BatchOpen { batch: rest.clone(), hold_ms }, out);
+                self.ask(ask, BatchCommand::Open { batch: rest.clone(), hold_ms }, out);
             }
             b"COMMIT" => {
                 let ask = Ask::Batch { bid: rest.clone(), said: None, parent: None };
-                self.ask(ask, Command::BatchCommit { batch: rest.clone() }, out);
+                self.ask(ask, BatchCommand::Commit { batch: rest.clone() }, out);
             }
-            b"STATUS" => self.begin(Task::Batch(rest.clone()), Command::LookBatch { batch: rest.clone() }, out),
+            b"STATUS" => self.begin(Task::Batch(rest.clone()), Query::Batch { batch: rest.clone() }, out),
             _ => reply::error([b"no such BATCH subcommand: ", echo(verb)].concat(), out.bytes()),
         }
     }
@@ -100,7 +102,7 @@ impl FaktorySession {
 
     pub(super) fn batch_looked(bid: &[u8], answer: &Answer, out: &mut Outbox) {
         match answer {
-            Ok(Event::BatchLooked { batch, .. }) => reply::bulk(&text(batch), out.bytes()),
+            Ok(Reply::Batch(batch)) => reply::bulk(&text(batch), out.bytes()),
             Ok(_) => reply::null(out.bytes()),
             Err(why) => refused(bid, *why, out),
         }
@@ -113,7 +115,7 @@ pub(super) fn no_such(bid: &[u8]) -> String {
 }
 
 fn refused(bid: &[u8], why: Refusal, out: &mut Outbox) {
-    match why == Refusal::UnknownBatch {
+    match why == Refusal::NotFound(Thing::Batch) {
         true => reply::error(no_such(bid), out.bytes()),
         false => refusal::write(why, out.bytes()),
     }

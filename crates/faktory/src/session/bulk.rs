@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use windlass_engine::{Command, Refusal, Timestamp};
+use windlass_engine::{JobCommand, Refusal, Thing, Timestamp};
 use windlass_session::Outbox;
 
 use super::batch::no_such;
@@ -53,7 +53,7 @@ impl FaktorySession {
             match new_job(&self.settings, at, &bulk.text, unit) {
                 Ok(job) => {
                     bulk.asked.push_back((job.name.clone().unwrap_or_default(), job.batch.clone()));
-                    self.ask(Ask::Step, Command::Push(Box::new(job)), out);
+                    self.ask(Ask::Step, JobCommand::Push(Box::new(job)), out);
                 }
                 Err(error) => bulk.is_wrong(Bytes::copy_from_slice(unit.jid.as_bytes()), error.to_string()),
             }
@@ -77,7 +77,7 @@ impl FaktorySession {
         let (jid, bid) = bulk.asked.pop_front().unwrap_or_default();
         match (answer, bid) {
             (Ok(_), _) => {}
-            (Err(Refusal::UnknownBatch), Some(bid)) => bulk.is_wrong(jid, no_such(&bid)),
+            (Err(Refusal::NotFound(Thing::Batch)), Some(bid)) => bulk.is_wrong(jid, no_such(&bid)),
             (Err(why), _) => bulk.is_wrong(jid, refusal::text(*why)),
         }
         self.go_on(now, bulk, out);

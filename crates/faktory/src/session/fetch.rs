@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use windlass_bridge::Unconvertible;
 use windlass_engine::{
-    Codec, Command, Event, Failure, From, JobId, JobRef, LeaseTerms, OnExpiry, Priority, Proof, Protocol, Select, Tag,
-    Take, Taken, Timestamp, Wait,
+    Codec, Failure, From, JobId, JobRef, LeaseCommand, LeaseTerms, OnExpiry, Priority, Proof, Protocol, Reply, Select,
+    Tag, Take, TakeCommand, Taken, Timestamp, Wait,
 };
 use windlass_session::Outbox;
 
@@ -44,16 +44,16 @@ impl FaktorySession {
             wait: Wait::Until(fetch.until),
             worker: self.wid.clone(),
         };
-        self.begin(Task::Fetch(fetch), Command::Take(take), out);
+        self.begin(Task::Fetch(fetch), TakeCommand::Take(take), out);
     }
 
     pub(super) fn fetched(&mut self, fetch: Fetch, answer: &Answer, out: &mut Outbox) {
         match answer {
-            Ok(Event::Taken { job, .. }) => {
+            Ok(Reply::Taken(job)) => {
                 if let Err(misfit) = deliver(job, out) {
                     // FWP cannot express this job: return it for workers of other protocols, and wait for another one.
                     let (job, proof) = (JobRef::Id(job.id), Proof::Token(job.token));
-                    out.command(Tag::NONE, Command::Unconvertible { job, proof, why: misfit.to_string().into() });
+                    out.command(Tag::NONE, LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
                     self.take(fetch, out);
                 }
             }
@@ -66,7 +66,7 @@ impl FaktorySession {
     pub(super) fn stop_fetching(&mut self, out: &mut Outbox) {
         self.task = None;
         self.asked.clear();
-        out.command(Tag::NONE, Command::Unwait);
+        out.command(Tag::NONE, TakeCommand::Unwait);
         reply::null(out.bytes());
     }
 }

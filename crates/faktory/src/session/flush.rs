@@ -3,7 +3,7 @@
 //! Rules: deployed servers remove all they store. FLUSH leaves other protocols' jobs and counters alone. Schedules stay, as on
 //! deployed servers: they are configuration.
 
-use windlass_engine::{Command, Cursor, Event, Protocol};
+use windlass_engine::{BulkCommand, Cursor, Protocol, Reply};
 use windlass_session::Outbox;
 
 use super::{Answer, FaktorySession, Task, refusal};
@@ -14,12 +14,12 @@ const PAGE_ROWS: u32 = 200;
 
 impl FaktorySession {
     pub(super) fn flush(&mut self, after: Cursor, out: &mut Outbox) {
-        self.begin(Task::Flush, Command::Flush { protocol: Protocol::FAKTORY, after, limit: PAGE_ROWS }, out);
+        self.begin(Task::Flush, BulkCommand::Flush { protocol: Protocol::FAKTORY, after, limit: PAGE_ROWS }, out);
     }
 
     pub(super) fn flush_step(&mut self, answer: &Answer, out: &mut Outbox) {
         match answer {
-            Ok(Event::Mutated { next: Some(after), .. }) => self.flush(*after, out),
+            Ok(Reply::Mutated { next: Some(after), .. }) => self.flush(*after, out),
             Ok(_) => reply::ok(out.bytes()),
             Err(why) => refusal::write(*why, out.bytes()),
         }

@@ -4,7 +4,7 @@
 //! reply.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Tag, Timestamp};
+use windlass_engine::{Tag, Timestamp, WorkerCommand};
 use windlass_session::{Outbox, Reason};
 
 use super::settings::Counted;
@@ -63,7 +63,7 @@ impl FaktorySession {
         if !hello.wid.is_empty() {
             let about = about(&hello);
             self.wid = Bytes::from(hello.wid);
-            out.command(ENLIST, Command::RegisterWorker { worker: self.wid.clone(), about });
+            out.command(ENLIST, WorkerCommand::Register { worker: self.wid.clone(), about });
         }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, btree_map};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Command, Cursor, Event, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, QueueKind, QueueRow, Stats, Timestamp,
+    Cursor, JobId, JobRef, JobStateKind, Protocol, ProtocolStats, Query, QueueKind, QueueRow, Reply, Stats, Timestamp,
 };
 use windlass_session::Outbox;
 
@@ -43,16 +43,16 @@ pub(super) struct Leaving {
 
 impl FaktorySession {
     pub(super) fn info(&mut self, out: &mut Outbox) {
-        self.begin(Task::Info(Box::default()), Command::Stats, out);
+        self.begin(Task::Info(Box::default()), Query::Stats, out);
     }
 
     pub(super) fn info_step(&mut self, now: Timestamp, mut gathered: Box<Gathered>, answer: Answer, out: &mut Outbox) {
         let after = match answer {
-            Ok(Event::Stats { stats, .. }) => {
+            Ok(Reply::Stats(stats)) => {
                 gathered.stats = *stats;
                 Some(Cursor::default())
             }
-            Ok(Event::Queues { rows, next, .. }) => {
+            Ok(Reply::Queues { rows, next, .. }) => {
                 rows.iter().for_each(|row| gathered.add(row));
                 next
             }
@@ -62,7 +62,7 @@ impl FaktorySession {
         match after {
             Some(after) => {
                 self.task = Some(Task::Info(gathered));
-                self.ask(Ask::Step, Command::ListQueues { after, limit: u32::MAX }, out);
+                self.ask(Ask::Step, Query::Queues { after, limit: u32::MAX }, out);
             }
             None => self.begin_info(now, *gathered, out),
         }
@@ -91,7 +91,7 @@ impl FaktorySession {
                 out.bytes().extend_from_slice(b",");
             }
         }
-        self.begin(Task::Leaving(leaving), Command::Look(JobRef::Id(JobId(0))), out);
+        self.begin(Task::Leaving(leaving), Query::Job(JobRef::Id(JobId(0))), out);
     }
 
     fn info_text<'a>(&'a self, now: Timestamp, wall: Timestamp, gathered: &'a Gathered) -> InfoText<'a> {

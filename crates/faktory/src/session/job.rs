@@ -5,7 +5,7 @@
 //! leased one counts, else the oldest.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, JobStateKind, JobView, Protocol, Unfit};
+use windlass_engine::{JobCommand, JobStateKind, JobView, Protocol, Query, Reply, Unfit};
 use windlass_session::Outbox;
 
 use super::fetch::{Source, job_ref};
@@ -18,15 +18,15 @@ impl FaktorySession {
     pub(super) fn job(&mut self, verb: &Bytes, jid: &Bytes, out: &mut Outbox) {
         let job = job_ref(&readable(jid));
         match verb.as_ref() {
-            b"GET" => self.begin(Task::Look, Command::Look(job), out),
-            b"CANCEL" => self.ask(Ask::Report(jid.clone()), Command::Cancel(job), out),
+            b"GET" => self.begin(Task::Look, Query::Job(job), out),
+            b"CANCEL" => self.ask(Ask::Report(jid.clone()), JobCommand::Cancel(job), out),
             _ => reply::error([b"no such JOB subcommand: ", echo(verb)].concat(), out.bytes()),
         }
     }
 
     pub(super) fn looked(answer: &Answer, out: &mut Outbox) {
         match answer {
-            Ok(Event::Looked { job: Some(view), .. }) => {
+            Ok(Reply::Looked { job: Some(view), .. }) => {
                 let text = job_text(view, out.skew_ms());
                 reply::bulk(&text, out.bytes());
             }

@@ -29,7 +29,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Cursor, Event, Protocol, Refusal, Tag, Timestamp};
+use windlass_engine::{
+    ClientCommand, ClientInfo, Command, Cursor, Event, Notice, Protocol, Refusal, Reply, Tag, Timestamp,
+};
 use windlass_session::{Outbox, Reason, Session};
 
 pub use adopt::{Standing, Unfit};
@@ -73,7 +75,7 @@ pub struct FaktorySession {
 }
 
 /// The engine's answer to a command.
-type Answer = Result<Event, Refusal>;
+type Answer = Result<Reply, Refusal>;
 
 /// What a command to the engine was for.
 #[derive(Debug)]
@@ -200,14 +202,14 @@ impl FaktorySession {
 
     /// Matches an event of the engine with the command it answers.
     fn event(&mut self, now: Timestamp, event: Event, out: &mut Outbox) {
-        match event.tag() {
-            Some(ASKED) => {}
+        let reply = match event {
+            Event::Reply(ASKED, reply) => reply,
             // Only HELLO sends commands without a reply. The engine has refused the worker's name.
-            Some(_) => return self.end(Reason::Limit("name_bytes_max"), out),
-            None if event == Event::Dismissed => return self.end(Reason::Dismissed, out),
-            None => return,
-        }
-        let answer = if let Event::Refused { why, .. } = event { Err(why) } else { Ok(event) };
+            Event::Reply(..) => return self.end(Reason::Limit("name_bytes_max"), out),
+            Event::Notice(Notice::Dismissed) => return self.end(Reason::Dismissed, out),
+            Event::Notice(_) => return,
+        };
+        let answer = if let Reply::Refused(why) = reply { Err(why) } else { Ok(reply) };
         match self.asked.pop_front() {
             Some(Ask::Push { bid }) => Self::pushed(bid.as_deref(), &answer, out),
             Some(Ask::Finish) => Self::finished(&answer, out),
@@ -242,13 +244,13 @@ impl FaktorySession {
     // ---- shared ----------------------------------------------------------------------------------------------------
 
     /// Sends a command, and records what it is for.
-    fn ask(&mut self, ask: Ask, command: Command, out: &mut Outbox) {
+    fn ask(&mut self, ask: Ask, command: impl Into<Command>, out: &mut Outbox) {
         self.asked.push_back(ask);
         out.command(ASKED, command);
     }
 
     /// Sends a task's command.
-    fn begin(&mut self, task: Task, command: Command, out: &mut Outbox) {
+    fn begin(&mut self, task: Task, command: impl Into<Command>, out: &mut Outbox) {
         self.task = Some(task);
         self.ask(Ask::Step, command, out);
     }
@@ -281,7 +283,7 @@ impl FaktorySession {
 
 impl Session for FaktorySession {
     fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.info)));
+        out.command(Tag::NONE, ClientCommand::Open(std::mem::take(&mut self.info)));
         if let Some(handshake) = &mut self.handshake {
             handshake.begin(now, &self.settings, out);
         }

@@ -6,7 +6,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_engine::{Codec, Command, Cursor, Event, Filter, Job, JobState, JobStateKind, Mutation, Protocol, Test};
+use windlass_engine::{
+    BulkCommand, Codec, Cursor, Filter, Job, JobState, JobStateKind, Mutation, Protocol, Reply, Test,
+};
 use windlass_session::Outbox;
 
 use super::fetch::{Source, failure_text};
@@ -69,12 +71,12 @@ impl FaktorySession {
             mutating.filter.names = mutating.names.drain(..count).collect();
         }
         let (filter, action) = (mutating.filter.clone(), mutating.action);
-        self.begin(Task::Mutate(mutating), Command::Mutate { filter, action, after, limit: PAGE_JOBS }, out);
+        self.begin(Task::Mutate(mutating), BulkCommand::Mutate { filter, action, after, limit: PAGE_JOBS }, out);
     }
 
     pub(super) fn mutate_step(&mut self, mut mutating: Box<Mutating>, answer: Answer, out: &mut Outbox) {
         match answer {
-            Ok(Event::Mutated { next: Some(after), .. }) => self.mutate_some(mutating, after, out),
+            Ok(Reply::Mutated { next: Some(after), .. }) => self.mutate_some(mutating, after, out),
             Ok(_) if !mutating.names.is_empty() => {
                 mutating.filter.names.clear();
                 self.mutate_some(mutating, Cursor::default(), out);

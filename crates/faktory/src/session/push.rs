@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_engine::{
-    Backoff, Clash, Command, KeyUntil, NewJob, Past, Priority, Protocol, Refusal, Retry, Timestamp, Unique,
+    Backoff, Clash, JobCommand, KeyUntil, NewJob, Past, Priority, Protocol, Refusal, Retry, Thing, Timestamp, Unique,
 };
 use windlass_session::Outbox;
 
@@ -24,7 +24,7 @@ impl FaktorySession {
         let pushed = Pushed::at(now, out);
         let job = Unit::parse(&readable(line)).and_then(|unit| new_job(&self.settings, pushed, line, &unit));
         match job {
-            Ok(job) => self.ask(Ask::Push { bid: job.batch.clone() }, Command::Push(Box::new(job)), out),
+            Ok(job) => self.ask(Ask::Push { bid: job.batch.clone() }, JobCommand::Push(Box::new(job)), out),
             Err(error) => reply::error(error.to_string(), out.bytes()),
         }
     }
@@ -32,7 +32,7 @@ impl FaktorySession {
     pub(super) fn pushed(bid: Option<&[u8]>, answer: &Answer, out: &mut Outbox) {
         match (answer, bid) {
             (Ok(_), _) => reply::ok(out.bytes()),
-            (Err(Refusal::UnknownBatch), Some(bid)) => reply::error(no_such(bid), out.bytes()),
+            (Err(Refusal::NotFound(Thing::Batch)), Some(bid)) => reply::error(no_such(bid), out.bytes()),
             (Err(why), _) => refusal::write(*why, out.bytes()),
         }
     }

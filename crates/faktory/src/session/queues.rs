@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use windlass_engine::{Command, Cursor, Event, Filter, JobStateKind, QueueKind, Refusal, Timestamp};
+use windlass_engine::{Cursor, Filter, JobStateKind, Query, QueueCommand, QueueKind, Refusal, Reply, Thing, Timestamp};
 use windlass_session::Outbox;
 
 use super::{Answer, Ask, FaktorySession, Task, refusal};
@@ -86,7 +86,7 @@ impl FaktorySession {
             (What::Pause(paused), count @ 1..) => {
                 let count = count.min(PAGE_ROWS as usize);
                 for queue in queues.names.drain(..count) {
-                    self.ask(Ask::Step, Command::PauseQueue { queue, paused }, out);
+                    self.ask(Ask::Step, QueueCommand::Pause { queue, paused }, out);
                 }
                 queues.asked = Asked::Pause(count);
                 self.task = Some(Task::Queues(queues));
@@ -98,7 +98,7 @@ impl FaktorySession {
             (_, 0) => match queues.next.take() {
                 Some(after) => {
                     queues.asked = Asked::List;
-                    self.begin(Task::Queues(queues), Command::ListQueues { after, limit: PAGE_ROWS }, out);
+                    self.begin(Task::Queues(queues), Query::Queues { after, limit: PAGE_ROWS }, out);
                 }
                 None => reply::ok(out.bytes()),
             },
@@ -107,12 +107,12 @@ impl FaktorySession {
 
     fn remove_queue(&mut self, mut queues: Box<Queues>, queue: Bytes, out: &mut Outbox) {
         queues.asked = Asked::Remove(queue.clone());
-        self.begin(Task::Queues(queues), Command::RemoveQueue { queue, only_idle: false }, out);
+        self.begin(Task::Queues(queues), QueueCommand::Remove { queue, only_idle: false }, out);
     }
 
     pub(super) fn queues_step(&mut self, mut queues: Box<Queues>, answer: Answer, out: &mut Outbox) {
         match (queues.asked.clone(), answer) {
-            (Asked::List, Ok(Event::Queues { rows, next, .. })) => {
+            (Asked::List, Ok(Reply::Queues { rows, next, .. })) => {
                 let ours = rows.into_iter().filter(|row| row.kind == QueueKind::Work && is_queue_name(&row.name));
                 queues.names.extend(ours.map(|row| row.name));
                 queues.next = next;
@@ -122,10 +122,10 @@ impl FaktorySession {
                 self.task = Some(Task::Queues(queues));
                 return;
             }
-            (Asked::Remove(queue), Ok(Event::Mutated { next: Some(_), .. })) => {
+            (Asked::Remove(queue), Ok(Reply::Mutated { next: Some(_), .. })) => {
                 return self.remove_queue(queues, queue, out);
             }
-            (Asked::Remove(_), Err(Refusal::UnknownQueue)) | (_, Ok(_)) => {}
+            (Asked::Remove(_), Err(Refusal::NotFound(Thing::Queue))) | (_, Ok(_)) => {}
             (_, Err(why)) => return self.give_up(&queues.asked, why, out),
         }
         self.next_queue(queues, out);
@@ -145,7 +145,7 @@ impl FaktorySession {
         let count = latency.names.len().min(PAGE_ROWS as usize);
         for name in latency.names.drain(..count) {
             let filter = Filter { state: Some(JobStateKind::Ready), queue: Some(name.clone()), ..Filter::default() };
-            self.ask(Ask::Step, Command::ListJobs { filter, after: Cursor::default(), limit: 1 }, out);
+            self.ask(Ask::Step, Query::Jobs { filter, after: Cursor::default(), limit: 1 }, out);
             latency.asked.push_back(name);
         }
         match latency.asked.is_empty() {
@@ -163,7 +163,7 @@ impl FaktorySession {
     ) {
         let name = latency.asked.pop_front().unwrap_or_default();
         let first = match answer {
-            Ok(Event::Jobs { rows, .. }) => rows.first(),
+            Ok(Reply::Jobs { rows, .. }) => rows.first(),
             Ok(_) | Err(_) => None,
         };
         let waited_ms = first.map_or(0, |view| out.wall(now).ms_since(view.job.ready_at));

@@ -3,7 +3,7 @@
 //! Rules: the commercial edition's. Only jobs with `custom.track` have progress; their end remains readable for half an hour.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, JobStateKind, JobView, Timestamp};
+use windlass_engine::{Command, JobCommand, JobStateKind, JobView, Query, Reply, Timestamp};
 use windlass_session::Outbox;
 
 use super::fetch::job_ref;
@@ -21,18 +21,18 @@ const RESERVE_MS_MAX: u64 = 86_400_000;
 impl FaktorySession {
     pub(super) fn track(&mut self, now: Timestamp, verb: &Bytes, rest: &Bytes, out: &mut Outbox) {
         match verb.as_ref() {
-            b"GET" => self.begin(Task::Track(rest.clone()), Command::Look(job_ref(&readable(rest))), out),
+            b"GET" => self.begin(Task::Track(rest.clone()), Query::Job(job_ref(&readable(rest))), out),
             b"SET" => {
                 let Some(TrackSet { jid, percent, desc, reserve_until_ms }) = TrackSet::parse(&readable(rest)) else {
                     return reply::error([b"invalid TRACK SET ", echo(rest)].concat(), out.bytes());
                 };
                 let longest = now.after_ms(RESERVE_MS_MAX);
-                let track = Command::Track {
+                let track = Command::Job(JobCommand::Track {
                     job: job_ref(&jid),
                     progress: percent.map(|percent| (percent, 100)),
                     text: desc.map(Bytes::from),
                     until: reserve_until_ms.map(|until| out.by_engine(Timestamp(until)).min(longest)),
-                };
+                });
                 self.ask(Ask::Report(jid.into()), track, out);
             }
             _ => reply::error([b"no such TRACK subcommand: ", echo(verb)].concat(), out.bytes()),
@@ -41,7 +41,7 @@ impl FaktorySession {
 
     pub(super) fn tracked(jid: &[u8], answer: &Answer, out: &mut Outbox) {
         match answer {
-            Ok(Event::Looked { job: Some(view), .. }) => reply::bulk(&text(jid, view), out.bytes()),
+            Ok(Reply::Looked { job: Some(view), .. }) => reply::bulk(&text(jid, view), out.bytes()),
             Ok(_) => reply::bulk(&unknown(jid).write(), out.bytes()),
             Err(why) => refusal::write(*why, out.bytes()),
         }

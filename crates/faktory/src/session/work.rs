@@ -3,7 +3,7 @@
 //! Spec: "Consumer Commands". Any connection may report on any leased job, even if another one took it.
 
 use bytes::Bytes;
-use windlass_engine::{Command, Event, Failure, Proof, Refusal, WorkerState};
+use windlass_engine::{Command, Failure, LeaseCommand, Proof, Refusal, Reply, Thing, WorkerCommand, WorkerState};
 use windlass_session::Outbox;
 
 use super::fetch::job_ref;
@@ -15,7 +15,8 @@ use crate::wire::{Ack, Beat, Failed, JobName, echo, reply};
 impl FaktorySession {
     pub(super) fn ack(&mut self, text: &[u8], out: &mut Outbox) {
         let Some(Ack { jid, result }) = Ack::parse(&readable(text)) else { return invalid("ACK", text, out) };
-        let finish = Command::Finish { job: job_ref(&jid), proof: Proof::AnyLease, result: result.into() };
+        let finish =
+            Command::Lease(LeaseCommand::Finish { job: job_ref(&jid), proof: Proof::AnyLease, result: result.into() });
         self.ask(Ask::Finish, finish, out);
     }
 
@@ -38,14 +39,18 @@ impl FaktorySession {
             backtrace: failed.backtrace.into_iter().map(Bytes::from).collect(),
             ..Failure::default()
         };
-        let fail = Command::Fail { job: job_ref(&failed.jid), proof: Proof::AnyLease, failure: Box::new(failure) };
+        let fail = Command::Lease(LeaseCommand::Fail {
+            job: job_ref(&failed.jid),
+            proof: Proof::AnyLease,
+            failure: Box::new(failure),
+        });
         self.ask(Ask::Report(failed.jid.into()), fail, out);
     }
 
     /// Returns a job to the front of its queue. It costs no retry.
     pub(super) fn requeue(&mut self, text: &[u8], out: &mut Outbox) {
         let Some(JobName { jid }) = JobName::parse(&readable(text)) else { return invalid("REQUEUE", text, out) };
-        let release = Command::Release { job: job_ref(&jid), proof: Proof::AnyLease, front: true };
+        let release = Command::Lease(LeaseCommand::Release { job: job_ref(&jid), proof: Proof::AnyLease, front: true });
         self.ask(Ask::Report(jid.into()), release, out);
     }
 
@@ -67,25 +72,27 @@ impl FaktorySession {
             _ => None,
         };
         let worker = Bytes::from(wid);
-        self.ask(Ask::Beat(worker.clone()), Command::Beat { worker, state }, out);
+        self.ask(Ask::Beat(worker.clone()), WorkerCommand::Beat { worker, state }, out);
     }
 
     /// "Unknown" is upper case, as on older servers: Go's client looks for it.
     pub(super) fn beaten(wid: &[u8], answer: &Answer, out: &mut Outbox) {
         match answer {
-            Ok(Event::Beaten { state: WorkerState::Quiet, .. }) => reply::bulk(b"{\"state\":\"quiet\"}", out.bytes()),
-            Ok(Event::Beaten { state: WorkerState::Terminate, .. }) => {
+            Ok(Reply::Beaten(WorkerState::Quiet)) => reply::bulk(b"{\"state\":\"quiet\"}", out.bytes()),
+            Ok(Reply::Beaten(WorkerState::Terminate)) => {
                 reply::bulk(b"{\"state\":\"terminate\"}", out.bytes());
             }
             Ok(_) => reply::ok(out.bytes()),
-            Err(Refusal::UnknownWorker) => reply::error([b"Unknown worker ", echo(wid)].concat(), out.bytes()),
+            Err(Refusal::NotFound(Thing::Worker)) => {
+                reply::error([b"Unknown worker ", echo(wid)].concat(), out.bytes())
+            }
             Err(why) => refusal::write(*why, out.bytes()),
         }
     }
 }
 
 const fn is_unknown(why: Refusal) -> bool {
-    matches!(why, Refusal::UnknownJob | Refusal::NotHeld)
+    matches!(why, Refusal::NotFound(Thing::Job) | Refusal::NotHeld)
 }
 
 /// Returns invalid text to its sender.

@@ -6,7 +6,8 @@
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    Command, Cursor, JobId, JobRef, JobView, Priority, QueueKind, QueueRow, Refusal, Schedule, ScheduleRef,
+    Command, Cursor, JobCommand, JobId, JobRef, JobView, Priority, Query, QueueCommand, QueueKind, QueueRow, Refusal,
+    Schedule, ScheduleCommand, ScheduleRef, Thing,
 };
 use windlass_session::{Outbox, Reason, Stop};
 
@@ -82,10 +83,10 @@ impl GearmanSession {
             AdminRequest::DropFunction { function } => self.list(Task::Drop { wanted: function, found: None }, out),
             AdminRequest::MaxQueue { function, limits } => self.list(Task::Limit { wanted: function, limits }, out),
             AdminRequest::CreateFunction { function } => {
-                self.confirm(Command::CreateQueue { queue: function, kind: QueueKind::Work }, out);
+                self.confirm(QueueCommand::Create { queue: function, kind: QueueKind::Work }, out);
             }
             AdminRequest::CancelJob { handle } => match self.job(&handle) {
-                Some(job) => self.begin(Task::Cancel(job), Command::Look(JobRef::Id(job)), out),
+                Some(job) => self.begin(Task::Cancel(job), Query::Job(JobRef::Id(job)), out),
                 None => AdminReply::UnknownJob.write(out.bytes()),
             },
         }
@@ -95,12 +96,12 @@ impl GearmanSession {
         self.ask_page(task, Cursor::default(), out);
     }
 
-    pub(super) fn begin(&mut self, task: Task, command: Command, out: &mut Outbox) {
+    pub(super) fn begin(&mut self, task: Task, command: impl Into<Command>, out: &mut Outbox) {
         self.task = Some(task);
         out.command(Ask::Admin.tag(), command);
     }
 
-    fn confirm(&mut self, command: Command, out: &mut Outbox) {
+    fn confirm(&mut self, command: impl Into<Command>, out: &mut Outbox) {
         self.begin(Task::Confirm, command, out);
     }
 
@@ -123,7 +124,7 @@ impl GearmanSession {
         match row {
             None => self.answer(AdminReply::FunctionNotFound, out),
             Some(row) if row.workers > 0 || row.live() > 0 => self.answer(AdminReply::FunctionBusy, out),
-            Some(row) => self.confirm(Command::RemoveQueue { queue: row.name.clone(), only_idle: true }, out),
+            Some(row) => self.confirm(QueueCommand::Remove { queue: row.name.clone(), only_idle: true }, out),
         }
     }
 
@@ -133,7 +134,7 @@ impl GearmanSession {
             None => self.answer(AdminReply::Done, out),
             Some(row) => {
                 let jobs_max = by_priority(limits);
-                self.confirm(Command::LimitQueue { queue: row.name.clone(), jobs_max }, out);
+                self.confirm(QueueCommand::Limit { queue: row.name.clone(), jobs_max }, out);
             }
         }
     }
@@ -141,9 +142,9 @@ impl GearmanSession {
     pub(super) fn looked_to_cancel(&mut self, view: Option<&JobView>, schedule: Option<&Schedule>, out: &mut Outbox) {
         let Some(Task::Cancel(job)) = self.task else { return };
         if view.is_some_and(|view| is_live(&view.job)) {
-            self.confirm(Command::Cancel(JobRef::Id(job)), out);
+            self.confirm(JobCommand::Cancel(JobRef::Id(job)), out);
         } else if schedule.is_some() {
-            self.confirm(Command::RemoveSchedule(ScheduleRef::Id(job)), out);
+            self.confirm(ScheduleCommand::Remove(ScheduleRef::Id(job)), out);
         } else {
             self.answer(AdminReply::UnknownJob, out);
         }
@@ -155,25 +156,15 @@ impl GearmanSession {
 
     pub(super) fn admin_refused(&mut self, why: Refusal, out: &mut Outbox) {
         match why {
-            Refusal::UnknownJob | Refusal::UnknownSchedule => self.answer(AdminReply::UnknownJob, out),
-            Refusal::UnknownQueue => self.answer(AdminReply::FunctionNotFound, out),
-            Refusal::QueueInUse => self.answer(AdminReply::FunctionBusy, out),
-            Refusal::QueueFull { .. }
-            | Refusal::JobsFull { .. }
-            | Refusal::BytesFull { .. }
-            | Refusal::QueuesFull { .. }
-            | Refusal::SchedulesFull { .. }
+            Refusal::NotFound(Thing::Job | Thing::Schedule) => self.answer(AdminReply::UnknownJob, out),
+            Refusal::NotFound(Thing::Queue) => self.answer(AdminReply::FunctionNotFound, out),
+            Refusal::InUse => self.answer(AdminReply::FunctionBusy, out),
+            Refusal::NotFound(Thing::Batch | Thing::Worker)
+            | Refusal::Limit { .. }
             | Refusal::NeverDue
-            | Refusal::BatchesFull { .. }
-            | Refusal::BatchTooDeep { .. }
-            | Refusal::UnknownBatch
-            | Refusal::AbilitiesFull { .. }
-            | Refusal::NameTooLong { .. }
-            | Refusal::BodyTooLong { .. }
             | Refusal::NotUnique
             | Refusal::NotHeld
             | Refusal::WrongKind
-            | Refusal::UnknownWorker
             | Refusal::OutOfPlace
             | Refusal::Unavailable
             | Refusal::Unknown => {

@@ -3,7 +3,7 @@
 //! Spec: `PROTOCOL`, "GET_STATUS …", "STATUS_RES …", "OPTION_REQ", "OPTION_RES".
 
 use bytes::Bytes;
-use windlass_engine::{Command, Job, JobId, JobRef, JobStateKind, JobView, Protocol, Schedule};
+use windlass_engine::{Job, JobId, JobRef, JobStateKind, JobView, Protocol, Query, Schedule};
 use windlass_session::Outbox;
 
 use super::ask::{Ask, JOB_NUMBER_END};
@@ -17,7 +17,7 @@ impl GearmanSession {
     /// A handle of another server is unknown. It is sent back unchanged.
     pub(super) fn get_status(&self, handle: &[u8], out: &mut Outbox) {
         match self.job(handle).filter(|job| job.0 < JOB_NUMBER_END) {
-            Some(job) => out.command(Ask::Status(job).tag(), Command::Look(JobRef::Id(job))),
+            Some(job) => out.command(Ask::Status(job).tag(), Query::Job(JobRef::Id(job))),
             None => Response::StatusRes { handle, status: Status::default() }.encode(out.bytes()),
         }
     }
@@ -35,7 +35,7 @@ impl GearmanSession {
             Some(key) => {
                 self.uniques_open.push_back(Bytes::copy_from_slice(unique));
                 let job = JobRef::KeyAnywhere { protocol: Protocol::GEARMAN, key };
-                out.command(Ask::StatusUnique.tag(), Command::Look(job));
+                out.command(Ask::StatusUnique.tag(), Query::Job(job));
             }
             None => Response::StatusResUnique { unique, status: Status::default(), clients: 0 }.encode(out.bytes()),
         }
@@ -58,7 +58,7 @@ impl GearmanSession {
             Response::OptionRes { name: &name }.encode(out.bytes());
         } else {
             self.option = Some(name);
-            out.command(Ask::Option.tag(), Command::Look(JobRef::Id(NO_JOB)));
+            out.command(Ask::Option.tag(), Query::Job(JobRef::Id(NO_JOB)));
         }
     }
 

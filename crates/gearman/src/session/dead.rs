@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use windlass_bridge::protocol_name;
-use windlass_engine::{Command, Cursor, Filter, JobId, JobStateKind, JobView, Mutation, Test};
+use windlass_engine::{BulkCommand, Cursor, Filter, JobId, JobStateKind, JobView, Mutation, Test};
 use windlass_session::Outbox;
 
 use super::GearmanSession;
@@ -40,7 +40,7 @@ impl GearmanSession {
         let test = Some(Test(Arc::new(move |candidate| candidate.id == job)));
         let filter = Filter { test, ..filter() };
         let action = Mutation::Requeue;
-        self.begin(Task::Requeue(job), Command::Mutate { filter, action, after, limit: PAGE }, out);
+        self.begin(Task::Requeue(job), BulkCommand::Mutate { filter, action, after, limit: PAGE }, out);
     }
 
     pub(super) fn requeued(&mut self, changed: u32, next: Option<Cursor>, out: &mut Outbox) {

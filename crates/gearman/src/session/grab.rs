@@ -3,7 +3,7 @@
 //! Spec: `PROTOCOL`, "GRAB_JOB …", "JOB_ASSIGN …", "NO_JOB".
 
 use bytes::Bytes;
-use windlass_engine::{Command, From, JobRef, Proof, Select, Tag, Take, Taken, Wait};
+use windlass_engine::{From, JobRef, LeaseCommand, Proof, Select, Tag, Take, TakeCommand, Taken, Wait};
 use windlass_session::Outbox;
 
 use super::ask::Ask;
@@ -20,7 +20,7 @@ impl GearmanSession {
     fn take(&self, tag: Tag, out: &mut Outbox) {
         let select = if self.settings.round_robin { Select::RoundRobin } else { Select::BestPriority };
         let take = Take { from: From::Subscriptions, select, wait: Wait::No, worker: Bytes::new() };
-        out.command(tag, Command::Take(take));
+        out.command(tag, TakeCommand::Take(take));
     }
 
     pub(super) fn taken(&mut self, tag: Tag, job: &Taken, out: &mut Outbox) {
@@ -29,7 +29,10 @@ impl GearmanSession {
             Err(misfit) => {
                 // Gearman cannot express this job: it waits for workers of other protocols. Take another one.
                 let (job, proof) = (JobRef::Id(job.id), Proof::Connection);
-                out.command(Ask::Worker.tag(), Command::Unconvertible { job, proof, why: misfit.to_string().into() });
+                out.command(
+                    Ask::Worker.tag(),
+                    LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() },
+                );
                 return self.take(tag, out);
             }
         };

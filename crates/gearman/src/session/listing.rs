@@ -8,7 +8,7 @@
 
 use bytes::BytesMut;
 use windlass_engine::{
-    ClientRow, Command, Cursor, Filter, JobStateKind, JobView, Protocol, QueueKind, QueueRow, Schedule,
+    ClientRow, Command, Cursor, Filter, JobStateKind, JobView, Protocol, Query, QueueKind, QueueRow, Schedule,
 };
 use windlass_session::Outbox;
 
@@ -25,17 +25,17 @@ impl Task {
     fn page(&self, after: Cursor) -> Command {
         let limit = PAGE_ROWS;
         match self {
-            Self::Workers { .. } => Command::ListClients { after, limit },
-            Self::Jobs | Self::Uniques => Command::ListJobs { filter: Filter::default(), after, limit },
-            Self::Dead => Command::ListJobs { filter: dead::filter(), after, limit },
-            Self::Schedules { .. } => Command::ListSchedules { protocol: None, after, limit },
+            Self::Workers { .. } => Command::Query(Query::Clients { after, limit }),
+            Self::Jobs | Self::Uniques => Command::Query(Query::Jobs { filter: Filter::default(), after, limit }),
+            Self::Dead => Command::Query(Query::Jobs { filter: dead::filter(), after, limit }),
+            Self::Schedules { .. } => Command::Query(Query::Schedules { protocol: None, after, limit }),
             Self::Status
             | Self::PriorityStatus
             | Self::Drop { .. }
             | Self::Limit { .. }
             | Self::Cancel(_)
             | Self::Requeue(_)
-            | Self::Confirm => Command::ListQueues { after, limit },
+            | Self::Confirm => Command::Query(Query::Queues { after, limit }),
         }
     }
 }

@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientInfo, Command, Event, JobId, JobView, Protocol, Refusal, Schedule, Tag, Timestamp};
+use windlass_engine::{ClientCommand, ClientInfo, Event, JobId, Notice, Protocol, Refusal, Reply, Tag, Timestamp};
 use windlass_session::{Outbox, Reason, Session};
 
 pub use adopt::Unfit;
@@ -175,54 +175,51 @@ impl GearmanSession {
         }
     }
 
-    fn event(&mut self, event: Event, out: &mut Outbox) {
-        match event {
-            Event::Pushed { job, .. } => self.pushed(job, out),
-            Event::Taken { tag, job } => self.taken(tag, &job, out),
-            Event::Empty { .. } => self.none_to_take(out),
-            Event::WorkAvailable => Response::Noop.encode(self.unasked(out)),
-            Event::Progress { job, note } => self.told(job, &note, out),
-            Event::Ended { job, end } => self.ended(job, &end, out),
-            Event::Looked { tag, job, schedule } => self.looked(tag, job.as_deref(), schedule.as_deref(), out),
-            Event::ScheduleSet { schedule, .. } => self.pushed(schedule, out),
-            Event::Schedules { rows, next, .. } => self.schedules(&rows, next, out),
-            Event::Refused { tag, why } => self.refused(tag, why, out),
-            Event::Queues { rows, next, .. } => self.queues(&rows, next, out),
-            Event::Jobs { rows, next, .. } => self.jobs(&rows, next, out),
-            Event::Clients { rows, next, .. } => self.clients(&rows, next, out),
-            Event::Done { .. } => self.admin_done(out),
-            Event::Mutated { changed, next, .. } => self.requeued(changed, next, out),
-            Event::Dismissed => self.end(Reason::Dismissed, out),
-            // Answers to commands that this session never sends, or sends with a silent tag.
-            Event::Finished { .. }
-            | Event::Failed { .. }
-            | Event::Stats { .. }
-            | Event::BatchLooked { .. }
-            | Event::Settled { .. }
-            | Event::Beaten { .. } => {}
-        }
-    }
-
-    fn looked(&mut self, tag: Tag, job: Option<&JobView>, schedule: Option<&Schedule>, out: &mut Outbox) {
-        match Ask::of(tag) {
-            Some(Ask::Status(id)) => self.tell_status(id, job, schedule, out),
-            Some(Ask::StatusUnique) => self.tell_status_unique(job, out),
-            Some(Ask::Option) => self.option_set(out),
-            _ => self.looked_to_cancel(job, schedule, out),
-        }
-    }
-
-    fn refused(&mut self, tag: Tag, why: Refusal, out: &mut Outbox) {
-        match Ask::of(tag) {
-            None => {}
-            Some(Ask::Admin) => self.admin_refused(why, out),
-            Some(ask) => {
-                if matches!(ask, Ask::Grab(_)) {
-                    self.grabs_open = self.grabs_open.saturating_sub(1);
-                }
-                refusal::reply(ask, why).encode(out.bytes());
+    /// Every reply of the engine, by the purpose of its command.
+    fn reply(&mut self, tag: Tag, reply: Reply, out: &mut Outbox) {
+        let Some(ask) = Ask::of(tag) else { return };
+        match (ask, reply) {
+            (Ask::Submit, Reply::Pushed { job, .. } | Reply::ScheduleSet { schedule: job, .. }) => {
+                self.pushed(job, out)
             }
+            (Ask::Grab(_), Reply::Taken(job)) => self.taken(tag, &job, out),
+            (Ask::Grab(_), Reply::Empty) => self.none_to_take(out),
+            (Ask::Status(id), Reply::Looked { job, schedule }) => {
+                self.tell_status(id, job.as_deref(), schedule.as_deref(), out);
+            }
+            (Ask::StatusUnique, Reply::Looked { job, .. }) => self.tell_status_unique(job.as_deref(), out),
+            (Ask::Option, Reply::Looked { .. }) => self.option_set(out),
+            (Ask::Admin, Reply::Looked { job, schedule }) => {
+                self.looked_to_cancel(job.as_deref(), schedule.as_deref(), out);
+            }
+            (Ask::Admin, Reply::Schedules { rows, next }) => self.schedules(&rows, next, out),
+            (Ask::Admin, Reply::Queues { rows, next }) => self.queues(&rows, next, out),
+            (Ask::Admin, Reply::Jobs { rows, next }) => self.jobs(&rows, next, out),
+            (Ask::Admin, Reply::Clients { rows, next }) => self.clients(&rows, next, out),
+            (Ask::Admin, Reply::Mutated { changed, next }) => self.requeued(changed, next, out),
+            (Ask::Admin, Reply::Done) => self.admin_done(out),
+            (Ask::Admin, Reply::Refused(why)) => self.admin_refused(why, out),
+            (ask, Reply::Refused(why)) => self.refused(ask, why, out),
+            _ => {}
         }
+    }
+
+    fn notice(&mut self, notice: &Notice, out: &mut Outbox) {
+        match notice {
+            Notice::WorkAvailable => Response::Noop.encode(self.unasked(out)),
+            Notice::Progress { job, note } => self.told(*job, note, out),
+            Notice::Ended { job, end } => self.ended(*job, end, out),
+            Notice::Dismissed => self.end(Reason::Dismissed, out),
+            // Gearman has no credit.
+            Notice::Delivered(_) => {}
+        }
+    }
+
+    fn refused(&mut self, ask: Ask, why: Refusal, out: &mut Outbox) {
+        if matches!(ask, Ask::Grab(_)) {
+            self.grabs_open = self.grabs_open.saturating_sub(1);
+        }
+        refusal::reply(ask, why).encode(out.bytes());
     }
 
     // ---- shared ----------------------------------------------------------------------------------------------------
@@ -275,8 +272,8 @@ impl GearmanSession {
 
 impl Session for GearmanSession {
     fn on_open(&mut self, _now: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.info)));
-        out.command(Tag::NONE, Command::SetClientName(Bytes::from_static(NAMELESS)));
+        out.command(Tag::NONE, ClientCommand::Open(std::mem::take(&mut self.info)));
+        out.command(Tag::NONE, ClientCommand::SetName(Bytes::from_static(NAMELESS)));
     }
 
     fn on_bytes(&mut self, _now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
@@ -299,7 +296,10 @@ impl Session for GearmanSession {
     }
 
     fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Outbox) {
-        self.event(event, out);
+        match event {
+            Event::Reply(tag, reply) => self.reply(tag, reply, out),
+            Event::Notice(notice) => self.notice(&notice, out),
+        }
         if self.held.len() > HELD_BYTES_MAX {
             self.end(Reason::Limit("held_bytes_max"), out);
         }

@@ -2,7 +2,7 @@
 //!
 //! Rules: `PROTOCOL`, "ERROR", names no code. Errors that gearmand also has are identical to gearmand's.
 
-use windlass_engine::Refusal;
+use windlass_engine::{Capacity, Refusal, Thing};
 
 use super::ask::Ask;
 use crate::wire::ErrorReply;
@@ -25,25 +25,28 @@ pub(super) const NEVER_DUE: ErrorReply =
 /// The answer to a refused packet.
 pub(super) const fn reply(ask: Ask, why: Refusal) -> ErrorReply {
     match why {
-        Refusal::UnknownJob | Refusal::NotHeld => not_held(ask),
-        Refusal::QueueFull { .. } | Refusal::JobsFull { .. } | Refusal::BytesFull { .. } => ErrorReply::QUEUE_FULL,
-        Refusal::QueuesFull { .. } | Refusal::AbilitiesFull { .. } => FUNCTIONS_FULL,
-        Refusal::SchedulesFull { .. } => SCHEDULES_FULL,
+        Refusal::NotFound(Thing::Job) | Refusal::NotHeld => not_held(ask),
+        Refusal::Limit { what, .. } => over(what),
         Refusal::NeverDue => NEVER_DUE,
-        Refusal::NameTooLong { .. } => ErrorReply::FUNCTION_TOO_LARGE,
-        Refusal::BodyTooLong { .. } => WORKLOAD_TOO_LARGE,
         Refusal::WrongKind => WRONG_KIND,
-        Refusal::Unavailable
-        | Refusal::Unknown
+        Refusal::NotFound(Thing::Schedule | Thing::Batch | Thing::Queue | Thing::Worker)
         | Refusal::NotUnique
-        | Refusal::UnknownQueue
-        | Refusal::QueueInUse
-        | Refusal::UnknownWorker
-        | Refusal::UnknownSchedule
-        | Refusal::UnknownBatch
-        | Refusal::BatchesFull { .. }
-        | Refusal::BatchTooDeep { .. }
-        | Refusal::OutOfPlace => ErrorReply::QUEUE_ERROR,
+        | Refusal::InUse
+        | Refusal::OutOfPlace
+        | Refusal::Unavailable
+        | Refusal::Unknown => ErrorReply::QUEUE_ERROR,
+    }
+}
+
+/// The answer to a packet that exceeds a limit.
+const fn over(what: Capacity) -> ErrorReply {
+    match what {
+        Capacity::QueueJobs | Capacity::Jobs | Capacity::JobBytes => ErrorReply::QUEUE_FULL,
+        Capacity::Queues | Capacity::Subscriptions => FUNCTIONS_FULL,
+        Capacity::Schedules => SCHEDULES_FULL,
+        Capacity::NameBytes => ErrorReply::FUNCTION_TOO_LARGE,
+        Capacity::BodyBytes => WORKLOAD_TOO_LARGE,
+        Capacity::Batches | Capacity::BatchDepth => ErrorReply::QUEUE_ERROR,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_engine::{Command, NewSchedule, Recurrence};
+use windlass_engine::{NewSchedule, Recurrence, ScheduleCommand};
 use windlass_session::Outbox;
 use windlass_session::cron::{CronError, Week, compile};
 
@@ -24,7 +24,7 @@ impl GearmanSession {
                 let job = self.new_job(job, Manner::new(Priority::Normal, true));
                 let recurrence = Recurrence::Cron(cron);
                 let new = NewSchedule { key, job, recurrence, at_once: false, keep_grid: true, runs: None };
-                out.command(Ask::Submit.tag(), Command::SetSchedule(Box::new(new)));
+                out.command(Ask::Submit.tag(), ScheduleCommand::Set(Box::new(new)));
             }
             Err(error) => refuse(&error, out),
         }

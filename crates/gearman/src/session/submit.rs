@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Clash, Command, JobId, KeyUntil, NewJob, Payload, Priority as Urgency, Protocol, Retry, Timestamp, Unique,
+    Backoff, Clash, JobCommand, JobId, KeyUntil, NewJob, Payload, Priority as Urgency, Protocol, Retry, Timestamp,
+    Unique,
 };
 use windlass_session::Outbox;
 
@@ -43,7 +44,7 @@ impl GearmanSession {
         let large = job.workload.len() > Payload::COPY_MAX;
         let workload = if large { self.keep(&job.workload) } else { job.workload };
         let new = new_job(&self.settings, Submission { workload, ..job }, manner);
-        out.command(Ask::Submit.tag(), Command::Push(Box::new(new)));
+        out.command(Ask::Submit.tag(), JobCommand::Push(Box::new(new)));
     }
 
     /// The new job, with a workload that outlives its read buffer.

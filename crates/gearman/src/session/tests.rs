@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientInfo, ClientRow, Command, Cursor, End, Event, JobId, Note, Payload, Priority, Protocol, QueueKind, QueueRow,
-    QueueRules, Refusal, Tag, Timestamp,
+    Capacity, ClientInfo, ClientRow, Command, Cursor, End, Event, JobCommand, JobId, Note, Notice, Payload, Priority,
+    Protocol, Query, QueueCommand, QueueKind, QueueRow, QueueRules, Refusal, Reply, Tag, Thing, Timestamp,
 };
 use windlass_session::{Item, Outbox, Reason, Session};
 
@@ -108,7 +108,10 @@ fn queue(name: &'static str) -> QueueRow {
 }
 
 fn page(tag: Tag, names: &[&'static str], next: Option<u64>) -> Event {
-    Event::Queues { tag, rows: names.iter().map(|name| queue(name)).collect(), next: next.map(|at| Cursor(at, 0)) }
+    Event::Reply(
+        tag,
+        Reply::Queues { rows: names.iter().map(|name| queue(name)).collect(), next: next.map(|at| Cursor(at, 0)) },
+    )
 }
 
 #[test]
@@ -116,16 +119,16 @@ fn packets_wait_for_the_end_of_a_list() {
     let mut bench = Bench::new();
     bench.say(b"status\nversion\n");
     let (tag, command) = bench.command();
-    assert!(matches!(command, Command::ListQueues { after: Cursor(0, 0), .. }));
+    assert!(matches!(command, Command::Query(Query::Queues { after: Cursor(0, 0), .. })));
     // No line has been sent yet.
-    bench.event(Event::WorkAvailable);
+    bench.event(Event::Notice(Notice::WorkAvailable));
     assert_eq!(bench.said(), response(&Response::Noop));
     bench.event(page(tag, &["f", "g"], Some(7)));
     assert_eq!(bench.out.take_leading_bytes().as_deref(), Some(&b"f\t0\t0\t0\ng\t0\t0\t0\n"[..]));
     let (tag, command) = bench.command();
-    assert!(matches!(command, Command::ListQueues { after: Cursor(7, 0), .. }));
-    bench.event(Event::Progress { job: JobId(3), note: Note::Data(Bytes::from_static(b"d")) });
-    bench.event(Event::Ended { job: JobId(3), end: End::Cancelled });
+    assert!(matches!(command, Command::Query(Query::Queues { after: Cursor(7, 0), .. })));
+    bench.event(Event::Notice(Notice::Progress { job: JobId(3), note: Note::Data(Bytes::from_static(b"d")) }));
+    bench.event(Event::Notice(Notice::Ended { job: JobId(3), end: End::Cancelled }));
     assert_eq!(bench.said(), "");
     bench.event(page(tag, &["h"], None));
     let data = response(&Response::WorkData { handle: b"H:here:3", data: b"d" });
@@ -134,7 +137,7 @@ fn packets_wait_for_the_end_of_a_list() {
     // The next command has waited for the end of the list.
     bench.say(b"");
     assert_eq!(bench.said(), format!(r"OK {}\n", env!("CARGO_PKG_VERSION")));
-    bench.event(Event::WorkAvailable);
+    bench.event(Event::Notice(Notice::WorkAvailable));
     assert_eq!(bench.said(), response(&Response::Noop));
 }
 
@@ -147,7 +150,7 @@ fn packets_that_wait_for_a_list_are_bounded() {
     bench.out.drain();
     for _ in 0..3 {
         let data = Bytes::from(vec![0; HELD_BYTES_MAX / 2]);
-        bench.event(Event::Progress { job: JobId(3), note: Note::Data(data) });
+        bench.event(Event::Notice(Notice::Progress { job: JobId(3), note: Note::Data(data) }));
     }
     assert_eq!(bench.out.take_reason(), Some(Reason::Limit("held_bytes_max")));
 }
@@ -165,15 +168,21 @@ fn a_function_is_searched_for_on_all_pages() {
     };
     // An exact match on a later page takes precedence over another case on an earlier one.
     let mut bench = drop(b"drop function foo\n", &["y", "foo"]);
-    let (_, Command::RemoveQueue { queue, only_idle: true }) = bench.command() else { panic!("another command") };
+    let (_, Command::Queue(QueueCommand::Remove { queue, only_idle: true })) = bench.command() else {
+        panic!("another command")
+    };
     assert_eq!(queue, "foo");
     let mut bench = drop(b"drop function foo\n", &["y"]);
-    let (tag, Command::RemoveQueue { queue, only_idle: true }) = bench.command() else { panic!("another command") };
+    let (tag, Command::Queue(QueueCommand::Remove { queue, only_idle: true })) = bench.command() else {
+        panic!("another command")
+    };
     assert_eq!(queue, "FOO");
-    bench.event(Event::Done { tag });
+    bench.event(Event::Reply(tag, Reply::Done));
     assert_eq!(bench.said(), r"OK\r\n");
     let mut bench = drop(b"maxqueue foo 3\n", &["foo"]);
-    let (_, Command::LimitQueue { queue, jobs_max }) = bench.command() else { panic!("another command") };
+    let (_, Command::Queue(QueueCommand::Limit { queue, jobs_max })) = bench.command() else {
+        panic!("another command")
+    };
     assert_eq!((&*queue, jobs_max), (&b"foo"[..], [Some(3); 9]));
     // All other commands match exactly.
     assert_eq!(drop(b"maxqueue foo 3\n", &["y"]).said(), r"OK\r\n");
@@ -181,7 +190,7 @@ fn a_function_is_searched_for_on_all_pages() {
 
 #[test]
 fn each_command_has_its_own_error_for_a_refusal() {
-    let full = Refusal::QueueFull { held: 2, limit: 2 };
+    let full = Capacity::QueueJobs.exceeded(2_u32, 2_u32);
     let submission = |function: &'static str| {
         let (unique, workload) = (Bytes::new(), Bytes::new());
         Submission { function: Bytes::from_static(function.as_bytes()), unique, workload }
@@ -192,17 +201,17 @@ fn each_command_has_its_own_error_for_a_refusal() {
     let complete = Request::WorkComplete { handle: handle.clone(), data: Bytes::new() };
     let table = [
         (&submit, full, ErrorReply::QUEUE_FULL),
-        (&submit, Refusal::JobsFull { held: 1, limit: 1 }, ErrorReply::QUEUE_FULL),
-        (&submit, Refusal::BytesFull { held: 1, limit: 1 }, ErrorReply::QUEUE_FULL),
+        (&submit, Capacity::Jobs.exceeded(1_u32, 1_u32), ErrorReply::QUEUE_FULL),
+        (&submit, Capacity::JobBytes.exceeded(1_u32, 1_u32), ErrorReply::QUEUE_FULL),
         (&submit, Refusal::Unavailable, ErrorReply::QUEUE_ERROR),
         (&submit, Refusal::Unknown, ErrorReply::QUEUE_ERROR),
-        (&submit, Refusal::NameTooLong { given: 9, limit: 8 }, ErrorReply::FUNCTION_TOO_LARGE),
-        (&submit, Refusal::BodyTooLong { given: 9, limit: 8 }, super::refusal::WORKLOAD_TOO_LARGE),
-        (&submit, Refusal::QueuesFull { limit: 1 }, super::refusal::FUNCTIONS_FULL),
+        (&submit, Capacity::NameBytes.exceeded(9_u32, 8_u32), ErrorReply::FUNCTION_TOO_LARGE),
+        (&submit, Capacity::BodyBytes.exceeded(9_u32, 8_u32), super::refusal::WORKLOAD_TOO_LARGE),
+        (&submit, Capacity::Queues.exceeded(1_u32, 1_u32), super::refusal::FUNCTIONS_FULL),
         (&submit, Refusal::WrongKind, super::refusal::WRONG_KIND),
-        (&Request::CanDo { function }, Refusal::AbilitiesFull { limit: 1 }, super::refusal::FUNCTIONS_FULL),
+        (&Request::CanDo { function }, Capacity::Subscriptions.exceeded(1_u32, 1_u32), super::refusal::FUNCTIONS_FULL),
         (&complete, Refusal::NotHeld, ErrorReply::JOB_NOT_FOUND_FOR_RESULT),
-        (&complete, Refusal::UnknownJob, ErrorReply::JOB_NOT_FOUND_FOR_RESULT),
+        (&complete, Refusal::NotFound(Thing::Job), ErrorReply::JOB_NOT_FOUND_FOR_RESULT),
         (
             &Request::WorkWarning { handle: handle.clone(), data: Bytes::new() },
             Refusal::NotHeld,
@@ -218,7 +227,7 @@ fn each_command_has_its_own_error_for_a_refusal() {
         let mut bench = Bench::new();
         bench.request(request);
         let (tag, _) = bench.command();
-        bench.event(Event::Refused { tag, why });
+        bench.event(Event::Reply(tag, Reply::Refused(why)));
         assert_eq!(bench.said(), reply(expected), "{} {why}", request.kind());
     }
 }
@@ -226,17 +235,17 @@ fn each_command_has_its_own_error_for_a_refusal() {
 #[test]
 fn a_refused_text_command_is_answered_in_one_line() {
     let table = [
-        (Refusal::QueueInUse, r"ERR there are still connected workers or executing clients\r\n"),
-        (Refusal::UnknownQueue, r"ERR function not found\r\n"),
-        (Refusal::UnknownJob, r"ERR UNKNOWN_JOB\r\n"),
+        (Refusal::InUse, r"ERR there are still connected workers or executing clients\r\n"),
+        (Refusal::NotFound(Thing::Queue), r"ERR function not found\r\n"),
+        (Refusal::NotFound(Thing::Job), r"ERR UNKNOWN_JOB\r\n"),
         (Refusal::Unavailable, r"ERR QUEUE_ERROR store+unavailable\r\n"),
-        (Refusal::QueuesFull { limit: 3 }, r"ERR QUEUE_ERROR daemon+knows+3+queues,+the+limit\r\n"),
+        (Capacity::Queues.exceeded(3_u32, 3_u32), r"ERR QUEUE_ERROR daemon+knows+3+queues,+the+limit\r\n"),
     ];
     for (why, expected) in table {
         let mut bench = Bench::new();
         bench.say(b"create function f\nversion\n");
         let (tag, _) = bench.command();
-        bench.event(Event::Refused { tag, why });
+        bench.event(Event::Reply(tag, Reply::Refused(why)));
         assert_eq!(bench.said(), expected);
         bench.say(b"");
         assert!(bench.said().starts_with("OK"), "{why}: the next command was not read");
@@ -255,7 +264,7 @@ fn grabs_without_an_answer_are_bounded() {
     assert_eq!(bench.input, grab);
     bench.say(b"");
     assert!(bench.commands().is_empty());
-    bench.event(Event::Empty { tag: open.remove(0).0 });
+    bench.event(Event::Reply(open.remove(0).0, Reply::Empty));
     assert_eq!(bench.said(), response(&Response::NoJob));
     bench.say(b"");
     assert_eq!(bench.commands().len(), 1);
@@ -287,7 +296,7 @@ fn end_of_input_waits_for_open_answers() {
         waits: false,
     };
     let idle = ClientRow { subscriptions: Vec::new(), ..row.clone() };
-    bench.event(Event::Clients { tag, rows: vec![row, idle], next: None });
+    bench.event(Event::Reply(tag, Reply::Clients { rows: vec![row, idle], next: None }));
     assert_eq!(bench.out.take_reason(), None);
     assert_eq!(bench.said(), r"9 - - : f\n.\n");
     bench.say(b"");
@@ -312,7 +321,7 @@ fn retries_are_left_to_the_queue() {
         let job =
             Submission { function: Bytes::from_static(b"f"), unique: Bytes::new(), workload: Bytes::from_static(b"w") };
         bench.say(&encoded(&Request::Submit { job, priority: Urgency::Normal, background }));
-        let (_, Command::Push(job)) = bench.command() else { panic!("no push") };
+        let (_, Command::Job(JobCommand::Push(job))) = bench.command() else { panic!("no push") };
         assert!(job.retry_default, "background: {background}");
     }
 }
@@ -329,14 +338,16 @@ fn a_job_does_not_keep_its_read_buffer_alive() {
         background: true,
     };
     let body = |bench: &mut Bench| match bench.command() {
-        (_, Command::Push(job)) => job.body,
+        (_, Command::Job(JobCommand::Push(job))) => job.body,
         other => panic!("{other:?}"),
     };
     // A workload that the engine does not copy, with others in the buffer.
     let mut bench = Bench::new();
     let bytes = Payload::COPY_MAX + 1;
     bench.say(&[encoded(&submit(bytes)), encoded(&Request::Echo { data: Bytes::new() })].concat());
-    let Some(Item::Command(_, Command::Push(job))) = bench.out.drain().next() else { panic!("no push") };
+    let Some(Item::Command(_, Command::Job(JobCommand::Push(job)))) = bench.out.drain().next() else {
+        panic!("no push")
+    };
     assert_eq!(job.body.try_into_mut().unwrap().capacity(), bytes);
     // A large workload that came at once.
     let mut bench = Bench::new();

@@ -6,7 +6,7 @@
 //! WORK_EXCEPTION if it enabled that option, else WORK_FAIL.
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{Command, End, Failure, JobId, JobRef, Note, Proof, Protocol};
+use windlass_engine::{Command, End, Failure, JobId, JobRef, LeaseCommand, Note, Proof, Protocol};
 use windlass_session::Outbox;
 
 use super::ask::Ask;
@@ -40,7 +40,9 @@ impl GearmanSession {
 
     pub(super) fn work_complete(&self, handle: &[u8], data: &Bytes, out: &mut Outbox) {
         let result = self.keep(data);
-        self.report(handle, Ask::Result, out, |job| Command::Finish { job, proof: Proof::Connection, result });
+        self.report(handle, Ask::Result, out, |job| {
+            Command::Lease(LeaseCommand::Finish { job, proof: Proof::Connection, result })
+        });
     }
 
     /// Perl workers also send it after their WORK_EXCEPTION, when the job has already failed. That WORK_FAIL is ignored.
@@ -60,11 +62,15 @@ impl GearmanSession {
 
     fn fail(&self, handle: &[u8], ask: Ask, kind: &'static [u8], message: Bytes, out: &mut Outbox) {
         let failure = Box::new(Failure { kind: Bytes::from_static(kind), message, ..Failure::default() });
-        self.report(handle, ask, out, |job| Command::Fail { job, proof: Proof::Connection, failure });
+        self.report(handle, ask, out, |job| {
+            Command::Lease(LeaseCommand::Fail { job, proof: Proof::Connection, failure })
+        });
     }
 
     fn tell(&self, handle: &[u8], ask: Ask, note: Note, out: &mut Outbox) {
-        self.report(handle, ask, out, |job| Command::Progress { job, proof: Proof::Connection, note });
+        self.report(handle, ask, out, |job| {
+            Command::Lease(LeaseCommand::Progress { job, proof: Proof::Connection, note })
+        });
     }
 
     /// Only the connection that holds a job may report on it. No connection holds a job with a handle of another server.

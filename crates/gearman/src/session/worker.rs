@@ -3,7 +3,7 @@
 //! Spec: `PROTOCOL`, "Worker Requests". None of these has an answer. PRE_SLEEP is followed by one NOOP, now or later.
 
 use bytes::Bytes;
-use windlass_engine::{ClientInfo, Command, LeaseTerms, OnExpiry, Subscription};
+use windlass_engine::{ClientCommand, ClientInfo, LeaseTerms, OnExpiry, Subscription, TakeCommand};
 use windlass_session::Outbox;
 
 use super::ask::Ask;
@@ -75,25 +75,25 @@ impl GearmanSession {
         };
         out.command(
             Ask::Worker.tag(),
-            Command::Serve(Subscription { queue: function, weight: 0, lease, unclaimed: None }),
+            ClientCommand::Serve(Subscription { queue: function, weight: 0, lease, unclaimed: None }),
         );
     }
 
     /// Requeues the function's jobs that the worker holds: it will not finish them.
     pub(super) fn cant_do(function: Bytes, out: &mut Outbox) {
-        out.command(Ask::Worker.tag(), Command::Unserve { queue: function, requeue: true });
+        out.command(Ask::Worker.tag(), ClientCommand::Unserve { queue: function, requeue: true });
     }
 
     pub(super) fn reset_abilities(out: &mut Outbox) {
-        out.command(Ask::Worker.tag(), Command::UnserveAll { requeue: true });
+        out.command(Ask::Worker.tag(), ClientCommand::UnserveAll { requeue: true });
     }
 
     pub(super) fn set_client_id(&mut self, id: Bytes, out: &mut Outbox) {
         self.about.id = Bytes::copy_from_slice(&id);
-        out.command(Ask::Worker.tag(), Command::SetClientName(id));
+        out.command(Ask::Worker.tag(), ClientCommand::SetName(id));
     }
 
     pub(super) fn pre_sleep(out: &mut Outbox) {
-        out.command(Ask::Worker.tag(), Command::WaitForWork);
+        out.command(Ask::Worker.tag(), TakeCommand::WaitForWork);
     }
 }

@@ -283,7 +283,7 @@ impl Commits {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Protocol, Tag};
+    use windlass_engine::{ClientCommand, ClientId, Engine, JobCommand, Limits, NewJob, Protocol, Tag};
     use windlass_session::Outbox;
     use windlass_store::{Journal, MemoryLog};
 
@@ -295,11 +295,11 @@ mod tests {
         const BODY_BYTES: usize = 3 << 20;
         let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
         let mut outbox = Outbox::default();
-        outbox.command(Tag::NONE, Command::Open(Default::default()));
+        outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
         for _ in 0..8 {
             let body = Bytes::from(vec![7; BODY_BYTES]);
             let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"large"), body);
-            outbox.command(Tag(1), Command::Push(Box::new(job)));
+            outbox.command(Tag(1), JobCommand::Push(Box::new(job)));
             assert!(hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
         }
         let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));

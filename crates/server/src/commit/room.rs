@@ -66,7 +66,7 @@ mod tests {
     use std::ops::ControlFlow;
 
     use bytes::Bytes;
-    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Protocol, Tag};
+    use windlass_engine::{ClientCommand, ClientId, Engine, JobCommand, Limits, NewJob, Protocol, Tag};
     use windlass_session::Outbox;
     use windlass_store::{Entry, Error, Journal, Log as _, MemoryLog, Position};
 
@@ -122,13 +122,13 @@ mod tests {
         let bytes = RESERVE_BYTES + SLACK_BYTES + 11 * BODY_BYTES / 4;
         let room = Room::new(Arc::clone(&hub), Arc::new(SmallDisk { log: log.clone(), bytes }));
         let mut outbox = Outbox::default();
-        outbox.command(Tag::NONE, Command::Open(Default::default()));
+        outbox.command(Tag::NONE, ClientCommand::Open(Default::default()));
         let jobs = || hub.with_journal(|engine, _| engine.job_count());
         let mut push = |bytes: u64| {
             let before = jobs();
             let body = Bytes::from(vec![7; usize::try_from(bytes).unwrap()]);
             let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"large"), body);
-            outbox.command(Tag(1), Command::Push(Box::new(job)));
+            outbox.command(Tag(1), JobCommand::Push(Box::new(job)));
             hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect());
             jobs() > before
         };

@@ -146,7 +146,7 @@ mod tests {
     use std::thread;
 
     use bytes::Bytes;
-    use windlass_engine::{ClientId, Command, Engine, Limits, NewJob, Protocol, Tag};
+    use windlass_engine::{ClientCommand, ClientId, Command, Engine, JobCommand, Limits, NewJob, Protocol, Tag};
     use windlass_session::{Item, Outbox};
     use windlass_store::{Commit, Error, Journal, Log, LogTail, MemoryLog};
 
@@ -184,7 +184,7 @@ mod tests {
 
     fn push(tag: Tag) -> (Tag, Command) {
         let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"q"), Bytes::from_static(b"body"));
-        (tag, Command::Push(Box::new(job)))
+        (tag, Command::Job(JobCommand::Push(Box::new(job))))
     }
 
     /// Runs a closure on a serving thread that commits, with a client of its own. Returns which threads committed.
@@ -202,7 +202,11 @@ mod tests {
         hub.join(ClientId(1), Arc::clone(&mailbox));
         runtime.block_on(async {
             tokio::task::yield_now().await;
-            hub.visit(ClientId(1), &clock::read(), &mut items([(Tag::NONE, Command::Open(Default::default()))]));
+            hub.visit(
+                ClientId(1),
+                &clock::read(),
+                &mut items([(Tag::NONE, Command::Client(ClientCommand::Open(Default::default())))]),
+            );
             run(Arc::clone(&hub), mailbox).await;
         });
         drop(runtime);

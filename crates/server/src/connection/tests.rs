@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
-use windlass_engine::{Command, Engine, Event, Limits, Tag};
+use windlass_engine::{ClientCommand, Engine, Event, Limits, Tag};
 use windlass_store::Journal;
 
 use super::*;
@@ -27,7 +27,7 @@ struct Talkative {
 
 impl Session for Talkative {
     fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, Command::Open(windlass_engine::ClientInfo::default()));
+        out.command(Tag::NONE, ClientCommand::Open(windlass_engine::ClientInfo::default()));
     }
 
     fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {

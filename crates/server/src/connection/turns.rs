@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
-use windlass_engine::{Command, Engine, Event, Limits, Tag};
+use windlass_engine::{ClientCommand, Command, Engine, Event, Limits, Query, QueueCommand, Reply, Tag};
 use windlass_store::Journal;
 
 use super::tests::{BOUNDS, guest, shared};
@@ -23,16 +23,19 @@ struct Asks {
 
 impl Session for Asks {
     fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, Command::Open(windlass_engine::ClientInfo::default()));
+        out.command(Tag::NONE, ClientCommand::Open(windlass_engine::ClientInfo::default()));
     }
 
     fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
         input.clear();
-        out.command(Tag(1), if self.everything { page(windlass_engine::Cursor::default()) } else { Command::Stats });
+        out.command(
+            Tag(1),
+            if self.everything { page(windlass_engine::Cursor::default()) } else { Command::Query(Query::Stats) },
+        );
     }
 
     fn on_event(&mut self, _: Timestamp, event: Event, out: &mut Outbox) {
-        let Event::Queues { next, .. } = event else { return self.told.lock().unwrap().push("other") };
+        let Event::Reply(_, Reply::Queues { next, .. }) = event else { return self.told.lock().unwrap().push("other") };
         self.told.lock().unwrap().push("page");
         out.bytes().resize(PAGE_BYTES, 0);
         next.into_iter().for_each(|after| out.command(Tag(1), page(after)));
@@ -43,7 +46,7 @@ const PAGES: u32 = 200;
 const PAGE_BYTES: usize = 4 * 1024;
 
 fn page(after: windlass_engine::Cursor) -> Command {
-    Command::ListQueues { after, limit: 1 }
+    Command::Query(Query::Queues { after, limit: 1 })
 }
 
 /// A hub with several pages of queues.
@@ -51,7 +54,7 @@ fn hub_of_queues() -> Shared {
     let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
     for n in 0..PAGES {
         let queue = Bytes::from(format!("q{n}"));
-        hub.ask(Command::CreateQueue { queue, kind: windlass_engine::QueueKind::Work });
+        let _ = hub.ask(QueueCommand::Create { queue, kind: windlass_engine::QueueKind::Work });
     }
     shared(&hub)
 }
@@ -102,8 +105,8 @@ async fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
 fn a_visit_ends_when_it_has_lasted_long_enough() {
     let Shared { hub, .. } = hub_of_queues();
     let mut items = VecDeque::new();
-    items.push_back(Item::Command(Tag::NONE, Command::Open(Default::default())));
-    items.extend((0..10_000).map(|_| Item::Command(Tag::NONE, Command::Stats)));
+    items.push_back(Item::Command(Tag::NONE, Command::Client(ClientCommand::Open(Default::default()))));
+    items.extend((0..10_000).map(|_| Item::Command(Tag::NONE, Command::Query(Query::Stats))));
     let mut visits = 1;
     while !hub.visit(ClientId(1), &clock::read(), &mut items) {
         visits += 1;

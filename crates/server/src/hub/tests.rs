@@ -1,9 +1,9 @@
 //! Visits, large jobs and the commits that contain them.
 
-use windlass_engine::{Limits, NewJob, Protocol};
+use windlass_engine::{ClientCommand, Command, JobCommand, Limits, NewJob, Protocol, Query};
 use windlass_session::Item;
 
-use super::kinds::LARGE_BYTES;
+use super::visit::LARGE_BYTES;
 use super::*;
 
 fn ring(mailboxes: Vec<Arc<Mailbox>>) {
@@ -15,7 +15,7 @@ const LARGE: usize = 3 * LARGE_BYTES;
 
 fn push(bytes: usize) -> Command {
     let body = Bytes::from(vec![7; bytes]);
-    Command::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body)))
+    Command::Job(JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"f"), body))))
 }
 
 fn items(commands: impl IntoIterator<Item = Command>) -> VecDeque<Item> {
@@ -28,7 +28,7 @@ fn hub(promise: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
         let shared_budget = Arc::new(SharedBudget::new(0));
         let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(&hub.budget), Arc::default()));
         hub.join(ClientId(client), Arc::clone(&mailbox));
-        visit(&hub, client, &mut items([Command::Open(ClientInfo::default())]));
+        visit(&hub, client, &mut items([Command::Client(ClientCommand::Open(ClientInfo::default()))]));
         mailbox
     });
     let mailboxes = mailboxes.collect();
@@ -111,7 +111,7 @@ fn a_refused_large_job_delays_nothing() {
 fn a_visit_ends_when_its_answers_fill_the_room() {
     let (hub, mailboxes) = hub(Durability::Soon, 1);
     visit(&hub, 1, &mut items((0..9).map(|_| push(100_000))));
-    let take = || Command::Look(windlass_engine::JobRef::Id(windlass_engine::JobId(1)));
+    let take = || Command::Query(Query::Job(windlass_engine::JobRef::Id(windlass_engine::JobId(1))));
     let mut looks = items((0..9).map(|_| take()));
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 9);
     assert!(hub.visit_within(ClientId(1), &clock::read(), &mut looks, 250_000) == Visited::Part);

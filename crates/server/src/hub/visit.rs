@@ -8,18 +8,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Command, Event, NoticeKind, Reading, Refusal, Tag};
+use windlass_engine::{ClientId, Command, Event, Reading, Refusal, Reply, Tag, WarningKind};
 use windlass_session::Item;
 
-use super::kinds::{LARGE_BYTES, ends_unanswered, is_large_push, needs_store, takes_room};
 use super::{Core, Durability, Hub};
-use crate::mailbox::event_bytes;
 
 /// The work of one visit: half a millisecond, as the engine estimates it ([`Engine::work`]). The visit finishes the command that
 /// exceeds it.
 ///
 /// [`Engine::work`]: windlass_engine::Engine::work
 const VISIT_WORK_MAX: u64 = 20_000;
+
+/// Above this size, a job's commit takes long enough to delay others noticeably.
+pub(super) const LARGE_BYTES: usize = 1 << 20;
+
+/// Whether an item pushes a job that must be alone in its commit.
+fn is_large(item: &Item) -> bool {
+    let Item::Command(_, command) = item else { return false };
+    command.new_job().is_some_and(|job| job.durable && job.body.len() > LARGE_BYTES)
+}
 
 /// How far a visit went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +58,7 @@ impl Hub {
         core.begin(now);
         let begun = core.engine.work();
         while room > 0 && core.engine.work().wrapping_sub(begun) < VISIT_WORK_MAX {
-            if one_by_one && items.front().is_some_and(is_large_push) {
+            if one_by_one && items.front().is_some_and(is_large) {
                 must_wait = large || core.must_wait_for_large(client, &self.durable);
                 if must_wait {
                     break;
@@ -83,9 +90,9 @@ impl Hub {
         match item {
             Item::Command(tag, command) if self.is_refused(tag, &command) => {
                 core.notice_unavailable(&command);
-                core.context.events.push((client, Event::Refused { tag, why: Refusal::Unavailable }));
+                core.context.events.push((client, Event::Reply(tag, Reply::Refused(Refusal::Unavailable))));
             }
-            Item::Command(tag, command) if self.hand_out_after_commit && ends_unanswered(tag, &command) => {
+            Item::Command(tag, command) if self.hand_out_after_commit && !tag.wants_answer() && command.ends_job() => {
                 core.apply_end(client, tag, command);
             }
             Item::Command(tag, command) if core.apply_in_part(client, &command) => {
@@ -102,14 +109,14 @@ impl Hub {
 
     /// Whether the store cannot take the command's data.
     fn is_refused(&self, tag: Tag, command: &Command) -> bool {
-        let failed = self.failed() && needs_store(tag, command);
-        failed || (takes_room(command) && (self.full() || self.is_too_large(command)))
+        let failed = self.failed() && command.needs_store(tag);
+        failed || (command.takes_room() && (self.full() || self.is_too_large(command)))
     }
 
     /// Whether a large job exceeds the room that is left. If it fits, the room shrinks by its size. Small jobs are not counted:
     /// those on their way to the disk fit into the reserve (`commit::room`).
     fn is_too_large(&self, command: &Command) -> bool {
-        let Command::Push(job) = command else { return false };
+        let Some(job) = command.new_job() else { return false };
         let bytes = job.body.len() as u64;
         let take = |room: u64| room.checked_sub(bytes);
         job.body.len() > LARGE_BYTES && self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err()
@@ -136,7 +143,7 @@ impl Core {
     /// Bytes that the events from an index on add for this client.
     fn answer_bytes(&self, client: ClientId, from: usize) -> usize {
         let answers = self.context.events.get(from..).unwrap_or_default();
-        answers.iter().filter(|(whose, _)| *whose == client).map(|(_, event)| event_bytes(event)).sum()
+        answers.iter().filter(|(whose, _)| *whose == client).map(|(_, event)| event.bytes()).sum()
     }
 
     /// Applies the end of a job, which gets no answer. The client's next job waits for this commit if the disk has a record of
@@ -151,7 +158,7 @@ impl Core {
 
     /// Does a part of a long command. Returns whether there is more of it.
     pub(super) fn apply_in_part(&mut self, client: ClientId, command: &Command) -> bool {
-        if !matches!(command, Command::Close | Command::UnserveAll { .. }) {
+        if !command.runs_in_parts() {
             return false;
         }
         self.engine.tick(&mut self.context);
@@ -160,9 +167,9 @@ impl Core {
 
     /// Notes that a job is refused because the store has failed or is full.
     fn notice_unavailable(&mut self, command: &Command) {
-        if let Command::Push(job) = command {
+        if let Some(job) = command.new_job() {
             let example = || (Bytes::copy_from_slice(&job.queue), Bytes::new(), Bytes::new());
-            self.context.notice(NoticeKind::Refused(Refusal::Unavailable), example);
+            self.context.warn(WarningKind::Refused(Refusal::Unavailable), example);
         }
     }
 }

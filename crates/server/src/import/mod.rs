@@ -16,8 +16,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, ClientId, ClientInfo, Command, Context, Engine, Event, JobId, NewJob, Pushed, QueueKind, Refusal, Tag,
-    Timestamp,
+    Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobId, NewJob, Pushed,
+    QueueCommand, QueueKind, Refusal, Reply, Tag, Timestamp,
 };
 use windlass_faktory::session::Settings as FaktorySettings;
 use windlass_gearman::session::Settings;
@@ -117,7 +117,7 @@ impl Importer {
         let first = JobId(engine.head().next_job);
         let adoption = Adoption::default();
         let mut importer = Self { engine, journal, context, to, batch_jobs: 0, first, adoption };
-        importer.apply(Tag::NONE, Command::Open(ClientInfo::default()));
+        importer.apply(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
         importer
     }
 
@@ -184,8 +184,8 @@ impl Importer {
     ///
     /// The engine refuses the queue.
     pub fn make_queue(&mut self, queue: Bytes, paused: bool) -> Result<(), Refusal> {
-        self.ask(Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work })?;
-        if paused { self.ask(Command::PauseQueue { queue, paused }) } else { Ok(()) }
+        self.ask(QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work })?;
+        if paused { self.ask(QueueCommand::Pause { queue, paused }) } else { Ok(()) }
     }
 
     /// Commits everything imported so far: it is on the disk when this returns.
@@ -203,7 +203,7 @@ impl Importer {
     ///
     /// [`Failure::Runtime`]: the batch could not be written to the store.
     pub fn finish(mut self) -> Result<(), Failure> {
-        self.apply(Tag::NONE, Command::Close);
+        self.apply(Tag::NONE, ClientCommand::Close);
         self.commit()?;
         self.engine.settle_head();
         self.journal.stop_in_order();
@@ -224,18 +224,18 @@ impl Importer {
         }
     }
 
-    fn ask(&mut self, command: Command) -> Result<(), Refusal> {
+    fn ask(&mut self, command: impl Into<Command>) -> Result<(), Refusal> {
         self.apply(Tag(1), command);
-        let refusal = |(_, event)| if let Event::Refused { why, .. } = event { Some(why) } else { None };
+        let refusal = |(_, event)| if let Event::Reply(_, Reply::Refused(why)) = event { Some(why) } else { None };
         self.context.events.drain(..).find_map(refusal).map_or(Ok(()), Err)
     }
 
     fn push(&mut self, job: NewJob) -> Outcome {
-        self.apply(Tag(1), Command::Push(Box::new(job)));
+        self.apply(Tag(1), JobCommand::Push(Box::new(job)));
         let outcomes = self.context.events.drain(..).filter_map(|(_, event)| {
-            if let Event::Pushed { how, .. } = event {
+            if let Event::Reply(_, Reply::Pushed { how, .. }) = event {
                 Some(if how == Pushed::New { Outcome::Taken } else { Outcome::Known })
-            } else if let Event::Refused { why, .. } = event {
+            } else if let Event::Reply(_, Reply::Refused(why)) = event {
                 Some(Outcome::Refused(why))
             } else {
                 None
@@ -245,7 +245,7 @@ impl Importer {
         outcomes.last().unwrap_or(Outcome::Refused(Refusal::Unknown))
     }
 
-    fn apply(&mut self, tag: Tag, command: Command) {
+    fn apply(&mut self, tag: Tag, command: impl Into<Command>) {
         self.wake_up();
         let reading = clock::read();
         (self.context.now, self.context.clock) = (reading.now, reading.clock);
@@ -321,7 +321,7 @@ pub fn now() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use windlass_engine::{Clash, KeyUntil, Protocol, Unique};
+    use windlass_engine::{Capacity, Clash, KeyUntil, Protocol, Unique};
 
     use super::*;
 
@@ -433,7 +433,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config(dir.path());
         config.limits.jobs_max = 1;
-        let full = Outcome::Refused(Refusal::JobsFull { held: 1, limit: 1 });
+        let full = Outcome::Refused(Capacity::Jobs.exceeded(1_u32, 1_u32));
         let mut rehearsal = Importer::rehearse(&config);
         assert_eq!(rehearsal.take(0, job("", "x")).unwrap(), Outcome::Taken);
         assert_eq!(rehearsal.take(1, job("", "x")).unwrap(), full);

@@ -5,9 +5,10 @@ use std::path::Path;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Backoff, Batch, Clash, ClientId, ClientInfo, Codec, Command, Context, Engine, Failure, From, Job, JobId, JobRef,
-    KeyUntil, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry, Priority, Proof, Protocol, QueueImage, QueueKind,
-    QueueRules, Recurrence, RepayTo, Retry, Schedule, Select, Tag, Take, Throttle, Timestamp, Unique, Wait,
+    Backoff, Batch, BatchCommand, Clash, ClientCommand, ClientId, ClientInfo, Codec, Command, Context, Engine, Failure,
+    From, Job, JobCommand, JobId, JobRef, KeyUntil, LeaseCommand, LeaseTerms, NewBatch, NewJob, NewSchedule, OnExpiry,
+    Priority, Proof, Protocol, QueueCommand, QueueImage, QueueKind, QueueRules, Recurrence, RepayTo, Retry, Schedule,
+    ScheduleCommand, Select, Tag, Take, TakeCommand, Throttle, Timestamp, Unique, Wait,
 };
 use windlass_store::{Opened, StoreConfig};
 
@@ -77,18 +78,27 @@ fn any_command(context: &mut Context, engine: &Engine) -> Command {
     match (context.roll(16), leased) {
         (0..=2, Some(job)) if job.cycle().is_some() => {
             let to = one_of(context, &[RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop]);
-            Command::Repay { job: JobRef::Id(job.id), proof: Proof::AnyLease, body: bytes(context, 9), to }
+            Command::Lease(LeaseCommand::Repay {
+                job: JobRef::Id(job.id),
+                proof: Proof::AnyLease,
+                body: bytes(context, 9),
+                to,
+            })
         }
         (0, Some(job)) => {
             let failure = Box::new(Failure { message: bytes(context, 9), ..Failure::default() });
-            Command::Fail { job: JobRef::Id(job.id), proof: Proof::AnyLease, failure }
+            Command::Lease(LeaseCommand::Fail { job: JobRef::Id(job.id), proof: Proof::AnyLease, failure })
         }
-        (1, Some(job)) => {
-            Command::Finish { job: JobRef::Id(job.id), proof: Proof::AnyLease, result: bytes(context, 9) }
-        }
-        (2, Some(job)) => {
-            Command::Release { job: JobRef::Id(job.id), proof: Proof::AnyLease, front: context.roll(2) == 0 }
-        }
+        (1, Some(job)) => Command::Lease(LeaseCommand::Finish {
+            job: JobRef::Id(job.id),
+            proof: Proof::AnyLease,
+            result: bytes(context, 9),
+        }),
+        (2, Some(job)) => Command::Lease(LeaseCommand::Release {
+            job: JobRef::Id(job.id),
+            proof: Proof::AnyLease,
+            front: context.roll(2) == 0,
+        }),
         (0..=5, _) => {
             let (connection_bound, ms) = (context.roll(3) == 0, HOUR_MS + context.roll(HOUR_MS));
             let lease = LeaseTerms { connection_bound, lease_ms: Some(ms), on_expiry: OnExpiry::Fail, wish: None };
@@ -99,31 +109,39 @@ fn any_command(context: &mut Context, engine: &Engine) -> Command {
                     From::Listed { queues: vec![Bytes::from_static(b"mail"), Bytes::from_static(b"\xff\xfe!!")], lease }
                 }
             };
-            Command::Take(Take { from, select: Select::BestPriority, wait: Wait::No, worker: bytes(context, 2) })
+            Command::Take(TakeCommand::Take(Take {
+                from,
+                select: Select::BestPriority,
+                wait: Wait::No,
+                worker: bytes(context, 2),
+            }))
         }
         (6, _) => {
             let retry = Some(Retry { failures_max: 7, losses_max: 1, backoff: Backoff::Faktory });
             let rules = QueueRules { codec: Codec::Base64, retry, body_bytes_max: None };
-            Command::RuleQueue { queue: Bytes::from_static(b"mail"), rules }
+            Command::Queue(QueueCommand::SetRules { queue: Bytes::from_static(b"mail"), rules })
         }
         (7, _) => {
             let throttle = Throttle { leased_max: Some(5), per_worker_max: None, timeout_ms: Some(HOUR_MS) };
-            Command::ThrottleQueue { queue: bytes(context, 3), throttle: Some(throttle) }
+            Command::Queue(QueueCommand::Throttle { queue: bytes(context, 3), throttle: Some(throttle) })
         }
-        (8, _) => Command::PauseQueue { queue: bytes(context, 3), paused: true },
-        (9, _) => Command::LimitQueue { queue: Bytes::from_static(b"mail"), jobs_max: [Some(40); Priority::COUNT] },
-        (10, _) => Command::SetSchedule(Box::new(NewSchedule {
+        (8, _) => Command::Queue(QueueCommand::Pause { queue: bytes(context, 3), paused: true }),
+        (9, _) => Command::Queue(QueueCommand::Limit {
+            queue: Bytes::from_static(b"mail"),
+            jobs_max: [Some(40); Priority::COUNT],
+        }),
+        (10, _) => Command::Schedule(ScheduleCommand::Set(Box::new(NewSchedule {
             key: (context.roll(2) == 0).then(|| bytes(context, 3)),
             job: template(context),
             recurrence: Recurrence::Every { interval_ms: 100 * HOUR_MS },
             at_once: false,
             keep_grid: false,
             runs: (context.roll(2) == 0).then_some(3),
-        })),
+        }))),
         (11, _) => {
             let mut callback = || Some(Box::new(template(context))).filter(|job| job.kind == QueueKind::Work);
             let (complete, success) = (callback(), callback());
-            Command::BatchNew(Box::new(NewBatch {
+            Command::Batch(BatchCommand::New(Box::new(NewBatch {
                 protocol: Protocol::FAKTORY,
                 name: batch(context),
                 parent: (context.roll(3) == 0).then(|| batch(context)),
@@ -132,10 +150,10 @@ fn any_command(context: &mut Context, engine: &Engine) -> Command {
                 complete,
                 success,
                 expires_ms: 9 * HOUR_MS,
-            }))
+            })))
         }
-        (12, _) => Command::BatchCommit { batch: batch(context) },
-        _ => Command::Push(Box::new(any_job(context))),
+        (12, _) => Command::Batch(BatchCommand::Commit { batch: batch(context) }),
+        _ => Command::Job(JobCommand::Push(Box::new(any_job(context)))),
     }
 }
 
@@ -145,7 +163,11 @@ fn live(config: &Config, seed: u64, commands: u64) {
     let (mut engine, mut journal) = (recovered.engine, recovered.journal);
     let mut context = Context::new(clock::now(), seed);
     for n in 0..=commands {
-        let command = if n == 0 { Command::Open(ClientInfo::default()) } else { any_command(&mut context, &engine) };
+        let command = if n == 0 {
+            Command::Client(ClientCommand::Open(ClientInfo::default()))
+        } else {
+            any_command(&mut context, &engine)
+        };
         context.changes.clear();
         context.events.clear();
         engine.apply(CLIENT, Tag(1), command, &mut context);

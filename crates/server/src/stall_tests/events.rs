@@ -1,22 +1,23 @@
 //! All events of the engine, and which of them acknowledge something.
 
 use bytes::Bytes;
+use windlass_engine::Event::{self, Notice as N, Reply as R};
 use windlass_engine::{
-    BatchView, CallbackState, Codec, End, Event, Fate, JobId, Note, Priority, Protocol, Pushed, Refusal, Stats, Tag,
-    Taken, Timestamp, Token, WorkerState,
+    BatchView, CallbackState, Codec, End, Fate, JobId, Note, Notice, Priority, Protocol, Pushed, Refusal, Reply, Tag,
+    Taken, Thing, Timestamp, Token, WorkerState,
 };
 
 const TAG: Tag = Tag(1);
 const JOB: JobId = JobId(1);
 
-/// A table with a line for each event: its name, whether it acknowledges something, and an example. An event without a line does
-/// not compile.
+/// A table with a line for each event: its name, its pattern, whether it acknowledges something, and an example. An event
+/// without a line does not compile.
 macro_rules! events {
-    ($($name:ident: $acknowledges:literal, $sample:expr;)*) => {
+    ($($name:ident: $pattern:pat, $acknowledges:literal, $sample:expr;)*) => {
         /// An event's name.
         pub(super) const fn name(event: &Event) -> &'static str {
             match event {
-                $(Event::$name { .. } => stringify!($name),)*
+                $($pattern => stringify!($name),)*
             }
         }
 
@@ -28,28 +29,29 @@ macro_rules! events {
 }
 
 events! {
-    Pushed: true, Event::Pushed { tag: TAG, job: JOB, how: Pushed::New, durable: true };
-    Taken: false, Event::Taken { tag: TAG, job: Box::new(taken()) };
-    Empty: false, Event::Empty { tag: TAG };
-    WorkAvailable: false, Event::WorkAvailable;
-    Finished: true, Event::Finished { tag: TAG, job: JOB };
-    Failed: true, Event::Failed { tag: TAG, job: JOB, fate: Fate::Discarded };
-    Done: true, Event::Done { tag: TAG };
-    Settled: true, Event::Settled { tag: TAG };
-    Refused: true, Event::Refused { tag: TAG, why: Refusal::UnknownJob };
-    Progress: false, Event::Progress { job: JOB, note: Note::Data(Bytes::new()) };
-    Ended: false, Event::Ended { job: JOB, end: End::Cancelled };
-    Looked: false, Event::Looked { tag: TAG, job: None, schedule: None };
-    ScheduleSet: true, Event::ScheduleSet { tag: TAG, schedule: JOB, replaced: false };
-    Schedules: false, Event::Schedules { tag: TAG, rows: Vec::new(), next: None };
-    BatchLooked: false, Event::BatchLooked { tag: TAG, batch: Box::new(batch()) };
-    Queues: false, Event::Queues { tag: TAG, rows: Vec::new(), next: None };
-    Jobs: false, Event::Jobs { tag: TAG, rows: Vec::new(), next: None };
-    Clients: false, Event::Clients { tag: TAG, rows: Vec::new(), next: None };
-    Stats: false, Event::Stats { tag: TAG, stats: Box::new(Stats::default()) };
-    Mutated: true, Event::Mutated { tag: TAG, changed: 1, next: None };
-    Beaten: false, Event::Beaten { tag: TAG, state: WorkerState::Running };
-    Dismissed: false, Event::Dismissed;
+    Pushed: R(_, Reply::Pushed { .. }), true, R(TAG, Reply::Pushed { job: JOB, how: Pushed::New, durable: true });
+    Taken: R(_, Reply::Taken(_)), false, R(TAG, Reply::Taken(Box::new(taken())));
+    Empty: R(_, Reply::Empty), false, R(TAG, Reply::Empty);
+    Finished: R(_, Reply::Finished(_)), true, R(TAG, Reply::Finished(JOB));
+    Failed: R(_, Reply::Failed { .. }), true, R(TAG, Reply::Failed { job: JOB, fate: Fate::Discarded });
+    Done: R(_, Reply::Done), true, R(TAG, Reply::Done);
+    Settled: R(_, Reply::Settled), true, R(TAG, Reply::Settled);
+    Refused: R(_, Reply::Refused(_)), true, R(TAG, Reply::Refused(Refusal::NotFound(Thing::Job)));
+    Looked: R(_, Reply::Looked { .. }), false, R(TAG, Reply::Looked { job: None, schedule: None });
+    ScheduleSet: R(_, Reply::ScheduleSet { .. }), true, R(TAG, Reply::ScheduleSet { schedule: JOB, replaced: false });
+    Schedules: R(_, Reply::Schedules { .. }), false, R(TAG, Reply::Schedules { rows: Vec::new(), next: None });
+    Batch: R(_, Reply::Batch(_)), false, R(TAG, Reply::Batch(Box::new(batch())));
+    Queues: R(_, Reply::Queues { .. }), false, R(TAG, Reply::Queues { rows: Vec::new(), next: None });
+    Jobs: R(_, Reply::Jobs { .. }), false, R(TAG, Reply::Jobs { rows: Vec::new(), next: None });
+    Clients: R(_, Reply::Clients { .. }), false, R(TAG, Reply::Clients { rows: Vec::new(), next: None });
+    Stats: R(_, Reply::Stats(_)), false, R(TAG, Reply::Stats(Box::default()));
+    Mutated: R(_, Reply::Mutated { .. }), true, R(TAG, Reply::Mutated { changed: 1, next: None });
+    Beaten: R(_, Reply::Beaten(_)), false, R(TAG, Reply::Beaten(WorkerState::Running));
+    Delivered: N(Notice::Delivered(_)), false, N(Notice::Delivered(Box::new(taken())));
+    WorkAvailable: N(Notice::WorkAvailable), false, N(Notice::WorkAvailable);
+    Progress: N(Notice::Progress { .. }), false, N(Notice::Progress { job: JOB, note: Note::Data(Bytes::new()) });
+    Ended: N(Notice::Ended { .. }), false, N(Notice::Ended { job: JOB, end: End::Cancelled });
+    Dismissed: N(Notice::Dismissed), false, N(Notice::Dismissed);
 }
 
 fn taken() -> Taken {

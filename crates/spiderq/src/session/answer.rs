@@ -1,6 +1,6 @@
 //! Turns the engine's events into replies.
 
-use windlass_engine::{Event, JobStateKind, JobView, Pushed, QueueRow, Tag, Taken};
+use windlass_engine::{Event, JobStateKind, JobView, Notice, Pushed, Taken};
 use windlass_session::{Outbox, Reason};
 use windlass_zmtp::Envelope;
 
@@ -10,42 +10,46 @@ use super::{SpiderqSession, refusal};
 use crate::wire::{Dialect, Reply};
 
 impl SpiderqSession {
-    pub(super) fn event(&mut self, event: &Event, out: &mut Outbox) {
-        let Some((ask, envelope)) = event.tag().and_then(|tag: Tag| self.asked.take(tag)) else {
-            if *event == Event::Dismissed {
-                self.end(Reason::Dismissed, out);
-            }
-            return;
-        };
+    pub(super) fn event(&mut self, event: Event, out: &mut Outbox) {
         match event {
-            Event::Pushed { how, .. } => {
-                let reply = if *how == Pushed::New { Reply::Added } else { Reply::Kept };
-                self.answer(Counted::Add, &envelope, &reply, out);
+            Event::Reply(tag, reply) => {
+                if let Some((ask, envelope)) = self.asked.take(tag) {
+                    self.reply(ask, &reply, &envelope, out);
+                }
             }
-            Event::Taken { job, .. } => self.taken(job, &envelope, out),
-            Event::Empty { .. } => self.answer(Counted::Lend, &envelope, &Reply::QueueEmpty, out),
-            Event::Done { .. } | Event::Settled { .. } => self.done(ask, &envelope, out),
-            Event::Looked { job, .. } => self.looked(job.as_deref(), &envelope, out),
-            Event::Queues { rows, .. } => self.counted(ask, rows.first(), &envelope, out),
-            Event::Refused { why, .. } => match (counted(ask), refusal::reply(ask, *why)) {
-                (None, reply) | (_, reply @ Reply::Trouble(_)) => self.say(&envelope, &reply, out),
-                (Some(what), reply) => self.answer(what, &envelope, &reply, out),
+            Event::Notice(Notice::Dismissed) => self.end(Reason::Dismissed, out),
+            // spiderq has neither credit nor listeners.
+            Event::Notice(_) => {}
+        }
+    }
+
+    fn reply(&mut self, ask: Ask, reply: &windlass_engine::Reply, envelope: &Envelope, out: &mut Outbox) {
+        use windlass_engine::Reply as Got;
+        match (ask, reply) {
+            (Ask::Add, Got::Pushed { how, .. }) => {
+                let reply = if *how == Pushed::New { Reply::Added } else { Reply::Kept };
+                self.answer(Counted::Add, envelope, &reply, out);
+            }
+            (Ask::Lend | Ask::Poll, Got::Taken(job)) => self.taken(job, envelope, out),
+            (Ask::Poll, Got::Empty) => self.answer(Counted::Lend, envelope, &Reply::QueueEmpty, out),
+            (Ask::Update, Got::Done) => self.answer(Counted::Update, envelope, &Reply::Updated, out),
+            (Ask::Repay, Got::Done) => self.answer(Counted::Repay, envelope, &Reply::Repaid, out),
+            (Ask::Heartbeat, Got::Done) => self.answer(Counted::Heartbeat, envelope, &Reply::Heartbeaten, out),
+            (Ask::Remove, Got::Done) => self.answer(Counted::Remove, envelope, &Reply::Removed, out),
+            (Ask::Flush, Got::Settled) => self.say(envelope, &Reply::Flushed, out),
+            (Ask::Lookup, Got::Looked { job, .. }) => self.looked(job.as_deref(), envelope, out),
+            (Ask::Count, Got::Queues { rows, .. }) => {
+                let ready = rows.first().map_or(0, |row| row.jobs(JobStateKind::Ready));
+                self.answer(Counted::Count, envelope, &Reply::Counted(ready), out);
+            }
+            // The row serves only to keep the reply in its order.
+            (Ask::Stats, Got::Queues { .. }) => self.stats(Dialect::V1_3, envelope, out),
+            (Ask::StatsNew, Got::Queues { .. }) => self.stats(Dialect::V1_4, envelope, out),
+            (ask, Got::Refused(why)) => match (counted(ask), refusal::reply(ask, *why)) {
+                (None, reply) | (_, reply @ Reply::Trouble(_)) => self.say(envelope, &reply, out),
+                (Some(what), reply) => self.answer(what, envelope, &reply, out),
             },
-            // Answers to commands that this session never sends.
-            Event::Finished { .. }
-            | Event::Failed { .. }
-            | Event::WorkAvailable
-            | Event::Progress { .. }
-            | Event::Ended { .. }
-            | Event::ScheduleSet { .. }
-            | Event::Schedules { .. }
-            | Event::BatchLooked { .. }
-            | Event::Jobs { .. }
-            | Event::Clients { .. }
-            | Event::Stats { .. }
-            | Event::Mutated { .. }
-            | Event::Beaten { .. }
-            | Event::Dismissed => {}
+            _ => {}
         }
     }
 
@@ -54,35 +58,14 @@ impl SpiderqSession {
         self.answer(Counted::Lend, envelope, &reply, out);
     }
 
-    fn done(&mut self, ask: Ask, envelope: &Envelope, out: &mut Outbox) {
-        let reply = match ask {
-            Ask::Update => Reply::Updated,
-            Ask::Repay => Reply::Repaid,
-            Ask::Heartbeat => Reply::Heartbeaten,
-            Ask::Flush => Reply::Flushed,
-            Ask::Remove => Reply::Removed,
-            Ask::Count | Ask::Add | Ask::Lend | Ask::Poll | Ask::Stats | Ask::StatsNew | Ask::Lookup => return,
-        };
-        match counted(ask) {
-            Some(what) => self.answer(what, envelope, &reply, out),
-            None => self.say(envelope, &reply, out),
-        }
-    }
-
     fn looked(&mut self, job: Option<&JobView>, envelope: &Envelope, out: &mut Outbox) {
         let reply = job.map_or(Reply::ValueNotFound, |view| Reply::ValueFound(view.job.payload.body()));
         self.answer(Counted::Lookup, envelope, &reply, out);
     }
 
-    /// Answers `Count` from the queue's row. For `Stats` the row serves only to keep the reply in its order.
-    fn counted(&mut self, ask: Ask, row: Option<&QueueRow>, envelope: &Envelope, out: &mut Outbox) {
-        if ask == Ask::Count {
-            let ready = row.map_or(0, |row| row.jobs(JobStateKind::Ready));
-            return self.answer(Counted::Count, envelope, &Reply::Counted(ready), out);
-        }
+    fn stats(&mut self, dialect: Dialect, envelope: &Envelope, out: &mut Outbox) {
         let counters = &self.settings.counters;
         counters.count(Counted::Stats);
-        let dialect = if ask == Ask::StatsNew { Dialect::V1_4 } else { Dialect::V1_3 };
         let reply = Reply::StatsGot(counters.counts(), dialect);
         self.say(envelope, &reply, out);
     }

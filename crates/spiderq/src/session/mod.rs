@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{
-    ClientInfo, Command, Event, From, JobRef, LeaseTerms, NewJob, OnExpiry, Proof, Protocol, RepayTo, Select, Tag,
-    Take, Timestamp, Token, Wait,
+    ClientCommand, ClientInfo, Command, Event, From, JobCommand, JobRef, LeaseCommand, LeaseTerms, NewJob, OnExpiry,
+    Proof, Protocol, Query, RepayTo, Select, Tag, Take, TakeCommand, Timestamp, Token, Wait,
 };
 use windlass_session::{Outbox, Reason, Session, Stop};
 use windlass_zmtp::{Close, Mechanism, Peer, Registration};
@@ -211,36 +211,42 @@ impl SpiderqSession {
     fn request(&mut self, now: Timestamp, request: Request<'_>, frame: &Frame, out: &mut Outbox) {
         match request {
             Request::Ping => self.answer(Counted::Ping, &frame.envelope(), &Reply::Pong, out),
-            Request::Count => self.ask(Ask::Count, frame, Command::LookQueue { queue: self.queue() }, out),
+            Request::Count => self.ask(Ask::Count, frame, Query::Queue { queue: self.queue() }, out),
             Request::Add { key, value, mode } => {
                 let front = mode == Some(Mode::Head);
                 let job = NewJob { front, ..self.settings.entry(frame.view(key), frame.value(value)) };
-                self.ask(Ask::Add, frame, Command::Push(Box::new(job)), out);
+                self.ask(Ask::Add, frame, JobCommand::Push(Box::new(job)), out);
             }
             Request::Update { key, value } => {
-                let command = Command::Replace { job: self.job(frame, key), body: frame.value(value) };
+                let command = Command::Job(JobCommand::Replace { job: self.job(frame, key), body: frame.value(value) });
                 self.ask(Ask::Update, frame, command, out);
             }
-            Request::Lookup { key } => self.ask(Ask::Lookup, frame, Command::Look(self.job(frame, key)), out),
+            Request::Lookup { key } => self.ask(Ask::Lookup, frame, Query::Job(self.job(frame, key)), out),
             Request::Lend { timeout_ms, patience } => self.lend(timeout_ms, patience, frame, out),
             Request::Repay { lend_key, key, value, status } => {
                 let (job, proof) = (self.job(frame, key), Proof::Token(Token(lend_key)));
-                let command = Command::Repay { job, proof, body: frame.value(value), to: to(status) };
+                let command =
+                    Command::Lease(LeaseCommand::Repay { job, proof, body: frame.value(value), to: to(status) });
                 self.ask(Ask::Repay, frame, command, out);
             }
             Request::Heartbeat { lend_key, key, timeout_ms } => {
                 let (job, proof) = (self.job(frame, key), Proof::Token(Token(lend_key)));
-                let command = Command::Extend { job, proof, until: now.after_ms(timeout_ms), only_later: false };
+                let command = Command::Lease(LeaseCommand::Extend {
+                    job,
+                    proof,
+                    until: now.after_ms(timeout_ms),
+                    only_later: false,
+                });
                 self.ask(Ask::Heartbeat, frame, command, out);
             }
             Request::Stats => {
                 let ask = if self.stats_dialect() == Dialect::V1_4 { Ask::StatsNew } else { Ask::Stats };
                 // The row is not needed. The engine's answer marks the place of the reply in its order.
-                self.ask(ask, frame, Command::LookQueue { queue: self.queue() }, out);
+                self.ask(ask, frame, Query::Queue { queue: self.queue() }, out);
             }
             Request::Terminate => self.terminate(frame, out),
             Request::Flush => self.ask(Ask::Flush, frame, Command::Barrier, out),
-            Request::Remove { key } => self.ask(Ask::Remove, frame, Command::Cancel(self.job(frame, key)), out),
+            Request::Remove { key } => self.ask(Ask::Remove, frame, JobCommand::Cancel(self.job(frame, key)), out),
         }
     }
 
@@ -260,7 +266,7 @@ impl SpiderqSession {
         };
         let from = From::Cycle { queue: self.queue(), lease };
         let take = Take { from, select: Select::ListOrder, wait, worker: Bytes::new() };
-        self.ask(ask, frame, Command::Take(take), out);
+        self.ask(ask, frame, TakeCommand::Take(take), out);
     }
 
     fn terminate(&mut self, frame: &Frame, out: &mut Outbox) {
@@ -283,7 +289,7 @@ impl SpiderqSession {
     }
 
     /// Sends a command to the engine and records its purpose.
-    fn ask(&mut self, ask: Ask, frame: &Frame, command: Command, out: &mut Outbox) {
+    fn ask(&mut self, ask: Ask, frame: &Frame, command: impl Into<Command>, out: &mut Outbox) {
         let tag = self.asked.push(ask, frame.envelope());
         out.command(tag, command);
     }
@@ -302,7 +308,7 @@ impl SpiderqSession {
     fn leave_if_done(&mut self, out: &mut Outbox) {
         if self.eof && !self.unread && !self.must_wait() {
             // A peer that has left must not be lent an entry.
-            out.command(Tag::NONE, Command::Unwait);
+            out.command(Tag::NONE, TakeCommand::Unwait);
             self.end(Reason::PeerClosed, out);
         }
     }
@@ -319,7 +325,7 @@ const fn to(status: Status) -> RepayTo {
 
 impl Session for SpiderqSession {
     fn on_open(&mut self, _now: Timestamp, out: &mut Outbox) {
-        out.command(Tag::NONE, Command::Open(std::mem::take(&mut self.info)));
+        out.command(Tag::NONE, ClientCommand::Open(std::mem::take(&mut self.info)));
     }
 
     fn on_bytes(&mut self, now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
@@ -333,7 +339,7 @@ impl Session for SpiderqSession {
     }
 
     fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Outbox) {
-        self.event(&event, out);
+        self.event(event, out);
         self.leave_if_done(out);
     }
 

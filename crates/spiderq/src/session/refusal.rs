@@ -1,6 +1,6 @@
 //! Maps the engine's refusals to spiderq's replies.
 
-use windlass_engine::Refusal;
+use windlass_engine::{Capacity, Refusal, Thing};
 
 use super::asked::Ask;
 use crate::wire::Reply;
@@ -19,9 +19,9 @@ const REFUSED: &[u8] = b"refused";
 /// The reply to a request that was refused.
 pub(super) const fn reply(ask: Ask, why: Refusal) -> Reply<'static> {
     match (ask, why) {
-        (Ask::Update | Ask::Repay, Refusal::UnknownJob | Refusal::NotHeld | Refusal::UnknownQueue) => Reply::NotFound,
-        (Ask::Heartbeat, Refusal::UnknownJob | Refusal::NotHeld | Refusal::UnknownQueue) => Reply::Skipped,
-        (Ask::Remove, Refusal::UnknownJob | Refusal::UnknownQueue) => Reply::NotRemoved,
+        (Ask::Update | Ask::Repay, Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld) => Reply::NotFound,
+        (Ask::Heartbeat, Refusal::NotFound(Thing::Job | Thing::Queue) | Refusal::NotHeld) => Reply::Skipped,
+        (Ask::Remove, Refusal::NotFound(Thing::Job | Thing::Queue)) => Reply::NotRemoved,
         (_, why) => Reply::Trouble(words(why)),
     }
 }
@@ -30,25 +30,24 @@ const fn words(why: Refusal) -> &'static [u8] {
     match why {
         Refusal::Unavailable => UNAVAILABLE,
         Refusal::Unknown => UNKNOWN,
-        Refusal::JobsFull { .. } | Refusal::BytesFull { .. } => JOBS_FULL,
-        Refusal::QueueFull { .. } => QUEUE_FULL,
-        Refusal::QueuesFull { .. } => QUEUES_FULL,
-        Refusal::NameTooLong { .. } => KEY_TOO_LONG,
-        Refusal::BodyTooLong { .. } => VALUE_TOO_LONG,
+        Refusal::Limit { what, .. } => over(what),
         Refusal::WrongKind => WRONG_KIND,
-        Refusal::SchedulesFull { .. }
-        | Refusal::NeverDue
-        | Refusal::BatchesFull { .. }
-        | Refusal::BatchTooDeep { .. }
-        | Refusal::AbilitiesFull { .. }
+        Refusal::NotFound(_)
         | Refusal::NotUnique
-        | Refusal::UnknownJob
-        | Refusal::UnknownSchedule
-        | Refusal::UnknownBatch
         | Refusal::NotHeld
-        | Refusal::UnknownQueue
-        | Refusal::QueueInUse
-        | Refusal::UnknownWorker
+        | Refusal::InUse
+        | Refusal::NeverDue
         | Refusal::OutOfPlace => REFUSED,
+    }
+}
+
+const fn over(what: Capacity) -> &'static [u8] {
+    match what {
+        Capacity::Jobs | Capacity::JobBytes => JOBS_FULL,
+        Capacity::QueueJobs => QUEUE_FULL,
+        Capacity::Queues => QUEUES_FULL,
+        Capacity::NameBytes => KEY_TOO_LONG,
+        Capacity::BodyBytes => VALUE_TOO_LONG,
+        Capacity::Schedules | Capacity::Batches | Capacity::BatchDepth | Capacity::Subscriptions => REFUSED,
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use windlass_engine::{Command, Job, JobId, JobRef, Limits, NewJob, Protocol, Timestamp};
+use windlass_engine::{Job, JobCommand, JobId, JobRef, Limits, NewJob, Protocol, Timestamp};
 use windlass_store::{
     CheckpointLimits, Error, Fingerprint, Loss, MemoryTable, OpenError, Scan, Table, open_parts, salvage, verify,
 };
@@ -17,7 +17,7 @@ use crate::files::{Daemon, home, small};
 
 fn push(daemon: &mut Daemon, body: &[u8]) -> JobId {
     let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
-    daemon.apply(Command::Push(Box::new(job)));
+    daemon.apply(JobCommand::Push(Box::new(job)));
     daemon.commit();
     JobId(daemon.engine.head().next_job - 1)
 }
@@ -157,8 +157,8 @@ fn salvage_keeps_the_tables_state_over_older_commits() {
     let fill = |daemon: &mut Daemon| (0..24).for_each(|n| _ = push(daemon, &vec![n; 4_000]));
     (0..3).for_each(|_| fill(&mut daemon));
     daemon.checkpointer.run(true).unwrap();
-    daemon.apply(Command::Replace { job: JobRef::Id(changed), body: Bytes::from_static(b"as it is") });
-    daemon.apply(Command::Cancel(JobRef::Id(ended)));
+    daemon.apply(JobCommand::Replace { job: JobRef::Id(changed), body: Bytes::from_static(b"as it is") });
+    daemon.apply(JobCommand::Cancel(JobRef::Id(ended)));
     daemon.commit();
     for _ in 0..6 {
         fill(&mut daemon);

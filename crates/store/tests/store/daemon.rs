@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Command, Context, Engine, From, Job, JobId, JobRef, LeaseTerms, Limits, NewJob, NewSchedule, OnExpiry,
-    Proof, Protocol, Recurrence, Select, Tag, Take, Timestamp, Wait,
+    ClientCommand, ClientId, Command, Context, Engine, From, Job, JobCommand, JobId, JobRef, LeaseCommand, LeaseTerms,
+    Limits, NewJob, NewSchedule, OnExpiry, Proof, Protocol, Recurrence, ScheduleCommand, Select, Tag, Take,
+    TakeCommand, Timestamp, Wait,
 };
 use windlass_store::{
     CheckpointLimits, Checkpointer, Commit, Journal, Log as _, MemoryLog, MemoryTable, OpenError, Recovered, open_parts,
@@ -28,11 +29,11 @@ impl Daemon {
     pub(crate) fn on(log: MemoryLog, table: MemoryTable) -> Self {
         let (checkpointer, Recovered { engine, journal, .. }) = opened(&log, &table).unwrap();
         let mut daemon = Self { engine, journal, log, table, checkpointer };
-        daemon.apply(Command::Open(Default::default()));
+        daemon.apply(ClientCommand::Open(Default::default()));
         daemon
     }
 
-    pub(crate) fn apply(&mut self, command: Command) {
+    pub(crate) fn apply(&mut self, command: impl Into<Command>) {
         let mut context = Context::new(Timestamp(1_000), 1);
         self.engine.apply(ClientId(1), Tag(1), command, &mut context);
         self.journal.append(&self.engine, &context.changes);
@@ -47,7 +48,7 @@ impl Daemon {
 
     /// Sets a schedule that runs every minute.
     pub(crate) fn schedule(&mut self, body: &[u8]) -> JobId {
-        self.apply(Command::SetSchedule(Box::new(NewSchedule {
+        self.apply(ScheduleCommand::Set(Box::new(NewSchedule {
             key: Some(Bytes::from_static(b"minutely")),
             job: NewJob::new(Protocol::GEARMAN, QUEUE, Bytes::copy_from_slice(body)),
             recurrence: Recurrence::Every { interval_ms: 60_000 },
@@ -63,32 +64,32 @@ impl Daemon {
     }
 
     pub(crate) fn push_job(&mut self, job: NewJob) -> JobId {
-        self.apply(Command::Push(Box::new(job)));
+        self.apply(JobCommand::Push(Box::new(job)));
         JobId(self.engine.head().next_job - 1)
     }
 
     pub(crate) fn take(&mut self, connection_bound: bool) -> JobId {
         let lease = LeaseTerms { connection_bound, lease_ms: Some(1_000), on_expiry: OnExpiry::Requeue, wish: None };
         let from = From::Listed { queues: vec![QUEUE], lease };
-        self.apply(Command::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }));
+        self.apply(TakeCommand::Take(Take { from, select: Select::ListOrder, wait: Wait::No, worker: Bytes::new() }));
         self.engine.jobs().find(|job| job.lease().is_some()).map(|job| job.id).unwrap()
     }
 
     pub(crate) fn extend(&mut self, id: JobId, until: u64) {
         let until = Timestamp(until);
-        self.apply(Command::Extend { job: JobRef::Id(id), proof: Proof::AnyLease, until, only_later: false });
+        self.apply(LeaseCommand::Extend { job: JobRef::Id(id), proof: Proof::AnyLease, until, only_later: false });
     }
 
     pub(crate) fn finish(&mut self, id: JobId) {
-        self.apply(Command::Finish { job: JobRef::Id(id), proof: Proof::AnyLease, result: Bytes::new() });
+        self.apply(LeaseCommand::Finish { job: JobRef::Id(id), proof: Proof::AnyLease, result: Bytes::new() });
     }
 
     pub(crate) fn replace(&mut self, id: JobId, body: &[u8]) {
-        self.apply(Command::Replace { job: JobRef::Id(id), body: Bytes::copy_from_slice(body) });
+        self.apply(JobCommand::Replace { job: JobRef::Id(id), body: Bytes::copy_from_slice(body) });
     }
 
     pub(crate) fn cancel(&mut self, id: JobId) {
-        self.apply(Command::Cancel(JobRef::Id(id)));
+        self.apply(JobCommand::Cancel(JobRef::Id(id)));
     }
 
     pub(crate) fn cut(&mut self) -> Commit {

@@ -86,11 +86,11 @@ impl Daemon {
         self.journal.append(&self.engine, &self.context.changes);
     }
 
-    pub(crate) fn apply(&mut self, command: Command) {
+    pub(crate) fn apply(&mut self, command: impl Into<Command>) {
         self.apply_as(ClientId(0), command);
     }
 
-    fn apply_as(&mut self, client: ClientId, command: Command) {
+    fn apply_as(&mut self, client: ClientId, command: impl Into<Command>) {
         self.context.changes.clear();
         self.context.events.clear();
         self.engine.apply(client, Tag(1), command, &mut self.context);

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Command, From, JobRef, LeaseTerms, Limits, NewBatch, NewJob, NewSchedule, OnExpiry, Proof, Protocol, Recurrence,
-    Select, Take, Timestamp, Wait,
+    BatchCommand, From, JobCommand, JobRef, LeaseCommand, LeaseTerms, Limits, NewBatch, NewJob, NewSchedule, OnExpiry,
+    Proof, Protocol, QueueCommand, Recurrence, ScheduleCommand, Select, Take, TakeCommand, Timestamp, Wait,
 };
 use windlass_store::{salvage, verify};
 
@@ -102,7 +102,7 @@ fn a_directory_of_the_first_version_of_this_format_is_read_for_ever() {
     // It is continued, and has the same contents again.
     for _ in 0..3 {
         for paused in [true, false] {
-            daemon.apply(Command::PauseQueue { queue: Bytes::from_static(b"mail"), paused });
+            daemon.apply(QueueCommand::Pause { queue: Bytes::from_static(b"mail"), paused });
             daemon.commit();
         }
         assert!(daemon.checkpointer.run(true).unwrap());
@@ -124,13 +124,13 @@ fn write_the_directory() {
     daemon.open_clients();
     let job = |queue: &'static str, body: String| NewJob::new(Protocol::GEARMAN, Bytes::from(queue), Bytes::from(body));
     let push = |daemon: &mut Daemon, queue, body: String| {
-        daemon.apply(Command::Push(Box::new(job(queue, body))));
+        daemon.apply(JobCommand::Push(Box::new(job(queue, body))));
         daemon.commit();
     };
     for n in 0..40 {
         push(&mut daemon, "mail", format!("body of job {n}"));
     }
-    daemon.apply(Command::SetSchedule(Box::new(NewSchedule {
+    daemon.apply(ScheduleCommand::Set(Box::new(NewSchedule {
         key: Some(Bytes::from_static(b"nightly")),
         job: job("sums", "of the day".to_owned()),
         recurrence: Recurrence::Every { interval_ms: 86_400_000 },
@@ -138,7 +138,7 @@ fn write_the_directory() {
         keep_grid: true,
         runs: None,
     })));
-    daemon.apply(Command::BatchNew(Box::new(NewBatch {
+    daemon.apply(BatchCommand::New(Box::new(NewBatch {
         protocol: Protocol::FAKTORY,
         name: Bytes::from_static(b"b-1"),
         parent: None,
@@ -152,19 +152,19 @@ fn write_the_directory() {
     daemon.checkpointer.run(true).unwrap();
     push(&mut daemon, "index", "y".repeat(20_000));
     push(&mut daemon, "index", "z".repeat(3_000));
-    daemon.apply(Command::PauseQueue { queue: Bytes::from_static(b"mail"), paused: true });
-    daemon.apply(Command::Cancel(JobRef::Id(windlass_engine::JobId(7))));
+    daemon.apply(QueueCommand::Pause { queue: Bytes::from_static(b"mail"), paused: true });
+    daemon.apply(JobCommand::Cancel(JobRef::Id(windlass_engine::JobId(7))));
     daemon.commit();
     daemon.checkpointer.run(true).unwrap();
     push(&mut daemon, "index", "in the log alone".to_owned());
     push(&mut daemon, "index", "l".repeat(5_000));
-    daemon.apply(Command::PauseQueue { queue: Bytes::from_static(b"mail"), paused: false });
+    daemon.apply(QueueCommand::Pause { queue: Bytes::from_static(b"mail"), paused: false });
     let lease =
         LeaseTerms { connection_bound: false, lease_ms: Some(90_000), on_expiry: OnExpiry::Requeue, wish: None };
     let from = From::Listed { queues: vec![Bytes::from_static(b"mail")], lease };
     let worker = Bytes::from_static(b"worker");
-    daemon.apply(Command::Take(Take { from, select: Select::BestPriority, wait: Wait::No, worker }));
-    daemon.apply(Command::Finish {
+    daemon.apply(TakeCommand::Take(Take { from, select: Select::BestPriority, wait: Wait::No, worker }));
+    daemon.apply(LeaseCommand::Finish {
         job: JobRef::Id(windlass_engine::JobId(1)),
         proof: Proof::AnyLease,
         result: Bytes::new(),

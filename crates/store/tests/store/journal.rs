@@ -4,8 +4,9 @@ use std::thread;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Clash, Command, Cursor, Filter, From, JobId, JobRef, JobStateKind, KeyUntil, LeaseTerms, Mutation, NewJob, Proof,
-    Protocol, QueueKind, Retry, ScheduleRef, Select, Subscription, Take, Timestamp, Unique, Wait,
+    BulkCommand, Clash, ClientCommand, Cursor, Filter, From, JobCommand, JobId, JobRef, JobStateKind, KeyUntil,
+    LeaseCommand, LeaseTerms, Mutation, NewJob, Proof, Protocol, QueueCommand, QueueKind, Retry, ScheduleCommand,
+    ScheduleRef, Select, Subscription, Take, TakeCommand, Timestamp, Unique, Wait,
 };
 use windlass_store::{Commit, Error, Fault, Fingerprint, Log as _, MemoryLog, MemoryTable, Record, records};
 
@@ -142,7 +143,7 @@ fn a_run_is_in_one_commit_with_its_schedule() {
     assert_eq!(again.engine.schedule(id).unwrap().next_at, Timestamp(181_000));
 
     again.commit();
-    again.apply(Command::RemoveSchedule(ScheduleRef::Id(id)));
+    again.apply(ScheduleCommand::Remove(ScheduleRef::Id(id)));
     assert_eq!(words(&again.commit()), ["gone 1"]);
     assert_eq!(again.again().engine.schedules().count(), 0);
 }
@@ -192,7 +193,8 @@ fn a_pending_commit_is_tidied_up() {
         let id = daemon.push(&[2; 900]);
         daemon.cancel(id);
         if round % 1_000 == 0 {
-            daemon.apply(Command::Replace { job: JobRef::Id(kept), body: Bytes::from(vec![3; 600 + round as usize]) });
+            daemon
+                .apply(JobCommand::Replace { job: JobRef::Id(kept), body: Bytes::from(vec![3; 600 + round as usize]) });
         }
     }
     let late = daemon.push(b"late");
@@ -304,7 +306,7 @@ fn a_queue_deleted_by_the_visit_that_closes_a_commit_is_in_that_commit() {
     for fresh in [true, false] {
         let mut daemon = Daemon::new();
         if !fresh {
-            daemon.apply(Command::CreateQueue { queue: QUEUE, kind: QueueKind::Work });
+            daemon.apply(QueueCommand::Create { queue: QUEUE, kind: QueueKind::Work });
             daemon.commit();
         }
         let body = vec![7; 1 << 20];
@@ -316,7 +318,7 @@ fn a_queue_deleted_by_the_visit_that_closes_a_commit_is_in_that_commit() {
             for _ in 0..visits {
                 daemon.push(&body);
             }
-            daemon.apply(Command::RemoveQueue { queue: QUEUE, only_idle: false });
+            daemon.apply(QueueCommand::Remove { queue: QUEUE, only_idle: false });
         }
         while let Some(commit) = daemon.journal.cut(&daemon.engine) {
             daemon.log.append(&commit).unwrap();
@@ -447,13 +449,13 @@ fn a_key_that_went_to_another_job_stays_with_it() {
     let job = NewJob { unique: Some(unique), retry, ..NewJob::new(Protocol::FAKTORY, QUEUE, Bytes::new()) };
     let first = daemon.push_job(job.clone());
     assert_eq!(daemon.take(false), first);
-    daemon.apply(Command::Fail { job: JobRef::Id(first), proof: Proof::AnyLease, failure: Box::default() });
+    daemon.apply(LeaseCommand::Fail { job: JobRef::Id(first), proof: Proof::AnyLease, failure: Box::default() });
     let second = daemon.push_job(job);
     assert_ne!(first, second, "the dead do not hold their keys");
     daemon.commit();
     let filter = Filter { state: Some(JobStateKind::Dead), ..Filter::default() };
     let action = Mutation::Requeue;
-    daemon.apply(Command::Mutate { filter, action, after: Cursor::default(), limit: 10 });
+    daemon.apply(BulkCommand::Mutate { filter, action, after: Cursor::default(), limit: 10 });
     assert_eq!(daemon.job(first).key(), None);
     daemon.commit();
     let daemon = daemon.again();
@@ -466,8 +468,13 @@ fn queues_with_only_waiting_clients_are_not_stored() {
     let mut daemon = Daemon::new();
     let lease = LeaseTerms::CONNECTION;
     let from = From::Listed { queues: vec![Bytes::from_static(b"nothing here")], lease };
-    daemon.apply(Command::Take(Take { from, select: Select::ListOrder, wait: Wait::Forever, worker: Bytes::new() }));
-    daemon.apply(Command::Serve(Subscription {
+    daemon.apply(TakeCommand::Take(Take {
+        from,
+        select: Select::ListOrder,
+        wait: Wait::Forever,
+        worker: Bytes::new(),
+    }));
+    daemon.apply(ClientCommand::Serve(Subscription {
         queue: Bytes::from_static(b"served"),
         weight: 0,
         lease,
@@ -482,12 +489,12 @@ fn queues_with_only_waiting_clients_are_not_stored() {
 fn the_deletion_of_an_uncommitted_queue_is_not_written() {
     let mut daemon = Daemon::new();
     let there = Bytes::from_static(b"there");
-    daemon.apply(Command::CreateQueue { queue: QUEUE, kind: QueueKind::Work });
-    daemon.apply(Command::RemoveQueue { queue: QUEUE, only_idle: false });
-    daemon.apply(Command::CreateQueue { queue: there.clone(), kind: QueueKind::Work });
+    daemon.apply(QueueCommand::Create { queue: QUEUE, kind: QueueKind::Work });
+    daemon.apply(QueueCommand::Remove { queue: QUEUE, only_idle: false });
+    daemon.apply(QueueCommand::Create { queue: there.clone(), kind: QueueKind::Work });
     assert_eq!(words(&daemon.commit()), ["queue there"]);
     let mut daemon = daemon.again();
-    daemon.apply(Command::RemoveQueue { queue: there, only_idle: false });
+    daemon.apply(QueueCommand::Remove { queue: there, only_idle: false });
     let is = words(&daemon.commit());
     assert!(is.len() == 1 && is[0].starts_with("no queue "), "one that was recovered is known: {is:?}");
     assert_eq!(daemon.again().engine.queues().count(), 0);
@@ -499,7 +506,7 @@ fn queues_with_long_names_come_back() {
     let mut daemon = Daemon::new();
     let names: Vec<Bytes> = (1u8..=40).map(|n| Bytes::from(vec![n + 64; usize::from(n) * 200])).collect();
     for name in &names {
-        daemon.apply(Command::CreateQueue { queue: name.clone(), kind: QueueKind::Work });
+        daemon.apply(QueueCommand::Create { queue: name.clone(), kind: QueueKind::Work });
         daemon.push_job(NewJob::new(Protocol::GEARMAN, name.clone(), Bytes::from(vec![1; 9_000])));
     }
     daemon.commit();
@@ -509,8 +516,8 @@ fn queues_with_long_names_come_back() {
         let why = |why| panic!("after {checkpoints} checkpoints: {why}");
         let again = recovered(&daemon.log, &daemon.table).unwrap_or_else(why);
         assert_eq!(Fingerprint::of(&again.engine).differs_from(&print), None, "after {checkpoints} checkpoints");
-        daemon.apply(Command::PauseQueue { queue: names[39].clone(), paused: checkpoints % 2 == 0 });
-        daemon.apply(Command::PauseQueue { queue: names[39].clone(), paused: false });
+        daemon.apply(QueueCommand::Pause { queue: names[39].clone(), paused: checkpoints % 2 == 0 });
+        daemon.apply(QueueCommand::Pause { queue: names[39].clone(), paused: false });
         daemon.commit_all();
     }
 }

@@ -8,8 +8,8 @@ use std::process::Command as Process;
 use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
-    Batch, BatchStanding, Extra, Head, Job, JobId, Limits, Member, NewJob, Protocol, QueueId, QueueImage, QueueKind,
-    Role, Schedule, Stage, Timestamp,
+    Batch, BatchStanding, Extra, Head, Job, JobCommand, JobId, Limits, Member, NewJob, Protocol, QueueId, QueueImage,
+    QueueKind, Role, Schedule, Stage, Timestamp,
 };
 use windlass_store::{
     BatchMoved, Error, Fingerprint, HeadRecord, Log as _, Loss, MemoryLog, MemoryTable, Moved, NextRun, OpenError,
@@ -257,7 +257,7 @@ fn few(path: &Path) -> Few {
     daemon.open_clients();
     let push = |daemon: &mut files::Daemon, body: &[u8]| {
         let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), Bytes::copy_from_slice(body));
-        daemon.apply(windlass_engine::Command::Push(Box::new(job)));
+        daemon.apply(windlass_engine::Command::Job(JobCommand::Push(Box::new(job))));
         daemon.commit();
     };
     (0..5).for_each(|n| push(&mut daemon, &[n + 1; 300]));
@@ -394,7 +394,7 @@ fn on_a_full_disk() {
     let push = |daemon: &mut files::Daemon, bytes: usize| {
         let body = Bytes::from(vec![7; bytes]);
         let job = NewJob::new(Protocol::FAKTORY, Bytes::from_static(b"q"), body);
-        daemon.apply(windlass_engine::Command::Push(Box::new(job)));
+        daemon.apply(windlass_engine::Command::Job(JobCommand::Push(Box::new(job))));
     };
     let mut daemon = files::Daemon::start(&config, 1, Timestamp(1_000)).unwrap();
     daemon.open_clients();

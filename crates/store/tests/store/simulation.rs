@@ -5,7 +5,9 @@
 
 use crate::rng::Rng;
 use crate::world::{any_command, discard_all, open_clients, queue_names, unschedule};
-use windlass_engine::{ClientId, Command, Context, Engine, Limits, QueueKind, Tag, Timestamp};
+use windlass_engine::{
+    ClientCommand, ClientId, Command, Context, Engine, Limits, QueueCommand, QueueKind, Tag, Timestamp,
+};
 use windlass_store::{
     CheckpointLimits, Checkpointer, Commit, Error, Fault, Fingerprint, Journal, Log as _, MemoryLog, MemoryTable,
     Recovered, open_parts,
@@ -83,7 +85,7 @@ impl Daemon {
         self.journal.append(&self.engine, &self.context.changes);
     }
 
-    fn apply(&mut self, command: Command) {
+    fn apply(&mut self, command: impl Into<Command>) {
         self.context.changes.clear();
         self.engine.apply(ClientId(0), Tag(1), command, &mut self.context);
         self.journal.append(&self.engine, &self.context.changes);
@@ -213,9 +215,9 @@ impl Daemon {
             // Batches push their remaining callbacks, finish and are forgotten.
             self.context.now = self.context.now.after_ms(1_000_000_000_000);
             self.apply(discard_all());
-            self.apply(Command::Close);
+            self.apply(ClientCommand::Close);
         }
-        queue_names().for_each(|queue| self.apply(Command::RemoveQueue { queue, only_idle: false }));
+        queue_names().for_each(|queue| self.apply(QueueCommand::Remove { queue, only_idle: false }));
         self.commit_all();
         let left = (self.engine.job_count(), self.engine.batches().count());
         assert_eq!(left, (0, 0), "seed {}: jobs and batches are left", self.seed);
@@ -224,8 +226,8 @@ impl Daemon {
     /// A checkpoint of everything. Returns its commit.
     fn checkpoint_all(&mut self, paused: bool) -> u64 {
         let queue = queue_names().next().unwrap();
-        self.apply(Command::CreateQueue { queue: queue.clone(), kind: QueueKind::Work });
-        self.apply(Command::PauseQueue { queue, paused });
+        self.apply(QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work });
+        self.apply(QueueCommand::Pause { queue, paused });
         self.commit_all();
         let seed = self.seed;
         let made = self.checkpointer.run(true).unwrap_or_else(|why| panic!("seed {seed}: {why}"));

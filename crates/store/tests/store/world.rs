@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, Clash, ClientId, ClientInfo, Command, Context, Cron, Cursor, Engine, Failure, Filter, From, Job, JobId,
-    JobRef, JobStateKind, KeyUntil, LeaseTerms, Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry,
-    Priority, Proof, Protocol, QueueKind, Recurrence, RepayTo, Retry, ScheduleRef, Select, Tag, Take, Throttle,
+    Backoff, BatchCommand, BulkCommand, Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Cron, Cursor,
+    Engine, Failure, Filter, From, Job, JobCommand, JobId, JobRef, JobStateKind, KeyUntil, LeaseCommand, LeaseTerms,
+    Limits, Mutation, NewBatch, NewJob, NewSchedule, Note, OnExpiry, Priority, Proof, Protocol, Query, QueueCommand,
+    QueueKind, Recurrence, RepayTo, Retry, ScheduleCommand, ScheduleRef, Select, Tag, Take, TakeCommand, Throttle,
     Timestamp, Unique, Wait,
 };
 
@@ -19,7 +20,7 @@ const CYCLE: [&str; 2] = ["ring", "round"];
 /// Opens the clients of a world in a new engine.
 pub(crate) fn open_clients(engine: &mut Engine, context: &mut Context) {
     for client in 0..CLIENTS {
-        engine.apply(ClientId(client), Tag::NONE, Command::Open(ClientInfo::default()), context);
+        engine.apply(ClientId(client), Tag::NONE, ClientCommand::Open(ClientInfo::default()), context);
     }
 }
 
@@ -35,35 +36,41 @@ pub(crate) fn any_command(rng: &mut Rng, engine: &Engine, now: Timestamp) -> (Cl
             Some((id, cycle)) => on_leased(rng, now, JobRef::Id(id), cycle),
             None => push(rng, now),
         },
-        30 => any.map_or(Command::Stats, |job| Command::Track {
-            job,
-            progress: Some((1, 4)),
-            text: rng.one_in(2).then(|| Bytes::from_static(b"a quarter")),
-            until: later(rng, now, 2),
+        30 => any.map_or(Command::Query(Query::Stats), |job| {
+            Command::Job(JobCommand::Track {
+                job,
+                progress: Some((1, 4)),
+                text: rng.one_in(2).then(|| Bytes::from_static(b"a quarter")),
+                until: later(rng, now, 2),
+            })
         }),
-        31 => any.map_or(Command::Stats, |job| Command::Replace { job, body: body(rng) }),
-        32 => any.map_or(Command::Stats, Command::Cancel),
-        33 => Command::PauseQueue { queue: queue(rng).0, paused: rng.one_in(2) },
-        34 if rng.one_in(2) => Command::LimitQueue { queue: work(rng), jobs_max: [Some(20); Priority::COUNT] },
+        31 => {
+            any.map_or(Command::Query(Query::Stats), |job| Command::Job(JobCommand::Replace { job, body: body(rng) }))
+        }
+        32 => any.map_or(Command::Query(Query::Stats), |job| JobCommand::Cancel(job).into()),
+        33 => Command::Queue(QueueCommand::Pause { queue: queue(rng).0, paused: rng.one_in(2) }),
+        34 if rng.one_in(2) => {
+            Command::Queue(QueueCommand::Limit { queue: work(rng), jobs_max: [Some(20); Priority::COUNT] })
+        }
         34 => {
             let few = [None, Some(0), Some(1), Some(2), Some(5)];
             let (leased_max, per_worker_max) = (rng.one_of(&few), rng.one_of(&few));
             let timeout_ms = rng.one_in(2).then(|| rng.roll(5_000));
             let throttle = Throttle { leased_max, per_worker_max, timeout_ms };
-            Command::ThrottleQueue { queue: queue(rng).0, throttle: rng.one_in(2).then_some(throttle) }
+            Command::Queue(QueueCommand::Throttle { queue: queue(rng).0, throttle: rng.one_in(2).then_some(throttle) })
         }
-        35 => Command::RemoveQueue { queue: queue(rng).0, only_idle: rng.one_in(2) },
+        35 => Command::Queue(QueueCommand::Remove { queue: queue(rng).0, only_idle: rng.one_in(2) }),
         36 => {
             let (queue, kind) = queue(rng);
-            Command::CreateQueue { queue, kind }
+            Command::Queue(QueueCommand::Create { queue, kind })
         }
         37 => mutate(rng),
         38 => schedule(rng, now),
         39 => unschedule(rng, engine),
-        40 => Command::Unwait,
+        40 => Command::Take(TakeCommand::Unwait),
         41..=43 => new_batch(rng, now),
-        44 => Command::BatchCommit { batch: batch(rng) },
-        _ => Command::Stats,
+        44 => Command::Batch(BatchCommand::Commit { batch: batch(rng) }),
+        _ => Command::Query(Query::Stats),
     };
     (client, command)
 }
@@ -92,7 +99,12 @@ pub(crate) fn commits_of_a_life(rng: &mut Rng, visits: u64, commands: u64) -> (V
 
 /// A command that empties a world.
 pub(crate) fn discard_all() -> Command {
-    Command::Mutate { filter: Filter::default(), action: Mutation::Discard, after: Cursor::default(), limit: 1_000 }
+    Command::Bulk(BulkCommand::Mutate {
+        filter: Filter::default(),
+        action: Mutation::Discard,
+        after: Cursor::default(),
+        limit: 1_000,
+    })
 }
 
 /// Every queue that can exist.
@@ -135,21 +147,21 @@ fn later(rng: &mut Rng, now: Timestamp, one_in: u64) -> Option<Timestamp> {
 
 /// Recurring from every minute to every leap year; most have one of a few names.
 fn schedule(rng: &mut Rng, now: Timestamp) -> Command {
-    let Command::Push(job) = push(rng, Timestamp(0)) else { return Command::Stats };
+    let Command::Job(JobCommand::Push(job)) = push(rng, Timestamp(0)) else { return Command::Query(Query::Stats) };
     let leap = Cron { minutes: 1, hours: 1, days: 1 << 29, months: 1 << 2, ..Cron::ALWAYS };
     let recurrence = match rng.roll(4) {
         0 => Recurrence::Cron(Cron::ALWAYS),
         1 => Recurrence::Cron(leap),
         _ => Recurrence::Every { interval_ms: 1 + rng.roll(now.0 / 100) },
     };
-    Command::SetSchedule(Box::new(NewSchedule {
+    Command::Schedule(ScheduleCommand::Set(Box::new(NewSchedule {
         key: (!rng.one_in(4)).then(|| Bytes::from(format!("s{}", rng.roll(4)))),
         job: NewJob { durable: true, listen: false, batch: None, ..*job },
         recurrence,
         at_once: rng.one_in(3),
         keep_grid: rng.one_in(2),
         runs: rng.one_in(3).then(|| 1 + rng.roll(4)),
-    }))
+    })))
 }
 
 fn batch(rng: &mut Rng) -> Bytes {
@@ -159,12 +171,12 @@ fn batch(rng: &mut Rng) -> Bytes {
 /// Mostly with callbacks, sometimes part of another batch.
 fn new_batch(rng: &mut Rng, now: Timestamp) -> Command {
     let mut callback = || {
-        let Command::Push(job) = push(rng, now) else { return None };
+        let Command::Job(JobCommand::Push(job)) = push(rng, now) else { return None };
         let job = NewJob { durable: true, listen: false, batch: None, ..*job };
         (job.kind == QueueKind::Work).then(|| Box::new(job))
     };
     let (complete, success) = (callback(), callback());
-    Command::BatchNew(Box::new(NewBatch {
+    Command::Batch(BatchCommand::New(Box::new(NewBatch {
         protocol: Protocol::GEARMAN,
         name: batch(rng),
         parent: rng.one_in(3).then(|| batch(rng)),
@@ -173,13 +185,14 @@ fn new_batch(rng: &mut Rng, now: Timestamp) -> Command {
         complete,
         success,
         expires_ms: rng.roll(20_000),
-    }))
+    })))
 }
 
 /// Ends one of the existing schedules.
 pub(crate) fn unschedule(rng: &mut Rng, engine: &Engine) -> Command {
     let ids: Vec<JobId> = engine.schedules().map(|schedule| schedule.id).collect();
-    rng.pick(&ids).map_or(Command::Stats, |id| Command::RemoveSchedule(ScheduleRef::Id(id)))
+    rng.pick(&ids)
+        .map_or(Command::Query(Query::Stats), |id| Command::Schedule(ScheduleCommand::Remove(ScheduleRef::Id(id))))
 }
 
 fn push(rng: &mut Rng, now: Timestamp) -> Command {
@@ -202,7 +215,7 @@ fn push(rng: &mut Rng, now: Timestamp) -> Command {
         _ => Backoff::Faktory,
     };
     let failures_max = i32::try_from(rng.roll(5)).unwrap() - 1;
-    Command::Push(Box::new(NewJob {
+    Command::Job(JobCommand::Push(Box::new(NewJob {
         kind,
         priority: Priority::clamped(u8::try_from(rng.roll(10)).unwrap()),
         durable,
@@ -219,7 +232,7 @@ fn push(rng: &mut Rng, now: Timestamp) -> Command {
         track_ms: if rng.one_in(4) { 4_000 } else { 0 },
         batch: (durable && rng.one_in(4)).then(|| batch(rng)),
         ..NewJob::new(Protocol::GEARMAN, queue, body(rng))
-    }))
+    })))
 }
 
 fn take(rng: &mut Rng, now: Timestamp) -> Command {
@@ -233,28 +246,38 @@ fn take(rng: &mut Rng, now: Timestamp) -> Command {
         _ => Wait::Forever,
     };
     let from = From::Listed { queues: vec![queue(rng).0, queue(rng).0], lease };
-    Command::Take(Take { from, select: Select::BestPriority, wait, worker: Bytes::from_static(b"w") })
+    Command::Take(TakeCommand::Take(Take {
+        from,
+        select: Select::BestPriority,
+        wait,
+        worker: Bytes::from_static(b"w"),
+    }))
 }
 
 fn on_leased(rng: &mut Rng, now: Timestamp, job: JobRef, cycle: bool) -> Command {
     let proof = Proof::AnyLease;
     match rng.roll(8) {
-        0 => Command::Extend { job, proof, until: now.after_ms(rng.roll(9_000)), only_later: rng.one_in(2) },
+        0 => Command::Lease(LeaseCommand::Extend {
+            job,
+            proof,
+            until: now.after_ms(rng.roll(9_000)),
+            only_later: rng.one_in(2),
+        }),
         1 => {
             let note = Note::Progress { numerator: 1, denominator: 3, raw: Bytes::from_static(b"1/3") };
-            Command::Progress { job, proof, note }
+            Command::Lease(LeaseCommand::Progress { job, proof, note })
         }
         2..=7 if cycle => {
             let to = [RepayTo::Penalty, RepayTo::Reward, RepayTo::Front, RepayTo::Drop];
-            Command::Repay { job, proof, body: body(rng), to: rng.one_of(&to) }
+            Command::Lease(LeaseCommand::Repay { job, proof, body: body(rng), to: rng.one_of(&to) })
         }
-        2 => Command::Release { job, proof, front: rng.one_in(2) },
+        2 => Command::Lease(LeaseCommand::Release { job, proof, front: rng.one_in(2) }),
         3 => {
             let backtrace = vec![Bytes::from_static(b"line")];
             let failure = Failure { kind: Bytes::from_static(b"E"), backtrace, ..Failure::default() };
-            Command::Fail { job, proof, failure: Box::new(failure) }
+            Command::Lease(LeaseCommand::Fail { job, proof, failure: Box::new(failure) })
         }
-        _ => Command::Finish { job, proof, result: body(rng) },
+        _ => Command::Lease(LeaseCommand::Finish { job, proof, result: body(rng) }),
     }
 }
 
@@ -262,5 +285,5 @@ fn mutate(rng: &mut Rng) -> Command {
     let action = rng.one_of(&[Mutation::Discard, Mutation::Kill, Mutation::Requeue]);
     let state = rng.one_of(&JobStateKind::ALL);
     let filter = Filter { state: Some(state), queue: rng.one_in(2).then(|| queue(rng).0), ..Filter::default() };
-    Command::Mutate { filter, action, after: Cursor::default(), limit: 5 }
+    Command::Bulk(BulkCommand::Mutate { filter, action, after: Cursor::default(), limit: 5 })
 }

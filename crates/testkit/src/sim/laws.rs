@@ -12,7 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_engine::{
-    Bridge, ClientId, Command, Engine, Event, Holder, JobId, JobRef, Protocol, Pushed, Reading, Timestamp, Token,
+    Bridge, BulkCommand, ClientCommand, ClientId, Command, Engine, Event, Holder, JobCommand, JobId, JobRef,
+    LeaseCommand, Notice, Protocol, Pushed, QueueCommand, Reading, Reply, Timestamp, Token,
 };
 
 use super::oracle::{Oracle, id_of};
@@ -53,11 +54,11 @@ impl Laws {
         self.watch_listeners(asked, said);
         let Some((client, command)) = asked else { return };
         match command {
-            Command::Open(info) if !self.open.contains(&client) => {
+            Command::Client(ClientCommand::Open(info)) if !self.open.contains(&client) => {
                 self.open.push(client);
                 self.speak.extend(info.protocol.map(|protocol| (client, protocol)));
             }
-            Command::Close => {
+            Command::Client(ClientCommand::Close) => {
                 self.open.retain(|open| *open != client);
                 self.speak.remove(&client);
                 self.listening.retain(|(listener, _), _| *listener != client);
@@ -69,8 +70,11 @@ impl Laws {
     /// Checks the events of a push while nothing was due.
     pub(crate) fn watch_push(said: &[(ClientId, Event)]) {
         let count = |is: fn(&Event) -> bool| said.iter().filter(|(_, event)| is(event)).count();
-        assert!(count(|event| matches!(event, Event::WorkAvailable)) <= 1, "one push, one woken: {said:?}");
-        assert!(count(|event| matches!(event, Event::Taken { .. })) <= 1, "one push, one taken: {said:?}");
+        assert!(
+            count(|event| matches!(event, Event::Notice(Notice::WorkAvailable))) <= 1,
+            "one push, one woken: {said:?}"
+        );
+        assert!(count(|event| matches!(event, Event::Reply(_, Reply::Taken(_)))) <= 1, "one push, one taken: {said:?}");
     }
 
     /// After a restart all connections are gone, and the deliveries that ended with the daemon may be forgotten.
@@ -81,21 +85,26 @@ impl Laws {
     }
 
     fn watch_words(&mut self, asked: Option<(ClientId, &Command)>, said: &[(ClientId, Event)], engine: &Engine) {
-        let refused = said.iter().any(|(_, event)| matches!(event, Event::Refused { .. }));
+        let refused = said.iter().any(|(_, event)| matches!(event, Event::Reply(_, Reply::Refused(_))));
         match asked {
-            Some((_, Command::Bridge(bridge))) => {
+            Some((_, Command::Queue(QueueCommand::Bridge(bridge)))) => {
                 self.bridge = (**bridge).clone();
                 self.wordless.clear();
             }
             // A new body, another codec or another try after the end may have changed it. A mark from when the queue was shared
             // is tried once more when the queue is isolated again.
-            Some((_, Command::Replace { .. } | Command::RuleQueue { .. } | Command::Mutate { .. })) => {
+            Some((
+                _,
+                Command::Job(JobCommand::Replace { .. })
+                | Command::Queue(QueueCommand::SetRules { .. })
+                | Command::Bulk(BulkCommand::Mutate { .. }),
+            )) => {
                 self.wordless.clear();
             }
             _ => {}
         }
         for (client, event) in said {
-            let (Event::Taken { job, .. }, Some(own)) = (event, self.speak.get(client)) else { continue };
+            let (Event::Reply(_, Reply::Taken(job)), Some(own)) = (event, self.speak.get(client)) else { continue };
             // Entries of `cycle` queues are shared by all protocols.
             let is_work = engine.job(job.id).is_some_and(|job| job.cycle().is_none());
             if is_work && job.protocol != *own {
@@ -104,7 +113,7 @@ impl Laws {
             assert!(!self.wordless.contains(&(job.id, *own)), "{own:?} has no words for {job:?}");
         }
         // A job that fell due earlier was still handed out earlier.
-        if let Some((client, Command::Unconvertible { job: JobRef::Id(job), .. })) = asked
+        if let Some((client, Command::Lease(LeaseCommand::Unconvertible { job: JobRef::Id(job), .. }))) = asked
             && !refused
         {
             let holder = engine.job(*job).and_then(|job| job.lease()).map(|lease| &lease.holder);
@@ -154,7 +163,7 @@ impl Laws {
 
     fn watch_tokens(&mut self, said: &[(ClientId, Event)]) {
         for (_, event) in said {
-            if let Event::Taken { job, .. } = event {
+            if let Event::Reply(_, Reply::Taken(job)) = event {
                 let before = self.tokens.insert(job.id, job.token);
                 assert!(before < Some(job.token), "{:?} was leased with {before:?} before", job);
             }
@@ -166,11 +175,12 @@ impl Laws {
         let mut ended: BTreeMap<(ClientId, JobId), usize> = BTreeMap::new();
         for (listener, event) in said {
             match event {
-                Event::Progress { job, .. } => *told.entry((*listener, *job)).or_default() += 1,
-                Event::Ended { job, .. } => *ended.entry((*listener, *job)).or_default() += 1,
+                Event::Notice(Notice::Progress { job, .. }) => *told.entry((*listener, *job)).or_default() += 1,
+                Event::Notice(Notice::Ended { job, .. }) => *ended.entry((*listener, *job)).or_default() += 1,
                 // A client that attaches to a job that has just ended, and keeps its key, receives nothing more of it.
-                Event::Pushed { job, how: Pushed::Attached, .. } if ended.keys().any(|(_, over)| over == job) => {}
-                Event::Pushed { job, how: Pushed::New | Pushed::Attached, .. } if listens(asked) => {
+                Event::Reply(_, Reply::Pushed { job, how: Pushed::Attached, .. })
+                    if ended.keys().any(|(_, over)| over == job) => {}
+                Event::Reply(_, Reply::Pushed { job, how: Pushed::New | Pushed::Attached, .. }) if listens(asked) => {
                     *self.listening.entry((*listener, *job)).or_default() += 1;
                 }
                 _ => {}
@@ -180,7 +190,9 @@ impl Laws {
             assert_eq!(self.listening.get(whom), Some(times), "{whom:?} receives a note");
         }
         // A closing client may have received events that were due before.
-        let leaving = asked.filter(|(_, command)| matches!(command, Command::Close)).map(|(client, _)| client);
+        let leaving = asked
+            .filter(|(_, command)| matches!(command, Command::Client(ClientCommand::Close)))
+            .map(|(client, _)| client);
         for (_, job) in told.keys().chain(ended.keys()) {
             let stays = |whom: &&(ClientId, JobId)| whom.1 == *job && Some(whom.0) != leaving;
             let listeners = self.listening.keys().filter(stays).count();
@@ -201,5 +213,5 @@ fn leases(oracle: &Oracle) -> BTreeMap<(JobId, Token), Timestamp> {
 }
 
 fn listens(asked: Option<(ClientId, &Command)>) -> bool {
-    matches!(asked, Some((_, Command::Push(new))) if new.listen)
+    matches!(asked, Some((_, Command::Job(JobCommand::Push(new)))) if new.listen)
 }

@@ -23,7 +23,8 @@ mod world;
 use std::collections::VecDeque;
 
 use windlass_engine::{
-    ClientId, Command, Context, Cursor, Engine, Event, Filter, JobId, JobRef, Mutation, Protocol, Tag, Timestamp,
+    BulkCommand, ClientCommand, ClientId, Command, Context, Cursor, Engine, Event, Filter, JobCommand, JobId, JobRef,
+    Mutation, Protocol, Query, QueueCommand, Reply, Tag, Timestamp,
 };
 
 use crate::clock::Machine;
@@ -134,16 +135,20 @@ impl Life {
             let mut script = Script { rng: &mut self.rng, world: &self.world, oracle: &self.oracle };
             match (kind, script.command(kind)) {
                 (Kind::Crash, _) => self.crash(),
-                (_, (client, Command::ListJobs { filter, limit, .. })) => self.walk(client, &filter, limit),
-                (_, (client, Command::Mutate { filter, action, limit, .. })) => {
+                (_, (client, Command::Query(Query::Jobs { filter, limit, .. }))) => self.walk(client, &filter, limit),
+                (_, (client, Command::Bulk(BulkCommand::Mutate { filter, action, limit, .. }))) => {
                     self.mutate(client, &filter, action, limit);
                 }
-                (_, (client, Command::Flush { protocol, limit, .. })) => self.flush(client, protocol, limit),
+                (_, (client, Command::Bulk(BulkCommand::Flush { protocol, limit, .. }))) => {
+                    self.flush(client, protocol, limit)
+                }
                 (_, (client, command)) => {
                     // Their answers depend on the engine's queue numbers, and a run may create a queue.
                     if matches!(
                         command,
-                        Command::Look(JobRef::KeyAnywhere { .. }) | Command::ListQueues { .. } | Command::Bridge(_)
+                        Command::Query(Query::Job(JobRef::KeyAnywhere { .. }))
+                            | Command::Query(Query::Queues { .. })
+                            | Command::Queue(QueueCommand::Bridge(_))
                     ) {
                         self.tick();
                     }
@@ -249,7 +254,10 @@ impl Life {
     fn ask_in_parts(&mut self, client: ClientId, command: Command) {
         let asleep = |client: &oracle::ClientMemo| matches!(client.waiting, oracle::Waiting::Asleep { .. });
         let oversleeps = self.world.limits.wake_ms == 0 && self.oracle.clients.iter().any(asleep);
-        let in_parts = matches!(command, Command::Close | Command::UnserveAll { .. });
+        let in_parts = matches!(
+            command,
+            Command::Client(ClientCommand::Close) | Command::Client(ClientCommand::UnserveAll { .. })
+        );
         if in_parts && !oversleeps && !self.oracle.kills(client) {
             self.come_to_rest();
             while self.engine.apply_in_part(client, &command, &mut self.context) {
@@ -269,7 +277,7 @@ impl Life {
         let heard = self.hear(client, tag, command.clone());
         let said = self.oracle.apply(client, tag, &command);
         self.judge(Some((client, &command)), &heard, &said);
-        if matches!(command, Command::Push(_)) && !due {
+        if matches!(command, Command::Job(JobCommand::Push(_))) && !due {
             Laws::watch_push(&heard);
         }
         self.tally.note_command(&command);
@@ -292,7 +300,7 @@ impl Life {
 
     /// A tag for the answer; sometimes none, if the simulator does not need the answer.
     fn tag(&mut self, command: &Command) -> Tag {
-        let needed = matches!(command, Command::Push(new) if new.listen) || self.rng.chance(80);
+        let needed = matches!(command, Command::Job(JobCommand::Push(new)) if new.listen) || self.rng.chance(80);
         self.tags += 1;
         let silent = self.rng.one_of([Tag::NONE, Tag::silent(self.tags)]);
         if needed { Tag(self.tags) } else { silent }
@@ -310,10 +318,12 @@ impl Life {
     /// Requests one page of jobs. Due events happen, and nothing else; each row must match and be listed once.
     fn page(&mut self, client: ClientId, filter: &Filter, after: Cursor, limit: u32) -> (Vec<JobId>, Option<Cursor>) {
         self.note(&format!("{client:?} page {filter:?} {after:?} {limit}"));
-        let command = Command::ListJobs { filter: filter.clone(), after, limit };
+        let command = Command::Query(Query::Jobs { filter: filter.clone(), after, limit });
         self.tally.note_command(&command);
         let mut heard = self.hear(client, Tag(1), command);
-        let Some((_, Event::Jobs { rows, next, .. })) = heard.pop() else { panic!("no page: {heard:?}") };
+        let Some((_, Event::Reply(_, Reply::Jobs { rows, next, .. }))) = heard.pop() else {
+            panic!("no page: {heard:?}")
+        };
         let said = self.oracle.wait();
         self.judge(None, &heard, &said);
         assert!(rows.len() <= limit.clamp(1, self.world.limits.page_max) as usize, "{} rows", rows.len());
@@ -363,7 +373,7 @@ impl Life {
             self.come_to_rest();
             let (rows, next) = self.page(client, filter, after, limit);
             self.note(&format!("{client:?} {action:?} {rows:?}"));
-            let command = Command::Mutate { filter: filter.clone(), action, after, limit };
+            let command = Command::Bulk(BulkCommand::Mutate { filter: filter.clone(), action, after, limit });
             self.tally.note_command(&command);
             let heard = self.hear(client, Tag(2), command.clone());
             let said = self.oracle.mutate(client, &rows, action, next);
@@ -386,7 +396,7 @@ impl Life {
             let position = if stage == 1 { at } else { 0 };
             let (rows, next) = self.page(client, &filter, Cursor(position, 0), limit);
             self.note(&format!("{client:?} flush {protocol:?} {after:?} {limit}"));
-            let command = Command::Flush { protocol, after, limit };
+            let command = Command::Bulk(BulkCommand::Flush { protocol, after, limit });
             self.tally.note_command(&command);
             let heard = self.hear(client, Tag(2), command.clone());
             let jobs = (rows.as_slice(), next.map(|next| next.0));

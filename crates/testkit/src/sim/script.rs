@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, ClientInfo, Command, Cursor, Failure, Filter, JobId, JobRef, JobStateKind, Mutation, Note, Priority,
-    Proof, Protocol, QueueKind, RepayTo, Test, Throttle, Timestamp, Token, WorkerState,
+    BatchCommand, BulkCommand, ClientCommand, ClientId, ClientInfo, Command, Cursor, Failure, Filter, JobCommand,
+    JobId, JobRef, JobStateKind, LeaseCommand, Mutation, Note, Priority, Proof, Protocol, Query, QueueCommand,
+    QueueKind, RepayTo, ScheduleCommand, TakeCommand, Test, Throttle, Timestamp, Token, WorkerCommand, WorkerState,
 };
 
 use crate::rng::Rng;
@@ -135,17 +136,19 @@ impl Script<'_> {
             _ => self.somebody(),
         };
         let command = match kind {
-            Kind::Open => return (self.newcomer(client), Command::Open(self.info())),
-            Kind::Close | Kind::Crash => Command::Close,
-            Kind::Label => Command::SetClientName(self.bytes(10)),
-            Kind::Serve => Command::Serve(self.subscription()),
-            Kind::Unserve => Command::Unserve { queue: self.queue(), requeue: self.rng.chance(50) },
-            Kind::UnserveAll => Command::UnserveAll { requeue: self.rng.chance(50) },
-            Kind::Push => Command::Push(Box::new(self.job())),
-            Kind::Take => Command::Take(self.wish()),
-            Kind::Sleep => Command::WaitForWork,
-            Kind::Credit => Command::Credit { credits: self.number(4), select: self.select() },
-            Kind::Unwait => Command::Unwait,
+            Kind::Open => return (self.newcomer(client), Command::Client(ClientCommand::Open(self.info()))),
+            Kind::Close | Kind::Crash => Command::Client(ClientCommand::Close),
+            Kind::Label => Command::Client(ClientCommand::SetName(self.bytes(10))),
+            Kind::Serve => Command::Client(ClientCommand::Serve(self.subscription())),
+            Kind::Unserve => {
+                Command::Client(ClientCommand::Unserve { queue: self.queue(), requeue: self.rng.chance(50) })
+            }
+            Kind::UnserveAll => Command::Client(ClientCommand::UnserveAll { requeue: self.rng.chance(50) }),
+            Kind::Push => Command::Job(JobCommand::Push(Box::new(self.job()))),
+            Kind::Take => Command::Take(TakeCommand::Take(self.wish())),
+            Kind::Sleep => Command::Take(TakeCommand::WaitForWork),
+            Kind::Credit => Command::Take(TakeCommand::Credit { credits: self.number(4), select: self.select() }),
+            Kind::Unwait => Command::Take(TakeCommand::Unwait),
             Kind::Finish
             | Kind::Fail
             | Kind::Unconvertible
@@ -158,49 +161,59 @@ impl Script<'_> {
             Kind::FinishLate => {
                 let job = self.left();
                 let proof = self.rng.one_of([Proof::Late, Proof::AnyLease]);
-                Command::Finish { job: self.ref_to(job), proof, result: self.bytes(10) }
+                Command::Lease(LeaseCommand::Finish { job: self.ref_to(job), proof, result: self.bytes(10) })
             }
-            Kind::Track => Command::Track {
+            Kind::Track => Command::Job(JobCommand::Track {
                 job: self.job_ref(),
                 progress: if self.rng.chance(60) { Some((self.number(9), self.number(9))) } else { None },
                 text: if self.rng.chance(60) { Some(self.bytes(5)) } else { None },
                 until: if self.rng.chance(40) { Some(self.time()) } else { None },
-            },
-            Kind::Replace => Command::Replace { job: self.job_ref(), body: self.bytes(20) },
-            Kind::Cancel => Command::Cancel(self.job_ref()),
-            Kind::Look => Command::Look(if self.rng.chance(40) { self.key_anywhere() } else { self.job_ref() }),
+            }),
+            Kind::Replace => Command::Job(JobCommand::Replace { job: self.job_ref(), body: self.bytes(20) }),
+            Kind::Cancel => Command::Job(JobCommand::Cancel(self.job_ref())),
+            Kind::Look => {
+                Command::Query(Query::Job(if self.rng.chance(40) { self.key_anywhere() } else { self.job_ref() }))
+            }
             Kind::CreateQueue | Kind::RemoveQueue | Kind::PauseQueue | Kind::LimitQueue => self.queue_command(kind),
-            Kind::ThrottleQueue => Command::ThrottleQueue { queue: self.queue(), throttle: self.throttle() },
-            Kind::Bridge => Command::Bridge(Box::new(self.bridge())),
-            Kind::RuleQueue => Command::RuleQueue { queue: self.queue(), rules: self.rules() },
-            Kind::SetSchedule => Command::SetSchedule(Box::new(self.schedule())),
-            Kind::RemoveSchedule => Command::RemoveSchedule(self.schedule_ref()),
+            Kind::ThrottleQueue => {
+                Command::Queue(QueueCommand::Throttle { queue: self.queue(), throttle: self.throttle() })
+            }
+            Kind::Bridge => Command::Queue(QueueCommand::Bridge(Box::new(self.bridge()))),
+            Kind::RuleQueue => Command::Queue(QueueCommand::SetRules { queue: self.queue(), rules: self.rules() }),
+            Kind::SetSchedule => Command::Schedule(ScheduleCommand::Set(Box::new(self.schedule()))),
+            Kind::RemoveSchedule => Command::Schedule(ScheduleCommand::Remove(self.schedule_ref())),
             Kind::ListSchedules => {
                 let protocol = self.rng.one_of([None, None, Some(Protocol::GEARMAN)]);
-                Command::ListSchedules { protocol, after: self.cursor(), limit: self.number(4) }
+                Command::Query(Query::Schedules { protocol, after: self.cursor(), limit: self.number(4) })
             }
-            Kind::BatchNew => Command::BatchNew(Box::new(self.new_batch())),
-            Kind::BatchOpen => Command::BatchOpen { batch: self.batch(), hold_ms: self.world.pace_ms * 2 },
-            Kind::BatchCommit => Command::BatchCommit { batch: self.batch() },
-            Kind::LookBatch => Command::LookBatch { batch: self.batch() },
-            Kind::LookQueue => Command::LookQueue { queue: self.queue() },
-            Kind::ListQueues => Command::ListQueues { after: self.cursor(), limit: self.number(4) },
-            Kind::ListClients => Command::ListClients { after: self.cursor(), limit: self.number(4) },
+            Kind::BatchNew => Command::Batch(BatchCommand::New(Box::new(self.new_batch()))),
+            Kind::BatchOpen => {
+                Command::Batch(BatchCommand::Open { batch: self.batch(), hold_ms: self.world.pace_ms * 2 })
+            }
+            Kind::BatchCommit => Command::Batch(BatchCommand::Commit { batch: self.batch() }),
+            Kind::LookBatch => Command::Query(Query::Batch { batch: self.batch() }),
+            Kind::LookQueue => Command::Query(Query::Queue { queue: self.queue() }),
+            Kind::ListQueues => Command::Query(Query::Queues { after: self.cursor(), limit: self.number(4) }),
+            Kind::ListClients => Command::Query(Query::Clients { after: self.cursor(), limit: self.number(4) }),
             Kind::ListJobs => {
-                Command::ListJobs { filter: self.filter(), after: Cursor::default(), limit: self.number(5) }
+                Command::Query(Query::Jobs { filter: self.filter(), after: Cursor::default(), limit: self.number(5) })
             }
-            Kind::Flush => {
-                Command::Flush { protocol: self.protocol(), after: Cursor::default(), limit: self.number(5) }
-            }
+            Kind::Flush => Command::Bulk(BulkCommand::Flush {
+                protocol: self.protocol(),
+                after: Cursor::default(),
+                limit: self.number(5),
+            }),
             Kind::Mutate => {
                 let (filter, action) = (self.filter(), self.mutation());
-                Command::Mutate { filter, action, after: Cursor::default(), limit: self.number(5) }
+                Command::Bulk(BulkCommand::Mutate { filter, action, after: Cursor::default(), limit: self.number(5) })
             }
-            Kind::Stats => Command::Stats,
+            Kind::Stats => Command::Query(Query::Stats),
             Kind::Barrier => Command::Barrier,
-            Kind::RegisterWorker => Command::RegisterWorker { worker: self.worker(), about: self.bytes(4) },
-            Kind::Beat => Command::Beat { worker: self.worker(), state: self.state_if_any() },
-            Kind::Signal => Command::SetWorkerState { worker: self.worker(), state: self.state() },
+            Kind::RegisterWorker => {
+                Command::Worker(WorkerCommand::Register { worker: self.worker(), about: self.bytes(4) })
+            }
+            Kind::Beat => Command::Worker(WorkerCommand::Beat { worker: self.worker(), state: self.state_if_any() }),
+            Kind::Signal => Command::Worker(WorkerCommand::SetState { worker: self.worker(), state: self.state() }),
         };
         (client, command)
     }
@@ -247,13 +260,13 @@ impl Script<'_> {
         let command = match kind {
             Kind::Fail => {
                 let failure = Failure { kind: self.bytes(4), message: self.bytes(8), ..Failure::default() };
-                Command::Fail { job, proof, failure: Box::new(failure) }
+                Command::Lease(LeaseCommand::Fail { job, proof, failure: Box::new(failure) })
             }
-            Kind::Unconvertible => Command::Unconvertible { job, proof, why: self.bytes(8) },
-            Kind::Release => Command::Release { job, proof, front: self.rng.chance(40) },
+            Kind::Unconvertible => Command::Lease(LeaseCommand::Unconvertible { job, proof, why: self.bytes(8) }),
+            Kind::Release => Command::Lease(LeaseCommand::Release { job, proof, front: self.rng.chance(40) }),
             Kind::Extend => {
                 let (until, only_later) = (self.time(), self.rng.chance(50));
-                Command::Extend { job, proof, until, only_later }
+                Command::Lease(LeaseCommand::Extend { job, proof, until, only_later })
             }
             Kind::Repay => {
                 let to = self.rng.one_of([
@@ -263,10 +276,10 @@ impl Script<'_> {
                     RepayTo::Front,
                     RepayTo::Drop,
                 ]);
-                Command::Repay { job, proof, body: self.bytes(20), to }
+                Command::Lease(LeaseCommand::Repay { job, proof, body: self.bytes(20), to })
             }
-            Kind::Tell => Command::Progress { job, proof, note: self.note() },
-            _ => Command::Finish { job, proof, result: self.bytes(10) },
+            Kind::Tell => Command::Lease(LeaseCommand::Progress { job, proof, note: self.note() }),
+            _ => Command::Lease(LeaseCommand::Finish { job, proof, result: self.bytes(10) }),
         };
         (client, command)
     }
@@ -352,13 +365,15 @@ impl Script<'_> {
     fn queue_command(&mut self, kind: Kind) -> Command {
         let queue = self.queue();
         match kind {
-            Kind::CreateQueue => Command::CreateQueue { queue: queue.clone(), kind: self.kind_of(&queue) },
-            Kind::RemoveQueue => Command::RemoveQueue { queue, only_idle: self.rng.chance(50) },
-            Kind::PauseQueue => Command::PauseQueue { queue, paused: self.rng.chance(50) },
+            Kind::CreateQueue => {
+                Command::Queue(QueueCommand::Create { queue: queue.clone(), kind: self.kind_of(&queue) })
+            }
+            Kind::RemoveQueue => Command::Queue(QueueCommand::Remove { queue, only_idle: self.rng.chance(50) }),
+            Kind::PauseQueue => Command::Queue(QueueCommand::Pause { queue, paused: self.rng.chance(50) }),
             _ => {
                 let mut jobs_max = [None; Priority::COUNT];
                 jobs_max.fill_with(|| self.rng.chance(40).then(|| self.number(12)));
-                Command::LimitQueue { queue, jobs_max }
+                Command::Queue(QueueCommand::Limit { queue, jobs_max })
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 
-use windlass_engine::{Change, ClientId, Command, Event};
+use windlass_engine::{Change, ClientId, Command, Event, Notice, Reply};
 
 /// Counts and a fingerprint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +38,10 @@ impl Tally {
         for (client, event) in events {
             self.count(format!("Event::{}", variant(event)));
             match event {
-                Event::Refused { why, .. } => self.count(format!("Refusal::{}", variant(why))),
-                Event::Ended { end, .. } => self.count(format!("End::{}", variant(end))),
-                Event::Failed { fate, .. } => self.count(format!("Fate::{}", variant(fate))),
-                Event::Pushed { how, .. } => self.count(format!("Pushed::{}", variant(how))),
+                Event::Reply(_, Reply::Refused(why)) => self.count(format!("Refusal::{}", variant(why))),
+                Event::Notice(Notice::Ended { end, .. }) => self.count(format!("End::{}", variant(end))),
+                Event::Reply(_, Reply::Failed { fate, .. }) => self.count(format!("Fate::{}", variant(fate))),
+                Event::Reply(_, Reply::Pushed { how, .. }) => self.count(format!("Pushed::{}", variant(how))),
                 _ => {}
             }
             if fingerprint {

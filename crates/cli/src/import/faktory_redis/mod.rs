@@ -13,7 +13,7 @@ use std::io::{self, BufWriter, Write};
 use bytes::Bytes;
 use clap::Args;
 use sha2::{Digest, Sha256};
-use windlass_engine::{NewJob, Refusal, Timestamp};
+use windlass_engine::{NewJob, Refusal, Thing, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
 use windlass_server::Failure;
 use windlass_server::import::{self, Importer, Outcome};
@@ -163,7 +163,7 @@ fn take(
                     report.known += 1;
                     return Ok(());
                 }
-                Outcome::Refused(Refusal::UnknownBatch) => (
+                Outcome::Refused(Refusal::NotFound(Thing::Batch)) => (
                     jid,
                     "it is in a batch that does not exist here; --without-batches imports it without its batch"
                         .to_owned(),
@@ -183,7 +183,7 @@ fn take(
 fn take_in(place: u64, job: NewJob, importer: &mut Importer, report: &mut Report) -> Result<Outcome, Failure> {
     let outside = job.batch.is_some().then(|| NewJob { batch: None, ..job.clone() });
     match (importer.take(place, job)?, outside.filter(|_| report.without_batches)) {
-        (Outcome::Refused(Refusal::UnknownBatch), Some(job)) => {
+        (Outcome::Refused(Refusal::NotFound(Thing::Batch)), Some(job)) => {
             let outcome = importer.take(place, job)?;
             report.outside += u64::from(outcome == Outcome::Taken);
             Ok(outcome)

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Batch, BatchStanding, BatchView, CallbackState, ClientId, Event, JobId, JobStateKind, Member, NewBatch, NewJob,
-    QueueKind, Refusal, Role, Stage, Tag, Timestamp,
+    Batch, BatchStanding, BatchView, CallbackState, Capacity, ClientId, JobId, JobStateKind, Member, NewBatch, NewJob,
+    QueueKind, Refusal, Reply, Role, Stage, Tag, Thing, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -66,7 +66,7 @@ impl Oracle {
 
     fn batch_named(&self, name: &[u8]) -> Result<&BatchMemo, Refusal> {
         let named = |batch: &&BatchMemo| batch.new.name == name && !batch.gone;
-        self.batches.iter().find(named).ok_or(Refusal::UnknownBatch)
+        self.batches.iter().find(named).ok_or(Refusal::NotFound(Thing::Batch))
     }
 
     /// The existing batches, in the engine's form.
@@ -117,11 +117,11 @@ impl Oracle {
         }
         let parent = new.parent.as_ref().map(|name| self.batch_named(name)).transpose()?;
         if parent.is_some_and(|parent| parent.new.protocol != new.protocol) {
-            return Err(Refusal::UnknownBatch);
+            return Err(Refusal::NotFound(Thing::Batch));
         }
         let (depth, limit) = (parent.map_or(0, |parent| parent.depth + 1), self.limits.batch_depth_max);
         if depth > limit {
-            return Err(Refusal::BatchTooDeep { limit });
+            return Err(Capacity::BatchDepth.exceeded(limit, limit));
         }
         let parent = parent.map(|parent| parent.id);
         let callbacks: Vec<&NewJob> = [&new.complete, &new.success].into_iter().flatten().map(AsRef::as_ref).collect();
@@ -172,10 +172,10 @@ impl Oracle {
         if there >= limit as usize {
             let rests = |batch: &&BatchMemo| !batch.gone && batch.rests && Some(batch.id) != parent;
             let oldest = self.batches.iter().filter(rests).min_by_key(|batch| (batch.since, batch.id));
-            let oldest = oldest.ok_or(Refusal::BatchesFull { limit })?.id;
+            let oldest = oldest.ok_or(Capacity::Batches.exceeded(limit, limit))?.id;
             self.forget_batch(oldest);
         }
-        if there > limit as usize || limit == 0 { Err(Refusal::BatchesFull { limit }) } else { Ok(()) }
+        if there > limit as usize || limit == 0 { Err(Capacity::Batches.exceeded(limit, limit)) } else { Ok(()) }
     }
 
     pub(super) fn open_batch(&mut self, client: ClientId, tag: Tag, name: &[u8], hold_ms: u64) -> Answer {
@@ -229,7 +229,7 @@ impl Oracle {
             complete: state(memo.complete),
             success: state(memo.success),
         });
-        self.say(client, Event::BatchLooked { tag, batch });
+        self.reply(client, tag, Reply::Batch(batch));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Connections open, declare queues, and close.
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, ClientInfo, JobId, QueueId, QueueKind, Refusal, Subscription};
+use windlass_engine::{Capacity, ClientId, ClientInfo, JobId, QueueId, QueueKind, Refusal, Subscription};
 
 use super::memo::Served;
 use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
@@ -69,7 +69,7 @@ impl Oracle {
             return Ok(());
         }
         if is_full {
-            return Err(Refusal::AbilitiesFull { limit });
+            return Err(Capacity::Subscriptions.exceeded(limit, limit));
         }
         let queue = self.find_or_make_queue(&subscription.queue, QueueKind::Work)?;
         self.queue_mut(queue).known = true;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{Bridge, ClientId, Engine, Event, Job, JobState, JobStateKind, Timestamp, Unfit};
+use windlass_engine::{Bridge, ClientId, Engine, Event, Job, JobState, JobStateKind, Reply, Timestamp, Unfit};
 
 use super::{Oracle, QueueMemo, plain};
 
@@ -20,11 +20,11 @@ pub(crate) fn same_events(engine: &[(ClientId, Event)], oracle: &[(ClientId, Eve
 }
 
 fn comparable(mut event: Event) -> Event {
-    if let Event::Looked { job: Some(view), .. } = &mut event {
+    if let Event::Reply(_, Reply::Looked { job: Some(view), .. }) = &mut event {
         view.job = plain(&view.job);
     }
     // The rest of the cursor is internal to the engine.
-    if let Event::Queues { next: Some(next), .. } = &mut event {
+    if let Event::Reply(_, Reply::Queues { next: Some(next), .. }) = &mut event {
         next.1 = 0;
     }
     event

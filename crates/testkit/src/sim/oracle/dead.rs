@@ -1,6 +1,6 @@
 //! The limits of the dead-letter queue, and the removal of dead jobs to make room.
 
-use windlass_engine::{JobId, JobState, Refusal, Timestamp};
+use windlass_engine::{Capacity, JobId, JobState, Timestamp};
 
 use super::{Answer, Oracle, id_of};
 
@@ -47,13 +47,13 @@ impl Oracle {
     pub(super) fn judge_bytes(&self, bytes: u64, less: u64) -> Answer {
         let (held, limit) = (self.bytes(), self.limits.jobs_bytes_max);
         let stays = held - self.dead_bytes() - less;
-        if stays + bytes > limit { Err(Refusal::BytesFull { held, limit }) } else { Ok(()) }
+        if stays + bytes > limit { Err(Capacity::JobBytes.exceeded(held, limit)) } else { Ok(()) }
     }
 
     pub(super) fn judge_jobs(&self) -> Answer {
         let (held, limit) = (self.jobs.len() as u64, self.limits.jobs_max);
         let live = held - self.dead().len() as u64;
-        if live >= limit { Err(Refusal::JobsFull { held, limit }) } else { Ok(()) }
+        if live >= limit { Err(Capacity::Jobs.exceeded(held, limit)) } else { Ok(()) }
     }
 
     /// Drops as many dead jobs as necessary, at most a page.

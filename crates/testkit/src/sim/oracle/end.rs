@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Backoff, ClientId, Cycle, End, Event, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note,
-    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Tag, Timestamp,
+    Backoff, ClientId, Cycle, End, Failure, Fate, Holder, JobId, JobRef, JobState, JobStateKind, LOSSES, Note, Notice,
+    OnExpiry, Progress, Proof, QueueKind, Refusal, RepayTo, Reply, Tag, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -82,7 +82,7 @@ impl Oracle {
             self.remove(id);
         }
         if tag.wants_answer() {
-            self.say(client, Event::Finished { tag, job: id });
+            self.reply(client, tag, Reply::Finished(id));
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Oracle {
         let end = End::Failed(Box::new(failure.clone()));
         let fate = self.fail_job(id, failure.clone(), &end);
         if tag.wants_answer() {
-            self.say(client, Event::Failed { tag, job: id, fate });
+            self.reply(client, tag, Reply::Failed { job: id, fate });
         }
         Ok(())
     }
@@ -228,9 +228,9 @@ impl Oracle {
             let Progress { numerator, denominator, text: raw } = progress.clone();
             let leased = memo.job.lease().is_some();
             for listener in memo.job.listeners().to_vec().into_iter().filter(|_| leased) {
-                self.say(
+                self.notify(
                     listener,
-                    Event::Progress { job: id, note: Note::Progress { numerator, denominator, raw: raw.clone() } },
+                    Notice::Progress { job: id, note: Note::Progress { numerator, denominator, raw: raw.clone() } },
                 );
             }
         }
@@ -291,7 +291,7 @@ impl Oracle {
             memo.touch(now);
         }
         for listener in memo.job.listeners().to_vec() {
-            self.say(listener, Event::Progress { job: id, note: note.clone() });
+            self.notify(listener, Notice::Progress { job: id, note: note.clone() });
         }
         self.say_done(client, tag);
         Ok(())
@@ -408,7 +408,7 @@ impl Oracle {
         let memo = self.job_mut(id);
         let listeners = memo.job.extra.as_deref_mut().map(|extra| std::mem::take(&mut extra.listeners));
         for listener in listeners.unwrap_or_default() {
-            self.say(listener, Event::Ended { job: id, end: end.clone() });
+            self.notify(listener, Notice::Ended { job: id, end: end.clone() });
         }
     }
 }

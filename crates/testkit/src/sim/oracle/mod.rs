@@ -24,8 +24,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, ClientId, Clock, Command, Context, Cursor, Event, Job, JobId, JobRef, JobState, JobStateKind, Limits,
-    Protocol, QueueId, QueueKind, QueueRules, Refusal, Schedule, Tag, Timestamp, Totals,
+    BatchCommand, Bridge, BulkCommand, Capacity, ClientCommand, ClientId, Clock, Command, Context, Cursor, Event, Job,
+    JobCommand, JobId, JobRef, JobState, JobStateKind, LeaseCommand, Limits, Notice, Protocol, Query, QueueCommand,
+    QueueId, QueueKind, QueueRules, Refusal, Reply, Schedule, ScheduleCommand, Tag, TakeCommand, Thing, Timestamp,
+    Totals, WorkerCommand,
 };
 
 pub(crate) use batch::BatchMemo;
@@ -140,7 +142,7 @@ impl Oracle {
     pub(crate) fn apply(&mut self, client: ClientId, tag: Tag, command: &Command) -> Vec<(ClientId, Event)> {
         self.tick();
         if let Err(why) = self.ask(client, tag, command) {
-            self.say(client, Event::Refused { tag, why });
+            self.reply(client, tag, Reply::Refused(why));
         }
         self.settle();
         self.forget_idle_queues();
@@ -163,7 +165,7 @@ impl Oracle {
     ) -> Vec<(ClientId, Event)> {
         let changed = page.iter().filter(|id| self.mutate_one(**id, action)).count();
         let changed = u32::try_from(changed).unwrap_or(u32::MAX);
-        self.say(client, Event::Mutated { tag: Tag(2), changed, next });
+        self.reply(client, Tag(2), Reply::Mutated { changed, next });
         self.settle();
         self.forget_idle_queues();
         std::mem::take(&mut self.said)
@@ -171,60 +173,76 @@ impl Oracle {
 
     fn ask(&mut self, client: ClientId, tag: Tag, command: &Command) -> Answer {
         match command {
-            Command::Open(info) => self.open(client, info),
-            Command::Close => self.close(client),
-            Command::SetClientName(label) => self.label(client, label),
-            Command::Serve(subscription) => self.serve_queue(client, subscription),
-            Command::Unserve { queue, requeue } => self.unserve(client, Some(queue), *requeue),
-            Command::UnserveAll { requeue } => self.unserve(client, None, *requeue),
-            Command::Push(new) => self.push(client, tag, new),
-            Command::Take(take) => self.take(client, tag, take),
-            Command::WaitForWork => self.sleep(client),
-            Command::Credit { credits, select } => self.credit(client, *credits, *select),
-            Command::Unwait => self.unwait(client),
-            Command::Finish { job, proof, result } => self.finish(client, tag, (job, *proof), result),
-            Command::Fail { job, proof, failure } => self.fail(client, tag, (job, *proof), failure),
-            Command::Unconvertible { job, proof, why } => self.misfit(client, tag, (job, *proof), why),
-            Command::Release { job, proof, front } => self.release(client, tag, (job, *proof), *front),
-            Command::Extend { job, proof, until, only_later } => {
+            Command::Client(ClientCommand::Open(info)) => self.open(client, info),
+            Command::Client(ClientCommand::Close) => self.close(client),
+            Command::Client(ClientCommand::SetName(label)) => self.label(client, label),
+            Command::Client(ClientCommand::Serve(subscription)) => self.serve_queue(client, subscription),
+            Command::Client(ClientCommand::Unserve { queue, requeue }) => self.unserve(client, Some(queue), *requeue),
+            Command::Client(ClientCommand::UnserveAll { requeue }) => self.unserve(client, None, *requeue),
+            Command::Job(JobCommand::Push(new)) => self.push(client, tag, new),
+            Command::Take(TakeCommand::Take(take)) => self.take(client, tag, take),
+            Command::Take(TakeCommand::WaitForWork) => self.sleep(client),
+            Command::Take(TakeCommand::Credit { credits, select }) => self.credit(client, *credits, *select),
+            Command::Take(TakeCommand::Unwait) => self.unwait(client),
+            Command::Lease(LeaseCommand::Finish { job, proof, result }) => {
+                self.finish(client, tag, (job, *proof), result)
+            }
+            Command::Lease(LeaseCommand::Fail { job, proof, failure }) => {
+                self.fail(client, tag, (job, *proof), failure)
+            }
+            Command::Lease(LeaseCommand::Unconvertible { job, proof, why }) => {
+                self.misfit(client, tag, (job, *proof), why)
+            }
+            Command::Lease(LeaseCommand::Release { job, proof, front }) => {
+                self.release(client, tag, (job, *proof), *front)
+            }
+            Command::Lease(LeaseCommand::Extend { job, proof, until, only_later }) => {
                 self.extend(client, tag, (job, *proof), *until, *only_later)
             }
-            Command::Repay { job, proof, body, to } => self.repay(client, tag, (job, *proof), body, *to),
-            Command::Progress { job, proof, note } => self.tell(client, tag, (job, *proof), note),
-            Command::Track { job, progress, text, until } => {
+            Command::Lease(LeaseCommand::Repay { job, proof, body, to }) => {
+                self.repay(client, tag, (job, *proof), body, *to)
+            }
+            Command::Lease(LeaseCommand::Progress { job, proof, note }) => self.tell(client, tag, (job, *proof), note),
+            Command::Job(JobCommand::Track { job, progress, text, until }) => {
                 self.track(client, tag, job, (*progress, text.as_ref()), *until)
             }
-            Command::Replace { job, body } => self.replace(client, tag, job, body),
-            Command::Cancel(job) => self.cancel(client, tag, job),
-            Command::Look(job) => self.look(client, tag, job),
-            Command::CreateQueue { queue, kind } => self.create_queue(client, tag, queue, *kind),
-            Command::RemoveQueue { queue, only_idle } => self.remove_queue(client, tag, queue, *only_idle),
-            Command::PauseQueue { queue, paused } => self.pause_queue(client, tag, queue, *paused),
-            Command::LimitQueue { queue, jobs_max } => self.limit_queue(client, tag, queue, jobs_max),
-            Command::ThrottleQueue { queue, throttle } => self.throttle_queue(client, tag, queue, *throttle),
-            Command::Bridge(bridge) => self.bridge(client, tag, bridge),
-            Command::RuleQueue { queue, rules } => self.rule_queue(client, tag, queue, *rules),
-            Command::SetSchedule(new) => self.set_schedule(client, tag, new),
-            Command::RemoveSchedule(which) => self.remove_schedule(client, tag, which),
-            Command::ListSchedules { protocol, after, limit } => {
+            Command::Job(JobCommand::Replace { job, body }) => self.replace(client, tag, job, body),
+            Command::Job(JobCommand::Cancel(job)) => self.cancel(client, tag, job),
+            Command::Query(Query::Job(job)) => self.look(client, tag, job),
+            Command::Queue(QueueCommand::Create { queue, kind }) => self.create_queue(client, tag, queue, *kind),
+            Command::Queue(QueueCommand::Remove { queue, only_idle }) => {
+                self.remove_queue(client, tag, queue, *only_idle)
+            }
+            Command::Queue(QueueCommand::Pause { queue, paused }) => self.pause_queue(client, tag, queue, *paused),
+            Command::Queue(QueueCommand::Limit { queue, jobs_max }) => self.limit_queue(client, tag, queue, jobs_max),
+            Command::Queue(QueueCommand::Throttle { queue, throttle }) => {
+                self.throttle_queue(client, tag, queue, *throttle)
+            }
+            Command::Queue(QueueCommand::Bridge(bridge)) => self.bridge(client, tag, bridge),
+            Command::Queue(QueueCommand::SetRules { queue, rules }) => self.rule_queue(client, tag, queue, *rules),
+            Command::Schedule(ScheduleCommand::Set(new)) => self.set_schedule(client, tag, new),
+            Command::Schedule(ScheduleCommand::Remove(which)) => self.remove_schedule(client, tag, which),
+            Command::Query(Query::Schedules { protocol, after, limit }) => {
                 self.list_schedules(client, tag, *protocol, (*after, *limit))
             }
-            Command::BatchNew(new) => self.new_batch(client, tag, new),
-            Command::BatchOpen { batch, hold_ms } => self.open_batch(client, tag, batch, *hold_ms),
-            Command::BatchCommit { batch } => self.commit_batch(client, tag, batch),
-            Command::LookBatch { batch } => self.look_batch(client, tag, batch),
-            Command::LookQueue { queue } => self.look_queue(client, tag, queue),
-            Command::ListQueues { after, limit } => self.list_queues(client, tag, *after, *limit),
-            Command::ListClients { after, limit } => self.list_clients(client, tag, *after, *limit),
-            Command::Stats => self.stats(client, tag),
+            Command::Batch(BatchCommand::New(new)) => self.new_batch(client, tag, new),
+            Command::Batch(BatchCommand::Open { batch, hold_ms }) => self.open_batch(client, tag, batch, *hold_ms),
+            Command::Batch(BatchCommand::Commit { batch }) => self.commit_batch(client, tag, batch),
+            Command::Query(Query::Batch { batch }) => self.look_batch(client, tag, batch),
+            Command::Query(Query::Queue { queue }) => self.look_queue(client, tag, queue),
+            Command::Query(Query::Queues { after, limit }) => self.list_queues(client, tag, *after, *limit),
+            Command::Query(Query::Clients { after, limit }) => self.list_clients(client, tag, *after, *limit),
+            Command::Query(Query::Stats) => self.stats(client, tag),
             Command::Barrier => {
-                self.say(client, Event::Settled { tag });
+                self.reply(client, tag, Reply::Settled);
                 Ok(())
             }
-            Command::RegisterWorker { worker, .. } => self.enlist(client, tag, worker),
-            Command::Beat { worker, state } => self.beat(client, tag, worker, *state),
-            Command::SetWorkerState { worker, state } => self.signal(client, tag, worker, *state),
-            Command::ListJobs { .. } | Command::Mutate { .. } | Command::Flush { .. } => {
+            Command::Worker(WorkerCommand::Register { worker, .. }) => self.enlist(client, tag, worker),
+            Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(client, tag, worker, *state),
+            Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(client, tag, worker, *state),
+            Command::Query(Query::Jobs { .. })
+            | Command::Bulk(BulkCommand::Mutate { .. })
+            | Command::Bulk(BulkCommand::Flush { .. }) => {
                 unreachable!("the simulator walks listings itself")
             }
         }
@@ -346,7 +364,7 @@ impl Oracle {
             }
             JobRef::KeyAnywhere { protocol, key } => self.keyed_anywhere(*protocol, key),
         };
-        id.ok_or(Refusal::UnknownJob)
+        id.ok_or(Refusal::NotFound(Thing::Job))
     }
 
     /// A queue's ready jobs, the next to be taken first.
@@ -364,8 +382,12 @@ impl Oracle {
 
     // ---- shared steps ----------------------------------------------------------------------------------------------
 
-    fn say(&mut self, client: ClientId, event: Event) {
-        self.said.push((client, event));
+    fn reply(&mut self, client: ClientId, tag: Tag, reply: Reply) {
+        self.said.push((client, Event::Reply(tag, reply)));
+    }
+
+    fn notify(&mut self, client: ClientId, notice: Notice) {
+        self.said.push((client, Event::Notice(notice)));
     }
 
     pub(crate) fn see(&mut self, what: &'static str) {
@@ -374,7 +396,7 @@ impl Oracle {
 
     fn say_done(&mut self, client: ClientId, tag: Tag) {
         if tag.wants_answer() {
-            self.say(client, Event::Done { tag });
+            self.reply(client, tag, Reply::Done);
         }
     }
 
@@ -394,7 +416,7 @@ impl Oracle {
     fn check_name(&self, name: &[u8]) -> Answer {
         let limit = self.limits.name_bytes_max;
         let given = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        if given > limit { Err(Refusal::NameTooLong { given, limit }) } else { Ok(()) }
+        if given > limit { Err(Capacity::NameBytes.exceeded(given, limit)) } else { Ok(()) }
     }
 
     fn find_or_make_queue(&mut self, name: &Bytes, kind: QueueKind) -> Result<QueueId, Refusal> {
@@ -403,7 +425,7 @@ impl Oracle {
         }
         let limit = self.limits.queues_max;
         if self.queues.len() >= limit as usize {
-            return Err(Refusal::QueuesFull { limit });
+            return Err(Capacity::Queues.exceeded(limit, limit));
         }
         let number = QueueId(self.next_queue);
         self.next_queue += 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
-    Priority, Protocol, ProtocolStats, QueueKind, QueueRow, Refusal, Stats, Tag, Unfit,
+    Priority, Protocol, ProtocolStats, QueueKind, QueueRow, Refusal, Reply, Stats, Tag, Thing, Unfit,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -48,7 +48,7 @@ impl Oracle {
         let job = found.map(|memo| view(&memo.job));
         let numbered = |id: JobId| self.schedules.iter().find(|schedule| schedule.id == id).cloned().map(Box::new);
         let schedule = if let JobRef::Id(id) = which { numbered(*id) } else { None };
-        self.say(client, Event::Looked { tag, job, schedule });
+        self.reply(client, tag, Reply::Looked { job, schedule });
         Ok(())
     }
 
@@ -63,16 +63,16 @@ impl Oracle {
     }
 
     pub(super) fn remove_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes, only_idle: bool) -> Answer {
-        let queue = self.queue_named(name).filter(|queue| queue.known).ok_or(Refusal::UnknownQueue)?.number;
+        let queue = self.queue_named(name).filter(|queue| queue.known).ok_or(Refusal::NotFound(Thing::Queue))?.number;
         let live = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying];
         if only_idle && (self.workers_of(queue) > 0 || live.into_iter().any(|state| self.count(queue, state) > 0)) {
-            return Err(Refusal::QueueInUse);
+            return Err(Refusal::InUse);
         }
         let (line, limit) = (self.line(queue), self.page(u32::MAX));
         line.iter().take(limit).for_each(|id| self.discard(*id));
         if line.len() > limit {
             let changed = u32::try_from(limit).unwrap_or(u32::MAX);
-            self.say(client, Event::Mutated { tag, changed, next: Some(Cursor(0, 0)) });
+            self.reply(client, tag, Reply::Mutated { changed, next: Some(Cursor(0, 0)) });
             return Ok(());
         }
         let memo = self.queue_mut(queue);
@@ -114,7 +114,7 @@ impl Oracle {
     pub(super) fn look_queue(&mut self, client: ClientId, tag: Tag, name: &Bytes) -> Answer {
         let rows =
             self.queue_named(name).filter(|queue| queue.known).map(|queue| self.row(queue)).into_iter().collect();
-        self.say(client, Event::Queues { tag, rows, next: None });
+        self.reply(client, tag, Reply::Queues { rows, next: None });
         Ok(())
     }
 
@@ -125,7 +125,7 @@ impl Oracle {
         let limit = self.page(limit);
         let rows = known.iter().take(limit).map(|queue| self.row(queue)).collect();
         let next = known.get(limit).map(|queue| Cursor(number(queue), 0));
-        self.say(client, Event::Queues { tag, rows, next });
+        self.reply(client, tag, Reply::Queues { rows, next });
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl Oracle {
         };
         let rows = wanted.iter().take(limit).map(row).collect();
         let next = wanted.get(limit).map(|client| Cursor(client.id.0, 0));
-        self.say(client, Event::Clients { tag, rows, next });
+        self.reply(client, tag, Reply::Clients { rows, next });
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl Oracle {
             batches: u32::try_from(self.live_batches().count()).unwrap_or(u32::MAX),
             schedules: count(self.schedules.len()),
         };
-        self.say(client, Event::Stats { tag, stats: Box::new(stats) });
+        self.reply(client, tag, Reply::Stats(Box::new(stats)));
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl Oracle {
             self.protocols.remove(&protocol);
         }
         let changed = u32::try_from(changed).unwrap_or(u32::MAX);
-        self.say(client, Event::Mutated { tag: Tag(2), changed, next });
+        self.reply(client, Tag(2), Reply::Mutated { changed, next });
         self.settle();
         self.forget_idle_queues();
         (next, std::mem::take(&mut self.said))

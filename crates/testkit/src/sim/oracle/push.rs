@@ -1,8 +1,8 @@
 //! New jobs, and jobs that return to their queue.
 
 use windlass_engine::{
-    Clash, ClientId, Cycle, Event, Extra, Job, JobId, JobState, JobStateKind, KeyUntil, Member, NewJob, Payload,
-    Pushed, QueueId, QueueKind, Refusal, Schedule, Tag, Track, Unfit,
+    Capacity, Clash, ClientId, Cycle, Extra, Job, JobId, JobState, JobStateKind, KeyUntil, Member, NewJob, Payload,
+    Pushed, QueueId, QueueKind, Refusal, Reply, Schedule, Tag, Track, Unfit,
 };
 
 use super::{Answer, JobMemo, Oracle};
@@ -31,7 +31,7 @@ impl Oracle {
         }
         let durable = self.job(id).map_or(new.durable, |memo| memo.job.durable);
         if tag.wants_answer() {
-            self.say(client, Event::Pushed { tag, job: id, how, durable });
+            self.reply(client, tag, Reply::Pushed { job: id, how, durable });
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Oracle {
     fn judge_listener(&mut self, client: ClientId, others: usize) -> Answer {
         self.open_client(client)?;
         let limit = self.limits.listeners_max;
-        if others >= limit as usize { Err(Refusal::QueueFull { held: limit, limit }) } else { Ok(()) }
+        if others >= limit as usize { Err(Capacity::QueueJobs.exceeded(limit, limit)) } else { Ok(()) }
     }
 
     fn bear(&mut self, client: ClientId, queue: QueueId, new: &NewJob) -> Result<JobId, Refusal> {
@@ -90,12 +90,12 @@ impl Oracle {
     fn judge_room(&self, queue: QueueId, new: &NewJob) -> Answer {
         self.judge_jobs()?;
         self.judge_bytes(new.body.len() as u64, 0)?;
-        let held = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying]
+        let held: u32 = [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying]
             .into_iter()
             .map(|state| self.count(queue, state))
             .sum();
         match self.queue(queue).jobs_max[new.priority.lane()] {
-            Some(limit) if held >= limit => Err(Refusal::QueueFull { held, limit }),
+            Some(limit) if held >= limit => Err(Capacity::QueueJobs.exceeded(held, limit)),
             Some(_) | None => Ok(()),
         }
     }

@@ -1,8 +1,8 @@
 //! Schedules: set, remove, list, run.
 
 use windlass_engine::{
-    ClientId, Cursor, Event, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Schedule,
-    ScheduleRef, Tag, Timestamp,
+    Capacity, ClientId, Cursor, JobId, KeyUntil, NewJob, NewSchedule, Protocol, Recurrence, Refusal, Reply, Schedule,
+    ScheduleRef, Tag, Thing, Timestamp,
 };
 
 use super::{Answer, Oracle};
@@ -33,7 +33,7 @@ impl Oracle {
         self.schedules.push(Schedule { id, key: new.key.clone(), job, recurrence, anchor, next_at, runs_left });
         self.schedules.sort_by_key(|schedule| schedule.id);
         if tag.wants_answer() {
-            self.say(client, Event::ScheduleSet { tag, schedule: id, replaced: before.is_some() });
+            self.reply(client, tag, Reply::ScheduleSet { schedule: id, replaced: before.is_some() });
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Oracle {
         }
         let limit = self.limits.schedules_max;
         if before.is_none() && self.schedules.len() >= limit as usize {
-            return Err(Refusal::SchedulesFull { limit });
+            return Err(Capacity::Schedules.exceeded(limit, limit));
         }
         self.judge_bytes(new.job.body.len() as u64, before.map_or(0, Schedule::weight_bytes))
     }
@@ -71,7 +71,7 @@ impl Oracle {
             ScheduleRef::Id(id) => self.schedules.iter().find(|schedule| schedule.id == *id),
             ScheduleRef::Key { protocol, key } => self.schedule_keyed(*protocol, Some(key)),
         };
-        let id = found.ok_or(Refusal::UnknownSchedule)?.id;
+        let id = found.ok_or(Refusal::NotFound(Thing::Schedule))?.id;
         self.schedules.retain(|schedule| schedule.id != id);
         self.say_done(client, tag);
         Ok(())
@@ -89,7 +89,7 @@ impl Oracle {
         let wanted = all.iter().take(limit).filter(|schedule| protocol.is_none_or(|o| schedule.job.protocol == o));
         let rows = wanted.map(|schedule| (*schedule).clone()).collect();
         let next = all.get(limit).map(|schedule| Cursor(schedule.id.0, 0));
-        self.say(client, Event::Schedules { tag, rows, next });
+        self.reply(client, tag, Reply::Schedules { rows, next });
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_engine::{
-    Bridge, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, QueueId, QueueKind, QueueRules, Refusal, Retry,
+    Bridge, Capacity, ClientId, End, Failure, JobId, MISFIT, NewJob, Protocol, QueueId, QueueKind, QueueRules, Retry,
     Tag, Unfit,
 };
 
@@ -79,7 +79,7 @@ impl Oracle {
     pub(super) fn check_body(&self, queue: Option<QueueId>, body: &Bytes) -> Answer {
         let limit = queue.and_then(|queue| self.queue(queue).rules.body_bytes_max).unwrap_or(u32::MAX);
         let given = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        if given <= limit { Ok(()) } else { Err(Refusal::BodyTooLong { given, limit }) }
+        if given <= limit { Ok(()) } else { Err(Capacity::BodyBytes.exceeded(given, limit)) }
     }
 
     pub(super) fn check_new_body(&self, new: &NewJob) -> Answer {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Event, JobId, Protocol, QueueId, QueueKind, Refusal, Select, Tag};
+use windlass_engine::{ClientId, JobId, Notice, Protocol, QueueId, QueueKind, Refusal, Reply, Select, Tag};
 
 use super::memo::{Blocked, Served, Wakeup};
 use super::{Answer, ClientMemo, JobMemo, Oracle, Waiting, id_of};
@@ -256,7 +256,7 @@ impl Oracle {
             client.waiting = Waiting::Awake { queue, since };
         }
         self.awake.push(Wakeup { until, client: id, since });
-        self.say(id, Event::WorkAvailable);
+        self.notify(id, Notice::WorkAvailable);
     }
 
     fn hand_to(&mut self, taker: Taker, queue: QueueId) {
@@ -311,7 +311,7 @@ impl Oracle {
         let Some(client) = self.client(id) else { return };
         let over = client.blocked().iter().find(|take| take.until <= now).map(|take| take.since);
         if let Some(take) = over.and_then(|since| self.unblock(id, since)) {
-            self.say(id, Event::Empty { tag: take.tag });
+            self.reply(id, take.tag, Reply::Empty);
         }
     }
 

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use bytes::Bytes;
 use windlass_engine::{
-    ClientId, Event, From, Holder, JobId, JobState, Lease, LeaseTerms, QueueId, QueueKind, Refusal, Select, Tag, Take,
-    Taken, Timestamp, Token, Wait, WorkerState,
+    Capacity, ClientId, From, Holder, JobId, JobState, Lease, LeaseTerms, QueueId, QueueKind, Refusal, Reply, Select,
+    Tag, Take, Taken, Timestamp, Token, Wait, WorkerState,
 };
 
 use super::memo::{Blocked, Served};
@@ -44,7 +44,7 @@ impl Oracle {
             Wait::Forever => Timestamp::NEVER,
         };
         if until <= self.now {
-            self.say(client, Event::Empty { tag });
+            self.reply(client, tag, Reply::Empty);
             return Ok(());
         }
         let since = self.next_wait();
@@ -60,7 +60,7 @@ impl Oracle {
     fn listed(&mut self, names: &[Bytes], lease: LeaseTerms) -> Result<Vec<Served>, Refusal> {
         let limit = self.limits.abilities_max;
         if names.len() > limit as usize {
-            return Err(Refusal::AbilitiesFull { limit });
+            return Err(Capacity::Subscriptions.exceeded(limit, limit));
         }
         names.iter().try_for_each(|name| self.check_name(name))?;
         let mut from = Vec::new();
@@ -165,7 +165,7 @@ impl Oracle {
             client.last_queue = Some(served.queue);
         }
         let job = Box::new(self.taken(id, token, until));
-        self.say(client, Event::Taken { tag, job });
+        self.reply(client, tag, Reply::Taken(job));
     }
 
     fn taken(&self, id: JobId, token: Token, until: Timestamp) -> Taken {

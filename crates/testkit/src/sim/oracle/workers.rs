@@ -1,6 +1,6 @@
 //! Workers known by name.
 
-use windlass_engine::{ClientId, Event, JobId, Refusal, Tag, WorkerState};
+use windlass_engine::{ClientId, JobId, Notice, Refusal, Reply, Tag, Thing, WorkerState};
 
 use super::{Answer, JobMemo, Oracle, WorkerMemo, id_of};
 
@@ -12,7 +12,7 @@ impl Oracle {
     pub(super) fn enlist(&mut self, client: ClientId, tag: Tag, name: &bytes::Bytes) -> Answer {
         self.check_name(name)?;
         if name.is_empty() {
-            return Err(Refusal::UnknownWorker);
+            return Err(Refusal::NotFound(Thing::Worker));
         }
         if self.open_client(client)?.worker.is_some() {
             return Err(Refusal::OutOfPlace);
@@ -38,14 +38,14 @@ impl Oracle {
 
     pub(super) fn beat(&mut self, client: ClientId, tag: Tag, name: &[u8], state: Option<WorkerState>) -> Answer {
         let now = self.now;
-        let worker = self.workers.iter_mut().find(|w| w.name == name).ok_or(Refusal::UnknownWorker)?;
+        let worker = self.workers.iter_mut().find(|w| w.name == name).ok_or(Refusal::NotFound(Thing::Worker))?;
         worker.beat_at = now;
         let number = worker.number;
         if let Some(state) = state {
             self.move_on(number, state);
         }
         let state = self.worker_named(name).map_or(WorkerState::Running, |worker| worker.state);
-        self.say(client, Event::Beaten { tag, state });
+        self.reply(client, tag, Reply::Beaten(state));
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl Oracle {
         let meant = |worker: &&WorkerMemo| name.is_empty() || worker.name == name;
         let numbers: Vec<u64> = self.workers.iter().filter(meant).map(|worker| worker.number).collect();
         if numbers.is_empty() && !name.is_empty() {
-            return Err(Refusal::UnknownWorker);
+            return Err(Refusal::NotFound(Thing::Worker));
         }
         for number in numbers {
             self.move_on(number, state);
@@ -89,7 +89,7 @@ impl Oracle {
         let mut woken_for = Vec::new();
         for id in clients {
             woken_for.extend(self.stop_waiting(id));
-            self.say(id, Event::Dismissed);
+            self.notify(id, Notice::Dismissed);
             if let Ok(client) = self.open_client(id) {
                 client.worker = None;
             }

@@ -4,13 +4,13 @@ mod common;
 
 use bytes::Bytes;
 use common::*;
-use windlass_engine::{Backoff, Clash, Command, NoticeKind, Proof, Refusal};
+use windlass_engine::{Backoff, Capacity, Clash, ClientCommand, LeaseCommand, Proof, Refusal, WarningKind};
 
-/// The notices since the last call: the kind, the count, and the first one's queue, name and failure.
-fn noticed(broker: &mut Broker) -> Vec<(NoticeKind, u64, String)> {
+/// The warnings since the last call: the kind, the count, and the first one's queue, name and failure.
+fn noticed(broker: &mut Broker) -> Vec<(WarningKind, u64, String)> {
     let shown = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-    let rows = broker.notices.drain(..);
-    let about = |notice: &windlass_engine::Notice| [&notice.queue, &notice.name, &notice.why].map(shown).join(" ");
+    let rows = broker.warnings.drain(..);
+    let about = |notice: &windlass_engine::Warning| [&notice.queue, &notice.name, &notice.why].map(shown).join(" ");
     rows.map(|notice| (notice.kind.clone(), notice.times, about(&notice))).collect()
 }
 
@@ -23,7 +23,7 @@ fn a_dead_lettered_job_gives_a_notice() {
         assert_eq!(noticed(&mut broker), [], "{failures}: it is tried again");
         broker.hear(2, fail(1));
     }
-    assert_eq!(noticed(&mut broker), [(NoticeKind::Buried, 1, "mail first oops".to_owned())]);
+    assert_eq!(noticed(&mut broker), [(WarningKind::Buried, 1, "mail first oops".to_owned())]);
     // A job without retries does not enter the dead-letter queue.
     broker.hear(1, push("mail").retry(0, Backoff::None));
     broker.hear(2, take(["mail"]));
@@ -33,14 +33,14 @@ fn a_dead_lettered_job_gives_a_notice() {
 
 #[test]
 fn a_job_whose_workers_were_lost_too_often_gives_a_notice() {
-    let table = [(3, NoticeKind::Buried), (0, NoticeKind::LostForGood)];
+    let table = [(3, WarningKind::Buried), (0, WarningKind::LostForGood)];
     for (failures_max, kind) in table {
         let mut broker = Broker::new();
         broker.hear(1, push("mail").named("first").retry(failures_max, Backoff::None).losses(2));
         for expected in [vec![], vec![(kind.clone(), 1, "mail first ".to_owned())]] {
             broker.open(7);
             broker.hear(7, take(["mail"]));
-            broker.hear(7, Command::Close);
+            broker.hear(7, ClientCommand::Close);
             assert_eq!(noticed(&mut broker), expected, "{kind:?}");
         }
     }
@@ -52,10 +52,10 @@ fn a_conversion_error_gives_a_notice() {
     broker.hear(1, push("mail"));
     broker.hear(2, take(["mail"]));
     let why = name("base64: not one string");
-    broker.hear(2, Command::Unconvertible { job: id(1), proof: Proof::Connection, why });
+    broker.hear(2, LeaseCommand::Unconvertible { job: id(1), proof: Proof::Connection, why });
     assert_eq!(
         noticed(&mut broker),
-        [(NoticeKind::Unfit { is_dead: true }, 1, "mail  base64: not one string".to_owned())]
+        [(WarningKind::Unfit { is_dead: true }, 1, "mail  base64: not one string".to_owned())]
     );
 }
 
@@ -66,7 +66,7 @@ fn jobs_that_expire_in_one_turn_give_one_notice() {
         broker.hear(1, push("mail").named(name).expires(2_000));
     }
     broker.at(2_000, []);
-    assert_eq!(noticed(&mut broker), [(NoticeKind::Expired, 3, "mail first ".to_owned())]);
+    assert_eq!(noticed(&mut broker), [(WarningKind::Expired, 3, "mail first ".to_owned())]);
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn refused_jobs_give_notices() {
     for _ in 0..3 {
         broker.hear(1, push("mail"));
     }
-    let full = NoticeKind::Refused(Refusal::QueueFull { held: 1, limit: 1 });
+    let full = WarningKind::Refused(Capacity::QueueJobs.exceeded(1_u32, 1_u32));
     let expected = (full, 1, "mail  ".to_owned());
     assert_eq!(noticed(&mut broker), [expected.clone(), expected], "each in its own turn");
     broker.hear(1, push("much too long a name"));
-    let too_long = NoticeKind::Refused(Refusal::NameTooLong { given: 20, limit: 8 });
+    let too_long = WarningKind::Refused(Capacity::NameBytes.exceeded(20_u32, 8_u32));
     assert_eq!(noticed(&mut broker), [(too_long, 1, "much too long a name  ".to_owned())]);
     // `NotUnique` is the answer that its producer asked for.
     broker.hear(1, push("other").unique("k", Clash::Refuse));
@@ -94,6 +94,6 @@ fn refused_runs_of_a_schedule_give_notices() {
     broker.hear(1, push("mail").unique("k", Clash::Refuse));
     broker.hear(1, every(1_000, push("mail").unique("k", Clash::Refuse)).key("nightly"));
     broker.at(2_000, []);
-    let expected = [(NoticeKind::RunRefused(Refusal::NotUnique), 1, "mail nightly ".to_owned())];
+    let expected = [(WarningKind::RunRefused(Refusal::NotUnique), 1, "mail nightly ".to_owned())];
     assert_eq!(noticed(&mut broker), expected);
 }

@@ -2,24 +2,23 @@
 //! refused.
 //!
 //! The engine logs nothing. A turn holds at most one notice of each kind, with the first case as its example and a count of all
-//! cases; so a million jobs that expire in one visit cost a million additions. The caller of the engine reads the notices
-//! ([`crate::Context::notices`]) or ignores them.
-
-use std::mem::discriminant;
+//! cases; so a million jobs that expire in one visit cost a million additions. The caller of the engine reads the warnings
+//! ([`crate::Context::warnings`]) or ignores them.
 
 use bytes::Bytes;
 
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::event::{End, Refusal};
 use crate::ids::Protocol;
+use crate::outcome::End;
 use crate::ready::Slot;
+use crate::refusal::Refusal;
 
 /// Something that happened to one or more jobs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Notice {
+pub struct Warning {
     /// What happened.
-    pub kind: NoticeKind,
+    pub kind: WarningKind,
     /// The number of cases in this turn.
     pub times: u64,
     /// The queue of the first case.
@@ -32,7 +31,7 @@ pub struct Notice {
 
 /// The kind of event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoticeKind {
+pub enum WarningKind {
     /// Jobs failed, or were lost with their workers, and went to the dead-letter queue.
     Buried,
     /// Jobs whose workers were lost too often were removed, because they are not kept on failure.
@@ -58,12 +57,12 @@ pub enum NoticeKind {
     RunRefused(Refusal),
 }
 
-impl NoticeKind {
+impl WarningKind {
     /// Refusals that differ only in their numbers are of one kind.
     fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Refused(one), Self::Refused(other)) | (Self::RunRefused(one), Self::RunRefused(other)) => {
-                discriminant(one) == discriminant(other)
+                one.is_like(*other)
             }
             // Each one is about another queue.
             (Self::Unserved { .. }, _) => false,
@@ -81,12 +80,12 @@ fn head(text: &[u8]) -> &[u8] {
 
 impl Context {
     /// Records an event. The first of its kind gives the example: the queue, the name and the failure.
-    pub fn notice(&mut self, kind: NoticeKind, example: impl FnOnce() -> (Bytes, Bytes, Bytes)) {
-        match self.notices.iter_mut().find(|notice| notice.kind.is_like(&kind)) {
+    pub fn warn(&mut self, kind: WarningKind, example: impl FnOnce() -> (Bytes, Bytes, Bytes)) {
+        match self.warnings.iter_mut().find(|notice| notice.kind.is_like(&kind)) {
             Some(notice) => notice.times = notice.times.saturating_add(1),
             None => {
                 let (queue, name, why) = example();
-                self.notices.push(Notice { kind, times: 1, queue, name, why });
+                self.warnings.push(Warning { kind, times: 1, queue, name, why });
             }
         }
     }
@@ -94,9 +93,9 @@ impl Context {
 
 impl Engine {
     /// Records an event of a job, before the job is removed.
-    pub(crate) fn notice_job(&self, kind: NoticeKind, slot: Slot, context: &mut Context) {
+    pub(crate) fn warn_job(&self, kind: WarningKind, slot: Slot, context: &mut Context) {
         let Some(job) = self.jobs.at(slot) else { return };
-        context.notice(kind, || {
+        context.warn(kind, || {
             let queue = self.queues.at(job.queue).map(|queue| Self::own(&queue.image.name)).unwrap_or_default();
             let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
             let why = failure.map_or_else(Bytes::new, |failure| match (head(&failure.kind), head(&failure.message)) {
@@ -109,20 +108,20 @@ impl Engine {
     }
 
     /// Records that a job could not be converted to a worker's protocol.
-    pub(crate) fn notice_unfit(&self, slot: Slot, why: &Bytes, is_dead: bool, context: &mut Context) {
+    pub(crate) fn warn_unfit(&self, slot: Slot, why: &Bytes, is_dead: bool, context: &mut Context) {
         let Some(job) = self.jobs.at(slot) else { return };
-        context.notice(NoticeKind::Unfit { is_dead }, || {
+        context.warn(WarningKind::Unfit { is_dead }, || {
             let queue = self.queues.at(job.queue).map(|queue| Self::own(&queue.image.name)).unwrap_or_default();
             (queue, Bytes::copy_from_slice(job.name()), Bytes::copy_from_slice(head(why)))
         });
     }
 
     /// Records that a job was given up.
-    pub(crate) fn notice_end(&self, slot: Slot, end: &End, kept: bool, context: &mut Context) {
+    pub(crate) fn warn_end(&self, slot: Slot, end: &End, kept: bool, context: &mut Context) {
         if kept {
-            self.notice_job(NoticeKind::Buried, slot, context);
+            self.warn_job(WarningKind::Buried, slot, context);
         } else if matches!(end, End::Lost) && self.jobs.at(slot).is_some_and(|job| job.durable) {
-            self.notice_job(NoticeKind::LostForGood, slot, context);
+            self.warn_job(WarningKind::LostForGood, slot, context);
         }
     }
 }

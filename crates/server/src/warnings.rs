@@ -1,20 +1,20 @@
-//! Log lines for the operator: the engine's notices, closed connections, open addresses.
+//! Log lines for the operator: the engine's warnings, closed connections, open addresses.
 
-use windlass_engine::{Notice, NoticeKind, Protocol, Refusal};
+use windlass_engine::{Protocol, Refusal, Warning, WarningKind};
 use windlass_session::Reason;
 
 use crate::config::Address;
 use crate::logging::limited::{shown, warn_limited};
 
 /// Logs a warning for each notice. Do not call it with the hub's lock held.
-pub(crate) fn tell(notices: Vec<Notice>) {
-    notices.into_iter().for_each(|notice| tell_one(&notice));
+pub(crate) fn tell(warnings: Vec<Warning>) {
+    warnings.into_iter().for_each(|notice| tell_one(&notice));
 }
 
-fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
+fn tell_one(Warning { kind, times, queue, name, why }: &Warning) {
     let [queue, name, why] = [queue, name, why].map(|text| shown(text));
     match kind {
-        NoticeKind::Buried => {
+        WarningKind::Buried => {
             warn_limited!(
                 "buried",
                 times = *times,
@@ -24,7 +24,7 @@ fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
                 "a job failed for good: it is in the dead-letter queue"
             );
         }
-        NoticeKind::LostForGood => {
+        WarningKind::LostForGood => {
             warn_limited!(
                 "lost for good",
                 times = *times,
@@ -33,15 +33,15 @@ fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
                 "a job was dropped: its workers were lost too often"
             );
         }
-        NoticeKind::Unfit { is_dead: false } => {
+        WarningKind::Unfit { is_dead: false } => {
             let what = "a job cannot be converted for a worker's protocol: it waits for a worker of another protocol";
             warn_limited!("unfit", times = *times, queue, job = name, why, "{what}");
         }
-        NoticeKind::Unfit { is_dead: true } => {
+        WarningKind::Unfit { is_dead: true } => {
             let what = "a job cannot be converted for its worker or any other: it is in the dead-letter queue";
             warn_limited!("unfit and dead", times = *times, queue, job = name, why, "{what}");
         }
-        NoticeKind::Unserved { jobs, workers } => {
+        WarningKind::Unserved { jobs, workers } => {
             let workers: Vec<&str> = workers.iter().map(|workers| protocol(*workers)).collect();
             let (jobs, workers) = (protocol(*jobs), workers.join(" and "));
             warn_limited!(
@@ -50,7 +50,7 @@ fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
                 "{jobs} jobs wait in `{queue}`, which only {workers} workers serve: see bridge.queues"
             );
         }
-        NoticeKind::Expired => {
+        WarningKind::Expired => {
             warn_limited!(
                 "expired",
                 times = *times,
@@ -59,11 +59,11 @@ fn tell_one(Notice { kind, times, queue, name, why }: &Notice) {
                 "a job expired before a worker took it: dropped it"
             );
         }
-        NoticeKind::Refused(refusal) => {
+        WarningKind::Refused(refusal) => {
             let reason = format!("refused: {}", without_figures(*refusal));
             warn_limited!(reason, times = *times, queue, why = %refusal, "a job was refused");
         }
-        NoticeKind::RunRefused(refusal) => {
+        WarningKind::RunRefused(refusal) => {
             let reason = format!("run refused: {}", without_figures(*refusal));
             warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");
         }
@@ -114,33 +114,35 @@ pub(crate) fn open_to_all(protocol: &'static str, address: &Address) {
 mod tests {
     use bytes::Bytes;
 
+    use windlass_engine::Capacity;
+
     use super::*;
     use crate::logging::captured;
 
-    fn notice(kind: NoticeKind, times: u64) -> Notice {
+    fn warn(kind: WarningKind, times: u64) -> Warning {
         let [queue, name, why] = ["mail", "first", "IOError: gone"].map(|text| Bytes::from_static(text.as_bytes()));
-        Notice { kind, times, queue, name, why }
+        Warning { kind, times, queue, name, why }
     }
 
     /// The only test that logs these: all lines of one reason share a second, whichever thread logs them.
     #[test]
     fn every_notice_has_its_line() {
-        let unserved = NoticeKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
-        let full = Refusal::QueueFull { held: 7, limit: 7 };
+        let unserved = WarningKind::Unserved { jobs: Protocol::FAKTORY, workers: vec![Protocol::GEARMAN] };
+        let full = Capacity::QueueJobs.exceeded(7_u32, 7_u32);
         let table = [
-            (NoticeKind::Buried, 1, "why=\"IOError: gone\""),
-            (NoticeKind::LostForGood, 1, "its workers were lost too often"),
-            (NoticeKind::Unfit { is_dead: false }, 1, "it waits for a worker of another"),
-            (NoticeKind::Unfit { is_dead: true }, 1, "it is in the dead-letter queue"),
+            (WarningKind::Buried, 1, "why=\"IOError: gone\""),
+            (WarningKind::LostForGood, 1, "its workers were lost too often"),
+            (WarningKind::Unfit { is_dead: false }, 1, "it waits for a worker of another"),
+            (WarningKind::Unfit { is_dead: true }, 1, "it is in the dead-letter queue"),
             (unserved, 1, "FWP jobs wait in `mail`, which only Gearman workers serve: see bridge.queues"),
-            (NoticeKind::Expired, 38, "more_like_it=37"),
-            (NoticeKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue holds 7 jobs, limit 7"),
-            (NoticeKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
+            (WarningKind::Expired, 38, "more_like_it=37"),
+            (WarningKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue holds 7 jobs, limit 7"),
+            (WarningKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
         ];
         for (kind, times, expected) in table {
-            let said = captured(|| tell(vec![notice(kind.clone(), times)]));
+            let said = captured(|| tell(vec![warn(kind.clone(), times)]));
             assert!(said.contains("WARN") && said.contains(expected) && said.contains("mail"), "{kind:?}: {said}");
-            assert_eq!(captured(|| tell(vec![notice(kind.clone(), 5)])), "", "{kind:?}: within a second");
+            assert_eq!(captured(|| tell(vec![warn(kind.clone(), 5)])), "", "{kind:?}: within a second");
         }
     }
 }

@@ -1,0 +1,284 @@
+//! Reading state: the queries, the replies that answer them, and their rows.
+//!
+//! A new query is a variant here and in [`Reply`], and a function in `list`.
+
+use bytes::Bytes;
+
+use crate::event::Reply;
+use crate::ids::{Priority, Protocol, Timestamp};
+use crate::job::{Job, JobStateKind};
+use crate::request::{Cursor, Filter, JobRef, QueueKind};
+use crate::rules::{Codec, QueueRules};
+use crate::throttle::Throttle;
+
+/// State is read; nothing changes. Listings return a page at a time.
+#[derive(Clone, Debug)]
+pub enum Query {
+    /// Return everything about one job, or about the schedule with this number. Answer: `Looked`.
+    Job(JobRef),
+    /// List schedules by number. Answer: `Schedules`.
+    Schedules {
+        /// Only schedules of this protocol; `None` = any.
+        protocol: Option<Protocol>,
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
+    /// Return a batch and its progress. Answer: `Batch`.
+    Batch {
+        /// Its name.
+        batch: Bytes,
+    },
+    /// Return one queue with its figures. Answer: `Queues`, with at most one row.
+    Queue {
+        /// Its name.
+        queue: Bytes,
+    },
+    /// List the queues that exist when the first page is requested, with their figures, each once. Answer: `Queues`.
+    Queues {
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
+    /// List the jobs that match a filter. Answer: `Jobs`.
+    Jobs {
+        /// The filter.
+        filter: Filter,
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
+    /// List connections. Answer: `Clients`.
+    Clients {
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
+    /// Return totals since the data directory was created, and current figures. Answer: `Stats`.
+    Stats,
+}
+
+impl Query {
+    /// The replies that answer each query.
+    pub(crate) fn answer(&self) -> fn(&Reply) -> bool {
+        match self {
+            Self::Job(_) => |reply| matches!(reply, Reply::Looked { .. }),
+            Self::Batch { .. } => |reply| matches!(reply, Reply::Batch(_)),
+            Self::Queue { .. } | Self::Queues { .. } => |reply| matches!(reply, Reply::Queues { .. }),
+            Self::Jobs { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
+            Self::Clients { .. } => |reply| matches!(reply, Reply::Clients { .. }),
+            Self::Schedules { .. } => |reply| matches!(reply, Reply::Schedules { .. }),
+            Self::Stats => |reply| matches!(reply, Reply::Stats(_)),
+        }
+    }
+}
+
+/// One job in a listing or an answer to `Look`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobView {
+    /// The job. A large body shares memory with the engine's copy.
+    pub job: Job,
+    /// Its queue's name.
+    pub queue: Bytes,
+    /// How the body is converted for a worker of another protocol.
+    pub codec: Codec,
+}
+
+/// A batch in an answer to `LookBatch`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchView {
+    /// Its name.
+    pub name: Bytes,
+    /// The protocol of its producer.
+    pub protocol: Protocol,
+    /// The name of its parent batch.
+    pub parent: Option<Bytes>,
+    /// A description for people.
+    pub about: Bytes,
+    /// Bytes that the session gets back with the batch.
+    pub meta: Bytes,
+    /// When it was created (wall clock).
+    pub created_at: Timestamp,
+    /// Whether it may push its callbacks.
+    pub committed: bool,
+    /// Jobs that have joined it, without callbacks and without the jobs of batches in it.
+    pub total: u64,
+    /// Of these, the jobs that have not succeeded.
+    pub pending: u64,
+    /// Of `pending`, the jobs that ran, or that can no longer run.
+    pub failed: u64,
+    /// Its `complete` callback.
+    pub complete: CallbackState,
+    /// Its `success` callback.
+    pub success: CallbackState,
+}
+
+/// The state of a batch's callback.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallbackState {
+    /// Not pushed yet, or the batch has no such callback.
+    None,
+    /// Pushed. A callback that failed for good stays in this state.
+    Enqueued,
+    /// It succeeded.
+    Ok,
+}
+
+/// One queue in a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueRow {
+    /// Its name.
+    pub name: Bytes,
+    /// Its kind.
+    pub kind: QueueKind,
+    /// Whether it hands out no jobs.
+    pub paused: bool,
+    /// How many of its jobs may be worked on at once.
+    pub throttle: Option<Throttle>,
+    /// The rules for its jobs.
+    pub rules: QueueRules,
+    /// Whether all protocols share its jobs.
+    pub bridged: bool,
+    /// Throttle slots that leases hold.
+    pub slots_held: u32,
+    /// Ready jobs by [`Priority::lane`]. A `cycle` queue has all its jobs in the lane of the normal priority.
+    pub ready: [u32; Priority::COUNT],
+    /// Jobs by state, in the order of [`JobStateKind::ALL`].
+    pub places: [u32; JobStateKind::ALL.len()],
+    /// Abilities registered for it. A client that registered twice counts twice.
+    pub workers: u32,
+    /// When its oldest ready job became ready.
+    pub oldest_ready_at: Option<Timestamp>,
+}
+
+impl QueueRow {
+    /// Jobs in one state.
+    #[must_use]
+    pub fn jobs(&self, state: JobStateKind) -> u32 {
+        self.places.get(state as usize).copied().unwrap_or_default()
+    }
+
+    /// Jobs that are ready, leased, scheduled or retrying: all except dead, parked and done ones.
+    #[must_use]
+    pub fn live(&self) -> u32 {
+        [JobStateKind::Ready, JobStateKind::Leased, JobStateKind::Scheduled, JobStateKind::Retrying]
+            .into_iter()
+            .map(|p| self.jobs(p))
+            .sum()
+    }
+}
+
+/// One connection in a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientRow {
+    /// A small number for display.
+    pub number: u32,
+    /// Its address.
+    pub address: Box<str>,
+    /// The client's own name.
+    pub label: Bytes,
+    /// The protocol it speaks.
+    pub protocol: Option<Protocol>,
+    /// The queues it serves, in the order of registration.
+    pub subscriptions: Vec<Bytes>,
+    /// This row continues the previous one, which is of the same client, with queues that the client registered earlier.
+    pub is_continued: bool,
+    /// The first row of the next page continues this row with queues that the client registered earlier.
+    pub goes_on: bool,
+    /// Jobs it holds.
+    pub held: u32,
+    /// Whether it waits for work in any form.
+    pub waits: bool,
+}
+
+/// The figures of the whole engine.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Stats {
+    /// Since the data directory was created.
+    pub totals: Totals,
+    /// Current jobs by state, in the order of [`JobStateKind::ALL`].
+    pub places: [u64; JobStateKind::ALL.len()],
+    /// The same figures for each protocol that has or had any jobs, in order.
+    pub protocols: Vec<ProtocolStats>,
+    /// Current jobs.
+    pub jobs: u64,
+    /// Bytes counted for jobs, schedules and batches.
+    pub bytes: u64,
+    /// Known queues.
+    pub queues: u32,
+    /// Queues with a throttle, known or unknown.
+    pub throttled: u32,
+    /// Open connections.
+    pub clients: u32,
+    /// Named workers.
+    pub workers: u32,
+    /// Schedules.
+    pub schedules: u32,
+    /// Batches.
+    pub batches: u32,
+}
+
+/// The figures of one protocol's jobs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProtocolStats {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Since the data directory was created, or since the last complete flush of this protocol.
+    pub totals: Totals,
+    /// Current jobs by state, in the order of [`JobStateKind::ALL`].
+    pub places: [u64; JobStateKind::ALL.len()],
+}
+
+impl Stats {
+    /// The figures of one protocol.
+    #[must_use]
+    pub fn of(&self, protocol: Protocol) -> ProtocolStats {
+        let none = ProtocolStats { protocol, totals: Totals::default(), places: [0; JobStateKind::ALL.len()] };
+        self.protocols.iter().find(|row| row.protocol == protocol).cloned().unwrap_or(none)
+    }
+}
+
+impl ProtocolStats {
+    /// Jobs in one state.
+    #[must_use]
+    pub fn jobs(&self, state: JobStateKind) -> u64 {
+        self.places.get(state as usize).copied().unwrap_or_default()
+    }
+}
+
+/// Counters since the data directory was created; journalled with every commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// New jobs. A push that attaches to an existing job does not count.
+    pub pushed: u64,
+    /// Deliveries.
+    pub taken: u64,
+    /// Jobs that succeeded.
+    pub succeeded: u64,
+    /// Failures, including leases that ran out with [`OnExpiry::Fail`](crate::OnExpiry::Fail).
+    pub failed: u64,
+    /// Jobs moved to the dead-letter queue.
+    pub buried: u64,
+    /// Deliveries lost with their worker.
+    pub lost: u64,
+    /// Jobs discarded because their [`NewJob::expires_at`](crate::NewJob::expires_at) had passed.
+    pub expired: u64,
+    /// Jobs removed by commands.
+    pub cancelled: u64,
+    /// Scheduled jobs that became due.
+    pub released: u64,
+    /// Failed jobs that became due for a retry.
+    pub retried: u64,
+    /// Dead jobs removed at the end of their retention, and those dropped earlier ([`crate::DeadDropped`]).
+    pub purged: u64,
+    /// Leases that ran out, with any [`OnExpiry`](crate::OnExpiry).
+    pub timed_out: u64,
+    /// Workers that missed their heartbeats. Per protocol: workers whose connections speak it.
+    pub dismissed: u64,
+    /// Conversion errors: jobs that cannot be expressed in their worker's protocol.
+    pub misfits: u64,
+}

@@ -1,0 +1,149 @@
+//! Why the engine refuses a command. A caller acts on three kinds: the command was refused and the session can explain why;
+//! the store is unavailable; the outcome is unknown.
+
+use std::fmt;
+
+/// Why a command was refused. The session reports it in its own protocol. A refusal promises nothing, except those that
+/// [`Refusal::is_already_so`] names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    // refused: the session can explain why
+    /// A limit is reached.
+    #[error("{}", Excess(*what, *held, *limit))]
+    Limit {
+        /// What is limited.
+        what: Capacity,
+        /// How many there are, or how many were given.
+        held: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The thing does not exist.
+    #[error("{0} unknown")]
+    NotFound(Thing),
+    /// Another job or batch has the key or name.
+    #[error("job not unique")]
+    NotUnique,
+    /// The job exists, but the client's claim is not to its current lease.
+    #[error("lease not held")]
+    NotHeld,
+    /// The queue has workers or unfinished jobs.
+    #[error("queue in use")]
+    InUse,
+    /// The queue has the other kind.
+    #[error("queue of the other kind")]
+    WrongKind,
+    /// The schedule would never run.
+    #[error("schedule never comes due")]
+    NeverDue,
+    /// The command is invalid now: the client already waits or is not open, or the command's fields do not fit together.
+    #[error("out of place")]
+    OutOfPlace,
+    // unavailable: try again
+    /// The store is not responding. Nothing was done.
+    #[error("store unavailable")]
+    Unavailable,
+    // unknown: it may have been done
+    /// The store stopped responding during the command. The command may or may not have been done.
+    #[error("outcome unknown")]
+    Unknown,
+}
+
+/// What a limit of the engine bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Capacity {
+    /// Jobs of a queue, for jobs of this priority.
+    QueueJobs,
+    /// Jobs of the daemon.
+    Jobs,
+    /// Bytes of the daemon's jobs.
+    JobBytes,
+    /// Queues.
+    Queues,
+    /// Schedules.
+    Schedules,
+    /// Batches, all of them in use.
+    Batches,
+    /// Batches within each other.
+    BatchDepth,
+    /// Queues that one client serves.
+    Subscriptions,
+    /// Bytes of a name.
+    NameBytes,
+    /// Bytes of a job's body, for its queue.
+    BodyBytes,
+}
+
+/// What a command names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Thing {
+    /// A job.
+    Job,
+    /// A schedule.
+    Schedule,
+    /// A batch.
+    Batch,
+    /// A queue.
+    Queue,
+    /// A named worker.
+    Worker,
+}
+
+impl Refusal {
+    /// Whether the requested state exists already: the thing to remove is gone, or the thing to create exists. A session may
+    /// answer such a refusal like success (FWP's `ACK`, EventMQ's `UNSCHEDULE`). It therefore must wait until the journal has
+    /// written the change that caused this state, which another connection may have made a moment ago.
+    #[must_use]
+    pub const fn is_already_so(self) -> bool {
+        matches!(self, Self::NotFound(Thing::Job | Thing::Schedule | Thing::Queue) | Self::NotUnique)
+    }
+
+    /// Whether two refusals differ in their numbers only.
+    pub(crate) fn is_like(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Limit { what: one, .. }, Self::Limit { what: other, .. }) => one == other,
+            (one, other) => one == other,
+        }
+    }
+}
+
+impl Capacity {
+    /// The refusal of a command that exceeds this limit.
+    #[must_use]
+    pub fn exceeded(self, held: impl Into<u64>, limit: impl Into<u64>) -> Refusal {
+        Refusal::Limit { what: self, held: held.into(), limit: limit.into() }
+    }
+}
+
+/// A limit, and what exceeds it, as a sentence.
+struct Excess(Capacity, u64, u64);
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(what, held, limit) = self;
+        match what {
+            Capacity::QueueJobs => write!(f, "queue holds {held} jobs, limit {limit}"),
+            Capacity::Jobs => write!(f, "daemon holds {held} jobs, limit {limit}"),
+            Capacity::JobBytes => write!(f, "daemon holds {held} bytes of jobs, limit {limit}"),
+            Capacity::Queues => write!(f, "daemon knows {limit} queues, the limit"),
+            Capacity::Schedules => write!(f, "daemon keeps {limit} schedules, the limit"),
+            Capacity::Batches => write!(f, "daemon keeps {limit} batches, the limit"),
+            Capacity::BatchDepth => write!(f, "batch in {limit} batches already, the limit"),
+            Capacity::Subscriptions => write!(f, "client serves {limit} queues, the limit"),
+            Capacity::NameBytes => write!(f, "name of {held} bytes, limit {limit}"),
+            Capacity::BodyBytes => write!(f, "body of {held} bytes, limit of the queue {limit}"),
+        }
+    }
+}
+
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Job => "job",
+            Self::Schedule => "schedule",
+            Self::Batch => "batch",
+            Self::Queue => "queue",
+            Self::Worker => "worker",
+        })
+    }
+}

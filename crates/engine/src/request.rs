@@ -1,0 +1,379 @@
+//! What commands contain: a job to submit, a take, how a job and a lease are named, filters.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
+use crate::job::{Job, JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
+
+/// The peer of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct ClientInfo {
+    /// The address, as text for display. Empty for a Unix socket.
+    pub address: Box<str>,
+    /// The protocol it speaks.
+    pub protocol: Option<Protocol>,
+    /// A small number for display: gearmand shows a file descriptor here.
+    pub number: u32,
+}
+
+/// A queue a client can work on, and the terms for jobs that it receives from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subscription {
+    /// The queue's name.
+    pub queue: Bytes,
+    /// Clients with credits are served in order of weight, higher first (EventMQ).
+    pub weight: u32,
+    /// The lease a job of this queue is taken under.
+    pub lease: LeaseTerms,
+    /// This client's credits also bring it strays of this protocol, as if they were in this queue. Strays are ready jobs of
+    /// `work` queues without workers, each the first of its queue. They are leased on the terms of this ability and keep their
+    /// own queue's name. Clients that wait at that queue itself are served first. `Take` and `WaitForWork` ignore strays.
+    pub unclaimed: Option<Protocol>,
+}
+
+/// The lease that a client requests for a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseTerms {
+    /// Whether the lease ends with the connection. Otherwise it ends only by time.
+    pub connection_bound: bool,
+    /// Milliseconds until the lease ends by itself, at least 1; `None` = never.
+    pub lease_ms: Option<u64>,
+    /// What happens when the lease runs out.
+    pub on_expiry: OnExpiry,
+    /// If the job requests a lease of its own ([`NewJob::lease_ms`]), that time and this consequence replace `lease_ms` and
+    /// `on_expiry`. `None` = the job's request is ignored.
+    pub wish: Option<OnExpiry>,
+}
+
+impl LeaseTerms {
+    /// Until the connection ends.
+    pub const CONNECTION: Self =
+        Self { connection_bound: true, lease_ms: None, on_expiry: OnExpiry::Requeue, wish: None };
+}
+
+/// A job to submit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewJob {
+    /// The queue's name. An unknown queue becomes known. `kind` must match an existing queue.
+    pub queue: Bytes,
+    /// The kind of the queue.
+    pub kind: QueueKind,
+    /// The protocol of the producer.
+    pub protocol: Protocol,
+    /// Jobs with a higher priority are taken first.
+    pub priority: Priority,
+    /// Kept in the journal. Otherwise the job lives only while a client listens to it, and its producer must listen (refused with
+    /// `OutOfPlace` if it does not).
+    pub durable: bool,
+    /// Whether the producer receives progress and the end.
+    pub listen: bool,
+    /// Put the job before others of its priority instead of behind them.
+    pub front: bool,
+    /// The producer's bytes, verbatim. A body of at most [`Payload::COPY_MAX`](crate::Payload::COPY_MAX) bytes is copied and may
+    /// be part of a larger buffer. A longer body is kept without a copy.
+    pub body: Bytes,
+    /// The producer's public name for the job.
+    pub name: Option<Bytes>,
+    /// Refuse (`NotUnique`) if another job already has this name.
+    pub name_unique: bool,
+    /// Bytes that the session gets back with the job.
+    pub meta: Bytes,
+    /// The coalescing key, if any.
+    pub unique: Option<Unique>,
+    /// Do not hand out before this time (wall clock).
+    pub not_before: Option<Timestamp>,
+    /// Discard if not taken before this time (wall clock).
+    pub expires_at: Option<Timestamp>,
+    /// What follows a failure.
+    pub retry: Retry,
+    /// The producer set no retry policy: the queue's rule applies, if it has one ([`QueueRules::retry`]).
+    pub retry_default: bool,
+    /// How long the result is kept, in milliseconds; 0 = not kept.
+    pub result_keep_ms: u64,
+    /// For this many milliseconds after its end the job's outcome can be queried, unless the job was removed by a command; 0 =
+    /// not tracked.
+    pub track_ms: u64,
+    /// The lease that the job requests, in milliseconds. It overrides the taker's lease if the taker permits
+    /// ([`LeaseTerms::wish`]).
+    pub lease_ms: Option<u64>,
+    /// The name of the batch it joins; the batch must exist. Only a durable job of a `work` queue with `past` unset may join a
+    /// batch. A push that finds an existing job (`Attached`, `Kept`) joins no batch.
+    pub batch: Option<Bytes>,
+    /// Its history on another server, if it was imported.
+    pub past: Option<Box<Past>>,
+}
+
+/// A job's history on another server: for imports, not for clients. A schedule's template has none.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Past {
+    /// When it became ready there (wall clock), never later than now.
+    pub ready_at: Option<Timestamp>,
+    /// Failures so far; the retry budget counts them.
+    pub failures: u32,
+    /// Its state, if [`NewJob::not_before`] does not determine it: leased to a named worker, retrying or dead. A time in the past
+    /// is due at once.
+    pub state: Option<JobState>,
+}
+
+impl NewJob {
+    /// The simplest job: durable, normal priority, no retry, no listener.
+    #[must_use]
+    pub fn new(protocol: Protocol, queue: Bytes, body: Bytes) -> Self {
+        Self {
+            queue,
+            kind: QueueKind::Work,
+            protocol,
+            priority: Priority::NORMAL,
+            durable: true,
+            listen: false,
+            front: false,
+            body,
+            name: None,
+            name_unique: false,
+            meta: Bytes::new(),
+            unique: None,
+            not_before: None,
+            expires_at: None,
+            retry: Retry::NONE,
+            retry_default: false,
+            result_keep_ms: 0,
+            track_ms: 0,
+            lease_ms: None,
+            past: None,
+            batch: None,
+        }
+    }
+
+    /// The bytes that it counts as while it is a template.
+    pub(crate) fn weight_bytes(&self) -> u64 {
+        const FIXED: usize = 350;
+        let names = [Some(&self.queue), self.name.as_ref(), Some(&self.meta), Some(&self.body)];
+        let unique = self.unique.as_ref().map_or(0, |unique| unique.key.len());
+        (FIXED + unique + names.into_iter().flatten().map(Bytes::len).sum::<usize>()) as u64
+    }
+}
+
+/// A coalescing key, and what follows when another job holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unique {
+    /// Unique within (queue, protocol).
+    pub key: Bytes,
+    /// What follows when another job holds the key.
+    pub clash: Clash,
+    /// When the job releases the key.
+    pub until: KeyUntil,
+}
+
+/// What happens to a push whose key another job holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clash {
+    /// The producer becomes a listener of the existing job (Gearman).
+    Attach,
+    /// The push is refused (FWP).
+    Refuse,
+    /// The existing job stays as it is (spiderq).
+    Keep,
+}
+
+/// The two kinds of queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum QueueKind {
+    /// A finished job is removed.
+    #[default]
+    Work,
+    /// A repaid entry returns to the queue.
+    Cycle,
+}
+
+/// A request to take one job.
+#[derive(Clone, Debug)]
+pub struct Take {
+    /// The queues to take from.
+    pub from: From,
+    /// How a queue is chosen when several have work.
+    pub select: Select,
+    /// How long to wait when no queue has work.
+    pub wait: Wait,
+    /// The worker's name, for a time-bound lease.
+    pub worker: Bytes,
+}
+
+/// Which queues to take from.
+#[derive(Clone, Debug)]
+pub enum From {
+    /// The queues that the client serves, each on its own terms.
+    Subscriptions,
+    /// These `work` queues, on these terms. A `cycle` queue in the list is skipped.
+    Listed {
+        /// Names, in order.
+        queues: Vec<Bytes>,
+        /// The terms.
+        lease: LeaseTerms,
+    },
+    /// This `cycle` queue, on these terms. Refused if it is a `work` queue.
+    Cycle {
+        /// Its name.
+        queue: Bytes,
+        /// The terms.
+        lease: LeaseTerms,
+    },
+}
+
+/// How a queue is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Select {
+    /// The first in the list that has work.
+    ListOrder,
+    /// The one with the most urgent job; among equals the oldest job.
+    BestPriority,
+    /// The one with the most urgent job; among equals each queue in turn.
+    RoundRobin,
+    /// The one with the client's highest weight; among equals the most urgent job, then the oldest.
+    Weighted,
+}
+
+/// How long a taker waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// Until this time.
+    Until(Timestamp),
+    /// As long as the connection lives.
+    Forever,
+}
+
+/// How a command names a job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobRef {
+    /// By its number.
+    Id(JobId),
+    /// By its producer's public name. If several jobs share the name: the one leased first, else the oldest that is
+    /// neither dead nor done, else the youngest.
+    Name(Bytes),
+    /// By its coalescing key.
+    Key {
+        /// The queue's name.
+        queue: Bytes,
+        /// The protocol of the key space.
+        protocol: Protocol,
+        /// The key.
+        key: Bytes,
+    },
+    /// By a coalescing key that jobs of several queues may hold: one of these jobs, and always the same one while they stay.
+    KeyAnywhere {
+        /// The protocol of the key space.
+        protocol: Protocol,
+        /// The key.
+        key: Bytes,
+    },
+}
+
+/// A worker's claim to a job's lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// This connection holds the lease.
+    Connection,
+    /// The lease has this token.
+    Token(Token),
+    /// The job is leased, by any client (FWP: any connection may `ACK`). [`LeaseCommand::Finish`] also accepts a job that was
+    /// delivered and has since become ready or retrying: its worker finished it late.
+    AnyLease,
+    /// The job was leased to a worker whose connection, or the daemon, ended before the worker could report success. Only for
+    /// [`LeaseCommand::Finish`]. The engine does not remember the lease: the claim holds if the job is ready or retrying.
+    Late,
+}
+
+/// Where a repaid entry goes (spiderq §Repay).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RepayTo {
+    /// Towards the tail: one reward less.
+    Penalty,
+    /// Nearer the head: one reward more.
+    Reward,
+    /// The very front.
+    Front,
+    /// Out of the queue; the value stays.
+    Drop,
+}
+
+/// A worker's report on a job in progress.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// Numerator and denominator; listeners receive `raw` verbatim.
+    Progress {
+        /// The numerator.
+        numerator: u32,
+        /// The denominator.
+        denominator: u32,
+        /// A sentence, or the worker's own bytes.
+        raw: Bytes,
+    },
+    /// Part of the result.
+    Data(Bytes),
+    /// A warning for a person to read.
+    Warning(Bytes),
+}
+
+impl Note {
+    /// The bytes that listeners receive.
+    pub(crate) const fn body(&self) -> &Bytes {
+        match self {
+            Self::Progress { raw: bytes, .. } | Self::Data(bytes) | Self::Warning(bytes) => bytes,
+        }
+    }
+}
+
+/// Where a listing continues. Start with the default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cursor(pub u64, pub u64);
+
+/// Selects jobs. All conditions must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// In this state; `None` = any.
+    pub state: Option<JobStateKind>,
+    /// In this queue; `None` = any.
+    pub queue: Option<Bytes>,
+    /// Of this protocol; `None` = any.
+    pub protocol: Option<Protocol>,
+    /// With one of these public names; empty = any.
+    pub names: Vec<Bytes>,
+    /// Satisfies this condition of the session.
+    pub test: Option<Test>,
+}
+
+/// A protocol-specific condition (FWP's glob over a job's text). Must be a pure function of the job.
+#[derive(Clone)]
+pub struct Test(pub Arc<dyn Fn(&Job) -> bool + Send + Sync>);
+
+impl fmt::Debug for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Test(..)")
+    }
+}
+
+/// A bulk change of jobs. All of them skip leased jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutation {
+    /// Remove them.
+    Discard,
+    /// Move them to the dead-letter queue.
+    Kill,
+    /// Make them ready at once, behind the jobs that are ready now.
+    Requeue,
+}
+
+/// The state requested of a named worker. It only advances.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum WorkerState {
+    /// Take and process jobs.
+    Running,
+    /// Finish current jobs and take no more.
+    Quiet,
+    /// Finish current jobs and disconnect.
+    Terminate,
+}

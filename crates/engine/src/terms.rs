@@ -1,0 +1,177 @@
+//! What each command means for its carriers: what it needs of the store, which replies answer it, and which queue names it
+//! holds. A carrier (the server, a translator of names, a test) asks here and matches no commands itself.
+
+use bytes::Bytes;
+
+use crate::command::{
+    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand, ScheduleCommand,
+    TakeCommand, WorkerCommand,
+};
+use crate::event::Reply;
+use crate::ids::Tag;
+use crate::query::Query;
+use crate::request::{From, JobRef, NewJob};
+
+/// What a command needs of the store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Needs {
+    /// Nothing.
+    Nothing,
+    /// To respond, if the command wants an answer: the answer is true only once the store has the change.
+    ToAnswer,
+    /// To respond.
+    ToRespond,
+    /// To respond, and room for something new.
+    Room,
+}
+
+/// One row of the table: what the command needs of the store, and which replies answer it (besides a refusal).
+struct Terms(Needs, fn(&Reply) -> bool);
+
+impl Command {
+    /// The table.
+    fn terms(&self) -> Terms {
+        use Needs::{Nothing, Room, ToAnswer, ToRespond};
+        const DONE: fn(&Reply) -> bool = |reply| matches!(reply, Reply::Done);
+        const UNANSWERED: fn(&Reply) -> bool = |_| false;
+        match self {
+            Self::Client(_) => Terms(Nothing, UNANSWERED),
+            Self::Job(JobCommand::Push(job)) => {
+                Terms(if job.durable { Room } else { Nothing }, |reply| matches!(reply, Reply::Pushed { .. }))
+            }
+            Self::Job(_) | Self::Lease(LeaseCommand::Unconvertible { .. }) => Terms(ToAnswer, DONE),
+            Self::Take(TakeCommand::Take(_)) => Terms(Nothing, |reply| matches!(reply, Reply::Taken(_) | Reply::Empty)),
+            Self::Take(_) => Terms(Nothing, UNANSWERED),
+            Self::Lease(LeaseCommand::Finish { .. }) => Terms(ToAnswer, |reply| matches!(reply, Reply::Finished(_))),
+            Self::Lease(LeaseCommand::Fail { .. }) => Terms(ToAnswer, |reply| matches!(reply, Reply::Failed { .. })),
+            Self::Lease(LeaseCommand::Progress { .. }) => Terms(Nothing, DONE),
+            Self::Lease(_) => Terms(ToAnswer, DONE),
+            Self::Queue(QueueCommand::Bridge(_)) => Terms(Nothing, DONE),
+            Self::Queue(QueueCommand::Remove { .. }) => {
+                Terms(ToAnswer, |reply| matches!(reply, Reply::Done | Reply::Mutated { .. }))
+            }
+            Self::Queue(_) => Terms(ToAnswer, DONE),
+            Self::Schedule(ScheduleCommand::Set(_)) => Terms(Room, |reply| matches!(reply, Reply::ScheduleSet { .. })),
+            Self::Schedule(ScheduleCommand::Remove(_)) => Terms(ToAnswer, DONE),
+            Self::Batch(BatchCommand::New(_)) => Terms(Room, DONE),
+            Self::Batch(_) => Terms(ToAnswer, DONE),
+            Self::Worker(WorkerCommand::Beat { .. }) => Terms(Nothing, |reply| matches!(reply, Reply::Beaten(_))),
+            Self::Worker(_) => Terms(Nothing, DONE),
+            Self::Bulk(_) => Terms(ToRespond, |reply| matches!(reply, Reply::Mutated { .. })),
+            Self::Query(query) => Terms(Nothing, query.answer()),
+            Self::Barrier => Terms(ToAnswer, |reply| matches!(reply, Reply::Settled)),
+        }
+    }
+
+    /// Whether the command has an effect, or an answer, that is true only once the store has it.
+    #[must_use]
+    pub fn needs_store(&self, tag: Tag) -> bool {
+        let Terms(needs, _) = self.terms();
+        needs >= Needs::ToRespond || needs == Needs::ToAnswer && tag.wants_answer()
+    }
+
+    /// Whether the command adds something that the store must keep.
+    #[must_use]
+    pub fn takes_room(&self) -> bool {
+        self.terms().0 == Needs::Room
+    }
+
+    /// Whether this reply can answer the command.
+    #[must_use]
+    pub fn is_answered_by(&self, reply: &Reply) -> bool {
+        matches!(reply, Reply::Refused(_)) || self.terms().1(reply)
+    }
+
+    /// The job that the command submits.
+    #[must_use]
+    pub const fn new_job(&self) -> Option<&NewJob> {
+        if let Self::Job(JobCommand::Push(job)) = self { Some(job) } else { None }
+    }
+
+    /// Whether a worker reports with this command that it has ended a job.
+    #[must_use]
+    pub const fn ends_job(&self) -> bool {
+        matches!(self, Self::Lease(LeaseCommand::Finish { .. } | LeaseCommand::Fail { .. }))
+    }
+
+    /// Whether the command waits for work.
+    #[must_use]
+    pub const fn waits_for_work(&self) -> bool {
+        matches!(self, Self::Take(TakeCommand::Take(_) | TakeCommand::WaitForWork | TakeCommand::Credit { .. }))
+    }
+
+    /// Whether the command may be too long for one visit ([`crate::Engine::apply_in_part`]).
+    #[must_use]
+    pub const fn runs_in_parts(&self) -> bool {
+        matches!(self, Self::Client(ClientCommand::Close | ClientCommand::UnserveAll { .. }))
+    }
+
+    /// Passes each queue name in this command to `each`.
+    pub fn queue_names_mut(&mut self, mut each: impl FnMut(&mut Bytes)) {
+        match self {
+            Self::Client(ClientCommand::Serve(subscription)) => each(&mut subscription.queue),
+            Self::Client(ClientCommand::Unserve { queue, .. }) | Self::Query(Query::Queue { queue }) => each(queue),
+            Self::Job(JobCommand::Push(job)) => each(&mut job.queue),
+            Self::Job(JobCommand::Track { job, .. } | JobCommand::Replace { job, .. } | JobCommand::Cancel(job))
+            | Self::Query(Query::Job(job)) => job.queue_name_mut(each),
+            Self::Take(TakeCommand::Take(take)) => match &mut take.from {
+                From::Subscriptions => {}
+                From::Listed { queues, .. } => queues.iter_mut().for_each(each),
+                From::Cycle { queue, .. } => each(queue),
+            },
+            Self::Lease(command) => command.job_mut().queue_name_mut(each),
+            Self::Queue(command) => command.queue_mut().into_iter().for_each(each),
+            Self::Schedule(ScheduleCommand::Set(schedule)) => each(&mut schedule.job.queue),
+            Self::Batch(BatchCommand::New(batch)) => {
+                batch.complete.iter_mut().chain(&mut batch.success).for_each(|job| each(&mut job.queue));
+            }
+            Self::Bulk(BulkCommand::Mutate { filter, .. }) | Self::Query(Query::Jobs { filter, .. }) => {
+                filter.queue.iter_mut().for_each(each);
+            }
+            Self::Client(_)
+            | Self::Take(_)
+            | Self::Schedule(ScheduleCommand::Remove(_))
+            | Self::Batch(_)
+            | Self::Worker(_)
+            | Self::Bulk(BulkCommand::Flush { .. })
+            | Self::Query(_)
+            | Self::Barrier => {}
+        }
+    }
+}
+
+impl LeaseCommand {
+    const fn job_mut(&mut self) -> &mut JobRef {
+        match self {
+            Self::Finish { job, .. }
+            | Self::Fail { job, .. }
+            | Self::Unconvertible { job, .. }
+            | Self::Release { job, .. }
+            | Self::Extend { job, .. }
+            | Self::Repay { job, .. }
+            | Self::Progress { job, .. } => job,
+        }
+    }
+}
+
+impl QueueCommand {
+    const fn queue_mut(&mut self) -> Option<&mut Bytes> {
+        match self {
+            Self::Create { queue, .. }
+            | Self::Remove { queue, .. }
+            | Self::Pause { queue, .. }
+            | Self::Limit { queue, .. }
+            | Self::Throttle { queue, .. }
+            | Self::SetRules { queue, .. } => Some(queue),
+            Self::Bridge(_) => None,
+        }
+    }
+}
+
+impl JobRef {
+    fn queue_name_mut(&mut self, each: impl FnOnce(&mut Bytes)) {
+        if let Self::Key { queue, .. } = self {
+            each(queue);
+        }
+    }
+}
