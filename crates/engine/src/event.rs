@@ -152,10 +152,13 @@ impl Event {
         matches!(self, Self::Reply(_, Reply::Settled))
     }
 
-    /// Whether this event gives its client a job to work on.
+    /// The job that this event gives its client to work on.
     #[must_use]
-    pub const fn hands_out(&self) -> bool {
-        matches!(self, Self::Reply(_, Reply::Taken(_)) | Self::Notice(Notice::Delivered(_)))
+    pub fn handed_out(&self) -> Option<&Taken> {
+        match self {
+            Self::Reply(_, Reply::Taken(job)) | Self::Notice(Notice::Delivered(job)) => Some(job),
+            Self::Reply(..) | Self::Notice(_) => None,
+        }
     }
 
     /// Whether the client must get this event however much it has not read yet.

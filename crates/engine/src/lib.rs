@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use windlass_engine::{ClientId, ClientInfo, Command, Engine, Limits, NewJob, Protocol, Tag, Timestamp, Context};
+//! use windlass_engine::{ClientCommand, ClientId, ClientInfo, Context, Engine, JobCommand, Limits, NewJob, Protocol, Tag, Timestamp};
 //!
 //! let mut engine = Engine::new(Limits::default(), 0);
 //! let mut context = Context::new(Timestamp(1_000), 7);

@@ -7,7 +7,7 @@ use common::{
 };
 use windlass_engine::{
     Bridge, Change, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobStateKind,
-    LeaseTerms, Limits, Mutation, OnExpiry, Protocol, QueueCommand, QueueKind, Reply, Select, Subscription, Tag,
+    LeaseTerms, Limits, Mutation, Notice, OnExpiry, Protocol, QueueCommand, QueueKind, Select, Subscription, Tag,
     TakeCommand, Timestamp,
 };
 
@@ -79,7 +79,7 @@ fn which_jobs_are_strays() {
                 said.extend(broker.hear(if step { 1 } else { 4 }, if step { credit(1) } else { job.clone() }));
                 broker.engine.check();
             }
-            said.retain(|(_, event)| matches!(event, Event::Reply(_, Reply::Taken(_))));
+            said.retain(|(_, event)| event.handed_out().is_some());
             assert_eq!(common::words(&said).join(""), expected, "{when}, credit first: {credit_first}");
         }
     }
@@ -93,7 +93,7 @@ fn a_stray_keeps_its_queue_and_is_leased_on_the_terms_of_the_ability() {
     broker.hear(1, ClientCommand::Serve(subscription));
     broker.hear(1, credit(2));
     let said = broker.hear(4, push("q"));
-    let [_, (_, Event::Reply(_, Reply::Taken(job)))] = &said[..] else { panic!("{said:?}") };
+    let [_, (_, Event::Notice(Notice::Delivered(job)))] = &said[..] else { panic!("{said:?}") };
     assert_eq!((&*job.queue, job.until), (&b"q"[..], Timestamp(1_500)));
     // It comes back to its own queue, and then to the remaining credit.
     broker.at(1_500, ["1 took j1.2 until 2000"]);
@@ -217,7 +217,7 @@ fn strays_are_ordered_with_the_abilitys_own_queue() {
         let said = broker.hear(1, TakeCommand::Credit { credits: 9, select });
         broker.engine.check();
         let jobs = said.iter().filter_map(|(_, event)| {
-            let Event::Reply(_, Reply::Taken(job)) = event else { return None };
+            let job = event.handed_out()?;
             Some(job.id.0)
         });
         assert_eq!(jobs.collect::<Vec<_>>(), expected, "{select:?}");
@@ -233,7 +233,7 @@ fn the_heaviest_ability_gets_the_stray_and_equals_take_turns() {
     }
     let takers = (0..6).map(|_| {
         let said = broker.hear(4, push("q"));
-        said.iter().find_map(|(client, event)| matches!(event, Event::Reply(_, Reply::Taken(_))).then_some(client.0))
+        said.iter().find_map(|(client, event)| event.handed_out().map(|_| client.0))
     });
     assert_eq!(takers.collect::<Vec<_>>(), [2, 2, 1, 3, 1, 3].map(Some));
 }

@@ -272,7 +272,7 @@ fn a_client_that_gives_back_in_parts_keeps_a_job_that_its_own_take_gets() {
     let mut context = windlass_engine::Context::new(windlass_engine::Timestamp(broker.now), 1);
     while broker.engine.apply_in_part(windlass_engine::ClientId(3), &command, &mut context) {}
     context.events.append(&mut broker.hear(3, command));
-    let taken = context.events.iter().filter(|(_, event)| matches!(event, Event::Reply(_, Reply::Taken(_)))).count();
+    let taken = context.events.iter().filter(|(_, event)| event.handed_out().is_some()).count();
     let count = |state| broker.engine.queues().map(|queue| queue.jobs(state)).sum::<u32>();
     assert_eq!((taken, count(JobStateKind::Leased), count(JobStateKind::Ready)), (1, 1, 1));
 }

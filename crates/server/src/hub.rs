@@ -501,7 +501,7 @@ impl Core {
         for (index, (client, event)) in events.drain(..).enumerate() {
             self.post_words(index, own);
             let gate = if event.is_barrier() { barrier } else { gate };
-            let handed_out = event.hands_out();
+            let handed_out = event.handed_out().is_some();
             let needs = if handed_out { self.ends.gate(client) } else { u64::from(event.acknowledges()) * gate };
             let needs = if needs > durable { needs } else { 0 };
             let hold = Hold::on(&event, &mut last, budget);

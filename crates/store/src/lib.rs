@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use windlass_engine::{ClientId, Command, Limits, NewJob, Protocol, Tag, Timestamp, Context};
+//! use windlass_engine::{ClientId, JobCommand, Limits, NewJob, Protocol, Tag, Timestamp, Context};
 //! use windlass_store::{Opened, StoreConfig, open};
 //!
 //! let dir = tempfile::tempdir()?;
@@ -16,7 +16,7 @@
 //! // A visit: under the engine's lock.
 //! let mut context = Context::new(Timestamp(1_000), 7);
 //! let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"resize"), Bytes::from_static(b"cat.png"));
-//! engine.apply(ClientId(1), Tag(1), Command::Push(Box::new(job)), &mut context);
+//! engine.apply(ClientId(1), Tag(1), JobCommand::Push(Box::new(job)), &mut context);
 //! journal.append(&engine, &context.changes);
 //! let acknowledge_after = journal.pending_seq();
 //!

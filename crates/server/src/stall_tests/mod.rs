@@ -75,7 +75,7 @@ fn every_event_that_acknowledges_has_a_scene() {
         [GEARMAN, FAKTORY, SPIDERQ, EVENTMQ].into_iter().flat_map(scenes).flat_map(|scene| waits(&scene)).collect();
     let acknowledging = events::all().into_iter().filter(|(_, acknowledges, _)| *acknowledges);
     // And a job, with `hand_out_after_commit`: it shows that the last one is over.
-    let expected = acknowledging.map(|(name, ..)| name).chain(["Taken"]);
+    let expected = acknowledging.map(|(name, ..)| name).chain(["Taken", "Delivered"]);
     assert_eq!(shown, expected.map(str::to_owned).collect());
 }
 

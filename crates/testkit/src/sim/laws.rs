@@ -74,7 +74,7 @@ impl Laws {
             count(|event| matches!(event, Event::Notice(Notice::WorkAvailable))) <= 1,
             "one push, one woken: {said:?}"
         );
-        assert!(count(|event| matches!(event, Event::Reply(_, Reply::Taken(_)))) <= 1, "one push, one taken: {said:?}");
+        assert!(count(|event| event.handed_out().is_some()) <= 1, "one push, one taken: {said:?}");
     }
 
     /// After a restart all connections are gone, and the deliveries that ended with the daemon may be forgotten.
@@ -104,7 +104,7 @@ impl Laws {
             _ => {}
         }
         for (client, event) in said {
-            let (Event::Reply(_, Reply::Taken(job)), Some(own)) = (event, self.speak.get(client)) else { continue };
+            let (Some(job), Some(own)) = (event.handed_out(), self.speak.get(client)) else { continue };
             // Entries of `cycle` queues are shared by all protocols.
             let is_work = engine.job(job.id).is_some_and(|job| job.cycle().is_none());
             if is_work && job.protocol != *own {
@@ -163,7 +163,7 @@ impl Laws {
 
     fn watch_tokens(&mut self, said: &[(ClientId, Event)]) {
         for (_, event) in said {
-            if let Event::Reply(_, Reply::Taken(job)) = event {
+            if let Some(job) = event.handed_out() {
                 let before = self.tokens.insert(job.id, job.token);
                 assert!(before < Some(job.token), "{:?} was leased with {before:?} before", job);
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 
-use windlass_engine::{Change, ClientId, Command, Event, Notice, Reply};
+use windlass_engine::{Change, ClientId, Command, Event, Notice, Refusal, Reply};
 
 /// Counts and a fingerprint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,13 +31,18 @@ impl Tally {
     }
 
     pub(crate) fn note_command(&mut self, command: &Command) {
-        self.count(format!("Command::{}", variant(command)));
+        self.count(words(command, 2).replace('(', "::"));
     }
 
     pub(crate) fn note_events(&mut self, fingerprint: bool, events: &[(ClientId, Event)]) {
         for (client, event) in events {
-            self.count(format!("Event::{}", variant(event)));
             match event {
+                Event::Reply(_, reply) => self.count(format!("Reply::{}", variant(reply))),
+                Event::Notice(notice) => self.count(format!("Notice::{}", variant(notice))),
+            }
+            match event {
+                Event::Reply(_, Reply::Refused(Refusal::Limit { what, .. })) => self.count(format!("Limit::{what:?}")),
+                Event::Reply(_, Reply::Refused(Refusal::NotFound(thing))) => self.count(format!("NotFound::{thing:?}")),
                 Event::Reply(_, Reply::Refused(why)) => self.count(format!("Refusal::{}", variant(why))),
                 Event::Notice(Notice::Ended { end, .. }) => self.count(format!("End::{}", variant(end))),
                 Event::Reply(_, Reply::Failed { fate, .. }) => self.count(format!("Fate::{}", variant(fate))),
@@ -73,18 +78,29 @@ impl Tally {
 
 /// An enum's variant, from how it prints.
 fn variant(what: &dyn Debug) -> String {
-    let mut name = FirstWord(String::new());
-    // The writer fails after the first word, which saves formatting the rest.
-    let _ = write!(name, "{what:?}");
-    name.0
+    words(what, 1)
 }
 
-struct FirstWord(String);
+/// The first words of how it prints, up to this many, with the brackets between them.
+fn words(what: &dyn Debug, count: usize) -> String {
+    let mut words = FirstWords(String::new(), count);
+    // The writer fails after these words, which saves formatting the rest.
+    let _ = write!(words, "{what:?}");
+    words.0
+}
 
-impl Write for FirstWord {
+/// The text so far, and how many words may still end.
+struct FirstWords(String, usize);
+
+impl Write for FirstWords {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        let word: String = text.chars().take_while(|c| c.is_alphanumeric()).collect();
-        self.0.push_str(&word);
-        if word.len() == text.len() { Ok(()) } else { Err(std::fmt::Error) }
+        for c in text.chars() {
+            self.1 -= usize::from(!c.is_alphanumeric());
+            if self.1 == 0 {
+                return Err(std::fmt::Error);
+            }
+            self.0.push(c);
+        }
+        Ok(())
     }
 }

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use bytes::Bytes;
 use windlass_engine::{
-    Capacity, ClientId, From, Holder, JobId, JobState, Lease, LeaseTerms, QueueId, QueueKind, Refusal, Reply, Select,
-    Tag, Take, Taken, Timestamp, Token, Wait, WorkerState,
+    Capacity, ClientId, From, Holder, JobId, JobState, Lease, LeaseTerms, Notice, QueueId, QueueKind, Refusal, Reply,
+    Select, Tag, Take, Taken, Timestamp, Token, Wait, WorkerState,
 };
 
 use super::memo::{Blocked, Served};
@@ -165,7 +165,10 @@ impl Oracle {
             client.last_queue = Some(served.queue);
         }
         let job = Box::new(self.taken(id, token, until));
-        self.reply(client, tag, Reply::Taken(job));
+        match tag {
+            Tag::NONE => self.notify(client, Notice::Delivered(job)),
+            tag => self.reply(client, tag, Reply::Taken(job)),
+        }
     }
 
     fn taken(&self, id: JobId, token: Token, until: Timestamp) -> Taken {
