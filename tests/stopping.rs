@@ -117,6 +117,7 @@ fn sigttin_logs_the_state_and_disturbs_no_client() {
     assert_eq!(find("jobs", "jobs", 2.into())["running"], 1);
     assert_eq!(find("connection", "protocol", "gearman".into())["address"], "127.0.0.1");
     find("connection", "protocol", "faktory".into());
+    assert_eq!(find("worker", "protocol", "faktory".into())["jobs"], 1);
     assert_eq!(find("queue", "queue", "resize".into())["ready"], 1);
     assert_eq!(find("queue", "queue", "mail".into())["running"], 1);
     find("serving thread", "connections", 2.into());

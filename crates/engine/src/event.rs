@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::ids::{JobId, Tag};
 use crate::job::Failure;
 use crate::outcome::{End, Fate, Pushed, Taken};
-use crate::query::{BatchView, ClientRow, JobView, QueueRow, Stats};
+use crate::query::{BatchView, ClientRow, JobView, QueueRow, Stats, WorkerRow};
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
 use crate::schedule::Schedule;
@@ -88,6 +88,13 @@ pub enum Reply {
         /// The rows.
         rows: Vec<JobView>,
         /// Where to continue; `None` = no more rows. A short or empty page is not always the last.
+        next: Option<Cursor>,
+    },
+    /// A page of workers that are known by name.
+    Workers {
+        /// The rows.
+        rows: Vec<WorkerRow>,
+        /// Where to continue; `None` = no more rows.
         next: Option<Cursor>,
     },
     /// A page of connections.
@@ -231,6 +238,7 @@ impl Reply {
             | Self::Batch(_)
             | Self::Queues { .. }
             | Self::Jobs { .. }
+            | Self::Workers { .. }
             | Self::Clients { .. }
             | Self::Stats(_)
             | Self::Beaten(_) => false,
@@ -247,6 +255,7 @@ impl Reply {
             Self::Schedules { rows, .. } => rows.len() * ROW_BYTES,
             Self::Queues { rows, .. } => rows.len() * ROW_BYTES,
             Self::Jobs { rows, .. } => rows.len() * ROW_BYTES,
+            Self::Workers { rows, .. } => rows.len() * ROW_BYTES,
             Self::Clients { rows, .. } => rows.len() * ROW_BYTES,
             Self::Batch(batch) => ROW_BYTES + batch.about.len() + batch.meta.len(),
             Self::Stats(_) => ROW_BYTES,

@@ -1,13 +1,16 @@
 //! Listings and bulk changes, a page at a time. No command shows or changes more than `page_max` rows, and its search costs at
 //! most [`WORK_PER_ROW`] for each row, so no command stalls the others.
 
+use bytes::Bytes;
+
+use crate::client::Worker;
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::event::Reply;
 use crate::ids::{ClientId, JobId, QueueId, Tag, Timestamp};
 use crate::job::JobStateKind;
 use crate::query::Query;
-use crate::query::{ClientRow, JobView, QueueRow};
+use crate::query::{ClientRow, JobView, QueueRow, WorkerRow};
 use crate::ready::{Slot, SortKey};
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Filter, Mutation, QueueKind};
@@ -32,6 +35,7 @@ impl Engine {
             Query::Queue { queue } => Ok(self.look_queue(client, tag, &queue, context)),
             Query::Queues { after, limit } => Ok(self.list_queues(client, tag, (after, limit), context)),
             Query::Jobs { filter, after, limit } => Ok(self.list_jobs(client, tag, &filter, (after, limit), context)),
+            Query::Workers { after, limit } => Ok(self.list_workers(client, tag, (after, limit), context)),
             Query::Clients { after, limit } => Ok(self.list_clients(client, tag, (after, limit), context)),
             Query::Stats => Ok(self.tell_stats(client, tag, context)),
         }
@@ -78,6 +82,21 @@ impl Engine {
             page.push(row);
         }
         (page, None)
+    }
+
+    pub(crate) fn list_workers(
+        &self,
+        client: ClientId,
+        tag: Tag,
+        (after, limit): (Cursor, u32),
+        context: &mut Context,
+    ) {
+        let limit = self.page(limit);
+        let mut workers = self.workers.range(after.0..);
+        let rows: Vec<WorkerRow> = workers.by_ref().take(limit).map(|(_, worker)| worker.row()).collect();
+        self.spend(ROW * rows.len() as u64);
+        let next = workers.next().map(|(number, _)| Cursor(*number, 0));
+        context.reply(client, tag, Reply::Workers { rows, next });
     }
 
     /// Lists clients. A client that serves more queues than one page may name gets several rows; the first has the queues that
@@ -291,5 +310,20 @@ impl Engine {
 
     pub(crate) fn page(&self, limit: u32) -> usize {
         limit.clamp(1, self.limits.page_max.max(1)) as usize
+    }
+}
+
+impl Worker {
+    fn row(&self) -> WorkerRow {
+        let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
+        WorkerRow {
+            name: Bytes::copy_from_slice(&self.name),
+            about: self.about.clone(),
+            protocol: self.protocol,
+            state: self.state,
+            beat_at: self.beat_at,
+            connections: count(self.clients.len()),
+            held: count(self.held.len()),
+        }
     }
 }

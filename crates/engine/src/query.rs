@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::event::Reply;
 use crate::ids::{Priority, Protocol, Timestamp};
 use crate::job::{Job, JobStateKind};
-use crate::request::{Cursor, Filter, JobRef, QueueKind};
+use crate::request::{Cursor, Filter, JobRef, QueueKind, WorkerState};
 use crate::rules::{Codec, QueueRules};
 use crate::throttle::Throttle;
 
@@ -51,6 +51,13 @@ pub enum Query {
         /// The most rows to return.
         limit: u32,
     },
+    /// List the workers that are known by name. Answer: `Workers`.
+    Workers {
+        /// Where the previous page ended.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
     /// List connections. Answer: `Clients`.
     Clients {
         /// Where the previous page ended.
@@ -70,6 +77,7 @@ impl Query {
             Self::Batch { .. } => |reply| matches!(reply, Reply::Batch(_)),
             Self::Queue { .. } | Self::Queues { .. } => |reply| matches!(reply, Reply::Queues { .. }),
             Self::Jobs { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
+            Self::Workers { .. } => |reply| matches!(reply, Reply::Workers { .. }),
             Self::Clients { .. } => |reply| matches!(reply, Reply::Clients { .. }),
             Self::Schedules { .. } => |reply| matches!(reply, Reply::Schedules { .. }),
             Self::Stats => |reply| matches!(reply, Reply::Stats(_)),
@@ -170,6 +178,25 @@ impl QueueRow {
             .map(|p| self.jobs(p))
             .sum()
     }
+}
+
+/// One worker in a listing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerRow {
+    /// Its name.
+    pub name: Bytes,
+    /// Its description of itself.
+    pub about: Bytes,
+    /// The protocol of its first connection.
+    pub protocol: Option<Protocol>,
+    /// The state requested of it.
+    pub state: WorkerState,
+    /// When it last sent a heartbeat (engine's time).
+    pub beat_at: Timestamp,
+    /// Its open connections.
+    pub connections: u32,
+    /// Jobs that it holds under time-bound leases.
+    pub held: u32,
 }
 
 /// One connection in a listing.

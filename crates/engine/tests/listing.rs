@@ -5,8 +5,8 @@ mod common;
 
 use common::{Broker, all, fail, in_queue, list_jobs, list_queues, mutate, placed, push, take, take_round, with_names};
 use windlass_engine::{
-    Backoff, ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobRef, JobStateKind, Mutation, Protocol,
-    Query, QueueKind, RepayTo, Reply, Test,
+    Backoff, ClientCommand, Command, Cursor, Event, Filter, JobCommand, JobRef, JobStateKind, Mutation, OnExpiry,
+    Protocol, Query, QueueKind, RepayTo, Reply, Test, WorkerCommand, WorkerState,
 };
 
 /// j1 dead, j2 retrying, j3 scheduled, j4 leased, j5 done, j6 shelved (queue c), j7 and j8 ready.
@@ -232,6 +232,25 @@ fn clients_in_order_of_their_numbers() {
         ["1 clients one two three four"],
     );
     broker.says(1, Command::Query(Query::Clients { after: Cursor(2, 0), limit: 2 }), ["1 clients two three and more"]);
+}
+
+#[test]
+fn workers_are_listed_in_pages_with_what_they_hold() {
+    let mut broker = Broker::new();
+    for (client, worker) in [(1, "a"), (2, "b"), (3, "b")] {
+        let register = WorkerCommand::Register { worker: worker.into(), about: "about".into() };
+        broker.says(client, Command::Worker(register), [format!("{client} done").as_str()]);
+    }
+    broker.hear(1, push("x"));
+    broker.hear(2, take(["x"]).for_ms(5_000, OnExpiry::Requeue).worker("b"));
+    let list = |after, limit| Command::Query(Query::Workers { after, limit });
+    broker.says(1, list(Cursor::default(), 9), ["1 workers a 0 b 1"]);
+    broker.says(1, list(Cursor::default(), 1), ["1 workers a 0 and more"]);
+    let events = broker.hear(1, list(Cursor(2, 0), 9));
+    let [(_, Event::Reply(_, Reply::Workers { rows, next: None }))] = events.as_slice() else { panic!("{events:?}") };
+    let [row] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!((&row.name[..], &row.about[..], row.connections, row.held), (&b"b"[..], &b"about"[..], 2, 1));
+    assert_eq!(row.state, WorkerState::Running);
 }
 
 #[test]

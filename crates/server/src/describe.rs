@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use windlass_engine::{ClientRow, Cursor, JobStateKind, Protocol, Query, QueueRow, Reply, Stats};
+use windlass_engine::{ClientRow, Cursor, JobStateKind, Protocol, Query, QueueRow, Reply, Stats, WorkerRow};
 
 use crate::listen::Acceptor;
 use crate::logging::limited::shown;
@@ -14,6 +14,7 @@ const ROWS_MAX: u32 = 100;
 pub(crate) fn log(acceptor: &Acceptor) {
     tracing::info!("SIGTTIN: the report begins");
     stats(acceptor);
+    workers(acceptor);
     clients(acceptor);
     queues(acceptor);
     threads(acceptor);
@@ -30,6 +31,18 @@ fn stats(acceptor: &Acceptor) {
     let connections = clients.saturating_sub(1);
     tracing::info!(connections, workers, queues, schedules, batches, bytes, "totals");
     tracing::info!(jobs, ready, running, scheduled, retrying, dead, "jobs");
+}
+
+fn workers(acceptor: &Acceptor) {
+    let page = acceptor.hub.ask(Query::Workers { after: Cursor::default(), limit: ROWS_MAX });
+    let Ok(Reply::Workers { rows, next }) = page else { return };
+    for WorkerRow { name, protocol, state, connections, held, .. } in rows {
+        let (protocol, name) = (protocol.map_or("?", protocol_name), shown(&name));
+        tracing::info!(protocol, name, ?state, connections, jobs = held, "worker");
+    }
+    if next.is_some() {
+        tracing::info!("more workers are not shown");
+    }
 }
 
 fn clients(acceptor: &Acceptor) {

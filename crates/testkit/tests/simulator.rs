@@ -65,7 +65,7 @@ fn everything_happens(tally: &Tally) {
         ("Job", "Push Track Replace Cancel"),
         ("Take", "Take WaitForWork Credit Unwait"),
         ("Lease", "Finish Fail Unconvertible Release Extend Repay Progress"),
-        ("Query", "Job Batch Queue Queues Jobs Clients Schedules Stats"),
+        ("Query", "Job Batch Queue Queues Jobs Workers Clients Schedules Stats"),
         ("Queue", "Create Remove Pause Limit Throttle SetRules Bridge"),
         ("Schedule", "Set Remove"),
         ("Batch", "New Open Commit"),
@@ -73,7 +73,7 @@ fn everything_happens(tally: &Tally) {
         ("Worker", "Register Beat SetState"),
         (
             "Reply",
-            "Pushed Taken Empty Finished Failed Done Settled Refused Looked ScheduleSet Schedules Batch Queues Clients \
+            "Pushed Taken Empty Finished Failed Done Settled Refused Looked ScheduleSet Schedules Batch Queues Workers Clients \
              Stats Mutated Beaten",
         ),
         ("Notice", "Delivered WorkAvailable Progress Ended Dismissed"),

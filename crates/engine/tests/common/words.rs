@@ -52,6 +52,9 @@ fn word(event: &Event) -> String {
         Event::Reply(_, Reply::Jobs { rows, next, .. }) => {
             listed("jobs", rows.iter().map(|row| format!("j{}", row.job.id.0)), *next)
         }
+        Event::Reply(_, Reply::Workers { rows, next }) => {
+            listed("workers", rows.iter().map(|row| format!("{} {}", text(&row.name), row.held)), *next)
+        }
         Event::Reply(_, Reply::Clients { rows, next, .. }) => {
             listed("clients", rows.iter().map(|row| text(&row.label)), *next)
         }

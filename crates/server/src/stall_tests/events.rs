@@ -43,6 +43,7 @@ events! {
     Batch: R(_, Reply::Batch(_)), false, R(TAG, Reply::Batch(Box::new(batch())));
     Queues: R(_, Reply::Queues { .. }), false, R(TAG, Reply::Queues { rows: Vec::new(), next: None });
     Jobs: R(_, Reply::Jobs { .. }), false, R(TAG, Reply::Jobs { rows: Vec::new(), next: None });
+    Workers: R(_, Reply::Workers { .. }), false, R(TAG, Reply::Workers { rows: Vec::new(), next: None });
     Clients: R(_, Reply::Clients { .. }), false, R(TAG, Reply::Clients { rows: Vec::new(), next: None });
     Stats: R(_, Reply::Stats(_)), false, R(TAG, Reply::Stats(Box::default()));
     Mutated: R(_, Reply::Mutated { .. }), true, R(TAG, Reply::Mutated { changed: 1, next: None });

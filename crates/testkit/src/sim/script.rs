@@ -55,6 +55,7 @@ pub(crate) enum Kind {
     LookQueue,
     ListQueues,
     ListJobs,
+    ListWorkers,
     ListClients,
     Stats,
     Barrier,
@@ -68,7 +69,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them, with their weights in an average world.
-    pub(crate) const ALL: [(u64, Self); 49] = [
+    pub(crate) const ALL: [(u64, Self); 50] = [
         (60, Self::Open),
         (10, Self::Close),
         (2, Self::Label),
@@ -109,6 +110,7 @@ impl Kind {
         (3, Self::LookQueue),
         (3, Self::ListQueues),
         (8, Self::ListJobs),
+        (3, Self::ListWorkers),
         (3, Self::ListClients),
         (3, Self::Stats),
         (1, Self::Barrier),
@@ -194,6 +196,7 @@ impl Script<'_> {
             Kind::LookBatch => Command::Query(Query::Batch { batch: self.batch() }),
             Kind::LookQueue => Command::Query(Query::Queue { queue: self.queue() }),
             Kind::ListQueues => Command::Query(Query::Queues { after: self.cursor(), limit: self.number(4) }),
+            Kind::ListWorkers => Command::Query(Query::Workers { after: self.cursor(), limit: self.number(4) }),
             Kind::ListClients => Command::Query(Query::Clients { after: self.cursor(), limit: self.number(4) }),
             Kind::ListJobs => {
                 Command::Query(Query::Jobs { filter: self.filter(), after: Cursor::default(), limit: self.number(5) })

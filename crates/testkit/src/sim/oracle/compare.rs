@@ -108,6 +108,7 @@ impl Oracle {
         self.queues.iter_mut().for_each(|queue| queue.bridged = false);
         self.starts += 1;
         self.workers.clear();
+        self.next_worker = 1;
         self.awake.clear();
         self.jobs.retain(|memo| memo.job.durable);
         for memo in &mut self.jobs {

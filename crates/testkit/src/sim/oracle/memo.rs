@@ -197,6 +197,7 @@ impl ClientMemo {
 pub(crate) struct WorkerMemo {
     pub(crate) number: u64,
     pub(crate) name: Bytes,
+    pub(crate) about: Bytes,
     pub(crate) state: WorkerState,
     pub(crate) beat_at: Timestamp,
     pub(crate) protocol: Option<Protocol>,

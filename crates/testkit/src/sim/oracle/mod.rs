@@ -231,13 +231,14 @@ impl Oracle {
             Command::Query(Query::Batch { batch }) => self.look_batch(client, tag, batch),
             Command::Query(Query::Queue { queue }) => self.look_queue(client, tag, queue),
             Command::Query(Query::Queues { after, limit }) => self.list_queues(client, tag, *after, *limit),
+            Command::Query(Query::Workers { after, limit }) => self.list_workers(client, tag, *after, *limit),
             Command::Query(Query::Clients { after, limit }) => self.list_clients(client, tag, *after, *limit),
             Command::Query(Query::Stats) => self.stats(client, tag),
             Command::Barrier => {
                 self.reply(client, tag, Reply::Settled);
                 Ok(())
             }
-            Command::Worker(WorkerCommand::Register { worker, .. }) => self.enlist(client, tag, worker),
+            Command::Worker(WorkerCommand::Register { worker, about }) => self.enlist(client, tag, worker, about),
             Command::Worker(WorkerCommand::Beat { worker, state }) => self.beat(client, tag, worker, *state),
             Command::Worker(WorkerCommand::SetState { worker, state }) => self.signal(client, tag, worker, *state),
             Command::Query(Query::Jobs { .. })

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use windlass_engine::{
     ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState, JobStateKind, JobView, Mutation,
-    Priority, Protocol, ProtocolStats, QueueKind, QueueRow, Refusal, Reply, Stats, Tag, Thing, Unfit,
+    Priority, Protocol, ProtocolStats, QueueKind, QueueRow, Refusal, Reply, Stats, Tag, Thing, Unfit, WorkerRow,
 };
 
 use super::{Answer, Oracle, QueueMemo, Waiting, id_of};
@@ -154,6 +154,25 @@ impl Oracle {
     fn workers_of(&self, queue: windlass_engine::QueueId) -> u32 {
         let subscriptions = self.clients.iter().flat_map(|client| &client.subscriptions);
         u32::try_from(subscriptions.filter(|served| served.queue == queue).count()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn list_workers(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {
+        let limit = self.page(limit);
+        let listed: Vec<_> = self.workers.iter().filter(|worker| worker.number >= after.0).collect();
+        let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
+        let row = |worker: &&super::WorkerMemo| WorkerRow {
+            name: worker.name.clone(),
+            about: worker.about.clone(),
+            protocol: worker.protocol,
+            state: worker.state,
+            beat_at: worker.beat_at,
+            connections: count(self.clients.iter().filter(|client| client.worker == Some(worker.number)).count()),
+            held: count(self.jobs.iter().filter(|memo| memo.lease_worker == Some(worker.number)).count()),
+        };
+        let rows = listed.iter().take(limit).map(row).collect();
+        let next = listed.get(limit).map(|worker| Cursor(worker.number, 0));
+        self.reply(client, tag, Reply::Workers { rows, next });
+        Ok(())
     }
 
     pub(super) fn list_clients(&mut self, client: ClientId, tag: Tag, after: Cursor, limit: u32) -> Answer {

@@ -9,7 +9,7 @@ impl Oracle {
         self.workers.iter().find(|worker| worker.name == name)
     }
 
-    pub(super) fn enlist(&mut self, client: ClientId, tag: Tag, name: &bytes::Bytes) -> Answer {
+    pub(super) fn enlist(&mut self, client: ClientId, tag: Tag, name: &bytes::Bytes, about: &bytes::Bytes) -> Answer {
         self.check_name(name)?;
         if name.is_empty() {
             return Err(Refusal::NotFound(Thing::Worker));
@@ -24,10 +24,14 @@ impl Oracle {
                 self.next_worker += 1;
                 let (name, state, beat_at) = (name.clone(), WorkerState::Running, self.now);
                 let protocol = self.client(client).and_then(|client| client.info.protocol);
-                self.workers.push(WorkerMemo { number, name, state, beat_at, protocol });
+                let about = bytes::Bytes::new();
+                self.workers.push(WorkerMemo { number, name, about, state, beat_at, protocol });
                 number
             }
         };
+        if let Some(worker) = self.workers.iter_mut().find(|worker| worker.number == number) {
+            worker.about = about.clone();
+        }
         self.open_client(client)?.worker = Some(number);
         if self.is_quiet(client) {
             self.fall_quiet(&[client]);
