@@ -230,6 +230,19 @@ fn the_heavier_client_is_served_first_and_equals_take_turns() {
 }
 
 #[test]
+fn more_credits_do_not_cost_a_client_its_turn() {
+    let mut broker = Broker::new();
+    for client in [1, 2] {
+        broker.hear(client, serve("q"));
+        broker.says(client, credit(1), []);
+    }
+    broker.says(1, credit(1), []);
+    broker.says(4, push("q"), ["1 took j1.1", "4 new j1"]);
+    broker.says(4, push("q"), ["2 took j2.1", "4 new j2"]);
+    broker.says(4, push("q"), ["1 took j3.1", "4 new j3"]);
+}
+
+#[test]
 fn credits_withdrawn_are_not_spent() {
     let mut broker = Broker::new();
     broker.hear(1, serve("q"));
@@ -258,6 +271,21 @@ fn a_taker_does_not_wait_for_a_sleeper_that_may_never_come() {
     broker.says(2, push("q"), ["1 woken", "2 new j1"]);
     broker.says(3, take(["q"]).forever(), ["3 took j1.1"]);
     broker.says(1, take_served(), ["1 empty"]);
+}
+
+#[test]
+fn of_a_taker_and_a_sleeper_the_one_that_waited_longer_is_first() {
+    // The sleeper: it is woken, and the taker gets the job at once instead of waiting for the sleeper.
+    let mut broker = asleep(&[1]);
+    broker.says(3, take(["q"]).forever(), []);
+    broker.says(2, push("q"), ["1 woken", "3 took j1.1", "2 new j1"]);
+    // The taker: the sleeper is left alone.
+    let mut broker = Broker::new();
+    broker.says(3, take(["q"]).forever(), []);
+    broker.hear(1, serve("q"));
+    broker.says(1, TakeCommand::WaitForWork, []);
+    broker.says(2, push("q"), ["3 took j1.1", "2 new j1"]);
+    broker.says(2, push("q"), ["1 woken", "2 new j2"]);
 }
 
 #[test]
