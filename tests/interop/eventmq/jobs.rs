@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::peers::Socket;
 use super::stage::{DEFAULT, Stage};
+use crate::common::wait_for_log;
 
 /// A job in the format of a message.
 fn run(callable: &str, args: &Value) -> Value {
@@ -101,4 +102,33 @@ fn time_out() {
     let notes = stage.notes();
     assert_eq!(notes.iter().filter(|note| **note == json!(["once"])).count(), 1, "{notes:?}");
     assert_eq!(notes.iter().filter(|note| **note == json!(["retried"])).count(), 3, "{notes:?}");
+}
+
+/// A stock JobManager that receives a body that is not text drops its socket, and begins all jobs in its hands again.
+#[test]
+fn a_body_that_is_not_text_reaches_no_job_manager() {
+    let stage = Stage::new();
+    let jobs = stage.job_manager(DEFAULT);
+    let client = stage.client();
+    let held = stage.dir().join("held");
+    std::fs::write(&held, "").unwrap();
+    client.defer_job("tasks.hold", &json!({"args": ["held", held]}));
+    stage.wait_for_notes(1);
+
+    let poisoner = stage.peers.dealer(stage.front());
+    let poison = poisoner.request("default", "guarantee,reply-requested", "\u{ff}\u{fe} no text");
+    assert_eq!(poisoner.hears("REPLY"), [poison]);
+    let mut wanted = vec![json!(["held"]), json!(["held", "let go"])];
+    for number in 0..20 {
+        client.defer_job("tasks.note", &json!({"args": [number]}));
+        wanted.push(json!([number]));
+    }
+    // The manager's other process does them while the first job is still held.
+    stage.wait_for_notes(wanted.len() - 1);
+    std::fs::remove_file(held).unwrap();
+    stage.wait_for_notes(wanted.len());
+    stage.settle();
+    assert_eq!(sorted(stage.notes()), sorted(wanted), "each began once");
+    assert!(!jobs.log_text().contains("exception"), "the manager's loop never broke: {}", jobs.log_text());
+    wait_for_log(&stage.daemon, "it is in the dead-letter queue");
 }
