@@ -17,7 +17,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::{Peer, daemon, kind, submission, wait_until};
+use common::{Peer, daemon, kind, submission, wait_for_log, wait_until};
 use peer::Fwp;
 use windlass_gearman::wire::{Kind, Message, Request, Response};
 use windlass_testkit::daemon::{Daemon, EVENTMQ_OFF};
@@ -283,6 +283,29 @@ fn a_sighup_during_recovery_does_not_end_the_daemon() {
     daemon.signal("HUP");
     wait_until("it is ready", || said("ready"));
     wait_until("it has processed SIGHUP", || said("SIGHUP"));
+}
+
+/// The rules of a queue that a reload cannot apply are named at every reload until the daemon starts anew.
+#[test]
+fn a_reload_names_the_queues_with_rules_for_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "[queues.a]\nfailure_values = [\"e*\"]\n[queues.b]\naliases.gearman = \"c\"\nretry = { count = 1 }\n";
+    let daemon = daemon(dir.path()).set(rules).start();
+    let config = dir.path().join("windlass.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let line = |queues: &str| format!("{queues}: changed aliases and failure_values apply from the next start");
+    let reload = |text: String, times: usize| {
+        fs::write(&config, text).unwrap();
+        daemon.signal("HUP");
+        wait_until("it has read the rules", || daemon.log_text().matches("queues: ").count() == times);
+    };
+    // The first report is from the start.
+    reload(text.replace("count = 1", "count = 2"), 2);
+    reload(text.replace("e*", "f*"), 3);
+    wait_for_log(&daemon, &line("queues a"));
+    reload(text.replace("failure_values", "#").replace("aliases.gearman", "aliases.eventmq"), 4);
+    wait_for_log(&daemon, &line("queues a, b"));
+    assert_eq!(daemon.log_text().matches(&line("")).count(), 2, "not for rules that a reload applies");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! ([`windlass_engine::Engine::is_at_rest`]). It does not wait for queued background jobs: they are on the disk, and are there
 //! when the daemon starts again.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use windlass_session::Stop;
 
-use crate::config::Config;
+use crate::config::{Config, Queue};
 use crate::describe;
 use crate::failure::Failure;
 use crate::hub::Hub;
@@ -140,7 +141,9 @@ async fn quiet(acceptor: &Acceptor) {
 
 /// Opens the log file again, and reads certificates and the configuration again. An operator who rotates logs or renews
 /// certificates must not have to stop the daemon, and an error must not stop it either.
-pub(crate) fn reload(served: &[Served<'_>], hub: &Hub, reread: &dyn Fn() -> Result<Config, Failure>) {
+///
+/// `config` is the configuration that the daemon started with.
+pub(crate) fn reload(config: &Config, served: &[Served<'_>], hub: &Hub, reread: &dyn Fn() -> Result<Config, Failure>) {
     match logging::reopen() {
         Ok(()) => tracing::info!("SIGHUP"),
         Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
@@ -152,8 +155,23 @@ pub(crate) fn reload(served: &[Served<'_>], hub: &Hub, reread: &dyn Fn() -> Resu
             Some(Err(error)) => tracing::error!("{name}.tls.{error}: the certificates in force stay in force"),
         }
     }
-    match reread().and_then(|config| Ok(Desired::of(&config)?)) {
-        Ok(wanted) => wanted.agree(hub).iter().for_each(Reconciliation::report),
+    match reread().and_then(|new| Ok((Desired::of(&new)?, changed_late(&config.queues, &new.queues)))) {
+        Ok((wanted, late)) => {
+            wanted.agree(hub).iter().for_each(Reconciliation::report);
+            if !late.is_empty() {
+                let queues = late.join(", ");
+                tracing::warn!("queues {queues}: changed aliases and failure_values apply from the next start");
+            }
+        }
         Err(error) => tracing::error!("{error}: the configuration in force stays in force"),
     }
+}
+
+/// The queues with changed rules that only a start of the daemon applies.
+fn changed_late(old: &BTreeMap<String, Queue>, new: &BTreeMap<String, Queue>) -> Vec<String> {
+    let late = |queues: &BTreeMap<String, Queue>, queue| {
+        queues.get(queue).map(|rules| (rules.aliases.clone(), rules.failure_values.clone())).unwrap_or_default()
+    };
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    names.into_iter().filter(|queue| late(old, *queue) != late(new, *queue)).cloned().collect()
 }

@@ -208,7 +208,7 @@ async fn serve(
         tokio::spawn(listener.accept(Arc::clone(&acceptor), protocol));
     }
     tracing::info!("ready");
-    let reload = || control::reload(&served, &hub, reread);
+    let reload = || control::reload(config, &served, &hub, reread);
     let outcome = tokio::select! {
         why = control::heed(&mut signals, &acceptor, &reload) => {
             tracing::info!(why, "stopping");
