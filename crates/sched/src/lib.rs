@@ -70,11 +70,38 @@ pub fn shorten_slices(_: Duration) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    /// The niceness at which a test runs in a process of its own.
+    const AT_NICENESS: &str = "WINDLASS_SCHED_NICENESS";
+
+    /// What the kernel reports of the calling thread's slice, in nanoseconds; `None` if the kernel has no slices to set.
+    fn slice_ns() -> Option<u64> {
+        let report = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
+        let line = report.lines().find(|line| line.starts_with("se.slice "))?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+
     #[test]
-    fn the_kernel_takes_a_short_slice_and_keeps_the_niceness() {
-        let before = nice();
+    fn the_kernel_takes_a_short_slice_and_its_own_choice_again() {
+        let own = slice_ns();
         shorten_slices(Duration::from_micros(100)).unwrap();
-        assert_eq!(nice(), before);
-        assert_eq!(shorten_slices(Duration::ZERO).map_err(|error| error.kind()), Ok(()), "the kernel's own choice");
+        assert_eq!(slice_ns(), own.map(|_| 100_000));
+        shorten_slices(Duration::ZERO).unwrap();
+        assert_eq!(slice_ns(), own);
+    }
+
+    #[test]
+    fn a_slice_changes_no_niceness() {
+        let Ok(expected) = std::env::var(AT_NICENESS) else {
+            let niceness = (nice() + 3).min(19).to_string();
+            let mut command = std::process::Command::new("nice");
+            command.args(["-n", "3"]).arg(std::env::current_exe().unwrap()).env(AT_NICENESS, niceness);
+            let output = command.args(["--exact", "tests::a_slice_changes_no_niceness"]).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        };
+        assert_eq!(nice().to_string(), expected);
+        shorten_slices(Duration::from_micros(100)).unwrap();
+        assert_eq!(nice().to_string(), expected);
     }
 }
