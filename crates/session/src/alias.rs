@@ -127,23 +127,66 @@ mod tests {
     use std::sync::Arc;
 
     use windlass_engine::{
-        Command, JobRef, NewJob, Protocol, Query, QueueCommand, QueueKind, Reply, ScheduleCommand, Tag,
+        JobCommand, JobRef, NewJob, Protocol, Query, QueueCommand, QueueKind, Reply, ScheduleCommand, Tag,
     };
 
     use super::*;
 
-    /// Sends a command for each input, and writes the names of its events.
+    /// Sends commands for each call, and writes the names of its events.
     #[derive(Debug)]
     struct Parrot;
 
+    /// A command about the queue that has an alias.
+    fn pause(out: &mut Outbox, at: Timestamp) {
+        out.command(Tag(at.0), QueueCommand::Pause { queue: "image-resize".into(), paused: true });
+    }
+
     impl Session for Parrot {
-        fn on_open(&mut self, _now: Timestamp, _out: &mut Outbox) {}
+        fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
+            pause(out, now);
+        }
 
         fn on_bytes(&mut self, _now: Timestamp, input: &mut BytesMut, out: &mut Outbox) {
             let queue = input.split().freeze();
             out.command(Tag(1), QueueCommand::Create { queue: queue.clone(), kind: QueueKind::Work });
+            out.command(
+                Tag(2),
+                JobCommand::Push(Box::new(NewJob::new(Protocol::GEARMAN, queue.clone(), Bytes::new()))),
+            );
             let key = JobRef::Key { queue, protocol: Protocol::GEARMAN, key: "k".into() };
-            out.command(Tag(2), Query::Job(key));
+            out.command(Tag(3), Query::Job(key));
+        }
+
+        fn on_tick(&mut self, now: Timestamp, out: &mut Outbox) {
+            pause(out, now);
+        }
+
+        fn next_deadline(&self) -> Option<Timestamp> {
+            Some(Timestamp(2))
+        }
+
+        fn needs_bytes(&self) -> usize {
+            3
+        }
+
+        fn messages(&self) -> u64 {
+            4
+        }
+
+        fn held_bytes(&self) -> usize {
+            5
+        }
+
+        fn reset_liveness(&mut self, now: Timestamp) {
+            panic!("liveness reset at {}", now.0);
+        }
+
+        fn on_eof(&mut self, now: Timestamp, out: &mut Outbox) {
+            pause(out, now);
+        }
+
+        fn on_shutdown(&mut self, now: Timestamp, out: &mut Outbox) {
+            pause(out, now);
         }
 
         fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Outbox) {
@@ -170,19 +213,43 @@ mod tests {
             session.on_bytes(Timestamp(0), &mut said.into(), &mut out);
             // Again, with the first commands still in the same outbox.
             session.on_bytes(Timestamp(0), &mut "x".into(), &mut out);
-            let names: Vec<Bytes> = out
-                .drain()
-                .filter_map(|item| match item {
-                    Item::Command(
-                        _,
-                        Command::Queue(QueueCommand::Create { queue, .. })
-                        | Command::Query(Query::Job(JobRef::Key { queue, .. })),
-                    ) => Some(queue),
-                    Item::Command(..) | Item::Bytes(_) => None,
-                })
-                .collect();
-            assert_eq!(names, [meant, meant, "x", "x"], "{said}");
+            assert_eq!(names(&mut out), [meant, meant, meant, "x", "x", "x"], "{said}");
         }
+    }
+
+    /// The queues of the commands.
+    fn names(out: &mut Outbox) -> Vec<Bytes> {
+        let mut names = Vec::new();
+        for item in out.drain() {
+            let Item::Command(_, mut command) = item else { panic!("{item:?}") };
+            command.queue_names_mut(|name| names.push(name.clone()));
+        }
+        names
+    }
+
+    #[test]
+    fn every_call_reaches_the_session() {
+        let mut session = aliased();
+        let mut out = Outbox::default();
+        session.on_open(Timestamp(6), &mut out);
+        session.on_tick(Timestamp(7), &mut out);
+        session.on_eof(Timestamp(8), &mut out);
+        session.on_shutdown(Timestamp(9), &mut out);
+        assert_eq!(names(&mut out), ["image resize!"; 4]);
+        assert_eq!((session.next_deadline(), session.needs_bytes()), (Some(Timestamp(2)), 3));
+        assert_eq!((session.messages(), session.held_bytes()), (4, 5));
+    }
+
+    #[test]
+    #[should_panic(expected = "liveness reset at 10")]
+    fn liveness_is_reset() {
+        aliased().reset_liveness(Timestamp(10));
+    }
+
+    #[test]
+    fn without_aliases_there_is_nothing_to_wrap() {
+        assert!(Aliases::default().is_empty());
+        assert!(!aliased().aliases.is_empty());
     }
 
     #[test]
