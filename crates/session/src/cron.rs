@@ -221,7 +221,7 @@ impl Field {
     fn read(&self, text: &[u8]) -> Result<Read, CronError> {
         read_list(text, |item| {
             let (range, step, is_open) = self.item(item)?;
-            let bits = range.step_by(step).fold(0, |bits, value| bits | 1 << value);
+            let bits = range.step_by(step).map(|value| 1 << value).sum();
             Ok(Read { bits, is_open })
         })
     }
@@ -346,6 +346,7 @@ mod tests {
             ("05 004 3 2 1", "5 4 3 2 1"),
             ("59 23 31 12 6", "59 23 31 12 6"),
             ("0-3,7,9-10 * * * *", "0,1,2,3,7,9,10 * * * *"),
+            ("5-5,1-3,2-4 * * * *", "1,2,3,4,5 * * * *"),
             ("*/20 */12 * */5 *", "0,20,40 0,12 * 1,6,11 *"),
             ("10-40/15 22/1 * * *", "10,25,40 22,23 * * *"),
             ("0/59 0/90 * * *", "0,59 0 * * *"),
@@ -355,6 +356,7 @@ mod tests {
             ("0 0 * * 5-7", "0 0 * * 0,5,6"),
             ("0 0 * * Sat-Sun", "0 0 * * 0,6"),
             ("0 0 * * sun-tue", "0 0 * * 0,1,2"),
+            ("0 0 * * sun-sun", "0 0 * * 0"),
             ("0 0 * * 0-7/3", "0 0 * * 0,3,6"),
             ("0 0 * * 1-7", "0 0 * * *"),
             ("0 0 13 * 5", "0 0 13 * 5"),
