@@ -162,6 +162,10 @@ mod tests {
         }
         assert_eq!(Reader::new(&[0x80]).u64(), Err(DecodeError::Short));
         assert_eq!(Reader::new(&[200, 1, 7]).bytes(), Err(DecodeError::Short), "a length beyond the end");
+        assert_eq!(Reader::new(&[6]).below("it", 7), Ok(6));
+        assert_eq!(Reader::new(&[7]).below("it", 7), Err(DecodeError::Range { field: "it", value: 7 }));
+        let beyond = [0x80, 0x80, 0x80, 0x80, 0x10];
+        assert_eq!(Reader::new(&beyond).u32("it"), Err(DecodeError::Range { field: "it", value: 1 << 32 }));
     }
 
     proptest! {

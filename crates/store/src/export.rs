@@ -16,7 +16,7 @@ impl Salvage {
     ///
     /// First the queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0). Then, in the order of their numbers,
     ///
-    /// * jobs: `job`, `queue` (or `queue_number`, if its name is lost), `protocol`, `priority`, `place`, `ready_at_ms`,
+    /// * jobs: `job`, `queue` (or `queue_number`, if its name is lost), `origin` (the protocol's number), `priority`, `place`, `ready_at_ms`,
     ///   `due_at_ms` (when it is scheduled or tried again; until when it is leased or kept), `attempts`, `failures`, `key`,
     ///   `name`, `failure`, `in_batch`, `meta_base64`, `body_base64`;
     /// * schedules: `schedule`, `queue`, `protocol`, `priority`, `cron` (and `timezone`, if it is not UTC) or `every_ms`,

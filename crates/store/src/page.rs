@@ -386,7 +386,8 @@ mod tests {
         let mut items = Vec::new();
         put_record(&mut items, &[3, 9]);
         put_large(&mut items, Large { kind: 1, number: 300, place: 5, bytes: 70_000, checksum: 0x0a0b_0c0d });
-        let (value, _) = seal_page(HEAD_KEY, 0x0102, 0x0304, &items);
+        let (value, weight) = seal_page(HEAD_KEY, 0x0102, 0x0304, &items);
+        assert_eq!(weight, 0xe325_0d38_79bd_002e, "the tables that exist have it in their census");
         let hex: String = value[4..].iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = "01020100000000000004030000000000000403090101ac020500000000000000f0a2040d0c0b0a";
         assert_eq!(hex, expected);
@@ -398,6 +399,32 @@ mod tests {
         value.pop();
         seal(POINT_KEY, &mut value);
         assert_eq!(Point::decode(&value), Ok(Point { before: 9, ..point }), "an older point lacks it");
+    }
+
+    #[test]
+    fn long_records_are_stored_beside_their_page() {
+        let table = [
+            (Subject::Entity, Effect::Whole, LARGE_BYTES),
+            (Subject::Entity, Effect::Part, LARGE_PART_BYTES),
+            (Subject::Queue, Effect::Whole, LARGE_BYTES),
+            (Subject::Head, Effect::Whole, usize::MAX),
+        ];
+        for (subject, effect, longest) in table {
+            let tag = Tag { subject, number: 7, effect };
+            for len in [LARGE_PART_BYTES, LARGE_PART_BYTES + 1, LARGE_BYTES, LARGE_BYTES + 1] {
+                assert_eq!(Large::applies(&vec![1; len], tag), len > longest, "{subject:?}, {effect:?}, {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_in_pieces_is_recognized() {
+        let tag = Tag { subject: Subject::Entity, number: 7, effect: Effect::Whole };
+        let large = Large::of(b"record", tag, 9);
+        assert!(large.is(b"record"));
+        assert!(!large.is(b"recorD") && !large.is(b"recor"));
+        let same_sum = Large { bytes: 5, ..large };
+        assert!(!same_sum.is(b"record"), "the length counts, too");
     }
 
     #[test]
@@ -425,11 +452,14 @@ mod tests {
                 if large { put_large(&mut bytes, as_large) } else { put_record(&mut bytes, &record) }
                 expected.push((number, large.then_some(as_large)));
             }
+            let mut encoded = Vec::new();
             let read: Vec<_> = items(&bytes).map(|item| {
-                let (tag, item, _) = item.unwrap();
+                let (tag, item, raw) = item.unwrap();
+                encoded.extend_from_slice(raw);
                 (tag.number, if let Item::Large(large) = item { Some(large) } else { None })
             }).collect();
             prop_assert_eq!(read, expected);
+            prop_assert_eq!(encoded, bytes);
         }
 
         #[test]
