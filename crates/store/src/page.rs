@@ -422,7 +422,7 @@ mod tests {
         let tag = Tag { subject: Subject::Entity, number: 7, effect: Effect::Whole };
         let large = Large::of(b"record", tag, 9);
         assert!(large.is(b"record"));
-        assert!(!large.is(b"recorD") && !large.is(b"recor"));
+        assert!(!large.is(b"Record") && !large.is(b"records"));
         let same_sum = Large { bytes: 5, ..large };
         assert!(!same_sum.is(b"record"), "the length counts, too");
     }
