@@ -154,13 +154,13 @@ fn gearman(args: &GearmanArgs) -> Result<bool, Error> {
         let cases = gearman::cases::named().into_iter().map(|case| (case.name, case.about));
         return list(&gearman::cases::GROUPS, cases);
     }
-    let options = gearman::tournament::Options {
+    let options = gearman::comparison::Options {
         cases: common.cases.clone(),
         peers: args.peers.clone(),
         durabilities: common.durability.clone(),
         settings: common.settings(),
     };
-    common.keep(gearman::tournament::hold(&options, &Interrupt::install()?, show)?)
+    common.keep(gearman::comparison::hold(&options, &Interrupt::install()?, show)?)
 }
 
 fn faktory(common: &CommonArgs) -> Result<bool, Error> {
@@ -187,14 +187,14 @@ fn eventmq(args: &EventmqArgs) -> Result<bool, Error> {
         let cases = eventmq::cases::named().into_iter().map(|case| (case.name, case.about));
         return list(&eventmq::cases::GROUPS, cases);
     }
-    let options = eventmq::tournament::Options {
+    let options = eventmq::comparison::Options {
         cases: common.cases.clone(),
         peers: args.peers.clone(),
         venv: args.eventmq_venv.clone(),
         durabilities: common.durability.clone(),
         settings: common.settings(),
     };
-    common.keep(eventmq::tournament::hold(&options, &Interrupt::install()?, show)?)
+    common.keep(eventmq::comparison::hold(&options, &Interrupt::install()?, show)?)
 }
 
 fn show(case: &CaseResult) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::load::client::Idle;
-use crate::load::crew::Plan;
+use crate::load::driver::Plan;
 use crate::process;
 
 /// Two thousand connections on either side, and a process's other files.

@@ -7,7 +7,7 @@ use crate::compare::{CaseResult, Contestant};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::load::client::Idle;
-use crate::load::crew::Plan;
+use crate::load::driver::Plan;
 use crate::metric::Sample;
 use crate::report::Report;
 use crate::settings::Settings;
@@ -39,12 +39,12 @@ pub trait Work {
     ///
     /// # Errors
     /// Any error that leaves the run without figures; unaccounted jobs are [`Error::Mismatch`].
-    fn run(&self, ground: &Ground<'_>, durability: Durability) -> Result<Sample, Error>;
+    fn run(&self, run: &Run<'_>, durability: Durability) -> Result<Sample, Error>;
 }
 
 /// Everything a run needs besides its work and its server's durability.
 #[derive(Debug)]
-pub struct Ground<'a> {
+pub struct Run<'a> {
     /// The daemon.
     pub windlass: &'a Path,
     /// The folder for the daemon's data.
@@ -75,13 +75,13 @@ pub fn hold<W: Work>(
     report.facts.push(("windlass".to_owned(), windlass::version(&program)?));
     report.facts.extend(facts.iter().map(|(name, fact)| ((*name).to_owned(), (*fact).to_owned())));
     eprint!("{}", report.facts_text());
-    let ground = Ground { windlass: &program, data_root: &settings.data_root, plan, idle: settings.idle, interrupt };
+    let run = Run { windlass: &program, data_root: &settings.data_root, plan, idle: settings.idle, interrupt };
     for case in cases {
         let contestant = |durability: &Durability| Contestant { name: format!("windlass-{durability}"), ours: true };
         let contestants = options.durabilities.iter().map(contestant);
         let mut result = CaseResult::new(case.name.clone(), case.about.clone(), contestants);
         result.run(settings.runs, |index| match options.durabilities.get(index) {
-            Some(durability) => case.work.run(&ground, *durability),
+            Some(durability) => case.work.run(&run, *durability),
             None => Err(Error::Usage("a contestant without a server".to_owned())),
         })?;
         show(&result);

@@ -11,12 +11,12 @@ use windlass_zmtp::{Event, Peer, Role, Settings};
 
 use crate::error::Error;
 use crate::eventmq::cases::Shape;
-use crate::eventmq::ground::Bout;
 use crate::eventmq::peers::Ports;
 use crate::eventmq::roles::{CREDITS, Pace};
+use crate::eventmq::run::Bout;
 use crate::interrupt::Interrupt;
 use crate::load::client::Idle;
-use crate::load::crew::{Measured, Plan};
+use crate::load::driver::{Measured, Plan};
 
 /// The request that the server lies about.
 const LIE_AT: u64 = 50;

@@ -7,7 +7,7 @@ use windlass_zmtp::{Role, Settings};
 use crate::error::Error;
 use crate::eventmq::peers::Peer;
 use crate::eventmq::roles::{Client, Pace};
-use crate::load::crew::{Ending, Rules};
+use crate::load::driver::{Ending, Rules};
 use crate::settings::count_of;
 use crate::solo;
 

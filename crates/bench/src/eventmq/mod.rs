@@ -4,8 +4,8 @@
 //! tests run it against libzmq. The released router and its JobManager use libzmq.
 //!
 //! Reading order: [`wire`] (messages), [`roles`] (kinds of connections), [`cases`] (the load as data, and its names), [`peers`]
-//! (the servers, and how each is started), [`ground`] (one run of one case), [`jobmanager`] (the released one at work),
-//! [`dealer`] and [`admin`] (the server's own counts), [`tournament`] (all runs).
+//! (the servers, and how each is started), [`run`] (one run of one case), [`jobmanager`] (the released one at work),
+//! [`dealer`] and [`admin`] (the server's own counts), [`comparison`] (all runs).
 //!
 //! Spec: EventMQ's `protocol.rst`; where the released programs differ in their frames, theirs.
 
@@ -13,12 +13,12 @@
 mod accounting;
 pub mod admin;
 pub mod cases;
+pub mod comparison;
 pub mod dealer;
-pub mod ground;
 pub mod jobmanager;
 pub mod peers;
 pub mod roles;
-pub mod tournament;
+pub mod run;
 pub mod wire;
 
 /// The client's software, since figures depend on it.

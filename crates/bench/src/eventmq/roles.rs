@@ -12,7 +12,7 @@ use windlass_zmtp::{Event, Message, Peer, Settings};
 
 use crate::error::Error;
 use crate::eventmq::wire::{self, Id, QUEUE, Said};
-use crate::load::crew::{Part, Tally};
+use crate::load::driver::{Part, Tally};
 use crate::load::stamp::Stamp;
 
 /// Jobs that a worker can have at once.

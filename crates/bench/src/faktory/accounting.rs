@@ -12,7 +12,7 @@ use crate::faktory::cases::Shape;
 use crate::faktory::wire;
 use crate::interrupt::Interrupt;
 use crate::load::client::{Idle, Links};
-use crate::load::crew::{Crew, Measured, Plan};
+use crate::load::driver::{Driver, Measured, Plan};
 
 /// The job that the server lies about.
 const LIE_AT: u64 = 50;
@@ -109,16 +109,16 @@ fn run(shape: &Shape, lie: Lie, queued: u64) -> Result<Measured, Error> {
     let addr = serve(lie);
     let drive = |shape: &Shape, queued: Option<u64>| {
         let plan = Plan::Counted { warm: 30, window: 270 };
-        let mut crew = Crew::new(shape.roles(), shape.rules(), &plan, std::process::id());
+        let mut driver = Driver::new(shape.roles(), shape.rules(), &plan, std::process::id());
         if let Some(queued) = queued {
-            crew = crew.for_queued(queued);
+            driver = driver.for_queued(queued);
         }
         let workers = shape.workers + shape.idlers;
-        let mut links = Links::open_with(repeat_n(addr, crew.connections()), Idle::Sleep, |at, stream| {
+        let mut links = Links::open_with(repeat_n(addr, driver.connections()), Idle::Sleep, |at, stream| {
             wire::greet(stream, (at < workers).then_some(at))
         })?;
-        links.drive(&mut crew, &Interrupt::default())?;
-        crew.measured()
+        links.drive(&mut driver, &Interrupt::default())?;
+        driver.measured()
     };
     if queued == 0 {
         return drive(shape, None);

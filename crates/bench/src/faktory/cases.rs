@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::faktory::roles::{Idler, Producer, Role, Worker};
-use crate::load::crew::{Ending, Rules};
+use crate::load::driver::{Ending, Rules};
 use crate::settings::count_of;
 use crate::solo;
 

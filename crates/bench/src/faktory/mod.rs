@@ -1,6 +1,6 @@
 //! Faktory's work protocol (FWP): load for `windlass`.
 //!
-//! Reading order: [`wire`] (bytes), [`roles`] (kinds of connections), [`cases`] (the load as data, and its names), [`ground`]
+//! Reading order: [`wire`] (bytes), [`roles`] (kinds of connections), [`cases`] (the load as data, and its names), [`run`]
 //! (one run of one case), [`admin`] (the server's own count).
 //!
 //! Spec: Faktory Work Protocol.
@@ -9,6 +9,6 @@
 mod accounting;
 pub mod admin;
 pub mod cases;
-pub mod ground;
 pub mod roles;
+pub mod run;
 pub mod wire;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::error::Error;
 use crate::faktory::wire::{self, JID_BYTES, QUEUE, Reply};
-use crate::load::crew::{Part, Tally};
+use crate::load::driver::{Part, Tally};
 use crate::load::stamp::Stamp;
 
 /// Every load with workers has jobs for them. More empty FETCHes than this in a row, of 2 s each, mean that a job or a wake-up

@@ -12,7 +12,7 @@ use crate::gearman::roles::Role;
 use crate::gearman::shapes::Shape;
 use crate::interrupt::Interrupt;
 use crate::load::client::{Idle, Links};
-use crate::load::crew::{Crew, Measured, Plan};
+use crate::load::driver::{Driver, Measured, Plan};
 use crate::metric::Metric;
 
 const CAN_DO: u32 = 1;
@@ -200,12 +200,12 @@ fn send(stream: &mut TcpStream, kind: u32, body: &[u8]) -> Option<()> {
 
 fn run(shape: &Shape, lie: Lie) -> Result<Measured, Error> {
     let plan = Plan::Counted { warm: 30, window: 270 };
-    let mut crew = Crew::new(Role::all(shape), shape.rules(), &plan, std::process::id());
+    let mut driver = Driver::new(Role::all(shape), shape.rules(), &plan, std::process::id());
     let links = Links::open(serve(lie), shape.connections(), Idle::Sleep)?;
     // An honest server on a busy machine may be slow; a lying one is known to stay silent.
     let patience = if lie == Lie::None { Duration::from_secs(20) } else { Duration::from_millis(300) };
-    links.stalling_after(patience).drive(&mut crew, &Interrupt::default())?;
-    crew.measured()
+    links.stalling_after(patience).drive(&mut driver, &Interrupt::default())?;
+    driver.measured()
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Gearman: load for `windlass` and for gearmand.
 //!
-//! Reading order: [`wire`] (bytes), [`roles`] (kinds of connections), [`shapes`] (the load as data), [`ground`] (one run of one
+//! Reading order: [`wire`] (bytes), [`roles`] (kinds of connections), [`shapes`] (the load as data), [`run`] (one run of one
 //! case), [`cases`] (names of the work), [`peers`] (how each server is started), [`admin`] (the server's own count),
-//! [`tournament`] (all runs).
+//! [`comparison`] (all runs).
 //!
 //! Spec: the Gearman protocol (`PROTOCOL` in gearmand's sources), sections "Binary Packet" to "Administrative Protocol".
 
@@ -10,9 +10,9 @@
 mod accounting;
 pub mod admin;
 pub mod cases;
-pub mod ground;
+pub mod comparison;
 pub mod peers;
 pub mod roles;
+pub mod run;
 pub mod shapes;
-pub mod tournament;
 pub mod wire;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use crate::error::Error;
 use crate::gearman::shapes::{BODY_BYTES, FUNCTION, Shape};
 use crate::gearman::wire::{self, Assignment, Kind, Packet, Template};
-use crate::load::crew::{Part, Tally};
+use crate::load::driver::{Part, Tally};
 use crate::load::stamp::Stamp;
 
 /// The role of one connection.

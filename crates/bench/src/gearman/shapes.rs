@@ -1,6 +1,6 @@
 //! A load as data: the number of connections per role, and the event that completes a job.
 
-use crate::load::crew::{Ending, Rules};
+use crate::load::driver::{Ending, Rules};
 
 /// The function of all jobs.
 pub const FUNCTION: &[u8] = b"bench";

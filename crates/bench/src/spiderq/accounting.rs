@@ -14,10 +14,10 @@ use windlass_zmtp::{Event, Peer, Role, Settings};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::load::client::Idle;
-use crate::load::crew::{Measured, Plan};
+use crate::load::driver::{Measured, Plan};
 use crate::spiderq::cases::Shape;
-use crate::spiderq::ground::Bout;
 use crate::spiderq::roles::Errand;
+use crate::spiderq::run::Bout;
 use crate::spiderq::wire::Status;
 
 /// The Ping, Add or Repay that the server lies about.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::error::Error;
-use crate::load::crew::{Ending, Rules};
+use crate::load::driver::{Ending, Rules};
 use crate::solo;
 use crate::spiderq::ledger::Ledger;
 use crate::spiderq::roles::{Client, Errand};

@@ -4,7 +4,7 @@
 //! own tests run it against libzmq.
 //!
 //! Reading order: [`wire`] (bytes), [`ledger`] (the expected state of the queue), [`roles`] (kinds of connections), [`cases`]
-//! (the load as data, and its names), [`ground`] (one run of one case), [`admin`] (the server's own count).
+//! (the load as data, and its names), [`run`] (one run of one case), [`admin`] (the server's own count).
 //!
 //! Spec: `spiderq-protocol`.
 
@@ -12,9 +12,9 @@
 mod accounting;
 pub mod admin;
 pub mod cases;
-pub mod ground;
 pub mod ledger;
 pub mod roles;
+pub mod run;
 pub mod wire;
 
 /// The client's software, since figures depend on it.

@@ -14,7 +14,7 @@ use windlass_engine::Timestamp;
 use windlass_zmtp::{Event, Message, Peer, Role, Settings};
 
 use crate::error::Error;
-use crate::load::crew::{Part, Tally};
+use crate::load::driver::{Part, Tally};
 use crate::load::stamp::Stamp;
 use crate::spiderq::ledger::Ledger;
 use crate::spiderq::wire::{self, Patience, Reply, Status};

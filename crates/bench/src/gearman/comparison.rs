@@ -3,8 +3,8 @@
 use crate::compare::{CaseResult, Contestant};
 use crate::error::Error;
 use crate::gearman::cases::{self, Case};
-use crate::gearman::ground::Ground;
 use crate::gearman::peers::{Peer, PeerName, Programs};
+use crate::gearman::run::Run;
 use crate::interrupt::Interrupt;
 use crate::report::Report;
 use crate::settings::Settings;
@@ -38,21 +38,21 @@ pub fn hold(options: &Options, interrupt: &Interrupt, mut show: impl FnMut(&Case
         report.facts.push((peer.to_string(), programs.version(*peer)?));
     }
     eprint!("{}", report.facts_text());
-    let ground = Ground { programs: &programs, data_root: &settings.data_root, plan, idle: settings.idle, interrupt };
+    let run = Run { programs: &programs, data_root: &settings.data_root, plan, idle: settings.idle, interrupt };
     for case in &cases {
-        let result = play(case, &peers, settings.runs, &ground)?;
+        let result = play(case, &peers, settings.runs, &run)?;
         show(&result);
         report.cases.push(result);
     }
     Ok(report)
 }
 
-fn play(case: &Case, peers: &[Peer], runs: usize, ground: &Ground<'_>) -> Result<CaseResult, Error> {
+fn play(case: &Case, peers: &[Peer], runs: usize, run: &Run<'_>) -> Result<CaseResult, Error> {
     let entrants: Vec<Peer> = peers.iter().copied().filter(|peer| case.fits(*peer)).collect();
     let contestant = |peer: &Peer| Contestant { name: peer.to_string(), ours: peer.is_ours() };
     let mut result = CaseResult::new(case.name.clone(), case.about.clone(), entrants.iter().map(contestant));
     result.run(runs, |index| match entrants.get(index) {
-        Some(peer) => ground.run(&case.work, *peer),
+        Some(peer) => run.run(&case.work, *peer),
         None => Err(Error::Usage("a contestant without a peer".to_owned())),
     })?;
     Ok(result)

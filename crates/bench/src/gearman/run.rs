@@ -12,7 +12,7 @@ use crate::gearman::roles::Role;
 use crate::gearman::shapes::{PIPELINE, Shape};
 use crate::interrupt::Interrupt;
 use crate::load::client::{Idle, Links};
-use crate::load::crew::{Crew, Ending, Measured, Plan, tenth_rates};
+use crate::load::driver::{Driver, Ending, Measured, Plan, tenth_rates};
 use crate::metric::{Metric, Sample};
 use crate::process;
 use crate::servers::{Home, Server};
@@ -26,7 +26,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// Everything a run needs besides its case and its peer.
 #[derive(Debug)]
-pub struct Ground<'a> {
+pub struct Run<'a> {
     /// How servers are started.
     pub programs: &'a Programs,
     /// The folder for the servers' data.
@@ -39,7 +39,7 @@ pub struct Ground<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-impl Ground<'_> {
+impl Run<'_> {
     /// One run.
     ///
     /// # Errors
@@ -128,27 +128,27 @@ impl Ground<'_> {
 
     fn drain(&self, server: &Server, jobs: u64) -> Result<Measured, Error> {
         let (shape, plan) = (Shape::drain(FILLERS), Plan::Counted { warm: 0, window: jobs });
-        let measured = self.drive_crew(server, crew(server, &shape, &plan).for_queued(jobs))?;
+        let measured = self.drive_all(server, driver(server, &shape, &plan).for_queued(jobs))?;
         admin::await_jobs(server.addr(), 0, self.interrupt)?;
         Ok(measured)
     }
 
     fn drive(&self, server: &Server, shape: &Shape, plan: &Plan) -> Result<Measured, Error> {
-        self.drive_crew(server, crew(server, shape, plan))
+        self.drive_all(server, driver(server, shape, plan))
     }
 
-    fn drive_crew(&self, server: &Server, mut crew: Crew<Role>) -> Result<Measured, Error> {
+    fn drive_all(&self, server: &Server, mut driver: Driver<Role>) -> Result<Measured, Error> {
         let mut links = match server.unix() {
-            Some(path) => Links::open_unix(path, crew.connections(), self.idle)?,
-            None => Links::open(server.addr(), crew.connections(), self.idle)?,
+            Some(path) => Links::open_unix(path, driver.connections(), self.idle)?,
+            None => Links::open(server.addr(), driver.connections(), self.idle)?,
         };
-        links.drive(&mut crew, self.interrupt)?;
-        crew.measured()
+        links.drive(&mut driver, self.interrupt)?;
+        driver.measured()
     }
 }
 
-fn crew(server: &Server, shape: &Shape, plan: &Plan) -> Crew<Role> {
-    Crew::new(Role::all(shape), shape.rules(), plan, server.pid())
+fn driver(server: &Server, shape: &Shape, plan: &Plan) -> Driver<Role> {
+    Driver::new(Role::all(shape), shape.rules(), plan, server.pid())
 }
 
 fn millis(time: Duration) -> f64 {

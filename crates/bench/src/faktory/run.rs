@@ -9,11 +9,11 @@ use crate::faktory::cases::{BATCH, Shape, Work};
 use crate::faktory::roles::Role;
 use crate::faktory::wire;
 use crate::load::client::Links;
-use crate::load::crew::{Crew, Ending, Measured, Plan, tenth_rates};
+use crate::load::driver::{Driver, Ending, Measured, Plan, tenth_rates};
 use crate::metric::{Metric, Sample};
 use crate::process;
 use crate::servers::{Home, Server};
-use crate::solo::{self, Ground};
+use crate::solo::{self, Run};
 use crate::windlass::{self, Durability};
 
 /// Connections that fill a queue, and workers that empty it.
@@ -27,15 +27,15 @@ const SETTLE: Duration = Duration::from_millis(500);
 const IDLE_PLAN: Plan = Plan::Timed { warm: Duration::from_secs(4), window: Duration::from_secs(12) };
 
 impl solo::Work for Work {
-    fn run(&self, ground: &Ground<'_>, durability: Durability) -> Result<Sample, Error> {
-        let home = Home::new(ground.data_root)?;
-        let server = ground.start(durability, &home)?.0;
+    fn run(&self, run: &Run<'_>, durability: Durability) -> Result<Sample, Error> {
+        let home = Home::new(run.data_root)?;
+        let server = run.start(durability, &home)?.0;
         let mut sample = match *self {
-            Work::Load(shape) => ground.load(&shape, &server)?,
-            Work::Drain { shape, jobs } => ground.drain_filled(&shape, jobs, &server)?,
-            Work::Idle(shape) => ground.wait(&shape, &server)?,
-            Work::Fill { jobs } => ground.fill_and_drain(jobs, &server)?,
-            Work::Restart { jobs } => return ground.restart(jobs, durability, server, &home),
+            Work::Load(shape) => run.load(&shape, &server)?,
+            Work::Drain { shape, jobs } => run.drain_filled(&shape, jobs, &server)?,
+            Work::Idle(shape) => run.wait(&shape, &server)?,
+            Work::Fill { jobs } => run.fill_and_drain(jobs, &server)?,
+            Work::Restart { jobs } => return run.restart(jobs, durability, server, &home),
         };
         sample.insert(Metric::DiskMib, home.disk_mib());
         Ok(sample)
@@ -43,7 +43,7 @@ impl solo::Work for Work {
 }
 
 /// The implementation of each kind of work.
-impl Ground<'_> {
+impl Run<'_> {
     fn load(&self, shape: &Shape, server: &Server) -> Result<Sample, Error> {
         let measured = self.drive(server, shape, &self.plan)?;
         let left = if shape.ending == Ending::Acknowledged { measured.submitted } else { 0 };
@@ -122,23 +122,23 @@ impl Ground<'_> {
     }
 
     fn drain(&self, server: &Server, shape: &Shape, jobs: u64, plan: &Plan) -> Result<Measured, Error> {
-        let crew = Crew::new(shape.roles(), shape.rules(), plan, server.pid()).for_queued(jobs);
-        let measured = self.drive_crew(server, shape, crew)?;
+        let driver = Driver::new(shape.roles(), shape.rules(), plan, server.pid()).for_queued(jobs);
+        let measured = self.drive_all(server, shape, driver)?;
         admin::await_jobs(server.addr(), 0, self.interrupt)?;
         Ok(measured)
     }
 
     fn drive(&self, server: &Server, shape: &Shape, plan: &Plan) -> Result<Measured, Error> {
-        self.drive_crew(server, shape, Crew::new(shape.roles(), shape.rules(), plan, server.pid()))
+        self.drive_all(server, shape, Driver::new(shape.roles(), shape.rules(), plan, server.pid()))
     }
 
-    fn drive_crew(&self, server: &Server, shape: &Shape, mut crew: Crew<Role>) -> Result<Measured, Error> {
+    fn drive_all(&self, server: &Server, shape: &Shape, mut driver: Driver<Role>) -> Result<Measured, Error> {
         // Workers come first, each with its own wid.
         let workers = shape.workers + shape.idlers;
-        let links = Links::open_with(repeat_n(server.addr(), crew.connections()), self.idle, |at, stream| {
+        let links = Links::open_with(repeat_n(server.addr(), driver.connections()), self.idle, |at, stream| {
             wire::greet(stream, (at < workers).then_some(at))
         });
-        links?.drive(&mut crew, self.interrupt)?;
-        crew.measured()
+        links?.drive(&mut driver, self.interrupt)?;
+        driver.measured()
     }
 }

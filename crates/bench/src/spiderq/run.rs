@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::load::client::{Idle, Links};
-use crate::load::crew::{Crew, Measured, Plan};
+use crate::load::driver::{Driver, Measured, Plan};
 use crate::metric::{Metric, Sample};
 use crate::servers::{Home, Server};
-use crate::solo::{Ground, Work};
+use crate::solo::{Run, Work};
 use crate::spiderq::admin;
 use crate::spiderq::cases::Shape;
 use crate::spiderq::ledger::Ledger;
@@ -23,24 +23,24 @@ use crate::windlass::{self, Durability};
 /// Tasks in the queue before lending: many times the number in flight.
 const TASKS: u64 = 10_000;
 /// The load that fills the queue before a run and empties it after it: connections, in flight on each.
-const CREW: (usize, usize) = (4, 64);
+const BULK: (usize, usize) = (4, 64);
 /// How long a server may take for its last request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Work for Shape {
-    fn run(&self, ground: &Ground<'_>, durability: Durability) -> Result<Sample, Error> {
-        let home = Home::new(ground.data_root)?;
-        let launch = windlass::launch(ground.windlass, "spiderq", durability, &home)?;
-        let (server, _) = Server::start(&launch, &home, ground.interrupt)?;
+    fn run(&self, run: &Run<'_>, durability: Durability) -> Result<Sample, Error> {
+        let home = Home::new(run.data_root)?;
+        let launch = windlass::launch(run.windlass, "spiderq", durability, &home)?;
+        let (server, _) = Server::start(&launch, &home, run.interrupt)?;
         let bout = Bout {
             addr: server.addr(),
             pid: server.pid(),
-            idle: ground.idle,
-            interrupt: ground.interrupt,
+            idle: run.idle,
+            interrupt: run.interrupt,
             patience: PATIENCE,
             ledger: Rc::default(),
         };
-        let mut sample = bout.run(self, TASKS, &ground.plan)?.sample();
+        let mut sample = bout.run(self, TASKS, &run.plan)?.sample();
         sample.insert(Metric::DiskMib, home.disk_mib());
         Ok(sample)
     }
@@ -69,7 +69,7 @@ impl Bout<'_> {
     /// # Errors
     /// As [`Work::run`].
     pub fn run(&self, shape: &Shape, tasks: u64, plan: &Plan) -> Result<Measured, Error> {
-        let (connections, in_flight) = CREW;
+        let (connections, in_flight) = BULK;
         if matches!(shape.errand, Errand::Cycle(_)) {
             let filling = Plan::Counted { warm: 0, window: tasks };
             self.drive(&Shape::steady(Errand::Add, connections, in_flight), &filling)?;
@@ -84,11 +84,11 @@ impl Bout<'_> {
     }
 
     fn drive(&self, shape: &Shape, plan: &Plan) -> Result<Measured, Error> {
-        let mut crew = Crew::new(shape.clients(&self.ledger), shape.rules(), plan, self.pid);
-        let mut links = Links::open(self.addr, crew.connections(), self.idle)?;
-        links.drive(&mut crew, self.interrupt)?;
+        let mut driver = Driver::new(shape.clients(&self.ledger), shape.rules(), plan, self.pid);
+        let mut links = Links::open(self.addr, driver.connections(), self.idle)?;
+        links.drive(&mut driver, self.interrupt)?;
         // While the connections are open, so that the server handles the last messages on them.
         admin::await_agreement(self.addr, &self.ledger.borrow(), self.patience, self.interrupt)?;
-        crew.measured()
+        driver.measured()
     }
 }

@@ -321,7 +321,7 @@ enum Phase {
 
 /// The parts and the tally of one run: the [`Load`] of the connections.
 #[derive(Debug)]
-pub struct Crew<P> {
+pub struct Driver<P> {
     plan: Plan,
     server_pid: u32,
     parts: Vec<P>,
@@ -330,8 +330,8 @@ pub struct Crew<P> {
     tenths: Vec<u64>,
 }
 
-impl<P> Crew<P> {
-    /// A crew with one part per connection, for the server with this process id.
+impl<P> Driver<P> {
+    /// A driver with one part per connection, for the server with this process id.
     pub fn new(parts: Vec<P>, rules: Rules, plan: &Plan, server_pid: u32) -> Self {
         let tally = Tally::new(rules, plan);
         Self { plan: *plan, server_pid, parts, tally, phase: Phase::Warming, tenths: Vec::new() }
@@ -394,7 +394,7 @@ impl<P> Crew<P> {
     }
 }
 
-impl<P: Part> Load for Crew<P> {
+impl<P: Part> Load for Driver<P> {
     #[inline]
     fn at(&mut self, now_nanos: u64) {
         self.tally.now_nanos = now_nanos;

@@ -14,7 +14,7 @@ use crate::eventmq::roles::Pace;
 use crate::eventmq::wire;
 use crate::interrupt::Interrupt;
 use crate::load::client::{Idle, Links};
-use crate::load::crew::{Crew, Measured, Plan};
+use crate::load::driver::{Driver, Measured, Plan};
 use crate::load::stamp::{Random, Stamp};
 use crate::metric::{Metric, Sample};
 use crate::process::{self, CpuTimes};
@@ -29,7 +29,7 @@ const STALL: Duration = Duration::from_secs(20);
 
 /// Everything a run needs besides its case and its peer.
 #[derive(Debug)]
-pub struct Ground<'a> {
+pub struct Run<'a> {
     /// How servers are started.
     pub programs: &'a Programs,
     /// The folder for the servers' data.
@@ -42,7 +42,7 @@ pub struct Ground<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-impl Ground<'_> {
+impl Run<'_> {
     /// One run.
     ///
     /// # Errors
@@ -108,14 +108,14 @@ impl Bout<'_> {
     /// Runs the load.
     ///
     /// # Errors
-    /// As [`Ground::run`].
+    /// As [`Run::run`].
     pub fn run(&self, shape: &Shape, plan: &Plan) -> Result<Measured, Error> {
-        let mut crew = Crew::new(shape.connections(self.pace), shape.rules(self.pace), plan, self.pid);
+        let mut driver = Driver::new(shape.connections(self.pace), shape.rules(self.pace), plan, self.pid);
         let workers = std::iter::repeat_n(self.ports.back, shape.workers);
         let clients = std::iter::repeat_n(self.ports.front, shape.clients);
         let mut links = Links::open_to(workers.chain(clients), self.idle)?;
-        links.drive(&mut crew, self.interrupt)?;
-        let measured = crew.measured()?;
+        links.drive(&mut driver, self.interrupt)?;
+        let measured = driver.measured()?;
         // While the connections are open, so that the server handles the last messages on them.
         let mut desk = Desk::open(self.ports.admin)?;
         let left = if shape.workers == 0 { measured.submitted } else { 0 };
