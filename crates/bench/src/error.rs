@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Why a run, or the whole call, has no figure.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The operating system returned an error.
     #[error("{doing}: {source}")]
     Io {
@@ -63,7 +63,7 @@ pub enum Error {
 
 impl Error {
     /// Wraps an I/O error with the attempted action: `.map_err(Error::io("connect"))`.
-    pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let doing = doing.into();
         move |source| Error::Io { doing, source }
     }

@@ -7,14 +7,14 @@ use crate::error::Error;
 
 /// A flag raised by SIGINT and SIGTERM. Cheap to clone and to check.
 #[derive(Debug, Clone, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Registers the flag with both signals.
     ///
     /// # Errors
     /// [`Error::Io`] if the system refuses.
-    pub fn install() -> Result<Self, Error> {
+    pub(crate) fn install() -> Result<Self, Error> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(Error::io("register a signal"))?;
@@ -26,7 +26,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// [`Error::Interrupted`].
-    pub fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 }

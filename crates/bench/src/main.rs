@@ -1,4 +1,18 @@
-//! `windlass-bench`: the command line. The library does the work; each protocol is a sub-command.
+//! A load generator that compares job servers: it starts two or more of them, gives each the same work in turn, and
+//! prints the ratios of their figures.
+//!
+//! It is not a test of correctness, but it reports no figure for a run unless all jobs are accounted for: a job that is
+//! lost, doubled or answered with another's result fails the run.
+//!
+//! Reading order: [`cases`] (the load as data), [`comparison`] (cases × peers × runs), [`run`] (one run of one case),
+//! [`driver`] and [`tally`] (all connections of a run: the measured window, and what has happened to the jobs), [`links`]
+//! (the connections), [`protocol`] (what a protocol adds); then one module per protocol: [`gearman`], [`faktory`], [`spiderq`]
+//! and [`eventmq`]. Beside these: [`peers`] and [`servers`] (the servers under load), [`process`] (their cost), [`metric`],
+//! [`stats`] and [`report`] (figures, tables, ratios). Each protocol has a codec of its own, separate from the daemon's, so that
+//! both cannot share a mistake. Only ZeroMQ's transport ([`zmtp`]), under the last two, is the daemon's own.
+//!
+//! Invariants: every server is a child on loopback with its data in a temporary directory, and dies with its
+//! [`servers::Server`]; the client side is one thread, so that its cost can be separated from the server's.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -6,16 +20,37 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use windlass_bench::compare::CaseResult;
-use windlass_bench::error::Error;
-use windlass_bench::eventmq::peers::PeerName as EventmqPeerName;
-use windlass_bench::gearman::peers::PeerName;
-use windlass_bench::interrupt::Interrupt;
-use windlass_bench::load::client::Idle;
-use windlass_bench::report::{self, Report};
-use windlass_bench::settings::Settings;
-use windlass_bench::windlass::Durability;
-use windlass_bench::{eventmq, faktory, gearman, solo, spiderq};
+
+use crate::comparison::{CaseResult, Comparison};
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::links::Idle;
+use crate::peers::{Durability, Peer, PeerName};
+use crate::report::Report;
+
+#[cfg(test)]
+mod accounting;
+mod cases;
+mod comparison;
+mod driver;
+mod error;
+mod eventmq;
+mod faktory;
+mod gearman;
+mod interrupt;
+mod links;
+mod metric;
+mod peers;
+mod process;
+mod protocol;
+mod report;
+mod run;
+mod servers;
+mod spiderq;
+mod stamp;
+mod stats;
+mod tally;
+mod zmtp;
 
 /// Compare job servers under load: each gets the same work in turn; prints the ratios at the end.
 #[derive(Debug, Parser)]
@@ -44,6 +79,7 @@ struct GearmanArgs {
         long,
         value_name = "NAME,…",
         value_delimiter = ',',
+        value_parser = PeerName::gearman,
         default_value = "windlass,gearmand-t0,gearmand-t1,gearmand-t4,gearmand-sqlite"
     )]
     peers: Vec<PeerName>,
@@ -54,8 +90,8 @@ struct GearmanArgs {
 #[derive(Debug, Args)]
 struct EventmqArgs {
     /// Servers to compare: windlass, router [default: windlass, and router with --eventmq-venv].
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    peers: Vec<EventmqPeerName>,
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = PeerName::eventmq)]
+    peers: Vec<PeerName>,
     /// The virtual environment with the released programs (see the README); without it there is no router and no
     /// JobManager.
     #[arg(long, value_name = "DIR")]
@@ -103,19 +139,25 @@ struct CommonArgs {
 }
 
 impl CommonArgs {
-    fn settings(&self) -> Settings {
-        Settings {
+    /// Runs or lists the cases of a protocol. Returns whether every run succeeded.
+    fn run(&self, protocol: &protocol::Protocol, peers: &[PeerName], venv: Option<&Path>) -> Result<bool, Error> {
+        if self.list {
+            io::stdout().write_all(protocol.cases.list().as_bytes()).map_err(Error::io("write the list"))?;
+            return Ok(true);
+        }
+        let comparison = Comparison {
+            cases: self.cases.clone(),
+            peers: peers.to_vec(),
+            durabilities: self.durability.clone(),
             runs: usize::try_from(self.runs).unwrap_or(1),
             seconds: self.seconds,
             jobs: self.jobs,
             idle: if self.spin { Idle::Spin } else { Idle::Sleep },
             windlass_bin: self.windlass_bin.clone(),
+            venv: venv.map(Path::to_owned),
             data_root: self.data_root.clone().unwrap_or_else(std::env::temp_dir),
-        }
-    }
-
-    fn solo(&self) -> solo::Options {
-        solo::Options { durabilities: self.durability.clone(), settings: self.settings() }
+        };
+        self.keep(comparison.hold(protocol, &Interrupt::install()?, show)?)
     }
 
     /// Writes the requested files. Returns whether every run succeeded.
@@ -132,82 +174,32 @@ impl CommonArgs {
 }
 
 fn main() -> ExitCode {
+    let windlass = [PeerName::WINDLASS];
     let outcome = match Cli::parse().protocol {
-        Protocol::Gearman(args) => gearman(&args),
-        Protocol::Faktory(args) => faktory(&args),
-        Protocol::Spiderq(args) => spiderq(&args),
-        Protocol::Eventmq(args) => eventmq(&args),
+        Protocol::Gearman(args) => args.common.run(&gearman::GEARMAN, &args.peers, None),
+        Protocol::Faktory(common) => common.run(&faktory::FAKTORY, &windlass, None),
+        Protocol::Spiderq(common) => common.run(&spiderq::SPIDERQ, &windlass, None),
+        Protocol::Eventmq(args) => {
+            let released = args.eventmq_venv.as_ref().map(|_| PeerName::One(Peer::Router));
+            let peers = match args.peers.as_slice() {
+                [] => windlass.into_iter().chain(released).collect(),
+                named => named.to_vec(),
+            };
+            args.common.run(&eventmq::EVENTMQ, &peers, args.eventmq_venv.as_deref())
+        }
     };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
+    outcome.map_or_else(
+        |error| {
             eprintln!("windlass-bench: {error}");
             ExitCode::FAILURE
-        }
-    }
-}
-
-fn gearman(args: &GearmanArgs) -> Result<bool, Error> {
-    let common = &args.common;
-    if common.list {
-        let cases = gearman::cases::named().into_iter().map(|case| (case.name, case.about));
-        return list(&gearman::cases::GROUPS, cases);
-    }
-    let options = gearman::comparison::Options {
-        cases: common.cases.clone(),
-        peers: args.peers.clone(),
-        durabilities: common.durability.clone(),
-        settings: common.settings(),
-    };
-    common.keep(gearman::comparison::hold(&options, &Interrupt::install()?, show)?)
-}
-
-fn faktory(common: &CommonArgs) -> Result<bool, Error> {
-    if common.list {
-        let cases = faktory::cases::named().into_iter().map(|case| (case.name, case.about));
-        return list(&faktory::cases::GROUPS, cases);
-    }
-    let cases = faktory::cases::by_names(&common.cases)?;
-    common.keep(solo::hold(&common.solo(), &[], &cases, &Interrupt::install()?, show)?)
-}
-
-fn spiderq(common: &CommonArgs) -> Result<bool, Error> {
-    if common.list {
-        let cases = spiderq::cases::named().into_iter().map(|case| (case.name, case.about));
-        return list(&spiderq::cases::GROUPS, cases);
-    }
-    let cases = spiderq::cases::by_names(&common.cases)?;
-    common.keep(solo::hold(&common.solo(), &[("client", spiderq::CLIENT)], &cases, &Interrupt::install()?, show)?)
-}
-
-fn eventmq(args: &EventmqArgs) -> Result<bool, Error> {
-    let common = &args.common;
-    if common.list {
-        let cases = eventmq::cases::named().into_iter().map(|case| (case.name, case.about));
-        return list(&eventmq::cases::GROUPS, cases);
-    }
-    let options = eventmq::comparison::Options {
-        cases: common.cases.clone(),
-        peers: args.peers.clone(),
-        venv: args.eventmq_venv.clone(),
-        durabilities: common.durability.clone(),
-        settings: common.settings(),
-    };
-    common.keep(eventmq::comparison::hold(&options, &Interrupt::install()?, show)?)
+        },
+        |succeeded| if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE },
+    )
 }
 
 fn show(case: &CaseResult) {
     // The reader may close the pipe; the requested files are still written.
     let _ = io::stdout().write_all(report::case_text(case).as_bytes());
-}
-
-fn list(groups: &[(&str, &str)], cases: impl Iterator<Item = (String, String)>) -> Result<bool, Error> {
-    let groups = groups.iter().map(|(name, about)| format!("{name:<22}{about}\n"));
-    let cases = cases.map(|(name, about)| format!("{name:<22}{about}\n"));
-    let text = format!("groups\n{}\ncases\n{}", groups.collect::<String>(), cases.collect::<String>());
-    io::stdout().write_all(text.as_bytes()).map_err(Error::io("write the list"))?;
-    Ok(true)
 }
 
 fn json(report: &Report) -> Result<String, Error> {
@@ -233,7 +225,7 @@ mod tests {
         let words = ["windlass-bench", "gearman", "--case", "bg-1,pipe-8", "--peers", "gearmand-t0,windlass"];
         let Protocol::Gearman(args) = Cli::try_parse_from(words).unwrap().protocol else { panic!() };
         assert_eq!(args.common.cases, ["bg-1", "pipe-8"]);
-        assert_eq!(args.peers, [PeerName::Gearmand { threads: Some(0) }, PeerName::Windlass]);
+        assert_eq!(args.peers, [PeerName::One(Peer::Gearmand { threads: Some(0) }), PeerName::WINDLASS]);
         assert_eq!(args.common.durability, [Durability::Sync, Durability::Interval]);
         assert!(Cli::try_parse_from(["windlass-bench", "gearman", "--peers", "nobody"]).is_err());
     }

@@ -11,7 +11,7 @@ const OTHERS_BUSY_PERCENT_MAX: f64 = 15.0;
 
 /// Which direction of a figure is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// A rate.
     HigherIsBetter,
     /// A time, a cost, a size.
@@ -23,7 +23,7 @@ pub enum Direction {
 /// One column. The order here is the order in tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Metric {
+pub(crate) enum Metric {
     /// Operations finished per second in the measured window.
     JobsPerSecond,
     /// Median latency, µs.
@@ -65,64 +65,40 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Column title, with its unit.
-    pub fn title(self) -> &'static str {
+    /// Column title, with its unit, and which direction is better.
+    pub(crate) fn column(self) -> (&'static str, Direction) {
+        use Direction::{Context, HigherIsBetter as Higher, LowerIsBetter as Lower};
         match self {
-            Metric::JobsPerSecond => "jobs/s",
-            Metric::P50Micros => "p50 µs",
-            Metric::P99Micros => "p99 µs",
-            Metric::ServerMicrosPerJob => "server µs/job",
-            Metric::ServerBusyPercent => "server %",
-            Metric::WakesPerJob => "wakes/job",
-            Metric::FirstTenthPerSecond => "first 10%/s",
-            Metric::LastTenthPerSecond => "last 10%/s",
-            Metric::BytesPerJob => "RSS B/job",
-            Metric::DrainPerSecond => "drain jobs/s",
-            Metric::DrainMicrosPerJob => "drain µs/job",
-            Metric::RssAfterDrainMib => "drained MiB",
-            Metric::AcceptMillis => "accept ms",
-            Metric::RestartMillis => "restart ms",
-            Metric::RssMib => "RSS MiB",
-            Metric::DiskMib => "disk MiB",
-            Metric::ClientMicrosPerJob => "client µs/job",
-            Metric::ClientBusyPercent => "client %",
-            Metric::OthersBusyPercent => "others %",
+            Metric::JobsPerSecond => ("jobs/s", Higher),
+            Metric::P50Micros => ("p50 µs", Lower),
+            Metric::P99Micros => ("p99 µs", Lower),
+            Metric::ServerMicrosPerJob => ("server µs/job", Lower),
+            Metric::ServerBusyPercent => ("server %", Lower),
+            Metric::WakesPerJob => ("wakes/job", Context),
+            Metric::FirstTenthPerSecond => ("first 10%/s", Higher),
+            Metric::LastTenthPerSecond => ("last 10%/s", Higher),
+            Metric::BytesPerJob => ("RSS B/job", Lower),
+            Metric::DrainPerSecond => ("drain jobs/s", Higher),
+            Metric::DrainMicrosPerJob => ("drain µs/job", Lower),
+            Metric::RssAfterDrainMib => ("drained MiB", Lower),
+            Metric::RestartMillis => ("restart ms", Lower),
+            Metric::AcceptMillis => ("accept ms", Lower),
+            // Memory at the end of a timed load grows with the rate; only [`Metric::BytesPerJob`] compares.
+            Metric::RssMib => ("RSS MiB", Context),
+            Metric::DiskMib => ("disk MiB", Context),
+            Metric::ClientMicrosPerJob => ("client µs/job", Context),
+            Metric::ClientBusyPercent => ("client %", Context),
+            Metric::OthersBusyPercent => ("others %", Context),
         }
     }
 
     /// Whether this value makes the row's other figures doubtful: the generator was the limit, or other processes used the
     /// machine.
-    pub fn casts_doubt(self, value: f64) -> bool {
+    pub(crate) fn casts_doubt(self, value: f64) -> bool {
         self == Metric::ClientBusyPercent && value > CLIENT_BUSY_PERCENT_MAX
             || self == Metric::OthersBusyPercent && value > OTHERS_BUSY_PERCENT_MAX
-    }
-
-    /// Which direction is better.
-    pub fn direction(self) -> Direction {
-        match self {
-            Metric::JobsPerSecond
-            | Metric::FirstTenthPerSecond
-            | Metric::LastTenthPerSecond
-            | Metric::DrainPerSecond => Direction::HigherIsBetter,
-            Metric::P50Micros
-            | Metric::P99Micros
-            | Metric::ServerMicrosPerJob
-            | Metric::ServerBusyPercent
-            | Metric::BytesPerJob
-            | Metric::DrainMicrosPerJob
-            | Metric::RssAfterDrainMib
-            | Metric::AcceptMillis
-            | Metric::RestartMillis => Direction::LowerIsBetter,
-            // Memory at the end of a timed load grows with the rate; only [`Metric::BytesPerJob`] compares.
-            Metric::RssMib
-            | Metric::WakesPerJob
-            | Metric::DiskMib
-            | Metric::ClientMicrosPerJob
-            | Metric::ClientBusyPercent
-            | Metric::OthersBusyPercent => Direction::Context,
-        }
     }
 }
 
 /// The figures of one run.
-pub type Sample = BTreeMap<Metric, f64>;
+pub(crate) type Sample = BTreeMap<Metric, f64>;

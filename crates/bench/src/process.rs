@@ -10,21 +10,18 @@ use crate::error::Error;
 
 /// CPU time used so far by the server, by the generator, and by the whole machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CpuTimes {
+pub(crate) struct CpuTimes {
     /// User and system time of the server process, all its threads, ended ones included.
-    pub server: Duration,
+    pub(crate) server: Duration,
     /// The same of this process.
-    pub client: Duration,
+    pub(crate) client: Duration,
     /// Busy time of all cores together, interrupts and stolen time included.
-    pub machine: Duration,
+    pub(crate) machine: Duration,
 }
 
 impl CpuTimes {
-    /// Reads all three now.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the server has ended or `/proc` is missing.
-    pub fn now(server_pid: u32) -> Result<Self, Error> {
+    /// Reads all three now. [`Error::Io`] if the server has ended or `/proc` is missing.
+    pub(crate) fn now(server_pid: u32) -> Result<Self, Error> {
         let of_process = |path: &str| read(path).map(|text| process_ticks(&text));
         Ok(Self {
             server: ticks(of_process(&format!("/proc/{server_pid}/stat"))?),
@@ -34,7 +31,7 @@ impl CpuTimes {
     }
 
     /// The CPU time since `earlier`.
-    pub fn since(&self, earlier: &Self) -> Self {
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             server: self.server.saturating_sub(earlier.server),
             client: self.client.saturating_sub(earlier.client),
@@ -43,28 +40,25 @@ impl CpuTimes {
     }
 
     /// The machine's busy time that neither the server nor the generator used.
-    pub fn others(&self) -> Duration {
+    pub(crate) fn others(&self) -> Duration {
         self.machine.saturating_sub(self.server).saturating_sub(self.client)
     }
 }
 
-/// Resident memory of a process, in KiB.
-///
-/// # Errors
-/// [`Error::Io`] if the process has ended.
-pub fn resident_kib(pid: u32) -> Result<u64, Error> {
+/// Resident memory of a process, MiB. [`Error::Io`] if the process has ended.
+pub(crate) fn resident_mib(pid: u32) -> Result<f64, Error> {
     let text = read(&format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    Ok(first_number(line))
+    Ok(first_number(line) as f64 / 1024.0)
 }
 
 /// The number of cores available to this process.
-pub fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The disk space of all files under `folder`, bytes.
-pub fn disk_bytes(folder: &Path) -> u64 {
+pub(crate) fn disk_bytes(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;
@@ -80,7 +74,7 @@ pub fn disk_bytes(folder: &Path) -> u64 {
 }
 
 /// The type of the file system of `folder` (`ext4`, `tmpfs`…), from `/proc/mounts`.
-pub fn file_system(folder: &Path) -> String {
+pub(crate) fn file_system(folder: &Path) -> String {
     let (Ok(folder), Ok(mounts)) = (folder.canonicalize(), read("/proc/mounts")) else {
         return "unknown".to_owned();
     };
@@ -97,7 +91,7 @@ pub fn file_system(folder: &Path) -> String {
 }
 
 /// Facts that figures depend on, as `(name, value)`: processor, cores, kernel, load.
-pub fn machine_facts() -> Vec<(String, String)> {
+pub(crate) fn machine_facts() -> Vec<(String, String)> {
     let cpu = read("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     let kernel = read("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -111,11 +105,9 @@ pub fn machine_facts() -> Vec<(String, String)> {
     ]
 }
 
-/// Raises this process's limit of open files to at least `wanted`; servers it starts inherit the limit.
-///
-/// # Errors
-/// [`Error::Usage`] if the hard limit is lower.
-pub fn raise_open_files(wanted: u64) -> Result<(), Error> {
+/// Raises this process's limit of open files to at least `wanted`; servers it starts inherit the limit. [`Error::Usage`]
+/// if the hard limit is lower.
+pub(crate) fn raise_open_files(wanted: u64) -> Result<(), Error> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
@@ -173,7 +165,7 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_time() {
         let pid = std::process::id();
-        assert!(resident_kib(pid).unwrap() > 100);
+        assert!(resident_mib(pid).unwrap() > 0.1);
         let before = CpuTimes::now(pid).unwrap();
         let used = CpuTimes::now(pid).unwrap().since(&before);
         assert!(used.server <= Duration::from_secs(10), "{used:?}");

@@ -5,22 +5,22 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::compare::{CaseResult, Row};
+use crate::comparison::{CaseResult, Row};
 use crate::metric::{Direction, Metric};
 use crate::stats::{self, Ratio};
 
 /// All results of one call. Serialises as the raw JSON.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// Facts that figures depend on: machine, versions, the command line.
-    pub facts: Vec<(String, String)>,
+    pub(crate) facts: Vec<(String, String)>,
     /// The cases in the order they ran.
-    pub cases: Vec<CaseResult>,
+    pub(crate) cases: Vec<CaseResult>,
 }
 
 impl Report {
     /// The facts and all cases as Markdown.
-    pub fn to_markdown(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let mut text = String::new();
         for (name, value) in &self.facts {
             let _ = writeln!(text, "- {name}: {value}");
@@ -36,18 +36,18 @@ impl Report {
     }
 
     /// The facts for the terminal.
-    pub fn facts_text(&self) -> String {
+    pub(crate) fn facts_text(&self) -> String {
         self.facts.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
     }
 
     /// Whether any run of any case failed.
-    pub fn has_failures(&self) -> bool {
+    pub(crate) fn has_failures(&self) -> bool {
         self.cases.iter().flat_map(|case| &case.rows).any(|row| row.failure.is_some())
     }
 }
 
 /// One case for the terminal.
-pub fn case_text(case: &CaseResult) -> String {
+pub(crate) fn case_text(case: &CaseResult) -> String {
     let mut text = format!("\n{}: {}\n", case.name, case.about);
     for table in case_tables(case) {
         text.push_str(&table.to_text());
@@ -58,13 +58,13 @@ pub fn case_text(case: &CaseResult) -> String {
 
 /// A grid of words; the first column is left aligned, the others right.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// Aligned with spaces.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let widths = self.widths();
         let line = |row: &Vec<String>| {
             let cells = row.iter().zip(&widths).enumerate();
@@ -79,7 +79,7 @@ impl Table {
     }
 
     /// With pipes.
-    pub fn to_markdown(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let mut text = String::new();
         for (at, row) in self.rows.iter().enumerate() {
             let _ = writeln!(text, "| {} |", row.join(" | "));
@@ -100,7 +100,7 @@ impl Table {
 fn case_tables(case: &CaseResult) -> Vec<Table> {
     let metrics = metrics_of(case);
     let comparable: Vec<Metric> =
-        metrics.iter().copied().filter(|metric| metric.direction() != Direction::Context).collect();
+        metrics.iter().copied().filter(|metric| metric.column().1 != Direction::Context).collect();
     if metrics.is_empty() {
         return Vec::new();
     }
@@ -178,7 +178,7 @@ fn best<'a>(rows: &[&'a Row], metric: Metric) -> Option<&'a Row> {
     let by_median = |row: &&&Row| stats::median(&row.values(metric));
     let ranked = rows.iter().filter(|row| by_median(row).is_some());
     let compare = |a: &&&Row, b: &&&Row| f64::total_cmp(&by_median(a).unwrap_or(0.0), &by_median(b).unwrap_or(0.0));
-    let found = match metric.direction() {
+    let found = match metric.column().1 {
         Direction::HigherIsBetter => ranked.max_by(compare),
         Direction::LowerIsBetter | Direction::Context => ranked.min_by(compare),
     };
@@ -187,10 +187,10 @@ fn best<'a>(rows: &[&'a Row], metric: Metric) -> Option<&'a Row> {
 
 /// Titles, with arrows for the better direction.
 fn header(first: &str, metrics: &[Metric]) -> Vec<String> {
-    let title = |metric: &Metric| match metric.direction() {
-        Direction::HigherIsBetter => format!("{} ↑", metric.title()),
-        Direction::LowerIsBetter => format!("{} ↓", metric.title()),
-        Direction::Context => metric.title().to_owned(),
+    let title = |metric: &Metric| match metric.column() {
+        (title, Direction::HigherIsBetter) => format!("{title} ↑"),
+        (title, Direction::LowerIsBetter) => format!("{title} ↓"),
+        (title, Direction::Context) => title.to_owned(),
     };
     std::iter::once(first.to_owned()).chain(metrics.iter().map(title)).collect()
 }
@@ -233,7 +233,7 @@ fn grouped(digits: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::Contestant;
+    use crate::comparison::Contestant;
     use crate::metric::Sample;
 
     fn row(name: &str, ours: bool, rates: &[f64], micros: f64) -> Row {

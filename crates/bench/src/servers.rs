@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::links::Endpoint;
 use crate::process;
 
 /// A server may replay for long; a hung server must still be detected.
@@ -25,42 +25,62 @@ const LOG_BYTES_SHOWN: usize = 2000;
 
 /// How to start a server.
 #[derive(Debug, Clone)]
-pub struct Launch {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Environment variables, as `(name, value)`.
-    pub env: Vec<(String, String)>,
+pub(crate) struct Launch {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(&'static str, String)>,
     /// Discards the output, for a program that prints so much that storing it would distort its cost.
-    pub quiet: bool,
-    /// The loopback port it listens on.
-    pub port: u16,
-    /// The Unix socket it also listens on, for its load.
-    pub unix: Option<PathBuf>,
+    pub(crate) quiet: bool,
+    pub(crate) ports: Ports,
+}
+
+/// Where a server listens, which may all be the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ports {
+    /// For clients.
+    pub(crate) front: Endpoint,
+    /// For workers.
+    pub(crate) back: Endpoint,
+    /// For administrators. The last one to accept.
+    pub(crate) admin: SocketAddr,
+}
+
+impl Launch {
+    /// A server that listens at one address.
+    pub(crate) fn new(program: PathBuf, args: Vec<String>, addr: SocketAddr) -> Self {
+        let ports = Ports { front: Endpoint::Tcp(addr), back: Endpoint::Tcp(addr), admin: addr };
+        Self { program, args, env: Vec::new(), quiet: false, ports }
+    }
+
+    /// The command, without its output.
+    pub(crate) fn command(&self, home: &Home) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env.clone()).current_dir(home.path()).stdin(Stdio::null());
+        command
+    }
 }
 
 /// A folder for one server's data, configuration and log. It outlives restarts.
 #[derive(Debug)]
-pub struct Home(TempDir);
+pub(crate) struct Home(TempDir);
 
 impl Home {
     /// A new empty folder under `root`.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be created.
-    pub fn new(root: &Path) -> Result<Self, Error> {
+    pub(crate) fn new(root: &Path) -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("windlass-bench-").tempdir_in(root);
         folder.map(Self).map_err(Error::io(format!("make a folder in {}", root.display())))
     }
 
     /// Its path.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// The disk space it uses, MiB.
-    pub fn disk_mib(&self) -> f64 {
+    pub(crate) fn disk_mib(&self) -> f64 {
         process::disk_bytes(self.path()) as f64 / (1024.0 * 1024.0)
     }
 
@@ -71,53 +91,42 @@ impl Home {
 
 /// A running server. Dropping it kills it and waits for its end.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    addr: SocketAddr,
-    unix: Option<PathBuf>,
+    ports: Ports,
 }
 
 impl Server {
-    /// Starts the server and waits until its port accepts. Also returns the time from the start of the process to that moment.
+    /// Starts the server and waits until its ports accept. Also returns the time from the start of the process to that moment.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be started, [`Error::NotReady`] if it exits or does not listen in time, with the end
     /// of its log; [`Error::Interrupted`].
-    pub fn start(launch: &Launch, home: &Home, interrupt: &Interrupt) -> Result<(Self, Duration), Error> {
+    pub(crate) fn start(launch: &Launch, home: &Home, interrupt: &Interrupt) -> Result<(Self, Duration), Error> {
         let begun = Instant::now();
-        let mut server = Self { child: spawn(launch, home)?, addr: loopback(launch.port), unix: launch.unix.clone() };
-        while !server.is_listening() {
+        let mut server = Self { child: spawn(launch, home)?, ports: launch.ports.clone() };
+        while !(TcpStream::connect(server.ports.admin).is_ok() && server.ports.front.accepts()) {
             interrupt.check()?;
             let exited = server.child.try_wait().map_err(Error::io("look at the server"))?.is_some();
             if exited || begun.elapsed() > READY_WITHIN {
-                return Err(Error::NotReady { port: launch.port, waited: begun.elapsed(), log: log_end(home) });
+                let port = server.ports.admin.port();
+                return Err(Error::NotReady { port, waited: begun.elapsed(), log: log_end(home) });
             }
             std::thread::sleep(READY_POLL);
         }
         Ok((server, begun.elapsed()))
     }
 
-    fn is_listening(&self) -> bool {
-        TcpStream::connect(self.addr).is_ok() && self.unix().is_none_or(|path| UnixStream::connect(path).is_ok())
+    pub(crate) fn ports(&self) -> &Ports {
+        &self.ports
     }
 
-    /// The address it listens on.
-    pub fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// The Unix socket for its load, if the load does not use TCP.
-    pub fn unix(&self) -> Option<&Path> {
-        self.unix.as_deref()
-    }
-
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Kills it with SIGKILL, as a crash would, and waits for its end.
-    pub fn kill(self) {
+    pub(crate) fn kill(self) {
         drop(self);
     }
 }
@@ -134,7 +143,7 @@ impl Drop for Server {
 ///
 /// # Errors
 /// [`Error::Missing`] with `remedy`.
-pub fn version(program: &Path, remedy: &str) -> Result<String, Error> {
+pub(crate) fn version(program: &Path, remedy: &str) -> Result<String, Error> {
     let missing = |_| Error::Missing { program: program.to_owned(), remedy: remedy.to_owned() };
     let output = Command::new(program).arg("--version").output().map_err(missing)?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -145,12 +154,13 @@ pub fn version(program: &Path, remedy: &str) -> Result<String, Error> {
 ///
 /// # Errors
 /// [`Error::Io`] if there is none.
-pub fn free_port() -> Result<u16, Error> {
+pub(crate) fn free_port() -> Result<u16, Error> {
     let listener = TcpListener::bind(loopback(0)).map_err(Error::io("find a free port"))?;
     listener.local_addr().map(|addr| addr.port()).map_err(Error::io("find a free port"))
 }
 
-fn loopback(port: u16) -> SocketAddr {
+/// An address on loopback.
+pub(crate) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
@@ -158,15 +168,8 @@ fn spawn(launch: &Launch, home: &Home) -> Result<Child, Error> {
     let path = if launch.quiet { PathBuf::from("/dev/null") } else { home.log() };
     let log = File::options().create(true).append(true).open(path).map_err(Error::io("open the server's log"))?;
     let also = log.try_clone().map_err(Error::io("open the server's log"))?;
-    Command::new(&launch.program)
-        .args(&launch.args)
-        .envs(launch.env.iter().map(|(name, value)| (name, value)))
-        .current_dir(home.path())
-        .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(also)
-        .spawn()
-        .map_err(Error::io(format!("start {}", launch.program.display())))
+    let started = launch.command(home).stdout(log).stderr(also).spawn();
+    started.map_err(Error::io(format!("start {}", launch.program.display())))
 }
 
 fn log_end(home: &Home) -> String {

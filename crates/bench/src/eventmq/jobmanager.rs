@@ -1,38 +1,121 @@
 //! The released JobManager: its process, its child processes, and the jobs they have done.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
 
 use crate::error::Error;
-use crate::eventmq::peers::{released, url};
-use crate::eventmq::wire::{self, STAMP_DIGITS};
-use crate::servers::Home;
+use crate::eventmq::wire;
+use crate::interrupt::Interrupt;
+use crate::links::{Endpoint, STALL};
+use crate::metric::{Metric, Sample};
+use crate::peers::{released, url};
+use crate::process::{self, CpuTimes};
+use crate::protocol::await_agreement;
+use crate::run::Run;
+use crate::servers::{Home, Server};
+use crate::stamp::{Random, STAMP_DIGITS, Stamp, uuid};
+use crate::zmtp::Desk;
 
 /// Worker processes, and so jobs at once.
-pub const PROCESSES: u64 = 2;
+const PROCESSES: u64 = 2;
 /// The Python module that jobs call.
 const TASKS: &str = include_str!("windlass_tasks.py");
 /// A stamp and a line end.
 const LINE_BYTES: usize = STAMP_DIGITS + 1;
+/// Jobs after which a JobManager's processes have loaded all their modules.
+const WARM_JOBS: u64 = 20;
+/// How often the number of finished jobs is read.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long a JobManager's start and its registration may take.
+const WORKERS_WITHIN: Duration = Duration::from_secs(60);
+
+/// The fields used of the answer to `ROUTER_SHOW_WORKERS`.
+#[derive(Debug, Deserialize)]
+struct Workers {
+    #[serde(rename = "connected_workers")]
+    workers: BTreeMap<String, Worker>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Worker {
+    available_slots: u64,
+}
+
+/// `jobs` requests at once, and the time until all are done.
+pub(super) fn run(run: &Run<'_>, jobs: u64, server: &Server, home: &Home) -> Result<Sample, Error> {
+    let (ports, pid) = (server.ports(), server.pid());
+    let (Endpoint::Tcp(front), Endpoint::Tcp(back)) = (&ports.front, &ports.back) else {
+        return Err(Error::Usage("a JobManager is served over TCP".to_owned()));
+    };
+    let manager = JobManager::start(run, *back, home)?;
+    await_agreement(WORKERS_WITHIN, run.interrupt, || {
+        let found: Workers = super::ask(ports.admin, "ROUTER_SHOW_WORKERS")?;
+        let slots: u64 = found.workers.values().map(|worker| worker.available_slots).sum();
+        Ok((slots != PROCESSES).then(|| format!("workers can take {slots} jobs at once, {PROCESSES} were expected")))
+    })?;
+    let desk = Desk::open(*front, &Random::new(1).unique())?;
+    let mut client = Batcher { desk, rng: Random::new(2), sent: 0 };
+    client.work_off(WARM_JOBS, &manager, run.interrupt)?;
+    let (cpu, begun) = (CpuTimes::now(pid)?, Instant::now());
+    client.work_off(jobs, &manager, run.interrupt)?;
+    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), CpuTimes::now(pid)?.since(&cpu));
+    account(&fs::read(&manager.done).map_err(Error::io("read what was done"))?, client.sent)?;
+    // The JobManager uses its part of the machine, so the share of other processes has no meaning.
+    Ok(Sample::from([
+        (Metric::JobsPerSecond, jobs as f64 / seconds),
+        (Metric::ServerMicrosPerJob, cpu.server.as_secs_f64() * 1e6 / jobs as f64),
+        (Metric::RssMib, process::resident_mib(pid)?),
+    ]))
+}
+
+/// A client that sends many requests at once, as a stock client does: it reads replies and ignores them.
+struct Batcher {
+    desk: Desk,
+    rng: Random,
+    sent: u64,
+}
+
+impl Batcher {
+    /// Sends `jobs` more requests and waits until all are done.
+    fn work_off(&mut self, jobs: u64, manager: &JobManager, interrupt: &Interrupt) -> Result<(), Error> {
+        for number in self.sent..self.sent + jobs {
+            let job = wire::job_of(Stamp { number, sent_nanos: 0 });
+            self.desk.put(wire::request(&uuid(self.rng.next(), number), &job));
+        }
+        self.sent += jobs;
+        let (mut done, mut progress) = (manager.count(), Instant::now());
+        while done < self.sent {
+            self.desk.receive(LOOK_EVERY)?;
+            interrupt.check()?;
+            let found = manager.count();
+            if found > done {
+                (done, progress) = (found, Instant::now());
+            } else if progress.elapsed() > STALL {
+                return Err(Error::Stalled { waited: STALL, state: format!("{done} of {} jobs are done", self.sent) });
+            }
+        }
+        Ok(())
+    }
+}
 
 /// A running JobManager. Dropping it kills it with its workers and waits for its end.
 #[derive(Debug)]
-pub struct JobManager {
+struct JobManager {
     child: Child,
     done: PathBuf,
 }
 
 impl JobManager {
     /// Starts a JobManager for the server at `back`, with its module and its notes in `home`.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn start(venv: &Path, back: SocketAddr, home: &Home) -> Result<Self, Error> {
+    fn start(run: &Run<'_>, back: SocketAddr, home: &Home) -> Result<Self, Error> {
         let module = home.path().join("windlass_tasks.py");
         fs::write(&module, TASKS).map_err(Error::io("write the module that jobs call"))?;
         let done = home.path().join("done");
@@ -44,33 +127,17 @@ impl JobManager {
             ("PYTHONPATH", home.path().display().to_string()),
             ("WINDLASS_TASKS_DONE", done.display().to_string()),
         ];
-        let launch = released(venv, "emq-jobmanager", env, back.port());
-        let child = Command::new(&launch.program)
-            .args(&launch.args)
-            .envs(launch.env)
-            .current_dir(home.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            // Its children outlive it for a while; a process group can be killed at once.
-            .process_group(0)
-            .spawn()
-            .map_err(Error::io("start emq-jobmanager"))?;
-        Ok(Self { child, done })
+        let launch = released(run.programs.venv()?, "emq-jobmanager", env, back);
+        // Its children outlive it for a while; a process group can be killed at once.
+        let mut command = launch.command(home);
+        let started = command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn();
+        Ok(Self { child: started.map_err(Error::io("start emq-jobmanager"))?, done })
     }
 
     /// The number of finished jobs.
-    pub fn count(&self) -> u64 {
+    fn count(&self) -> u64 {
         let bytes = fs::metadata(&self.done).map_or(0, |facts| facts.len());
         bytes / LINE_BYTES as u64
-    }
-
-    /// Checks that all jobs up to `jobs` were done exactly once.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`], [`Error::Io`].
-    pub fn account(&self, jobs: u64) -> Result<(), Error> {
-        account(&fs::read(&self.done).map_err(Error::io("read what was done"))?, jobs)
     }
 }
 
@@ -82,8 +149,9 @@ impl Drop for JobManager {
     }
 }
 
+/// Checks that all jobs up to `jobs` were done exactly once.
 fn account(notes: &[u8], jobs: u64) -> Result<(), Error> {
-    let stamps = notes.chunks(LINE_BYTES).map(|line| wire::stamp_in(line.strip_suffix(b"\n")?));
+    let stamps = notes.chunks(LINE_BYTES).map(|line| Stamp::of_digits(line.strip_suffix(b"\n")?));
     let mut numbers =
         stamps.map(|stamp| stamp.map(|stamp| stamp.number)).collect::<Option<Vec<u64>>>().ok_or_else(|| {
             Error::Mismatch(format!("a JobManager got a job without a request, among {} bytes", notes.len()))

@@ -1,163 +1,95 @@
-//! Tests of the generator against a small server in this process: its counts of an honest server are right, and lies fail.
+//! The broker's side of FWP.
 
-use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::iter::repeat_n;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
+use super::{drain, idle, push, speakers};
+use crate::accounting::{Answer, Ask, Broker, JOBS, Lie, Wire, assert_caught, assert_counted};
+use crate::cases::Shape;
+use crate::driver::Measured;
 use crate::error::Error;
-use crate::faktory::cases::Shape;
-use crate::faktory::wire;
-use crate::interrupt::Interrupt;
-use crate::load::client::{Idle, Links};
-use crate::load::driver::{Driver, Measured, Plan};
-
-/// The job that the server lies about.
-const LIE_AT: u64 = 50;
-/// How long the server lets a FETCH wait.
-const FETCH_WAIT: Duration = Duration::from_millis(5);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lie {
-    None,
-    /// Acknowledges a job and forgets it.
-    LoseJob,
-    /// Hands a job out twice.
-    DoubleJob,
-    /// Hands out a job that was never pushed.
-    InventJob,
-    /// Refuses a push.
-    Refuse,
-    /// Hangs up.
-    HangUp,
-}
 
 #[derive(Default)]
-struct Queue {
-    pushed: u64,
-    waiting: VecDeque<String>,
+struct Faktory {
+    greeted: Vec<usize>,
+    /// An empty FETCH waits, instead of returning at once.
+    waits: bool,
 }
 
-/// Starts the server; its threads end with its connections.
-fn serve(lie: Lie) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let queue = Arc::new(Mutex::new(Queue::default()));
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (stream, queue) = (stream.unwrap(), Arc::clone(&queue));
-            std::thread::spawn(move || talk(stream, &queue, lie));
+impl Wire for Faktory {
+    fn read(&mut self, from: usize, bytes: &[u8], out: &mut Vec<u8>) -> (usize, Vec<Ask>) {
+        if !self.greeted.contains(&from) {
+            self.greeted.push(from);
+            out.extend(b"+HI {\"v\":2}\r\n");
         }
-    });
-    addr
-}
-
-/// Answers until the peer is gone or a write fails, which ends this thread only.
-fn talk(mut stream: TcpStream, queue: &Mutex<Queue>, lie: Lie) -> Option<()> {
-    stream.set_nodelay(true).unwrap();
-    stream.write_all(b"+HI {\"v\":2}\r\n").ok()?;
-    let lines = BufReader::new(stream.try_clone().unwrap()).lines();
-    for line in lines {
-        let line = line.ok()?;
-        let (verb, rest) = line.split_once(' ').unwrap();
-        let answer = match verb {
-            "HELLO" => "+OK\r\n".to_owned(),
-            "PUSH" => push(&mut queue.lock().unwrap(), &[rest.to_owned()], lie)?.replace("$2\r\n{}", "+OK"),
-            "PUSHB" => {
-                let jobs: Vec<serde_json::Value> = serde_json::from_str(rest).unwrap();
-                push(&mut queue.lock().unwrap(), &jobs.iter().map(ToString::to_string).collect::<Vec<_>>(), lie)?
+        let ask = |line: &str| {
+            let (verb, rest) = line.split_once(' ').unwrap();
+            let request = verb.as_bytes().to_vec();
+            match verb {
+                "FETCH" => vec![Ask::Take { request, waits: self.waits }],
+                "ACK" => vec![Ask::Finish { request, lease: 0, job: None }],
+                "PUSH" => vec![Ask::Submit { request, job: rest.as_bytes().to_vec(), calls: false }],
+                "PUSHB" => {
+                    let jobs: Vec<serde_json::Value> = serde_json::from_str(rest).unwrap();
+                    let submit = |(at, job): (usize, &serde_json::Value)| {
+                        // Only the last one is answered.
+                        let request = if at + 1 == jobs.len() { request.clone() } else { Vec::new() };
+                        Ask::Submit { request, job: job.to_string().into_bytes(), calls: false }
+                    };
+                    jobs.iter().enumerate().map(submit).collect()
+                }
+                _ => {
+                    out.extend(b"+OK\r\n");
+                    Vec::new()
+                }
             }
-            "FETCH" => fetch(queue),
-            "ACK" | "BEAT" => "+OK\r\n".to_owned(),
-            _ => panic!("unexpected {line}"),
         };
-        stream.write_all(answer.as_bytes()).ok()?;
+        (bytes.len(), std::str::from_utf8(bytes).unwrap().lines().flat_map(ask).collect())
     }
-    Some(())
+
+    fn write(&mut self, out: &mut Vec<u8>, request: &[u8], answer: &Answer<'_>) {
+        match answer {
+            Answer::Accepted if request == b"PUSHB" => out.extend(b"$2\r\n{}\r\n"),
+            Answer::Accepted if request.is_empty() => {}
+            Answer::Accepted | Answer::Finished => out.extend(b"+OK\r\n"),
+            Answer::Job(_, job) => out.extend([format!("${}\r\n", job.len()).as_bytes(), job, b"\r\n"].concat()),
+            Answer::Empty => out.extend(b"$-1\r\n"),
+            Answer::Raw(line) => out.extend_from_slice(line),
+            Answer::Echo | Answer::Wake | Answer::Result(_) => {}
+        }
+    }
+
+    fn invent(&self, job: &mut [u8]) {
+        let at = job.windows(2).position(|pair| pair == b"[\"").unwrap();
+        job[at + 2..at + 6].copy_from_slice(b"ffff");
+    }
 }
 
-fn push(queue: &mut Queue, jobs: &[String], lie: Lie) -> Option<String> {
-    for job in jobs {
-        queue.pushed += 1;
-        let lies = |this| lie == this && queue.pushed == LIE_AT;
-        if lies(Lie::HangUp) {
-            return None;
-        }
-        if lies(Lie::Refuse) {
-            return Some("-ERR no room\r\n".to_owned());
-        }
-        let copies = 1 + usize::from(lies(Lie::DoubleJob)) - usize::from(lies(Lie::LoseJob));
-        let invented = job.replace("[\"0000", "[\"ffff");
-        let job = if lies(Lie::InventJob) { &invented } else { job };
-        queue.waiting.extend(std::iter::repeat_n(job.clone(), copies));
+fn run(shape: &Shape, lie: Lie) -> Result<Measured, Error> {
+    let mut broker = Broker::new(Faktory { waits: shape.backlog_max == 1, ..Faktory::default() }, lie);
+    if shape.queued > 0 {
+        // One producer, so that jobs are numbered in the order in which they arrive.
+        broker.converse(speakers::of(&push(1, 7)), push(1, 7).rules(true), 0)?;
+        broker.wire.greeted.clear();
     }
-    Some("$2\r\n{}\r\n".to_owned())
-}
-
-fn fetch(queue: &Mutex<Queue>) -> String {
-    let taken = || queue.lock().unwrap().waiting.pop_front();
-    let found = taken().or_else(|| {
-        std::thread::sleep(FETCH_WAIT);
-        taken()
-    });
-    found.map_or("$-1\r\n".to_owned(), |job| format!("${}\r\n{job}\r\n", job.len()))
-}
-
-fn run(shape: &Shape, lie: Lie, queued: u64) -> Result<Measured, Error> {
-    let addr = serve(lie);
-    let drive = |shape: &Shape, queued: Option<u64>| {
-        let plan = Plan::Counted { warm: 30, window: 270 };
-        let mut driver = Driver::new(shape.roles(), shape.rules(), &plan, std::process::id());
-        if let Some(queued) = queued {
-            driver = driver.for_queued(queued);
-        }
-        let workers = shape.workers + shape.idlers;
-        let mut links = Links::open_with(repeat_n(addr, driver.connections()), Idle::Sleep, |at, stream| {
-            wire::greet(stream, (at < workers).then_some(at))
-        })?;
-        links.drive(&mut driver, &Interrupt::default())?;
-        driver.measured()
-    };
-    if queued == 0 {
-        return drive(shape, None);
-    }
-    // One producer, so that jobs are numbered in the order in which they arrive.
-    drive(&Shape::push(1, 7), None)?;
-    drive(shape, Some(queued))
+    broker.converse(speakers::of(shape), shape.rules(true), shape.queued)
 }
 
 #[test]
 fn an_honest_server_is_counted_right() {
-    let shapes = [
-        ("push", Shape::push(3, 1), 0),
-        ("batches", Shape::push(2, 13), 0),
-        ("wake", Shape::wake(4), 0),
-        ("idle", Shape::idle(10), 0),
-        ("drain", Shape::drain(3, false), 300),
-        ("eager drain", Shape::drain(3, true), 300),
-    ];
-    for (name, shape, queued) in shapes {
-        let measured = run(&shape, Lie::None, queued).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(measured.submitted, 300, "{name}");
-        assert!((1..=270).contains(&measured.jobs), "{name}: {}", measured.jobs);
-        assert_eq!(measured.latency.count(), measured.jobs, "{name}");
-    }
+    let wake = Shape::flow(1, 1, 4, 1);
+    let shapes = [push(3, 1), push(2, 13), wake, idle(10), drain(3, false, JOBS), drain(3, true, JOBS)];
+    shapes.iter().for_each(|shape| assert_counted(shape, run(shape, Lie::None)));
 }
 
 #[test]
 fn lies_are_caught() {
     let cases = [
-        (Lie::LoseJob, Shape::drain(1, false), "count mismatch: 10 FETCHes in a row came back empty"),
-        (Lie::DoubleJob, Shape::drain(1, true), "count mismatch: job 49 was worked twice"),
-        (Lie::InventJob, Shape::drain(1, false), "count mismatch: job 18446462598732841009 was never submitted"),
-        (Lie::Refuse, Shape::push(1, 1), "protocol: producer got -ERR no room"),
-        (Lie::HangUp, Shape::push(1, 1), "the server closed connection 0"),
+        (Lie::Lose, drain(1, false, JOBS), "count mismatch: 10 FETCHes in a row came back empty"),
+        (Lie::Double, drain(1, true, JOBS), "count mismatch: job 49 was worked twice"),
+        (Lie::Invent, drain(1, false, JOBS), "count mismatch: job 18446462598732841009 was never submitted"),
+        (Lie::Say(b"-ERR no room\r\n"), push(1, 1), "protocol: producer got -ERR no room"),
+        (Lie::Twice, push(1, 1), "protocol: producer got +OK"),
+        (Lie::HangUp, push(1, 1), "the server closed connection 0"),
     ];
     for (lie, shape, expected) in cases {
-        let queued = if shape.workers > 0 { 300 } else { 0 };
-        let error = run(&shape, lie, queued).unwrap_err().to_string();
-        assert!(error.starts_with(expected), "{lie:?}: {error}");
+        assert_caught(lie, run(&shape, lie), expected);
     }
 }

@@ -3,24 +3,21 @@
 //!
 //! Spec: Faktory Work Protocol, "Protocol Basics".
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-
 use crate::error::Error;
-use crate::load::stamp::{Random, Stamp};
+use crate::stamp::{Random, STAMP_DIGITS, Stamp, digits};
 
-/// The queue and the type of all jobs.
-pub const QUEUE: &[u8] = b"bench";
+/// The first reply on a connection.
+pub(super) const GREETING: Reply<'_> = Reply::Simple(b"HI {\"v\":2}");
+/// From the queue of all jobs.
+pub(super) const FETCH: &[u8] = b"FETCH bench\r\n";
 /// A jid is written as 24 hexadecimal digits, as stock clients do.
-pub const JID_BYTES: usize = 24;
-/// A stamp as hexadecimal digits: the only argument of a job.
-const STAMP_BYTES: usize = 32;
+pub(super) const JID_BYTES: usize = 24;
 /// More than any server has reason to send here; a larger reply means that the stream is out of step.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// A reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reply<'a> {
+pub(super) enum Reply<'a> {
     /// `+…`
     Simple(&'a [u8]),
     /// `-…`
@@ -31,12 +28,10 @@ pub enum Reply<'a> {
     Null,
 }
 
-/// The first reply in `bytes` and the bytes after it, or `None` if more bytes are needed.
-///
-/// # Errors
-/// [`Error::Protocol`] if the stream is out of step.
+/// The first reply in `bytes` and the bytes after it, or `None` if more bytes are needed. [`Error::Protocol`] if the stream
+/// is out of step.
 #[inline]
-pub fn split(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, Error> {
+pub(super) fn split(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, Error> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
         return if bytes.len() > REPLY_BYTES_MAX { Err(out_of_step(bytes)) } else { Ok(None) };
     };
@@ -68,20 +63,14 @@ fn out_of_step(bytes: &[u8]) -> Error {
     Error::Protocol(format!("no reply: {}", shown.escape_ascii()))
 }
 
-/// Sends HELLO on a fresh connection, as the worker `wid` or as a client that only pushes, and reads exactly up to `+OK`.
-///
-/// # Errors
-/// [`Error::Io`], [`Error::Protocol`].
-pub fn greet(stream: &mut TcpStream, wid: Option<usize>) -> Result<(), Error> {
-    expect(stream, "+HI {\"v\":2}")?;
+/// Appends HELLO, as the worker `wid` or as a client that only pushes.
+pub(super) fn put_hello(out: &mut Vec<u8>, wid: Option<usize>) {
     let wid = wid.map_or(String::new(), |wid| format!("{},\"pid\":1,\"labels\":[],", named(wid)));
-    let hello = format!("HELLO {{{wid}\"hostname\":\"bench\",\"v\":2}}\r\n");
-    stream.write_all(hello.as_bytes()).map_err(Error::io("say HELLO"))?;
-    expect(stream, "+OK")
+    out.extend_from_slice(format!("HELLO {{{wid}\"hostname\":\"bench\",\"v\":2}}\r\n").as_bytes());
 }
 
 /// Appends the heartbeat of worker `wid`.
-pub fn put_beat(out: &mut Vec<u8>, wid: usize) {
+pub(super) fn put_beat(out: &mut Vec<u8>, wid: usize) {
     out.extend_from_slice(format!("BEAT {{{}}}\r\n", named(wid)).as_bytes());
 }
 
@@ -89,61 +78,35 @@ fn named(wid: usize) -> String {
     format!("\"wid\":\"bench{wid:08}\"")
 }
 
-/// Reads byte by byte, so that no byte after the line is consumed.
-fn expect(stream: &mut TcpStream, line: &str) -> Result<(), Error> {
-    let mut found = Vec::new();
-    while !found.ends_with(b"\n") && found.len() < 200 {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).map_err(Error::io("read the greeting"))?;
-        found.extend(byte);
-    }
-    if found.strip_suffix(b"\r\n") == Some(line.as_bytes()) {
-        return Ok(());
-    }
-    Err(Error::Protocol(format!("{} instead of {line}", found.escape_ascii())))
+#[inline]
+pub(super) fn put_ack(out: &mut Vec<u8>, jid: &[u8; JID_BYTES]) {
+    out.extend_from_slice(b"ACK {\"jid\":\"");
+    out.extend_from_slice(jid);
+    out.extend_from_slice(b"\"}\r\n");
 }
 
 /// Appends a job: a random jid, queue, type, and its stamp as the only argument; 105 bytes.
 #[inline]
-pub fn put_job(out: &mut Vec<u8>, stamp: Stamp, rng: &mut Random) {
+pub(super) fn put_job(out: &mut Vec<u8>, stamp: Stamp, rng: &mut Random) {
+    let jid: [u8; 32] = digits((u128::from(rng.next()) << 64 | u128::from(rng.next())).to_be_bytes());
     out.extend_from_slice(b"{\"jid\":\"");
-    out.extend_from_slice(&hex(rng.roll()));
-    out.extend_from_slice(hex(rng.roll()).first_chunk::<8>().unwrap_or(&[b'0'; 8]));
+    out.extend_from_slice(jid.first_chunk::<JID_BYTES>().unwrap_or(&[b'0'; JID_BYTES]));
     out.extend_from_slice(b"\",\"queue\":\"bench\",\"jobtype\":\"bench\",\"args\":[\"");
-    out.extend_from_slice(&hex(stamp.number));
-    out.extend_from_slice(&hex(stamp.sent_nanos));
+    out.extend_from_slice(&stamp.to_digits());
     out.extend_from_slice(b"\"]}");
 }
 
 /// The parts of a job that a worker needs: its jid, and the stamp among its arguments.
 #[inline]
-pub fn job_of(text: &[u8]) -> Option<(&[u8; JID_BYTES], Stamp)> {
+pub(super) fn job_of(text: &[u8]) -> Option<(&[u8; JID_BYTES], Stamp)> {
     let jid = behind(text, b"\"jid\":\"")?.first_chunk()?;
-    let digits = behind(text, b"\"args\":[\"")?.first_chunk::<STAMP_BYTES>()?;
-    let (number, sent) = digits.split_first_chunk::<16>()?;
-    Some((jid, Stamp { number: number_of(number)?, sent_nanos: number_of(sent)? }))
+    Some((jid, Stamp::of_digits(behind(text, b"\"args\":[\"")?.first_chunk::<STAMP_DIGITS>()?)?))
 }
 
 #[inline]
 fn behind<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let at = text.windows(key.len()).position(|window| window == key)?;
     text.get(at + key.len()..)
-}
-
-#[inline]
-fn hex(number: u64) -> [u8; 16] {
-    let mut left = number;
-    let mut digits = [b'0'; 16];
-    for digit in digits.iter_mut().rev() {
-        let nibble = u8::try_from(left & 15).unwrap_or(0);
-        *digit = if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-        left >>= 4;
-    }
-    digits
-}
-
-fn number_of(digits: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 //! Repay.
 
 use crate::error::Error;
-use crate::load::stamp::Stamp;
 use crate::spiderq::wire::{self, Stats, Status};
+use crate::stamp::Stamp;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub(super) struct Ledger {
     /// By number.
     tasks: Vec<Task>,
     queued: u64,
@@ -22,13 +22,13 @@ pub struct Ledger {
 
 #[derive(Debug, Clone, Copy)]
 struct Task {
-    place: Place,
+    state: State,
     /// The time in its value. It increases with every write of the value, so that an old value is detected.
     sent_nanos: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum State {
     Queued,
     Lent,
     Dropped,
@@ -36,30 +36,36 @@ enum Place {
 
 impl Ledger {
     /// How many tasks are queued when all sent requests are done.
-    pub fn queued(&self) -> u64 {
+    pub(super) fn queued(&self) -> u64 {
         self.queued
     }
 
-    /// The server's expected counts of replies when all sent requests are done.
-    pub fn stats(&self) -> Stats {
-        Stats { ping: Some(self.pings), add: self.adds, lend: self.lends, repay: self.repays, strange: 0 }
+    /// What differs between these counts of a server and those of this queue.
+    pub(super) fn difference(&self, queued: u64, stats: Stats) -> Option<String> {
+        // 1.3 does not report its number of Pings.
+        let ping = stats.ping.map(|_| self.pings);
+        let expected = Stats { ping, add: self.adds, lend: self.lends, repay: self.repays, strange: 0 };
+        ((queued, stats) != (self.queued, expected)).then(|| {
+            let queue = format!("the server counts {queued} tasks, {} were expected", self.queued);
+            format!("{queue}; it has answered {stats:?}, {expected:?} was expected")
+        })
     }
 
     /// A Ping was answered.
-    pub fn pinged(&mut self) {
+    pub(super) fn pinged(&mut self) {
         self.pings += 1;
     }
 
     /// A new task is being added. Returns the stamp for its value. It may be lent before the answer arrives.
-    pub fn add(&mut self, sent_nanos: u64) -> Stamp {
+    pub(super) fn add(&mut self, sent_nanos: u64) -> Stamp {
         let number = self.tasks.len() as u64;
-        self.tasks.push(Task { place: Place::Queued, sent_nanos });
+        self.tasks.push(Task { state: State::Queued, sent_nanos });
         self.queued += 1;
         Stamp { number, sent_nanos }
     }
 
     /// An Add was answered.
-    pub fn added(&mut self) {
+    pub(super) fn added(&mut self) {
         self.adds += 1;
     }
 
@@ -67,39 +73,39 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Error::Mismatch`] if that is impossible: the task was never added, is on loan or gone, or never had this value.
-    pub fn lend(&mut self, key: &[u8], value: &[u8]) -> Result<Stamp, Error> {
+    pub(super) fn lend(&mut self, key: &[u8], value: &[u8]) -> Result<Stamp, Error> {
         self.lends += 1;
         let wrong = |what: &str| Err(Error::Mismatch(format!("task {} {what}", key.escape_ascii())));
-        let number = wire::number_of(key);
+        let number = key.try_into().ok().map(u64::from_be_bytes);
         let task = number.and_then(|number| self.tasks.get_mut(usize::try_from(number).ok()?));
         let (Some(number), Some(task)) = (number, task) else {
             return wrong("was never added");
         };
-        match task.place {
-            Place::Queued => {}
-            Place::Lent => return wrong("was lent while it was on loan"),
-            Place::Dropped => return wrong("was lent after it was dropped"),
+        match task.state {
+            State::Queued => {}
+            State::Lent => return wrong("was lent while it was on loan"),
+            State::Dropped => return wrong("was lent after it was dropped"),
         }
         let stamp = Stamp { number, sent_nanos: task.sent_nanos };
         if *value != wire::value_of(stamp) {
             return wrong("came with another value");
         }
-        task.place = Place::Lent;
+        task.state = State::Lent;
         self.queued -= 1;
         Ok(stamp)
     }
 
     /// A task on loan is being repaid. Returns the stamp for its value. From here on it may be lent again.
-    pub fn repay(&mut self, lent: Stamp, status: Status) -> Stamp {
+    pub(super) fn repay(&mut self, lent: Stamp, status: Status) -> Stamp {
         self.repays += 1;
         let stamp = Stamp { sent_nanos: lent.sent_nanos + 1, ..lent };
-        let place = match status {
-            Status::Penalty => Place::Queued,
-            Status::Drop => Place::Dropped,
+        let state = match status {
+            Status::Penalty => State::Queued,
+            Status::Drop => State::Dropped,
         };
         if let Some(task) = usize::try_from(lent.number).ok().and_then(|number| self.tasks.get_mut(number)) {
-            *task = Task { place, sent_nanos: stamp.sent_nanos };
-            self.queued += u64::from(place == Place::Queued);
+            *task = Task { state, sent_nanos: stamp.sent_nanos };
+            self.queued += u64::from(state == State::Queued);
         }
         stamp
     }
@@ -126,7 +132,11 @@ mod tests {
         assert_eq!(lend(&mut ledger, again), Ok(again));
         ledger.repay(again, Status::Drop);
         assert_eq!(ledger.queued(), 1);
-        assert_eq!(ledger.stats(), Stats { ping: Some(0), add: 0, lend: 2, repay: 2, strange: 0 });
+        let stats = Stats { ping: None, add: 0, lend: 2, repay: 2, strange: 0 };
+        assert_eq!(ledger.difference(1, stats), None);
+        for (queued, stats) in [(2, stats), (1, Stats { lend: 3, ..stats }), (1, Stats { ping: Some(1), ..stats })] {
+            assert!(ledger.difference(queued, stats).is_some(), "{queued} {stats:?}");
+        }
     }
 
     #[test]

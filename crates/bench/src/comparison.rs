@@ -1,0 +1,234 @@
+//! Runs of cases, interleaved: peer A, peer B, A, B… so that changes in the machine's speed affect both alike.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::cases::{Case, Work};
+use crate::driver::Plan;
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::links::Idle;
+use crate::metric::{Metric, Sample};
+use crate::peers::{Durability, Peer, PeerName, Programs};
+use crate::process;
+use crate::protocol::Protocol;
+use crate::report::Report;
+use crate::run::Run;
+
+/// Two thousand connections on either side, and a process's other files.
+const OPEN_FILES: u64 = 4096;
+/// The unmeasured beginning of a timed run, as a share of the window, and its least length.
+const WARM_SHARE: f64 = 0.2;
+const WARM_SECONDS_MIN: f64 = 0.2;
+/// More than an hour per run must be a typing error.
+const SECONDS_MAX: f64 = 3600.0;
+
+/// What to run, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Comparison {
+    /// Cases and groups of cases.
+    pub(crate) cases: Vec<String>,
+    pub(crate) peers: Vec<PeerName>,
+    /// Durabilities of `windlass`.
+    pub(crate) durabilities: Vec<Durability>,
+    /// Runs per case and peer.
+    pub(crate) runs: usize,
+    /// Length of a steady load's window, s.
+    pub(crate) seconds: f64,
+    /// Jobs in a steady load's window, instead of a time.
+    pub(crate) jobs: Option<u64>,
+    pub(crate) idle: Idle,
+    /// The daemon's path, if not beside this program.
+    pub(crate) windlass_bin: Option<PathBuf>,
+    /// Where EventMQ's released programs are.
+    pub(crate) venv: Option<PathBuf>,
+    /// The folder for the servers' data.
+    pub(crate) data_root: PathBuf,
+}
+
+impl Comparison {
+    /// Runs everything and passes each case to `show` as soon as it is finished.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] and [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
+    pub(crate) fn hold(
+        &self,
+        protocol: &Protocol,
+        interrupt: &Interrupt,
+        mut show: impl FnMut(&CaseResult),
+    ) -> Result<Report, Error> {
+        let plan = self.plan()?;
+        let programs = Programs::new(self.windlass_bin.clone(), self.venv.clone());
+        let peers = Peer::expand(&self.peers, &self.durabilities);
+        let needs_venv = |case: &Case| matches!(case.work, Work::Own { .. });
+        let (cases, left_out): (Vec<_>, Vec<_>) = protocol
+            .cases
+            .by_names(&self.cases)?
+            .into_iter()
+            .partition(|case| self.venv.is_some() || !needs_venv(case));
+        let mut report = Report { facts: self.facts(&plan)?, cases: Vec::new() };
+        for peer in &peers {
+            report.facts.push((peer.to_string(), programs.version(*peer)?));
+        }
+        report.facts.extend(protocol.client.map(|client| ("client".to_owned(), client.to_owned())));
+        if let (Some(router), None) = (protocol.released, &self.venv) {
+            if cases.is_empty() {
+                programs.venv()?;
+            }
+            let names = std::iter::once(router).chain(left_out.iter().map(|case| &*case.name));
+            let text = format!("{}: there is no --eventmq-venv", names.collect::<Vec<_>>().join(", "));
+            report.facts.push(("left out".to_owned(), text));
+        }
+        eprint!("{}", report.facts_text());
+        let (data_root, idle) = (&*self.data_root, self.idle);
+        let run = Run { protocol, programs: &programs, data_root, plan, idle, interrupt };
+        for case in &cases {
+            let entrants: Vec<Peer> = peers.iter().copied().filter(|peer| peer.fits(case.needs)).collect();
+            let contestant = |peer: &Peer| Contestant { name: peer.to_string(), ours: peer.is_ours() };
+            let contestants = entrants.iter().map(contestant);
+            let mut result = CaseResult::new(case.name.clone(), case.about.clone(), contestants);
+            result.run(self.runs, |index| match entrants.get(index) {
+                Some(peer) => run.of(&case.work, *peer),
+                None => Err(Error::Usage("a contestant without a peer".to_owned())),
+            })?;
+            show(&result);
+            report.cases.push(result);
+        }
+        Ok(report)
+    }
+
+    /// The length of steady loads. [`Error::Usage`] for a time out of range.
+    fn plan(&self) -> Result<Plan, Error> {
+        if let Some(window) = self.jobs {
+            return Ok(Plan::Counted { warm: window / 10, window });
+        }
+        if !(0.05..=SECONDS_MAX).contains(&self.seconds) {
+            return Err(Error::Usage(format!("{} seconds are too few or too many", self.seconds)));
+        }
+        let warm = (self.seconds * WARM_SHARE).max(WARM_SECONDS_MIN);
+        Ok(Plan::Timed { warm: Duration::from_secs_f64(warm), window: Duration::from_secs_f64(self.seconds) })
+    }
+
+    /// Facts on machine, disk and plan. Also raises the limit of open files as the cases require.
+    fn facts(&self, plan: &Plan) -> Result<Vec<(String, String)>, Error> {
+        process::raise_open_files(OPEN_FILES)?;
+        let mut facts = process::machine_facts();
+        let kind = process::file_system(&self.data_root);
+        let note = if kind == "tmpfs" { " (memory: what is written there is never on a disk)" } else { "" };
+        facts.push(("data on".to_owned(), format!("{kind}{note}, {}", self.data_root.display())));
+        let length = match plan {
+            Plan::Timed { warm, window } => format!("{window:?} after {warm:?} of warming up"),
+            Plan::Counted { warm, window } => format!("{window} jobs after {warm} to warm up"),
+        };
+        facts.push(("runs".to_owned(), format!("{}, interleaved; steady loads: {length}", self.runs)));
+        Ok(facts)
+    }
+}
+
+/// One contestant, with its name in the tables.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Contestant {
+    /// Its name, `windlass-sync` or `gearmand-t0`.
+    pub(crate) name: String,
+    /// Whether this is the numerator of ratios.
+    pub(crate) ours: bool,
+}
+
+/// The results of one contestant in one case.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    /// The contestant.
+    pub(crate) contestant: Contestant,
+    /// One sample per finished run, in the order of the rounds.
+    pub(crate) samples: Vec<Sample>,
+    /// Why there are no further samples.
+    pub(crate) failure: Option<String>,
+}
+
+impl Row {
+    /// All values of one metric, in the order of the rounds.
+    pub(crate) fn values(&self, metric: Metric) -> Vec<f64> {
+        self.samples.iter().filter_map(|sample| sample.get(&metric).copied()).collect()
+    }
+}
+
+/// One case with all its contestants.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct CaseResult {
+    /// Its name.
+    pub(crate) name: String,
+    /// A description in one line.
+    pub(crate) about: String,
+    /// One row per contestant.
+    pub(crate) rows: Vec<Row>,
+}
+
+impl CaseResult {
+    /// A case without results.
+    pub(crate) fn new(name: String, about: String, contestants: impl IntoIterator<Item = Contestant>) -> Self {
+        let row = |contestant| Row { contestant, samples: Vec::new(), failure: None };
+        Self { name, about, rows: contestants.into_iter().map(row).collect() }
+    }
+
+    /// Does `rounds` rounds. Each calls `run` once per contestant with its index; the starting contestant rotates, so that no
+    /// contestant always follows the same neighbour. A contestant that fails once is skipped for the rest of the case.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] only; every other failure is stored in the row.
+    pub(crate) fn run(
+        &mut self,
+        rounds: usize,
+        mut run: impl FnMut(usize) -> Result<Sample, Error>,
+    ) -> Result<(), Error> {
+        let width = self.rows.len().max(1);
+        for context in (0..rounds).flat_map(|round| (0..width).map(move |step| (round + step) % width)) {
+            let Some(row) = self.rows.get_mut(context).filter(|row| row.failure.is_none()) else {
+                continue;
+            };
+            match run(context) {
+                Ok(sample) => row.samples.push(sample),
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(failure) => row.failure = Some(failure.to_string()),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contestants(names: &[&str]) -> Vec<Contestant> {
+        names.iter().map(|name| Contestant { name: (*name).to_owned(), ours: false }).collect()
+    }
+
+    #[test]
+    fn rounds_rotate_and_a_failure_leaves_the_others_running() {
+        let mut case = CaseResult::new("c".into(), "about".into(), contestants(&["a", "b", "c"]));
+        let mut order = Vec::new();
+        case.run(3, |index| {
+            order.push(index);
+            if index == 1 { Err(Error::Mismatch("one lost".into())) } else { Ok(Sample::from([(Metric::RssMib, 1.0)])) }
+        })
+        .unwrap();
+        assert_eq!(order, [0, 1, 2, 2, 0, 2, 0]);
+        assert_eq!(case.rows.iter().map(|row| row.samples.len()).collect::<Vec<_>>(), [3, 0, 3]);
+        assert_eq!(case.rows[1].failure.as_deref(), Some("count mismatch: one lost"));
+        assert_eq!(case.rows[0].values(Metric::RssMib), [1.0; 3]);
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_case() {
+        let mut case = CaseResult::new("c".into(), "about".into(), contestants(&["a", "b"]));
+        let mut calls = 0;
+        let ended = case.run(5, |_| {
+            calls += 1;
+            Err(Error::Interrupted)
+        });
+        assert!(matches!(ended, Err(Error::Interrupted)));
+        assert_eq!(calls, 1);
+    }
+}

@@ -1,0 +1,134 @@
+//! The identity of a job: its number, the time it was sent, a random id.
+
+/// A unique id has the form of a UUID: 32 hexadecimal digits and 4 hyphens, as stock clients write it.
+pub(crate) const UNIQUE_BYTES: usize = 36;
+/// Both numbers of a stamp as hexadecimal digits.
+pub(crate) const STAMP_DIGITS: usize = 32;
+/// Where a UUID has its hyphens.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+/// The beginning of every job's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// The job's number within the run, from 0.
+    pub(crate) number: u64,
+    /// When it was sent, ns since the generator's epoch.
+    pub(crate) sent_nanos: u64,
+}
+
+impl Stamp {
+    /// The 16 bytes at the start of a binary body.
+    #[inline]
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        (u128::from(self.sent_nanos) << 64 | u128::from(self.number)).to_le_bytes()
+    }
+
+    /// Reads the stamp of a binary body.
+    #[inline]
+    pub(crate) fn of(body: &[u8]) -> Option<Self> {
+        let (number, rest) = body.split_first_chunk()?;
+        Some(Self { number: u64::from_le_bytes(*number), sent_nanos: u64::from_le_bytes(*rest.first_chunk()?) })
+    }
+
+    /// The digits in a body of JSON.
+    #[inline]
+    pub(crate) fn to_digits(self) -> [u8; STAMP_DIGITS] {
+        digits((u128::from(self.number) << 64 | u128::from(self.sent_nanos)).to_be_bytes())
+    }
+
+    /// Reads these digits.
+    #[inline]
+    pub(crate) fn of_digits(digits: &[u8]) -> Option<Self> {
+        let (number, sent) = digits.split_at_checked(STAMP_DIGITS / 2)?;
+        Some(Self { number: number_in(number)?, sent_nanos: number_in(sent)? })
+    }
+}
+
+/// A UUID of two numbers.
+#[inline]
+pub(crate) fn uuid(high: u64, low: u64) -> [u8; UNIQUE_BYTES] {
+    let mut text = [b'-'; UNIQUE_BYTES];
+    let places = text.iter_mut().enumerate().filter(|(at, _)| !HYPHENS.contains(at)).map(|(_, place)| place);
+    let digits: [u8; 32] = digits((u128::from(high) << 64 | u128::from(low)).to_be_bytes());
+    places.zip(digits).for_each(|(place, digit)| *place = digit);
+    text
+}
+
+/// The second number of a UUID.
+#[inline]
+pub(crate) fn low_of(uuid: &[u8]) -> Option<u64> {
+    let mut low = [0; 16];
+    let (high_digits, low_digits) = low.split_at_mut(4);
+    high_digits.copy_from_slice(uuid.get(19..23)?);
+    low_digits.copy_from_slice(uuid.get(24..).filter(|digits| digits.len() == 12)?);
+    number_in(&low)
+}
+
+/// Lower-case hexadecimal digits; twice as many as there are bytes.
+#[inline]
+pub(crate) fn digits<const BYTES: usize, const DIGITS: usize>(bytes: [u8; BYTES]) -> [u8; DIGITS] {
+    let mut digits = [b'0'; DIGITS];
+    let written = hex::encode_to_slice(bytes, &mut digits);
+    debug_assert_eq!(written, Ok(()));
+    digits
+}
+
+#[inline]
+fn number_in(digits: &[u8]) -> Option<u64> {
+    let mut bytes = [0; 8];
+    hex::decode_to_slice(digits, &mut bytes).ok()?;
+    Some(u64::from_be_bytes(bytes))
+}
+
+/// A seeded random generator (splitmix64) for unique ids: the same seed gives the same ids, so runs are repeatable.
+#[derive(Debug, Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A unique id.
+    pub(crate) fn unique(&mut self) -> [u8; UNIQUE_BYTES] {
+        uuid(self.next(), self.next())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn unique_ids_look_like_uuids_and_differ() {
+        let mut rng = Random::new(1);
+        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| rng.unique()).collect();
+        assert_eq!(ids.len(), 10_000);
+        assert_eq!(&uuid(0x89, 0x0123_4567_89ab_cdef), b"00000000-0000-0089-0123-456789abcdef");
+    }
+
+    proptest! {
+        #[test]
+        fn stamps_and_numbers_survive(number: u64, sent_nanos: u64) {
+            let stamp = Stamp { number, sent_nanos };
+            prop_assert_eq!(Stamp::of(&stamp.to_bytes()), Some(stamp));
+            prop_assert_eq!(Stamp::of_digits(&stamp.to_digits()), Some(stamp));
+            prop_assert_eq!(low_of(&uuid(sent_nanos, number)), Some(number));
+        }
+
+        #[test]
+        fn noise_never_panics(noise: Vec<u8>) {
+            let _ = (Stamp::of(&noise), Stamp::of_digits(&noise), low_of(&noise));
+        }
+    }
+}
