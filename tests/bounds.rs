@@ -1,13 +1,6 @@
 //! Limits: peers that exceed their share of memory, connections or time; the daemon and the other clients continue.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    unreachable_pub,
-    dead_code,
-    reason = "a test fails by panicking, and uses its own part of what tests share"
-)]
+#![cfg(test)]
+#![allow(unreachable_pub, dead_code, reason = "a test uses its own part of what tests share")]
 
 mod common;
 #[path = "eventmq/peer.rs"]

@@ -2,13 +2,7 @@
 //!
 //! libfaketime, which `tests/install-clients` installs, sets the wall clock for the daemon alone. A missing library is a failure,
 //! never a skip.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 #![allow(dead_code, unreachable_pub, reason = "the modules are shared with other programs")]
 
 mod common;

@@ -2,13 +2,7 @@
 //! was certainly durable.
 //!
 //! `WINDLASS_TEST_CRASHES=1000` runs it longer (20 by default), `WINDLASS_TEST_CRASH_SEED` with another seed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 #[path = "faktory/peer.rs"]

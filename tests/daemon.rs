@@ -1,11 +1,5 @@
 //! The daemon from the view of its operator and of a hostile client: how it stops, what it refuses, what it survives.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 

@@ -1,11 +1,5 @@
 //! Damaged data directories: the daemon never starts from one without notice, and the readable part can be saved.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 

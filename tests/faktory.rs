@@ -1,11 +1,5 @@
 //! `windlass faktory` as unit files and containers start it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 #[path = "faktory/peer.rs"]

@@ -2,13 +2,7 @@
 //! condition (`fleet/table.rs`). `tests/install-clients` installs them.
 //!
 //! A missing client is a failure, never a skip.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 #![allow(dead_code, unreachable_pub, reason = "the modules are this program's own")]
 
 #[path = "fleet/apart.rs"]

@@ -1,11 +1,5 @@
 //! A full disk: all promises are kept, existing jobs can be completed, and new jobs are refused.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 #[path = "faktory/peer.rs"]

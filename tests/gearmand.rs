@@ -1,11 +1,5 @@
 //! `windlass gearmand` as unit files, init scripts and test suites start it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 

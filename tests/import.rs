@@ -1,11 +1,5 @@
 //! `windlass import`: imports other servers' files, and checks that a daemon then has their jobs.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 

@@ -1,13 +1,7 @@
 //! `windlass import faktory-redis`: imports from a Redis with Faktory's data, and checks that a daemon then has its jobs.
 //!
 //! The Redis is a minimal one of our own; with `WINDLASS_TEST_REDIS=/usr/bin/redis-server`, the real one.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 #[path = "faktory/fake_redis.rs"]

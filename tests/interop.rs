@@ -4,13 +4,7 @@
 //! through a small program around each (`peers.rs` describes its protocol).
 //!
 //! A missing client is a failure, never a skip.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 #![allow(unreachable_pub, reason = "the modules are this program's own")]
 
 mod common;

@@ -5,13 +5,7 @@
 //! scene directs.
 //!
 //! A missing program is a failure, never a skip.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 #![allow(unreachable_pub, reason = "the modules are this program's own")]
 
 #[path = "interop/client.rs"]

@@ -4,13 +4,7 @@
 //! (`pyfaktory_peer.py`, `faktory_worker_peer.py`), each with a daemon of its own.
 //!
 //! A missing client is a failure, never a skip.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 #![allow(unreachable_pub, reason = "the modules are this program's own")]
 
 #[path = "interop/client.rs"]

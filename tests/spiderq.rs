@@ -1,11 +1,5 @@
 //! spiderq on the real daemon: restarts, and hostile peers. Stock clients are in `interop_spiderq`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 #![allow(dead_code, unreachable_pub, reason = "the modules are this program's own")]
 
 mod common;

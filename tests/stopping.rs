@@ -1,11 +1,5 @@
 //! Graceful stops and other signals and commands to a running daemon: SIGUSR1, SIGHUP, `shutdown`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 #[path = "faktory/peer.rs"]

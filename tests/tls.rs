@@ -1,11 +1,5 @@
 //! TLS from the view of clients, workers and administrators that renew certificates. Each test makes its own certificates.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 

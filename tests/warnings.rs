@@ -1,11 +1,5 @@
 //! The daemon's warnings and their frequency: every problem is logged, and no client can fill the disk with log lines.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![cfg(test)]
 
 mod common;
 #[path = "faktory/peer.rs"]

@@ -1,7 +1,7 @@
 //! Plays every conversation in `tests/transcripts` in memory: sessions on one engine, with a clock that jumps.
 //!
 //! The same files can be played against a daemon over TCP, except scenes that move the clock.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+#![cfg(test)]
 
 mod speech;
 

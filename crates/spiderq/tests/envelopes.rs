@@ -1,5 +1,5 @@
 //! What transcripts cannot express: the frames around a request, and the errors that end a bare connection.
-#![expect(clippy::unwrap_used, reason = "that is how a test fails")]
+#![cfg(test)]
 
 use std::sync::{Arc, Mutex};
 

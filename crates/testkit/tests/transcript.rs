@@ -1,5 +1,5 @@
 //! Tests the player and its wires with a minimal protocol of lines. The real protocols play their own transcripts.
-#![expect(clippy::unwrap_used, reason = "that is how a test fails")]
+#![cfg(test)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;

@@ -1,12 +1,6 @@
 //! The store, from outside the crate.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "what helps a test may fail like a test"
-)]
+#![cfg(test)]
 
 mod absorbed;
 mod before;
