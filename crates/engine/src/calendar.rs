@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::date::{ERA_YEARS, date, day_number, month_days};
 use crate::ids::Timestamp;
 
 const SECOND_MS: u64 = 1_000;
@@ -12,11 +13,6 @@ const MINUTE_SECONDS: u64 = 60;
 const HOUR_MINUTES: u64 = 60;
 const DAY_MINUTES: u64 = 1_440;
 
-/// Days from 1 March of the year 0 to 1 January 1970. Counted from March, leap days come last in their year.
-const EPOCH_DAY: u64 = 719_468;
-/// The calendar repeats itself, weekdays included, every 400 years.
-const ERA_YEARS: u64 = 400;
-const ERA_DAYS: u64 = 146_097;
 /// 1 January 1970 was a Thursday.
 const EPOCH_WEEKDAY: u64 = 4;
 
@@ -235,8 +231,6 @@ fn put_field(
     if between.is_empty() { f.write_str("-") } else { Ok(()) }
 }
 
-// ---- the calendar --------------------------------------------------------------------------------------------------
-
 /// A minute of a day, as minutes since 1970.
 fn moment(day: u64, minute: u64) -> Option<u64> {
     day.checked_mul(DAY_MINUTES)?.checked_add(minute)
@@ -246,66 +240,9 @@ const fn weekday(day: u64) -> u64 {
     (day + EPOCH_WEEKDAY) % 7
 }
 
-const fn is_leap(year: u64) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-}
-
-const fn month_days(year: u64, month: u64) -> u64 {
-    match month {
-        2 if is_leap(year) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Days before a month in a year that begins with March (month 0): 31, 30, 31, 30, 31, and again.
-const fn days_before(month: u64) -> u64 {
-    (153 * month + 2) / 5
-}
-
-/// Year, month (from 1) and day (from 1) of a day counted from 1 January 1970.
-const fn date(day: u64) -> (u64, u64, u64) {
-    let day = day + EPOCH_DAY;
-    let (era, day) = (day / ERA_DAYS, day % ERA_DAYS);
-    // Without the leap days before it (the last day of the era included), a division gives a day's year.
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - days_before(month) + 1;
-    let year = era * ERA_YEARS + year;
-    if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
-}
-
-/// The inverse of `date`, from 1970 on.
-const fn day_number(year: u64, month: u64, day: u64) -> u64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let (era, year) = (year / ERA_YEARS, year % ERA_YEARS);
-    era * ERA_DAYS + 365 * year + year / 4 - year / 100 + days_before(month) + day - 1 - EPOCH_DAY
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn days_and_dates_are_each_others_inverse() {
-        let (mut year, mut month, mut day) = (1970, 1, 1);
-        for number in 0..300_000 {
-            assert_eq!((date(number), day_number(year, month, day)), ((year, month, day), number));
-            day += 1;
-            if day > month_days(year, month) {
-                (day, month) = (1, month + 1);
-            }
-            if month > 12 {
-                (month, year) = (1, year + 1);
-            }
-        }
-        // The last day that milliseconds can express.
-        let last = u64::MAX / 86_400_000;
-        let (year, month, day) = date(last);
-        assert_eq!((year, day_number(year, month, day)), (584_556_019, last));
-    }
 
     #[test]
     fn next_match_of_each_kind_of_expression() {

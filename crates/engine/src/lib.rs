@@ -45,6 +45,7 @@ mod command;
 mod consumers;
 mod context;
 mod cycle;
+pub mod date;
 mod dead;
 mod dispatch;
 mod due;

@@ -1,7 +1,13 @@
 //! Times in RFC 3339, to the nanosecond, and error texts of deployed servers for invalid ones.
 
+use windlass_engine::date::{ERA_DAYS, ERA_YEARS, date, day_number, month_days};
+
 /// The layout that the error texts name.
 const LAYOUT: &str = "2006-01-02T15:04:05.999999999Z07:00";
+
+/// Periods of the calendar after which every year that can be written comes after 1970.
+const ERAS: u64 = 5;
+const ERAS_SECONDS: i64 = (ERAS * ERA_DAYS * 86_400).cast_signed();
 
 /// An invalid time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,10 +77,11 @@ pub fn parse_time(text: &str) -> Result<u64, TimeError> {
     if !parser.rest.is_empty() {
         return Err(TimeError::Extra { text: quoted(), rest: super::go::quote(parser.rest) });
     }
-    if day < 1 || day > days_in(year, month) {
+    if day < 1 || day > month_days(year, month) {
         return Err(range("day"));
     }
-    let seconds = days_from_epoch(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second - offset_s;
+    let days = day_number(year + ERAS * ERA_YEARS, month, day);
+    let seconds = (days * 86_400 + hour * 3_600 + minute * 60 + second).cast_signed() - ERAS_SECONDS - offset_s;
     let ms = seconds * 1_000 + (nanos + 999_999) / 1_000_000;
     Ok(u64::try_from(ms).unwrap_or(0))
 }
@@ -89,7 +96,7 @@ impl Parser<'_> {
         TimeError::Form { text: super::go::quote(self.text), rest: super::go::quote(self.rest), element }
     }
 
-    fn number(&mut self, digits: usize, element: &'static str) -> Result<i64, TimeError> {
+    fn number(&mut self, digits: usize, element: &'static str) -> Result<u64, TimeError> {
         let number = self.rest.get(..digits).filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
         let number = number.ok_or_else(|| self.form(element))?;
         self.rest = self.rest.get(digits..).unwrap_or_default();
@@ -154,7 +161,7 @@ pub fn time_text_ns(ns: u64) -> String {
 /// A time from seconds and a fraction of this many digits.
 fn written(s: u64, fraction: u64, digits: usize) -> String {
     let (days, s) = (s / 86_400, s % 86_400);
-    let (year, month, day) = date_of(i64::try_from(days).unwrap_or(0));
+    let (year, month, day) = date(days);
     let mut text = format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", s / 3_600, s / 60 % 60, s % 60);
     if fraction > 0 {
         text.push('.');
@@ -168,43 +175,6 @@ fn written(s: u64, fraction: u64, digits: usize) -> String {
 pub(crate) fn clock_text(ms: u64) -> String {
     let s = ms / 1_000 % 86_400;
     format!("{:02}:{:02}:{:02} UTC", s / 3_600, s / 60 % 60, s % 60)
-}
-
-const fn is_leap(year: i64) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-}
-
-const fn days_in(year: i64, month: i64) -> i64 {
-    match month {
-        2 if is_leap(year) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Days from 1 March of year 0 to the epoch. Years that begin in March have their leap day last.
-const EPOCH: i64 = 719_468;
-const DAYS_IN_400_YEARS: i64 = 146_097;
-
-const fn days_from_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year = year.rem_euclid(400);
-    let month = (month + 9) % 12;
-    let day = (153 * month + 2) / 5 + day - 1;
-    era * DAYS_IN_400_YEARS + year * 365 + year / 4 - year / 100 + day - EPOCH
-}
-
-const fn date_of(days: i64) -> (i64, i64, i64) {
-    let days = days + EPOCH;
-    let (era, day) = (days.div_euclid(DAYS_IN_400_YEARS), days.rem_euclid(DAYS_IN_400_YEARS));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year + era * 400 + if month <= 2 { 1 } else { 0 }, month, day)
 }
 
 #[cfg(test)]
