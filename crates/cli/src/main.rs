@@ -6,6 +6,7 @@ mod commands;
 mod faktory;
 mod gearmand;
 mod import;
+mod plan;
 mod settings;
 mod world;
 

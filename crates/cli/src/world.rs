@@ -49,6 +49,11 @@ impl World {
         Self { environment: std::env::vars_os().collect(), ipv6 }
     }
 
+    /// The first directory that systemd has made for the service's data.
+    pub(crate) fn state_directory(&self) -> Option<&str> {
+        self.variable("STATE_DIRECTORY").and_then(|paths| paths.split(':').next())
+    }
+
     /// A variable that is set and not empty.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         let (_, value) = self.environment.iter().find(|(known, _)| known == name)?;

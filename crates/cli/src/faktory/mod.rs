@@ -14,8 +14,9 @@ use windlass_server::{Failure, logging};
 
 use self::options::help;
 use self::parse::Given;
-use self::plan::{Error, Plan};
+use self::plan::Plan;
 use crate::call::{Call, print, say};
+use crate::plan::{Error, exit_code};
 use crate::world::World;
 
 /// The name of the sub-command. A link to this program whose name ends in it starts the sub-command.
@@ -29,14 +30,7 @@ const USAGE: u8 = 2;
 /// # Errors
 /// As `windlass serve`.
 pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
-    match attempt(call) {
-        Ok(code) => Ok(code),
-        Err(Error::Usage(sentence)) => {
-            say(&call.argv0, &sentence);
-            Ok(USAGE)
-        }
-        Err(Error::Failure(failure)) => Err(failure),
-    }
+    exit_code(attempt(call), call, USAGE)
 }
 
 fn attempt(call: &Call) -> Result<u8, Error> {

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_server::Failure;
 use windlass_server::config::{Config, ListenAddress};
 
 use super::conf::Conf;
 use super::options::{Fate, VARIABLES};
 use super::parse::Given;
+use crate::plan::{Error, address, resolve};
 use crate::settings::Settings;
 use crate::world::World;
 
@@ -25,31 +25,6 @@ pub(super) struct Plan {
     pub(super) config: Config,
     /// What is ignored, with the reason.
     pub(super) warnings: Vec<String>,
-}
-
-/// Why there is no plan.
-#[derive(Debug)]
-pub(super) enum Error {
-    /// A setting is invalid. Printed behind the name of the program.
-    Usage(String),
-    /// As from `windlass serve`.
-    Failure(Failure),
-}
-
-impl From<windlass_server::config::Error> for Error {
-    fn from(error: windlass_server::config::Error) -> Self {
-        Self::Failure(error.into())
-    }
-}
-
-/// For a running daemon, such a mistake is a failure like any other.
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Usage(sentence) => Self::Runtime(sentence),
-            Error::Failure(failure) => failure,
-        }
-    }
 }
 
 /// The kind of environment.
@@ -99,13 +74,7 @@ impl Plan {
             ..Settings::default()
         };
         let told = Told { given, world, environment, directory: &directory, conf: &conf };
-        let mut usage = None;
-        let between = |config: &mut Config| usage = told.apply(config).err();
-        let resolved = settings.resolve_with(world.environment.iter().cloned(), between);
-        if let Some(sentence) = usage {
-            return Err(Error::Usage(sentence));
-        }
-        let config = resolved?;
+        let config = resolve(&settings, world, |config| told.apply(config))?;
         told.require_password(&config).map_err(Error::Usage)?;
         let mut warnings = told.warnings();
         warnings.extend(unread_jobs(&config, environment, world));
@@ -165,11 +134,7 @@ impl Told<'_> {
             None => vec![parse(binding)?],
             Some(port) => {
                 let hosts = self.world.ipv6.everywhere().iter();
-                let texts = hosts.map(|host| match host.contains(':') {
-                    true => format!("[{host}]:{port}"),
-                    false => format!("{host}:{port}"),
-                });
-                texts.map(|text| parse(&text)).collect::<Result<_, _>>()?
+                hosts.map(|host| parse(&address(host, port))).collect::<Result<_, _>>()?
             }
         };
         Ok(())
@@ -212,7 +177,7 @@ impl Told<'_> {
     }
 
     fn data_dir(&self) -> Result<PathBuf, String> {
-        match self.world.variable("STATE_DIRECTORY").and_then(|paths| paths.split(':').next()) {
+        match self.world.state_directory() {
             Some(path) => Ok(path.into()),
             None => Ok(self.environment.home(self.world, "/var/lib/faktory")?.join("windlass")),
         }
@@ -249,6 +214,7 @@ mod tests {
 
     use super::*;
     use crate::faktory::options::OPTIONS;
+    use crate::plan::keys;
     use crate::world::Ipv6;
 
     fn world(variables: &[(&str, &str)]) -> World {
@@ -282,17 +248,8 @@ mod tests {
 
     fn lines(plan: &Plan) -> BTreeSet<String> {
         let mut lines: BTreeSet<String> = plan.warnings.iter().cloned().collect();
-        keys("", &toml::Table::try_from(&plan.config).unwrap(), &mut lines);
+        lines.extend(keys(&plan.config));
         lines
-    }
-
-    fn keys(section: &str, table: &toml::Table, lines: &mut BTreeSet<String>) {
-        for (key, value) in table {
-            match value.as_table() {
-                Some(inner) => keys(&format!("{section}{key}."), inner, lines),
-                None => drop(lines.insert(format!("{section}{key} = {value}"))),
-            }
-        }
     }
 
     #[test]

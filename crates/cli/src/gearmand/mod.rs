@@ -19,10 +19,11 @@ use windlass_server::{Failure, logging};
 
 use self::options::help;
 use self::parse::{Given, Loose};
-use self::plan::{Error, OldQueue, Plan};
+use self::plan::{OldQueue, Plan};
 use self::process::PidFile;
 use crate::call::{Call, print, say};
 use crate::import::take_over;
+use crate::plan::{Error, exit_code};
 use crate::world::World;
 
 /// The name of the sub-command. A link to this program whose name ends in it starts the sub-command.
@@ -34,15 +35,7 @@ const CONFIG_FILE: &str = "/etc/gearmand.conf";
 /// # Errors
 /// As `windlass serve`.
 pub(crate) fn run(call: &Call) -> Result<u8, Failure> {
-    let Call { argv0, .. } = call;
-    match attempt(call) {
-        Ok(code) => Ok(code),
-        Err(Error::Usage(sentence)) => {
-            say(argv0, &sentence);
-            Ok(1)
-        }
-        Err(Error::Failure(failure)) => Err(failure),
-    }
+    exit_code(attempt(call), call, 1)
 }
 
 fn attempt(call: &Call) -> Result<u8, Error> {

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_server::Failure;
 use windlass_server::config::{Config, ListenAddress, OnTimeout, Period};
 
 use super::options::Fate;
 use super::parse::{Given, invalid};
+use crate::plan::{self, Error, resolve};
 use crate::settings::Settings;
 use crate::world::World;
 
@@ -40,31 +40,6 @@ pub(super) struct OldQueue {
     pub(super) table: String,
 }
 
-/// Why there is no plan.
-#[derive(Debug)]
-pub(super) enum Error {
-    /// An option is unknown or cannot be applied. Printed behind the name of the program, exit code 1.
-    Usage(String),
-    /// As from `windlass serve`.
-    Failure(Failure),
-}
-
-impl From<windlass_server::config::Error> for Error {
-    fn from(error: windlass_server::config::Error) -> Self {
-        Self::Failure(error.into())
-    }
-}
-
-/// For a running daemon, such a mistake is a failure like any other.
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Usage(sentence) => Self::Runtime(sentence),
-            Error::Failure(failure) => failure,
-        }
-    }
-}
-
 impl Plan {
     pub(super) fn new(given: &Given, world: &World) -> Result<Self, Error> {
         refuse(given).map_err(Error::Usage)?;
@@ -75,21 +50,15 @@ impl Plan {
             durability: given.text("durability").map(str::to_owned),
             ..Settings::default()
         };
-        let mut usage = None;
-        let between = |config: &mut Config| usage = apply(given, world, config).err();
-        let resolved = settings.resolve_with(world.environment.iter().cloned(), between);
-        match usage {
-            Some(sentence) => Err(Error::Usage(sentence)),
-            None => Ok(Self {
-                config: resolved?,
-                pid_file: given.text("pid-file").filter(|path| !path.is_empty()).map(PathBuf::from),
-                user: given.text("user").filter(|user| !user.is_empty()).map(str::to_owned),
-                daemon: given.has("daemon"),
-                coredump: given.has("coredump"),
-                queue: queue(given),
-                warnings: warnings(given),
-            }),
-        }
+        Ok(Self {
+            config: resolve(&settings, world, |config| apply(given, world, config))?,
+            pid_file: given.text("pid-file").filter(|path| !path.is_empty()).map(PathBuf::from),
+            user: given.text("user").filter(|user| !user.is_empty()).map(str::to_owned),
+            daemon: given.has("daemon"),
+            coredump: given.has("coredump"),
+            queue: queue(given),
+            warnings: warnings(given),
+        })
     }
 }
 
@@ -207,10 +176,7 @@ fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Re
         return Ok(());
     }
     let hosts = said.as_ref().map_or_else(|| world.ipv6.everywhere(), std::slice::from_ref);
-    let address = |host: &&str| {
-        let text = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        text.parse::<ListenAddress>().map_err(|_| invalid("listen", host))
-    };
+    let address = |host: &&str| plan::address(host, port).parse::<ListenAddress>().map_err(|_| invalid("listen", host));
     config.gearman.listen = hosts.iter().map(address).collect::<Result<_, _>>()?;
     Ok(())
 }
@@ -257,8 +223,7 @@ fn tls(given: &Given, world: &World, config: &mut Config) -> Result<(), String> 
 
 /// Several gearmands on one machine differ in their ports; each needs a directory of its own.
 fn data_dir(world: &World, port: u16) -> PathBuf {
-    let given = world.variable("STATE_DIRECTORY").and_then(|paths| paths.split(':').next());
-    match (given, port) {
+    match (world.state_directory(), port) {
         (Some(path), _) => Path::new(path).to_owned(),
         (None, PORT) => DATA_DIR.into(),
         (None, port) => format!("{DATA_DIR}-{port}").into(),
@@ -297,7 +262,7 @@ mod tests {
         );
         let mut lines: BTreeSet<String> =
             rest.lines().chain(warnings.iter().map(String::as_str)).map(str::to_owned).collect();
-        keys("", &toml::Table::try_from(config).unwrap(), &mut lines);
+        lines.extend(plan::keys(config));
         lines
     }
 
@@ -313,15 +278,6 @@ mod tests {
         ];
         for (line, expected) in table {
             assert_eq!(plan(&line).unwrap().config.gearman.on_timeout, expected, "{line}");
-        }
-    }
-
-    fn keys(section: &str, table: &toml::Table, lines: &mut BTreeSet<String>) {
-        for (key, value) in table {
-            match value.as_table() {
-                Some(inner) => keys(&format!("{section}{key}."), inner, lines),
-                None => drop(lines.insert(format!("{section}{key} = {value}"))),
-            }
         }
     }
 

@@ -7,10 +7,9 @@
 //! Names, ids and data are bytes, whatever type SQLite reports. Priority is 0 high, 1 normal, 2 low. `when_to_run` is in seconds
 //! since 1970, 0 for at once. Empty data is NULL. An id of 64 bytes has a NUL in place of its last byte.
 
-use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -28,7 +27,8 @@ use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
 use windlass_server::Failure;
 use windlass_server::import::{self, Importer, Outcome, Source};
 
-use super::report::{Report, cannot_say, log_aside};
+use super::options::{Options, configure, output, print};
+use super::report::{Report, cannot_say};
 use crate::settings::Settings;
 
 const HELP: &str = "\
@@ -57,7 +57,7 @@ Exit codes:
 
 /// Import the background jobs in gearmand's SQLite queue.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, mut_arg("again", |it| it.help("Import rows again that an earlier import took")))]
 pub(crate) struct GearmandSqlite {
     /// The file given to gearmand's --libsqlite3-db.
     #[arg(value_name = "FILE")]
@@ -65,33 +65,24 @@ pub(crate) struct GearmandSqlite {
     /// The table given to gearmand's --libsqlite3-table.
     #[arg(long, value_name = "NAME", default_value = "gearman_queue")]
     table: String,
-    /// Print what would be imported into an empty data directory, and import nothing.
-    #[arg(long)]
-    dry_run: bool,
-    /// Import rows again that an earlier import took.
-    #[arg(long)]
-    again: bool,
+    #[command(flatten)]
+    options: Options,
     #[command(flatten)]
     settings: Settings,
 }
 
 impl GearmandSqlite {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let mut config = self.settings.resolve(env::vars_os())?;
+        let config = configure(&self.settings)?;
         let queue = Queue::open(&self.queue, &self.table)?;
-        if let Some(pid) = holder(&self.queue).filter(|_| !self.dry_run) {
+        if let Some(pid) = holder(&self.queue).filter(|_| !self.options.dry_run) {
             return Err(self.refuse(format!("process {pid} has it open: stop gearmand first, or its jobs run twice")));
         }
-        log_aside(&mut config)?;
         let gearman = import::gearman(&config)?;
-        let importer = if self.dry_run {
-            Importer::rehearse(&config)
-        } else {
-            Importer::open(&config, &queue.source()?.0, self.again)?
-        };
-        let mut out = BufWriter::new(io::stdout().lock());
+        let importer = self.options.begin(&config, || Ok(queue.source()?.0))?;
+        let mut out = output();
         let report = take_all(&queue, &gearman, importer, &mut out)?;
-        report.write(&mut out, self.dry_run).and_then(|()| out.flush()).map_err(|why| cannot_say(&why))?;
+        print(&mut out, |out| report.write(out, self.options.dry_run))?;
         report.outcome()
     }
 

@@ -3,9 +3,8 @@
 //! `windlass-server` interprets a line; this module reads the lines and reports on them. It reads a file twice: first to identify
 //! it, then to import it.
 
-use std::env;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Seek as _, Write};
+use std::io::{self, BufRead, BufReader, Read as _, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -14,7 +13,8 @@ use windlass_server::Failure;
 use windlass_server::config::Config;
 use windlass_server::import::{Adopted, Importer, Line, Outcome, Ranks, Source};
 
-use super::report::{cannot_say, log_aside, outcome, write_before};
+use super::options::{Options, configure, output, print};
+use super::report::{cannot_say, outcome, write_before};
 use crate::settings::Settings;
 
 const HELP: &str = "\
@@ -56,38 +56,29 @@ const UNREADABLE_MAX: u64 = 1_000;
 
 /// Import the output of `windlass salvage`, or jobs of your own, one line of JSON each.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, mut_arg("again", |it| it.help("Import lines again that an earlier import took")))]
 pub(crate) struct Jsonl {
     /// The output of `windlass salvage`; - is standard input.
     #[arg(value_name = "FILE")]
     lines: PathBuf,
-    /// Print what would be imported into an empty data directory, and import nothing.
-    #[arg(long)]
-    dry_run: bool,
-    /// Import lines again that an earlier import took.
-    #[arg(long)]
-    again: bool,
+    #[command(flatten)]
+    options: Options,
     #[command(flatten)]
     settings: Settings,
 }
 
 impl Jsonl {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let mut config = self.settings.resolve(env::vars_os())?;
+        let config = configure(&self.settings)?;
         let mut lines = Lines::open(&self.lines, longest(&config))?;
         let (digest, ranks) = lines.survey()?;
-        log_aside(&mut config)?;
-        let mut importer = if self.dry_run {
-            Importer::rehearse(&config)
-        } else {
-            Importer::open(&config, &Source { kind: "jsonl", digest }, self.again)?
-        };
+        let mut importer = self.options.begin(&config, || Ok(Source { kind: "jsonl", digest }))?;
         importer.expect(ranks);
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = output();
         let mut report = Report::default();
         lines.each(&mut |number, line| report.take(number, line, &mut importer, &mut out))?;
         importer.finish()?;
-        report.write(&mut out, self.dry_run).and_then(|()| out.flush()).map_err(|why| cannot_say(&why))?;
+        print(&mut out, |out| report.write(out, self.options.dry_run))?;
         report.outcome()
     }
 }

@@ -1,11 +1,12 @@
 //! `windlass import`: imports jobs from another server's files or database, or from lines of JSON, through the engine, into a
 //! data directory that no other process has open.
 //!
-//! Each source reads one format (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`, `jsonl`).
+//! Each source reads one format (`gearmand_sqlite`, `faktory_redis`, `spiderq_snapshot`, `jsonl`). They share `options`.
 
 mod faktory_redis;
 mod gearmand_sqlite;
 mod jsonl;
+mod options;
 mod report;
 mod spiderq_snapshot;
 mod take_over;

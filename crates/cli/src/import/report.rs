@@ -1,21 +1,11 @@
-//! The output of an import. For all sources: where it goes, the message that something is left, and the exit code. For gearmand's
+//! The output of an import. For all sources: the message that something is left, and the exit code. For gearmand's
 //! jobs: a line for each job that is left, a line for each function, and a total.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use std::path::PathBuf;
-
 use bytes::Bytes;
-use windlass_server::config::Config;
-use windlass_server::{Failure, logging};
-
-/// The store logs warnings to standard error, not to the daemon's log. An import's own output goes elsewhere.
-pub(super) fn log_aside(config: &mut Config) -> Result<(), Failure> {
-    config.log.level = "warn".to_owned();
-    config.log.file = PathBuf::new();
-    Ok(logging::init(&config.log)?)
-}
+use windlass_server::Failure;
 
 /// The output cannot be written.
 pub(super) fn cannot_say(why: &io::Error) -> Failure {

@@ -8,7 +8,7 @@ mod redis;
 mod report;
 
 use std::env;
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 
 use bytes::Bytes;
 use clap::Args;
@@ -21,7 +21,8 @@ use windlass_server::import::{self, Importer, Outcome};
 use self::layout::{Entry, Holds, Layout};
 use self::redis::Redis;
 use self::report::Report;
-use super::report::{cannot_say, log_aside};
+use super::options::{Options, configure, output, print};
+use super::report::cannot_say;
 use crate::settings::Settings;
 
 const HELP: &str = "\
@@ -61,17 +62,13 @@ Exit codes:
 
 /// Import the jobs in a Faktory's Redis.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, mut_arg("again", |it| it.help("Import jobs again that an earlier import took")))]
 pub(crate) struct FaktoryRedis {
     /// The address of Redis.
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Print what would be imported into an empty data directory, and import nothing.
-    #[arg(long)]
-    dry_run: bool,
-    /// Import jobs again that an earlier import took.
-    #[arg(long)]
-    again: bool,
+    #[command(flatten)]
+    options: Options,
     /// Remove imported jobs from Redis once they are on the disk here.
     #[arg(long, conflicts_with = "dry_run")]
     remove: bool,
@@ -87,10 +84,10 @@ pub(crate) struct FaktoryRedis {
 
 impl FaktoryRedis {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let mut config = self.settings.resolve(env::vars_os())?;
+        let config = configure(&self.settings)?;
         let password = env::var("REDISCLI_AUTH").ok().filter(|password| !password.is_empty());
         let mut redis = Redis::connect(&self.address, password.as_deref())?;
-        if !self.dry_run
+        if !self.options.dry_run
             && !self.shared
             && let Some(other) = redis.other_client()
         {
@@ -99,17 +96,12 @@ impl FaktoryRedis {
             );
             return Err(redis.refuse(reason));
         }
-        log_aside(&mut config)?;
         let faktory = import::faktory(&config)?;
         let layout = Layout::explore(&mut redis)?;
         let digest = digest(&layout, &mut redis)?;
-        let mut importer = if self.dry_run {
-            Importer::rehearse(&config)
-        } else {
-            let source = import::Source { kind: "faktory-redis", digest: digest.clone() };
-            Importer::open(&config, &source, self.again)?
-        };
-        let mut out = BufWriter::new(io::stdout().lock());
+        let source = || Ok(import::Source { kind: "faktory-redis", digest: digest.clone() });
+        let mut importer = self.options.begin(&config, source)?;
+        let mut out = output();
         let mut report = Report::new(self.without_batches);
         report.survey(&mut out, &layout).map_err(|why| cannot_say(&why))?;
         for (queue, paused) in &layout.queues {
@@ -130,7 +122,7 @@ impl FaktoryRedis {
             report.removed = Some(layout.remove(&mut redis, &|place| !importer.wants(place))?);
         }
         importer.finish()?;
-        report.write(&mut out, self.dry_run).and_then(|()| out.flush()).map_err(|why| cannot_say(&why))?;
+        print(&mut out, |out| report.write(out, self.options.dry_run))?;
         if !unchanged {
             return Err(redis.refuse("it has changed meanwhile: stop its other clients, and run the import again"));
         }

@@ -4,8 +4,7 @@
 
 mod snapshot;
 
-use std::env;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -14,7 +13,8 @@ use windlass_server::import::{self, Importer, Outcome, Source};
 use windlass_spiderq::session::Settings as Spiderq;
 
 use self::snapshot::{Entry, Snapshot};
-use super::report::{cannot_say, log_aside, outcome, write_before};
+use super::options::{Options, configure, output, print};
+use super::report::{cannot_say, outcome, write_before};
 use crate::settings::Settings;
 
 const HELP: &str = "\
@@ -42,7 +42,7 @@ Exit codes:
 
 /// Import the keys and values in a spiderq's snapshot.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, mut_arg("again", |it| it.help("Import entries again that an earlier import took")))]
 pub(crate) struct SpiderqSnapshot {
     /// The file `snapshot` in spiderq's database directory.
     #[arg(value_name = "FILE")]
@@ -50,12 +50,8 @@ pub(crate) struct SpiderqSnapshot {
     /// The queue that the keys go to: spiderq.queue or one under spiderq.more.
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// Print what would be imported into an empty data directory, and import nothing.
-    #[arg(long)]
-    dry_run: bool,
-    /// Import entries again that an earlier import took.
-    #[arg(long)]
-    again: bool,
+    #[command(flatten)]
+    options: Options,
     #[command(flatten)]
     settings: Settings,
 }
@@ -72,21 +68,16 @@ struct Report {
 
 impl SpiderqSnapshot {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let mut config = self.settings.resolve(env::vars_os())?;
+        let config = configure(&self.settings)?;
         let spiderq = import::spiderq(&config, self.queue.as_deref())?;
         let snapshot = Snapshot::open(&self.snapshot)?;
-        log_aside(&mut config)?;
-        let mut importer = if self.dry_run {
-            Importer::rehearse(&config)
-        } else {
-            let source = Source { kind: "spiderq-snapshot", digest: snapshot.digest(&spiderq.queue) };
-            Importer::open(&config, &source, self.again)?
-        };
-        let mut out = BufWriter::new(io::stdout().lock());
+        let source = || Ok(Source { kind: "spiderq-snapshot", digest: snapshot.digest(&spiderq.queue) });
+        let mut importer = self.options.begin(&config, source)?;
+        let mut out = output();
         let mut report = Report::default();
         snapshot.each(&mut |entry| report.take(entry, &spiderq, &mut importer, &mut out))?;
         importer.finish()?;
-        report.write(&mut out, self.dry_run).and_then(|()| out.flush()).map_err(|why| cannot_say(&why))?;
+        print(&mut out, |out| report.write(out, self.options.dry_run))?;
         report.outcome()
     }
 }

@@ -1,0 +1,84 @@
+//! The common part of plans: how another program's command line becomes a configuration, and how a mistake in it is reported.
+
+use windlass_server::Failure;
+use windlass_server::config::{self, Config};
+
+use crate::call::{Call, say};
+use crate::settings::Settings;
+use crate::world::World;
+
+/// Why there is no plan.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// An option or setting is invalid. Printed behind the name of the program.
+    Usage(String),
+    /// As from `windlass serve`.
+    Failure(Failure),
+}
+
+impl From<config::Error> for Error {
+    fn from(error: config::Error) -> Self {
+        Self::Failure(error.into())
+    }
+}
+
+/// For a running daemon, such a mistake is a failure like any other.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Usage(sentence) => Self::Runtime(sentence),
+            Error::Failure(failure) => failure,
+        }
+    }
+}
+
+/// The exit code of a call; `usage` after a usage error, which is printed.
+///
+/// # Errors
+/// Any other failure.
+pub(crate) fn exit_code(outcome: Result<u8, Error>, call: &Call, usage: u8) -> Result<u8, Failure> {
+    match outcome {
+        Ok(code) => Ok(code),
+        Err(Error::Usage(sentence)) => {
+            say(&call.argv0, &sentence);
+            Ok(usage)
+        }
+        Err(Error::Failure(failure)) => Err(failure),
+    }
+}
+
+/// The configuration: Windlass's own settings, and between them those that `apply` takes from the command line.
+pub(crate) fn resolve(
+    settings: &Settings,
+    world: &World,
+    apply: impl FnOnce(&mut Config) -> Result<(), String>,
+) -> Result<Config, Error> {
+    let mut usage = None;
+    let between = |config: &mut Config| usage = apply(config).err();
+    let resolved = settings.resolve_with(world.environment.iter().cloned(), between);
+    match usage {
+        Some(sentence) => Err(Error::Usage(sentence)),
+        None => Ok(resolved?),
+    }
+}
+
+/// An address in the notation of the configuration.
+pub(crate) fn address(host: &str, port: impl std::fmt::Display) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Every key of a configuration, as `section.key = value`.
+#[cfg(test)]
+pub(crate) fn keys(config: &Config) -> Vec<String> {
+    fn put(section: &str, table: &toml::Table, lines: &mut Vec<String>) {
+        for (key, value) in table {
+            match value.as_table() {
+                Some(inner) => put(&format!("{section}{key}."), inner, lines),
+                None => lines.push(format!("{section}{key} = {value}")),
+            }
+        }
+    }
+    let mut lines = Vec::new();
+    put("", &toml::Table::try_from(config).unwrap(), &mut lines);
+    lines
+}
