@@ -1,7 +1,7 @@
 //! Measures the store on the disk under a directory: its speed, the bytes it writes and occupies, and how long opening takes.
 //!
-//! `cargo run --release -p windlass-store --example journal -- [commits|checkpoints|open] [dir]`. Without a name it runs all of
-//! them, under the current directory. `checkpoints SIZE COUNT` and `open COUNT` take other numbers.
+//! `cargo bench -p windlass-store --bench journal -- [commits|checkpoints|open] [dir]`. Without a name it runs all of them.
+//! Without a directory, it works in this package's folder. `checkpoints SIZE COUNT` and `open COUNT` take other numbers.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ const VISIT_JOBS: u64 = 100;
 const CHECKPOINTS: u64 = 8;
 
 fn main() -> Outcome {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    // Cargo adds options of its own.
+    let mut words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
     words.retain(|word| word.parse::<u64>().is_err());
     let what = words.first().map_or("all", String::as_str);
