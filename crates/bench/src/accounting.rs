@@ -7,13 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use proptest::prelude::*;
 use windlass_engine::Timestamp;
-use windlass_zmtp::{Event, Message, Peer, Role, Settings};
+use windlass_zmtp::{Event, Message, Peer as Transport, Role, Settings};
 
+use crate::cases::Shape;
 use crate::driver::{Driver, Measured, Next, Plan, Speaker};
 use crate::error::Error;
 use crate::metric::Metric;
+use crate::peers::Peer;
 use crate::tally::Rules;
+use crate::{eventmq, faktory, gearman, spiderq};
 
 /// Jobs of a run.
 pub(crate) const JOBS: u64 = 300;
@@ -192,6 +196,8 @@ impl<W: Wire> Broker<W> {
     ) -> Result<Measured, Error> {
         let mut requests = vec![Vec::new(); speakers.len()];
         let mut replies = requests.clone();
+        // How much of its replies a connection has read without using it.
+        let mut carried = vec![0; requests.len()];
         let mut driver = Driver::new(speakers, rules, &PLAN, queued, std::process::id())?;
         let (mut next, mut now_nanos) = (Next::Wake, 0);
         while next != Next::Done {
@@ -205,9 +211,13 @@ impl<W: Wire> Broker<W> {
                 progress |= used > 0;
                 now_nanos += 1000;
                 driver.at(now_nanos);
-                let used = driver.on_bytes(at, &replies[at], &mut requests[at])?;
+                // A stream is cut anywhere.
+                let piece = usize::try_from(1 + now_nanos / 1000 * 7919 % 211).unwrap();
+                let read = replies[at].len().min(carried[at] + piece);
+                progress |= read > carried[at];
+                let used = driver.on_bytes(at, &replies[at][..read], &mut requests[at])?;
                 replies[at].drain(..used);
-                progress |= used > 0;
+                carried[at] = read - used;
             }
             next = driver.on_batch()?;
             if !progress && next == Next::Wait {
@@ -220,14 +230,14 @@ impl<W: Wire> Broker<W> {
 
 /// ZeroMQ's transport of a broker.
 #[derive(Default)]
-pub(crate) struct Zmtp(Vec<Option<(Peer, BytesMut)>>);
+pub(crate) struct Zmtp(Vec<Option<(Transport, BytesMut)>>);
 
 impl Zmtp {
     pub(crate) fn read(&mut self, from: usize, bytes: &[u8], out: &mut Vec<u8>) -> Vec<Vec<Vec<u8>>> {
         self.0.resize_with(self.0.len().max(from + 1), || None);
         let mut output = BytesMut::new();
         let (peer, input) = self.0[from].get_or_insert_with(|| {
-            let mut peer = Peer::new(Arc::new(Settings::new(Role::Router)));
+            let mut peer = Transport::new(Arc::new(Settings::new(Role::Router)));
             peer.open(Timestamp(0), &mut output);
             (peer, BytesMut::new())
         });
@@ -260,4 +270,20 @@ pub(crate) fn assert_counted(run: impl Debug, measured: Result<Measured, Error>)
 pub(crate) fn assert_caught(lie: Lie, measured: Result<Measured, Error>, expected: &str) {
     let error = measured.unwrap_err().to_string();
     assert!(error.starts_with(expected), "{lie:?}: {error}");
+}
+
+proptest! {
+    #[test]
+    fn noise_never_panics(noise: Vec<u8>) {
+        let shape = Shape::flow(1, 2, 1, 4096);
+        for protocol in [&gearman::GEARMAN, &faktory::FAKTORY, &spiderq::SPIDERQ, &eventmq::EVENTMQ] {
+            let client = (protocol.open)(Peer::Router);
+            let mut driver = Driver::new(client.speakers(&shape), shape.rules(true), &PLAN, 0, 0).unwrap();
+            for at in 0..2 {
+                let mut out = Vec::new();
+                driver.on_wake(at, &mut out);
+                let _ = driver.on_bytes(at, &noise, &mut out);
+            }
+        }
+    }
 }

@@ -128,8 +128,6 @@ pub(crate) struct Catalogue {
 
 impl Catalogue {
     /// The cases with these names: groups, single cases, and names with a number of jobs, like `fill-100k`.
-    ///
-    /// # Errors
     /// [`Error::Usage`] for an unknown name.
     pub(crate) fn by_names(&self, names: &[String]) -> Result<Vec<Case>, Error> {
         let mut found = Vec::new();

@@ -50,8 +50,6 @@ pub(crate) struct Comparison {
 
 impl Comparison {
     /// Runs everything and passes each case to `show` as soon as it is finished.
-    ///
-    /// # Errors
     /// [`Error::Usage`] and [`Error::Missing`] before the first run; [`Error::Interrupted`]. Failures of runs are in the report.
     pub(crate) fn hold(
         &self,
@@ -174,8 +172,6 @@ impl CaseResult {
 
     /// Does `rounds` rounds. Each calls `run` once per contestant with its index; the starting contestant rotates, so that no
     /// contestant always follows the same neighbour. A contestant that fails once is skipped for the rest of the case.
-    ///
-    /// # Errors
     /// [`Error::Interrupted`] only; every other failure is stored in the row.
     pub(crate) fn run(
         &mut self,

@@ -15,8 +15,6 @@ pub(crate) trait Speaker {
     fn on_wake(&mut self, out: &mut Vec<u8>, tally: &mut Tally);
 
     /// Answers the whole messages at the start of `bytes` and returns their length.
-    ///
-    /// # Errors
     /// [`Error::Protocol`] for an unexpected message, [`Error::Mismatch`] for one about another job.
     fn on_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>, tally: &mut Tally) -> Result<usize, Error>;
 }

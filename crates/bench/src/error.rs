@@ -9,53 +9,28 @@ use std::time::Duration;
 pub(crate) enum Error {
     /// The operating system returned an error.
     #[error("{doing}: {source}")]
-    Io {
-        /// The attempted action, as a verb phrase.
-        doing: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { doing: String, source: io::Error },
     /// The options make no sense.
     #[error("{0}")]
     Usage(String),
     /// The program of a requested peer is missing.
     #[error("{program}: not found; {remedy}")]
-    Missing {
-        /// The expected path.
-        program: PathBuf,
-        /// What the user can do about it.
-        remedy: String,
-    },
+    Missing { program: PathBuf, remedy: String },
     /// The server did not start; carries the end of its log.
     #[error("the server did not accept on port {port} within {waited:?}: {log}")]
-    NotReady {
-        /// The loopback port it was given.
-        port: u16,
-        /// How long the generator waited.
-        waited: Duration,
-        /// The end of its log.
-        log: String,
-    },
+    NotReady { port: u16, waited: Duration, log: String },
     /// The server violated the protocol.
     #[error("protocol: {0}")]
     Protocol(String),
     /// The server closed a connection in the middle of a run.
     #[error("the server closed connection {connection}")]
-    Closed {
-        /// Index of the connection.
-        connection: usize,
-    },
+    Closed { connection: usize },
     /// Jobs were lost, doubled or mixed up.
     #[error("count mismatch: {0}")]
     Mismatch(String),
     /// Nothing arrived for too long: a lost wake-up, for instance.
     #[error("stalled: nothing arrived for {waited:?} ({state})")]
-    Stalled {
-        /// How long nothing arrived.
-        waited: Duration,
-        /// What was outstanding.
-        state: String,
-    },
+    Stalled { waited: Duration, state: String },
     /// The user pressed ctrl-c.
     #[error("interrupted")]
     Interrupted,

@@ -10,10 +10,7 @@ use crate::error::Error;
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Registers the flag with both signals.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the system refuses.
+    /// Registers the flag with both signals. [`Error::Io`] if the system refuses.
     pub(crate) fn install() -> Result<Self, Error> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -22,10 +19,7 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    /// Fails once the flag is up.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`].
+    /// Fails once the flag is up. [`Error::Interrupted`].
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }

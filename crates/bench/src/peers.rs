@@ -189,10 +189,7 @@ impl Programs {
         self.venv.as_deref().ok_or_else(missing)
     }
 
-    /// A peer's version. Checks first whether the program exists.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] with a remedy; [`Error::Usage`].
+    /// A peer's version. Checks first whether the program exists. [`Error::Missing`] with a remedy; [`Error::Usage`].
     pub(crate) fn version(&self, peer: Peer) -> Result<String, Error> {
         match peer {
             Peer::Windlass { .. } => servers::version(&self.windlass, BUILD),
@@ -205,10 +202,7 @@ impl Programs {
     }
 
     /// The command that starts a peer with one front-end (`gearman`, `faktory`, `spiderq`, `eventmq`) on fresh ports and its
-    /// data in `home`. Writes the configuration there.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Usage`].
+    /// data in `home`. Writes the configuration there. [`Error::Io`], [`Error::Usage`].
     pub(crate) fn launch(&self, peer: Peer, front_end: &str, home: &Home) -> Result<Launch, Error> {
         let addr = loopback(servers::free_port()?);
         let threads = match peer {

@@ -38,8 +38,6 @@ pub(crate) trait Client {
     fn speakers(&self, shape: &Shape) -> Vec<Box<dyn Speaker>>;
 
     /// Asks the server for its own counts. Returns what differs if they are not those of `left` unfinished jobs.
-    ///
-    /// # Errors
     /// [`Error::Io`], [`Error::Protocol`].
     fn difference(&self, ports: &Ports, left: u64) -> Result<Option<String>, Error>;
 
@@ -61,8 +59,6 @@ pub(crate) fn differs(found: u64, expected: u64) -> Option<String> {
 
 /// Waits until there is no difference. Counts agree at once, unless messages at the end of a run were sent without waiting for
 /// their answers.
-///
-/// # Errors
 /// [`Error::Mismatch`] if there still is one after `patience`; the errors of `difference`; [`Error::Interrupted`].
 pub(crate) fn await_agreement(
     patience: Duration,

@@ -65,10 +65,7 @@ impl Launch {
 pub(crate) struct Home(TempDir);
 
 impl Home {
-    /// A new empty folder under `root`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if it cannot be created.
+    /// A new empty folder under `root`. [`Error::Io`] if it cannot be created.
     pub(crate) fn new(root: &Path) -> Result<Self, Error> {
         let folder = tempfile::Builder::new().prefix("windlass-bench-").tempdir_in(root);
         folder.map(Self).map_err(Error::io(format!("make a folder in {}", root.display())))
@@ -140,8 +137,6 @@ impl Drop for Server {
 }
 
 /// The first line of a program's `--version`. Checks first whether the program exists.
-///
-/// # Errors
 /// [`Error::Missing`] with `remedy`.
 pub(crate) fn version(program: &Path, remedy: &str) -> Result<String, Error> {
     let missing = |_| Error::Missing { program: program.to_owned(), remedy: remedy.to_owned() };
@@ -150,10 +145,7 @@ pub(crate) fn version(program: &Path, remedy: &str) -> Result<String, Error> {
     Ok(text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no version").trim().to_owned())
 }
 
-/// A port on loopback that is free now.
-///
-/// # Errors
-/// [`Error::Io`] if there is none.
+/// A port on loopback that is free now. [`Error::Io`] if there is none.
 pub(crate) fn free_port() -> Result<u16, Error> {
     let listener = TcpListener::bind(loopback(0)).map_err(Error::io("find a free port"))?;
     listener.local_addr().map(|addr| addr.port()).map_err(Error::io("find a free port"))

@@ -230,8 +230,6 @@ impl Window {
     }
 
     /// Removes the request with this key, where answers come in any order.
-    ///
-    /// # Errors
     /// [`Error::Mismatch`] without such a request; `reply` is shown.
     #[inline]
     pub(crate) fn take(&mut self, key: Option<u64>, reply: &[u8]) -> Result<Stamp, Error> {

@@ -137,8 +137,6 @@ impl Desk {
     }
 
     /// The next message, if one arrives within this time, which must not be zero.
-    ///
-    /// # Errors
     /// [`Error::Io`]; [`Error::Protocol`], also if the server hangs up.
     pub(crate) fn receive(&mut self, within: Duration) -> Result<Option<Message>, Error> {
         match self.event(within)? {

@@ -17,16 +17,13 @@ const BEAT_NANOS: u64 = 15_000_000_000;
 
 /// The speakers of a shape, workers first.
 pub(super) fn of(shape: &Shape) -> Vec<Box<dyn Speaker>> {
+    let idles = shape.request == Request::Echo;
     let worker = |wid| {
-        let (pulse, eager) = (Pulse::new(wid), shape.eager);
-        boxed(Worker { pulse, eager, begun: false, acked: None, fetched_nanos: 0, empty: 0 }, Some(wid))
+        let (pulse, eager) = (Pulse { wid, last_nanos: None, unanswered: false }, shape.eager);
+        boxed(Worker { pulse, eager, idles, fetched: None, acked: None, empty: 0 }, Some(wid))
     };
-    let client = |wid| {
-        if shape.request == Request::Echo {
-            return boxed(Idler { pulse: Pulse::new(wid), waiting: None }, Some(wid));
-        }
-        boxed(Producer { batched: shape.window > 1, window: Window::new(shape.window, 0) }, None)
-    };
+    let producer = || boxed(Producer { batched: shape.window > 1, window: Window::new(shape.window, 0) }, None);
+    let client = |wid| if idles { worker(wid) } else { producer() };
     (0..shape.workers).map(worker).chain((0..shape.clients).map(client)).collect()
 }
 
@@ -120,20 +117,19 @@ impl Role for Producer {
 struct Worker {
     pulse: Pulse,
     eager: bool,
-    begun: bool,
-    /// The job with the unanswered ACK, with the time its FETCH was sent.
+    /// The queue stays empty, and a job is an empty FETCH.
+    idles: bool,
+    /// The unanswered FETCH, and the one before an unanswered ACK.
+    fetched: Option<Stamp>,
     acked: Option<Stamp>,
-    fetched_nanos: u64,
     /// Empty FETCHes in a row.
     empty: u32,
 }
 
 impl Role for Worker {
     fn begin(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
-        if !self.begun {
-            self.begun = true;
-            self.fetched_nanos = tally.now_nanos;
-            out.extend_from_slice(FETCH);
+        if self.fetched.is_none() && self.acked.is_none() {
+            self.fetch(out, tally);
         }
     }
 
@@ -141,38 +137,35 @@ impl Role for Worker {
         if self.pulse.is_answer(reply) {
             return Ok(());
         }
-        match (reply, self.acked) {
-            (Reply::Simple(b"OK"), Some(fetched)) => {
+        match (reply, self.acked, self.fetched) {
+            (Reply::Simple(b"OK"), Some(sent), _) => {
                 self.acked = None;
-                tally.answered(fetched);
-                self.fetched_nanos = tally.now_nanos;
-                if !self.eager {
-                    self.pulse.beat(out, tally);
-                    out.extend_from_slice(FETCH);
+                tally.answered(sent);
+                if let Some(fetched) = &mut self.fetched {
+                    // Sent together with the ACK.
+                    fetched.sent_nanos = tally.now_nanos;
                 }
+                self.begin(out, tally);
             }
-            (Reply::Bulk(text), None) => {
+            (Reply::Bulk(text), None, Some(sent)) if !self.idles => {
                 let (jid, stamp) = wire::job_of(text).ok_or_else(|| unexpected("worker", reply))?;
                 tally.worked(stamp)?;
                 self.empty = 0;
                 // The latency runs from the FETCH to the answer of the ACK.
-                self.acked = Some(Stamp { sent_nanos: self.fetched_nanos, ..stamp });
-                if self.eager {
-                    self.pulse.beat(out, tally);
-                }
+                (self.acked, self.fetched) = (Some(sent), None);
                 wire::put_ack(out, jid);
                 if self.eager {
-                    out.extend_from_slice(FETCH);
+                    self.fetch(out, tally);
                 }
             }
-            (Reply::Null, None) if self.empty < EMPTY_MAX => {
+            (Reply::Null, None, Some(sent)) => {
                 self.empty += 1;
-                self.fetched_nanos = tally.now_nanos;
-                self.pulse.beat(out, tally);
-                out.extend_from_slice(FETCH);
-            }
-            (Reply::Null, None) => {
-                return Err(Error::Mismatch(format!("{EMPTY_MAX} FETCHes in a row came back empty")));
+                if self.idles {
+                    tally.answered(sent);
+                } else if self.empty > EMPTY_MAX {
+                    return Err(Error::Mismatch(format!("{EMPTY_MAX} FETCHes in a row came back empty")));
+                }
+                self.fetch(out, tally);
             }
             _ => return Err(unexpected("worker", reply)),
         }
@@ -180,31 +173,14 @@ impl Role for Worker {
     }
 }
 
-/// Fetches from a queue that stays empty; a job is an empty FETCH.
-struct Idler {
-    pulse: Pulse,
-    waiting: Option<Stamp>,
-}
-
-impl Role for Idler {
-    fn begin(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
-        if self.waiting.is_none() {
-            self.waiting = tally.next_stamp();
-            if self.waiting.is_some() {
-                self.pulse.beat(out, tally);
-                out.extend_from_slice(FETCH);
-            }
+impl Worker {
+    fn fetch(&mut self, out: &mut Vec<u8>, tally: &mut Tally) {
+        let sent_nanos = tally.now_nanos;
+        self.fetched = if self.idles { tally.next_stamp() } else { Some(Stamp { number: 0, sent_nanos }) };
+        if self.fetched.is_some() {
+            self.pulse.beat(out, tally);
+            out.extend_from_slice(FETCH);
         }
-    }
-
-    fn on_reply(&mut self, reply: Reply<'_>, out: &mut Vec<u8>, tally: &mut Tally) -> Result<(), Error> {
-        if self.pulse.is_answer(reply) {
-            return Ok(());
-        }
-        let sent = self.waiting.take().filter(|_| reply == Reply::Null);
-        tally.answered(sent.ok_or_else(|| unexpected("idler", reply))?);
-        self.begin(out, tally);
-        Ok(())
     }
 }
 
@@ -216,10 +192,6 @@ struct Pulse {
 }
 
 impl Pulse {
-    fn new(wid: usize) -> Self {
-        Self { wid, last_nanos: None, unanswered: false }
-    }
-
     /// Sends BEAT if it is due; HELLO counts as the first.
     fn beat(&mut self, out: &mut Vec<u8>, tally: &Tally) {
         let now = tally.now_nanos;

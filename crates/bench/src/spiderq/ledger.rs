@@ -14,10 +14,8 @@ pub(super) struct Ledger {
     /// By number.
     tasks: Vec<Task>,
     queued: u64,
-    pings: u64,
-    adds: u64,
-    lends: u64,
-    repays: u64,
+    /// Replies so far; of Lend and Repay, requests.
+    pub(super) stats: Stats,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,17 +41,11 @@ impl Ledger {
     /// What differs between these counts of a server and those of this queue.
     pub(super) fn difference(&self, queued: u64, stats: Stats) -> Option<String> {
         // 1.3 does not report its number of Pings.
-        let ping = stats.ping.map(|_| self.pings);
-        let expected = Stats { ping, add: self.adds, lend: self.lends, repay: self.repays, strange: 0 };
+        let expected = Stats { ping: stats.ping.and(self.stats.ping.or(Some(0))), ..self.stats };
         ((queued, stats) != (self.queued, expected)).then(|| {
             let queue = format!("the server counts {queued} tasks, {} were expected", self.queued);
             format!("{queue}; it has answered {stats:?}, {expected:?} was expected")
         })
-    }
-
-    /// A Ping was answered.
-    pub(super) fn pinged(&mut self) {
-        self.pings += 1;
     }
 
     /// A new task is being added. Returns the stamp for its value. It may be lent before the answer arrives.
@@ -64,17 +56,10 @@ impl Ledger {
         Stamp { number, sent_nanos }
     }
 
-    /// An Add was answered.
-    pub(super) fn added(&mut self) {
-        self.adds += 1;
-    }
-
     /// A task was lent. Returns the stamp in its value.
-    ///
-    /// # Errors
     /// [`Error::Mismatch`] if that is impossible: the task was never added, is on loan or gone, or never had this value.
     pub(super) fn lend(&mut self, key: &[u8], value: &[u8]) -> Result<Stamp, Error> {
-        self.lends += 1;
+        self.stats.lend += 1;
         let wrong = |what: &str| Err(Error::Mismatch(format!("task {} {what}", key.escape_ascii())));
         let number = key.try_into().ok().map(u64::from_be_bytes);
         let task = number.and_then(|number| self.tasks.get_mut(usize::try_from(number).ok()?));
@@ -97,7 +82,7 @@ impl Ledger {
 
     /// A task on loan is being repaid. Returns the stamp for its value. From here on it may be lent again.
     pub(super) fn repay(&mut self, lent: Stamp, status: Status) -> Stamp {
-        self.repays += 1;
+        self.stats.repay += 1;
         let stamp = Stamp { sent_nanos: lent.sent_nanos + 1, ..lent };
         let state = match status {
             Status::Penalty => State::Queued,

@@ -154,11 +154,11 @@ impl Talk for Connection {
         let is_repay = key.is_some_and(|key| key & REPAY != 0);
         match (self.request, is_repay, reply) {
             (Some(Request::Echo), false, wire::PONG) => {
-                self.ledger.borrow_mut().pinged();
+                *self.ledger.borrow_mut().stats.ping.get_or_insert(0) += 1;
                 tally.answered(stamp);
             }
             (Some(Request::Submit), false, wire::ADDED) => {
-                self.ledger.borrow_mut().added();
+                self.ledger.borrow_mut().stats.add += 1;
                 tally.acknowledged(stamp);
             }
             (Some(Request::Cycle | Request::Take) | None, false, _) => {
