@@ -1,6 +1,6 @@
 //! The cost of the engine at depth: nanoseconds per command and resident bytes per job.
 //!
-//! `cargo run --release -p windlass-engine --example cost [JOBS]`. Prints one line per measurement, and compares nothing. Each
+//! `cargo bench -p windlass-engine --bench cost -- [JOBS]`. Prints one line per measurement, and compares nothing. Each
 //! case runs in a process of its own, so that none uses memory that another has freed.
 
 use std::hint::black_box;
@@ -22,7 +22,8 @@ const CLIENT: ClientId = ClientId(1);
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> io::Result<()> {
-    let mut arguments = std::env::args();
+    // Cargo adds options of its own.
+    let mut arguments = std::env::args().filter(|word| !word.starts_with("--"));
     let program = arguments.next().unwrap_or_default();
     let jobs = arguments.next().unwrap_or_else(|| "1000000".to_owned());
     if let Some(kind) = arguments.next() {
