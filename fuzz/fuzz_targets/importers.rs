@@ -15,11 +15,14 @@ use windlass_engine::{NewJob, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
 use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission};
-use windlass_server::config::Config;
 use windlass_server::import::{self, Importer, Line, Ranks};
 use windlass_spiderq::session::Settings as Spiderq;
 use windlass_store::Record;
 
+use crate::config::Config;
+
+#[path = "../../crates/cli/src/config/mod.rs"]
+mod config;
 #[path = "../../crates/cli/src/import/spiderq_snapshot/snapshot.rs"]
 mod snapshot;
 
@@ -43,12 +46,17 @@ enum Stands {
 }
 
 static CONFIG: LazyLock<Config> = LazyLock::new(Config::default);
-static FAKTORY: LazyLock<Faktory> = LazyLock::new(|| import::faktory(&CONFIG).expect("no file is named"));
-static GEARMAN: LazyLock<Gearman> = LazyLock::new(|| import::gearman(&CONFIG).expect("no prefix is set"));
-static SPIDERQ: LazyLock<Spiderq> = LazyLock::new(|| import::spiderq(&CONFIG, None).expect("one is served"));
+static FAKTORY: LazyLock<Faktory> =
+    LazyLock::new(|| CONFIG.daemon(&CONFIG.faktory).and_then(|it| CONFIG.faktory.settings(&it)).expect("no file is named"));
+static GEARMAN: LazyLock<Gearman> =
+    LazyLock::new(|| CONFIG.daemon(&CONFIG.gearman).and_then(|it| CONFIG.gearman.settings(&it)).expect("no prefix is set"));
+static SPIDERQ: LazyLock<Spiderq> = LazyLock::new(|| {
+    let spiderq = CONFIG.spiderq();
+    CONFIG.daemon(&spiderq).and_then(|it| spiderq.settings(None, &it)).expect("one is served")
+});
 
 fuzz_target!(|input: Input<'_>| {
-    let mut importer = Importer::rehearse(&CONFIG);
+    let mut importer = Importer::rehearse(&CONFIG.for_server());
     match input {
         Input::Jsonl(text) => jsonl(text, &mut importer),
         Input::Records(bytes) => jsonl(&lines(bytes), &mut importer),

@@ -4,11 +4,13 @@ use std::env;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use windlass_server::config::{Config, DEFAULTS, Durability, Listener};
+use windlass_server::config::{self, Durability};
 use windlass_server::{Failure, logging};
+use windlass_session::protocol::Listener;
 
 use crate::arguments::{Command, Serve};
 use crate::call::Call;
+use crate::config::{Config, DEFAULTS};
 use crate::{faktory, gearmand, import};
 
 /// Returns the exit code.
@@ -17,7 +19,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Gearmand { words } => return gearmand::run(&Call::as_command(gearmand::NAME, words)),
         Command::Faktory { words } => return faktory::run(&Call::as_command(faktory::NAME, words)),
         Command::Serve(how) => serve(&how),
-        Command::Check(settings) => print(&summary(&settings.resolve(env::vars_os())?)),
+        Command::Check(settings) => print(&summary(&settings.resolve(env::vars_os())?.for_server())),
         Command::Config => print(DEFAULTS),
         Command::Verify { data_dir } => print(&(windlass_server::verify(&on(data_dir))? + "\n")),
         Command::Compact { data_dir } => print(&(windlass_server::compact(&on(data_dir))? + "\n")),
@@ -31,15 +33,15 @@ fn serve(Serve { settings, accept_loss }: &Serve) -> Result<(), Failure> {
     let config = settings.resolve(env::vars_os())?;
     logging::init(&config.log)?;
     if *accept_loss {
-        windlass_server::accept_loss(&config)?;
+        windlass_server::accept_loss(&config.for_server())?;
     }
-    let reread = || Ok(settings.resolve(env::vars_os())?);
-    windlass_server::run(&config, reread, || Ok(()))
+    let reread = || Ok(settings.resolve(env::vars_os())?.for_server());
+    windlass_server::run(&config.for_server(), reread, || Ok(()))
 }
 
 /// The defaults, with this data directory.
-fn on(data_dir: PathBuf) -> Config {
-    Config { data_dir, ..Config::default() }
+fn on(data_dir: PathBuf) -> config::Config {
+    Config { data_dir, ..Config::default() }.for_server()
 }
 
 fn salvage(data_dir: &Path) -> Result<(), Failure> {
@@ -50,12 +52,12 @@ fn salvage(data_dir: &Path) -> Result<(), Failure> {
 }
 
 /// `ok`, then one line per listening address, for people and for `grep`.
-fn summary(config: &Config) -> String {
+fn summary(config: &config::Config) -> String {
     let durability = match config.durability {
         Durability::Sync => "sync".to_owned(),
         Durability::Interval => format!("interval, {}", config.commit_interval),
     };
-    let listeners = config.listeners().map(|Listener { protocol, address, tls, queue }| {
+    let listeners = config.listeners().map(|Listener { protocol, address, tls, queue, .. }| {
         let tls = if tls { " (TLS)" } else { "" };
         let queue = queue.map(|queue| format!(" (queue {})", queue.escape_debug())).unwrap_or_default();
         format!("listen   {protocol} {address}{tls}{queue}\n")

@@ -3,6 +3,7 @@
 mod arguments;
 mod call;
 mod commands;
+mod config;
 mod faktory;
 mod gearmand;
 mod import;

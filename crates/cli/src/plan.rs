@@ -1,9 +1,9 @@
 //! The common part of plans: how another program's command line becomes a configuration, and how a mistake in it is reported.
 
 use windlass_server::Failure;
-use windlass_server::config::{self, Config};
 
 use crate::call::{Call, say};
+use crate::config::Config;
 use crate::settings::Settings;
 use crate::world::World;
 
@@ -16,8 +16,8 @@ pub(crate) enum Error {
     Failure(Failure),
 }
 
-impl From<config::Error> for Error {
-    fn from(error: config::Error) -> Self {
+impl From<windlass_config::Error> for Error {
+    fn from(error: windlass_config::Error) -> Self {
         Self::Failure(error.into())
     }
 }

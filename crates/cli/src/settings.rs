@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use windlass_server::config::{Config, Error, Override};
+use windlass_config::{Error, Override};
+
+use crate::config::Config;
 
 /// Where the configuration comes from.
 #[derive(Debug, Default, Args)]
@@ -42,7 +44,7 @@ impl Settings {
         between: impl FnOnce(&mut Config),
     ) -> Result<Config, Error> {
         let file = self.file.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-        let mut config = file.with(Override::from_environment(environment)?)?;
+        let mut config = file.with(Override::from_environment::<Config>(environment)?)?;
         between(&mut config);
         let mut config = config.with(self.overrides()?)?;
         if let Some(data_dir) = &self.data_dir {
@@ -55,7 +57,7 @@ impl Settings {
 
     fn overrides(&self) -> Result<Vec<Override>, Error> {
         let mut overrides =
-            self.set.iter().map(|text| Override::from_assignment(text)).collect::<Result<Vec<_>, _>>()?;
+            self.set.iter().map(|text| Override::from_assignment::<Config>(text)).collect::<Result<Vec<_>, _>>()?;
         let options = [
             ("--durability", "durability", &self.durability),
             ("--log-level", "log.level", &self.log_level),
@@ -63,7 +65,7 @@ impl Settings {
         ];
         for (protocol, key, text) in options {
             if let Some(text) = text {
-                overrides.push(Override::new(protocol, key, text)?);
+                overrides.push(Override::new::<Config>(protocol, key, text)?);
             }
         }
         Ok(overrides)

@@ -6,10 +6,12 @@
 //!
 //! **Reading order.** [`wire`], the codec: [`wire::Packet`] is one message, and the rest of the module parses its frames.
 //! [`session`], one connection: it turns each message into engine commands and each event of the engine into a message.
-//! [`publish`], messages with a topic, which bypass the engine.
+//! [`publish`], messages with a topic, which bypass the engine. [`config`], the section of the configuration: it makes the
+//! sessions.
 //!
 //! Spec: `eventmq-protocol.rst` (eMQP/1.0). Where it is silent or wrong: the behaviour of the released programs (0.3.13).
 
+pub mod config;
 pub mod publish;
 pub mod session;
 pub mod wire;

@@ -16,7 +16,7 @@ use crate::config::{Config, Queue};
 use crate::describe;
 use crate::failure::Failure;
 use crate::hub::Hub;
-use crate::listen::{Acceptor, Endpoint};
+use crate::listen::Acceptor;
 use crate::logging;
 use crate::protocols::Served;
 use crate::reconcile::{Desired, Reconciliation};
@@ -143,12 +143,13 @@ async fn quiet(acceptor: &Acceptor) {
 /// certificates must not have to stop the daemon, and an error must not stop it either.
 ///
 /// `config` is the configuration that the daemon started with.
-pub(crate) fn reload(config: &Config, served: &[Served<'_>], hub: &Hub, reread: &dyn Fn() -> Result<Config, Failure>) {
+pub(crate) fn reload(config: &Config, served: &[Served], hub: &Hub, reread: &dyn Fn() -> Result<Config, Failure>) {
     match logging::reopen() {
         Ok(()) => tracing::info!("SIGHUP"),
         Err(error) => tracing::error!("log.file: {error}: the old file stays in use"),
     }
-    for (Endpoint { name, tls, .. }, _) in served {
+    for Served { endpoint, tls } in served {
+        let name = endpoint.name;
         match tls.as_ref().map(|tls| tls.reload()) {
             None => {}
             Some(Ok(())) => tracing::info!(protocol = name, "certificates read again"),

@@ -4,9 +4,10 @@ use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use windlass_config::Error as ConfigError;
 use windlass_store::OpenError;
 
-use crate::{config, logging};
+use crate::logging;
 
 /// Why the daemon did not start, or did not stop cleanly. Its text is one line, except for [`Failure::Config`], which may show a
 /// place in a file below.
@@ -17,7 +18,7 @@ pub enum Failure {
     Runtime(String),
     /// The configuration is invalid.
     #[error(transparent)]
-    Config(#[from] config::Error),
+    Config(#[from] ConfigError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {reason}")]
     Listen {
@@ -94,10 +95,10 @@ impl From<logging::Error> for Failure {
     fn from(error: logging::Error) -> Self {
         match error {
             logging::Error::Filter(error) => {
-                Self::Config(config::Error::Senseless { key: "log.level", reason: error.to_string() })
+                Self::Config(ConfigError::Senseless { key: "log.level", reason: error.to_string() })
             }
             logging::Error::File { .. } => {
-                Self::Config(config::Error::Senseless { key: "log.file", reason: error.to_string() })
+                Self::Config(ConfigError::Senseless { key: "log.file", reason: error.to_string() })
             }
             logging::Error::Taken(_) => Self::Runtime(error.to_string()),
         }
@@ -112,7 +113,7 @@ mod tests {
     fn exit_codes_and_messages() {
         let busy = io::Error::from(io::ErrorKind::AddrInUse);
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
-        let zero = config::Error::Senseless { key: "limits.jobs_max", reason: "must be more than 0".to_owned() };
+        let zero = ConfigError::Senseless { key: "limits.jobs_max", reason: "must be more than 0".to_owned() };
         let table = [
             (1, Failure::Runtime("the store has failed".to_owned()), "the store has failed"),
             (2, zero.into(), "limits.jobs_max: must be more than 0"),

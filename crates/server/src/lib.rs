@@ -4,7 +4,7 @@
 //! `connection` (sockets, no protocol) · `hub` (the engine behind its lock; what a visit is) · `mailbox` (mail that waits for one
 //! client), `ringer` (rings many mailboxes at once), `published` (bytes that one connection posts to others) and `output` (bytes
 //! that wait to be written) · `budget`, `places`, `patience` (limits on memory, connections and time) and `alarm` (one timer for
-//! a connection) · `commit` (which thread commits, and when) · `protocols` (which listener has which session) · `warnings` (log
+//! a connection) · `commit` (which thread commits, and when) · `protocols` (what protocols use of the daemon) · `warnings` (log
 //! lines for the operator) · `reconcile`, `recurring`, `rules`, `throttles` (engine state that comes from the configuration) ·
 //! `tls` · `control` (signals) and `describe` (the report on SIGTTIN) · [`config`].
 //!
@@ -52,5 +52,6 @@ mod tls;
 mod warnings;
 
 pub use failure::Failure;
+pub use protocols::daemon;
 pub use run::{allow_open_files, run};
 pub use salvage::{accept_loss, compact, salvage, verify};

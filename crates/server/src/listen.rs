@@ -14,18 +14,20 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
+use windlass_config::{Address, ListenAddress};
 use windlass_engine::{ClientId, ClientInfo};
-use windlass_session::{Post, Reason, Session};
+use windlass_session::Reason;
+use windlass_session::protocol::Endpoint;
 
-use crate::config::{Address, ListenAddress, Server};
+use crate::config::Server;
 use crate::connection::{Bounds, Connection, Shared};
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
-use crate::places::{IsAdmin, PlaceLimits, Places};
+use crate::places::{PlaceLimits, Places};
+use crate::protocols::Served;
 use crate::published::SharedBudget;
 use crate::stream::Stream;
 use crate::threads::ThreadSlots;
-use crate::tls::Handshaker;
 use crate::warnings;
 
 /// Pause after the kernel fails to accept a connection.
@@ -33,22 +35,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Bytes that the kernel may hold for a peer before it sends any of them.
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
-
-/// Makes the session of a new connection. Other parts of the daemon reach the session through the [`Post`].
-pub(crate) type SessionFactory = Arc<dyn Fn(ClientInfo, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync>;
-
-/// The protocol of a listener.
-#[derive(Clone)]
-pub(crate) struct Endpoint {
-    pub(crate) name: &'static str,
-    pub(crate) greet: SessionFactory,
-    /// For TCP sockets; Unix sockets are never encrypted.
-    pub(crate) tls: Option<Arc<Handshaker>>,
-    /// Clients need a password or a certificate.
-    pub(crate) guarded: bool,
-    /// Recognizes an administrator by the first byte.
-    pub(crate) is_admin: IsAdmin,
-}
 
 /// A socket that is bound and does not accept yet.
 #[derive(Debug)]
@@ -132,7 +118,7 @@ impl Acceptor {
         let client = ClientId(self.next_client.fetch_add(1, Ordering::Relaxed));
         let span =
             tracing::debug_span!("connection", protocol = protocol.name, peer = %info.address, client = client.0);
-        let (greet, shared, bounds) = (Arc::clone(&protocol.greet), self.shared.clone(), self.bounds);
+        let (greet, shared, bounds) = (Arc::clone(&protocol.sessions), self.shared.clone(), self.bounds);
         let ringer = Arc::clone(&slot.ringer);
         let (protocol, peer, stop) = (protocol.name, info.address.clone(), self.stop.clone());
         let task = async move {
@@ -272,14 +258,14 @@ impl Bound {
     }
 
     /// Accepts until the daemon stops.
-    pub(crate) async fn accept(self, acceptor: Arc<Acceptor>, protocol: Endpoint) {
+    pub(crate) async fn accept(self, acceptor: Arc<Acceptor>, Served { endpoint: protocol, tls }: Served) {
         loop {
             let accepted = tokio::select! {
                 () = acceptor.closed.cancelled() => return,
                 accepted = self.next() => accepted,
             };
             match accepted {
-                Ok(Accepted::Tcp(stream, info)) => match &protocol.tls {
+                Ok(Accepted::Tcp(stream, info)) => match &tls {
                     None => acceptor.enter(async { TcpStream::from_std(stream) }, info, &protocol),
                     Some(tls) => {
                         let (tls, stop) = (Arc::clone(tls), acceptor.stop.clone());
@@ -333,7 +319,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::config::Period;
+    use windlass_config::Period;
 
     #[tokio::test]
     async fn accepted_sockets_have_the_configured_keepalive() {

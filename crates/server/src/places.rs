@@ -4,8 +4,8 @@
 //! - When no place is left, a silent connection gives way: one that has sent nothing yet. It is the one that has been silent for
 //!   longest within the same protocol, or else within a protocol that has more than its reserved places. A connection that has
 //!   sent a byte stays.
-//! - When no silent connection is left, a few more are let in for administrators: peers whose first byte shows that they are
-//!   (Gearman's text commands). The daemon closes other connections in these places on their first byte.
+//! - When no silent connection is left, a few more are let in for administrators: peers whose first byte shows that they are.
+//!   The daemon closes other connections in these places on their first byte.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use foldhash::HashMap;
 use tokio::sync::Notify;
 use windlass_session::Reason;
+use windlass_session::protocol::IsAdmin;
 
 use crate::mailbox::Mailbox;
 
@@ -72,9 +73,6 @@ pub(crate) struct Guest {
     is_admin: IsAdmin,
     has_spoken: bool,
 }
-
-/// Whether a peer that begins with this byte is an administrator.
-pub(crate) type IsAdmin = fn(u8) -> bool;
 
 impl Places {
     pub(crate) fn new(limits: PlaceLimits) -> Arc<Self> {

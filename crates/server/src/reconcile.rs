@@ -3,18 +3,19 @@
 
 use std::fmt;
 
-use windlass_engine::{Bridge, NewSchedule, QueueCommand, Refusal};
+use windlass_config::Error;
+use windlass_engine::{Bridge, QueueCommand, Refusal};
 
-use crate::config::{Config, Error};
+use crate::config::Config;
 use crate::hub::Hub;
-use crate::recurring;
+use crate::recurring::{self, Recurring};
 use crate::rules::{self, Rules};
 use crate::throttles::{self, Throttles};
 
 /// The state that the configuration requires.
 #[derive(Debug)]
 pub(crate) struct Desired {
-    schedules: Vec<NewSchedule>,
+    schedules: Vec<Recurring>,
     throttles: Throttles,
     rules: Rules,
     bridge: Bridge,
@@ -36,12 +37,14 @@ impl Desired {
     }
 
     /// Reconciles the engine with it.
-    pub(crate) fn agree(self, hub: &Hub) -> [Reconciliation; 3] {
+    pub(crate) fn agree(self, hub: &Hub) -> Vec<Reconciliation> {
         // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because schedules
         // must obey them.
         let _ = hub.ask(QueueCommand::Bridge(Box::new(self.bridge)));
-        let rules = rules::agree(hub, self.rules);
-        [rules, recurring::agree(hub, self.schedules), throttles::agree(hub, self.throttles)]
+        let mut done = vec![rules::agree(hub, self.rules)];
+        done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(hub, schedules)));
+        done.push(throttles::agree(hub, self.throttles));
+        done
     }
 }
 

@@ -1,5 +1,5 @@
-//! Recurring jobs of the configuration (`faktory.cron`): makes schedules of the entries and reconciles the engine's schedules
-//! with them, at the start and when the daemon reads its configuration again.
+//! Recurring jobs of the configuration: reconciles the engine's schedules with the entries of each protocol's section, at the
+//! start and when the daemon reads its configuration again.
 //!
 //! Only schedules whose names begin with [`CONFIGURED`] are changed, and of these only the ones that differ: a run that fell due
 //! while the daemon was down is made up for once, even if the daemon starts again with another configuration.
@@ -7,65 +7,48 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use windlass_engine::{NewSchedule, Protocol, Schedule, ScheduleCommand, ScheduleRef, Timestamp};
-use windlass_faktory::session::Settings as FaktorySettings;
-use windlass_session::cron;
+use windlass_config::Error;
+use windlass_engine::{NewSchedule, Protocol, Schedule, ScheduleCommand, ScheduleRef};
+use windlass_session::protocol::Schedules;
 
-use crate::config::{Config, Cron, Error};
+use crate::config::Config;
 use crate::hub::Hub;
 use crate::reconcile::Reconciliation;
 
 /// The names of all configured schedules begin with this.
 const CONFIGURED: &str = "configuration: ";
 
+/// The schedules of one protocol's section.
+#[derive(Debug)]
+pub(crate) struct Recurring {
+    protocol: Protocol,
+    schedules: Schedules,
+}
+
 /// All schedules in the configuration.
 ///
 /// # Errors
 ///
 /// [`Error::Senseless`]: an entry is invalid, or no client could push its job.
-pub(crate) fn wanted(config: &Config) -> Result<Vec<NewSchedule>, Error> {
-    let reserve_min_s = config.faktory.reserve_min.as_ms() / 1_000;
-    let unique_args_bytes_max = config.faktory.unique_args_bytes_max.bytes();
-    let settings = FaktorySettings { reserve_min_s, unique_args_bytes_max, ..FaktorySettings::new(Timestamp(0)) };
-    let mut namesakes = BTreeMap::new();
+pub(crate) fn wanted(config: &Config) -> Result<Vec<Recurring>, Error> {
     let mut wanted = Vec::new();
-    for (entry, number) in config.faktory.cron.iter().zip(1..) {
-        let fields: Vec<&str> = entry.schedule.split_whitespace().collect();
-        // The arguments are not part of the name: they may change, and it is still the same schedule.
-        let name = format!("{CONFIGURED}{} {}", entry.job.jobtype, fields.join(" "));
-        let namesake = namesakes.entry(name.clone()).and_modify(|count| *count += 1).or_insert(1);
-        let name = if *namesake == 1 { name } else { format!("{name} ({namesake})") };
-        let schedule = schedule(&settings, entry, name).map_err(|reason| {
-            let reason = format!("entry {number} ({}): {reason}", entry.job.jobtype.escape_debug());
-            Error::Senseless { key: "faktory.cron", reason }
-        })?;
-        wanted.push(schedule);
+    for protocol in &config.protocols {
+        if let Some(mut schedules) = protocol.schedules()? {
+            for NewSchedule { key, .. } in &mut schedules.entries {
+                *key = key.take().map(|name| [CONFIGURED.as_bytes(), &name].concat().into());
+            }
+            wanted.push(Recurring { protocol: protocol.id(), schedules });
+        }
     }
     Ok(wanted)
 }
 
-/// Whether an entry is valid and a client could push its job.
-pub(crate) fn check(entry: &Cron) -> Result<(), String> {
-    schedule(&FaktorySettings::new(Timestamp(0)), entry, String::new()).map(drop)
-}
-
-fn schedule(settings: &FaktorySettings, entry: &Cron, name: String) -> Result<NewSchedule, String> {
-    let recurrence =
-        cron::when(&entry.schedule, entry.timezone.as_deref()).map_err(|error| format!("schedule: {error}"))?;
-    if !recurrence.happens() {
-        return Err("schedule: there is no such day".to_owned());
-    }
-    let unit = entry.job.work_unit().map_err(|error| error.to_string())?;
-    let job = settings.template(&unit).map_err(|error| error.to_string())?;
-    Ok(NewSchedule { key: Some(name.into()), job, recurrence, at_once: false, keep_grid: true, runs: None })
-}
-
 /// Reconciles the engine's schedules with the configuration.
-pub(crate) fn agree(hub: &Hub, wanted: Vec<NewSchedule>) -> Reconciliation {
-    let mut done = Reconciliation::new("faktory.cron");
-    let mut there = configured(hub);
+pub(crate) fn agree(hub: &Hub, Recurring { protocol, schedules }: Recurring) -> Reconciliation {
+    let mut done = Reconciliation::new(schedules.key);
+    let mut there = configured(hub, protocol);
     let mut to_set = Vec::new();
-    for new in wanted {
+    for new in schedules.entries {
         match new.key.as_ref().and_then(|key| there.remove(key)) {
             Some(old) if is_same(&old, &new) => done.same += 1,
             old => to_set.push((new, old.is_some())),
@@ -91,23 +74,22 @@ fn is_same(old: &Schedule, new: &NewSchedule) -> bool {
     old.job == new.job && old.recurrence == new.recurrence && old.runs_left == new.runs
 }
 
-/// The schedules that a configuration has set, by name.
-fn configured(hub: &Hub) -> BTreeMap<Bytes, Schedule> {
+/// The schedules that a configuration has set for a protocol, by name.
+fn configured(hub: &Hub, protocol: Protocol) -> BTreeMap<Bytes, Schedule> {
     let ours = |row: &Schedule| {
         let key = row.key.clone().filter(|key| key.starts_with(CONFIGURED.as_bytes()))?;
-        (row.job.protocol == Protocol::FAKTORY).then(|| (key, row.clone()))
+        (row.job.protocol == protocol).then(|| (key, row.clone()))
     };
     hub.with_journal(|engine, _| engine.schedules().filter_map(ours).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use windlass_engine::{Capacity, Engine, Limits};
     use windlass_store::Journal;
 
     use super::*;
+    use crate::config::fixture::config;
     use crate::hub::Durability;
 
     fn hub(limits: Limits) -> Hub {
@@ -118,8 +100,8 @@ mod tests {
         format!("[[faktory.cron]]\nschedule = \"{schedule}\"\njob = {{ {rest} }}\n")
     }
 
-    fn wanted_of(text: &str) -> Vec<NewSchedule> {
-        wanted(&Config::parse(Path::new("windlass.toml"), text).unwrap()).unwrap()
+    fn wanted_of(text: &str) -> Recurring {
+        wanted(&config(text)).unwrap().remove(0)
     }
 
     /// New, changed, removed, unchanged.
@@ -133,20 +115,20 @@ mod tests {
     fn only_changed_entries_are_changed() {
         let hub = hub(Limits::default());
         let (a, b) = (entry("* * * * *", "type = 'A'"), entry("0  1 * * *", "type = 'B', args = [1]"));
-        assert!(agree(&hub, Vec::new()).is_of_nothing());
+        assert!(agree(&hub, wanted_of("")).is_of_nothing());
         assert_eq!(agree_on(&hub, &(a.clone() + &b)), (2, 0, 0, 0));
-        let before = configured(&hub);
+        let before = configured(&hub, Protocol::FAKTORY);
         assert_eq!(agree_on(&hub, &(b + &a)), (0, 0, 0, 2));
-        assert_eq!(configured(&hub), before, "unchanged");
+        assert_eq!(configured(&hub, Protocol::FAKTORY), before, "unchanged");
         // Other arguments change the schedule; another time or type makes another schedule.
         let b = entry("0 1 * * *", "type = 'B', args = [2]");
         assert_eq!(agree_on(&hub, &(a.clone() + &b)), (0, 1, 0, 1));
-        let changed = configured(&hub);
+        let changed = configured(&hub, Protocol::FAKTORY);
         let at = |map: &BTreeMap<Bytes, Schedule>| map.values().map(|row| (row.id, row.next_at)).collect::<Vec<_>>();
         assert_eq!(at(&changed), at(&before), "its next run stays");
         assert_eq!(agree_on(&hub, &(a + &entry("0 2 * * *", "type = 'B', args = [2]"))), (1, 0, 1, 1));
         assert_eq!(agree_on(&hub, ""), (0, 0, 2, 0));
-        assert!(configured(&hub).is_empty());
+        assert!(configured(&hub, Protocol::FAKTORY).is_empty());
     }
 
     #[test]
@@ -165,7 +147,9 @@ mod tests {
     #[test]
     fn schedules_of_clients_stay_untouched() {
         let hub = hub(Limits::default());
-        let mut others = wanted_of(&(1..=5).map(|n| entry("* * * * *", &format!("type = 'O{n}'"))).collect::<String>());
+        let mut others = wanted_of(&(1..=5).map(|n| entry("* * * * *", &format!("type = 'O{n}'"))).collect::<String>())
+            .schedules
+            .entries;
         others.iter_mut().zip(0..).for_each(|(schedule, n)| schedule.key = [None, Some("mine".into())][n % 2].clone());
         others[2].job.protocol = Protocol::GEARMAN;
         others[2].key = Some(format!("{CONFIGURED}x").into());

@@ -81,16 +81,15 @@ fn ruled(hub: &Hub) -> Rules {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use windlass_engine::{Engine, Limits};
     use windlass_store::Journal;
 
     use super::*;
+    use crate::config::fixture::config;
     use crate::hub::Durability;
 
     fn wanted_of(text: &str) -> Rules {
-        wanted(&Config::parse(Path::new("windlass.toml"), text).unwrap())
+        wanted(&config(text))
     }
 
     #[test]

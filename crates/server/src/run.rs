@@ -6,23 +6,24 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use windlass_config::{Error as ConfigError, ListenAddress};
 use windlass_engine::TICK_MS;
 use windlass_store::{CheckpointLimits, Error as StoreError, OpenError, Opened, Recovered, StoreConfig};
 
 use crate::checkpoints::Checkpoints;
 use crate::clock;
 use crate::commit::{Committer, Pace};
-use crate::config::{self, Config, ListenAddress};
+use crate::config::{self, Config};
 use crate::connection::Bounds;
 use crate::control::{self, EarlySignals, Signals};
 use crate::dead::DropsTold;
 use crate::failure::Failure;
 use crate::hub::{Durability, Hub};
-use crate::listen::{self, Acceptor, Bound, Endpoint};
+use crate::listen::{self, Acceptor, Bound};
 use crate::logging::limited;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
-use crate::protocols;
+use crate::protocols::{self, Served};
 use crate::reconcile::Desired;
 use crate::threads::Threads;
 use crate::warnings;
@@ -174,12 +175,12 @@ async fn serve(
     let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, bounds(config), places(config), buffers));
     // The daemon binds all addresses before it serves or commits anything: a busy address leaves no trace.
     let served = protocols::all(config)?;
-    let mut bound: Vec<(Bound, Endpoint)> = Vec::new();
-    for (protocol, addresses) in &served {
-        for listen in *addresses {
-            acceptor.places.keep_for(protocol.name);
+    let mut bound: Vec<(Bound, Served)> = Vec::new();
+    for it in &served {
+        for listen in &it.endpoint.listen {
+            acceptor.places.keep_for(it.endpoint.name);
             let listeners = bind_in_time(listen, config).await?;
-            bound.extend(listeners.into_iter().map(|listener| (listener, protocol.clone())));
+            bound.extend(listeners.into_iter().map(|listener| (listener, it.clone())));
         }
     }
     // Until here a signal to stop ends the process at once: nothing has begun.
@@ -198,14 +199,15 @@ async fn serve(
     // Before anything is due: schedules that were removed from the configuration must not run.
     agree(&hub, wanted)?;
     let ticker = tokio::spawn(tick(Arc::clone(&hub)));
-    for (listener, protocol) in bound {
+    for (listener, it) in bound {
+        let protocol = it.endpoint.name;
         let address = listener.address().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-        let tls = protocol.tls.is_some() && matches!(listener, Bound::Tcp(_));
-        tracing::info!(protocol = protocol.name, %address, tls, "listening");
-        if let Some(address) = listener.open_to_all(&protocol) {
-            warnings::open_to_all(protocol.name, &address);
+        let tls = it.tls.is_some() && matches!(listener, Bound::Tcp(_));
+        tracing::info!(protocol, %address, tls, "listening");
+        if let Some(address) = listener.open_to_all(&it.endpoint) {
+            warnings::open_to_all(protocol, &address);
         }
-        tokio::spawn(listener.accept(Arc::clone(&acceptor), protocol));
+        tokio::spawn(listener.accept(Arc::clone(&acceptor), it));
     }
     tracing::info!("ready");
     let reload = || control::reload(config, &served, &hub, reread);
@@ -240,7 +242,7 @@ fn agree(hub: &Hub, wanted: Desired) -> Result<(), Failure> {
     for reconcile in wanted.agree(hub) {
         if let Some((name, why)) = reconcile.refused.first() {
             let reason = format!("{name}: {why}");
-            return Err(config::Error::Senseless { key: reconcile.key, reason }.into());
+            return Err(ConfigError::Senseless { key: reconcile.key, reason }.into());
         }
         reconcile.report();
     }

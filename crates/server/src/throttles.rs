@@ -1,12 +1,13 @@
-//! Throttles of the configuration (`faktory.throttles`, `queues`), which limit how much of a queue is worked on at once:
+//! Throttles of the configuration (of `queues`, and of protocols' sections), which limit how much of a queue is worked on at once:
 //! reconciles the engine's throttles with them. Only the configuration sets throttles.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use windlass_config::Period;
 use windlass_engine::{QueueCommand, Throttle};
 
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::hub::Hub;
 use crate::reconcile::Reconciliation;
 
@@ -15,13 +16,14 @@ pub(crate) type Throttles = BTreeMap<Bytes, Throttle>;
 
 /// All throttles in the configuration.
 pub(crate) fn wanted(config: &Config) -> Throttles {
-    let throttle = |(queue, throttle): (&String, &config::Throttle)| {
-        let config::Throttle { concurrency, worker, timeout } = *throttle;
-        let timeout_ms = timeout.map(config::Period::as_ms);
+    let throttle = |(queue, throttle): (&String, &windlass_config::Throttle)| {
+        let windlass_config::Throttle { concurrency, worker, timeout } = *throttle;
+        let timeout_ms = timeout.map(Period::as_ms);
         (Bytes::from(queue.clone()), Throttle { leased_max: concurrency, per_worker_max: worker, timeout_ms })
     };
     let of_queues = config.queues.iter().filter_map(|(queue, rules)| Some((queue, rules.throttle.as_ref()?)));
-    config.faktory.throttles.iter().chain(of_queues).map(throttle).collect()
+    let of_protocols = config.protocols.iter().filter_map(|protocol| Some(protocol.throttles()?.1)).flatten();
+    of_protocols.chain(of_queues).map(throttle).collect()
 }
 
 /// Reconciles the engine's throttles with the configuration.
@@ -57,16 +59,15 @@ fn throttled(hub: &Hub) -> Throttles {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use windlass_engine::{Engine, Limits};
     use windlass_store::Journal;
 
     use super::*;
+    use crate::config::fixture::config;
     use crate::hub::Durability;
 
     fn wanted_of(text: &str) -> Throttles {
-        wanted(&Config::parse(Path::new("windlass.toml"), &format!("[faktory.throttles]\n{text}")).unwrap())
+        wanted(&config(&format!("[faktory.throttles]\n{text}")))
     }
 
     #[test]

@@ -20,9 +20,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use windlass_config::{Tls, TlsError};
 
 use crate::clock;
-use crate::config::{Tls, TlsError};
 
 /// Turns the sockets of a listener into TLS streams. Can read its files again at any time.
 #[derive(Debug)]

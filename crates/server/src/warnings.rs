@@ -1,9 +1,9 @@
 //! Log lines for the operator: the engine's warnings, closed connections, open addresses.
 
+use windlass_config::Address;
 use windlass_engine::{Protocol, Refusal, Warning, WarningKind};
 use windlass_session::Reason;
 
-use crate::config::Address;
 use crate::logging::limited::{shown, warn_limited};
 
 /// Logs a warning for each notice. Do not call it with the hub's lock held.

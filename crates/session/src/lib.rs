@@ -10,12 +10,16 @@
 //! [`Session::next_deadline`] is reached; after [`Outbox::hang_up`] only `on_event`, for events that are still due.
 //! The driver itself sends [`windlass_engine::Command::Client(ClientCommand::Close)`] when the connection has ended.
 //!
+//! A [`protocol::Protocol`] is what the server knows of a protocol: its listeners, how their sessions are made, and what the
+//! protocol adds to the daemon's state.
+//!
 //! The crate also holds code that several protocols share: [`cron`]; [`jid`], names for jobs without one; [`alias`], a session
 //! that translates queue names.
 
 pub mod alias;
 pub mod cron;
 pub mod jid;
+pub mod protocol;
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -8,8 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
+use windlass_config::Throttle;
+use windlass_faktory::config::Cron;
 use windlass_server::Failure;
-use windlass_server::config::{Cron, Throttle};
 
 use super::options::{Fate, Item};
 

@@ -45,8 +45,8 @@ fn attempt(call: &Call) -> Result<u8, Error> {
     warnings.iter().for_each(|warning| say(&call.argv0, warning));
     logging::init(&config.log).map_err(|error| Error::Failure(error.into()))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let reread = || Ok(Plan::new(&given, &World::around())?.config);
-    windlass_server::run(&config, reread, || Ok(())).map(|()| 0).map_err(Error::Failure)
+    let reread = || Ok(Plan::new(&given, &World::around())?.config.for_server());
+    windlass_server::run(&config.for_server(), reread, || Ok(())).map(|()| 0).map_err(Error::Failure)
 }
 
 fn version() -> String {

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_server::config::{Config, ListenAddress};
+use windlass_config::ListenAddress;
 
 use super::conf::Conf;
 use super::options::{Fate, VARIABLES};
 use super::parse::Given;
+use crate::config::Config;
 use crate::plan::{Error, address, resolve};
 use crate::settings::Settings;
 use crate::world::World;
@@ -296,7 +297,7 @@ mod tests {
     fn it_serves_only_faktory_at_faktorys_address() {
         let listen = |line: &str, variables: &[(&str, &str)]| {
             let config = config(line, variables);
-            config.listeners().map(|it| format!("{} {}", it.protocol, it.address)).collect::<Vec<_>>()
+            config.for_server().listeners().map(|it| format!("{} {}", it.protocol, it.address)).collect::<Vec<_>>()
         };
         assert_eq!(listen("", &[]), ["faktory 127.0.0.1:7419"]);
         assert_eq!(listen("-b localhost:1", &[]), ["faktory localhost:1"]);

@@ -14,7 +14,6 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_server::config::Config;
 use windlass_server::{Failure, logging};
 
 use self::options::help;
@@ -22,6 +21,7 @@ use self::parse::{Given, Loose};
 use self::plan::{OldQueue, Plan};
 use self::process::PidFile;
 use crate::call::{Call, print, say};
+use crate::config::Config;
 use crate::import::take_over;
 use crate::plan::{Error, exit_code};
 use crate::world::World;
@@ -90,7 +90,8 @@ fn serve(
     }
     // Removed when the daemon has ended.
     let written = RefCell::new(None);
-    windlass_server::run(&config, reread, || {
+    let reread = || Ok(reread()?.for_server());
+    windlass_server::run(&config.for_server(), reread, || {
         if let Some(path) = pid_file {
             *written.borrow_mut() = Some(PidFile::write(&path).map_err(Failure::Runtime)?);
         }

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_server::config::{Config, ListenAddress, OnTimeout, Period};
+use windlass_config::{ListenAddress, Period};
+use windlass_gearman::config::OnTimeout;
 
 use super::options::Fate;
 use super::parse::{Given, invalid};
+use crate::config::Config;
 use crate::plan::{self, Error, resolve};
 use crate::settings::Settings;
 use crate::world::World;

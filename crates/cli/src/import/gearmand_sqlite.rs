@@ -25,7 +25,7 @@ use windlass_engine::NewJob;
 use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
 use windlass_server::Failure;
-use windlass_server::import::{self, Importer, Outcome, Source};
+use windlass_server::import::{Importer, Outcome, Source};
 
 use super::options::{Options, configure, output, print};
 use super::report::{Report, cannot_say};
@@ -78,7 +78,7 @@ impl GearmandSqlite {
         if let Some(pid) = holder(&self.queue).filter(|_| !self.options.dry_run) {
             return Err(self.refuse(format!("process {pid} has it open: stop gearmand first, or its jobs run twice")));
         }
-        let gearman = import::gearman(&config)?;
+        let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
         let importer = self.options.begin(&config, || Ok(queue.source()?.0))?;
         let mut out = output();
         let report = take_all(&queue, &gearman, importer, &mut out)?;

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_server::Failure;
-use windlass_server::config::Config;
 use windlass_server::import::{Adopted, Importer, Line, Outcome, Ranks, Source};
 
 use super::options::{Options, configure, output, print};
 use super::report::{cannot_say, outcome, write_before};
+use crate::config::Config;
 use crate::settings::Settings;
 
 const HELP: &str = "\
@@ -85,9 +85,8 @@ impl Jsonl {
 
 /// The maximum length of a line: the largest message as a body and as a result, in base64, and room for the rest.
 fn longest(config: &Config) -> u64 {
-    let messages =
-        [config.gearman.frame_bytes_max, config.faktory.line_bytes_max, config.zmtp.message_bytes_max].map(u64::from);
-    messages.into_iter().max().unwrap_or(0).saturating_mul(4).saturating_add(1 << 20)
+    let messages = config.for_server().protocols.into_iter().map(|protocol| protocol.message_bytes_max().0);
+    messages.max().unwrap_or(0).saturating_mul(4).saturating_add(1 << 20)
 }
 
 // ---- reading ---------------------------------------------------------------------------------------------------------

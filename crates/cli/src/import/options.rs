@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use windlass_server::config::Config;
 use windlass_server::import::{Importer, Source};
 use windlass_server::{Failure, logging};
 
 use super::report::cannot_say;
+use crate::config::Config;
 use crate::settings::Settings;
 
 /// An import names its items in the help of `--again`.
@@ -40,7 +40,11 @@ impl Options {
         config: &Config,
         source: impl FnOnce() -> Result<Source, Failure>,
     ) -> Result<Importer, Failure> {
-        if self.dry_run { Ok(Importer::rehearse(config)) } else { Importer::open(config, &source()?, self.again) }
+        if self.dry_run {
+            Ok(Importer::rehearse(&config.for_server()))
+        } else {
+            Importer::open(&config.for_server(), &source()?, self.again)
+        }
     }
 }
 

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use windlass_server::Failure;
-use windlass_server::config::Config;
 use windlass_server::import::{self, Importer};
 
 use super::gearmand_sqlite::{Queue, holder, take_all, unusable};
 use super::report::Report;
+use crate::config::Config;
 
 /// How often to check whether the old gearmand has closed the file.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -41,12 +41,12 @@ pub(crate) fn take_over(file: &Path, table: &str, config: &Config) -> Result<(),
         tracing::info!(file = %shown, "gearmand's queue is empty: nothing is taken over");
         return Ok(());
     }
-    if import::was_taken(config, &source, rows) {
+    if import::was_taken(&config.for_server(), &source, rows) {
         tracing::info!(file = %shown, rows, "gearmand's queue was taken over before");
         return Ok(());
     }
-    let gearman = import::gearman(config)?;
-    let importer = Importer::open(config, &source, false)?;
+    let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
+    let importer = Importer::open(&config.for_server(), &source, false)?;
     let mut out = LineWriter::new(Lines { told: 0 });
     let Report { rows, taken, later, known, before, left, .. } = take_all(&queue, &gearman, importer, &mut out)?;
     tracing::info!(file = %shown, rows, taken, later, known, before, left, "gearmand's queue is taken over");

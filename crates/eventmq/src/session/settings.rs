@@ -1,9 +1,10 @@
-//! Options of EventMQ, and the state that all its connections share. The server reads the configuration.
+//! Options of EventMQ, and the state that all its connections share. [`crate::config`] makes the settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use windlass_engine::{LeaseTerms, OnExpiry, Select};
 use windlass_zmtp::Role;
 
@@ -59,7 +60,8 @@ pub struct Settings {
 }
 
 /// The scheduler to use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scheduler {
     /// The engine. Stock schedulers may connect, but get nothing.
     Embedded,

@@ -1,4 +1,4 @@
-//! Options of FWP, and the state that all its connections share. The server reads the configuration.
+//! Options of FWP, and the state that all its connections share. [`crate::config`] makes the settings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

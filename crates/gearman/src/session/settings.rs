@@ -1,6 +1,8 @@
-//! What an operator can configure about Gearman. The server reads the values from its configuration.
+//! What an operator can configure about Gearman. [`crate::config`] makes the settings.
 //!
 //! Rules: the options of gearmand's command line that change what a peer sees. Each default is gearmand's unless noted otherwise.
+
+use serde::{Deserialize, Serialize};
 
 use crate::wire::{HandlePrefix, LINE_BYTES_MAX_DEFAULT, Limits};
 
@@ -45,11 +47,13 @@ pub enum OnTimeout {
 }
 
 /// The unit of CAN_DO_TIMEOUT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeoutUnit {
     /// Milliseconds: the specification, gearmand and libgearman; the default.
+    #[serde(rename = "ms")]
     Milliseconds,
     /// Seconds: Perl's `Gearman::Worker` and `Gearman::Server`.
+    #[serde(rename = "s")]
     Seconds,
 }
 

@@ -1,14 +1,14 @@
 //! `[queues.NAME]`: rules for the jobs of one queue, independent of their protocol.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use windlass_faktory::wire::is_queue_name;
+use toml::Spanned;
+use windlass_config::{ByteSize, Error, Misplaced, Period, Throttle};
 use windlass_session::alias::Aliases;
-
-use super::error::Error;
-use super::quantity::{ByteSize, Period};
-use super::throttle::{self, Throttle};
+use windlass_session::protocol::Protocol;
 
 /// One queue's rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +29,11 @@ pub struct Queue {
     /// How many of its jobs may be worked on at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Throttle>,
-    /// Patterns of the answers by which EventMQ's workers report a failed job.
+    /// Patterns of the answers by which workers report a failed job, in protocols without a message for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failure_values: Vec<String>,
-    /// Names in protocols that cannot express the queue's name, or use another.
-    pub aliases: Names,
+    /// By protocol: the queue's name there, if the protocol cannot express the queue's own name, or uses another.
+    pub aliases: BTreeMap<String, String>,
 }
 
 /// How a body is converted.
@@ -65,31 +65,6 @@ const fn at_once() -> Period {
     Period::from_ms(0)
 }
 
-/// A queue's aliases, by protocol.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Names {
-    /// In FWP.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub faktory: Option<String>,
-    /// In Gearman: a function.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gearman: Option<String>,
-    /// In EventMQ.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eventmq: Option<String>,
-}
-
-/// Selects a protocol's name.
-type NameOf = fn(&Names) -> Option<&String>;
-
-/// The protocols that can have aliases, and the fields with them.
-const PROTOCOLS: [(&str, NameOf); 3] = [
-    ("faktory", |names| names.faktory.as_ref()),
-    ("gearman", |names| names.gearman.as_ref()),
-    ("eventmq", |names| names.eventmq.as_ref()),
-];
-
 impl Default for Queue {
     fn default() -> Self {
         Self {
@@ -99,38 +74,71 @@ impl Default for Queue {
             body_bytes_max: None,
             throttle: None,
             failure_values: Vec::new(),
-            aliases: Names::default(),
+            aliases: BTreeMap::new(),
         }
     }
 }
 
-/// The aliases of FWP, Gearman and EventMQ, in this order.
+/// The aliases in one protocol.
 ///
 /// # Errors
 ///
 /// [`Error::Senseless`]: one alias names two queues.
-pub fn aliases(queues: &BTreeMap<String, Queue>) -> Result<[Aliases; 3], Error> {
-    let mut all = <[Aliases; 3]>::default();
-    for (names, (protocol, name_of)) in all.iter_mut().zip(PROTOCOLS) {
-        for (queue, rules) in queues {
-            let Some(name) = name_of(&rules.aliases) else { continue };
-            if !names.insert(name.clone().into(), queue.clone().into()) {
-                return Err(senseless(
-                    queue,
-                    &format!("aliases.{protocol}: {} is already an alias of another queue", name.escape_debug()),
-                ));
-            }
+pub fn aliases(queues: &BTreeMap<String, Queue>, protocol: &str) -> Result<Aliases, Error> {
+    let mut names = Aliases::default();
+    for (queue, rules) in queues {
+        let Some(name) = rules.aliases.get(protocol) else { continue };
+        if !names.insert(name.clone().into(), queue.clone().into()) {
+            let name = name.escape_debug();
+            let reason = format!("aliases.{protocol}: {name} is already an alias of another queue");
+            return Err(senseless(queue, &reason));
         }
     }
-    Ok(all)
+    Ok(names)
 }
 
-/// Checks the rules of all queues. `also` are throttles from another section.
+/// Refuses aliases of protocols that have none, while their places in the text are known.
+///
+/// # Errors
+///
+/// The place of the first one.
+pub fn check_text(
+    queues: &BTreeMap<String, Queue>,
+    protocols: &[Arc<dyn Protocol>],
+    text: &str,
+) -> Result<(), Misplaced> {
+    let known: Vec<&str> =
+        protocols.iter().filter(|it| it.alias_rule().is_some()).map(|protocol| protocol.name()).collect();
+    let mut names = queues.iter().flat_map(|(queue, rules)| rules.aliases.keys().map(move |name| (queue, name)));
+    let Some((queue, name)) = names.find(|(_, name)| !known.contains(&name.as_str())) else { return Ok(()) };
+    let message = format!("unknown field `{name}`, expected one of `{}`", known.join("`, `"));
+    Err(Misplaced { range: place_of_alias(text, queue, name), message })
+}
+
+/// The range of the protocol's name in an alias.
+fn place_of_alias(text: &str, queue: &str, protocol: &str) -> Range<usize> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct File {
+        queues: BTreeMap<String, Rules>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Rules {
+        aliases: BTreeMap<Spanned<String>, String>,
+    }
+    let file: File = toml::from_str(text).unwrap_or_default();
+    let aliases = file.queues.get(queue).map(|rules| &rules.aliases);
+    let name = aliases.and_then(|aliases| aliases.keys().find(|name| name.get_ref() == protocol));
+    name.map(Spanned::span).unwrap_or_default()
+}
+
+/// Checks the rules of all queues.
 ///
 /// # Errors
 ///
 /// [`Error::Senseless`], with the queue.
-pub(super) fn check(queues: &BTreeMap<String, Queue>, also: &BTreeMap<String, Throttle>) -> Result<(), Error> {
+pub(super) fn check(queues: &BTreeMap<String, Queue>, protocols: &[Arc<dyn Protocol>]) -> Result<(), Error> {
     for (queue, rules) in queues {
         if queue.is_empty() {
             return Err(senseless(queue, "a queue must have a name"));
@@ -142,18 +150,29 @@ pub(super) fn check(queues: &BTreeMap<String, Queue>, also: &BTreeMap<String, Th
             return Err(senseless(queue, "retry.backoff is too long"));
         }
         if let Some(throttle) = rules.throttle {
-            if also.contains_key(queue) {
-                return Err(senseless(queue, "faktory.throttles has a throttle for it as well"));
-            }
-            throttle::check(&BTreeMap::from([(queue.clone(), throttle)]))
-                .map_err(|reason| Error::Senseless { key: "queues", reason })?;
+            throttle.check(queue).map_err(|reason| Error::Senseless { key: "queues", reason })?;
         }
-        if let Some(name) = rules.aliases.faktory.as_ref().filter(|name| !is_queue_name(name.as_bytes())) {
-            let reason = format!("aliases.faktory: {} is not a valid queue name", name.escape_debug());
-            return Err(senseless(queue, &reason));
+        for protocol in protocols {
+            check_beside(queue, rules, protocol.as_ref())?;
         }
     }
-    aliases(queues).map(drop)
+    protocols.iter().try_for_each(|protocol| aliases(queues, protocol.name()).map(drop))
+}
+
+/// Checks a queue's rules against a protocol.
+fn check_beside(queue: &str, rules: &Queue, protocol: &dyn Protocol) -> Result<(), Error> {
+    let throttles = protocol.throttles().filter(|(_, throttles)| throttles.contains_key(queue));
+    if let Some((key, _)) = throttles.filter(|_| rules.throttle.is_some()) {
+        return Err(senseless(queue, &format!("{key} has a throttle for it as well")));
+    }
+    let (Some(is_alias), Some(name)) = (protocol.alias_rule(), rules.aliases.get(protocol.name())) else {
+        return Ok(());
+    };
+    if is_alias(name.as_bytes()) {
+        return Ok(());
+    }
+    let (protocol, name) = (protocol.name(), name.escape_debug());
+    Err(senseless(queue, &format!("aliases.{protocol}: {name} is not a valid queue name")))
 }
 
 fn senseless(queue: &str, reason: &str) -> Error {
@@ -163,6 +182,7 @@ fn senseless(queue: &str, reason: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::fixture::config;
 
     fn queues(text: &str) -> BTreeMap<String, Queue> {
         toml::from_str(text).unwrap()
@@ -177,7 +197,7 @@ mod tests {
 
     #[test]
     fn errors_name_their_queue() {
-        let also = BTreeMap::from([("t".to_owned(), Throttle { worker: Some(1), ..Throttle::default() })]);
+        let protocols = config("faktory.throttles.t.worker = 1").protocols;
         let table = [
             ("[\"\"]", "a queue must have a name"),
             ("[q]\nbody_bytes_max = '5GiB'", "q: body_bytes_max"),
@@ -191,21 +211,33 @@ mod tests {
             ),
         ];
         for (text, expected) in table {
-            let error = check(&queues(text), &also).unwrap_err().to_string();
+            let error = check(&queues(text), &protocols).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        check(&queues("[a]\naliases = { faktory = 'x', gearman = 'x' }\nretry.count = 3"), &also).unwrap();
+        check(&queues("[a]\naliases = { faktory = 'x', gearman = 'x' }\nretry.count = 3"), &protocols).unwrap();
     }
 
     #[test]
     fn each_protocol_has_its_own_names() {
+        let queues = queues("[\"a b\"]\naliases = { faktory = 'a-b', gearman = 'ab' }");
         let [faktory, gearman, eventmq] =
-            aliases(&queues("[\"a b\"]\naliases = { faktory = 'a-b', gearman = 'ab' }")).unwrap();
+            ["faktory", "gearman", "eventmq"].map(|protocol| aliases(&queues, protocol).unwrap());
         let with = |said: &'static str| {
             let mut names = Aliases::default();
             assert!(names.insert(said.into(), "a b".into()));
             names
         };
         assert_eq!((faktory, gearman, eventmq), (with("a-b"), with("ab"), Aliases::default()));
+    }
+
+    #[test]
+    fn an_alias_in_an_unknown_protocol_shows_where() {
+        let protocols = config("").protocols;
+        let text = "[queues.a]\naliases.gearman = 'x'\n[queues.b]\naliases = { spiderq = 'y' }\n";
+        let misplaced = check_text(&config(text).queues, &protocols, text).unwrap_err();
+        assert_eq!(misplaced.message, "unknown field `spiderq`, expected one of `faktory`, `gearman`, `eventmq`");
+        assert_eq!(&text[misplaced.range], "spiderq");
+        let text = "[queues.a]\naliases = { faktory = 'x', gearman = 'x', eventmq = 'x' }\n";
+        assert_eq!(check_text(&config(text).queues, &protocols, text), Ok(()));
     }
 }

@@ -1,33 +1,22 @@
-//! All sections of the configuration, with their defaults: types only. `config/windlass.toml` explains each key to the
+//! The daemon's sections of the configuration, with their defaults: types only. `config/windlass.toml` explains each key to the
 //! operator.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
-use windlass_gearman::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
+use windlass_config::{ByteSize, Period};
+use windlass_session::protocol::{Listener, Protocol};
 
-use super::address::ListenAddress;
-use super::cron::Cron;
-use super::eventmq::Eventmq;
 use super::file_mode::FileMode;
-use super::gearman::{OnTimeout, TimeoutUnit};
-use super::quantity::{ByteSize, Period};
 use super::queues::Queue;
-use super::spiderq::{Spiderq, Zmtp};
-use super::throttle::Throttle;
 
 const MIB: u64 = 1 << 20;
-const FAKTORY_PORT: u16 = 7419;
-const GEARMAN_PORT: u16 = 4730;
 
-/// The placeholder for this machine's name in [`Gearman::handle_prefix`].
-const HOST: &str = "{host}";
-
-/// The whole configuration. Every key is optional; unknown keys are errors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+/// What the daemon runs with: its own sections, and the protocols with theirs.
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The directory of the journal; relative to the working directory.
     pub data_dir: PathBuf,
@@ -47,16 +36,8 @@ pub struct Config {
     pub bridge: Bridge,
     /// Rules for the jobs of single queues.
     pub queues: BTreeMap<String, Queue>,
-    /// Faktory.
-    pub faktory: Faktory,
-    /// Gearman.
-    pub gearman: Gearman,
-    /// spiderq.
-    pub spiderq: Spiderq,
-    /// EventMQ.
-    pub eventmq: Eventmq,
-    /// ZeroMQ's transport, under spiderq and EventMQ.
-    pub zmtp: Zmtp,
+    /// The protocols, in the order in which their listeners are bound.
+    pub protocols: Vec<Arc<dyn Protocol>>,
 }
 
 /// What an acknowledgement promises.
@@ -208,99 +189,6 @@ pub struct Bridge {
     pub queues: Vec<String>,
 }
 
-/// `[faktory]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Faktory {
-    /// Addresses of Faktory; empty for none.
-    pub listen: Vec<ListenAddress>,
-    /// The password that clients must prove; empty for none.
-    pub password: String,
-    /// A file with the password, surrounding blanks ignored; empty for none.
-    pub password_file: PathBuf,
-    /// The longest line, and so the largest job.
-    pub line_bytes_max: ByteSize,
-    /// Connections; 0 = as many as [`Server::connections_max`].
-    pub connections_max: usize,
-    /// How long a client may take to send HELLO.
-    pub hello_timeout: Period,
-    /// How long FETCH waits for a job.
-    pub fetch_wait: Period,
-    /// The shortest reservation.
-    pub reserve_min: Period,
-    /// How long a batch may be open.
-    pub batch_open_max: Period,
-    /// The longest arguments that are compared by value for unique jobs.
-    pub unique_args_bytes_max: ByteSize,
-    /// Return a dead worker's jobs to their queues at once, instead of when their reservations end.
-    pub requeue_on_worker_death: bool,
-    /// The server's description in INFO.
-    pub description: String,
-    /// Recurring jobs.
-    pub cron: Vec<Cron>,
-    /// Limits on the jobs of a queue that are worked on at once.
-    pub throttles: BTreeMap<String, Throttle>,
-    /// TLS for every TCP address in `listen`.
-    pub tls: Tls,
-}
-
-/// `[gearman]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Gearman {
-    /// Addresses of Gearman; empty for none.
-    pub listen: Vec<ListenAddress>,
-    /// The largest packet, header included.
-    pub frame_bytes_max: ByteSize,
-    /// The longest line of the admin protocol.
-    pub line_bytes_max: ByteSize,
-    /// Deliveries before a job is given up; 0 = no limit.
-    pub job_retries: u32,
-    /// Keep jobs that were given up in the dead-letter queue.
-    pub keep_failed: bool,
-    /// The effect of a `CAN_DO_TIMEOUT` timeout on the job.
-    pub on_timeout: OnTimeout,
-    /// The unit of the number in `CAN_DO_TIMEOUT`.
-    pub timeout_unit: TimeoutUnit,
-    /// Serve a worker's functions in turn among jobs of equal priority.
-    pub round_robin: bool,
-    /// Forward exceptions to clients that did not ask for them.
-    pub exceptions: bool,
-    /// Let clients stop the daemon.
-    pub shutdown: bool,
-    /// The prefix of job handles; `{host}` stands for the name of the machine.
-    pub handle_prefix: String,
-    /// The answer to `version`, without `OK `.
-    pub version: String,
-    /// TLS for every TCP address in `listen`.
-    pub tls: Tls,
-}
-
-/// `[gearman.tls]`, and the same section of other protocols. Without a certificate a listener does not use TLS.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tls {
-    /// A file with the certificate and its intermediate certificates (PEM); empty for none.
-    pub certificate: PathBuf,
-    /// A file with the certificate's private key (PEM).
-    pub key: PathBuf,
-    /// A file with authorities (PEM); one of them must have signed a peer's certificate. Empty if peers need no certificate.
-    pub client_ca: PathBuf,
-}
-
-/// One address to listen on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener<'a> {
-    /// The protocol's name.
-    pub protocol: &'static str,
-    /// The address.
-    pub address: &'a ListenAddress,
-    /// Whether the listener uses TLS.
-    pub tls: bool,
-    /// The queue served there, if there is only one.
-    pub queue: Option<&'a str>,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -313,11 +201,7 @@ impl Default for Config {
             store: Store::default(),
             bridge: Bridge::default(),
             queues: BTreeMap::new(),
-            faktory: Faktory::default(),
-            gearman: Gearman::default(),
-            spiderq: Spiderq::default(),
-            eventmq: Eventmq::default(),
-            zmtp: Zmtp::default(),
+            protocols: Vec::new(),
         }
     }
 }
@@ -394,54 +278,12 @@ impl Default for Store {
     }
 }
 
-impl Default for Faktory {
-    fn default() -> Self {
-        Self {
-            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: FAKTORY_PORT }],
-            password: String::new(),
-            password_file: PathBuf::new(),
-            line_bytes_max: ByteSize(64 * MIB),
-            connections_max: 0,
-            hello_timeout: Period::from_secs(2),
-            fetch_wait: Period::from_secs(2),
-            reserve_min: Period::from_secs(60),
-            batch_open_max: Period::from_secs(1_800),
-            unique_args_bytes_max: ByteSize(MIB),
-            requeue_on_worker_death: false,
-            description: "Faktory Enterprise".to_owned(),
-            cron: Vec::new(),
-            throttles: BTreeMap::new(),
-            tls: Tls::default(),
-        }
-    }
-}
-
-impl Default for Gearman {
-    fn default() -> Self {
-        Self {
-            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: GEARMAN_PORT }],
-            frame_bytes_max: ByteSize(64 * MIB),
-            line_bytes_max: ByteSize(8192),
-            job_retries: 0,
-            keep_failed: true,
-            on_timeout: OnTimeout::Auto,
-            timeout_unit: TimeoutUnit::Ms,
-            round_robin: false,
-            exceptions: false,
-            shutdown: false,
-            handle_prefix: format!("H:{HOST}"),
-            version: "1.1.20".to_owned(),
-            tls: Tls::default(),
-        }
-    }
-}
-
 impl Config {
     /// The limits in the engine's own units.
     #[must_use]
     pub fn engine_limits(&self) -> windlass_engine::Limits {
         let limits = &self.limits;
-        windlass_engine::Limits {
+        let mut limits = windlass_engine::Limits {
             jobs_max: limits.jobs_max,
             jobs_bytes_max: limits.jobs_bytes_max.into(),
             schedules_max: limits.schedules_max,
@@ -461,46 +303,19 @@ impl Config {
             },
             wake_ms: limits.wake_patience.as_ms(),
             beat_ms: limits.beat_timeout.as_ms(),
-            requeue_dead_workers: self.faktory.requeue_on_worker_death,
+            requeue_dead_workers: false,
             losses_max: limits.losses_max,
             loss_pause_ms: limits.loss_pause.as_ms(),
             page_max: limits.page_max,
-        }
+        };
+        self.protocols.iter().for_each(|protocol| protocol.limit(&mut limits));
+        limits
     }
 
     /// All addresses of all protocols.
     pub fn listeners(&self) -> impl Iterator<Item = Listener<'_>> {
-        let (faktory, gearman) = (&self.faktory, &self.gearman);
-        let all = [("faktory", &faktory.listen, &faktory.tls), ("gearman", &gearman.listen, &gearman.tls)];
-        let others = all.into_iter().flat_map(|(protocol, listen, tls)| {
-            let over_tls = |address: &ListenAddress| tls.is_on() && address.is_tcp();
-            listen.iter().map(move |address| Listener { protocol, address, tls: over_tls(address), queue: None })
-        });
-        let cycles = self.spiderq.cycles().flat_map(|cycle| {
-            let queue = Some(cycle.queue);
-            cycle.listen.iter().map(move |address| Listener { protocol: "spiderq", address, tls: false, queue })
-        });
-        others.chain(cycles).chain(self.eventmq.listeners())
+        self.protocols.iter().flat_map(|protocol| protocol.listeners())
     }
-}
-
-impl Faktory {
-    /// The password that clients must prove; empty for none.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read.
-    pub fn secret(&self) -> std::io::Result<String> {
-        secret(&self.password, &self.password_file)
-    }
-}
-
-/// The password, or the content of the file if one is named.
-pub(super) fn secret(password: &str, file: &Path) -> std::io::Result<String> {
-    if file.as_os_str().is_empty() {
-        return Ok(password.to_owned());
-    }
-    std::fs::read_to_string(file).map(|text| text.trim().to_owned())
 }
 
 impl Server {
@@ -511,34 +326,5 @@ impl Server {
             0 => thread::available_parallelism().map_or(1, usize::from).div_ceil(2),
             threads => threads,
         }
-    }
-}
-
-impl Tls {
-    /// Whether any key is set. [`Config::check`] checks whether they fit together.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
-        *self != Self::default()
-    }
-}
-
-impl Gearman {
-    /// The prefix of job handles on this machine.
-    ///
-    /// # Errors
-    ///
-    /// The prefix is not valid in a handle.
-    pub fn prefix(&self) -> Result<HandlePrefix, HandlePrefixError> {
-        HandlePrefix::new(&self.prefix_on(rustix::system::uname().nodename().to_bytes()))
-    }
-
-    /// Cuts the host's name to the available room, and replaces bytes that handles must not contain by dashes.
-    pub(super) fn prefix_on(&self, host: &[u8]) -> Vec<u8> {
-        let Some((before, after)) = self.handle_prefix.split_once(HOST) else {
-            return self.handle_prefix.clone().into_bytes();
-        };
-        let room = HANDLE_PREFIX_BYTES_MAX.saturating_sub(before.len() + after.len());
-        let name = host.iter().take(room).map(|byte| if *byte > b' ' && *byte != 0x7f { *byte } else { b'-' });
-        before.bytes().chain(name).chain(after.bytes()).collect()
     }
 }

@@ -19,9 +19,6 @@ use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobId, NewJob, Pushed,
     QueueCommand, QueueKind, Refusal, Reply, Tag, Timestamp,
 };
-use windlass_faktory::session::Settings as FaktorySettings;
-use windlass_gearman::session::Settings;
-use windlass_spiderq::session::Settings as SpiderqSettings;
 use windlass_store::{Guard, Journal, Log, Opened};
 
 pub use self::adopt::Adopted;
@@ -29,9 +26,9 @@ use self::adopt::Adoption;
 pub use self::jsonl::{Line, LineError, Ranks};
 use self::record::Record;
 use crate::clock;
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::failure::Failure;
-use crate::{protocols, run};
+use crate::run;
 
 /// Jobs and bytes in one batch: as much as an interrupted import may repeat.
 const BATCH_JOBS: u64 = 1_000;
@@ -278,38 +275,6 @@ fn cannot_write(data_dir: &Path, why: impl std::fmt::Display) -> Failure {
 #[must_use]
 pub fn was_taken(config: &Config, source: &Source, jobs: u64) -> bool {
     Record::find(&config.data_dir, source).is_some_and(|record| (0..jobs).all(|place| !record.wants(place)))
-}
-
-/// Settings for Gearman's jobs under the daemon's configuration.
-///
-/// # Errors
-///
-/// [`Failure::Config`]: `gearman.handle_prefix` is not valid in a handle.
-pub fn gearman(config: &Config) -> Result<Settings, Failure> {
-    protocols::gearman(config)
-}
-
-/// Settings for Faktory's jobs under the daemon's configuration.
-///
-/// # Errors
-///
-/// [`Failure::Config`]: `faktory.password_file` cannot be read.
-pub fn faktory(config: &Config) -> Result<FaktorySettings, Failure> {
-    protocols::faktory(config)
-}
-
-/// Settings for spiderq's entries under the daemon's configuration: of the cycle queue with this name, or of the first one.
-///
-/// # Errors
-///
-/// [`Failure::Config`]: there is no such cycle queue, or `spiderq.password_file` cannot be read.
-pub fn spiderq(config: &Config, queue: Option<&str>) -> Result<SpiderqSettings, Failure> {
-    let cycle = config.spiderq.cycles().find(|cycle| queue.is_none_or(|queue| queue == cycle.queue));
-    let Some(cycle) = cycle else {
-        let named = queue.map_or_else(|| "no cycle".to_owned(), |queue| format!("no queue {queue}"));
-        return Err(config::Error::Senseless { key: "spiderq.queue", reason: format!("{named} is served") }.into());
-    };
-    protocols::cycle_settings(&cycle, config)
 }
 
 /// The current wall-clock time; all times of imported jobs are wall-clock times.

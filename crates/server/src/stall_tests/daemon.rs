@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_store::{CheckpointLimits, MemoryLog, MemoryTable, Recovered, open_parts};
 
 use crate::commit::{Committer, Pace};
-use crate::config::{self, Config};
+use crate::config::{self, Config, fixture};
 use crate::connection::Bounds;
 use crate::hub::{Durability, Hub};
 use crate::listen::{self, Acceptor};
@@ -157,7 +157,7 @@ fn config<'a>(dir: &Path, settings: impl IntoIterator<Item = (&'a str, &'a str)>
     for (key, value) in settings {
         writeln!(text, "{key} = {value}").unwrap();
     }
-    Config::parse(Path::new("windlass.toml"), &text).unwrap()
+    fixture::config(&text)
 }
 
 /// Does the work of `run`, without signals, a ticker and a disk.
@@ -177,9 +177,9 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;
     protocols::make_queues(&hub, config).unwrap();
-    for (protocol, addresses) in protocols::all(config).unwrap() {
-        for listener in addresses.iter().flat_map(|listen| listen::bind(listen, &config.server).unwrap()) {
-            tokio::spawn(listener.accept(Arc::clone(&acceptor), protocol.clone()));
+    for served in protocols::all(config).unwrap() {
+        for listener in served.endpoint.listen.iter().flat_map(|listen| listen::bind(listen, &config.server).unwrap()) {
+            tokio::spawn(listener.accept(Arc::clone(&acceptor), served.clone()));
         }
     }
     ready.send(hub).unwrap();

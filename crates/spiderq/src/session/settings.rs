@@ -1,5 +1,5 @@
-//! What an operator can configure about spiderq, and what the connections of a listener count together. The server reads the
-//! values from its configuration.
+//! What an operator can configure about spiderq, and what the connections of a listener count together. [`crate::config`]
+//! makes the settings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

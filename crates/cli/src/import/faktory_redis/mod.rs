@@ -96,7 +96,7 @@ impl FaktoryRedis {
             );
             return Err(redis.refuse(reason));
         }
-        let faktory = import::faktory(&config)?;
+        let faktory = config.faktory.settings(&config.daemon(&config.faktory)?)?;
         let layout = Layout::explore(&mut redis)?;
         let digest = digest(&layout, &mut redis)?;
         let source = || Ok(import::Source { kind: "faktory-redis", digest: digest.clone() });

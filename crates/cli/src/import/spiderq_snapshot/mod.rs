@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use windlass_server::Failure;
-use windlass_server::import::{self, Importer, Outcome, Source};
+use windlass_server::import::{Importer, Outcome, Source};
 use windlass_spiderq::session::Settings as Spiderq;
 
 use self::snapshot::{Entry, Snapshot};
@@ -69,7 +69,8 @@ struct Report {
 impl SpiderqSnapshot {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let config = configure(&self.settings)?;
-        let spiderq = import::spiderq(&config, self.queue.as_deref())?;
+        let spiderq = config.spiderq();
+        let spiderq = spiderq.settings(self.queue.as_deref(), &config.daemon(&spiderq)?)?;
         let snapshot = Snapshot::open(&self.snapshot)?;
         let source = || Ok(Source { kind: "spiderq-snapshot", digest: snapshot.digest(&spiderq.queue) });
         let mut importer = self.options.begin(&config, source)?;

@@ -1,10 +1,20 @@
-//! `[[faktory.cron]]`: recurring jobs. [`crate::recurring`] turns them into schedules.
+//! `[[faktory.cron]]`: recurring jobs, and the schedules they become.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use toml::{Table, Value};
+use toml::{Spanned, Table, Value};
+use windlass_config::{Error, Misplaced};
+use windlass_engine::{NewSchedule, Timestamp};
+use windlass_session::cron;
+use windlass_session::protocol::Schedules;
 
-use crate::recurring;
+use crate::session::Settings;
+
+/// The key of the entries.
+const KEY: &str = "faktory.cron";
 
 /// A job and its schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,8 +72,79 @@ impl Cron {
     ///
     /// What is wrong with the entry.
     pub fn check(&self) -> Result<(), String> {
-        recurring::check(self)
+        self.schedule(&Settings::new(Timestamp(0)), String::new()).map(drop)
     }
+
+    fn schedule(&self, settings: &Settings, name: String) -> Result<NewSchedule, String> {
+        let recurrence =
+            cron::when(&self.schedule, self.timezone.as_deref()).map_err(|error| format!("schedule: {error}"))?;
+        if !recurrence.happens() {
+            return Err("schedule: there is no such day".to_owned());
+        }
+        let unit = self.job.work_unit().map_err(|error| error.to_string())?;
+        let job = settings.template(&unit).map_err(|error| error.to_string())?;
+        Ok(NewSchedule { key: Some(name.into()), job, recurrence, at_once: false, keep_grid: true, runs: None })
+    }
+
+    /// The entry's number and type, and what is wrong with it.
+    fn mistake(&self, number: usize, reason: &str) -> String {
+        format!("entry {number} ({}): {reason}", self.job.jobtype.escape_debug())
+    }
+}
+
+/// The schedules of all entries.
+///
+/// # Errors
+///
+/// [`Error::Senseless`]: an entry is invalid, or no client could push its job.
+pub(super) fn schedules(entries: &[Cron], settings: &Settings) -> Result<Schedules, Error> {
+    let mut namesakes = BTreeMap::new();
+    let mut schedules = Schedules { key: KEY, entries: Vec::new() };
+    for (entry, number) in entries.iter().zip(1..) {
+        let fields: Vec<&str> = entry.schedule.split_whitespace().collect();
+        // The arguments are not part of the name: they may change, and it is still the same schedule.
+        let name = format!("{} {}", entry.job.jobtype, fields.join(" "));
+        let namesake = namesakes.entry(name.clone()).and_modify(|count| *count += 1).or_insert(1);
+        let name = if *namesake == 1 { name } else { format!("{name} ({namesake})") };
+        let schedule = entry.schedule(settings, name);
+        schedules.entries.push(schedule.map_err(|reason| Error::senseless(KEY, entry.mistake(number, &reason)))?);
+    }
+    Ok(schedules)
+}
+
+/// Checks all entries. There can be many of them, and their line numbers are lost after the text was read.
+///
+/// # Errors
+///
+/// The `schedule` of the first wrong entry, and what is wrong with the entry.
+pub(super) fn check_text(entries: &[Cron], text: &str) -> Result<(), Misplaced> {
+    for (index, entry) in entries.iter().enumerate() {
+        if let Err(reason) = entry.check() {
+            let message = format!("{KEY}: {}", entry.mistake(index + 1, &reason));
+            return Err(Misplaced { range: schedule_of(text, index), message });
+        }
+    }
+    Ok(())
+}
+
+/// The range of the `schedule` of an entry.
+fn schedule_of(text: &str, index: usize) -> Range<usize> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct File {
+        faktory: Section,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Section {
+        cron: Vec<Entry>,
+    }
+    #[derive(Deserialize)]
+    struct Entry {
+        schedule: Spanned<String>,
+    }
+    let file: File = toml::from_str(text).unwrap_or_default();
+    file.faktory.cron.get(index).map(|entry| entry.schedule.span()).unwrap_or_default()
 }
 
 impl CronJob {

@@ -50,6 +50,14 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// A well-formed value that makes no sense.
+    #[must_use]
+    pub fn senseless(key: &'static str, reason: impl ToString) -> Self {
+        Self::Senseless { key, reason: reason.to_string() }
+    }
+}
+
 /// Why the files of a TLS listener cannot be used. The message starts with the key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -100,7 +108,7 @@ pub struct Spot {
 
 impl Spot {
     /// The place of a range of bytes in a text.
-    pub(super) fn new(text: &str, range: Range<usize>, message: &str) -> Self {
+    pub(crate) fn new(text: &str, range: Range<usize>, message: &str) -> Self {
         let before = text.get(..range.start).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let rest = text.get(line_start..).unwrap_or_default();

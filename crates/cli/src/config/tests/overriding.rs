@@ -2,12 +2,16 @@
 
 use std::ffi::OsString;
 
-use super::parse;
-use crate::config::overrides::{keys, variable};
-use crate::config::*;
+use windlass_config::{ByteSize, Error, ListenAddress, Override, Period, variable};
+use windlass_server::config::LogFormat;
+
+use super::{keys, parse};
+use crate::config::{Config, Durability};
 
 fn environment(variables: &[(&str, &str)]) -> Result<Vec<Override>, Error> {
-    Override::from_environment(variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+    Override::from_environment::<Config>(
+        variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))),
+    )
 }
 
 #[test]
@@ -44,7 +48,7 @@ fn every_key_can_be_overridden() {
         let overrides = environment(&[(&variable(&key), &text)]).unwrap();
         assert_eq!(overrides.len(), 1, "{key}");
         assert_eq!(Config::default().with(overrides).unwrap(), Config::default(), "{key}");
-        let set = Override::from_assignment(&format!("{key} = {text}")).unwrap();
+        let set = Override::from_assignment::<Config>(&format!("{key} = {text}")).unwrap();
         assert_eq!(Config::default().with([set]).unwrap(), Config::default(), "{key}");
     }
 }
@@ -53,8 +57,8 @@ fn every_key_can_be_overridden() {
 fn later_overrides_win() {
     let file = parse("[log]\nlevel = \"warn\"\nformat = \"json\"\n[server]\nthreads = 1\n").unwrap();
     let mut overrides = environment(&[("WINDLASS_LOG_LEVEL", "error"), ("WINDLASS_SERVER_THREADS", "2")]).unwrap();
-    overrides.push(Override::from_assignment("server.threads=3").unwrap());
-    overrides.push(Override::new("--log-level", "log.level", "debug").unwrap());
+    overrides.push(Override::from_assignment::<Config>("server.threads=3").unwrap());
+    overrides.push(Override::new::<Config>("--log-level", "log.level", "debug").unwrap());
     let config = file.with(overrides).unwrap();
     assert_eq!((config.log.level.as_str(), config.log.format, config.server.threads), ("debug", LogFormat::Json, 3));
 }
@@ -69,7 +73,7 @@ fn lists_are_written_either_way() {
         ("gearman.listen=[]", &[]),
     ];
     for (text, expected) in table {
-        let config = Override::from_assignment(text).and_then(|set| Config::default().with([set]));
+        let config = Override::from_assignment::<Config>(text).and_then(|set| Config::default().with([set]));
         match config {
             Ok(config) => {
                 let listen: Vec<String> = config.gearman.listen.iter().map(ListenAddress::to_string).collect();
@@ -134,7 +138,7 @@ fn a_variable_that_is_not_text_is_named() {
     use std::os::unix::ffi::OsStringExt as _;
     let variables = [(OsString::from("WINDLASS_DATA_DIR"), OsString::from_vec(b"/\xff".to_vec()))];
     assert_eq!(
-        Override::from_environment(variables).unwrap_err().to_string(),
+        Override::from_environment::<Config>(variables).unwrap_err().to_string(),
         "WINDLASS_DATA_DIR: the value is not UTF-8"
     );
 }
@@ -149,7 +153,7 @@ fn wrong_assignments_are_named() {
         ("server.threads=-1", "--set server.threads=-1: invalid value: integer `-1`, expected usize"),
     ];
     for (text, expected) in table {
-        let outcome = Override::from_assignment(text).and_then(|set| Config::default().with([set]));
+        let outcome = Override::from_assignment::<Config>(text).and_then(|set| Config::default().with([set]));
         let said = outcome.unwrap_err().to_string();
         assert!(said.starts_with(expected), "{text}: {said}");
     }

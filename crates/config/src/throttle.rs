@@ -1,10 +1,10 @@
-//! `[faktory.throttles]`: how many of a queue's jobs may be worked on at once.
+//! How many of a queue's jobs may be worked on at once.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::quantity::Period;
+use crate::Period;
 
 /// A queue's throttle. `None` means no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,13 +21,17 @@ pub struct Throttle {
     pub timeout: Option<Period>,
 }
 
-/// Checks all throttles.
-///
-/// # Errors
-///
-/// The queue, and what is wrong with its throttle.
-pub(super) fn check(throttles: &BTreeMap<String, Throttle>) -> Result<(), String> {
-    for (queue, Throttle { concurrency, worker, timeout }) in throttles {
+/// Throttles by queue.
+pub type Throttles = BTreeMap<String, Throttle>;
+
+impl Throttle {
+    /// Checks the throttle of a queue.
+    ///
+    /// # Errors
+    ///
+    /// The queue, and what is wrong with its throttle.
+    pub fn check(&self, queue: &str) -> Result<(), String> {
+        let Self { concurrency, worker, timeout } = self;
         let queue = queue.escape_debug();
         if queue.clone().next().is_none() {
             return Err("a queue must have a name".to_owned());
@@ -43,6 +47,6 @@ pub(super) fn check(throttles: &BTreeMap<String, Throttle>) -> Result<(), String
         if let Some((key, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
             return Err(format!("{queue}: {key} must be more than 0"));
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -5,16 +5,22 @@
 
 use std::ffi::OsString;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::error::Error;
-use super::sections::Config;
+use crate::Error;
 
 /// The prefix of all our variables.
 const PREFIX: &str = "WINDLASS_";
 
 /// Prefixes of variables that steer tests and benchmarks; the daemon ignores them.
 const NOT_OURS: [&str; 3] = ["WINDLASS_TEST_", "WINDLASS_SIM_", "WINDLASS_BENCH_"];
+
+/// A whole configuration. Every type in it has a form in TOML.
+pub trait Document: Default + Serialize + DeserializeOwned {}
+
+impl<C: Default + Serialize + DeserializeOwned> Document for C {}
 
 /// One key, set outside the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,9 +38,9 @@ impl Override {
     /// # Errors
     ///
     /// [`Error::Override`]: the key is unknown, or the value is not TOML.
-    pub fn new(protocol: &str, key: &str, text: &str) -> Result<Self, Error> {
+    pub fn new<C: Document>(protocol: &str, key: &str, text: &str) -> Result<Self, Error> {
         let refuse = |reason| Error::Override { protocol: protocol.to_owned(), reason };
-        let keys = keys();
+        let keys = keys::<C>();
         let Some((_, like)) = keys.iter().find(|(known, _)| known == key) else {
             let near = nearest(key, keys.iter().map(|(key, _)| key.clone()));
             return Err(refuse(format!("unknown key `{key}`; the nearest is `{near}`")));
@@ -48,10 +54,10 @@ impl Override {
     /// # Errors
     ///
     /// As [`Override::new`]; or there is no `=` in the text.
-    pub fn from_assignment(text: &str) -> Result<Self, Error> {
+    pub fn from_assignment<C: Document>(text: &str) -> Result<Self, Error> {
         let protocol = format!("--set {text}");
         match text.split_once('=') {
-            Some((key, value)) => Self::new(&protocol, key.trim(), value),
+            Some((key, value)) => Self::new::<C>(&protocol, key.trim(), value),
             None => Err(Error::Override { protocol, reason: "section.key=value expected".to_owned() }),
         }
     }
@@ -61,55 +67,56 @@ impl Override {
     /// # Errors
     ///
     /// As [`Override::new`]; or a variable has our prefix and names no key, or its value is not Unicode text.
-    pub fn from_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Vec<Self>, Error> {
+    pub fn from_environment<C: Document>(
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Vec<Self>, Error> {
         let mut ours: Vec<(String, OsString)> = variables
             .into_iter()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .filter(|(name, value)| is_ours(name) && !is_service_link(name, &value.to_string_lossy()))
             .collect();
         ours.sort_unstable();
-        ours.into_iter().map(|(name, value)| Self::from_variable(&name, value)).collect()
+        ours.into_iter().map(|(name, value)| Self::from_variable::<C>(&name, value)).collect()
     }
 
-    fn from_variable(name: &str, value: OsString) -> Result<Self, Error> {
+    fn from_variable<C: Document>(name: &str, value: OsString) -> Result<Self, Error> {
         let refuse = |reason| Error::Override { protocol: name.to_owned(), reason };
-        let keys = keys();
+        let keys = keys::<C>();
         let Some((key, _)) = keys.iter().find(|(key, _)| variable(key) == name) else {
             let near = nearest(name, keys.iter().map(|(key, _)| variable(key)));
             return Err(refuse(format!("no key has this variable; the nearest is {near}")));
         };
         let text = value.into_string().map_err(|_| refuse("the value is not UTF-8".to_owned()))?;
-        Self::new(name, key, &text)
+        Self::new::<C>(name, key, &text)
     }
 }
 
-impl Config {
-    /// Replaces single keys; a later override wins over an earlier one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Override`]: a value has the wrong type for its key.
-    pub fn with(self, overrides: impl IntoIterator<Item = Override>) -> Result<Self, Error> {
-        overrides.into_iter().try_fold(self, |config, Override { protocol, key, value }| {
-            let mut table = config.to_table();
-            put(&mut table, &key, value);
-            table.try_into().map_err(|error: toml::de::Error| {
-                let reason = error.message().trim().replace('\n', "; ");
-                Error::Override { protocol, reason }
-            })
+/// Replaces single keys of a configuration; a later override wins over an earlier one.
+///
+/// # Errors
+///
+/// [`Error::Override`]: a value has the wrong type for its key.
+pub fn with<C: Document>(config: C, overrides: impl IntoIterator<Item = Override>) -> Result<C, Error> {
+    overrides.into_iter().try_fold(config, |config, Override { protocol, key, value }| {
+        let mut table = to_table(&config);
+        put(&mut table, &key, value);
+        table.try_into().map_err(|error: toml::de::Error| {
+            let reason = error.message().trim().replace('\n', "; ");
+            Error::Override { protocol, reason }
         })
-    }
+    })
+}
 
-    fn to_table(&self) -> Table {
-        #[expect(clippy::expect_used, reason = "every type in it has a form in TOML; a test writes them all")]
-        Table::try_from(self).expect("a configuration can be written")
-    }
+fn to_table(config: &impl Document) -> Table {
+    #[expect(clippy::expect_used, reason = "every type in it has a form in TOML; a test writes them all")]
+    Table::try_from(config).expect("a configuration can be written")
 }
 
 /// Every key with its default.
-pub(super) fn keys() -> Vec<(String, Value)> {
+#[must_use]
+pub fn keys<C: Document>() -> Vec<(String, Value)> {
     let mut keys = Vec::new();
-    gather(Config::default().to_table(), "", &mut keys);
+    gather(to_table(&C::default()), "", &mut keys);
     keys
 }
 
@@ -124,8 +131,9 @@ fn gather(section: Table, prefix: &str, keys: &mut Vec<(String, Value)>) {
     }
 }
 
-/// `gearman.listen` is `WINDLASS_GEARMAN_LISTEN`.
-pub(super) fn variable(key: &str) -> String {
+/// The variable of a key: `server.threads` is `WINDLASS_SERVER_THREADS`.
+#[must_use]
+pub fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_ascii_uppercase())
 }
 
@@ -163,8 +171,8 @@ fn is_ours(name: &str) -> bool {
     name.starts_with(PREFIX) && !NOT_OURS.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Kubernetes sets variables named after services in every container; a service called `windlass` or `windlass-gearman` must
-/// not keep the daemon from starting.
+/// Kubernetes sets variables named after services in every container; a service called `windlass` or `windlass-x` must not keep
+/// the daemon from starting.
 fn is_service_link(name: &str, value: &str) -> bool {
     let place = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
     let port = name.split_once("_PORT_").is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()));

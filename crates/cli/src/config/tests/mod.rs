@@ -6,9 +6,16 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use toml::{Table, Value};
+use windlass_config::{ByteSize, Throttle, variable};
+use windlass_eventmq::config::{Order, Scheduler};
+use windlass_gearman::config::OnTimeout;
+use windlass_server::config::{FileMode, LogFormat};
 
-use super::overrides::{keys, variable};
 use super::*;
+
+fn keys() -> Vec<(String, Value)> {
+    windlass_config::keys::<Config>()
+}
 
 fn parse(text: &str) -> Result<Config, Error> {
     Config::parse(Path::new("windlass.toml"), text)
@@ -134,37 +141,9 @@ fn limits_are_converted_to_the_engines_units() {
         loss_pause_ms: 17_000,
         page_max: 11,
     };
-    assert_eq!(config.engine_limits(), expected);
-    let quarter = parse("[limits]\njobs_bytes_max = \"2KiB\"\n").unwrap().engine_limits().dead_bytes_max;
+    assert_eq!(config.for_server().engine_limits(), expected);
+    let quarter = parse("[limits]\njobs_bytes_max = \"2KiB\"\n").unwrap().for_server().engine_limits().dead_bytes_max;
     assert_eq!(quarter, 512);
-}
-
-#[test]
-fn handles_start_with_the_name_of_the_machine() {
-    let table = [
-        ("H:{host}", "lap", "H:lap"),
-        ("H:{host}", "my lap", "H:my-lap"),
-        (
-            "H:{host}",
-            "a-name-that-is-longer-than-any-handle-has-room-for",
-            "H:a-name-that-is-longer-than-any-handle-ha",
-        ),
-        ("H:eu-{host}:a", "lap", "H:eu-lap:a"),
-        ("jobs", "lap", "jobs"),
-    ];
-    for (template, host, expected) in table {
-        let gearman = Gearman { handle_prefix: template.to_owned(), ..Gearman::default() };
-        let prefix = gearman.prefix_on(host.as_bytes());
-        assert_eq!(String::from_utf8_lossy(&prefix), expected, "{template} {host}");
-    }
-    for host in ["lap", "my lap", "a-name-that-is-longer-than-any-handle-has-room-for", ""] {
-        let ours = windlass_gearman::wire::HandlePrefix::new(&Gearman::default().prefix_on(host.as_bytes()));
-        assert_eq!(
-            ours.unwrap(),
-            windlass_gearman::wire::HandlePrefix::of_host(host.as_bytes()),
-            "{host}: as gearmand"
-        );
-    }
 }
 
 #[test]

@@ -1,0 +1,165 @@
+//! The registry of protocols: the one file that names all of them. The configuration is one TOML file with the daemon's sections
+//! and the protocols' sections; every key is optional.
+//!
+//! A new protocol is a field of [`Config`], a default, and an entry in [`Config::protocols`].
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use windlass_config::{Error, Override, Period};
+use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
+use windlass_faktory::config::Faktory;
+use windlass_gearman::config::Gearman;
+use windlass_server::config::{self, Bridge, Durability, Limits, Log, Queue, Server, Store};
+use windlass_session::protocol::{Daemon, Protocol};
+use windlass_spiderq::config::{Configured as ConfiguredSpiderq, Spiderq};
+use windlass_zmtp::Zmtp;
+
+/// The default configuration, with an explanation of every key.
+pub(crate) const DEFAULTS: &str = include_str!("../../../../config/windlass.toml");
+
+/// The whole configuration. Every key is optional; unknown keys are errors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// The directory of the journal; relative to the working directory.
+    pub data_dir: PathBuf,
+    /// What an acknowledgement promises.
+    pub durability: Durability,
+    /// The longest time between two commits with [`Durability::Interval`].
+    pub commit_interval: Period,
+    /// The log's level, format and file.
+    pub log: Log,
+    /// Threads, connections and timeouts.
+    pub server: Server,
+    /// Limits of the queues.
+    pub limits: Limits,
+    /// The journal.
+    pub store: Store,
+    /// Queues that all protocols share.
+    pub bridge: Bridge,
+    /// Rules for the jobs of single queues.
+    pub queues: BTreeMap<String, Queue>,
+    /// Faktory.
+    pub faktory: Faktory,
+    /// Gearman.
+    pub gearman: Gearman,
+    /// spiderq.
+    pub spiderq: Spiderq,
+    /// EventMQ.
+    pub eventmq: Eventmq,
+    /// ZeroMQ's transport, under spiderq and EventMQ.
+    pub zmtp: Zmtp,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let config::Config {
+            data_dir, durability, commit_interval, log, server, limits, store, bridge, queues, ..
+        } = config::Config::default();
+        Self {
+            data_dir,
+            durability,
+            commit_interval,
+            log,
+            server,
+            limits,
+            store,
+            bridge,
+            queues,
+            faktory: Faktory::default(),
+            gearman: Gearman::default(),
+            spiderq: Spiderq::default(),
+            eventmq: Eventmq::default(),
+            zmtp: Zmtp::default(),
+        }
+    }
+}
+
+impl Config {
+    /// All protocols, in the order in which their listeners are bound.
+    fn protocols(&self) -> Vec<Arc<dyn Protocol>> {
+        vec![
+            Arc::new(self.faktory.clone()),
+            Arc::new(self.gearman.clone()),
+            Arc::new(self.spiderq()),
+            Arc::new(ConfiguredEventmq { eventmq: self.eventmq.clone(), zmtp: self.zmtp.clone() }),
+        ]
+    }
+
+    /// spiderq with its transport.
+    pub(crate) fn spiderq(&self) -> ConfiguredSpiderq {
+        ConfiguredSpiderq { spiderq: self.spiderq.clone(), zmtp: self.zmtp.clone() }
+    }
+
+    /// The server's configuration, with all protocols.
+    pub(crate) fn for_server(&self) -> config::Config {
+        let Self { data_dir, durability, commit_interval, log, server, limits, store, bridge, queues, .. } =
+            self.clone();
+        let protocols = self.protocols();
+        config::Config { data_dir, durability, commit_interval, log, server, limits, store, bridge, queues, protocols }
+    }
+
+    /// What a protocol uses of the daemon under this configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`]: one alias names two queues.
+    pub(crate) fn daemon(&self, protocol: &dyn Protocol) -> Result<Daemon, Error> {
+        windlass_server::daemon(&self.for_server(), protocol)
+    }
+
+    /// Reads a file. Checks only its form; [`Config::check`] checks the values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreadable`], [`Error::Malformed`].
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        Self::parse(path, &windlass_config::read(path)?)
+    }
+
+    /// Reads the text of a file; the path is for messages only. The only values checked here are those whose place in the text is
+    /// lost afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Malformed`].
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Error> {
+        let config: Self = windlass_config::parse(path, text)?;
+        let protocols = config.protocols();
+        let mut checks = protocols.iter().map(|protocol| protocol.check_text(text));
+        let checked = checks.try_for_each(|checked| checked);
+        checked
+            .and_then(|()| config::check_text(&config.queues, &protocols, text))
+            .map_err(|misplaced| misplaced.within(path, text))?;
+        Ok(config)
+    }
+
+    /// Replaces single keys; a later override wins over an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Override`]: a value has the wrong type for its key.
+    pub(crate) fn with(self, overrides: impl IntoIterator<Item = Override>) -> Result<Self, Error> {
+        windlass_config::with(self, overrides)
+    }
+
+    /// Checks all values and returns the first error. Reads the files of TLS and of passwords.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`] and [`Error::Tls`], with the key.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let config = self.for_server();
+        config.check()?;
+        match config.listeners().next() {
+            Some(_) => Ok(()),
+            None => windlass_config::senseless("gearman.listen", "no protocol has an address to listen on"),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What configuration sections are made of: formats of values, errors that name their place, and overrides of single keys.
+//!
+//! Every protocol's crate and the server define their own sections of the one TOML file; the binary puts them together. No
+//! section and no protocol is named here.
+//!
+//! Reading order: `quantity` and `address` (formats of values) · `tls`, `throttle` and `secret` (keys that several sections
+//! have) · `rules` (checks that several sections need) · `file` (text to a configuration) · `overrides` (single keys from
+//! elsewhere) · `error`. This code opens only the configuration file and files of passwords.
+
+mod address;
+mod error;
+mod file;
+mod overrides;
+mod quantity;
+mod rules;
+mod secret;
+mod throttle;
+mod tls;
+
+pub use address::{Address, AddressError, ListenAddress};
+pub use error::{Error, TlsError};
+pub use file::{Misplaced, parse, read};
+pub use overrides::{Document, Override, keys, variable, with};
+pub use quantity::{ByteSize, Period, QuantityError};
+pub use rules::{FRAME_BYTES_CEILING, FRAME_BYTES_MIN, positive, senseless, within};
+pub use secret::{check_secret, secret};
+pub use throttle::{Throttle, Throttles};
+pub use tls::Tls;

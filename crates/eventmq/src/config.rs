@@ -1,0 +1,323 @@
+//! `[eventmq]`: the addresses of its roles, the section's checks, and the sessions that it makes. `config/windlass.toml`
+//! explains each key to the operator.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use windlass_config::{ByteSize, Error, ListenAddress, Period, positive, senseless};
+use windlass_engine::Select;
+use windlass_session::protocol::{Daemon, Endpoint, Listener, Protocol};
+use windlass_zmtp::{Role, Zmtp};
+
+pub use crate::session::Scheduler;
+
+use crate::publish::{PublishSettings, SubscriberSession};
+use crate::session::{EventmqSession, Settings};
+
+/// The protocol's name.
+const NAME: &str = "eventmq";
+
+/// The stock router's front end, for clients and schedulers, and its back end, for workers.
+const ROUTER_PORTS: [u16; 2] = [47291, 47290];
+
+/// The stock router's administrative port.
+const ADMIN_PORT: u16 = 47293;
+
+/// The stock publisher's two ports.
+const PUBLISH_PORT: u16 = 47298;
+const SUBSCRIBE_PORT: u16 = 47299;
+
+/// `[eventmq]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Eventmq {
+    /// Addresses for clients, workers and schedulers; empty for none.
+    pub listen: Vec<ListenAddress>,
+    /// Addresses for the same roles and for administrators, who can stop the daemon if [`Eventmq::disconnect`] is set.
+    pub admin_listen: Vec<ListenAddress>,
+    /// Addresses for the same roles, where stock publishers connect.
+    pub publish_listen: Vec<ListenAddress>,
+    /// Addresses for subscribers.
+    pub subscribe_listen: Vec<ListenAddress>,
+    /// `DISCONNECT` at [`Eventmq::admin_listen`] stops the daemon.
+    pub disconnect: bool,
+    /// The time between two heartbeats to a worker or scheduler.
+    pub heartbeat: Period,
+    /// The silence after which a worker or scheduler counts as dead; 0 = never.
+    pub heartbeat_timeout: Period,
+    /// The time between two extra heartbeats to a worker that has jobs and no credit; 0 = none.
+    pub nudge: Period,
+    /// The longest time between two such heartbeats.
+    pub nudge_max: Period,
+    /// How long a worker may have a job without a `timeout`; 0 = for ever.
+    pub lease: Period,
+    /// How long after a job's `timeout` its worker may still answer.
+    pub timeout_grace: Period,
+    /// How a worker's next job is chosen.
+    pub order: Order,
+    /// The queue whose workers also serve queues without workers of their own; empty for none.
+    pub fallback: String,
+    /// The most jobs and credits of one worker together.
+    pub jobs_max: u32,
+    /// Keep jobs that failed for good in the dead-letter queue.
+    pub keep_failed: bool,
+    /// Workers accept bodies that are not UTF-8.
+    pub binary_workers: bool,
+    /// Workers that may be lost with a job; 0 = the value of `limits.losses_max`.
+    pub losses_max: u32,
+    /// How long the identifier of a finished request is remembered; 0 = not at all.
+    pub dedup: Period,
+    /// Which scheduler runs schedules.
+    pub scheduler: Scheduler,
+    /// The most topics of one subscriber.
+    pub topics_max: usize,
+    /// The most bytes of those topics together.
+    pub topic_bytes_max: ByteSize,
+}
+
+/// How a worker's next job is chosen when several of its queues have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// From the queue with the greatest weight.
+    Weight,
+    /// From the first queue in the worker's `INFORM` list, whatever its weight.
+    Inform,
+}
+
+/// One role with its addresses.
+#[derive(Clone, Copy)]
+struct RoleListen<'a> {
+    role: ServedRole,
+    name: &'static str,
+    key: &'static str,
+    listen: &'a [ListenAddress],
+}
+
+/// What connections may be besides clients, workers and schedulers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ServedRole {
+    /// Nothing else.
+    Any,
+    /// Administrators, too.
+    Administrators,
+    /// Only subscribers.
+    Subscribers,
+}
+
+impl Eventmq {
+    fn roles(&self) -> [RoleListen<'_>; 4] {
+        let role = |role, name, key, listen| RoleListen { role, name, key, listen };
+        [
+            role(ServedRole::Any, NAME, "eventmq.listen", &self.listen),
+            role(ServedRole::Administrators, "eventmq-admin", "eventmq.admin_listen", &self.admin_listen),
+            role(ServedRole::Any, "eventmq-publish", "eventmq.publish_listen", &self.publish_listen),
+            role(ServedRole::Subscribers, "eventmq-subscribe", "eventmq.subscribe_listen", &self.subscribe_listen),
+        ]
+    }
+
+    /// Removes all addresses.
+    pub fn turn_off(&mut self) {
+        for listen in [&mut self.listen, &mut self.admin_listen, &mut self.publish_listen, &mut self.subscribe_listen] {
+            listen.clear();
+        }
+    }
+}
+
+/// EventMQ with its transport.
+#[derive(Clone, Debug)]
+pub struct Configured {
+    /// `[eventmq]`
+    pub eventmq: Eventmq,
+    /// `[zmtp]`
+    pub zmtp: Zmtp,
+}
+
+impl Configured {
+    /// The settings of all connections, except those of subscribers and those that may stop the daemon.
+    fn settings(&self, daemon: &Daemon) -> Settings {
+        let eventmq = &self.eventmq;
+        Settings {
+            disconnect: false,
+            heartbeat_ms: eventmq.heartbeat.as_ms(),
+            heartbeat_timeout_ms: eventmq.heartbeat_timeout.as_ms(),
+            nudge_ms: eventmq.nudge.as_ms(),
+            nudge_ms_max: eventmq.nudge_max.as_ms(),
+            lease_ms: eventmq.lease.as_ms(),
+            timeout_grace_ms: eventmq.timeout_grace.as_ms(),
+            select: match eventmq.order {
+                Order::Weight => Select::Weighted,
+                Order::Inform => Select::ListOrder,
+            },
+            fallback: eventmq.fallback.clone().into(),
+            jobs_max: eventmq.jobs_max,
+            keep_failed: eventmq.keep_failed,
+            failure_values: daemon.failure_values.clone(),
+            binary_workers: eventmq.binary_workers,
+            losses_max: eventmq.losses_max,
+            dedup_ms: eventmq.dedup.as_ms(),
+            scheduler: eventmq.scheduler,
+            zmtp: Arc::new(self.zmtp.settings(Role::Router, daemon.outbound_bytes_max)),
+            ..Settings::new()
+        }
+    }
+
+    /// The settings of subscribers' connections.
+    fn subscriber_settings(&self, daemon: &Daemon) -> PublishSettings {
+        PublishSettings {
+            topics_max: self.eventmq.topics_max,
+            topic_bytes_max: self.eventmq.topic_bytes_max.bytes(),
+            zmtp: Arc::new(self.zmtp.settings(Role::Pub, daemon.outbound_bytes_max)),
+            exchange: Arc::default(),
+        }
+    }
+}
+
+impl Protocol for Configured {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn id(&self) -> windlass_engine::Protocol {
+        windlass_engine::Protocol::EVENTMQ
+    }
+
+    fn check(&self, daemon: &Daemon) -> Result<(), Error> {
+        let eventmq = &self.eventmq;
+        positive(&[
+            ("eventmq.heartbeat", eventmq.heartbeat.as_ms()),
+            ("eventmq.jobs_max", eventmq.jobs_max.into()),
+            ("eventmq.topics_max", eventmq.topics_max as u64),
+            ("eventmq.topic_bytes_max", eventmq.topic_bytes_max.0),
+        ])?;
+        self.zmtp.check()?;
+        if eventmq.nudge_max < eventmq.nudge {
+            let reason = format!("{} is less than eventmq.nudge, {}", eventmq.nudge_max, eventmq.nudge);
+            return senseless("eventmq.nudge_max", reason);
+        }
+        let (bytes, most) = (eventmq.fallback.len() as u64, daemon.name_bytes_max);
+        if bytes > most.0 {
+            return senseless("eventmq.fallback", format!("{bytes} bytes, limits.name_bytes_max is {most}"));
+        }
+        Ok(())
+    }
+
+    fn listeners(&self) -> Vec<Listener<'_>> {
+        let roles = self.eventmq.roles().into_iter();
+        roles.flat_map(|RoleListen { name, key, listen, .. }| Listener::each(name, key, listen, None)).collect()
+    }
+
+    fn message_bytes_max(&self) -> ByteSize {
+        self.zmtp.message_bytes_max
+    }
+
+    fn alias_rule(&self) -> Option<fn(&[u8]) -> bool> {
+        Some(|_| true)
+    }
+
+    /// All roles share workers, schedulers and subscribers; identities belong to one role's listeners.
+    fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
+        let subscribers = Arc::new(self.subscriber_settings(daemon));
+        let everywhere = Settings { exchange: Arc::clone(&subscribers.exchange), ..self.settings(daemon) };
+        let admin = Arc::new(Settings { disconnect: self.eventmq.disconnect, ..everywhere.clone() });
+        let everywhere = Arc::new(everywhere);
+        let endpoint = |RoleListen { role, name, listen, .. }: RoleListen<'_>| {
+            let (subscribers, daemon) = (Arc::clone(&subscribers), daemon.clone());
+            let settings = Arc::clone(if role == ServedRole::Administrators { &admin } else { &everywhere });
+            let sessions = self.zmtp.sessions(move |info, registration, line| {
+                if role == ServedRole::Subscribers {
+                    return Box::new(SubscriberSession::new(Arc::clone(&subscribers), info, registration, line));
+                }
+                let (settings, random) = (Arc::clone(&settings), (daemon.random)());
+                daemon.under_aliases(EventmqSession::new(settings, info, registration, line, random))
+            });
+            Endpoint { name, listen: listen.to_vec(), sessions, guarded: false, is_admin: |_| false }
+        };
+        Ok(self.eventmq.roles().map(endpoint).into())
+    }
+}
+
+impl Default for Eventmq {
+    fn default() -> Self {
+        let local = |port| ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port };
+        Self {
+            listen: ROUTER_PORTS.map(local).to_vec(),
+            admin_listen: vec![local(ADMIN_PORT)],
+            publish_listen: vec![local(PUBLISH_PORT)],
+            subscribe_listen: vec![local(SUBSCRIBE_PORT)],
+            disconnect: false,
+            heartbeat: Period::from_secs(3),
+            heartbeat_timeout: Period::from_secs(10),
+            nudge: Period::from_ms(2),
+            nudge_max: Period::from_secs(1),
+            lease: Period::from_secs(3_600),
+            timeout_grace: Period::from_secs(5),
+            order: Order::Weight,
+            fallback: "default".to_owned(),
+            jobs_max: 4096,
+            keep_failed: true,
+            binary_workers: false,
+            losses_max: 0,
+            dedup: Period::from_ms(0),
+            scheduler: Scheduler::Embedded,
+            topics_max: 1000,
+            topic_bytes_max: ByteSize(64 << 10),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use windlass_testkit::protocol::daemon;
+
+    use super::*;
+
+    #[test]
+    fn every_key_of_eventmq_reaches_its_sessions() {
+        let text = "heartbeat = \"1ms\"\nheartbeat_timeout = \"2ms\"\nnudge = \"3ms\"\nnudge_max = \"4ms\"\n\
+                    lease = \"5ms\"\ntimeout_grace = \"6ms\"\norder = \"inform\"\nfallback = \"f\"\njobs_max = 7\n\
+                    keep_failed = false\nbinary_workers = true\nlosses_max = 8\ndedup = \"9ms\"\nscheduler = \"external\"\ntopics_max = 10\n\
+                    topic_bytes_max = 11\n";
+        let zmtp = Zmtp { message_bytes_max: ByteSize(1 << 20), ..Zmtp::default() };
+        let configured = Configured { eventmq: toml::from_str(text).unwrap(), zmtp };
+        let failure_values = BTreeMap::from([("a".into(), vec!["e*".into()])]);
+        let daemon = Daemon { failure_values: failure_values.clone(), ..daemon() };
+        let zmtp = |role| configured.zmtp.settings(role, daemon.outbound_bytes_max);
+        let expected = Settings {
+            disconnect: false,
+            heartbeat_ms: 1,
+            heartbeat_timeout_ms: 2,
+            nudge_ms: 3,
+            nudge_ms_max: 4,
+            lease_ms: 5,
+            timeout_grace_ms: 6,
+            select: Select::ListOrder,
+            fallback: "f".into(),
+            jobs_max: 7,
+            keep_failed: false,
+            failure_values,
+            binary_workers: true,
+            losses_max: 8,
+            dedup_ms: 9,
+            scheduler: Scheduler::External,
+            zmtp: Arc::new(zmtp(Role::Router)),
+            directory: Arc::default(),
+            exchange: Arc::default(),
+        };
+        assert_eq!(expected.zmtp.limits.message_bytes_max, 1 << 20);
+        assert_eq!(format!("{:?}", configured.settings(&daemon)), format!("{expected:?}"));
+        let subscribers = configured.subscriber_settings(&daemon);
+        assert_eq!((subscribers.topics_max, subscribers.topic_bytes_max), (10, 11));
+        assert_eq!(*subscribers.zmtp, zmtp(Role::Pub));
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_an_eventmq_session() {
+        let configured = Configured { eventmq: Eventmq::default(), zmtp: Zmtp::default() };
+        let daemon = daemon();
+        assert_eq!(format!("{:?}", configured.settings(&daemon)), format!("{:?}", Settings::new()));
+        assert_eq!(*configured.subscriber_settings(&daemon).zmtp, windlass_zmtp::Settings::new(Role::Pub));
+    }
+}

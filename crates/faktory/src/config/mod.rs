@@ -1,0 +1,206 @@
+//! `[faktory]`: the section, its checks, and the sessions that it makes. `config/windlass.toml` explains each key to the
+//! operator.
+
+mod cron;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use windlass_config::{
+    ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Misplaced, Period, Throttles, Tls,
+    check_secret, positive, secret, senseless, within,
+};
+use windlass_engine::{Limits, Timestamp};
+use windlass_session::protocol::{Daemon, Endpoint, Listener, Protocol, Schedules};
+
+pub use cron::{Cron, CronJob, NotJson};
+
+use crate::session::{FaktorySession, Settings};
+use crate::wire::is_queue_name;
+
+const MIB: u64 = 1 << 20;
+const PORT: u16 = 7419;
+
+/// The longest reservation that a job can request.
+const DAY_MS: u64 = 86_400_000;
+
+/// `[faktory]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Faktory {
+    /// Addresses of Faktory; empty for none.
+    pub listen: Vec<ListenAddress>,
+    /// The password that clients must prove; empty for none.
+    pub password: String,
+    /// A file with the password, surrounding blanks ignored; empty for none.
+    pub password_file: PathBuf,
+    /// The longest line, and so the largest job.
+    pub line_bytes_max: ByteSize,
+    /// Connections; 0 = as many as the daemon allows.
+    pub connections_max: usize,
+    /// How long a client may take to send HELLO.
+    pub hello_timeout: Period,
+    /// How long FETCH waits for a job.
+    pub fetch_wait: Period,
+    /// The shortest reservation.
+    pub reserve_min: Period,
+    /// How long a batch may be open.
+    pub batch_open_max: Period,
+    /// The longest arguments that are compared by value for unique jobs.
+    pub unique_args_bytes_max: ByteSize,
+    /// Return a dead worker's jobs to their queues at once, instead of when their reservations end.
+    pub requeue_on_worker_death: bool,
+    /// The server's description in INFO.
+    pub description: String,
+    /// Recurring jobs.
+    pub cron: Vec<Cron>,
+    /// Limits on the jobs of a queue that are worked on at once.
+    pub throttles: Throttles,
+    /// TLS for every TCP address in `listen`.
+    pub tls: Tls,
+}
+
+impl Default for Faktory {
+    fn default() -> Self {
+        Self {
+            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
+            password: String::new(),
+            password_file: PathBuf::new(),
+            line_bytes_max: ByteSize(64 * MIB),
+            connections_max: 0,
+            hello_timeout: Period::from_secs(2),
+            fetch_wait: Period::from_secs(2),
+            reserve_min: Period::from_secs(60),
+            batch_open_max: Period::from_secs(1_800),
+            unique_args_bytes_max: ByteSize(MIB),
+            requeue_on_worker_death: false,
+            description: "Faktory Enterprise".to_owned(),
+            cron: Vec::new(),
+            throttles: BTreeMap::new(),
+            tls: Tls::default(),
+        }
+    }
+}
+
+impl Faktory {
+    /// The password that clients must prove; empty for none.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn secret(&self) -> std::io::Result<String> {
+        secret(&self.password, &self.password_file)
+    }
+
+    /// The settings of all connections.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`]: the password's file cannot be read.
+    pub fn settings(&self, daemon: &Daemon) -> Result<Settings, Error> {
+        let password = self.secret().map_err(|error| Error::senseless("faktory.password_file", error))?;
+        Ok(Settings {
+            line_bytes_max: self.line_bytes_max.bytes(),
+            password,
+            description: self.description.clone(),
+            batch_open_ms: self.batch_open_max.as_ms(),
+            fetch_wait_ms: self.fetch_wait.as_ms(),
+            handshake_ms: self.hello_timeout.as_ms(),
+            connections_max: if self.connections_max == 0 { usize::MAX } else { self.connections_max },
+            memory_mb: daemon.memory_mb,
+            clock_ns: daemon.wall_ns,
+            ..self.push_settings((daemon.now)())
+        })
+    }
+
+    /// The settings that count for a job that is pushed.
+    fn push_settings(&self, started_at: Timestamp) -> Settings {
+        Settings {
+            reserve_min_s: self.reserve_min.as_ms() / 1_000,
+            unique_args_bytes_max: self.unique_args_bytes_max.bytes(),
+            ..Settings::new(started_at)
+        }
+    }
+}
+
+impl Protocol for Faktory {
+    fn name(&self) -> &'static str {
+        "faktory"
+    }
+
+    fn id(&self) -> windlass_engine::Protocol {
+        windlass_engine::Protocol::FAKTORY
+    }
+
+    fn check(&self, _daemon: &Daemon) -> Result<(), Error> {
+        positive(&[
+            ("faktory.hello_timeout", self.hello_timeout.as_ms()),
+            ("faktory.fetch_wait", self.fetch_wait.as_ms()),
+            ("faktory.reserve_min", self.reserve_min.as_ms()),
+            ("faktory.batch_open_max", self.batch_open_max.as_ms()),
+        ])?;
+        within("faktory.line_bytes_max", self.line_bytes_max, FRAME_BYTES_MIN, FRAME_BYTES_CEILING)?;
+        check_secret(
+            ["faktory.password", "faktory.password_file"],
+            "faktory.password_file",
+            &self.password,
+            &self.password_file,
+        )?;
+        if !self.reserve_min.as_ms().is_multiple_of(1000) || self.reserve_min.as_ms() > DAY_MS {
+            return senseless("faktory.reserve_min", "must be whole seconds, at most 1d");
+        }
+        if self.description.chars().any(char::is_control) {
+            return senseless("faktory.description", "must be one line of text");
+        }
+        for (queue, throttle) in &self.throttles {
+            throttle.check(queue).or_else(|reason| senseless("faktory.throttles", reason))?;
+        }
+        self.schedules().map(drop)
+    }
+
+    fn check_text(&self, text: &str) -> Result<(), Misplaced> {
+        cron::check_text(&self.cron, text)
+    }
+
+    fn listeners(&self) -> Vec<Listener<'_>> {
+        Listener::each(self.name(), "faktory.listen", &self.listen, self.tls()).collect()
+    }
+
+    fn tls(&self) -> Option<&Tls> {
+        Some(&self.tls)
+    }
+
+    fn message_bytes_max(&self) -> ByteSize {
+        self.line_bytes_max
+    }
+
+    fn alias_rule(&self) -> Option<fn(&[u8]) -> bool> {
+        Some(is_queue_name)
+    }
+
+    fn schedules(&self) -> Result<Option<Schedules>, Error> {
+        cron::schedules(&self.cron, &self.push_settings(Timestamp(0))).map(Some)
+    }
+
+    fn throttles(&self) -> Option<(&'static str, &Throttles)> {
+        Some(("faktory.throttles", &self.throttles))
+    }
+
+    fn limit(&self, limits: &mut Limits) {
+        limits.requeue_dead_workers = self.requeue_on_worker_death;
+    }
+
+    fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
+        let settings = Arc::new(self.settings(daemon)?);
+        let guarded = !settings.password.is_empty();
+        let daemon = daemon.clone();
+        let sessions = Arc::new(move |info, _| {
+            let rng = [(daemon.random)(), (daemon.random)()];
+            daemon.under_aliases(FaktorySession::new(Arc::clone(&settings), info, rng))
+        });
+        let listen = self.listen.clone();
+        Ok(vec![Endpoint { name: self.name(), listen, sessions, guarded, is_admin: |_| false }])
+    }
+}

@@ -1,0 +1,253 @@
+//! `[gearman]`: the section, its checks, and the sessions that it makes. `config/windlass.toml` explains each key to the
+//! operator.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Tls, senseless, within};
+use windlass_session::protocol::{Daemon, Endpoint, Listener, Protocol};
+
+pub use crate::session::TimeoutUnit;
+
+use crate::session::{GearmanSession, OnTimeout as JobOnTimeout, Settings};
+use crate::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
+
+const PORT: u16 = 4730;
+
+/// The placeholder for this machine's name in [`Gearman::handle_prefix`].
+const HOST: &str = "{host}";
+
+/// A text line that clients can work with: a command names one function and a few numbers.
+const LINE_BYTES_MIN: u64 = 64;
+const LINE_BYTES_CEILING: u64 = 1 << 20;
+
+/// The longest answer to `version`.
+const VERSION_BYTES_MAX: usize = 64;
+
+/// `[gearman]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gearman {
+    /// Addresses of Gearman; empty for none.
+    pub listen: Vec<ListenAddress>,
+    /// The largest packet, header included.
+    pub frame_bytes_max: ByteSize,
+    /// The longest line of the admin protocol.
+    pub line_bytes_max: ByteSize,
+    /// Deliveries before a job is given up; 0 = no limit.
+    pub job_retries: u32,
+    /// Keep jobs that were given up in the dead-letter queue.
+    pub keep_failed: bool,
+    /// The effect of a `CAN_DO_TIMEOUT` timeout on the job.
+    pub on_timeout: OnTimeout,
+    /// The unit of the number in `CAN_DO_TIMEOUT`.
+    pub timeout_unit: TimeoutUnit,
+    /// Serve a worker's functions in turn among jobs of equal priority.
+    pub round_robin: bool,
+    /// Forward exceptions to clients that did not ask for them.
+    pub exceptions: bool,
+    /// Let clients stop the daemon.
+    pub shutdown: bool,
+    /// The prefix of job handles; `{host}` stands for the name of the machine.
+    pub handle_prefix: String,
+    /// The answer to `version`, without `OK `.
+    pub version: String,
+    /// TLS for every TCP address in `listen`.
+    pub tls: Tls,
+}
+
+/// The effect of a worker's timeout on its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnTimeout {
+    /// `Requeue` in `windlass gearmand`, otherwise `Fail`.
+    Auto,
+    /// The job fails, and its clients are notified (the specification).
+    Fail,
+    /// The job returns to its queue, and its clients are not notified (gearmand).
+    Requeue,
+}
+
+impl Default for Gearman {
+    fn default() -> Self {
+        Self {
+            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
+            frame_bytes_max: ByteSize(64 << 20),
+            line_bytes_max: ByteSize(8192),
+            job_retries: 0,
+            keep_failed: true,
+            on_timeout: OnTimeout::Auto,
+            timeout_unit: TimeoutUnit::Milliseconds,
+            round_robin: false,
+            exceptions: false,
+            shutdown: false,
+            handle_prefix: format!("H:{HOST}"),
+            version: "1.1.20".to_owned(),
+            tls: Tls::default(),
+        }
+    }
+}
+
+impl Gearman {
+    /// The prefix of job handles on a machine.
+    ///
+    /// # Errors
+    ///
+    /// The prefix is not valid in a handle.
+    fn prefix(&self, host: &[u8]) -> Result<HandlePrefix, HandlePrefixError> {
+        HandlePrefix::new(&self.prefix_on(host))
+    }
+
+    /// Cuts the host's name to the available room, and replaces bytes that handles must not contain by dashes.
+    fn prefix_on(&self, host: &[u8]) -> Vec<u8> {
+        let Some((before, after)) = self.handle_prefix.split_once(HOST) else {
+            return self.handle_prefix.clone().into_bytes();
+        };
+        let room = HANDLE_PREFIX_BYTES_MAX.saturating_sub(before.len() + after.len());
+        let name = host.iter().take(room).map(|byte| if *byte > b' ' && *byte != 0x7f { *byte } else { b'-' });
+        before.bytes().chain(name).chain(after.bytes()).collect()
+    }
+
+    /// The settings of all connections.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`]: the prefix is not valid in a handle.
+    pub fn settings(&self, daemon: &Daemon) -> Result<Settings, Error> {
+        let prefix = self.prefix(&daemon.host).map_err(|error| Error::senseless("gearman.handle_prefix", error))?;
+        Ok(Settings {
+            frame_bytes_max: self.frame_bytes_max.bytes(),
+            line_bytes_max: self.line_bytes_max.bytes(),
+            version_text: self.version.clone(),
+            verbosity_text: daemon.log_level.to_uppercase(),
+            job_retries: self.job_retries,
+            keep_failed: self.keep_failed,
+            on_timeout: match self.on_timeout {
+                OnTimeout::Auto | OnTimeout::Fail => JobOnTimeout::Fail,
+                OnTimeout::Requeue => JobOnTimeout::Requeue,
+            },
+            timeout_unit: self.timeout_unit,
+            round_robin: self.round_robin,
+            exceptions: self.exceptions,
+            shutdown: self.shutdown,
+            ..Settings::new(prefix)
+        })
+    }
+}
+
+impl Protocol for Gearman {
+    fn name(&self) -> &'static str {
+        "gearman"
+    }
+
+    fn id(&self) -> windlass_engine::Protocol {
+        windlass_engine::Protocol::GEARMAN
+    }
+
+    fn check(&self, daemon: &Daemon) -> Result<(), Error> {
+        within("gearman.frame_bytes_max", self.frame_bytes_max, FRAME_BYTES_MIN, FRAME_BYTES_CEILING)?;
+        within("gearman.line_bytes_max", self.line_bytes_max, LINE_BYTES_MIN, LINE_BYTES_CEILING)?;
+        self.settings(daemon)?;
+        match self.version.len() {
+            0 => senseless("gearman.version", "must not be empty"),
+            VERSION_BYTES_MAX.. => senseless("gearman.version", "must be shorter than 64 bytes"),
+            _ if self.version.chars().any(char::is_control) => senseless("gearman.version", "must be one line of text"),
+            _ => Ok(()),
+        }
+    }
+
+    fn listeners(&self) -> Vec<Listener<'_>> {
+        Listener::each(self.name(), "gearman.listen", &self.listen, self.tls()).collect()
+    }
+
+    fn tls(&self) -> Option<&Tls> {
+        Some(&self.tls)
+    }
+
+    fn message_bytes_max(&self) -> ByteSize {
+        self.frame_bytes_max
+    }
+
+    fn alias_rule(&self) -> Option<fn(&[u8]) -> bool> {
+        Some(|_| true)
+    }
+
+    fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
+        let settings = Arc::new(self.settings(daemon)?);
+        let daemon = daemon.clone();
+        Ok(vec![Endpoint {
+            name: self.name(),
+            listen: self.listen.clone(),
+            sessions: Arc::new(move |info, _| daemon.under_aliases(GearmanSession::new(Arc::clone(&settings), info))),
+            guarded: false,
+            // Packets begin with NUL, lines of text with anything else.
+            is_admin: |first| first != 0,
+        }])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_testkit::protocol::daemon;
+
+    use super::*;
+
+    fn settings(text: &str, log_level: &str) -> Settings {
+        let section: Gearman = toml::from_str(text).unwrap();
+        section.settings(&Daemon { log_level: log_level.to_owned(), ..daemon() }).unwrap()
+    }
+
+    #[test]
+    fn every_key_of_gearman_reaches_its_sessions() {
+        let text = "frame_bytes_max = \"1MiB\"\nline_bytes_max = \"4KiB\"\njob_retries = 3\n\
+                    keep_failed = false\non_timeout = \"requeue\"\ntimeout_unit = \"s\"\nround_robin = true\nexceptions = true\nshutdown = true\n\
+                    handle_prefix = \"H:here\"\nversion = \"2.0.0\"\n";
+        let expected = Settings {
+            frame_bytes_max: 1 << 20,
+            line_bytes_max: 4096,
+            handle_prefix: HandlePrefix::new(b"H:here").unwrap(),
+            version_text: "2.0.0".to_owned(),
+            verbosity_text: "DEBUG".to_owned(),
+            pid: std::process::id(),
+            job_retries: 3,
+            keep_failed: false,
+            on_timeout: JobOnTimeout::Requeue,
+            timeout_unit: TimeoutUnit::Seconds,
+            round_robin: true,
+            exceptions: true,
+            shutdown: true,
+        };
+        assert_eq!(settings(text, "debug"), expected);
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_session() {
+        let settings = settings("", "info");
+        let expected = Settings { version_text: "1.1.20".to_owned(), ..Settings::new(settings.handle_prefix) };
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn handles_start_with_the_name_of_the_machine() {
+        let table = [
+            ("H:{host}", "lap", "H:lap"),
+            ("H:{host}", "my lap", "H:my-lap"),
+            (
+                "H:{host}",
+                "a-name-that-is-longer-than-any-handle-has-room-for",
+                "H:a-name-that-is-longer-than-any-handle-ha",
+            ),
+            ("H:eu-{host}:a", "lap", "H:eu-lap:a"),
+            ("jobs", "lap", "jobs"),
+        ];
+        for (template, host, expected) in table {
+            let gearman = Gearman { handle_prefix: template.to_owned(), ..Gearman::default() };
+            let prefix = gearman.prefix_on(host.as_bytes());
+            assert_eq!(String::from_utf8_lossy(&prefix), expected, "{template} {host}");
+        }
+        for host in ["lap", "my lap", "a-name-that-is-longer-than-any-handle-has-room-for", ""] {
+            let ours = HandlePrefix::new(&Gearman::default().prefix_on(host.as_bytes()));
+            assert_eq!(ours.unwrap(), HandlePrefix::of_host(host.as_bytes()), "{host}: as gearmand");
+        }
+    }
+}

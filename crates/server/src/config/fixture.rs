@@ -1,0 +1,60 @@
+//! Configurations for tests, from the text of a file: the sections that tests set, with all protocols.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use windlass_config::Period;
+use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
+use windlass_faktory::config::Faktory;
+use windlass_gearman::config::Gearman;
+use windlass_spiderq::config::{Configured as ConfiguredSpiderq, Spiderq};
+use windlass_zmtp::Zmtp;
+
+use super::{Config, Durability, Limits, Queue, Server};
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    durability: Durability,
+    commit_interval: Period,
+    server: Server,
+    limits: Limits,
+    queues: BTreeMap<String, Queue>,
+    faktory: Faktory,
+    gearman: Gearman,
+    spiderq: Spiderq,
+    eventmq: Eventmq,
+    zmtp: Zmtp,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        let Config { durability, commit_interval, server, limits, queues, .. } = Config::default();
+        Self {
+            durability,
+            commit_interval,
+            server,
+            limits,
+            queues,
+            faktory: Faktory::default(),
+            gearman: Gearman::default(),
+            spiderq: Spiderq::default(),
+            eventmq: Eventmq::default(),
+            zmtp: Zmtp::default(),
+        }
+    }
+}
+
+/// The configuration with this text, and defaults otherwise.
+pub(crate) fn config(text: &str) -> Config {
+    let File { durability, commit_interval, server, limits, queues, faktory, gearman, spiderq, eventmq, zmtp } =
+        toml::from_str(text).unwrap();
+    let protocols: Vec<Arc<dyn windlass_session::protocol::Protocol>> = vec![
+        Arc::new(faktory),
+        Arc::new(gearman),
+        Arc::new(ConfiguredSpiderq { spiderq, zmtp: zmtp.clone() }),
+        Arc::new(ConfiguredEventmq { eventmq, zmtp }),
+    ];
+    Config { durability, commit_interval, server, limits, queues, protocols, ..Config::default() }
+}

@@ -1,0 +1,197 @@
+//! A protocol as the server sees it: a configured section that has listeners, makes sessions, and adds to the daemon's state.
+//!
+//! The server gets a list of them and names none. A protocol's crate implements [`Protocol`] for its section of the
+//! configuration; the binary puts the sections together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls};
+use windlass_engine::{ClientInfo, Limits, NewSchedule, QueueKind, Timestamp};
+
+use crate::alias::{Aliased, Aliases};
+use crate::{Post, Session};
+
+/// One protocol with its configuration.
+pub trait Protocol: Send + Sync + fmt::Debug {
+    /// Its name: that of its section, and of its aliases of queues.
+    fn name(&self) -> &'static str;
+
+    /// How the engine names it.
+    fn id(&self) -> windlass_engine::Protocol;
+
+    /// Checks the section's values, alone and against the daemon's limits. Reads files of passwords, and no others.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`], with the key.
+    fn check(&self, daemon: &Daemon) -> Result<(), Error>;
+
+    /// Checks values whose place is known only while the configuration's text is at hand.
+    ///
+    /// # Errors
+    ///
+    /// The place, and what is wrong there.
+    fn check_text(&self, _text: &str) -> Result<(), Misplaced> {
+        Ok(())
+    }
+
+    /// All addresses.
+    fn listeners(&self) -> Vec<Listener<'_>>;
+
+    /// The files for TLS on its TCP addresses, if it can use TLS.
+    fn tls(&self) -> Option<&Tls> {
+        None
+    }
+
+    /// The largest packet, line or message. The daemon must be able to hold and to send one.
+    fn message_bytes_max(&self) -> ByteSize;
+
+    /// Whether a name can be an alias of a queue. `None`: queues have no aliases in this protocol.
+    fn alias_rule(&self) -> Option<fn(&[u8]) -> bool> {
+        None
+    }
+
+    /// The queues that its listeners serve by name.
+    fn queues(&self) -> Vec<ServedQueue> {
+        Vec::new()
+    }
+
+    /// Its recurring jobs, if its section can have any.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`]: an entry is invalid.
+    fn schedules(&self) -> Result<Option<Schedules>, Error> {
+        Ok(None)
+    }
+
+    /// Its throttles of queues, with their key, if its section can have any.
+    fn throttles(&self) -> Option<(&'static str, &Throttles)> {
+        None
+    }
+
+    /// Adjusts the limits of the engine.
+    fn limit(&self, _limits: &mut Limits) {}
+
+    /// Its endpoints: the sessions of each group of addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`]: a file of a password cannot be read any more.
+    fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error>;
+}
+
+/// What protocols use of their daemon.
+#[derive(Clone, Debug)]
+pub struct Daemon {
+    /// The engine's time.
+    pub now: fn() -> Timestamp,
+    /// The wall clock in nanoseconds since the epoch.
+    pub wall_ns: fn() -> u64,
+    /// Resident memory of the process, in MiB; 0 if unknown.
+    pub memory_mb: fn() -> u64,
+    /// A number that outsiders cannot guess.
+    pub random: fn() -> u64,
+    /// The name of the machine.
+    pub host: Bytes,
+    /// The log's level, as configured.
+    pub log_level: String,
+    /// Bytes that may wait for a peer that does not read.
+    pub outbound_bytes_max: usize,
+    /// The longest name of a queue.
+    pub name_bytes_max: ByteSize,
+    /// The protocol's aliases of queues.
+    pub aliases: Arc<Aliases>,
+    /// By the protocol's names of queues: patterns of the answers by which its workers report a failed job.
+    pub failure_values: BTreeMap<Bytes, Vec<Bytes>>,
+}
+
+/// One address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener<'a> {
+    /// The protocol's name, or that of one of its roles.
+    pub protocol: &'static str,
+    /// The key of the configuration with the address.
+    pub key: &'static str,
+    /// The address.
+    pub address: &'a ListenAddress,
+    /// Whether the listener uses TLS.
+    pub tls: bool,
+    /// The queue served there, if there is only one.
+    pub queue: Option<&'a str>,
+}
+
+/// Makes the session of a new connection. Other parts of the daemon reach the session through the [`Post`].
+pub type SessionFactory = Arc<dyn Fn(ClientInfo, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync>;
+
+/// Whether a peer that begins with this byte is an administrator.
+pub type IsAdmin = fn(u8) -> bool;
+
+/// Addresses with the same sessions.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// The protocol's name, or that of one of its roles.
+    pub name: &'static str,
+    /// The addresses.
+    pub listen: Vec<ListenAddress>,
+    /// Makes the sessions.
+    pub sessions: SessionFactory,
+    /// Clients need a password. The server adds whether they need a certificate.
+    pub guarded: bool,
+    /// Recognizes an administrator by the first byte.
+    pub is_admin: IsAdmin,
+}
+
+/// A queue that a listener serves by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedQueue {
+    /// The key of the configuration with the name.
+    pub key: &'static str,
+    /// The name.
+    pub name: Bytes,
+    /// The kind.
+    pub kind: QueueKind,
+}
+
+/// Recurring jobs from a section.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedules {
+    /// The key of the configuration with the entries.
+    pub key: &'static str,
+    /// The entries, each with a name of its own.
+    pub entries: Vec<NewSchedule>,
+}
+
+impl<'a> Listener<'a> {
+    /// A listener for each address of a list. TLS is for TCP addresses only.
+    pub fn each(
+        protocol: &'static str,
+        key: &'static str,
+        listen: &'a [ListenAddress],
+        tls: Option<&Tls>,
+    ) -> impl Iterator<Item = Self> {
+        let tls = tls.is_some_and(Tls::is_on);
+        listen.iter().map(move |address| Self { protocol, key, address, tls: tls && address.is_tcp(), queue: None })
+    }
+}
+
+impl Daemon {
+    /// The session, under the protocol's aliases of queues if there are any.
+    #[must_use]
+    pub fn under_aliases<S: Session + 'static>(&self, session: S) -> Box<dyn Session> {
+        if self.aliases.is_empty() {
+            Box::new(session)
+        } else {
+            Box::new(Aliased::new(session, Arc::clone(&self.aliases)))
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("name", &self.name).field("listen", &self.listen).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,375 @@
+//! `[spiderq]`: cycle queues with their addresses, the section's checks, and the sessions that it makes.
+//! `config/windlass.toml` explains each key to the operator.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use windlass_config::{ByteSize, Error, ListenAddress, check_secret, positive, secret, senseless};
+use windlass_engine::QueueKind;
+use windlass_session::protocol::{Daemon, Endpoint, Listener, Protocol, ServedQueue};
+use windlass_zmtp::{Login, Mechanism, Role, Zmtp};
+
+use crate::session::{Settings, SpiderqSession};
+use crate::wire;
+
+/// The protocol's name.
+const NAME: &str = "spiderq";
+
+/// The port of the examples in spiderq's own documentation; it has no port of its own.
+const PORT: u16 = 5555;
+
+/// `[spiderq]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spiderq {
+    /// Addresses of spiderq; empty for none.
+    pub listen: Vec<ListenAddress>,
+    /// The queue served there.
+    pub queue: String,
+    /// The dialect.
+    pub dialect: Dialect,
+    /// Let clients stop the daemon.
+    pub terminate: bool,
+    /// Return a connection's lent entries to the queue when it ends.
+    pub release_on_disconnect: bool,
+    /// The most blocking lends of one connection that may wait.
+    pub lends_max: usize,
+    /// The user that clients must send, with `password`; both empty for no login.
+    pub user: String,
+    /// The password that clients must send.
+    pub password: String,
+    /// A file with the password, surrounding blanks ignored; empty for none.
+    pub password_file: PathBuf,
+    /// More listeners, each with addresses of its own.
+    pub more: Vec<SpiderqMore>,
+}
+
+/// `[[spiderq.more]]`: missing keys have the values of `[spiderq]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpiderqMore {
+    /// Addresses.
+    pub listen: Vec<ListenAddress>,
+    /// The queue served there.
+    pub queue: String,
+    /// The dialect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<Dialect>,
+    /// Let clients stop the daemon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminate: Option<bool>,
+    /// Return a connection's lent entries to the queue when it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_on_disconnect: Option<bool>,
+    /// The user. The three login keys belong together: if one is given, those of `[spiderq]` are not inherited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+    /// A file with the password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+}
+
+/// The dialect of a spiderq listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Dialect {
+    /// Detected from each client's messages.
+    #[serde(rename = "auto")]
+    Auto,
+    /// 1.3, and 1.4 for clients whose messages show it.
+    #[serde(rename = "1.3")]
+    V1_3,
+    /// 1.4 from the first message.
+    #[serde(rename = "1.4")]
+    V1_4,
+}
+
+/// One cycle queue, its addresses, and all its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CycleListener<'a> {
+    /// Addresses.
+    pub listen: &'a [ListenAddress],
+    /// The queue.
+    pub queue: &'a str,
+    /// The dialect.
+    pub dialect: Dialect,
+    /// Clients may stop the daemon.
+    pub terminate: bool,
+    /// A connection's lent entries return to the queue when it ends.
+    pub release_on_disconnect: bool,
+    /// The user that clients must send; empty for none.
+    pub user: &'a str,
+    /// The user's password.
+    pub password: &'a str,
+    /// A file with the password.
+    pub password_file: &'a Path,
+}
+
+impl Spiderq {
+    /// Every served cycle queue, with inherited values filled in.
+    pub fn cycles(&self) -> impl Iterator<Item = CycleListener<'_>> {
+        let first = CycleListener {
+            listen: &self.listen,
+            queue: &self.queue,
+            dialect: self.dialect,
+            terminate: self.terminate,
+            release_on_disconnect: self.release_on_disconnect,
+            user: &self.user,
+            password: &self.password,
+            password_file: &self.password_file,
+        };
+        let more = self.more.iter().map(move |more| more.over(first));
+        std::iter::once(first).chain(more).filter(|cycle| !cycle.listen.is_empty())
+    }
+}
+
+impl SpiderqMore {
+    fn over<'a>(&'a self, first: CycleListener<'a>) -> CycleListener<'a> {
+        let named = CycleListener {
+            listen: &self.listen,
+            queue: &self.queue,
+            dialect: self.dialect.unwrap_or(first.dialect),
+            terminate: self.terminate.unwrap_or(first.terminate),
+            release_on_disconnect: self.release_on_disconnect.unwrap_or(first.release_on_disconnect),
+            ..first
+        };
+        if self.user.is_none() && self.password.is_none() && self.password_file.is_none() {
+            return named;
+        }
+        CycleListener {
+            user: self.user.as_deref().unwrap_or_default(),
+            password: self.password.as_deref().unwrap_or_default(),
+            password_file: self.password_file.as_deref().unwrap_or_else(|| Path::new("")),
+            ..named
+        }
+    }
+}
+
+/// spiderq with its transport.
+#[derive(Clone, Debug)]
+pub struct Configured {
+    /// `[spiderq]`
+    pub spiderq: Spiderq,
+    /// `[zmtp]`
+    pub zmtp: Zmtp,
+}
+
+impl Configured {
+    /// The settings of the connections to one cycle queue: to the one of this name, or to the first one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`]: there is no such cycle queue, or the password's file cannot be read.
+    pub fn settings(&self, queue: Option<&str>, daemon: &Daemon) -> Result<Settings, Error> {
+        let cycle = self.spiderq.cycles().find(|cycle| queue.is_none_or(|queue| queue == cycle.queue));
+        let cycle = cycle.ok_or_else(|| {
+            let named = queue.map_or_else(|| "no cycle".to_owned(), |queue| format!("no queue {queue}"));
+            Error::senseless("spiderq.queue", format!("{named} is served"))
+        })?;
+        self.cycle_settings(&cycle, daemon)
+    }
+
+    fn cycle_settings(&self, cycle: &CycleListener<'_>, daemon: &Daemon) -> Result<Settings, Error> {
+        let password = secret(cycle.password, cycle.password_file)
+            .map_err(|error| Error::senseless("spiderq.password_file", error))?;
+        let login = Login { user: cycle.user.to_owned().into(), password: password.into() };
+        let mechanism = if cycle.user.is_empty() { Mechanism::Null } else { Mechanism::Plain(vec![login]) };
+        let transport = self.zmtp.settings(Role::Router, daemon.outbound_bytes_max);
+        Ok(Settings {
+            dialect: match cycle.dialect {
+                Dialect::Auto => None,
+                Dialect::V1_3 => Some(wire::Dialect::V1_3),
+                Dialect::V1_4 => Some(wire::Dialect::V1_4),
+            },
+            terminate: cycle.terminate,
+            release_on_disconnect: cycle.release_on_disconnect,
+            frame_bytes_max: self.zmtp.message_bytes_max.bytes(),
+            lends_max: self.spiderq.lends_max,
+            zmtp: Arc::new(windlass_zmtp::Settings { mechanism, ..transport }),
+            ..Settings::new(cycle.queue.to_owned().into())
+        })
+    }
+
+    /// The endpoint of one cycle queue: its connections share their counters.
+    fn endpoint(&self, cycle: &CycleListener<'_>, daemon: &Daemon) -> Result<Endpoint, Error> {
+        let settings = Arc::new(self.cycle_settings(cycle, daemon)?);
+        let guarded = matches!(settings.zmtp.mechanism, Mechanism::Plain(_));
+        let sessions = self.zmtp.sessions(move |info, registration, _| {
+            Box::new(SpiderqSession::new(Arc::clone(&settings), info, registration))
+        });
+        Ok(Endpoint { name: NAME, listen: cycle.listen.to_vec(), sessions, guarded, is_admin: |_| false })
+    }
+}
+
+impl Protocol for Configured {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn id(&self) -> windlass_engine::Protocol {
+        windlass_engine::Protocol::SPIDERQ
+    }
+
+    fn check(&self, daemon: &Daemon) -> Result<(), Error> {
+        positive(&[("spiderq.lends_max", self.spiderq.lends_max as u64)])?;
+        self.zmtp.check()?;
+        self.spiderq.cycles().try_for_each(|cycle| {
+            let (bytes, most) = (cycle.queue.len() as u64, daemon.name_bytes_max);
+            if bytes == 0 {
+                return senseless("spiderq.queue", "must not be empty");
+            }
+            if bytes > most.0 {
+                return senseless("spiderq.queue", format!("{bytes} bytes, limits.name_bytes_max is {most}"));
+            }
+            check_login(&cycle)
+        })
+    }
+
+    fn listeners(&self) -> Vec<Listener<'_>> {
+        let cycles = self.spiderq.cycles().flat_map(|cycle| {
+            let listeners = Listener::each(NAME, "spiderq.listen", cycle.listen, None);
+            listeners.map(move |listener| Listener { queue: Some(cycle.queue), ..listener })
+        });
+        cycles.collect()
+    }
+
+    fn message_bytes_max(&self) -> ByteSize {
+        self.zmtp.message_bytes_max
+    }
+
+    fn queues(&self) -> Vec<ServedQueue> {
+        let queue = |cycle: CycleListener<'_>| ServedQueue {
+            key: "spiderq.queue",
+            name: cycle.queue.to_owned().into(),
+            kind: QueueKind::Cycle,
+        };
+        self.spiderq.cycles().map(queue).collect()
+    }
+
+    fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
+        self.spiderq.cycles().map(|cycle| self.endpoint(&cycle, daemon)).collect()
+    }
+}
+
+/// PLAIN needs a user and a password; each has a length field of one byte.
+fn check_login(cycle: &CycleListener<'_>) -> Result<(), Error> {
+    const BYTES_MAX: usize = 255;
+    let keys = ["spiderq.password", "spiderq.password_file"];
+    let secret = check_secret(keys, "password_file", cycle.password, cycle.password_file)?;
+    match (cycle.user.len(), secret.len()) {
+        (0, 0) => Ok(()),
+        (0, _) => senseless("spiderq.user", "must be given with a password"),
+        (_, 0) => senseless("spiderq.password", "must be given with user"),
+        (BYTES_MAX.., _) => senseless("spiderq.user", "must be shorter than 255 bytes"),
+        (_, BYTES_MAX..) => senseless("spiderq.password", "must be shorter than 255 bytes"),
+        _ => Ok(()),
+    }
+}
+
+impl Default for Spiderq {
+    fn default() -> Self {
+        Self {
+            listen: vec![ListenAddress::Tcp { host: "127.0.0.1".to_owned(), port: PORT }],
+            queue: "spiderq".to_owned(),
+            dialect: Dialect::Auto,
+            terminate: false,
+            release_on_disconnect: false,
+            lends_max: 10_000,
+            user: String::new(),
+            password: String::new(),
+            password_file: PathBuf::new(),
+            more: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_testkit::protocol::daemon;
+    use windlass_zmtp::Limits;
+
+    use super::*;
+
+    #[test]
+    fn more_cycles_inherit_from_the_first() {
+        let text = "dialect = '1.4'\nterminate = true\nuser = 'u'\npassword = 'p'\n\
+                    [[more]]\nlisten = ['ipc:///b']\nqueue = 'b'\n\
+                    [[more]]\nlisten = ['ipc:///c']\nqueue = 'c'\ndialect = '1.3'\nterminate = false\n\
+                    release_on_disconnect = true\nuser = 'v'\npassword_file = '/p'\n\
+                    [[more]]\nlisten = []\nqueue = 'nowhere'\n";
+        let spiderq: Spiderq = toml::from_str(text).unwrap();
+        let cycles: Vec<_> = spiderq.cycles().collect();
+        let first = cycles[0];
+        assert_eq!((first.queue, first.dialect, first.user, first.password), ("spiderq", Dialect::V1_4, "u", "p"));
+        let b = CycleListener { listen: &spiderq.more[0].listen, queue: "b", ..first };
+        let c = CycleListener {
+            listen: &spiderq.more[1].listen,
+            queue: "c",
+            dialect: Dialect::V1_3,
+            terminate: false,
+            release_on_disconnect: true,
+            user: "v",
+            password: "",
+            password_file: Path::new("/p"),
+        };
+        assert_eq!(cycles[1..], [b, c]);
+        let off = Spiderq { listen: Vec::new(), ..Spiderq::default() };
+        assert_eq!(off.cycles().count(), 0);
+    }
+
+    #[derive(Deserialize)]
+    struct File {
+        #[serde(default)]
+        spiderq: Spiderq,
+        #[serde(default)]
+        zmtp: Zmtp,
+    }
+
+    fn cycles(text: &str, daemon: &Daemon) -> Vec<Settings> {
+        let File { spiderq, zmtp } = toml::from_str(text).unwrap();
+        let configured = Configured { spiderq, zmtp };
+        configured.spiderq.cycles().map(|cycle| configured.cycle_settings(&cycle, daemon).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_key_of_spiderq_reaches_its_sessions() {
+        let text = "[spiderq]\nqueue = \"a\"\ndialect = \"1.4\"\nterminate = true\n\
+                    release_on_disconnect = true\nlends_max = 7\nuser = \"u\"\npassword = \"p\"\n\
+                    more = [{listen = [\"ipc:///b\"], queue = \"b\"}]\n\
+                    [zmtp]\nmessage_bytes_max = \"1MiB\"\nparts_max = 3\nhandshake_timeout = \"4ms\"\nping_idle = \"5ms\"\n\
+                    ping_timeout = \"6ms\"\n";
+        let daemon = Daemon { outbound_bytes_max: 7_654_321, ..daemon() };
+        let limits = Limits {
+            frame_bytes_max: 1 << 20,
+            message_bytes_max: 1 << 20,
+            parts_max: 3,
+            outbound_bytes_max: 7_654_321,
+            ..Limits::default()
+        };
+        let zmtp = windlass_zmtp::Settings {
+            role: Role::Router,
+            mechanism: Mechanism::Plain(vec![Login { user: "u".into(), password: "p".into() }]),
+            limits,
+            handshake_ms: 4,
+            ping_idle_ms: 5,
+            ping_timeout_ms: 6,
+        };
+        for (settings, queue) in cycles(text, &daemon).iter().zip(["a", "b"]) {
+            assert_eq!(
+                (&*settings.queue, settings.dialect, &*settings.zmtp),
+                (queue.as_bytes(), Some(wire::Dialect::V1_4), &zmtp)
+            );
+            assert_eq!((settings.terminate, settings.release_on_disconnect), (true, true));
+            assert_eq!((settings.frame_bytes_max, settings.lends_max), (1 << 20, 7));
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_spiderq_session() {
+        let settings = cycles("", &daemon()).remove(0);
+        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new("spiderq".into())));
+    }
+}

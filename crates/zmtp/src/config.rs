@@ -1,0 +1,99 @@
+//! `[zmtp]`: the section, its checks, and the settings that it makes. Several protocols use it.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Period, positive, senseless, within};
+use windlass_engine::ClientInfo;
+use windlass_session::protocol::SessionFactory;
+use windlass_session::{Post, Session};
+
+use crate::{ConnectionRegistry, HangUp, Limits, Registration, Role, Settings};
+
+/// At least an envelope's delimiter and a payload; with more parts than this, reading one message takes too long.
+const PARTS_RANGE: RangeInclusive<usize> = 2..=65_536;
+
+/// `[zmtp]`: ZeroMQ's transport, for every protocol that uses it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Zmtp {
+    /// The largest message, the sum of its parts.
+    pub message_bytes_max: ByteSize,
+    /// The most parts of one message.
+    pub parts_max: usize,
+    /// How long a peer may take for greeting and handshake.
+    pub handshake_timeout: Period,
+    /// The most peers of one listener that may be in the handshake.
+    pub handshakes_max: usize,
+    /// Silence after which a peer is sent a ping; 0 = never.
+    pub ping_idle: Period,
+    /// How long a peer may take to answer a ping.
+    pub ping_timeout: Period,
+}
+
+impl Default for Zmtp {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: ByteSize(64 << 20),
+            parts_max: 64,
+            handshake_timeout: Period::from_secs(5),
+            handshakes_max: 256,
+            ping_idle: Period::from_secs(30),
+            ping_timeout: Period::from_secs(30),
+        }
+    }
+}
+
+impl Zmtp {
+    /// Checks the section's values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`], with the key.
+    pub fn check(&self) -> Result<(), Error> {
+        positive(&[
+            ("zmtp.handshake_timeout", self.handshake_timeout.as_ms()),
+            ("zmtp.handshakes_max", self.handshakes_max as u64),
+            ("zmtp.ping_timeout", self.ping_timeout.as_ms()),
+        ])?;
+        within("zmtp.message_bytes_max", self.message_bytes_max, FRAME_BYTES_MIN, FRAME_BYTES_CEILING)?;
+        if PARTS_RANGE.contains(&self.parts_max) {
+            return Ok(());
+        }
+        let (least, most) = (PARTS_RANGE.start(), PARTS_RANGE.end());
+        senseless("zmtp.parts_max", format!("{} is not between {least} and {most}", self.parts_max))
+    }
+
+    /// The settings without security, for one side of a pattern. `outbound_bytes_max`: bytes that may wait for a peer.
+    #[must_use]
+    pub fn settings(&self, role: Role, outbound_bytes_max: usize) -> Settings {
+        let message_bytes_max = self.message_bytes_max.bytes();
+        Settings {
+            limits: Limits {
+                frame_bytes_max: message_bytes_max,
+                message_bytes_max,
+                parts_max: self.parts_max,
+                outbound_bytes_max,
+                ..Limits::default()
+            },
+            handshake_ms: self.handshake_timeout.as_ms(),
+            ping_idle_ms: self.ping_idle.as_ms(),
+            ping_timeout_ms: self.ping_timeout.as_ms(),
+            ..Settings::new(role)
+        }
+    }
+
+    /// Makes the sessions of one listener. All its connections share a registry.
+    pub fn sessions<F>(&self, make: F) -> SessionFactory
+    where
+        F: Fn(ClientInfo, Registration, Arc<dyn Post>) -> Box<dyn Session> + Send + Sync + 'static,
+    {
+        let registry = ConnectionRegistry::new(self.handshakes_max);
+        Arc::new(move |info, line: Arc<dyn Post>| {
+            let hung_up = Arc::clone(&line);
+            let hang_up: HangUp = Arc::new(move |close| hung_up.dismiss(close.into()));
+            make(info, registry.enter(hang_up), line)
+        })
+    }
+}
