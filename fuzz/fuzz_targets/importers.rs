@@ -15,7 +15,7 @@ use windlass_engine::{NewJob, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
 use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission};
-use windlass_server::import::{self, Importer, Line, Ranks};
+use windlass_server::import::{self, Importer, Line, Origins, Ranks};
 use windlass_spiderq::session::Settings as Spiderq;
 use windlass_store::Record;
 
@@ -54,6 +54,8 @@ static SPIDERQ: LazyLock<Spiderq> = LazyLock::new(|| {
     let spiderq = CONFIG.spiderq();
     CONFIG.daemon(&spiderq).and_then(|it| spiderq.settings(None, &it)).expect("one is served")
 });
+
+static ORIGINS: LazyLock<Origins> = LazyLock::new(|| CONFIG.origins());
 
 fuzz_target!(|input: Input<'_>| {
     let mut importer = Importer::rehearse(&CONFIG.for_server());
@@ -116,7 +118,7 @@ fn lines(records: &[u8]) -> Vec<u8> {
 
 /// Like `windlass import jsonl`: one pass to relate the jobs, one to import them.
 fn jsonl(text: &[u8], importer: &mut Importer) {
-    let lines = || text.split(|byte| *byte == b'\n').map(Line::read);
+    let lines = || text.split(|byte| *byte == b'\n').map(|line| Line::read(line, &ORIGINS));
     let mut ranks = Ranks::default();
     lines().flatten().for_each(|line| ranks.see(&line));
     importer.expect(ranks);

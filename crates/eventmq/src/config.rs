@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, Error, ListenAddress, Period, positive, senseless};
-use windlass_engine::Select;
-use windlass_session::protocol::{Daemon, Endpoint, Listener, Protocol};
+use windlass_engine::{Clash, QueueKind, Select};
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 use windlass_zmtp::{Role, Zmtp};
 
 pub use crate::session::Scheduler;
@@ -180,6 +180,14 @@ impl Protocol for Configured {
 
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::EVENTMQ
+    }
+
+    fn title(&self) -> &'static str {
+        "EventMQ"
+    }
+
+    fn import_terms(&self) -> ImportTerms {
+        ImportTerms { kind: QueueKind::Work, clash: Clash::Attach, key_is_identity: false }
     }
 
     fn check(&self, daemon: &Daemon) -> Result<(), Error> {

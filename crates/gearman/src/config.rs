@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Tls, senseless, within};
-use windlass_session::protocol::{Daemon, Endpoint, Listener, Protocol};
+use windlass_engine::{Clash, QueueKind};
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
 pub use crate::session::TimeoutUnit;
 
@@ -142,6 +143,14 @@ impl Protocol for Gearman {
 
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::GEARMAN
+    }
+
+    fn title(&self) -> &'static str {
+        "Gearman"
+    }
+
+    fn import_terms(&self) -> ImportTerms {
+        ImportTerms { kind: QueueKind::Work, clash: Clash::Attach, key_is_identity: true }
     }
 
     fn check(&self, daemon: &Daemon) -> Result<(), Error> {

@@ -53,7 +53,7 @@ pub(crate) struct Signals {
 #[derive(Debug)]
 pub(crate) struct EarlySignals {
     hangup: Signal,
-    /// SIGTTIN: Faktory logs all of its goroutines on it.
+    /// SIGTTIN: the report.
     describe: Signal,
 }
 

@@ -1,8 +1,8 @@
-//! The report that the daemon logs on SIGTTIN: connections, queues, threads. Faktory logs its goroutines on it.
+//! The report that the daemon logs on SIGTTIN: connections, queues, threads.
 
 use std::fs;
 
-use windlass_engine::{ClientRow, Cursor, JobStateKind, Protocol, Query, QueueRow, Reply, Stats, WorkerRow};
+use windlass_engine::{ClientRow, Cursor, JobStateKind, Query, QueueRow, Reply, Stats, WorkerRow};
 
 use crate::listen::Acceptor;
 use crate::logging::limited::shown;
@@ -37,7 +37,7 @@ fn workers(acceptor: &Acceptor) {
     let page = acceptor.hub.ask(Query::Workers { after: Cursor::default(), limit: ROWS_MAX });
     let Ok(Reply::Workers { rows, next }) = page else { return };
     for WorkerRow { name, protocol, state, connections, held, .. } in rows {
-        let (protocol, name) = (protocol.map_or("?", protocol_name), shown(&name));
+        let (protocol, name) = (protocol.map_or("?", |it| acceptor.hub.names.name(it)), shown(&name));
         tracing::info!(protocol, name, ?state, connections, jobs = held, "worker");
     }
     if next.is_some() {
@@ -50,22 +50,12 @@ fn clients(acceptor: &Acceptor) {
     let Ok(Reply::Clients { rows, next }) = page else { return };
     for ClientRow { number, address, label, protocol, subscriptions, held, waits, is_continued, .. } in rows {
         // The daemon's own client has no protocol.
-        let Some(protocol) = protocol.filter(|_| !is_continued).map(protocol_name) else { continue };
+        let Some(protocol) = protocol.filter(|_| !is_continued).map(|it| acceptor.hub.names.name(it)) else { continue };
         let (address, name, queues) = (&*address, shown(&label), subscriptions.len());
         tracing::info!(protocol, address, number, name, queues, jobs = held, waits, "connection");
     }
     if next.is_some() {
         tracing::info!("more connections are not shown");
-    }
-}
-
-const fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::FAKTORY => "faktory",
-        Protocol::GEARMAN => "gearman",
-        Protocol::SPIDERQ => "spiderq",
-        Protocol::EVENTMQ => "eventmq",
-        _ => "?",
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) use self::visit::Visited;
 use crate::budget::{Budget, Hold};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
+use crate::protocols::ProtocolNames;
 use crate::ringer::Ringer;
 use crate::warnings;
 
@@ -61,6 +62,7 @@ pub(crate) struct Hub {
     full: AtomicBool,
     /// Bytes that large jobs may still add before the disk is full.
     room: AtomicU64,
+    pub(crate) names: ProtocolNames,
     /// The daemon is about to stop.
     stopping: AtomicBool,
     /// Serving threads commit at the end of their turns.
@@ -146,6 +148,7 @@ impl Hub {
             failed: AtomicBool::new(false),
             full: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
+            names: ProtocolNames::default(),
             stopping: AtomicBool::new(false),
             commit_in_turns: AtomicBool::new(false),
             stop_asked: watch::Sender::new(None),
@@ -164,6 +167,11 @@ impl Hub {
     /// Sets the limit on the memory of all connections together.
     pub(crate) fn bounded(self, buffer_bytes_max: usize) -> Self {
         Self { budget: Arc::new(Budget::new(buffer_bytes_max)), ..self }
+    }
+
+    /// Sets the protocols' names for notices and for the report.
+    pub(crate) fn naming(self, names: ProtocolNames) -> Self {
+        Self { names, ..self }
     }
 
     // ---- connections -----------------------------------------------------------------------------------------------
@@ -260,7 +268,7 @@ impl Hub {
         let durable = self.promise == Durability::Durable;
         let wakes = if to_commit && durable { self.to_wake(&mut core, own) } else { Wakes::Nobody };
         drop(core);
-        warnings::tell(noticed);
+        warnings::tell(noticed, &self.names);
         if earlier {
             self.deadline_moved.notify_one();
         }

@@ -23,6 +23,26 @@ pub(crate) struct Served {
     pub(crate) tls: Option<Arc<Handshaker>>,
 }
 
+/// The protocols' names, for lines to the operator.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProtocolNames(Vec<(windlass_engine::Protocol, &'static str, &'static str)>);
+
+impl ProtocolNames {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self(config.protocols.iter().map(|protocol| (protocol.id(), protocol.name(), protocol.title())).collect())
+    }
+
+    /// The name of a protocol's section.
+    pub(crate) fn name(&self, protocol: windlass_engine::Protocol) -> &'static str {
+        self.0.iter().find(|(id, ..)| *id == protocol).map_or("?", |(_, name, _)| name)
+    }
+
+    /// A protocol's common name.
+    pub(crate) fn title(&self, protocol: windlass_engine::Protocol) -> &'static str {
+        self.0.iter().find(|(id, ..)| *id == protocol).map_or("other", |(.., title)| title)
+    }
+}
+
 /// The endpoints of all protocols.
 pub(crate) fn all(config: &Config) -> Result<Vec<Served>, Failure> {
     let mut served = Vec::new();

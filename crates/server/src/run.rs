@@ -23,7 +23,7 @@ use crate::listen::{self, Acceptor, Bound};
 use crate::logging::limited;
 use crate::patience::Patience;
 use crate::places::PlaceLimits;
-use crate::protocols::{self, Served};
+use crate::protocols::{self, ProtocolNames, Served};
 use crate::reconcile::Desired;
 use crate::threads::Threads;
 use crate::warnings;
@@ -169,7 +169,7 @@ async fn serve(
     let (promise, pace) = pace(config);
     let Opened { log, checkpointer, recovered: Recovered { engine, journal, .. }, guard } = opened;
     let buffers = config.server.buffer_bytes_max.bytes();
-    let hub = Hub::new(engine, journal, promise, random_seed()).bounded(buffers);
+    let hub = Hub::new(engine, journal, promise, random_seed()).bounded(buffers).naming(ProtocolNames::of(config));
     let hub = Arc::new(hub.hand_out_after_commit(config.server.hand_out_after_commit));
     let (threads, thread_slots) = Threads::start(config.server.threads_or_default()).map_err(no_threads)?;
     let acceptor = Arc::new(Acceptor::new(Arc::clone(&hub), thread_slots, bounds(config), places(config), buffers));

@@ -1,17 +1,18 @@
 //! Log lines for the operator: the engine's warnings, closed connections, open addresses.
 
 use windlass_config::Address;
-use windlass_engine::{Protocol, Refusal, Warning, WarningKind};
+use windlass_engine::{Refusal, Warning, WarningKind};
 use windlass_session::Reason;
 
 use crate::logging::limited::{shown, warn_limited};
+use crate::protocols::ProtocolNames;
 
 /// Logs a warning for each notice. Do not call it with the hub's lock held.
-pub(crate) fn tell(warnings: Vec<Warning>) {
-    warnings.into_iter().for_each(|notice| tell_one(&notice));
+pub(crate) fn tell(warnings: Vec<Warning>, names: &ProtocolNames) {
+    warnings.into_iter().for_each(|notice| tell_one(&notice, names));
 }
 
-fn tell_one(Warning { kind, times, queue, name, why }: &Warning) {
+fn tell_one(Warning { kind, times, queue, name, why }: &Warning, names: &ProtocolNames) {
     let [queue, name, why] = [queue, name, why].map(|text| shown(text));
     match kind {
         WarningKind::Buried => {
@@ -42,8 +43,8 @@ fn tell_one(Warning { kind, times, queue, name, why }: &Warning) {
             warn_limited!("unfit and dead", times = *times, queue, job = name, why, "{what}");
         }
         WarningKind::Unserved { jobs, workers } => {
-            let workers: Vec<&str> = workers.iter().map(|workers| protocol(*workers)).collect();
-            let (jobs, workers) = (protocol(*jobs), workers.join(" and "));
+            let workers: Vec<&str> = workers.iter().map(|workers| names.title(*workers)).collect();
+            let (jobs, workers) = (names.title(*jobs), workers.join(" and "));
             warn_limited!(
                 format!("unserved: {queue}"),
                 times = *times,
@@ -67,17 +68,6 @@ fn tell_one(Warning { kind, times, queue, name, why }: &Warning) {
             let reason = format!("run refused: {}", without_figures(*refusal));
             warn_limited!(reason, times = *times, queue, schedule = name, why = %refusal, "a scheduled run was refused");
         }
-    }
-}
-
-/// A protocol's common name.
-const fn protocol(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::FAKTORY => "FWP",
-        Protocol::GEARMAN => "Gearman",
-        Protocol::EVENTMQ => "EventMQ",
-        Protocol::SPIDERQ => "spiderq",
-        _ => "other",
     }
 }
 
@@ -113,10 +103,10 @@ pub(crate) fn open_to_all(protocol: &'static str, address: &Address) {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-
-    use windlass_engine::Capacity;
+    use windlass_engine::{Capacity, Protocol};
 
     use super::*;
+    use crate::config::fixture::config;
     use crate::logging::captured;
 
     fn warn(kind: WarningKind, times: u64) -> Warning {
@@ -139,10 +129,11 @@ mod tests {
             (WarningKind::Refused(full), 1, "a job was refused queue=\"mail\" why=queue holds 7 jobs, limit 7"),
             (WarningKind::RunRefused(Refusal::NotUnique), 1, "schedule=\"first\" why=job not unique"),
         ];
+        let names = ProtocolNames::of(&config(""));
         for (kind, times, expected) in table {
-            let said = captured(|| tell(vec![warn(kind.clone(), times)]));
+            let said = captured(|| tell(vec![warn(kind.clone(), times)], &names));
             assert!(said.contains("WARN") && said.contains(expected) && said.contains("mail"), "{kind:?}: {said}");
-            assert_eq!(captured(|| tell(vec![warn(kind.clone(), 5)])), "", "{kind:?}: within a second");
+            assert_eq!(captured(|| tell(vec![warn(kind.clone(), 5)], &names)), "", "{kind:?}: within a second");
         }
     }
 }

@@ -7,7 +7,7 @@
 //! have English names of three letters. `L` is the last day of the month, `fri#2` its second Friday, `Lfri` its last Friday.
 //! If both day fields restrict the day, a day that fits either of them matches; `*` is no restriction, `*/2` is one.
 //!
-//! EventMQ's expressions differ in details: [`croniter`]. Faktory's allow more: [`when`].
+//! Python's croniter differs in details: [`croniter`]. A Go library allows more: [`when`].
 
 pub mod croniter;
 mod when;
@@ -23,7 +23,7 @@ pub use when::when;
 pub enum Week {
     /// 0 to 7, where 0 and 7 are Sunday: every crontab.
     FromSunday,
-    /// 0 to 6, where 0 is Monday: Gearman.
+    /// 0 to 6, where 0 is Monday.
     FromMonday,
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls};
-use windlass_engine::{ClientInfo, Limits, NewSchedule, QueueKind, Timestamp};
+use windlass_engine::{Clash, ClientInfo, Limits, NewSchedule, QueueKind, Timestamp};
 
 use crate::alias::{Aliased, Aliases};
 use crate::{Post, Session};
@@ -21,6 +21,12 @@ pub trait Protocol: Send + Sync + fmt::Debug {
 
     /// How the engine names it.
     fn id(&self) -> windlass_engine::Protocol;
+
+    /// Its common name, in messages to the operator.
+    fn title(&self) -> &'static str;
+
+    /// How an imported job behaves.
+    fn import_terms(&self) -> ImportTerms;
 
     /// Checks the section's values, alone and against the daemon's limits. Reads files of passwords, and no others.
     ///
@@ -154,6 +160,17 @@ pub struct ServedQueue {
     pub name: Bytes,
     /// The kind.
     pub kind: QueueKind,
+}
+
+/// How an imported job behaves, as far as its source does not say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportTerms {
+    /// The kind of its queue.
+    pub kind: QueueKind,
+    /// What happens if another job has its key.
+    pub clash: Clash,
+    /// A job whose key another job holds is that job.
+    pub key_is_identity: bool,
 }
 
 /// Recurring jobs from a section.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, Error, ListenAddress, check_secret, positive, secret, senseless};
-use windlass_engine::QueueKind;
-use windlass_session::protocol::{Daemon, Endpoint, Listener, Protocol, ServedQueue};
+use windlass_engine::{Clash, QueueKind};
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue};
 use windlass_zmtp::{Login, Mechanism, Role, Zmtp};
 
 use crate::session::{Settings, SpiderqSession};
@@ -211,6 +211,14 @@ impl Protocol for Configured {
 
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::SPIDERQ
+    }
+
+    fn title(&self) -> &'static str {
+        "spiderq"
+    }
+
+    fn import_terms(&self) -> ImportTerms {
+        ImportTerms { kind: QueueKind::Cycle, clash: Clash::Keep, key_is_identity: true }
     }
 
     fn check(&self, daemon: &Daemon) -> Result<(), Error> {

@@ -16,6 +16,7 @@ use windlass_eventmq::config::{Configured as ConfiguredEventmq, Eventmq};
 use windlass_faktory::config::Faktory;
 use windlass_gearman::config::Gearman;
 use windlass_server::config::{self, Bridge, Durability, Limits, Log, Queue, Server, Store};
+use windlass_server::import::Origins;
 use windlass_session::protocol::{Daemon, Protocol};
 use windlass_spiderq::config::{Configured as ConfiguredSpiderq, Spiderq};
 use windlass_zmtp::Zmtp;
@@ -103,6 +104,11 @@ impl Config {
             self.clone();
         let protocols = self.protocols();
         config::Config { data_dir, durability, commit_interval, log, server, limits, store, bridge, queues, protocols }
+    }
+
+    /// The protocols that imported jobs can have. A job without an origin is one of Gearman's.
+    pub(crate) fn origins(&self) -> Origins {
+        Origins { protocols: self.protocols(), default: windlass_engine::Protocol::GEARMAN }
     }
 
     /// What a protocol uses of the daemon under this configuration.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_server::Failure;
-use windlass_server::import::{Adopted, Importer, Line, Outcome, Ranks, Source};
+use windlass_server::import::{Adopted, Importer, Line, Origins, Outcome, Ranks, Source};
 
 use super::options::{Options, configure, output, print};
 use super::report::{cannot_say, outcome, write_before};
@@ -70,7 +70,7 @@ pub(crate) struct Jsonl {
 impl Jsonl {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let config = configure(&self.settings)?;
-        let mut lines = Lines::open(&self.lines, longest(&config))?;
+        let mut lines = Lines::open(&self.lines, longest(&config), config.origins())?;
         let (digest, ranks) = lines.survey()?;
         let mut importer = self.options.begin(&config, || Ok(Source { kind: "jsonl", digest }))?;
         importer.expect(ranks);
@@ -96,6 +96,7 @@ struct Lines {
     path: PathBuf,
     from: BufReader<File>,
     longest: u64,
+    origins: Origins,
 }
 
 /// A parsed line, or why it cannot be parsed.
@@ -105,7 +106,7 @@ type Read = Result<Line, String>;
 type ShowLine<'a> = dyn FnMut(u64, Option<&[u8]>) -> Result<(), Failure> + 'a;
 
 impl Lines {
-    fn open(path: &Path, longest: u64) -> Result<Self, Failure> {
+    fn open(path: &Path, longest: u64, origins: Origins) -> Result<Self, Failure> {
         let refuse = |why: io::Error| unusable(path, why);
         let file = if path == Path::new("-") {
             // The input is read twice.
@@ -119,17 +120,17 @@ impl Lines {
             }
             file
         };
-        Ok(Self { path: path.to_owned(), from: BufReader::new(file), longest })
+        Ok(Self { path: path.to_owned(), from: BufReader::new(file), longest, origins })
     }
 
     /// The file's identity, and the order of its jobs.
     fn survey(&mut self) -> Result<(String, Ranks), Failure> {
         let (mut digest, mut ranks, mut unreadable, mut readable) = (Sha256::new(), Ranks::default(), 0, 0);
-        let path = self.path.clone();
+        let (path, origins) = (self.path.clone(), self.origins.clone());
         self.each_line(&mut |number, line| {
             digest.update((line.map_or(0, <[u8]>::len) as u64).to_be_bytes());
             digest.update(line.unwrap_or_default());
-            match read(line) {
+            match read(line, &origins) {
                 Ok(line) => {
                     readable += 1;
                     ranks.see(&line);
@@ -149,12 +150,13 @@ impl Lines {
     }
 
     fn each(&mut self, each: &mut dyn FnMut(u64, Read) -> Result<(), Failure>) -> Result<(), Failure> {
-        self.each_line(&mut |number, line| each(number, read(line)))
+        let origins = self.origins.clone();
+        self.each_line(&mut |number, line| each(number, read(line, &origins)))
     }
 
     /// Visits every line that is not blank, with its number, from the beginning. `None`: the line is too long.
     fn each_line(&mut self, each: &mut ShowLine<'_>) -> Result<(), Failure> {
-        let Self { path, from, longest } = self;
+        let Self { path, from, longest, .. } = self;
         let refuse = |why: io::Error| unusable(path, why);
         from.rewind().map_err(refuse)?;
         let mut line = Vec::new();
@@ -191,9 +193,9 @@ fn skip_line(from: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-fn read(line: Option<&[u8]>) -> Read {
+fn read(line: Option<&[u8]>, origins: &Origins) -> Read {
     let line = line.ok_or_else(|| "it is longer than any job can be, as this daemon is configured".to_owned())?;
-    Line::read(line).map_err(|why| why.to_string())
+    Line::read(line, origins).map_err(|why| why.to_string())
 }
 
 fn unusable(file: &Path, reason: impl std::fmt::Display) -> Failure {
@@ -287,7 +289,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lines");
         std::fs::write(&path, [b"one\n\n  \nfour\r\n", [b'x'; 300].as_slice(), b"\n\xff\0\nlast"].concat()).unwrap();
-        let mut lines = Lines::open(&path, 100).unwrap();
+        let mut lines = Lines::open(&path, 100, Config::default().origins()).unwrap();
         for _ in 0..2 {
             let mut seen = Vec::new();
             let mut see = |number, line: Option<&[u8]>| {

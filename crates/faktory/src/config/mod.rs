@@ -12,8 +12,8 @@ use windlass_config::{
     ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Misplaced, Period, Throttles, Tls,
     check_secret, positive, secret, senseless, within,
 };
-use windlass_engine::{Limits, Timestamp};
-use windlass_session::protocol::{Daemon, Endpoint, Listener, Protocol, Schedules};
+use windlass_engine::{Clash, Limits, QueueKind, Timestamp};
+use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol, Schedules};
 
 pub use cron::{Cron, CronJob, NotJson};
 
@@ -132,6 +132,14 @@ impl Protocol for Faktory {
 
     fn id(&self) -> windlass_engine::Protocol {
         windlass_engine::Protocol::FAKTORY
+    }
+
+    fn title(&self) -> &'static str {
+        "FWP"
+    }
+
+    fn import_terms(&self) -> ImportTerms {
+        ImportTerms { kind: QueueKind::Work, clash: Clash::Refuse, key_is_identity: false }
     }
 
     fn check(&self, _daemon: &Daemon) -> Result<(), Error> {

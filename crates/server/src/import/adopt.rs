@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use windlass_engine::{Batch, Job, JobId, JobState, Payload, Protocol, Refusal, Role, Schedule};
+use windlass_engine::{Batch, Job, JobId, JobState, Payload, Refusal, Role, Schedule};
 
 use super::jsonl::{Line, Ranks};
 use super::{Importer, Outcome};
@@ -135,7 +135,7 @@ impl Importer {
         match self.engine.adopt_job(job.clone(), queue, self.first, &mut self.context) {
             Ok(_) => {}
             // As for a client that submits the job again, the existing job counts.
-            Err(Refusal::NotUnique) if job.cycle().is_some() || job.protocol == Protocol::GEARMAN => return Ok(false),
+            Err(Refusal::NotUnique) if job.cycle().is_some() || self.key_is_identity(&job) => return Ok(false),
             Err(Refusal::NotUnique) => {
                 *without = Some("its key, which another job holds");
                 let payload = Payload::copy(None, job.name(), job.body());
@@ -145,6 +145,12 @@ impl Importer {
         }
         self.adoption.used.insert(rank);
         Ok(true)
+    }
+
+    /// Whether another job with the job's key is the same job.
+    fn key_is_identity(&self, job: &Job) -> bool {
+        let protocol = self.protocols.iter().find(|protocol| protocol.id() == job.protocol);
+        protocol.is_some_and(|protocol| protocol.import_terms().key_is_identity)
     }
 
     /// The sort key of a job here.

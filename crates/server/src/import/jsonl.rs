@@ -3,14 +3,18 @@
 //! A line with a `record_base64` is that record; only its queue and its body come from other fields. A line without one is a new
 //! job, which needs only a `queue`. Unknown fields in such a line are errors.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use windlass_engine::{
-    Batch, Clash, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueImage, QueueKind, Schedule,
+    Batch, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueImage, QueueKind, Schedule,
     Timestamp, Unique,
 };
+use windlass_session::protocol::{self, ImportTerms};
 use windlass_store::Record;
 
 /// The content of a line.
@@ -30,6 +34,23 @@ pub enum Line {
     NextNumber(u64),
 }
 
+/// The protocols that a new job can have.
+#[derive(Clone, Debug)]
+pub struct Origins {
+    /// All of them, by number.
+    pub protocols: Vec<Arc<dyn protocol::Protocol>>,
+    /// The protocol of a job without an origin.
+    pub default: Protocol,
+}
+
+impl Origins {
+    /// The names, as a sentence has them.
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.protocols.iter().map(|protocol| protocol.name()).collect();
+        names.split_last().map_or_else(String::new, |(last, others)| format!("{} or {last}", others.join(", ")))
+    }
+}
+
 /// Why a line cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
@@ -45,7 +66,7 @@ pub enum LineError {
         /// The field.
         field: String,
         /// The expected value.
-        expected: &'static str,
+        expected: Cow<'static, str>,
     },
     /// An unknown field.
     #[error("`{0}` is not a field of a new job")]
@@ -85,7 +106,7 @@ impl Line {
     /// # Errors
     ///
     /// Why the line cannot be imported.
-    pub fn read(line: &[u8]) -> Result<Self, LineError> {
+    pub fn read(line: &[u8], origins: &Origins) -> Result<Self, LineError> {
         let fields = match serde_json::from_slice(line) {
             Ok(Value::Object(fields)) => Fields(fields),
             Ok(_) => return Err(LineError::Json("another value".to_owned())),
@@ -96,7 +117,7 @@ impl Line {
         }
         match fields.base64("record_base64")? {
             Some(record) => fields.recorded(&record),
-            None => fields.new_job().map(|job| Self::New(Box::new(job))),
+            None => fields.new_job(origins).map(|job| Self::New(Box::new(job))),
         }
     }
 }
@@ -136,7 +157,7 @@ impl Fields {
         }
     }
 
-    fn new_job(&self) -> Result<NewJob, LineError> {
+    fn new_job(&self, origins: &Origins) -> Result<NewJob, LineError> {
         if ["schedule", "batch", "queue_settings"].iter().any(|field| self.0.contains_key(*field)) {
             return Err(LineError::Missing("record_base64"));
         }
@@ -144,10 +165,10 @@ impl Fields {
             return Err(LineError::Unknown(unknown.clone()));
         }
         let queue = self.bytes("queue")?.ok_or(LineError::Missing("queue"))?;
-        let protocol = self.protocol()?;
+        let (protocol, terms) = self.origin(origins)?;
         let kind = match self.text("kind")? {
-            None if protocol == Protocol::SPIDERQ => QueueKind::Cycle,
-            None | Some("work") => QueueKind::Work,
+            None => terms.kind,
+            Some("work") => QueueKind::Work,
             Some("cycle") => QueueKind::Cycle,
             Some(_) => return Err(unfit("kind", "work or cycle")),
         };
@@ -157,12 +178,7 @@ impl Fields {
             Some(value @ 1..=9) => Priority::clamped(u8::try_from(value).unwrap_or_default()),
             Some(_) => return Err(unfit("priority", "a number from 1 to 9")),
         };
-        let clash = match protocol {
-            Protocol::FAKTORY => Clash::Refuse,
-            Protocol::SPIDERQ => Clash::Keep,
-            _ => Clash::Attach,
-        };
-        let unique = self.bytes("key")?.map(|key| Unique { key, clash, until: KeyUntil::End });
+        let unique = self.bytes("key")?.map(|key| Unique { key, clash: terms.clash, until: KeyUntil::End });
         let failures = u32::try_from(self.number("failures")?.unwrap_or(0)).unwrap_or(u32::MAX);
         let ready_at = self.number("ready_at_ms")?.map(Timestamp);
         let (not_before, place) = self.place()?;
@@ -180,23 +196,25 @@ impl Fields {
         })
     }
 
-    fn protocol(&self) -> Result<Protocol, LineError> {
-        if let Some(Value::String(name)) = self.0.get("origin") {
-            return match name.as_str() {
-                "faktory" => Ok(Protocol::FAKTORY),
-                "gearman" => Ok(Protocol::GEARMAN),
-                "spiderq" => Ok(Protocol::SPIDERQ),
-                "eventmq" => Ok(Protocol::EVENTMQ),
-                _ => Err(unfit("origin", "faktory, gearman, spiderq or eventmq")),
+    /// The protocol of a new job, by name or by number.
+    fn origin(&self, origins: &Origins) -> Result<(Protocol, ImportTerms), LineError> {
+        let known = |id: Protocol| origins.protocols.iter().find(|protocol| protocol.id() == id);
+        let found = match self.0.get("origin") {
+            None => known(origins.default),
+            Some(Value::String(name)) => origins.protocols.iter().find(|protocol| protocol.name() == name),
+            Some(_) => {
+                self.number("origin")?.and_then(|number| u8::try_from(number).ok()).and_then(|id| known(Protocol(id)))
+            }
+        };
+        let found = found.map(|protocol| (protocol.id(), protocol.import_terms()));
+        found.ok_or_else(|| {
+            let expected = if self.0.get("origin").is_some_and(Value::is_string) {
+                origins.names()
+            } else {
+                format!("a number from 1 to {}, or the name of a protocol", origins.protocols.len())
             };
-        }
-        match self.number("origin")? {
-            None => Ok(Protocol::GEARMAN),
-            Some(number) => match u8::try_from(number).map(Protocol) {
-                Ok(protocol) if (Protocol::FAKTORY..=Protocol::EVENTMQ).contains(&protocol) => Ok(protocol),
-                Ok(_) | Err(_) => Err(unfit("origin", "a number from 1 to 4, or the name of a protocol")),
-            },
-        }
+            LineError::Unfit { field: "origin".to_owned(), expected: expected.into() }
+        })
     }
 
     /// When a new job may first be taken, and its state if the time does not imply it.
@@ -243,7 +261,7 @@ impl Fields {
 }
 
 fn unfit(field: &str, expected: &'static str) -> LineError {
-    LineError::Unfit { field: field.to_owned(), expected }
+    LineError::Unfit { field: field.to_owned(), expected: expected.into() }
 }
 
 /// The range of sort keys in a file: an import moves the range as a whole, so that the jobs keep their order.

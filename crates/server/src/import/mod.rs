@@ -13,17 +13,19 @@ mod record;
 mod round;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobId, NewJob, Pushed,
     QueueCommand, QueueKind, Refusal, Reply, Tag, Timestamp,
 };
+use windlass_session::protocol::Protocol;
 use windlass_store::{Guard, Journal, Log, Opened};
 
 pub use self::adopt::Adopted;
 use self::adopt::Adoption;
-pub use self::jsonl::{Line, LineError, Ranks};
+pub use self::jsonl::{Line, LineError, Origins, Ranks};
 use self::record::Record;
 use crate::clock;
 use crate::config::Config;
@@ -68,6 +70,7 @@ pub struct Importer {
     /// Jobs with smaller numbers existed before the import.
     first: JobId,
     adoption: Adoption,
+    protocols: Vec<Arc<dyn Protocol>>,
 }
 
 /// The destination; a rehearsal has none.
@@ -96,7 +99,7 @@ impl Importer {
             Record::open(&config.data_dir, source, again).map_err(|why| Failure::data(&config.data_dir, why))?;
         let first = *record.first.get_or_insert(recovered.engine.head().next_job);
         let to = To { data_dir: config.data_dir.as_path().into(), log, record, _guard: guard };
-        let importer = Self::new(recovered.engine, recovered.journal, Some(to));
+        let importer = Self::new(config, recovered.engine, recovered.journal, Some(to));
         Ok(Self { first: JobId(first), ..importer })
     }
 
@@ -104,16 +107,16 @@ impl Importer {
     #[must_use]
     pub fn rehearse(config: &Config) -> Self {
         let engine = Engine::new(config.engine_limits(), run::random_seed());
-        Self::new(engine, Journal::new(), None)
+        Self::new(config, engine, Journal::new(), None)
     }
 
-    fn new(engine: Engine, journal: Journal, to: Option<To>) -> Self {
+    fn new(config: &Config, engine: Engine, journal: Journal, to: Option<To>) -> Self {
         let reading = clock::read();
         let mut context = Context::new(reading.now, run::random_seed());
         context.clock = reading.clock;
         let first = JobId(engine.head().next_job);
-        let adoption = Adoption::default();
-        let mut importer = Self { engine, journal, context, to, batch_jobs: 0, first, adoption };
+        let (adoption, protocols) = (Adoption::default(), config.protocols.clone());
+        let mut importer = Self { engine, journal, context, to, batch_jobs: 0, first, adoption, protocols };
         importer.apply(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
         importer
     }
@@ -289,9 +292,10 @@ mod tests {
     use windlass_engine::{Capacity, Clash, KeyUntil, Protocol, Unique};
 
     use super::*;
+    use crate::config::fixture;
 
     fn config(dir: &Path) -> Config {
-        Config { data_dir: dir.join("data"), ..Config::default() }
+        Config { data_dir: dir.join("data"), ..fixture::config("") }
     }
 
     fn source() -> Source {

@@ -1,6 +1,7 @@
 //! Property tests: an export imports as it was, and a damaged export does no harm.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -13,6 +14,15 @@ use windlass_engine::{
 use windlass_store::{Opened, StoreConfig};
 
 use super::*;
+use crate::config::fixture;
+
+/// The protocols of new jobs.
+static ORIGINS: LazyLock<Origins> =
+    LazyLock::new(|| Origins { protocols: fixture::config("").protocols, default: Protocol::GEARMAN });
+
+fn read(line: &[u8]) -> Result<Line, LineError> {
+    Line::read(line, &ORIGINS)
+}
 
 const HOUR_MS: u64 = 3_600_000;
 const CLIENT: ClientId = ClientId(1);
@@ -187,7 +197,7 @@ fn export(dir: &Path) -> Vec<u8> {
 
 /// Imports lines. Returns the lines that were refused or imported in part.
 fn take(config: &Config, lines: &[Vec<u8>], most: usize) -> Vec<(usize, Adopted)> {
-    let lines: Vec<Line> = lines.iter().filter_map(|line| Line::read(line).ok()).collect();
+    let lines: Vec<Line> = lines.iter().filter_map(|line| read(line).ok()).collect();
     let mut importer = Importer::open(config, &source(), false).unwrap();
     let mut ranks = Ranks::default();
     lines.iter().for_each(|line| ranks.see(line));
@@ -215,7 +225,7 @@ fn source() -> Source {
 }
 
 fn config(dir: &Path) -> Config {
-    Config { data_dir: dir.to_owned(), ..Config::default() }
+    Config { data_dir: dir.to_owned(), ..fixture::config("") }
 }
 
 /// The content of a directory, in an order and with names that do not depend on the directory.
@@ -336,15 +346,15 @@ proptest! {
 
     #[test]
     fn noise_is_no_line(noise in prop::collection::vec(any::<u8>(), 0..200), text in "\\PC{0,60}") {
-        drop(Line::read(&noise));
-        drop(Line::read(text.as_bytes()));
-        drop(Line::read(format!("{{\"queue\":\"q\",\"record_base64\":\"{text}\"}}").as_bytes()));
+        drop(read(&noise));
+        drop(read(text.as_bytes()));
+        drop(read(format!("{{\"queue\":\"q\",\"record_base64\":\"{text}\"}}").as_bytes()));
     }
 }
 
 #[test]
 fn lines_written_by_hand() {
-    let new = |line: &str| match Line::read(line.as_bytes()) {
+    let new = |line: &str| match read(line.as_bytes()) {
         Ok(Line::New(job)) => *job,
         other => panic!("{line}: {other:?}"),
     };
@@ -361,7 +371,7 @@ fn lines_written_by_hand() {
     assert_eq!((past.failures, past.state), (2, Some(windlass_engine::JobState::Retrying(Timestamp(7)))));
     assert_eq!(new(r#"{"queue":"q","place":"scheduled","due_at_ms":9}"#).not_before, Some(Timestamp(9)));
     assert_eq!(new(r#"{"queue":"q","origin":3,"key":"k"}"#).kind, QueueKind::Cycle);
-    assert_eq!(Line::read(br#"{"next_number":7}"#).unwrap(), Line::NextNumber(7));
+    assert_eq!(read(br#"{"next_number":7}"#).unwrap(), Line::NextNumber(7));
 }
 
 #[test]
@@ -387,9 +397,9 @@ fn errors_name_the_field() {
         (r#"{"queue":"q","body":"","record_base64":""}"#, "`record_base64` is missing"),
     ];
     for (line, expected) in table {
-        let said = Line::read(line.as_bytes()).unwrap_err().to_string();
+        let said = read(line.as_bytes()).unwrap_err().to_string();
         assert!(said.starts_with(expected), "{line}: {said}");
     }
     let deep = "[".repeat(100_000);
-    assert!(Line::read(deep.as_bytes()).is_err());
+    assert!(read(deep.as_bytes()).is_err());
 }

@@ -1,4 +1,4 @@
-//! Cron expressions as croniter 1.0.5 reads them; EventMQ's scheduler uses it.
+//! Cron expressions as Python's croniter 1.0.5 reads them.
 //!
 //! croniter differs from a crontab in the days. A field that lists all its values restricts nothing, like `*`. As soon as one
 //! weekday names its week of the month (`fri#2`), plain weekdays and days of the month are ignored; `1-5#2` is five such

@@ -1,7 +1,7 @@
-//! When a job of Faktory's configuration recurs: a cron expression with or without seconds, in a time zone or in UTC, or a
+//! When a job of the configuration recurs: a cron expression with or without seconds, in a time zone or in UTC, or a
 //! fixed interval.
 //!
-//! The rules are those of the Go library that Faktory uses. `CRON_TZ=Europe/Berlin` (or `TZ=`) can precede an expression,
+//! The rules are those of the Go library `robfig/cron`. `CRON_TZ=Europe/Berlin` (or `TZ=`) can precede an expression,
 //! seconds can precede the five fields, `?` equals `*`, and `@every 1h30m` is a duration in Go's notation, in whole seconds
 //! and at least one. Two rules differ on purpose: without a zone times are UTC instead of the machine's local time; and when
 //! clocks change, no run is left out or repeated ([`windlass_engine::Zone`]).

@@ -69,7 +69,7 @@ impl Greeting {
         Self { version: VERSION, mechanism: name, as_server }
     }
 
-    /// Whether a ZMTP connection may begin with this byte. No request of bare spiderq begins with it.
+    /// Whether a ZMTP connection may begin with this byte: an address can serve a bare protocol, too.
     #[must_use]
     pub const fn is_begun_by(first: u8) -> bool {
         first == SIGNATURE
