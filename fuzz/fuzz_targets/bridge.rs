@@ -3,12 +3,45 @@
 #![no_main]
 
 use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
-use windlass_bridge::{Codec, Job, Unit, message, result, unit, workload};
+use windlass_bridge::{Bridge, Codec, Job, Side, Unconvertible};
 use windlass_engine::{Priority, Protocol};
+use windlass_eventmq::bridge::EventmqOrigin;
+use windlass_faktory::bridge::{FwpOrigin, Unit};
+use windlass_gearman::bridge::GearmanOrigin;
+
+static BRIDGE: LazyLock<Bridge> = LazyLock::new(|| {
+    Bridge::new(vec![
+        Side { protocol: Protocol::FAKTORY, name: "faktory", origin: Some(Arc::new(FwpOrigin)) },
+        Side { protocol: Protocol::GEARMAN, name: "gearman", origin: Some(Arc::new(GearmanOrigin)) },
+        Side { protocol: Protocol::EVENTMQ, name: "eventmq", origin: Some(Arc::new(EventmqOrigin)) },
+    ])
+});
+
+fn unit<'a>(job: &Job<'a>) -> Result<Unit<'a>, Unconvertible> {
+    windlass_faktory::bridge::unit(&BRIDGE, job)
+}
+
+fn workload<'a>(job: &Job<'a>) -> Result<Cow<'a, [u8]>, Unconvertible> {
+    windlass_gearman::bridge::workload(&BRIDGE, job)
+}
+
+fn message<'a>(job: &Job<'a>, binary: bool) -> Result<Cow<'a, [u8]>, Unconvertible> {
+    windlass_eventmq::bridge::message(&BRIDGE, job, binary)
+}
+
+fn result(from: Protocol, to: Protocol, result: &[u8]) -> Cow<'_, [u8]> {
+    match to {
+        Protocol::FAKTORY => windlass_faktory::bridge::result(&BRIDGE, from, result),
+        Protocol::GEARMAN => windlass_gearman::bridge::result(&BRIDGE, from, result),
+        Protocol::EVENTMQ => windlass_eventmq::bridge::result(&BRIDGE, from, result),
+        _ => Cow::Borrowed(result),
+    }
+}
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {

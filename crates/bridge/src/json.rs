@@ -15,10 +15,10 @@ pub const DEPTH_MAX: usize = 128;
 
 /// The text is not of the expected kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Unexpected;
+pub struct Unexpected;
 
 /// The text's only value, without surrounding blanks.
-pub(crate) fn value(text: &[u8]) -> Option<&RawValue> {
+pub fn value(text: &[u8]) -> Option<&RawValue> {
     let text = std::str::from_utf8(text).ok()?;
     if is_too_deep(text) {
         return None;
@@ -27,7 +27,11 @@ pub(crate) fn value(text: &[u8]) -> Option<&RawValue> {
 }
 
 /// Calls `each` for every member of an object, in order.
-pub(crate) fn members<'a>(
+///
+/// # Errors
+///
+/// The value is not an object, or `each` failed.
+pub fn members<'a>(
     object: &'a RawValue,
     each: impl FnMut(&str, &'a RawValue) -> Result<(), Unexpected>,
 ) -> Result<(), Unexpected> {
@@ -35,38 +39,38 @@ pub(crate) fn members<'a>(
 }
 
 /// The item of a list with one item.
-pub(crate) fn only(list: &RawValue) -> Option<&RawValue> {
+pub fn only(list: &RawValue) -> Option<&RawValue> {
     serde_json::from_str(list.get()).ok().map(|[item]: [&RawValue; 1]| item)
 }
 
 /// The items of a list of two.
-pub(crate) fn pair(list: &RawValue) -> Option<[&RawValue; 2]> {
+pub fn pair(list: &RawValue) -> Option<[&RawValue; 2]> {
     serde_json::from_str(list.get()).ok()
 }
 
 /// The content of a string. `None` for any other value, and for half a surrogate pair, which is not text.
-pub(crate) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
+pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(value.get()).ok().map(|Text(text)| text)
 }
 
 /// Whether a value is a list.
-pub(crate) fn is_list(value: &RawValue) -> bool {
+pub fn is_list(value: &RawValue) -> bool {
     value.get().starts_with('[')
 }
 
 /// Whether a value is an object.
-pub(crate) fn is_object(value: &RawValue) -> bool {
+pub fn is_object(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
 
 /// Appends a string in quotes, with only the escapes that JSON requires.
-pub(crate) fn quote(text: &str, out: &mut Vec<u8>) {
+pub fn quote(text: &str, out: &mut Vec<u8>) {
     // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, text);
 }
 
 /// Appends a string in quotes as Python does, in ASCII only.
-pub(crate) fn quote_ascii(text: &str, out: &mut Vec<u8>) {
+pub fn quote_ascii(text: &str, out: &mut Vec<u8>) {
     // As above.
     let _ = serde::Serialize::serialize(text, &mut Serializer::with_formatter(out, Ascii));
 }

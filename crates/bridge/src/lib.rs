@@ -1,42 +1,38 @@
-//! Converts a job for a worker of another protocol, and that worker's result for the job's own clients.
+//! Converts a job for a worker of another protocol, and that worker's result for the job's own clients: the neutral form in
+//! between. Each protocol's crate has two columns: [`Origin`] reads its jobs into the neutral form, and a function of its own
+//! writes its workers' jobs from it. No protocol is named here.
 //!
-//! **Contract.** Pure: bytes in, bytes out. The engine keeps a job's body as its producer sent it; only this crate converts it,
-//! when it goes to a worker of another protocol. A worker of the job's own protocol gets the unchanged bytes, which are not
-//! parsed. A job that cannot be converted is a [`Unconvertible`] whose text is the violated rule; such a job must end visibly. JSON is
-//! cut out, never re-serialized: numbers, escapes and unknown keys stay as they were. No input makes this code panic, recurse, or
-//! take more memory than a small multiple of the input's size.
+//! **Contract.** Pure: bytes in, bytes out. The engine keeps a job's body as its producer sent it; it is converted when it goes
+//! to a worker of another protocol. A worker of the job's own protocol gets the unchanged bytes, which are not parsed. A job that
+//! cannot be converted is an [`Unconvertible`] whose text is the violated rule; such a job must end visibly. JSON is cut out, never
+//! re-serialized: numbers, escapes and unknown keys stay as they were. No input makes this code panic, recurse, or take more
+//! memory than a small multiple of the input's size.
 //!
-//! **Reading order.** The crate's README has the tables. [`workload()`], [`message()`] and [`unit()`] are the three directions,
-//! [`result()`] the way back; `json` reads, `fwp` and `call` are the shapes of a job in FWP and in EventMQ.
+//! **Reading order.** The crate's README has the tables. [`Job`], the input; [`Call`], the neutral form; [`Bridge`], all
+//! protocols' origins; [`json`], values that stay text.
 
-mod call;
-mod fwp;
-mod json;
-mod message;
-mod misfit;
-mod result;
-mod unit;
-mod workload;
+pub mod json;
+mod unconvertible;
 
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
 use windlass_engine::{Priority, Protocol, Taken};
 
 pub use windlass_engine::Codec;
 
-pub use json::DEPTH_MAX;
-pub use message::message;
-pub use misfit::{Unconvertible, Why, name as protocol_name};
-pub use result::result;
-pub use unit::{Unit, unconverted, unit};
-pub use workload::workload;
+pub use unconvertible::{Fault, Unconvertible, Why};
 
 /// The parts of a job that matter to a worker of another protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Job<'a> {
     /// The protocol of the job's producer.
     pub protocol: Protocol,
-    /// The job's queue: Gearman's function.
+    /// The job's queue.
     pub queue: &'a [u8],
-    /// The producer's bytes; of an FWP job, the JSON text the engine keeps.
+    /// The producer's bytes.
     pub body: &'a [u8],
     /// The queue's codec.
     pub codec: Codec,
@@ -44,6 +40,119 @@ pub struct Job<'a> {
     pub key: &'a [u8],
     /// The job's priority.
     pub priority: Priority,
+}
+
+/// A job in the terms of no protocol: a name, arguments, and data that its origin attaches.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// What to call.
+    pub name: Cow<'a, str>,
+    /// A list; `None` for an empty one.
+    pub args: Option<&'a RawValue>,
+    /// Keyword arguments, unless they are part of the metadata. Not checked: a value of any kind but `null`.
+    pub kwargs: Option<&'a RawValue>,
+    /// An object: a protocol's own data is in the member with the protocol's name.
+    pub metadata: Option<Cow<'a, RawValue>>,
+}
+
+/// A protocol's jobs and results, read into neutral forms.
+pub trait Origin: Send + Sync + fmt::Debug {
+    /// The job as bytes.
+    ///
+    /// # Errors
+    ///
+    /// The job has no such form under its queue's codec.
+    fn bytes<'a>(&self, job: &Job<'a>) -> Result<Cow<'a, [u8]>, Fault>;
+
+    /// The job as a call. `None`: its body is bytes, whatever they mean.
+    ///
+    /// # Errors
+    ///
+    /// The body is not one of the protocol's jobs, or the queue's codec has no rule for it.
+    fn call<'a>(&self, job: &Job<'a>) -> Result<Option<Call<'a>>, Fault>;
+
+    /// A result of the protocol's workers as bytes.
+    fn result<'a>(&self, result: &'a [u8]) -> Cow<'a, [u8]>;
+}
+
+/// One protocol on the bridge.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// Its number.
+    pub protocol: Protocol,
+    /// Its name, in texts of errors and in `custom._origin`.
+    pub name: &'static str,
+    /// How its jobs are read; `None` if they never cross.
+    pub origin: Option<Arc<dyn Origin>>,
+}
+
+/// All protocols on the bridge.
+#[derive(Clone, Debug, Default)]
+pub struct Bridge {
+    sides: Vec<Side>,
+}
+
+impl Bridge {
+    /// A bridge between these protocols.
+    #[must_use]
+    pub const fn new(sides: Vec<Side>) -> Self {
+        Self { sides }
+    }
+
+    /// The name of a protocol.
+    #[must_use]
+    pub fn name(&self, protocol: Protocol) -> &'static str {
+        self.side(protocol).map_or("unknown", |side| side.name)
+    }
+
+    /// A job as bytes, for a worker of `to`.
+    ///
+    /// # Errors
+    ///
+    /// The violated rule.
+    pub fn bytes<'a>(&self, job: &Job<'a>, to: Protocol) -> Result<Cow<'a, [u8]>, Unconvertible> {
+        self.read(job, to, |origin| origin.bytes(job))
+    }
+
+    /// A job as a call, for a worker of `to`. `None`: its body is bytes.
+    ///
+    /// # Errors
+    ///
+    /// The violated rule.
+    pub fn call<'a>(&self, job: &Job<'a>, to: Protocol) -> Result<Option<Call<'a>>, Unconvertible> {
+        self.read(job, to, |origin| origin.call(job))
+    }
+
+    /// A result of a worker of `from` as bytes. `None`: results of that protocol are not converted.
+    #[must_use]
+    pub fn result<'a>(&self, from: Protocol, result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        Some(self.origin(from)?.result(result))
+    }
+
+    /// The error for a job that cannot go to a worker of `to`.
+    #[must_use]
+    pub fn unconvertible(&self, job: &Job<'_>, to: Protocol, fault: Fault) -> Unconvertible {
+        let codec = fault.depends_on_codec.then_some(job.codec);
+        Unconvertible { from: self.name(job.protocol), to: self.name(to), codec, why: fault.why }
+    }
+
+    fn read<T>(
+        &self,
+        job: &Job<'_>,
+        to: Protocol,
+        read: impl FnOnce(&dyn Origin) -> Result<T, Fault>,
+    ) -> Result<T, Unconvertible> {
+        let origin = self.origin(job.protocol).ok_or(Fault::of(Why::Apart));
+        origin.and_then(read).map_err(|fault| self.unconvertible(job, to, fault))
+    }
+
+    fn origin(&self, protocol: Protocol) -> Option<&dyn Origin> {
+        self.side(protocol)?.origin.as_deref()
+    }
+
+    fn side(&self, protocol: Protocol) -> Option<&Side> {
+        self.sides.iter().find(|side| side.protocol == protocol)
+    }
 }
 
 impl<'a> From<&'a Taken> for Job<'a> {
@@ -56,34 +165,5 @@ impl<'a> From<&'a Taken> for Job<'a> {
             key: &job.key,
             priority: job.priority,
         }
-    }
-}
-
-impl Job<'_> {
-    /// The job cannot go to a worker of `to`, whatever the codec.
-    const fn misfit(&self, to: Protocol, why: Why) -> Unconvertible {
-        Unconvertible { from: self.protocol, to, codec: None, why }
-    }
-
-    /// The job cannot go to a worker of `to` under this codec.
-    const fn codec_misfit(&self, to: Protocol, why: Why) -> Unconvertible {
-        Unconvertible { from: self.protocol, to, codec: Some(self.codec), why }
-    }
-}
-
-#[cfg(test)]
-impl<'a> Job<'a> {
-    /// A job of a queue called `q`.
-    fn of(protocol: Protocol, codec: Codec, body: &'a [u8]) -> Self {
-        Self { protocol, queue: b"q", body, codec, key: b"", priority: Priority::NORMAL }
-    }
-}
-
-/// The last column of a test's table: the converted text, or the error.
-#[cfg(test)]
-fn shown(made: Result<std::borrow::Cow<'_, [u8]>, Unconvertible>) -> String {
-    match made {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(misfit) => misfit.to_string(),
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use windlass_bridge::Origin;
 use windlass_config::{ByteSize, Error, ListenAddress, Period, positive, senseless};
 use windlass_engine::{Clash, QueueKind, Select};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
@@ -11,6 +12,7 @@ use windlass_zmtp::{Role, Zmtp};
 
 pub use crate::session::Scheduler;
 
+use crate::bridge::EventmqOrigin;
 use crate::publish::{PublishSettings, SubscriberSession};
 use crate::session::{EventmqSession, Settings};
 
@@ -157,6 +159,7 @@ impl Configured {
             losses_max: eventmq.losses_max,
             dedup_ms: eventmq.dedup.as_ms(),
             scheduler: eventmq.scheduler,
+            bridge: Arc::clone(&daemon.bridge),
             zmtp: Arc::new(self.zmtp.settings(Role::Router, daemon.outbound_bytes_max)),
             ..Settings::new()
         }
@@ -184,6 +187,10 @@ impl Protocol for Configured {
 
     fn title(&self) -> &'static str {
         "EventMQ"
+    }
+
+    fn origin(&self) -> Option<Arc<dyn Origin>> {
+        Some(Arc::new(EventmqOrigin))
     }
 
     fn import_terms(&self) -> ImportTerms {
@@ -313,6 +320,7 @@ mod tests {
             zmtp: Arc::new(zmtp(Role::Router)),
             directory: Arc::default(),
             exchange: Arc::default(),
+            bridge: Arc::default(),
         };
         assert_eq!(expected.zmtp.limits.message_bytes_max, 1 << 20);
         assert_eq!(format!("{:?}", configured.settings(&daemon)), format!("{expected:?}"));

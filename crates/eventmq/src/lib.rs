@@ -11,6 +11,7 @@
 //!
 //! Spec: `eventmq-protocol.rst` (eMQP/1.0). Where it is silent or wrong: the behaviour of the released programs (0.3.13).
 
+pub mod bridge;
 pub mod config;
 pub mod publish;
 pub mod session;

@@ -10,6 +10,7 @@
 //!
 //! Spec: the Faktory project's `protocol-specification.md`. Where it is silent: the behaviour of deployed servers.
 
+pub mod bridge;
 pub mod config;
 pub mod session;
 pub mod wire;

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use windlass_bridge::Origin;
 use windlass_config::{ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Tls, senseless, within};
 use windlass_engine::{Clash, QueueKind};
 use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
 
 pub use crate::session::TimeoutUnit;
 
+use crate::bridge::GearmanOrigin;
 use crate::session::{GearmanSession, OnTimeout as JobOnTimeout, Settings};
 use crate::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
 
@@ -131,6 +133,7 @@ impl Gearman {
             round_robin: self.round_robin,
             exceptions: self.exceptions,
             shutdown: self.shutdown,
+            bridge: Arc::clone(&daemon.bridge),
             ..Settings::new(prefix)
         })
     }
@@ -147,6 +150,10 @@ impl Protocol for Gearman {
 
     fn title(&self) -> &'static str {
         "Gearman"
+    }
+
+    fn origin(&self) -> Option<Arc<dyn Origin>> {
+        Some(Arc::new(GearmanOrigin))
     }
 
     fn import_terms(&self) -> ImportTerms {
@@ -225,15 +232,16 @@ mod tests {
             round_robin: true,
             exceptions: true,
             shutdown: true,
+            bridge: Arc::default(),
         };
-        assert_eq!(settings(text, "debug"), expected);
+        assert_eq!(format!("{:?}", settings(text, "debug")), format!("{expected:?}"));
     }
 
     #[test]
     fn the_defaults_are_those_of_a_session() {
         let settings = settings("", "info");
         let expected = Settings { version_text: "1.1.20".to_owned(), ..Settings::new(settings.handle_prefix) };
-        assert_eq!(settings, expected);
+        assert_eq!(format!("{settings:?}"), format!("{expected:?}"));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //!
 //! Spec: the gearmand project's `PROTOCOL` document.
 
+pub mod bridge;
 pub mod config;
 pub mod session;
 pub mod wire;

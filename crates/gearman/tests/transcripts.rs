@@ -7,7 +7,8 @@ mod speech;
 
 use std::sync::Arc;
 
-use windlass_engine::{Limits, Timestamp};
+use windlass_bridge::{Bridge, Side};
+use windlass_engine::{Limits, Protocol, Timestamp};
 use windlass_gearman::session::{GearmanSession, OnTimeout, Settings, TimeoutUnit};
 use windlass_gearman::wire::HandlePrefix;
 use windlass_testkit::memory::MemoryHub;
@@ -59,6 +60,8 @@ fn wire(scene: &Scene) -> MemoryWire<'static> {
 /// Keys and values as in the daemon's configuration.
 fn settings(scene: &Scene) -> Settings {
     let mut settings = Settings::new(HandlePrefix::of_host(b"here"));
+    let gearman = Side { protocol: Protocol::GEARMAN, name: "gearman", origin: None };
+    settings.bridge = Arc::new(Bridge::new(vec![gearman]));
     for (key, value) in &scene.settings {
         match (key.as_str(), value.as_str()) {
             ("frame_bytes_max", bytes) => settings.frame_bytes_max = bytes.parse().unwrap(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use windlass_bridge::{Bridge, Side};
 use windlass_config::{Error, Tls};
 use windlass_engine::QueueCommand;
 use windlass_session::protocol::{Daemon, Endpoint, Protocol};
@@ -78,9 +79,20 @@ pub fn daemon(config: &Config, protocol: &dyn Protocol) -> Result<Daemon, Error>
         log_level: config.log.level.clone(),
         outbound_bytes_max: config.server.outbound_bytes_max.bytes(),
         name_bytes_max: config.limits.name_bytes_max,
+        bridge: Arc::new(bridge(config)),
         aliases: Arc::new(config::aliases(&config.queues, protocol.name())?),
         failure_values: failure_values(config, protocol.name()),
     })
+}
+
+/// All protocols, for jobs that cross.
+fn bridge(config: &Config) -> Bridge {
+    let side = |protocol: &Arc<dyn Protocol>| Side {
+        protocol: protocol.id(),
+        name: protocol.name(),
+        origin: protocol.origin(),
+    };
+    Bridge::new(config.protocols.iter().map(side).collect())
 }
 
 /// By the protocol's names of the queues.

@@ -1,6 +1,6 @@
 //! The socket of a connection, of any kind, and one property of TCP that matters to it.
 //!
-//! A peer without `TCP_NODELAY` (most Gearman libraries) sends its second small write only when the first has been acknowledged
+//! A peer without `TCP_NODELAY` (most client libraries) sends its second small write only when the first has been acknowledged
 //! (Nagle, RFC 896), and the kernel delays the acknowledgement, so that it can travel with an answer (RFC 9293, 3.8.6.3). If a
 //! message gets no answer, that costs time: `WORK_COMPLETE` and `GRAB_JOB` in two writes take 40 ms. So the connection asks for
 //! the acknowledgement itself after each read that led to no answer, and only then. A peer that waits for a job (`PRE_SLEEP`,

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use windlass_bridge::{Bridge, Origin};
 use windlass_config::{ByteSize, Error, ListenAddress, Misplaced, Throttles, Tls};
 use windlass_engine::{Clash, ClientInfo, Limits, NewSchedule, QueueKind, Timestamp};
 
@@ -24,6 +25,11 @@ pub trait Protocol: Send + Sync + fmt::Debug {
 
     /// Its common name, in messages to the operator.
     fn title(&self) -> &'static str;
+
+    /// How its jobs are read for workers of other protocols; `None` if they never cross.
+    fn origin(&self) -> Option<Arc<dyn Origin>> {
+        None
+    }
 
     /// How an imported job behaves.
     fn import_terms(&self) -> ImportTerms;
@@ -109,6 +115,8 @@ pub struct Daemon {
     pub outbound_bytes_max: usize,
     /// The longest name of a queue.
     pub name_bytes_max: ByteSize,
+    /// All protocols, for jobs that cross.
+    pub bridge: Arc<Bridge>,
     /// The protocol's aliases of queues.
     pub aliases: Arc<Aliases>,
     /// By the protocol's names of queues: patterns of the answers by which its workers report a failed job.

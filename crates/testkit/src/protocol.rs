@@ -17,6 +17,7 @@ pub fn daemon() -> Daemon {
         log_level: "info".to_owned(),
         outbound_bytes_max: 128 << 20,
         name_bytes_max: ByteSize(8192),
+        bridge: std::sync::Arc::default(),
         aliases: std::sync::Arc::default(),
         failure_values: std::collections::BTreeMap::new(),
     }

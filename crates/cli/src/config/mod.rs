@@ -93,6 +93,23 @@ impl Config {
         ]
     }
 
+    /// Removes the default addresses of all protocols but one: for the command line of another server.
+    pub(crate) fn serve_only(&mut self, protocol: &str) {
+        let default = Self::default();
+        if protocol != self.faktory.name() && self.faktory.listen == default.faktory.listen {
+            self.faktory.listen.clear();
+        }
+        if protocol != self.gearman.name() && self.gearman.listen == default.gearman.listen {
+            self.gearman.listen.clear();
+        }
+        if self.spiderq == default.spiderq {
+            self.spiderq.listen.clear();
+        }
+        if self.eventmq == default.eventmq {
+            self.eventmq.turn_off();
+        }
+    }
+
     /// spiderq with its transport.
     pub(crate) fn spiderq(&self) -> ConfiguredSpiderq {
         ConfiguredSpiderq { spiderq: self.spiderq.clone(), zmtp: self.zmtp.clone() }

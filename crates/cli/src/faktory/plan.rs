@@ -118,15 +118,7 @@ impl Told<'_> {
 
     /// Serves only Faktory, unless Windlass's own configuration has other addresses.
     fn addresses(&self, config: &mut Config) -> Result<(), String> {
-        if config.gearman.listen == Config::default().gearman.listen {
-            config.gearman.listen.clear();
-        }
-        if config.spiderq == Config::default().spiderq {
-            config.spiderq.listen.clear();
-        }
-        if config.eventmq == Config::default().eventmq {
-            config.eventmq.turn_off();
-        }
+        config.serve_only("faktory");
         let Some(binding) = self.given.text("-b").or(self.conf.binding.as_deref()) else { return Ok(()) };
         let parse = |text: &str| {
             text.parse::<ListenAddress>().map_err(|_| format!("invalid binding \"{binding}\": host:port expected"))

@@ -162,15 +162,7 @@ fn port(given: &Given, world: &World) -> Result<u16, String> {
 /// By default, serves Gearman on all addresses, as gearmand does. Addresses in Windlass's own configuration take precedence, and
 /// other protocols are served only if that configuration changes their settings.
 fn addresses(given: &Given, world: &World, port: u16, config: &mut Config) -> Result<(), String> {
-    if config.faktory.listen == Config::default().faktory.listen {
-        config.faktory.listen.clear();
-    }
-    if config.spiderq == Config::default().spiderq {
-        config.spiderq.listen.clear();
-    }
-    if config.eventmq == Config::default().eventmq {
-        config.eventmq.turn_off();
-    }
+    config.serve_only("gearman");
     let said = given.text("listen").filter(|host| !host.is_empty());
     let configured = config.gearman.listen != Config::default().gearman.listen;
     let asked = given.has("listen") || given.has("port") || world.variable("GEARMAND_PORT").is_some();

@@ -11,6 +11,7 @@ use windlass_session::{Outbox, Reason};
 
 use super::EventmqSession;
 use super::asked::Ask;
+use crate::bridge;
 use crate::wire::{Command, value_text};
 
 impl EventmqSession {
@@ -59,7 +60,7 @@ impl EventmqSession {
         let extra = job.extra.as_deref();
         let by = extra.and_then(|extra| extra.result_by).unwrap_or(Protocol::EVENTMQ);
         let result = extra.and_then(|extra| extra.result.as_deref()).unwrap_or_default();
-        let text = windlass_bridge::result(by, Protocol::EVENTMQ, result);
+        let text = bridge::result(&self.settings.bridge, by, result);
         self.say(Command::Reply { text: &text, of: Some(id) }, out);
     }
 
@@ -74,9 +75,9 @@ impl EventmqSession {
         let text: Cow<'_, [u8]> = match end {
             // EventMQ workers' results are sent verbatim.
             End::Succeeded { result, by } => {
-                windlass_bridge::result(by.unwrap_or(Protocol::EVENTMQ), Protocol::EVENTMQ, result)
+                bridge::result(&self.settings.bridge, by.unwrap_or(Protocol::EVENTMQ), result)
             }
-            // A Gearman worker may fail without a message.
+            // A worker of another protocol may fail without a message.
             End::Failed(failure) if failure.message.is_empty() => value_text(&failure.kind).into(),
             End::Failed(failure) => value_text(&failure.message).into(),
             End::TimedOut => value_text(b"TimeoutError").into(),

@@ -10,6 +10,7 @@ use windlass_engine::{Backoff, Clash, KeyUntil, NewJob, Protocol, Retry, Unique,
 use windlass_zmtp::Message;
 
 use super::Settings;
+use crate::bridge::unwrapped;
 use crate::wire::{Headers, Request};
 
 impl Settings {
@@ -47,7 +48,7 @@ impl Settings {
     /// The text of a failure, if the queue's patterns match this result.
     pub(super) fn failure<'a>(&self, queue: &[u8], result: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let patterns = self.failure_values.get(queue)?;
-        let value = windlass_bridge::result(Protocol::EVENTMQ, Protocol::GEARMAN, result);
+        let value = unwrapped(result);
         patterns.iter().any(|pattern| matches(pattern, &value)).then_some(value)
     }
 }

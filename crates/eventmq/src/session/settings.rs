@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use windlass_bridge::Bridge;
 use windlass_engine::{LeaseTerms, OnExpiry, Select};
 use windlass_zmtp::Role;
 
@@ -57,6 +58,8 @@ pub struct Settings {
     pub directory: Arc<Directory>,
     /// The destination of published messages.
     pub exchange: Arc<Exchange>,
+    /// All protocols, for jobs that cross.
+    pub bridge: Arc<Bridge>,
 }
 
 /// The scheduler to use.
@@ -93,6 +96,7 @@ impl Settings {
             zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Router)),
             directory: Arc::default(),
             exchange: Arc::default(),
+            bridge: Arc::default(),
         }
     }
 

@@ -16,6 +16,7 @@ use windlass_zmtp::Message;
 use super::beat::Beat;
 use super::held::HeldJob;
 use super::{EventmqSession, Role, ignored};
+use crate::bridge::message;
 use crate::wire::{self, Headers, PeerKind, Queue, Request};
 
 /// The stock `JobManager`'s result for a job that has exceeded its time.
@@ -90,7 +91,7 @@ impl EventmqSession {
         };
         self.credits.spend();
         listed.set_slots(self.credits.open());
-        let body = match windlass_bridge::message(&(&job).into(), self.settings.binary_workers) {
+        let body = match message(&self.settings.bridge, &(&job).into(), self.settings.binary_workers) {
             Ok(body) => body,
             Err(misfit) => {
                 // EventMQ cannot express this job: return it for workers of other protocols, and keep the credit.

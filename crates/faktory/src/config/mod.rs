@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use windlass_bridge::Origin;
 use windlass_config::{
     ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, ListenAddress, Misplaced, Period, Throttles, Tls,
     check_secret, positive, secret, senseless, within,
@@ -17,6 +18,7 @@ use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protoc
 
 pub use cron::{Cron, CronJob, NotJson};
 
+use crate::bridge::FwpOrigin;
 use crate::session::{FaktorySession, Settings};
 use crate::wire::is_queue_name;
 
@@ -111,6 +113,7 @@ impl Faktory {
             connections_max: if self.connections_max == 0 { usize::MAX } else { self.connections_max },
             memory_mb: daemon.memory_mb,
             clock_ns: daemon.wall_ns,
+            bridge: Arc::clone(&daemon.bridge),
             ..self.push_settings((daemon.now)())
         })
     }
@@ -136,6 +139,10 @@ impl Protocol for Faktory {
 
     fn title(&self) -> &'static str {
         "FWP"
+    }
+
+    fn origin(&self) -> Option<Arc<dyn Origin>> {
+        Some(Arc::new(FwpOrigin))
     }
 
     fn import_terms(&self) -> ImportTerms {

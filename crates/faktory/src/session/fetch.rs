@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use windlass_bridge::Unconvertible;
+use windlass_bridge::{Bridge, Unconvertible};
 use windlass_engine::{
     Codec, Failure, From, JobId, JobRef, LeaseCommand, LeaseTerms, OnExpiry, Priority, Proof, Protocol, Reply, Select,
     Tag, Take, TakeCommand, Taken, Timestamp, Wait,
@@ -14,6 +14,7 @@ use windlass_session::Outbox;
 
 use super::refusal;
 use super::{Answer, FaktorySession, Task};
+use crate::bridge::{Unit, unconverted, unit};
 use crate::wire::{FailureText, Foreign, Text, is_queue_name, jid_of, number_of, reply, run_text};
 
 /// A worker's time for a job without `reserve_for`, in milliseconds.
@@ -50,7 +51,7 @@ impl FaktorySession {
     pub(super) fn fetched(&mut self, fetch: Fetch, answer: &Answer, out: &mut Outbox) {
         match answer {
             Ok(Reply::Taken(job)) => {
-                if let Err(misfit) = deliver(job, out) {
+                if let Err(misfit) = deliver(&self.settings.bridge, job, out) {
                     // FWP cannot express this job: return it for workers of other protocols, and wait for another one.
                     let (job, proof) = (JobRef::Id(job.id), Proof::Token(job.token));
                     out.command(Tag::NONE, LeaseCommand::Unconvertible { job, proof, why: misfit.to_string().into() });
@@ -80,7 +81,7 @@ pub(super) struct Fetch {
     until: Timestamp,
 }
 
-fn deliver(job: &Taken, out: &mut Outbox) -> Result<(), Unconvertible> {
+fn deliver(bridge: &Bridge, job: &Taken, out: &mut Outbox) -> Result<(), Unconvertible> {
     let failure = failure_text(job.failure.as_deref(), job.failures, job.failures_max, job.ready_at);
     let source = Source {
         id: job.id,
@@ -94,7 +95,7 @@ fn deliver(job: &Taken, out: &mut Outbox) -> Result<(), Unconvertible> {
         retries: job.failures_max,
         since: job.ready_at,
     };
-    let body = source.text()?;
+    let body = source.text(bridge)?;
     match Text::new(&body) {
         Some(text) => text.deliver(failure.as_ref(), Some(job.ready_at.0), out.bytes()),
         None => reply::bulk(&body, out.bytes()),
@@ -147,9 +148,9 @@ impl<'a> Source<'a> {
     /// # Errors
     ///
     /// The job is of another protocol and cannot be converted.
-    pub(super) fn text(&self) -> Result<Cow<'a, [u8]>, Unconvertible> {
+    pub(super) fn text(&self, bridge: &Bridge) -> Result<Cow<'a, [u8]>, Unconvertible> {
         if self.protocol != Protocol::FAKTORY {
-            return windlass_bridge::unit(&self.foreign()).map(|unit| Cow::Owned(self.text_of(&unit)));
+            return unit(bridge, &self.foreign()).map(|unit| Cow::Owned(self.text_of(&unit)));
         }
         Ok(match self.named {
             true => Cow::Borrowed(self.body),
@@ -158,8 +159,8 @@ impl<'a> Source<'a> {
     }
 
     /// The job's text for display. It never fails.
-    pub(super) fn shown(&self) -> Cow<'a, [u8]> {
-        self.text().unwrap_or_else(|_| Cow::Owned(self.text_of(&windlass_bridge::unconverted(&self.foreign()))))
+    pub(super) fn shown(&self, bridge: &Bridge) -> Cow<'a, [u8]> {
+        self.text(bridge).unwrap_or_else(|_| Cow::Owned(self.text_of(&unconverted(bridge, &self.foreign()))))
     }
 
     const fn foreign(&self) -> windlass_bridge::Job<'a> {
@@ -167,7 +168,7 @@ impl<'a> Source<'a> {
         windlass_bridge::Job { protocol, queue, body, codec, key, priority }
     }
 
-    fn text_of(&self, unit: &windlass_bridge::Unit<'_>) -> Vec<u8> {
+    fn text_of(&self, unit: &Unit<'_>) -> Vec<u8> {
         let text = |json| std::str::from_utf8(json).unwrap_or_default();
         let queue = String::from_utf8_lossy(self.queue);
         let foreign = Foreign {

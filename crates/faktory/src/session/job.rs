@@ -5,14 +5,16 @@
 //! leased one counts, else the oldest.
 
 use bytes::Bytes;
-use windlass_engine::{JobCommand, JobStateKind, JobView, Protocol, Query, Reply, Unfit};
+use windlass_engine::{JobCommand, JobStateKind, JobView, Query, Reply, Unfit};
 use windlass_session::Outbox;
 
 use super::fetch::{Source, job_ref};
 use super::mutate::{source, whole};
 use super::push::readable;
 use super::{Answer, Ask, FaktorySession, Task, refusal};
+use crate::bridge::result;
 use crate::wire::{JobText, Text, echo, reply};
+use windlass_bridge::Bridge;
 
 impl FaktorySession {
     pub(super) fn job(&mut self, verb: &Bytes, jid: &Bytes, out: &mut Outbox) {
@@ -24,10 +26,10 @@ impl FaktorySession {
         }
     }
 
-    pub(super) fn looked(answer: &Answer, out: &mut Outbox) {
+    pub(super) fn looked(&self, answer: &Answer, out: &mut Outbox) {
         match answer {
             Ok(Reply::Looked { job: Some(view), .. }) => {
-                let text = job_text(view, out.skew_ms());
+                let text = job_text(&self.settings.bridge, view, out.skew_ms());
                 reply::bulk(&text, out.bytes());
             }
             Ok(_) => reply::null(out.bytes()),
@@ -36,13 +38,13 @@ impl FaktorySession {
     }
 }
 
-fn job_text(view: &JobView, skew_ms: i64) -> Vec<u8> {
+fn job_text(bridge: &Bridge, view: &JobView, skew_ms: i64) -> Vec<u8> {
     let job = &view.job;
-    let body = Source { codec: view.codec, ..source(job, &view.queue) }.shown();
+    let body = Source { codec: view.codec, ..source(job, &view.queue) }.shown(bridge);
     let extra = job.extra.as_deref();
     let result = extra.and_then(|extra| {
         let by = extra.result_by.unwrap_or(job.protocol);
-        Some(windlass_bridge::result(by, Protocol::FAKTORY, extra.result.as_deref()?))
+        Some(result(bridge, by, extra.result.as_deref()?))
     });
     let unit = Text::new(&body).map(|text| whole(job, text, skew_ms));
     let state = match job.state.kind() {
@@ -57,7 +59,7 @@ fn job_text(view: &JobView, skew_ms: i64) -> Vec<u8> {
     };
     // Empty unless a conversion of this job has failed.
     let others = Unfit::SHARING.into_iter().filter(|protocol| job.unfit != Unfit::NONE && !job.unfit.has(*protocol));
-    let waits_for: Vec<&str> = others.map(windlass_bridge::protocol_name).collect();
+    let waits_for: Vec<&str> = others.map(|protocol| bridge.name(protocol)).collect();
     JobText {
         state,
         job: unit.as_deref(),

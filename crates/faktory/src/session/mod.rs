@@ -233,7 +233,7 @@ impl FaktorySession {
             Some(Task::Latency(latency)) => self.latency_step(now, latency, &answer, out),
             Some(Task::Flush) => self.flush_step(&answer, out),
             Some(Task::Mutate(mutating)) => self.mutate_step(mutating, answer, out),
-            Some(Task::Look) => Self::looked(&answer, out),
+            Some(Task::Look) => self.looked(&answer, out),
             Some(Task::Track(jid)) => Self::tracked(&jid, &answer, out),
             Some(Task::Batch(bid)) => Self::batch_looked(&bid, &answer, out),
             Some(Task::Ignore(left)) => self.task = (left > 1).then_some(Task::Ignore(left - 1)),

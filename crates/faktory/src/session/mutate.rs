@@ -15,6 +15,7 @@ use super::fetch::{Source, failure_text};
 use super::push::readable;
 use super::{Answer, FaktorySession, Task, refusal};
 use crate::wire::{Glob, Mutate, MutateCmd, MutateTarget, Text, number_of, reply};
+use windlass_bridge::Bridge;
 
 /// Jobs changed in one visit. The engine examines more, within its own bound.
 const PAGE_JOBS: u32 = 100;
@@ -112,7 +113,7 @@ fn test(regexp: Option<&str>, jobtype: Option<String>, skew_ms: i64) -> Option<T
     }
     Some(Test(Arc::new(move |job| {
         // The filter admits only FWP's jobs, whose text contains the queue.
-        let body = source(job, b"").shown();
+        let body = source(job, b"").shown(&Bridge::default());
         let Some(text) = Text::new(&body) else { return false };
         jobtype.as_deref().is_none_or(|jobtype| text.has_jobtype(jobtype))
             && glob.as_ref().is_none_or(|glob| glob.matches(&whole(job, text, skew_ms)))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use windlass_bridge::Bridge;
 use windlass_engine::Timestamp;
 
 /// The version of Faktory that the daemon reports; clients check it.
@@ -37,6 +38,8 @@ pub struct Settings {
     pub clock_ns: fn() -> u64,
     /// The counters of all connections.
     pub shared: Arc<Shared>,
+    /// All protocols, for jobs that cross.
+    pub bridge: Arc<Bridge>,
 }
 
 /// The counters of all connections.
@@ -64,6 +67,7 @@ impl Settings {
             memory_mb: || 0,
             clock_ns: || 0,
             shared: Arc::new(Shared { started_at, connections: AtomicUsize::new(0), commands: AtomicU64::new(0) }),
+            bridge: Arc::default(),
         }
     }
 }

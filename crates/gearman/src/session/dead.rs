@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use windlass_bridge::protocol_name;
 use windlass_engine::{BulkCommand, Cursor, Filter, JobId, JobStateKind, JobView, Mutation, Test};
 use windlass_session::Outbox;
 
@@ -26,7 +25,7 @@ impl GearmanSession {
         let (kind, message) = failure.map_or_else(Default::default, |failure| (&*failure.kind, &*failure.message));
         AdminReply::DeadRow {
             handle: &self.handle(job.id),
-            protocol: protocol_name(job.protocol),
+            protocol: self.settings.bridge.name(job.protocol),
             function: &view.queue,
             failures: job.failures.into(),
             kind,

@@ -8,6 +8,7 @@ use windlass_session::Outbox;
 
 use super::ask::Ask;
 use super::{GearmanSession, unique};
+use crate::bridge::workload;
 use crate::wire::{AssignForm, Response};
 
 impl GearmanSession {
@@ -24,7 +25,7 @@ impl GearmanSession {
     }
 
     pub(super) fn taken(&mut self, tag: Tag, job: &Taken, out: &mut Outbox) {
-        let workload = match windlass_bridge::workload(&job.into()) {
+        let workload = match workload(&self.settings.bridge, &job.into()) {
             Ok(workload) => workload,
             Err(misfit) => {
                 // Gearman cannot express this job: it waits for workers of other protocols. Take another one.

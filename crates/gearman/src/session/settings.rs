@@ -2,12 +2,15 @@
 //!
 //! Rules: the options of gearmand's command line that change what a peer sees. Each default is gearmand's unless noted otherwise.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+use windlass_bridge::Bridge;
 
 use crate::wire::{HandlePrefix, LINE_BYTES_MAX_DEFAULT, Limits};
 
 /// The settings that all connections of a listener share.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Largest packet accepted, header included, in bytes. A larger one ends the connection.
     pub frame_bytes_max: usize,
@@ -35,6 +38,8 @@ pub struct Settings {
     pub exceptions: bool,
     /// The text command `shutdown` stops the daemon. Otherwise it is an unknown command, as in gearmand since 1.1.
     pub shutdown: bool,
+    /// All protocols, for jobs that cross.
+    pub bridge: Arc<Bridge>,
 }
 
 /// What happens to a job that exceeds its worker's timeout.
@@ -75,6 +80,7 @@ impl Settings {
             round_robin: false,
             exceptions: false,
             shutdown: false,
+            bridge: Arc::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use windlass_session::Outbox;
 
 use super::ask::Ask;
 use super::{GearmanSession, refusal};
+use crate::bridge;
 use crate::wire::{Response, status_number};
 
 /// The [`Failure::kind`] of a WORK_FAIL.
@@ -101,7 +102,7 @@ impl GearmanSession {
         let response = match end {
             End::Succeeded { result, by } => {
                 let by = by.unwrap_or(Protocol::GEARMAN);
-                result_text = windlass_bridge::result(by, Protocol::GEARMAN, result);
+                result_text = bridge::result(&self.settings.bridge, by, result);
                 Response::WorkComplete { handle, data: &result_text }
             }
             End::Failed(failure) if exceptions && failure.kind != FAIL => {

@@ -1,7 +1,7 @@
 //! Progress of an import: a small file `imports/DIGEST` in the data directory, replaced after every batch.
 //!
 //! ```text
-//! windlass-import 1 gearmand-sqlite
+//! windlass-import 1 jsonl
 //! done 5000
 //! left 17-17
 //! left 20-35

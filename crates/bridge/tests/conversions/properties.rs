@@ -4,8 +4,10 @@
 use std::borrow::Cow;
 
 use proptest::prelude::*;
-use windlass_bridge::{Codec, Job, Unit, message, result, unit, workload};
+use windlass_bridge::{Codec, Job};
 use windlass_engine::{Priority, Protocol};
+
+use super::{Unit, message, result, unit, workload};
 
 const WORK: [Protocol; 3] = [Protocol::FAKTORY, Protocol::GEARMAN, Protocol::EVENTMQ];
 
@@ -148,7 +150,7 @@ proptest! {
             }
             if let Ok(message) = message(&job, false) && protocol != Protocol::EVENTMQ {
                 let gearman = Job { protocol: Protocol::GEARMAN, body: &message, ..job };
-                prop_assert!(windlass_bridge::message(&gearman, false).is_ok(), "an EventMQ job");
+                prop_assert!(super::message(&gearman, false).is_ok(), "an EventMQ job");
             }
         }
         for from in [Protocol::GEARMAN, Protocol::FAKTORY] {

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
-
-use crate::json;
+use windlass_bridge::json;
 
 /// An FWP job.
 #[derive(Clone, Debug)]

@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
-
-use crate::json;
+use windlass_bridge::json;
 
 /// A call with its arguments. A key that is missing or `null` is `None`.
 #[derive(Clone, Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct Run<'a> {
     /// A module, or `module:Class`.
     pub(crate) path: Cow<'a, str>,
     /// A function of it, or a method.
@@ -25,7 +24,7 @@ pub(crate) struct Call<'a> {
     pub(crate) whole: &'a RawValue,
 }
 
-impl<'a> Call<'a> {
+impl<'a> Run<'a> {
     /// `None` if the body is not such a job.
     pub(crate) fn read(body: &'a [u8]) -> Option<Self> {
         let [run, whole] = json::pair(json::value(body)?)?;
@@ -49,10 +48,10 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The keys of a job, in the order of [`Call`].
+/// The keys of a job, in the order of [`Run`].
 const KEYS: [&str; 6] = ["path", "callable", "args", "kwargs", "class_args", "class_kwargs"];
 
-/// Appends the members of an object that are not part of a [`Call`], each after a comma.
+/// Appends the members of an object that are not part of a [`Run`], each after a comma.
 pub(crate) fn put_unknown(object: &RawValue, out: &mut Vec<u8>) {
     let each = |key: &str, value: &RawValue| {
         if !KEYS.contains(&key) {
