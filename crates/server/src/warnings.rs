@@ -73,8 +73,10 @@ fn tell_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protoco
 
 /// A refusal's name without its figures, so that it groups log lines.
 fn without_figures(refusal: Refusal) -> String {
-    let all = format!("{refusal:?}");
-    all.split_whitespace().next().unwrap_or_default().to_owned()
+    match refusal {
+        Refusal::Limit { what, .. } => format!("{what:?}"),
+        other => format!("{other:?}"),
+    }
 }
 
 /// Warns when the daemon closed a connection because of its peer.

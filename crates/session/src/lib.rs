@@ -8,7 +8,7 @@
 //! The driver of a session (the server, or a test) calls, in this order: [`Session::on_open`] once; [`Session::on_bytes`]
 //! when bytes have arrived; [`Session::on_event`] for each event of the engine for this client; [`Session::on_tick`] when
 //! [`Session::next_deadline`] is reached; after [`Outbox::hang_up`] only `on_event`, for events that are still due.
-//! The driver itself sends [`windlass_engine::Command::Client(ClientCommand::Close)`] when the connection has ended.
+//! The driver itself sends [`windlass_engine::ClientCommand::Close`] when the connection has ended.
 //!
 //! A [`protocol::Protocol`] is what the server knows of a protocol: its listeners, how their sessions are made, and what the
 //! protocol adds to the daemon's state.
@@ -29,7 +29,7 @@ use windlass_engine::{Command, Event, Tag, Timestamp};
 
 /// One connection's side of a protocol.
 pub trait Session: Send + fmt::Debug {
-    /// The connection has opened. Puts [`ClientCommand::Open`] first, then the protocol's greeting if the server speaks first.
+    /// The connection has opened. Puts [`windlass_engine::ClientCommand::Open`] first, then the protocol's greeting if the server speaks first.
     fn on_open(&mut self, now: Timestamp, out: &mut Outbox);
 
     /// Takes complete messages from `input`, as many as the session accepts in flight, and leaves the rest. The driver calls
