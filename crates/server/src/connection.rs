@@ -22,9 +22,10 @@ use windlass_engine::{ClientId, Reading, Timestamp};
 use windlass_session::{Item, Outbox, Post, Reason, Session};
 
 use crate::alarm::Alarm;
+use crate::broker::{Broker, Health};
 use crate::budget::{Budget, SMALL_BYTES};
 use crate::clock;
-use crate::hub::Hub;
+use crate::control::StopRequests;
 use crate::mailbox::{Mail, Mailbox};
 use crate::output::Output;
 use crate::patience::{Patience, Pending};
@@ -77,8 +78,10 @@ const STOP_LINGER: Duration = Duration::from_secs(1);
 /// State that all connections share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) broker: Arc<dyn Broker>,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) shared_budget: Arc<SharedBudget>,
+    pub(crate) stops: Arc<StopRequests>,
 }
 
 /// One connection, with its stream, session and buffers.
@@ -86,7 +89,8 @@ pub(crate) struct Connection<S> {
     stream: S,
     session: Box<dyn Session>,
     client: ClientId,
-    hub: Arc<Hub>,
+    broker: Arc<dyn Broker>,
+    stops: Arc<StopRequests>,
     mailbox: Arc<Mailbox>,
     bounds: Bounds,
     input: BytesMut,
@@ -142,22 +146,22 @@ impl<S: Stream> Connection<S> {
         greet: impl FnOnce(Arc<dyn Post>) -> Box<dyn Session>,
         client: ClientId,
         ringer: Arc<Ringer>,
-        Shared { hub, shared_budget }: Shared,
+        Shared { broker, budget, shared_budget, stops }: Shared,
         bounds: Bounds,
         guest: Guest,
     ) -> Self {
-        let budget = Arc::clone(&hub.budget);
         let mailbox = Arc::new(Mailbox::new(bounds.outbound_bytes_max, shared_budget, Arc::clone(&budget), ringer));
         let session = greet(Arc::<Mailbox>::clone(&mailbox));
         budget.enter(client, Arc::clone(&mailbox));
-        hub.join(client, Arc::clone(&mailbox));
+        broker.open(client, Arc::clone(&mailbox));
         guest.can_be_reached(&mailbox);
         let reading = clock::read();
         Self {
             stream,
             session,
             client,
-            hub,
+            broker,
+            stops,
             mailbox,
             bounds,
             input: BytesMut::new(),
@@ -296,7 +300,7 @@ impl<S: Stream> Connection<S> {
     }
 
     fn heed_shutdown(&mut self) {
-        if self.hub.stopping() && !self.stopping {
+        if self.broker.health() == Health::Stopping && !self.stopping {
             self.stopping = true;
             self.heard_at = self.now;
             self.session.on_shutdown(self.now, &mut self.outbox);
@@ -409,24 +413,24 @@ impl<S: Stream> Connection<S> {
 
 impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
-        leave(&self.hub, self.client);
+        close(&self.broker, self.client);
         self.budget.leave(self.client);
         self.budget.report(self.mailbox.buffers(), 0);
     }
 }
 
 /// Closes the client in the engine. A large client takes several turns.
-fn leave(hub: &Arc<Hub>, client: ClientId) {
-    if hub.leave(client) {
+fn close(broker: &Arc<dyn Broker>, client: ClientId) {
+    if broker.close(client) {
         return;
     }
     let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-        while !hub.leave(client) {}
+        while !broker.close(client) {}
         return;
     };
-    let hub = Arc::clone(hub);
+    let broker = Arc::clone(broker);
     runtime.spawn(async move {
-        while !hub.leave(client) {
+        while !broker.close(client) {
             tokio::task::yield_now().await;
         }
     });

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_session::Stop;
 
@@ -92,9 +93,35 @@ fn listen(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::Runtime(format!("cannot handle signals: {error}")))
 }
 
+/// Clients' requests to stop the daemon.
+#[derive(Debug)]
+pub(crate) struct StopRequests(watch::Sender<Option<Stop>>);
+
+impl Default for StopRequests {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
+
+impl StopRequests {
+    /// Records that a client has asked the daemon to stop.
+    pub(crate) fn ask(&self, how: Stop) {
+        self.0.send_if_modified(|asked| {
+            let harder = *asked < Some(how);
+            *asked = (*asked).max(Some(how));
+            harder
+        });
+    }
+
+    /// Notifies when a client asks the daemon to stop.
+    fn subscribe(&self) -> watch::Receiver<Option<Stop>> {
+        self.0.subscribe()
+    }
+}
+
 /// Handles signals and requests until the daemon must stop. Returns the reason.
 pub(crate) async fn heed(signals: &mut Signals, acceptor: &Arc<Acceptor>, reload: &dyn Fn()) -> &'static str {
-    let mut asked = acceptor.hub.stops_asked();
+    let mut asked = acceptor.stops().subscribe();
     // A client may have asked already.
     asked.mark_changed();
     let (mut graceful, mut describing) = (false, None::<JoinHandle<()>>);

@@ -22,7 +22,7 @@ pub(crate) fn log(acceptor: &Acceptor) {
 }
 
 fn stats(acceptor: &Acceptor) {
-    let Ok(Reply::Stats(stats)) = acceptor.hub.ask(Query::Stats) else { return };
+    let Ok(Reply::Stats(stats)) = acceptor.broker().ask(Query::Stats.into()) else { return };
     let Stats { jobs, bytes, places, queues, schedules, batches, workers, clients, .. } = *stats;
     let of = |state: JobStateKind| places.get(state as usize).copied().unwrap_or_default();
     let (ready, running, scheduled) = (of(JobStateKind::Ready), of(JobStateKind::Leased), of(JobStateKind::Scheduled));
@@ -34,7 +34,7 @@ fn stats(acceptor: &Acceptor) {
 }
 
 fn workers(acceptor: &Acceptor) {
-    let page = acceptor.hub.ask(Query::Workers { after: Cursor::default(), limit: ROWS_MAX });
+    let page = acceptor.broker().ask(Query::Workers { after: Cursor::default(), limit: ROWS_MAX }.into());
     let Ok(Reply::Workers { rows, next }) = page else { return };
     for WorkerRow { name, protocol, state, connections, held, .. } in rows {
         let (protocol, name) = (protocol.map_or("?", |it| acceptor.hub.names.name(it)), shown(&name));
@@ -46,7 +46,7 @@ fn workers(acceptor: &Acceptor) {
 }
 
 fn clients(acceptor: &Acceptor) {
-    let page = acceptor.hub.ask(Query::Clients { after: Cursor::default(), limit: ROWS_MAX });
+    let page = acceptor.broker().ask(Query::Clients { after: Cursor::default(), limit: ROWS_MAX }.into());
     let Ok(Reply::Clients { rows, next }) = page else { return };
     for ClientRow { number, address, label, protocol, subscriptions, held, waits, is_continued, .. } in rows {
         // The daemon's own client has no protocol.
@@ -63,7 +63,9 @@ fn clients(acceptor: &Acceptor) {
 fn queues(acceptor: &Acceptor) {
     let (mut all, mut most, mut after) = (0, Vec::new(), Some(Cursor::default()));
     while let Some(page) = after.take() {
-        let Ok(Reply::Queues { rows, next }) = acceptor.hub.ask(Query::Queues { after: page, limit: ROWS_MAX }) else {
+        let Ok(Reply::Queues { rows, next }) =
+            acceptor.broker().ask(Query::Queues { after: page, limit: ROWS_MAX }.into())
+        else {
             break;
         };
         all += rows.len();

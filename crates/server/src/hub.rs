@@ -11,14 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::HashMap;
-use tokio::sync::{Notify, watch};
-use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, Reading, Refusal, Reply, Tag, Timestamp,
-};
-use windlass_session::Stop;
+use tokio::sync::Notify;
+use windlass_engine::{ClientId, Command, Context, Engine, Reading, Tag, Timestamp};
 use windlass_store::{Commit, Journal};
 
-pub(crate) use self::visit::Visited;
 use crate::budget::{Budget, Hold};
 use crate::clock;
 use crate::mailbox::{Mail, Mailbox};
@@ -67,8 +63,6 @@ pub(crate) struct Hub {
     stopping: AtomicBool,
     /// Serving threads commit at the end of their turns.
     commit_in_turns: AtomicBool,
-    /// How a client has asked the daemon to stop, if one has.
-    stop_asked: watch::Sender<Option<Stop>>,
     /// The committer has nothing to do and waits to be unparked.
     committer_idle: AtomicBool,
     committer: Mutex<Option<Thread>>,
@@ -151,7 +145,6 @@ impl Hub {
             names: ProtocolNames::default(),
             stopping: AtomicBool::new(false),
             commit_in_turns: AtomicBool::new(false),
-            stop_asked: watch::Sender::new(None),
             committer_idle: AtomicBool::new(false),
             committer: Mutex::new(None),
             deadline_moved: Notify::new(),
@@ -174,57 +167,6 @@ impl Hub {
         Self { names, ..self }
     }
 
-    // ---- connections -----------------------------------------------------------------------------------------------
-
-    pub(crate) fn join(&self, client: ClientId, mailbox: Arc<Mailbox>) {
-        self.lock().mailboxes.insert(client, mailbox);
-    }
-
-    /// Closes a client: releases all that it held and waited for, as far as one visit goes. Returns whether that was all. If not,
-    /// the caller must call it again after other clients had a turn. While the daemon stops, the engine is not notified: whatever
-    /// ended with the connection ends with the daemon and is not in the journal, and the job must not count a lost worker.
-    pub(crate) fn leave(&self, client: ClientId) -> bool {
-        let mut core = self.lock();
-        core.mailboxes.remove(&client);
-        core.ends.forget(client);
-        if self.stopping() {
-            return true;
-        }
-        core.begin(&clock::read());
-        let is_part = core.apply_in_part(client, &Command::Client(ClientCommand::Close));
-        if !is_part {
-            core.apply(client, Tag::NONE, ClientCommand::Close);
-        }
-        self.end(core, None);
-        !is_part
-    }
-
-    /// Applies a command on the daemon's own behalf and returns the engine's reply.
-    ///
-    /// # Errors
-    ///
-    /// The engine refuses the command.
-    pub(crate) fn ask(&self, command: impl Into<Command>) -> Result<Reply, Refusal> {
-        let mut core = self.lock();
-        core.begin(&clock::read());
-        core.apply(OURSELVES, Tag::NONE, ClientCommand::Open(ClientInfo::default()));
-        core.apply(OURSELVES, ASKED, command);
-        core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
-        let events = std::mem::take(&mut core.context.events);
-        let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
-        core.context.events = others;
-        self.end(core, None);
-        let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
-            Event::Reply(ASKED, reply) => Some(reply),
-            Event::Reply(..) | Event::Notice(_) => None,
-        });
-        match replies.next() {
-            Some(Reply::Refused(why)) => Err(why),
-            Some(reply) => Ok(reply),
-            None => Err(Refusal::Unknown),
-        }
-    }
-
     /// Does all that is due and returns the next deadline.
     pub(crate) fn tick(&self) -> Option<Timestamp> {
         let mut core = self.lock();
@@ -235,11 +177,6 @@ impl Hub {
         core.ticks_at = next.unwrap_or(Timestamp::NEVER);
         self.end(core, None);
         next
-    }
-
-    /// Takes the mail that may be read now, with this much `room` for parcels: see [`Mailbox::take`].
-    pub(crate) fn take_mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
-        mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
     }
 
     /// Ends a visit: appends the changes to the journal and posts the events to the mailboxes.
@@ -402,20 +339,6 @@ impl Hub {
         }
     }
 
-    /// Records that a client has asked the daemon to stop.
-    pub(crate) fn ask_to_stop(&self, how: Stop) {
-        self.stop_asked.send_if_modified(|asked| {
-            let harder = *asked < Some(how);
-            *asked = (*asked).max(Some(how));
-            harder
-        });
-    }
-
-    /// Notifies when a client asks the daemon to stop.
-    pub(crate) fn stops_asked(&self) -> watch::Receiver<Option<Stop>> {
-        self.stop_asked.subscribe()
-    }
-
     /// Notifies every connection that the daemon is about to stop.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
@@ -441,8 +364,14 @@ impl Hub {
 #[cfg(test)]
 impl Hub {
     /// Does one visit with unlimited room for answers. Returns whether that did everything.
-    pub(crate) fn visit(&self, client: ClientId, now: &Reading, items: &mut VecDeque<windlass_session::Item>) -> bool {
-        self.visit_within(client, now, items, usize::MAX) == Visited::All
+    pub(crate) fn visit_all(
+        &self,
+        client: ClientId,
+        now: &Reading,
+        items: &mut VecDeque<windlass_session::Item>,
+    ) -> bool {
+        use crate::broker::{Broker as _, Visited};
+        self.visit(client, now, items, usize::MAX) == Visited::All
     }
 
     pub(crate) fn durable(&self) -> u64 {

@@ -17,6 +17,7 @@
 //! * No task waits for a peer. The bytes that a peer has not read are bounded; beyond the bound the daemon closes the connection.
 
 mod alarm;
+mod broker;
 mod budget;
 mod checkpoints;
 mod clock;

@@ -19,8 +19,10 @@ use windlass_engine::{ClientId, ClientInfo};
 use windlass_session::Reason;
 use windlass_session::protocol::Endpoint;
 
+use crate::broker::Broker;
 use crate::config::Server;
 use crate::connection::{Bounds, Connection, Shared};
+use crate::control::StopRequests;
 use crate::hub::Hub;
 use crate::logging::limited::warn_limited;
 use crate::places::{PlaceLimits, Places};
@@ -80,7 +82,8 @@ impl Acceptor {
         let stop = CancellationToken::new();
         // Posts may take half as much memory again.
         let shared_budget = Arc::new(SharedBudget::new(buffer_bytes_max / 2));
-        let shared = Shared { hub: Arc::clone(&hub), shared_budget };
+        let (broker, budget): (Arc<dyn Broker>, _) = (Arc::<Hub>::clone(&hub), Arc::clone(&hub.budget));
+        let shared = Shared { broker, budget, shared_budget, stops: Arc::default() };
         Self {
             hub,
             thread_slots,
@@ -92,6 +95,16 @@ impl Acceptor {
             tasks: TaskTracker::new(),
             next_client: AtomicU64::new(1),
         }
+    }
+
+    /// The queue, as connections see it.
+    pub(crate) fn broker(&self) -> &dyn Broker {
+        &*self.shared.broker
+    }
+
+    /// Clients' requests to stop the daemon.
+    pub(crate) fn stops(&self) -> &StopRequests {
+        &self.shared.stops
     }
 
     /// The threads that serve connections.

@@ -9,10 +9,10 @@ use windlass_config::{Error, Tls};
 use windlass_engine::QueueCommand;
 use windlass_session::protocol::{Daemon, Endpoint, Protocol};
 
+use crate::broker::Broker;
 use crate::clock;
 use crate::config::{self, Config};
 use crate::failure::Failure;
-use crate::hub::Hub;
 use crate::run::random_seed;
 use crate::tls::Handshaker;
 
@@ -117,10 +117,10 @@ fn resident_mb() -> u64 {
 /// # Errors
 ///
 /// A queue exists with another kind, or there are too many queues.
-pub(crate) fn make_queues(hub: &Hub, config: &Config) -> Result<(), Failure> {
+pub(crate) fn make_queues(broker: &dyn Broker, config: &Config) -> Result<(), Failure> {
     for served in config.protocols.iter().flat_map(|protocol| protocol.queues()) {
         let queue = served.name.clone();
-        if let Err(why) = hub.ask(QueueCommand::Create { queue, kind: served.kind }) {
+        if let Err(why) = broker.ask(QueueCommand::Create { queue, kind: served.kind }.into()) {
             let reason = format!("{}: {why}", String::from_utf8_lossy(&served.name).escape_debug());
             return Err(Error::Senseless { key: served.key, reason }.into());
         }

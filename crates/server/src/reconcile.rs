@@ -6,6 +6,7 @@ use std::fmt;
 use windlass_config::Error;
 use windlass_engine::{Bridge, QueueCommand, Refusal};
 
+use crate::broker::Broker as _;
 use crate::config::Config;
 use crate::hub::Hub;
 use crate::recurring::{self, Recurring};
@@ -40,7 +41,7 @@ impl Desired {
     pub(crate) fn agree(self, hub: &Hub) -> Vec<Reconciliation> {
         // The order matters: first which protocols share a queue, before any job is handed out; then the rules, because schedules
         // must obey them.
-        let _ = hub.ask(QueueCommand::Bridge(Box::new(self.bridge)));
+        let _ = hub.ask(QueueCommand::Bridge(Box::new(self.bridge)).into());
         let mut done = vec![rules::agree(hub, self.rules)];
         done.extend(self.schedules.into_iter().map(|schedules| recurring::agree(hub, schedules)));
         done.push(throttles::agree(hub, self.throttles));

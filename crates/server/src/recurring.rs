@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use windlass_config::Error;
-use windlass_engine::{NewSchedule, Protocol, Schedule, ScheduleCommand, ScheduleRef};
+use windlass_engine::{Cursor, NewSchedule, Protocol, Query, Reply, Schedule, ScheduleCommand, ScheduleRef};
 use windlass_session::protocol::Schedules;
 
+use crate::broker::Broker;
 use crate::config::Config;
-use crate::hub::Hub;
 use crate::reconcile::Reconciliation;
 
 /// The names of all configured schedules begin with this.
@@ -44,9 +44,9 @@ pub(crate) fn wanted(config: &Config) -> Result<Vec<Recurring>, Error> {
 }
 
 /// Reconciles the engine's schedules with the configuration.
-pub(crate) fn agree(hub: &Hub, Recurring { protocol, schedules }: Recurring) -> Reconciliation {
+pub(crate) fn agree(broker: &dyn Broker, Recurring { protocol, schedules }: Recurring) -> Reconciliation {
     let mut done = Reconciliation::new(schedules.key);
-    let mut there = configured(hub, protocol);
+    let mut there = configured(broker, protocol);
     let mut to_set = Vec::new();
     for new in schedules.entries {
         match new.key.as_ref().and_then(|key| there.remove(key)) {
@@ -56,12 +56,12 @@ pub(crate) fn agree(hub: &Hub, Recurring { protocol, schedules }: Recurring) -> 
     }
     // Removals come first: there may be no room for new schedules before.
     for schedule in there.into_values() {
-        let _ = hub.ask(ScheduleCommand::Remove(ScheduleRef::Id(schedule.id)));
+        let _ = broker.ask(ScheduleCommand::Remove(ScheduleRef::Id(schedule.id)).into());
         done.removed += 1;
     }
     for (new, is_change) in to_set {
         let name = String::from_utf8_lossy(new.key.as_deref().unwrap_or_default()).into_owned();
-        match (hub.ask(ScheduleCommand::Set(Box::new(new))), is_change) {
+        match (broker.ask(ScheduleCommand::Set(Box::new(new)).into()), is_change) {
             (Err(why), _) => done.refused.push((name, why)),
             (Ok(_), true) => done.changed += 1,
             (Ok(_), false) => done.new += 1,
@@ -75,12 +75,19 @@ fn is_same(old: &Schedule, new: &NewSchedule) -> bool {
 }
 
 /// The schedules that a configuration has set for a protocol, by name.
-fn configured(hub: &Hub, protocol: Protocol) -> BTreeMap<Bytes, Schedule> {
-    let ours = |row: &Schedule| {
+fn configured(broker: &dyn Broker, protocol: Protocol) -> BTreeMap<Bytes, Schedule> {
+    let ours = |row: Schedule| {
         let key = row.key.clone().filter(|key| key.starts_with(CONFIGURED.as_bytes()))?;
-        (row.job.protocol == protocol).then(|| (key, row.clone()))
+        Some((key, row))
     };
-    hub.with_journal(|engine, _| engine.schedules().filter_map(ours).collect())
+    let (mut found, mut after) = (BTreeMap::new(), Some(Cursor::default()));
+    while let Some(page) = after {
+        let query = Query::Schedules { protocol: Some(protocol), after: page, limit: u32::MAX };
+        let Ok(Reply::Schedules { rows, next }) = broker.ask(query.into()) else { break };
+        found.extend(rows.into_iter().filter_map(ours));
+        after = next;
+    }
+    found
 }
 
 #[cfg(test)]
@@ -90,7 +97,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use crate::hub::Durability;
+    use crate::hub::{Durability, Hub};
 
     fn hub(limits: Limits) -> Hub {
         Hub::new(Engine::new(limits, 7), Journal::new(), Durability::Soon, 7)
@@ -153,7 +160,7 @@ mod tests {
         others.iter_mut().zip(0..).for_each(|(schedule, n)| schedule.key = [None, Some("mine".into())][n % 2].clone());
         others[2].job.protocol = Protocol::GEARMAN;
         others[2].key = Some(format!("{CONFIGURED}x").into());
-        others.into_iter().for_each(|schedule| drop(hub.ask(ScheduleCommand::Set(Box::new(schedule)))));
+        others.into_iter().for_each(|schedule| drop(hub.ask(ScheduleCommand::Set(Box::new(schedule)).into())));
         let five = (1..=5).map(|n| entry("* * * * *", &format!("type = 'A{n}'"))).collect::<String>();
         assert_eq!(agree_on(&hub, &five), (5, 0, 0, 0));
         assert_eq!(agree_on(&hub, &five), (0, 0, 0, 5));

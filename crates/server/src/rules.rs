@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_engine::{Backoff, Bridge, Codec, QueueCommand, QueueRules, Retry};
 
+use crate::broker::Broker as _;
 use crate::config::{self, Config};
 use crate::hub::Hub;
 use crate::reconcile::Reconciliation;
@@ -58,14 +59,14 @@ pub(crate) fn agree(hub: &Hub, wanted: Rules) -> Reconciliation {
             continue;
         }
         let name = String::from_utf8_lossy(&queue).into_owned();
-        match (hub.ask(QueueCommand::SetRules { queue, rules }), old) {
+        match (hub.ask(QueueCommand::SetRules { queue, rules }.into()), old) {
             (Err(why), _) => done.refused.push((name, why)),
             (Ok(_), Some(_)) => done.changed += 1,
             (Ok(_), None) => done.new += 1,
         }
     }
     for queue in there.into_keys() {
-        let _ = hub.ask(QueueCommand::SetRules { queue, rules: QueueRules::default() });
+        let _ = hub.ask(QueueCommand::SetRules { queue, rules: QueueRules::default() }.into());
         done.removed += 1;
     }
     done

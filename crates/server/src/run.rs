@@ -195,7 +195,7 @@ async fn serve(
     if promise == Durability::Durable {
         acceptor.thread_slots().commit_in_turns(committer.commits());
     }
-    protocols::make_queues(&hub, config)?;
+    protocols::make_queues(&*hub, config)?;
     // Before anything is due: schedules that were removed from the configuration must not run.
     agree(&hub, wanted)?;
     let ticker = tokio::spawn(tick(Arc::clone(&hub)));

@@ -56,6 +56,7 @@ mod tests {
     use windlass_store::Journal;
 
     use super::*;
+    use crate::broker::Broker as _;
     use crate::connection::Connection;
     use crate::connection::tests::{BOUNDS, guest, shared};
     use crate::hub::{Durability, Hub};
@@ -165,7 +166,7 @@ mod tests {
             assert_eq!(asked(), silent, "once for each read without an answer");
         }
         theirs.write_all(b"z").await.unwrap();
-        let list = || hub.ask(Query::Clients { after: windlass_engine::Cursor::default(), limit: 9 });
+        let list = || hub.ask(Query::Clients { after: windlass_engine::Cursor::default(), limit: 9 }.into());
         while !matches!(list(), Ok(Reply::Clients { rows, .. }) if rows.iter().any(|row| row.waits)) {
             tokio::task::yield_now().await;
         }

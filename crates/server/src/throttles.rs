@@ -7,6 +7,7 @@ use bytes::Bytes;
 use windlass_config::Period;
 use windlass_engine::{QueueCommand, Throttle};
 
+use crate::broker::Broker as _;
 use crate::config::Config;
 use crate::hub::Hub;
 use crate::reconcile::Reconciliation;
@@ -37,14 +38,14 @@ pub(crate) fn agree(hub: &Hub, wanted: Throttles) -> Reconciliation {
             continue;
         }
         let name = String::from_utf8_lossy(&queue).into_owned();
-        match (hub.ask(QueueCommand::Throttle { queue, throttle: Some(throttle) }), old) {
+        match (hub.ask(QueueCommand::Throttle { queue, throttle: Some(throttle) }.into()), old) {
             (Err(why), _) => done.refused.push((name, why)),
             (Ok(_), Some(_)) => done.changed += 1,
             (Ok(_), None) => done.new += 1,
         }
     }
     for queue in there.into_keys() {
-        let _ = hub.ask(QueueCommand::Throttle { queue, throttle: None });
+        let _ = hub.ask(QueueCommand::Throttle { queue, throttle: None }.into());
         done.removed += 1;
     }
     done

@@ -73,10 +73,7 @@ fn tell_one(Warning { kind, times, queue, name, why }: &Warning, names: &Protoco
 
 /// A refusal's name without its figures, so that it groups log lines.
 fn without_figures(refusal: Refusal) -> String {
-    match refusal {
-        Refusal::Limit { what, .. } => format!("{what:?}"),
-        other => format!("{other:?}"),
-    }
+    if let Refusal::Limit { what, .. } = refusal { format!("{what:?}") } else { format!("{refusal:?}") }
 }
 
 /// Warns when the daemon closed a connection because of its peer.

@@ -300,7 +300,7 @@ mod tests {
             let body = Bytes::from(vec![7; BODY_BYTES]);
             let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"large"), body);
             outbox.command(Tag(1), JobCommand::Push(Box::new(job)));
-            assert!(hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
+            assert!(hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect()));
         }
         let (log, hour) = (MemoryLog::new(), Duration::from_secs(3600));
         let pace = Pace { interval: Some(hour), retry: hour, timeout: hour, abort: hour };

@@ -129,7 +129,7 @@ mod tests {
             let body = Bytes::from(vec![7; usize::try_from(bytes).unwrap()]);
             let job = NewJob::new(Protocol::GEARMAN, Bytes::from_static(b"large"), body);
             outbox.command(Tag(1), JobCommand::Push(Box::new(job)));
-            hub.visit(ClientId(1), &clock::read(), &mut outbox.drain().collect());
+            hub.visit_all(ClientId(1), &clock::read(), &mut outbox.drain().collect());
             jobs() > before
         };
         // However often the room is measured, taken room stays taken: in the pending commit, and on its way to the disk.

@@ -151,6 +151,7 @@ mod tests {
     use windlass_store::{Commit, Error, Journal, Log, LogTail, MemoryLog};
 
     use super::*;
+    use crate::broker::Broker as _;
     use crate::budget::Budget;
     use crate::clock;
     use crate::commit::{Committer, Pace};
@@ -199,10 +200,10 @@ mod tests {
         runtime.spawn(Arc::clone(committer.commits()).serve(Arc::clone(&ringer)));
         let budget = Arc::new(Budget::new(usize::MAX));
         let mailbox = Arc::new(Mailbox::new(1 << 20, Arc::new(SharedBudget::new(1 << 20)), budget, ringer));
-        hub.join(ClientId(1), Arc::clone(&mailbox));
+        hub.open(ClientId(1), Arc::clone(&mailbox));
         runtime.block_on(async {
             tokio::task::yield_now().await;
-            hub.visit(
+            hub.visit_all(
                 ClientId(1),
                 &clock::read(),
                 &mut items([(Tag::NONE, Command::Client(ClientCommand::Open(Default::default())))]),
@@ -224,11 +225,11 @@ mod tests {
             let mut in_turns = 0;
             while in_turns < 8 {
                 in_turns += u32::from(hub.commits_in_turns());
-                hub.visit(ClientId(1), &clock::read(), &mut items([push(Tag(1))]));
+                hub.visit_all(ClientId(1), &clock::read(), &mut items([push(Tag(1))]));
                 let mut mail = Vec::new();
                 while mail.is_empty() {
                     mailbox.rung().await;
-                    hub.take_mail(&mailbox, usize::MAX, &mut mail);
+                    hub.mail(&mailbox, usize::MAX, &mut mail);
                 }
             }
         });
@@ -240,7 +241,7 @@ mod tests {
         on_a_serving_thread(|hub, _| async move {
             // The jobs are irrelevant: a push without a tag gets no acknowledgement.
             for _ in 0..3 {
-                hub.visit(ClientId(1), &clock::read(), &mut items([push(Tag::NONE), push(Tag::NONE)]));
+                hub.visit_all(ClientId(1), &clock::read(), &mut items([push(Tag::NONE), push(Tag::NONE)]));
                 let pending = hub.with_journal(|_, journal| journal.pending_seq());
                 while hub.durable() < pending {
                     tokio::time::sleep(Duration::from_micros(100)).await;

@@ -8,7 +8,7 @@ use windlass_engine::{ClientCommand, Engine, Event, Limits, Tag};
 use windlass_store::Journal;
 
 use super::*;
-use crate::hub::Durability;
+use crate::hub::{Durability, Hub};
 use crate::places::{PlaceLimits, Places};
 
 /// More than may wait when the pipe is full.
@@ -65,7 +65,9 @@ pub(crate) const BOUNDS: Bounds = Bounds {
 
 /// The shared state of connections on this hub.
 pub(crate) fn shared(hub: &Arc<Hub>) -> Shared {
-    Shared { hub: Arc::clone(hub), shared_budget: Arc::new(SharedBudget::new(DEPOT_BYTES)) }
+    let broker = Arc::<Hub>::clone(hub);
+    let shared_budget = Arc::new(SharedBudget::new(DEPOT_BYTES));
+    Shared { broker, budget: Arc::clone(&hub.budget), shared_budget, stops: Arc::default() }
 }
 
 /// A place that no other connection uses.

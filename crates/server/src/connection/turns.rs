@@ -9,7 +9,7 @@ use windlass_store::Journal;
 
 use super::tests::{BOUNDS, guest, shared};
 use super::*;
-use crate::hub::Durability;
+use crate::hub::{Durability, Hub};
 
 /// The sessions' calls, in order.
 type Told = Arc<Mutex<Vec<&'static str>>>;
@@ -50,13 +50,13 @@ fn page(after: windlass_engine::Cursor) -> Command {
 }
 
 /// A hub with several pages of queues.
-fn hub_of_queues() -> Shared {
+fn hub_of_queues() -> Arc<Hub> {
     let hub = Arc::new(Hub::new(Engine::new(Limits::default(), 7), Journal::new(), Durability::Soon, 7));
     for n in 0..PAGES {
         let queue = Bytes::from(format!("q{n}"));
-        let _ = hub.ask(QueueCommand::Create { queue, kind: windlass_engine::QueueKind::Work });
+        let _ = hub.ask(QueueCommand::Create { queue, kind: windlass_engine::QueueKind::Work }.into());
     }
-    shared(&hub)
+    hub
 }
 
 /// A connection that asks for one of these when it gets a byte, which is there from the start.
@@ -71,7 +71,7 @@ async fn asking(number: u64, everything: bool, told: &Told, shared: &Shared) -> 
 
 #[tokio::test]
 async fn other_connections_have_a_turn_between_two_pages() {
-    let (told, shared) = (Told::default(), hub_of_queues());
+    let (told, shared) = (Told::default(), shared(&hub_of_queues()));
     let mut lists = asking(1, true, &told, &shared).await;
     let _other = asking(2, false, &told, &shared).await;
     let mut answer = vec![0; PAGES as usize * PAGE_BYTES];
@@ -84,7 +84,7 @@ async fn other_connections_have_a_turn_between_two_pages() {
 
 #[tokio::test]
 async fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
-    let (told, shared) = (Told::default(), hub_of_queues());
+    let (told, shared) = (Told::default(), shared(&hub_of_queues()));
     let mut lists = asking(1, true, &told, &shared).await;
     let pages = || told.lock().unwrap().len();
     while pages() < WRITE_HIGH_BYTES / PAGE_BYTES {
@@ -103,12 +103,12 @@ async fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
 /// Pipelined commands are done in parts, too.
 #[test]
 fn a_visit_ends_when_it_has_lasted_long_enough() {
-    let Shared { hub, .. } = hub_of_queues();
+    let hub = hub_of_queues();
     let mut items = VecDeque::new();
     items.push_back(Item::Command(Tag::NONE, Command::Client(ClientCommand::Open(Default::default()))));
     items.extend((0..10_000).map(|_| Item::Command(Tag::NONE, Command::Query(Query::Stats))));
     let mut visits = 1;
-    while !hub.visit(ClientId(1), &clock::read(), &mut items) {
+    while !hub.visit_all(ClientId(1), &clock::read(), &mut items) {
         visits += 1;
     }
     assert!((10..1_000).contains(&visits), "{visits}");

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 
 use super::{Connection, WRITE_HIGH_BYTES};
+use crate::broker::Visited;
 use crate::budget::SMALL_BYTES;
-use crate::hub::Visited;
 use crate::mailbox::Mail;
 use crate::output::Output;
 use crate::stream::Stream;
@@ -71,7 +71,7 @@ impl<S: Stream> Connection<S> {
             && let Some(how) = self.outbox.take_stop()
         {
             tracing::info!(client = self.client.0, ?how, "a client has asked the daemon to stop");
-            self.hub.ask_to_stop(how);
+            self.stops.ask(how);
         }
     }
 
@@ -88,7 +88,7 @@ impl<S: Stream> Connection<S> {
         }
         let room = self.room().max(1);
         (self.visited, self.is_new) = (true, false);
-        let visited = self.hub.visit_within(self.client, &self.reading, &mut self.items, room);
+        let visited = self.broker.visit(self.client, &self.reading, &mut self.items, room);
         self.is_held_up = visited == Visited::UpToLarge;
         if self.items.is_empty() && self.items.capacity() > KEPT_MAX {
             self.items = VecDeque::new();
@@ -100,7 +100,7 @@ impl<S: Stream> Connection<S> {
     fn read_mail(&mut self) -> bool {
         let mut mail = std::mem::take(&mut self.mail);
         let room = WRITE_HIGH_BYTES.saturating_sub(self.output.len());
-        self.left_behind = self.hub.take_mail(&self.mailbox, room, &mut mail);
+        self.left_behind = self.broker.mail(&self.mailbox, room, &mut mail);
         let any = !mail.is_empty();
         for mail in mail.drain(..) {
             match mail {

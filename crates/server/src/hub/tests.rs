@@ -1,10 +1,11 @@
 //! Visits, large jobs and the commits that contain them.
 
-use windlass_engine::{ClientCommand, Command, JobCommand, Limits, NewJob, Protocol, Query};
+use windlass_engine::{ClientCommand, ClientInfo, Command, JobCommand, Limits, NewJob, Protocol, Query};
 use windlass_session::Item;
 
 use super::visit::LARGE_BYTES;
 use super::*;
+use crate::broker::{Broker as _, Visited};
 
 fn ring(mailboxes: Vec<Arc<Mailbox>>) {
     mailboxes.iter().for_each(|mailbox| mailbox.ring());
@@ -27,7 +28,7 @@ fn hub(promise: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
     let mailboxes = (1..=clients).map(|client| {
         let shared_budget = Arc::new(SharedBudget::new(0));
         let mailbox = Arc::new(Mailbox::new(usize::MAX, shared_budget, Arc::clone(&hub.budget), Arc::default()));
-        hub.join(ClientId(client), Arc::clone(&mailbox));
+        hub.open(ClientId(client), Arc::clone(&mailbox));
         visit(&hub, client, &mut items([Command::Client(ClientCommand::Open(ClientInfo::default()))]));
         mailbox
     });
@@ -38,7 +39,7 @@ fn hub(promise: Durability, clients: u64) -> (Hub, Vec<Arc<Mailbox>>) {
 /// Visits until nothing more can be done. Returns whether a large job has to wait.
 fn visit(hub: &Hub, client: u64, items: &mut VecDeque<Item>) -> bool {
     loop {
-        match hub.visit_within(ClientId(client), &clock::read(), items, usize::MAX) {
+        match hub.visit(ClientId(client), &clock::read(), items, usize::MAX) {
             Visited::Part => {}
             visited @ (Visited::All | Visited::UpToLarge) => return visited == Visited::UpToLarge,
         }
@@ -54,7 +55,7 @@ fn commit(hub: &Hub) -> u64 {
 
 fn acknowledged(hub: &Hub, mailbox: &Mailbox) -> usize {
     let mut mail = Vec::new();
-    hub.take_mail(mailbox, usize::MAX, &mut mail);
+    hub.mail(mailbox, usize::MAX, &mut mail);
     mail.len()
 }
 
@@ -114,7 +115,7 @@ fn a_visit_ends_when_its_answers_fill_the_room() {
     let take = || Command::Query(Query::Job(windlass_engine::JobRef::Id(windlass_engine::JobId(1))));
     let mut looks = items((0..9).map(|_| take()));
     assert_eq!(acknowledged(&hub, &mailboxes[0]), 9);
-    assert!(hub.visit_within(ClientId(1), &clock::read(), &mut looks, 250_000) == Visited::Part);
+    assert!(hub.visit(ClientId(1), &clock::read(), &mut looks, 250_000) == Visited::Part);
     assert_eq!((looks.len(), acknowledged(&hub, &mailboxes[0])), (6, 3));
 }
 

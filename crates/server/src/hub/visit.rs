@@ -1,4 +1,4 @@
-//! One visit of a connection to the engine: does as much of its peer's requests as may be done now, in order.
+//! The hub as a [`Broker`]. A visit does as much of a peer's requests as may be done now, in order.
 //!
 //! A visit ends when it has cost enough for one turn, when its answers fill the peer's room, and before a large job that has to
 //! wait. The rest stays for a later visit.
@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use windlass_engine::{ClientId, Command, Event, Reading, Refusal, Reply, Tag, WarningKind};
+use windlass_engine::{ClientCommand, ClientId, ClientInfo, Command, Event, Reading, Refusal, Reply, Tag, WarningKind};
 use windlass_session::Item;
 
-use super::{Core, Durability, Hub};
+use super::{ASKED, Core, Durability, Hub, OURSELVES};
+use crate::broker::{Broker, Health, Visited};
+use crate::clock;
+use crate::mailbox::{Mail, Mailbox};
 
 /// The work of one visit: half a millisecond, as the engine estimates it ([`Engine::work`]). The visit finishes the command that
 /// exceeds it.
@@ -28,30 +31,14 @@ fn is_large(item: &Item) -> bool {
     command.new_job().is_some_and(|job| job.durable && job.body.len() > LARGE_BYTES)
 }
 
-/// How far a visit went.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Visited {
-    /// Everything is done.
-    All,
-    /// There is more to do, once other clients had a turn and the peer has room for the answers.
-    Part,
-    /// The next item has to wait for another client's large job. The hub rings the client's mailbox when it may continue.
-    UpToLarge,
-}
+impl Broker for Hub {
+    fn open(&self, client: ClientId, mailbox: Arc<Mailbox>) {
+        self.lock().mailboxes.insert(client, mailbox);
+    }
 
-impl Hub {
-    /// Does a client's items in order, as far as one visit goes, and until the answers exceed `room`, in bytes. The rest stays in
-    /// `items`. The hub does not ring the client's own mailbox: its connection reads it next.
-    ///
     /// A large job is alone in its commit, and there is one such commit at a time, so that small jobs wait for one large job at
     /// most. The next large job stays in `items`, with everything behind it.
-    pub(crate) fn visit_within(
-        &self,
-        client: ClientId,
-        now: &Reading,
-        items: &mut VecDeque<Item>,
-        mut room: usize,
-    ) -> Visited {
+    fn visit(&self, client: ClientId, now: &Reading, items: &mut VecDeque<Item>, mut room: usize) -> Visited {
         let one_by_one = self.promise == Durability::Durable && !self.failed();
         let (mut large, mut must_wait) = (false, false);
         let mut core = self.lock();
@@ -85,6 +72,56 @@ impl Hub {
         }
     }
 
+    fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize> {
+        mailbox.take(self.durable.load(Ordering::Acquire), self.failed(), room, into)
+    }
+
+    /// While the daemon stops, the engine is not notified: whatever ended with the connection ends with the daemon and is not in
+    /// the journal, and the job must not count a lost worker.
+    fn close(&self, client: ClientId) -> bool {
+        let mut core = self.lock();
+        core.mailboxes.remove(&client);
+        core.ends.forget(client);
+        if self.stopping() {
+            return true;
+        }
+        core.begin(&clock::read());
+        let close = Command::from(ClientCommand::Close);
+        let is_part = core.apply_in_part(client, &close);
+        if !is_part {
+            core.apply(client, Tag::NONE, close);
+        }
+        self.end(core, None);
+        !is_part
+    }
+
+    fn ask(&self, command: Command) -> Result<Reply, Refusal> {
+        let mut core = self.lock();
+        core.begin(&clock::read());
+        core.apply(OURSELVES, Tag::NONE, ClientCommand::Open(ClientInfo::default()));
+        core.apply(OURSELVES, ASKED, command);
+        core.apply(OURSELVES, Tag::NONE, ClientCommand::Close);
+        let events = std::mem::take(&mut core.context.events);
+        let (ours, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(client, _)| *client == OURSELVES);
+        core.context.events = others;
+        self.end(core, None);
+        let mut replies = ours.into_iter().filter_map(|(_, event)| match event {
+            Event::Reply(ASKED, reply) => Some(reply),
+            Event::Reply(..) | Event::Notice(_) => None,
+        });
+        match replies.next() {
+            Some(Reply::Refused(why)) => Err(why),
+            Some(reply) => Ok(reply),
+            None => Err(Refusal::Unknown),
+        }
+    }
+
+    fn health(&self) -> Health {
+        if self.stopping() { Health::Stopping } else { Health::Serving }
+    }
+}
+
+impl Hub {
     /// Does one item, or a part of it. Returns the item if there is more of it to do.
     fn do_one(&self, core: &mut Core, client: ClientId, item: Item) -> Option<Item> {
         match item {

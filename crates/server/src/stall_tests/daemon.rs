@@ -176,7 +176,7 @@ async fn serve(config: &Config, log: MemoryLog, ready: &mpsc::Sender<Arc<Hub>>, 
     let pace = Pace { interval, retry: PATIENCE, timeout: PATIENCE, abort: PATIENCE };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;
-    protocols::make_queues(&hub, config).unwrap();
+    protocols::make_queues(&*hub, config).unwrap();
     for served in protocols::all(config).unwrap() {
         for listener in served.endpoint.listen.iter().flat_map(|listen| listen::bind(listen, &config.server).unwrap()) {
             tokio::spawn(listener.accept(Arc::clone(&acceptor), served.clone()));

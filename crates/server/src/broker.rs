@@ -1,0 +1,58 @@
+//! The queue as connections see it: one small interface, behind which the engine, its journal and its commits may stand in this
+//! process or in another.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use windlass_engine::{ClientId, Command, Reading, Refusal, Reply};
+use windlass_session::Item;
+
+use crate::mailbox::{Mail, Mailbox};
+
+/// What connections, and the daemon itself, may do with the queue.
+pub(crate) trait Broker: Send + Sync + fmt::Debug {
+    /// Opens a client: its mail goes to this mailbox.
+    fn open(&self, client: ClientId, mailbox: Arc<Mailbox>);
+
+    /// Does a client's items in order, as far as one visit goes, and until the answers exceed `room`, in bytes. The rest stays in
+    /// `items`. The broker does not ring the client's own mailbox: its connection reads it next.
+    fn visit(&self, client: ClientId, now: &Reading, items: &mut VecDeque<Item>, room: usize) -> Visited;
+
+    /// Takes the mail that may be read now, with this much `room`: see [`Mailbox::take`].
+    fn mail(&self, mailbox: &Mailbox, room: usize, into: &mut Vec<Mail>) -> Option<usize>;
+
+    /// Closes a client: releases all that it held and waited for, as far as one visit goes. Returns whether that was all. If not,
+    /// the caller must call it again after other clients had a turn.
+    fn close(&self, client: ClientId) -> bool;
+
+    /// Applies a command on the daemon's own behalf and returns the reply.
+    ///
+    /// # Errors
+    ///
+    /// The command is refused.
+    fn ask(&self, command: Command) -> Result<Reply, Refusal>;
+
+    /// Whether the broker serves.
+    fn health(&self) -> Health;
+}
+
+/// How far a visit went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Visited {
+    /// Everything is done.
+    All,
+    /// There is more to do, once other clients had a turn and the peer has room for the answers.
+    Part,
+    /// The next item has to wait for another client's large job. The broker rings the client's mailbox when it may continue.
+    UpToLarge,
+}
+
+/// Whether a broker serves its clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Health {
+    /// It does.
+    Serving,
+    /// It is about to stop: connections send what they still owe, and close.
+    Stopping,
+}
